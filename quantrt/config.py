@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of each stage, one frozen dataclass each; every default lives here and nowhere else.
+
+The command line makes one option group of each class: a field's `metadata["help"]` is the help text,
+`metadata["choices"]` the accepted values, `metadata["metavar"]` the placeholder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from quantrt.errors import UsageError, close_match
+
+__all__ = [
+    "CONFIG_VERSION",
+    "BenchConfig",
+    "Budget",
+    "BuildConfig",
+    "CalibrationConfig",
+    "DeviceConfig",
+    "QuantizeConfig",
+    "from_dict",
+    "to_dict",
+]
+
+CONFIG_VERSION = 1
+
+RANGE_METHODS = ("auto", "minmax", "entropy", "percentile", "mse")
+TARGETS = ("ort", "openvino", "tensorrt")
+LIBRARIES = ("onnxruntime", "openvino")
+PRECISIONS = ("fp32", "bf16", "int8")
+
+
+def _option(default: Any, help: str, **metadata: Any) -> Any:
+    """A dataclass field that carries its command-line help."""
+    return field(default=default, metadata={"help": help, **metadata})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationConfig:
+    """How activations are observed."""
+
+    method: str = _option("auto", "range method, chosen per tensor from the histograms", choices=RANGE_METHODS)
+    percentile: float = _option(99.99, "two-sided coverage in percent, for --method percentile", metavar="P")
+    max_samples: int | None = _option(None, "use at most this many samples (default: all)", metavar="N")
+    batch_size: int = _option(8, "samples per run where shapes allow; does not change the result", metavar="N")
+    calib_random: bool = _option(False, "calibrate on random data; brands the engine 'uncalibrated'")
+    seed: int = _option(0, "seed of --calib-random", metavar="N")
+    memory_mb: int = _option(256, "bound on tapped activations held at once, in MB per batch", metavar="MB")
+
+    def __post_init__(self) -> None:
+        _check_choice("method", self.method, RANGE_METHODS)
+        _check_positive("batch size", self.batch_size)
+        _check_positive("memory bound in MB", self.memory_mb)
+        if self.max_samples is not None:
+            _check_positive("number of calibration samples", self.max_samples)
+        if not 50.0 < self.percentile <= 100.0:
+            raise UsageError("cannot use this percentile", got=str(self.percentile), expected="50 < P <= 100")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizeConfig:
+    """What is quantized, and how."""
+
+    exclude: tuple[str, ...] = _option((), "keep these nodes float: name or glob, repeatable", metavar="GLOB")
+    exclude_types: tuple[str, ...] = _option((), "keep these operator types float, repeatable", metavar="OP")
+    per_channel: bool = _option(True, "one weight scale per output channel (otherwise per tensor)")
+    bias_correction: bool = _option(True, "correct the mean shift that rounding the weights causes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceConfig:
+    """Where the engine runs."""
+
+    device: str = _option("cpu", "device to build for", choices=("cpu",))
+    threads: int | None = _option(None, "threads per run (default: all physical cores)", metavar="N")
+    hint: str = _option("latency", "what the library is tuned for", choices=("latency", "throughput"))
+    libraries: tuple[str, ...] = _option(
+        LIBRARIES, "libraries to try, repeatable (default: all installed)", choices=LIBRARIES
+    )
+
+    def __post_init__(self) -> None:
+        _check_choice("device", self.device, ("cpu",))
+        _check_choice("hint", self.hint, ("latency", "throughput"))
+        for library in self.libraries:
+            _check_choice("library", library, LIBRARIES)
+        if self.threads is not None:
+            _check_positive("number of threads", self.threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How much accuracy the engine may lose against the float model.
+
+    For top1 and custom metrics the drop is (float - engine) / float; for cosine it is 1 - cosine; for
+    sqnr it is noise power over signal power (0.01 is 20 dB).
+    """
+
+    metric: str = _option("auto", "top1, cosine, sqnr or module:function", metavar="METRIC")
+    max_drop_ratio: float = _option(0.01, "largest accepted drop, as a fraction (0.01 is 1 %%)", metavar="R")
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.max_drop_ratio <= 1.0:
+            raise UsageError("cannot use this budget", got=f"max drop {self.max_drop_ratio}", expected="0 to 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    """How long and how often something is timed."""
+
+    batch: int | None = _option(None, "batch size of the timed input (default: 1)", metavar="N")
+    warmup_s: float = _option(0.5, "untimed seconds before measuring", metavar="S")
+    duration_s: float = _option(3.0, "timed seconds per candidate, at least", metavar="S")
+    min_runs: int = _option(30, "timed runs per candidate, at least", metavar="N")
+    max_duration_s: float = _option(60.0, "timed seconds per candidate, at most", metavar="S")
+
+    def __post_init__(self) -> None:
+        if self.batch is not None:
+            _check_positive("batch size", self.batch)
+        _check_positive("number of runs", self.min_runs)
+        if self.max_duration_s < self.duration_s:
+            raise UsageError(
+                "cannot time with these bounds",
+                got=f"at most {self.max_duration_s} s",
+                expected=f"no less than the {self.duration_s} s asked for",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildConfig:
+    """Everything `build` needs to know, stage by stage."""
+
+    precisions: frozenset[str] = frozenset({"fp32"})
+    calibration: CalibrationConfig = CalibrationConfig()
+    quantize: QuantizeConfig = QuantizeConfig()
+    device: DeviceConfig = DeviceConfig()
+    budget: Budget = Budget()
+    bench: BenchConfig = BenchConfig()
+
+    def __post_init__(self) -> None:
+        for precision in self.precisions:
+            _check_choice("precision", precision, PRECISIONS)
+
+
+T = TypeVar("T")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as JSON-ready data, with its version."""
+    data = dataclasses.asdict(config)
+    return {"version": CONFIG_VERSION, **{key: _plain(value) for key, value in data.items()}}
+
+
+def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
+    """A config of class `cls` from plain data.
+
+    Raises:
+        UsageError: a key is unknown (names the nearest) or the version is newer than this one.
+    """
+    version = data.get("version", CONFIG_VERSION)
+    if version > CONFIG_VERSION:
+        raise UsageError("cannot read this config", got=f"version {version}", expected=f"<= {CONFIG_VERSION}")
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if key == "version":
+            continue
+        if key not in fields:
+            near = close_match(key, fields)
+            raise UsageError(f"unknown option '{key}' of {cls.__name__}", hint=f"'{near}'" if near else None)
+        default = fields[key].default
+        if dataclasses.is_dataclass(default) and isinstance(value, Mapping):
+            values[key] = from_dict(type(default), value)  # type: ignore[arg-type]
+        elif isinstance(default, (tuple, frozenset)):
+            values[key] = type(default)(value)
+        else:
+            values[key] = value
+    return cls(**values)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (tuple, frozenset)):
+        return sorted(value) if isinstance(value, frozenset) else list(value)
+    return value
+
+
+def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        near = close_match(value, choices)
+        raise UsageError(
+            f"unknown {what} '{value}'", expected="one of " + ", ".join(choices), hint=f"'{near}'" if near else None
+        )
+
+
+def _check_positive(what: str, value: int) -> None:
+    if value < 1:
+        raise UsageError(f"cannot use this {what}", got=str(value), expected="at least 1")

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every error QuantRT raises, as a tree, with the exit code each gives a command.
+
+    QuantRtError
+    ├── AccuracyError   1   a comparison or an accuracy check failed
+    ├── UsageError      2   the caller asked for something impossible
+    ├── ModelError      3   the model or the data cannot be used as they are
+    │   └── DataError   3   calibration, validation or inference data
+    ├── DeviceError     4   this machine cannot do it (device, disk, memory, library)
+    └── InternalError  70   an invariant of QuantRT itself is broken
+
+A message says what could not be done to which named object; the other fields say what was found, what
+was expected and what to try, so that a user never has to read a traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "AccuracyError",
+    "DataError",
+    "DeviceError",
+    "InternalError",
+    "ModelError",
+    "QuantRtError",
+    "UsageError",
+    "close_match",
+]
+
+
+class QuantRtError(Exception):
+    """Base of all errors: a message and, where they help, got / expected / hint.
+
+    Args:
+        message: what could not be done, to which named object.
+        got: what was found.
+        expected: what would have been accepted.
+        hint: the exact flag or call to try next; printed after "try ".
+    """
+
+    exit_code = 70
+
+    def __init__(
+        self, message: str, *, got: str | None = None, expected: str | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.got = got
+        self.expected = expected
+        self.hint = hint
+
+    def __str__(self) -> str:
+        """The message, then one indented line for got/expected and one for the hint."""
+        facts = [f"{word} {text}" for word, text in (("got", self.got), ("expected", self.expected)) if text]
+        lines = [self.message]
+        if facts:
+            lines.append("  " + ", ".join(facts))
+        if self.hint:
+            lines.append(f"  try {self.hint}")
+        return "\n".join(lines)
+
+
+class AccuracyError(QuantRtError):
+    """A comparison or an accuracy check failed."""
+
+    exit_code = 1
+
+
+class UsageError(QuantRtError):
+    """The caller asked for something that cannot be done as asked."""
+
+    exit_code = 2
+
+
+class ModelError(QuantRtError):
+    """The model cannot be read, checked, or transformed."""
+
+    exit_code = 3
+
+
+class DataError(ModelError):
+    """Data for calibration, validation or inference does not fit the model."""
+
+
+class DeviceError(QuantRtError):
+    """This machine cannot do it: a device, a library, disk or memory is missing."""
+
+    exit_code = 4
+
+
+class InternalError(QuantRtError):
+    """An invariant of QuantRT itself is broken; please report it."""
+
+    exit_code = 70
+
+
+def close_match(name: str, known: Iterable[str]) -> str | None:
+    """The known name most like `name`, or None when nothing is near."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return matches[0] if matches else None

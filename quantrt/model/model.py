@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The artefact of stage 1: a checked, canonical float graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx_ir as ir
+
+from quantrt.ir.tensor_spec import TensorSpec
+
+__all__ = ["Fingerprint", "Model"]
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Identity of a model: structure and weights apart.
+
+    A changed checkpoint of the same network changes `weights` only. Both are hexadecimal SHA-256
+    of the model as given, before any canonicalization.
+    """
+
+    graph: str
+    weights: str
+
+
+@dataclass(frozen=True)
+class Model:
+    """A float ONNX model, ready for the stages after it.
+
+    Attributes:
+        graph: the canonical model; stages never edit it, they clone it. Weights of external files
+            stay memory-mapped.
+        path: where it came from; None for a model made in memory.
+        inputs, outputs: what a caller passes and gets, initializers left out.
+        fingerprint: identity of the model as given.
+        changes: what canonicalization did, one line per pass that changed something, such as
+            "folded 53 BatchNormalization into Conv".
+        file_bytes: size of the file and its external data; 0 for a model made in memory.
+    """
+
+    graph: ir.Model
+    path: Path | None
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    fingerprint: Fingerprint
+    changes: tuple[str, ...] = ()
+    file_bytes: int = 0
