@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures for every test: a seeded generator, the demo's files, larger real data where it is present."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SEED = 20260101
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """A generator that starts the same in every test, whatever ran before it."""
+    return np.random.default_rng(SEED)
+
+
+@pytest.fixture(scope="session")
+def demo_dir() -> Path:
+    """The folder with the trained digits model and its arrays."""
+    return ROOT / "demo"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """Path of a file of the shared test data: `shared_data("models/kws_dscnn.onnx")`; skips without it.
+
+    The data lie in $QUANTRT_TEST_DATA, or in shared/data beside the checkout.
+    """
+    folder = Path(os.environ.get("QUANTRT_TEST_DATA", ROOT.parent / "shared" / "data"))
+
+    def path_of(name: str) -> Path:
+        path = folder / name
+        if not path.exists():
+            pytest.skip(
+                f"shared test data '{name}' is not in {folder} (QUANTRT_TEST_DATA says where to look)"
+            )
+        return path
+
+    return path_of
