@@ -134,11 +134,11 @@ class BuildConfig:
     """Everything `build` needs to know, stage by stage."""
 
     precisions: frozenset[str] = frozenset({"fp32"})
-    calibration: CalibrationConfig = CalibrationConfig()
-    quantize: QuantizeConfig = QuantizeConfig()
-    device: DeviceConfig = DeviceConfig()
-    budget: Budget = Budget()
-    bench: BenchConfig = BenchConfig()
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+    quantize: QuantizeConfig = field(default_factory=QuantizeConfig)
+    device: DeviceConfig = field(default_factory=DeviceConfig)
+    budget: Budget = field(default_factory=Budget)
+    bench: BenchConfig = field(default_factory=BenchConfig)
 
     def __post_init__(self) -> None:
         for precision in self.precisions:
@@ -171,7 +171,7 @@ def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
         if key not in fields:
             near = close_match(key, fields)
             raise UsageError(f"unknown option '{key}' of {cls.__name__}", hint=f"'{near}'" if near else None)
-        default = fields[key].default
+        default = _default(fields[key])
         if dataclasses.is_dataclass(default) and isinstance(value, Mapping):
             values[key] = from_dict(type(default), value)  # type: ignore[arg-type]
         elif isinstance(default, (tuple, frozenset)):
@@ -179,6 +179,11 @@ def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
         else:
             values[key] = value
     return cls(**values)
+
+
+def _default(option: dataclasses.Field[Any]) -> Any:
+    factory = option.default_factory
+    return option.default if factory is dataclasses.MISSING else factory()
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn an ONNX graph into the form one library loads, with its weights beside it."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.errors import DeviceError
+from quantrt.ir.split import split_weights
+from quantrt.model.save import save_model
+from quantrt.plan.plan import LibraryModel
+
+__all__ = ["lower_to_onnxruntime", "lower_to_openvino"]
+
+log = logging.getLogger(__name__)
+
+
+def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
+    """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of the weights."""
+    proto, weights = split_weights(graph)
+    return LibraryModel("onnxruntime", proto, weights)
+
+
+def lower_to_openvino(graph: ir.Model) -> LibraryModel:
+    """The graph as an OpenVINO IR, its weights as stored in the graph (int8 stays int8).
+
+    Raises:
+        DeviceError: OpenVINO cannot import the model; carries its message.
+    """
+    import openvino as ov  # heavy: only where an OpenVINO engine is made
+
+    with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
+        source = Path(folder) / "model.onnx"
+        save_model(graph, source)
+        try:
+            model = ov.Core().read_model(source)
+        except RuntimeError as error:
+            raise DeviceError(f"OpenVINO cannot import this model: {_last_line(error)}") from error
+        xml, weights = Path(folder) / "model.xml", Path(folder) / "model.bin"
+        ov.serialize(model, xml, weights)
+        del model
+        return LibraryModel("openvino", xml.read_bytes(), {"bin": np.fromfile(weights, np.uint8)})
+
+
+def _last_line(error: RuntimeError) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

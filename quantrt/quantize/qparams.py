@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arithmetic of quantization, written once.
+
+    q = clip(rint(x / scale) + zero_point, qmin, qmax)          # rint: half to even
+    x ~ (q - zero_point) * scale
+
+A zero range gives scale 1. Scales are float32, and everything is computed in float32 as the libraries do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quantrt.dtypes import INT8, INT32, DType
+from quantrt.errors import ModelError
+
+__all__ = [
+    "QParams",
+    "QuantizedTensor",
+    "bias_qparams",
+    "choose_qparams",
+    "dequantize",
+    "quantize_array",
+    "quantize_weight",
+]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class QParams:
+    """How one tensor maps onto integers.
+
+    Attributes:
+        scale: float32, shape [] or [C], all > 0.
+        zero_point: int32, shaped like scale.
+        dtype: the stored integer type.
+        axis: the axis of C; None per tensor.
+        qmin, qmax: the codes in use, inside the type's range.
+    """
+
+    scale: Array
+    zero_point: Array
+    dtype: DType
+    axis: int | None
+    qmin: int
+    qmax: int
+
+    def broadcast(self, array: Array, rank: int) -> Array:
+        """scale or zero_point shaped to broadcast against a tensor of `rank` axes."""
+        if self.axis is None:
+            return array
+        shape = [1] * rank
+        shape[self.axis] = -1
+        return array.reshape(shape)
+
+
+@dataclass(frozen=True)
+class QuantizedTensor:
+    """Integer codes and what they mean."""
+
+    codes: Array
+    qparams: QParams
+
+    def dequantize(self) -> Array:
+        """The float32 values the codes stand for."""
+        return dequantize(self.codes, self.qparams)
+
+
+def choose_qparams(
+    lo: Array, hi: Array, *, dtype: DType, symmetric: bool, axis: int | None = None, qmin: int, qmax: int
+) -> QParams:
+    """Scale and zero point that map the range [lo, hi] onto the codes qmin..qmax.
+
+    Symmetric: zero_point 0 for signed codes; scale = max(hi / qmax, lo / qmin), so that neither side is
+    clipped. Asymmetric: scale = (hi - lo) / (qmax - qmin) with zero exactly representable.
+
+    Args:
+        lo, hi: observed range, f32, shape [] or [C]; widened to contain 0.
+
+    Returns:
+        scale > 0; a zero range gives scale 1.
+
+    Raises:
+        ModelError: a bound is NaN or infinite.
+    """
+    lo = np.minimum(np.asarray(lo, np.float64), 0.0)
+    hi = np.maximum(np.asarray(hi, np.float64), 0.0)
+    if not (np.all(np.isfinite(lo)) and np.all(np.isfinite(hi))):
+        raise ModelError("cannot quantize to a range that is not finite", got=f"[{np.min(lo)}, {np.max(hi)}]")
+    if symmetric:
+        scale = hi / qmax if qmin == 0 else np.maximum(hi / qmax, lo / qmin)
+        zero_point = np.zeros(scale.shape, np.int32)
+    else:
+        scale = (hi - lo) / (qmax - qmin)
+        safe = np.where(scale > 0, scale, 1.0)
+        zero_point = np.clip(np.rint(qmin - lo / safe), qmin, qmax).astype(np.int32)
+    scale32 = scale.astype(np.float32)
+    # A scale below the smallest normal float32 is flushed to zero by some libraries.
+    usable = scale32 >= np.finfo(np.float32).tiny
+    return QParams(np.where(usable, scale32, np.float32(1.0)), zero_point, dtype, axis, qmin, qmax)
+
+
+def quantize_array(x: Array, qparams: QParams) -> Array:
+    """Codes of `x`: clip(rint(x / scale) + zero_point, qmin, qmax), in qparams.dtype."""
+    scale = qparams.broadcast(qparams.scale, x.ndim)
+    zero_point = qparams.broadcast(qparams.zero_point, x.ndim)
+    q = np.rint(x.astype(np.float32, copy=False) / scale).astype(np.float64) + zero_point
+    return np.clip(q, qparams.qmin, qparams.qmax).astype(qparams.dtype.name)
+
+
+def dequantize(codes: Array, qparams: QParams) -> Array:
+    """Values of `codes`: (q - zero_point) * scale, float32."""
+    scale = qparams.broadcast(qparams.scale, codes.ndim)
+    zero_point = qparams.broadcast(qparams.zero_point, codes.ndim)
+    return np.asarray((codes.astype(np.int64) - zero_point).astype(np.float32) * scale, np.float32)
+
+
+def quantize_weight(weight: Array, *, axis: int | None, qmax: int = 127) -> QuantizedTensor:
+    """Symmetric int8 codes of a weight, -qmax..qmax, per channel of `axis` or per tensor.
+
+    Each channel's scale is amax / qmax, or the best of a few smaller ones by squared rounding and clipping
+    error of that channel.
+
+    Args:
+        weight: float, any shape; C channels along `axis`.
+        qmax: 127, or 63 where 8-bit products could saturate 16-bit sums.
+    """
+    rows = weight.reshape(1, -1) if axis is None else np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
+    amax = np.max(np.abs(rows), axis=1, initial=0.0).astype(np.float32)
+    if not np.all(np.isfinite(amax)):
+        raise ModelError("cannot quantize a weight with NaN or infinite values")
+    best_error = np.full(amax.shape, np.inf)
+    best = amax
+    # Clipping a Gaussian row of n values pays from n ~ 1000 at 8 bits; 0.8 bounds the useful range.
+    for ratio in np.linspace(1.0, 0.8, 11, dtype=np.float32):
+        scale = np.where(amax > 0, amax * ratio / qmax, 1.0).astype(np.float32)[:, None]
+        error = np.square(np.clip(np.rint(rows / scale), -qmax, qmax) * scale - rows).sum(axis=1, dtype=np.float64)
+        better = error < best_error
+        best_error = np.where(better, error, best_error)
+        best = np.where(better, amax * ratio, best)
+    bound = best[0] if axis is None else best
+    qparams = choose_qparams(-bound, bound, dtype=INT8, symmetric=True, axis=axis, qmin=-qmax, qmax=qmax)
+    return QuantizedTensor(quantize_array(weight, qparams), qparams)
+
+
+def bias_qparams(input_qparams: QParams, weight_qparams: QParams) -> QParams:
+    """The int32 grid of a bias: scale = input scale * weight scale, zero point 0."""
+    scale = (input_qparams.scale * weight_qparams.scale).astype(np.float32)
+    scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1.0))
+    axis = None if scale.ndim == 0 else 0
+    return QParams(scale, np.zeros(scale.shape, np.int32), INT32, axis, INT32.qmin or 0, INT32.qmax or 0)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The artefacts of quantization: where (Placement) and with which numbers (QuantizedModel)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from quantrt.model.model import Model
+from quantrt.quantize.qparams import QParams, QuantizedTensor
+from quantrt.quantize.target import Target
+
+__all__ = ["Decision", "Placement", "QuantizedModel", "Use"]
+
+Use = tuple[str, int]
+"""One edge of the graph: a node's name and the index of one of its inputs."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether one node runs in 8 bits, and why or why not."""
+
+    node: str
+    op_type: str
+    is_int8: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which edges of a graph are quantized for one target; no numbers yet.
+
+    Attributes:
+        values: names of the activations that are quantized.
+        uses: for each edge that reads a quantized value, the name of the value whose grid it reads: the
+            edge's own value, or one upstream of value-preserving operators.
+        groups: sets of quantized values that must share one grid.
+        weights: for each constant operand that is stored as int8, its output-channel axis.
+        biases: for each bias that may be stored as int32, the (activation, weight) edges that scale it.
+        decisions: one per node.
+    """
+
+    values: frozenset[str]
+    uses: Mapping[Use, str]
+    groups: tuple[frozenset[str], ...]
+    weights: Mapping[Use, int | None]
+    biases: Mapping[Use, tuple[Use, Use]]
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True)
+class QuantizedModel:
+    """A float graph with quantized edges.
+
+    Attributes:
+        model: the float model it annotates.
+        graph: that model's graph, or a clone whose constants an algorithm has changed.
+        target: the rules that placed the edges.
+        placement: which edges are quantized.
+        activations: grid of each quantized value, by name.
+        weights: codes of each quantized constant operand.
+        biases: int32 codes of each quantized bias.
+        notes: what a user should know, one sentence each.
+    """
+
+    model: Model
+    graph: ir.Model
+    target: Target
+    placement: Placement
+    activations: Mapping[str, QParams]
+    weights: Mapping[Use, QuantizedTensor]
+    biases: Mapping[Use, QuantizedTensor] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a target can run in 8 bits: rules as data, one table per target in `targets/`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quantrt.dtypes import DType
+
+__all__ = ["Grid", "OpRule", "Target"]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The integers an activation is mapped onto.
+
+    Attributes:
+        dtype: the stored type.
+        symmetric: zero point fixed at 0 (signed) or at qmin (unsigned).
+        qmin, qmax: the codes in use.
+    """
+
+    dtype: DType
+    symmetric: bool
+    qmin: int
+    qmax: int
+
+    @property
+    def levels(self) -> int:
+        """How many codes there are."""
+        return self.qmax - self.qmin + 1
+
+    @property
+    def signed(self) -> bool:
+        """Whether codes below zero exist."""
+        return self.qmin < 0
+
+
+@dataclass(frozen=True)
+class OpRule:
+    """How one operator is quantized.
+
+    Attributes:
+        op_type: ONNX name, default domain.
+        activations: input indices that must be quantized for an int8 kernel.
+        weight: index of the input that must be a constant, quantized per `weight_axis`; None for none.
+        weight_axis: the output-channel axis of the weight; None per tensor.
+        bias: index of the bias input; None for none.
+        passes: value-preserving: input 0 and the output share one grid, and the op runs on codes.
+        only_if_quantized: quantized only where its inputs are so anyway (pools, concatenations).
+        output: the output must be quantized too for an int8 kernel to be chosen.
+    """
+
+    op_type: str
+    activations: tuple[int, ...] = (0,)
+    weight: int | None = None
+    weight_axis: int | None = None
+    bias: int | None = None
+    passes: bool = False
+    only_if_quantized: bool = False
+    output: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """Placement rules of one runtime.
+
+    Attributes:
+        name: "ort", "openvino" or "tensorrt".
+        activation: grid of activations.
+        rules: one row per operator; an operator without a row stays float.
+        residual: which inputs of an Add of two activations are quantized: "both", "skip" (only the branch
+            that is not computed by the convolution or product it can be fused with) or "none".
+        int32_bias: the bias is stored as int32 with scale = s_x * s_w; otherwise it stays float32.
+        quantize_all_uses: once a value is quantized every consumer sees the quantized one, as runtimes
+            that match DequantizeLinear -> op -> QuantizeLinear need.
+        weight_qmax: 127; 63 where the CPU's 16-bit sums could saturate.
+    """
+
+    name: str
+    activation: Grid
+    rules: tuple[OpRule, ...]
+    residual: str = "none"
+    int32_bias: bool = False
+    quantize_all_uses: bool = False
+    weight_qmax: int = 127
+
+    def rule(self, op_type: str) -> OpRule | None:
+        """The row of an operator, or None when the target has no 8-bit form of it."""
+        return next((rule for rule in self.rules if rule.op_type == op_type), None)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime on a CPU: uint8 activations, int8 weights per channel, int32 bias, outputs quantized.
+
+An integer convolution is chosen only for DequantizeLinear -> Conv -> QuantizeLinear, so outputs are
+quantized after the activation and every reader of a quantized value sees the quantized one. u8 x s8 is the
+fast pair with VNNI; s8 x s8 is slower than FP32 (onnxruntime.ai, "Quantize ONNX models", data type selection).
+"""
+
+from __future__ import annotations
+
+from quantrt.dtypes import UINT8
+from quantrt.quantize.target import Grid, OpRule, Target
+
+__all__ = ["ORT"]
+
+ORT = Target(
+    name="ort",
+    activation=Grid(UINT8, symmetric=False, qmin=0, qmax=255),
+    rules=(
+        OpRule("Conv", (0,), weight=1, weight_axis=0, bias=2, output=True),
+        OpRule("Gemm", (0,), weight=1, weight_axis=1, bias=2),
+        OpRule("MatMul", (0,), weight=1, weight_axis=1),
+        OpRule("Add", (0, 1), only_if_quantized=True, output=True),
+        OpRule("AveragePool", (0,), only_if_quantized=True, output=True),
+        OpRule("GlobalAveragePool", (0,), only_if_quantized=True, output=True),
+        OpRule("Concat", passes=True, only_if_quantized=True),
+        OpRule("MaxPool", passes=True),
+        OpRule("Reshape", passes=True),
+        OpRule("Flatten", passes=True),
+        OpRule("Squeeze", passes=True),
+        OpRule("Unsqueeze", passes=True),
+        OpRule("Transpose", passes=True),
+        OpRule("Slice", passes=True),
+    ),
+    residual="both",
+    int32_bias=True,
+    quantize_all_uses=True,
+)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""OpenVINO on a CPU: uint8 activations with zero points, int8 weights per channel, float bias.
+
+Inputs are quantized, outputs are not: the plugin fuses the next layer's quantization into the layer before
+(OpenVINO documentation, "Low Precision Transformations").
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from quantrt.dtypes import UINT8
+from quantrt.quantize.target import Grid, OpRule, Target
+
+__all__ = ["OPENVINO", "OPENVINO_COMPUTE"]
+
+_COMPUTE = (
+    OpRule("Conv", (0,), weight=1, weight_axis=0),
+    OpRule("ConvTranspose", (0,), weight=1, weight_axis=1),
+    OpRule("Gemm", (0,), weight=1, weight_axis=1),
+    OpRule("MatMul", (0, 1), weight=1, weight_axis=1),
+)
+
+_PASSES = tuple(
+    OpRule(op_type, passes=True)
+    for op_type in ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "DepthToSpace")
+)
+
+OPENVINO = Target(
+    name="openvino",
+    activation=Grid(UINT8, symmetric=False, qmin=0, qmax=255),
+    rules=(
+        *_COMPUTE,
+        *_PASSES,
+        OpRule("Add", (0, 1)),
+        OpRule("AveragePool", (0,), only_if_quantized=True),
+        OpRule("GlobalAveragePool", (0,), only_if_quantized=True),
+        OpRule("Concat", passes=True, only_if_quantized=True),
+    ),
+    residual="skip",
+)
+
+OPENVINO_COMPUTE = replace(OPENVINO, name="openvino-compute", rules=(*_COMPUTE, *_PASSES), residual="none")

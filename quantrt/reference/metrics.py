@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far one array is from another. No function here has a default tolerance: callers decide."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from quantrt.errors import DataError
+
+__all__ = ["Error", "cosine", "max_abs_diff", "noise_ratio", "sqnr_db", "top1", "top1_agreement"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Error:
+    """Running comparison of two streams of arrays, batch by batch, in float64.
+
+    Attributes:
+        signal: sum of squares of the reference.
+        noise: sum of squares of the difference.
+        dot, power: sum of products, and sum of squares of the other stream.
+        max_abs: largest absolute difference.
+        count: elements compared.
+    """
+
+    signal: float = 0.0
+    noise: float = 0.0
+    dot: float = 0.0
+    power: float = 0.0
+    max_abs: float = 0.0
+    count: int = 0
+
+    def add(self, ref: Array, got: Array) -> None:
+        """Compare one more pair of arrays of one shape.
+
+        Raises:
+            DataError: the shapes differ.
+        """
+        if ref.shape != got.shape:
+            raise DataError("cannot compare two arrays", got=f"shape {got.shape}", expected=f"{ref.shape}")
+        if ref.size == 0:
+            return
+        a, b = ref.astype(np.float64).ravel(), got.astype(np.float64).ravel()
+        diff = a - b
+        self.signal += float(a @ a)
+        self.noise += float(diff @ diff)
+        self.dot += float(a @ b)
+        self.power += float(b @ b)
+        worst = float(np.max(np.abs(diff)))
+        self.max_abs = worst if math.isnan(worst) else max(self.max_abs, worst)
+        self.count += a.size
+
+    @property
+    def noise_ratio(self) -> float:
+        """Noise power over signal power; 0 for equal streams, inf for noise on a zero signal."""
+        if self.noise == 0.0:
+            return 0.0
+        return self.noise / self.signal if self.signal else math.inf
+
+    @property
+    def sqnr_db(self) -> float:
+        """Signal to quantization noise in dB: 10 log10(signal / noise); inf for equal streams."""
+        ratio = self.noise_ratio
+        if math.isnan(ratio):
+            return math.nan
+        if ratio == 0.0:
+            return math.inf
+        return -10.0 * math.log10(ratio) if ratio != math.inf else -math.inf
+
+    @property
+    def cosine(self) -> float:
+        """Cosine of the angle between the streams; 1 when both are zero, 0 when one is."""
+        if self.signal == 0.0 or self.power == 0.0:
+            return 1.0 if self.signal == self.power else 0.0
+        return self.dot / math.sqrt(self.signal) / math.sqrt(self.power)
+
+
+def _compared(ref: Array, got: Array) -> Error:
+    error = Error()
+    error.add(ref, got)
+    return error
+
+
+def sqnr_db(ref: Array, got: Array) -> float:
+    """Signal to quantization noise of `got` against `ref`, in dB."""
+    return _compared(ref, got).sqnr_db
+
+
+def noise_ratio(ref: Array, got: Array) -> float:
+    """Noise power over signal power of `got` against `ref`."""
+    return _compared(ref, got).noise_ratio
+
+
+def cosine(ref: Array, got: Array) -> float:
+    """Cosine of the angle between two arrays of one shape."""
+    return _compared(ref, got).cosine
+
+
+def max_abs_diff(ref: Array, got: Array) -> float:
+    """Largest absolute difference of two arrays of one shape."""
+    return _compared(ref, got).max_abs
+
+
+def top1(logits: Array, labels: Array) -> float:
+    """Fraction of rows whose largest logit is at the label.
+
+    Args:
+        logits: float [N, classes].
+        labels: integer [N].
+
+    Raises:
+        DataError: the shapes do not fit.
+    """
+    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+        raise DataError(
+            "cannot compute top1",
+            got=f"logits {logits.shape} and labels {labels.shape}",
+            expected="logits [N, classes] and labels [N]",
+        )
+    return float(np.mean(np.argmax(logits, axis=1) == labels))
+
+
+def top1_agreement(ref: Array, got: Array) -> float:
+    """Fraction of rows on whose largest element two arrays [N, classes] agree."""
+    return top1(got, np.argmax(ref.reshape(len(ref), -1), axis=1))
