@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scripts that measure what the results pages quote; run from the root with `python -m benchmarks.NAME`."""

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The peers QuantRT is measured against: ONNX Runtime and OpenVINO, float and quantized by their own tools.
+
+A peer is made in two steps: `ort_int8`, `ort_int8_u8s8` or `nncf_int8` quantizes an ONNX file into a file of
+the peer's format; `open_ort` or `open_openvino` loads a file, float or quantized, for the lowest latency of
+one request at a time on all cores.
+"""
+
+__all__ = ["Runner", "nncf_int8", "open_openvino", "open_ort", "ort_int8", "ort_int8_u8s8"]
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.inputs import Feed
+
+Precision = Literal["f32", "bf16"]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A loaded peer. `run` maps inputs by name to outputs by name; `config` is what the library reports."""
+
+    run: Callable[[Feed], dict[str, npt.NDArray[np.generic]]]
+    config: dict[str, str]
+
+
+def ort_int8(source: Path, target: Path, calibration: Sequence[Feed]) -> None:
+    """quantize_static with its defaults: Q/DQ, int8 activations and weights, per tensor, min-max ranges."""
+    from onnxruntime.quantization import quantize_static
+
+    quantize_static(source, target, _feed_reader(calibration))
+
+
+def ort_int8_u8s8(source: Path, target: Path, calibration: Sequence[Feed]) -> None:
+    """quantize_static as its documentation advises for x86: preprocessed, uint8 activations, per channel."""
+    from onnxruntime.quantization import QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = Path(folder, source.name)
+        # Its symbolic shape inference gives up on models that compute shapes; ONNX's own stays on.
+        quant_pre_process(source, prepared, skip_symbolic_shape=True)
+        quantize_static(
+            prepared,
+            target,
+            _feed_reader(calibration),
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            per_channel=True,
+        )
+
+
+def nncf_int8(
+    source: Path, target: Path, calibration: Sequence[Feed], *, is_transformer: bool = False
+) -> None:
+    """nncf.quantize with its defaults on the OpenVINO model, written as OpenVINO IR (`target` ends in .xml).
+
+    Args:
+        is_transformer: pass model_type=TRANSFORMER, which NNCF asks for on attention models: it leaves more
+            operations float and smooths activation outliers.
+    """
+    import nncf
+    import openvino
+
+    quantized = nncf.quantize(
+        openvino.Core().read_model(source),
+        nncf.Dataset(list(calibration)),
+        model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
+    )
+    openvino.save_model(quantized, target, compress_to_fp16=False)
+
+
+def open_ort(path: Path) -> Runner:
+    """ONNX Runtime on the CPU, all graph optimizations, one intra-op thread per core."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = _num_cores()
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def run(feed: Feed) -> dict[str, npt.NDArray[np.generic]]:
+        return dict(zip(names, session.run(names, feed), strict=True))
+
+    return Runner(run, {"intra_op_num_threads": str(options.intra_op_num_threads)})
+
+
+def open_openvino(
+    path: Path, precision: Precision | None, *, shapes: dict[str, tuple[int, ...]] | None = None
+) -> Runner:
+    """OpenVINO on the CPU with the latency hint, one stream, one thread per core.
+
+    Args:
+        precision: type of the operations that are not quantized. None lets OpenVINO choose, which on a CPU
+            with AVX512-BF16 or AMX may be bf16.
+        shapes: reshape to these static shapes, by input name; None keeps dynamic dimensions.
+    """
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(path)
+    if shapes is not None:
+        model.reshape(shapes)
+    config: dict[str, Any] = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": 1,
+        "INFERENCE_NUM_THREADS": _num_cores(),
+    }
+    if precision is not None:
+        config["INFERENCE_PRECISION_HINT"] = precision
+    compiled = core.compile_model(model, "CPU", config)
+    request = compiled.create_infer_request()
+    names = [output.get_any_name() for output in compiled.outputs]
+
+    def run(feed: Feed) -> dict[str, npt.NDArray[np.generic]]:
+        results = request.infer(feed, share_inputs=True)
+        return {name: results[index] for index, name in enumerate(names)}
+
+    reported = (*config, "INFERENCE_PRECISION_HINT")
+    return Runner(run, {key: str(compiled.get_property(key)) for key in reported})
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _feed_reader(calibration: Sequence[Feed]) -> Any:
+    from onnxruntime.quantization import CalibrationDataReader
+
+    class FeedReader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.feeds = iter(calibration)
+
+        def get_next(self) -> Feed | None:
+            return next(self.feeds, None)
+
+    return FeedReader()
