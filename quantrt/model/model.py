@@ -38,6 +38,8 @@ class Model:
         changes: what canonicalization did, one line per pass that changed something, such as
             "folded 53 BatchNormalization into Conv".
         file_bytes: size of the file and its external data; 0 for a model made in memory.
+        notes: what a user should know about the model, one line each, such as operators from outside the
+            ONNX standard.
     """
 
     graph: ir.Model
@@ -47,3 +49,4 @@ class Model:
     fingerprint: Fingerprint
     changes: tuple[str, ...] = ()
     file_bytes: int = 0
+    notes: tuple[str, ...] = ()

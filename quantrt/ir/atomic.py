@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a file wholly or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from quantrt.errors import DeviceError
+
+__all__ = ["replace_file"]
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write into that becomes `path` when the block ends, and vanishes if it fails.
+
+    It has another name in the same folder until then, so a reader sees the old file or the whole new one,
+    and memory mapped from the old one stays valid.
+
+    Raises:
+        DeviceError: the folder is missing or cannot be written to, or the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        try:
+            with temporary.open("xb") as file:
+                yield file
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise DeviceError(f"cannot write '{path}'", got=reason) from error

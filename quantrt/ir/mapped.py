@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays that lie in a file, read without filling the memory with it."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["map_file", "stream_bytes"]
+
+_CHUNK_BYTES = 16 << 20
+
+
+def map_file(path: Path) -> mmap.mmap:
+    """The file's bytes as read-only memory that the system fills on use; one descriptor per call.
+
+    Raises:
+        OSError: the file cannot be opened.
+        ValueError: the file is empty.
+    """
+    with path.open("rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def stream_bytes(array: np.ndarray) -> Iterator[memoryview]:
+    """The array's bytes in row-major order, in chunks.
+
+    Of an array that is mapped, the system takes each chunk's memory back when the next is asked for, so
+    that walking over weights of many GB does not keep them resident.
+    """
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    mapping = _mapping_of(flat)
+    for start in range(0, flat.size, _CHUNK_BYTES):
+        chunk = flat[start : start + _CHUNK_BYTES]
+        yield chunk.data
+        if mapping is not None:
+            _release(mapping, chunk)
+
+
+def _mapping_of(array: np.ndarray) -> mmap.mmap | None:
+    base: object = array.base
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def _release(mapping: mmap.mmap, chunk: np.ndarray) -> None:
+    """Drop the pages that lie wholly in `chunk`; they are read again from the file when next used."""
+    if not hasattr(mapping, "madvise"):  # not on every system
+        return
+    first = chunk.ctypes.data - np.frombuffer(mapping, np.uint8).ctypes.data
+    start = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (first + chunk.size) // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > start:
+        mapping.madvise(mmap.MADV_DONTNEED, start, end - start)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime sessions of a graph: the float oracle and the tap for activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
+
+from quantrt.errors import ModelError, UsageError, close_match
+from quantrt.ir.clone import clone
+from quantrt.ir.split import split_weights
+
+__all__ = ["ORT_ERRORS", "add_weights", "float_session"]
+
+ORT_ERRORS: tuple[type[Exception], ...] = (
+    ort_state.EPFail,
+    ort_state.Fail,
+    ort_state.InvalidArgument,
+    ort_state.InvalidGraph,
+    ort_state.InvalidProtobuf,
+    ort_state.NoSuchFile,
+    ort_state.NotImplemented,
+    ort_state.RuntimeException,
+    RuntimeError,
+    ValueError,
+)
+"""What ONNX Runtime raises; its own classes share no base but Exception."""
+
+_QUIET = 3  # log severity: errors only
+
+
+def float_session(
+    graph: ir.Model, *, extra_outputs: Sequence[str] = (), threads: int | None = None, optimize: bool = True
+) -> onnxruntime.InferenceSession:
+    """A CPU session of `graph`, whose weights it shares.
+
+    Args:
+        extra_outputs: values of the main graph to return after its own outputs, each once; a name that is
+            an output already is not repeated.
+        threads: threads per run; None for one per physical core.
+        optimize: let ONNX Runtime fuse and fold; without, every node runs as written.
+
+    Raises:
+        UsageError: an extra output does not exist; names the nearest.
+        ModelError: ONNX Runtime refuses the model.
+    """
+    if extra_outputs:
+        graph = _with_outputs(graph, extra_outputs)
+    protobuf, weights = split_weights(graph)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _QUIET
+    options.inter_op_num_threads = 1
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    level = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    add_weights(options, weights)
+    try:
+        session = onnxruntime.InferenceSession(protobuf, options, providers=["CPUExecutionProvider"])
+    except ORT_ERRORS as error:
+        raise ModelError("ONNX Runtime cannot load the model", got=str(error).strip()) from error
+    session.quantrt_weights = weights  # the session reads this memory and does not keep it alive itself
+    return session
+
+
+def add_weights(options: onnxruntime.SessionOptions, weights: Mapping[str, np.ndarray]) -> None:
+    """Give a session the arrays of `split_weights`; they must outlive it."""
+    if weights:
+        options.add_external_initializers(list(weights), [_to_ort_value(array) for array in weights.values()])
+
+
+def _to_ort_value(array: np.ndarray) -> Any:
+    if array.dtype.isbuiltin == 1:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    # bfloat16 and the 8-bit floats: numpy has no such type of its own, so the bits are passed on.
+    bits = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    onnx_type = int(ir.DataType.from_numpy(array.dtype))
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx_type)
+
+
+def _with_outputs(graph: ir.Model, names: Sequence[str]) -> ir.Model:
+    tapped = clone(graph)
+    values = {value.name: value for node in tapped.graph for value in node.outputs if value.name}
+    values.update({value.name: value for value in tapped.graph.inputs if value.name})
+    known = {value.name for value in tapped.graph.outputs}
+    for name in dict.fromkeys(names):
+        if name not in values:
+            near = close_match(name, values)
+            raise UsageError(f"the model has no tensor '{name}'", hint=f"'{near}'" if near else None)
+        if name not in known:
+            tapped.graph.outputs.append(values[name])
+    return tapped

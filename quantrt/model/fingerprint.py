@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identity of a model, its structure and its weights apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import onnx_ir as ir
+
+from quantrt.ir.mapped import stream_bytes
+from quantrt.model.model import Fingerprint
+
+__all__ = ["fingerprint"]
+
+
+def fingerprint(graph: ir.Model) -> Fingerprint:
+    """Two SHA-256 hashes, in hexadecimal.
+
+    The graph's covers operators, attributes, wiring by value names, the declared inputs and outputs, opset
+    versions, and name, shape and element type of every tensor. The weights' covers the bytes of every
+    tensor, those in attributes included, in the order of their names. Neither depends on the producer,
+    documentation, node names, inferred shapes, or on where the bytes are stored.
+    """
+    weights = hashlib.sha256()
+    structure = {
+        "opsets": {domain or "ai.onnx": version for domain, version in sorted(graph.opset_imports.items())},
+        "graph": _graph(graph.graph, weights),
+        "functions": [_function(function, weights) for _, function in sorted(graph.functions.items())],
+    }
+    text = json.dumps(structure, sort_keys=True, separators=(",", ":"))
+    return Fingerprint(graph=hashlib.sha256(text.encode()).hexdigest(), weights=weights.hexdigest())
+
+
+def _graph(graph: ir.Graph, weights: hashlib._Hash) -> dict[str, Any]:
+    initializers = []
+    for name, value in sorted(graph.initializers.items()):
+        initializers.append(
+            [name, _tensor(value.const_value, weights) if value.const_value is not None else None]
+        )
+    return {
+        "inputs": [_value(value) for value in graph.inputs if value.name not in graph.initializers],
+        "outputs": [_value(value) for value in graph.outputs],
+        "initializers": initializers,
+        "nodes": [_node(node, weights) for node in graph],
+    }
+
+
+def _function(function: ir.Function, weights: hashlib._Hash) -> dict[str, Any]:
+    return {
+        "name": list(function.identifier()),
+        "inputs": [value.name for value in function.inputs],
+        "outputs": [value.name for value in function.outputs],
+        "attributes": [
+            _attribute(attribute, weights) for _, attribute in sorted(function.attributes.items())
+        ],
+        "nodes": [_node(node, weights) for node in function],
+    }
+
+
+def _node(node: ir.Node, weights: hashlib._Hash) -> list[Any]:
+    return [
+        node.domain,
+        node.op_type,
+        node.overload,
+        [value.name if value is not None else "" for value in node.inputs],
+        [value.name for value in node.outputs],
+        [_attribute(attribute, weights) for _, attribute in sorted(node.attributes.items())],
+    ]
+
+
+def _attribute(attribute: ir.Attr, weights: hashlib._Hash) -> list[Any]:
+    if attribute.is_ref():
+        return [attribute.name, "ref", attribute.ref_attr_name]
+    kind, value = ir.AttributeType, attribute.value
+    if attribute.type == kind.TENSOR:
+        value = _tensor(value, weights)
+    elif attribute.type == kind.TENSORS:
+        value = [_tensor(tensor, weights) for tensor in value]
+    elif attribute.type == kind.GRAPH:
+        value = _graph(value, weights)
+    elif attribute.type == kind.GRAPHS:
+        value = [_graph(graph, weights) for graph in value]
+    elif not isinstance(value, (int, float, str, type(None))):
+        value = [repr(item) for item in value] if isinstance(value, (list, tuple)) else repr(value)
+    return [attribute.name, int(attribute.type), value]
+
+
+def _value(value: ir.Value) -> list[Any]:
+    dims = None if value.shape is None else [_dim(dim) for dim in value.shape.dims]
+    return [value.name, str(value.type), dims]
+
+
+def _dim(dim: int | ir.SymbolicDim) -> int | str | None:
+    return dim if isinstance(dim, int) else dim.value
+
+
+def _tensor(tensor: ir.TensorProtocol, weights: hashlib._Hash) -> list[Any]:
+    """The tensor's type and shape; its bytes go to `weights`."""
+    if isinstance(tensor, ir.StringTensor):
+        for text in tensor.string_data():
+            weights.update(len(text).to_bytes(8, "little") + text)
+    elif tensor.dtype.bitwidth < 8:
+        weights.update(tensor.tobytes())  # packed, however it is held in memory
+    else:
+        for chunk in stream_bytes(tensor.numpy()):
+            weights.update(chunk)
+    return [tensor.dtype.name, list(tensor.shape.numpy())]

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stage 1: path -> Model."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import onnx_ir as ir
+
+from quantrt.errors import ModelError
+from quantrt.ir.clone import clone
+from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.model.canonicalize import canonicalize
+from quantrt.model.fingerprint import fingerprint
+from quantrt.model.model import Model
+from quantrt.model.read import read_model
+
+__all__ = ["load_model", "make_model"]
+
+logger = logging.getLogger(__name__)
+
+
+def load_model(path: Path | str) -> Model:
+    """Read the ONNX file at `path`, check it, and make it canonical.
+
+    Weights of a page or more stay memory-mapped, whether they are in the file or beside it; the files
+    may be replaced or deleted afterwards, but must not be written into.
+
+    Raises:
+        ModelError: the file is missing, not ONNX, damaged, unsupported, or refers to data that is missing
+            or outside its folder.
+    """
+    path = Path(path)
+    read = read_model(path)
+    for note in read.notes:
+        logger.warning("%s: %s", path.name, note)
+    return _model(read.graph, path=path, file_bytes=read.file_bytes, notes=read.notes)
+
+
+def make_model(graph: ir.Model) -> Model:
+    """The Model of a graph made in memory, which is cloned and left as it is.
+
+    Raises:
+        ModelError: an input or output is not a tensor.
+    """
+    return _model(clone(graph), path=None, file_bytes=0, notes=())
+
+
+def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[str, ...]) -> Model:
+    identity = fingerprint(graph)
+    changes = canonicalize(graph)
+    return Model(
+        graph=graph,
+        path=path,
+        inputs=tuple(_spec(value) for value in graph.graph.inputs),
+        outputs=tuple(_spec(value) for value in graph.graph.outputs),
+        fingerprint=identity,
+        changes=changes,
+        file_bytes=file_bytes,
+        notes=notes,
+    )
+
+
+def _spec(value: ir.Value) -> TensorSpec:
+    name = value.name or ""
+    if value.type is None or not isinstance(value.type, ir.TensorType) or value.dtype is None:
+        got = "no type" if value.type is None else str(value.type)
+        raise ModelError(
+            f"cannot use '{name}' as input or output of the model", got=got, expected="a dense tensor"
+        )
+    dtype = "string" if value.dtype == ir.DataType.STRING else value.dtype.numpy().name
+    if value.shape is None:
+        return TensorSpec(name, dtype, None)
+    dims = tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape.dims)
+    return TensorSpec(name, dtype, dims)

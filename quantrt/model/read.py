@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Path -> graph, with large weights memory-mapped."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from quantrt.errors import ModelError, close_match
+from quantrt.ir.mapped import map_file
+from quantrt.model.check import check_proto, foreign_operators
+from quantrt.model.name_nodes import name_nodes
+from quantrt.model.tensors import attach_tensors
+from quantrt.model.wire import strip_weights
+
+__all__ = ["ReadModel", "read_model"]
+
+# First bytes of files that are given by mistake.
+_MAGIC = (
+    (b"version https://git-lfs", "a Git LFS pointer", "`git lfs pull`"),
+    (b"\x89PNG", "a PNG image", None),
+    (b"\xff\xd8\xff", "a JPEG image", None),
+    (
+        b"PK\x03\x04",
+        "a zip archive (PyTorch checkpoints and .npz are such)",
+        "torch.onnx.export to make an .onnx file",
+    ),
+    (b"\x80\x02", "a Python pickle", "torch.onnx.export to make an .onnx file"),
+    (b"\x89HDF", "an HDF5 file", None),
+    (b"\x1f\x8b", "a gzip file", "unpacking it first"),
+    (b"<?xml", "an XML file", None),
+    (b"<", "a web page or XML", None),
+)
+
+
+@dataclass(frozen=True)
+class ReadModel:
+    """A model as given.
+
+    Attributes:
+        graph: the graph, unchanged but for names given to unnamed nodes.
+        file_bytes: size of the file and of the external data files it refers to.
+        notes: what a user should know, one line each.
+    """
+
+    graph: ir.Model
+    file_bytes: int
+    notes: tuple[str, ...]
+
+
+def read_model(path: Path) -> ReadModel:
+    """Read and check the ONNX file at `path`.
+
+    Raises:
+        ModelError: there is no such file, it is not ONNX, damaged or unsupported, or its external data is
+            missing, truncated or outside the model's folder.
+    """
+    mapping = _open(path)
+    try:
+        skeleton = strip_weights(memoryview(mapping))
+        proto = onnx.ModelProto.FromString(skeleton.protobuf)
+    except (ModelError, DecodeError) as error:
+        raise _not_onnx(path, mapping, error) from error
+    check_proto(proto, path, {index: span.end - span.start for index, span in skeleton.weights.items()})
+    name_nodes(proto.graph)
+    try:
+        graph = ir.from_proto(proto)
+    except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise ModelError(f"cannot read the graph of '{path}'", got=reason) from error
+    names = {index: initializer.name for index, initializer in enumerate(proto.graph.initializer)}
+    lifted = {names[index]: span for index, span in skeleton.weights.items()}
+    external_bytes = attach_tensors(graph, path, mapping, lifted)
+    graph.graph.sort()  # stable: a sorted graph keeps its order
+    return ReadModel(graph, len(mapping) + external_bytes, _notes(proto))
+
+
+def _notes(proto: onnx.ModelProto) -> tuple[str, ...]:
+    foreign = foreign_operators(proto)
+    return (f"operators from outside the ONNX standard: {', '.join(foreign)}",) if foreign else ()
+
+
+def _open(path: Path) -> mmap.mmap:
+    if not path.exists():
+        near = _similar_file(path)
+        raise ModelError(f"cannot open '{path}': no such file", hint=f"'{near}'" if near else None)
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise ModelError(f"cannot read '{path}'", got=what, expected="an .onnx file", hint=_onnx_inside(path))
+    try:
+        if path.stat().st_size == 0:
+            raise ModelError(f"cannot read '{path}'", got="an empty file", expected="an ONNX model")
+        return map_file(path)
+    except OSError as error:
+        raise ModelError(f"cannot open '{path}'", got=os.strerror(error.errno or 0)) from error
+
+
+def _similar_file(path: Path) -> Path | None:
+    if not path.parent.is_dir():
+        return None
+    near = close_match(path.name, [entry.name for entry in path.parent.glob("*.onnx")])
+    return path.parent / near if near else None
+
+
+def _onnx_inside(path: Path) -> str | None:
+    inside = sorted(path.glob("*.onnx")) if path.is_dir() else []
+    return f"'{inside[0]}'" if inside else None
+
+
+def _not_onnx(path: Path, mapping: mmap.mmap, error: Exception) -> ModelError:
+    for magic, kind, hint in _MAGIC:
+        if mapping[: len(magic)] == magic:
+            return ModelError(
+                f"'{path}' is not an ONNX model", got=kind, expected="an ONNX protobuf", hint=hint
+            )
+    reason = (
+        f"{error.message}: {error.got}" if isinstance(error, ModelError) else "an invalid protobuf message"
+    )
+    return ModelError(f"cannot read '{path}' as an ONNX model", got=reason, expected="an ONNX protobuf")
