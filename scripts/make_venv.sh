@@ -47,5 +47,5 @@ if ! "$venv/bin/python" -c 'import pip' >/dev/null 2>&1; then
 fi
 
 echo "installing quantrt${extra:+[$extra]} into $venv"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}"
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check --editable ".${extra:+[$extra]}"
 touch "$stamp"

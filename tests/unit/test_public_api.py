@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `quantrt` offers is what its modules say they offer, and naming it costs no library."""
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import quantrt
+
+HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "openvino", "scipy", "rich", "PIL", "torch", "triton")
+"""Packages that `import quantrt` may not load."""
+
+
+def module_names() -> list[str]:
+    """Every module of the package except `__main__`, which runs the command when imported."""
+    found = pkgutil.walk_packages(quantrt.__path__, "quantrt.")
+    return ["quantrt", *sorted(module.name for module in found if module.name != "quantrt.__main__")]
+
+
+@pytest.mark.parametrize("name", quantrt.__all__)
+def test_each_public_name_loads(name: str):
+    assert getattr(quantrt, name) is not None
+
+
+def test_dir_lists_the_public_names():
+    assert set(dir(quantrt)) == set(quantrt.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = quantrt.no_such_name
+
+
+@pytest.mark.parametrize("name", module_names())
+def test_all_lists_exactly_what_a_module_defines_for_others(name: str):
+    module = importlib.import_module(name)
+    listed = set(getattr(module, "__all__", ()))  # a package that is only a docstring has none
+    missing = {item for item in listed if not hasattr(module, item)}
+    assert not missing, (
+        f"{name}.__all__ lists names that are not there; define them or delete them from __all__"
+    )
+    defined = {
+        item
+        for item, value in vars(module).items()
+        if not item.startswith("_")
+        and (inspect.isclass(value) or inspect.isfunction(value))
+        and value.__module__ == name
+    }
+    assert defined <= listed, f"{name}: add these to __all__, or give them a leading underscore"
+
+
+def test_importing_the_package_loads_no_library():
+    code = f"import sys, quantrt; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
