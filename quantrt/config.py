@@ -16,10 +16,12 @@ from quantrt.errors import UsageError, close_match
 
 __all__ = [
     "CONFIG_VERSION",
+    "DEFAULT_MIN_SQNR_DB",
     "BenchConfig",
     "Budget",
     "BuildConfig",
     "CalibrationConfig",
+    "CompareConfig",
     "DeviceConfig",
     "QuantizeConfig",
     "from_dict",
@@ -27,6 +29,9 @@ __all__ = [
 ]
 
 CONFIG_VERSION = 1
+
+DEFAULT_MIN_SQNR_DB = 20.0
+"""Noise of 1 % of the signal's power, as the default of `Budget.max_drop_ratio`."""
 
 RANGE_METHODS = ("auto", "minmax", "entropy", "percentile", "mse")
 TARGETS = ("ort", "openvino", "tensorrt")
@@ -127,6 +132,33 @@ class BenchConfig:
                 got=f"at most {self.max_duration_s} s",
                 expected=f"no less than the {self.duration_s} s asked for",
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """How close two models' outputs have to be; limits that are None are not checked.
+
+    When no limit is given at all, `min_sqnr_db` is `DEFAULT_MIN_SQNR_DB`.
+    """
+
+    min_sqnr_db: float | None = _option(
+        None, "least signal to noise ratio of each output (default: 20, without another limit)", metavar="DB"
+    )
+    min_cosine: float | None = _option(None, "least cosine of each output", metavar="C")
+    max_abs: float | None = _option(None, "largest absolute difference of each output", metavar="A")
+    max_samples: int | None = _option(None, "use at most this many samples (default: all)", metavar="N")
+    batch_size: int = _option(8, "samples per run where shapes allow", metavar="N")
+
+    def __post_init__(self) -> None:
+        if self.min_sqnr_db is None and self.min_cosine is None and self.max_abs is None:
+            object.__setattr__(self, "min_sqnr_db", DEFAULT_MIN_SQNR_DB)
+        if self.min_cosine is not None and not -1.0 <= self.min_cosine <= 1.0:
+            raise UsageError("cannot use this cosine limit", got=str(self.min_cosine), expected="-1 to 1")
+        if self.max_abs is not None and not self.max_abs >= 0.0:
+            raise UsageError("cannot use this limit", got=f"max abs {self.max_abs}", expected="0 or more")
+        if self.max_samples is not None:
+            _check_positive("number of samples", self.max_samples)
+        _check_positive("batch size", self.batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)

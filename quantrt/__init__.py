@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QuantRT: from an ONNX model to a verified quantized inference engine.
+
+The names below are loaded at first use, so that `import quantrt` and `quantrt -h` cost no library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quantrt.build import build as build
+    from quantrt.config import Budget as Budget
+    from quantrt.config import BuildConfig as BuildConfig
+    from quantrt.errors import AccuracyError as AccuracyError
+    from quantrt.errors import DataError as DataError
+    from quantrt.errors import DeviceError as DeviceError
+    from quantrt.errors import InternalError as InternalError
+    from quantrt.errors import ModelError as ModelError
+    from quantrt.errors import QuantRtError as QuantRtError
+    from quantrt.errors import UsageError as UsageError
+    from quantrt.runtime.engine import Engine as Engine
+    from quantrt.runtime.engine import load as load
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "AccuracyError": "quantrt.errors",
+    "Budget": "quantrt.config",
+    "BuildConfig": "quantrt.config",
+    "DataError": "quantrt.errors",
+    "DeviceError": "quantrt.errors",
+    "Engine": "quantrt.runtime.engine",
+    "InternalError": "quantrt.errors",
+    "ModelError": "quantrt.errors",
+    "QuantRtError": "quantrt.errors",
+    "UsageError": "quantrt.errors",
+    "build": "quantrt.build",
+    "load": "quantrt.runtime.engine",
+}
+"""Public name -> the module that defines it."""
+
+__all__ = [
+    "AccuracyError",
+    "Budget",
+    "BuildConfig",
+    "DataError",
+    "DeviceError",
+    "Engine",
+    "InternalError",
+    "ModelError",
+    "QuantRtError",
+    "UsageError",
+    "__version__",
+    "build",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'quantrt' has no attribute '{name}'")
+    value = getattr(importlib.import_module(home), name)
+    setattr(sys.modules[__name__], name, value)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+class _Package(types.ModuleType):
+    """The package's own module type: importing the file build.py must not hide the function `build`.
+
+    Python binds a freshly imported submodule to its name in the package; for `build` that name is the
+    function's.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Bind `name`; in place of the module `build`, its function."""
+        if name == "build" and isinstance(value, types.ModuleType):
+            value = value.build
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt bench`: latency of engines and models, interleaved when there are several."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantrt.cli.command import Command, Result
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options import add_config, read_config
+from quantrt.config import BenchConfig, DeviceConfig
+from quantrt.errors import DataError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from quantrt.report.subject import Subject
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="engines (.qrt) or models (.onnx); the first is the base",
+    )
+    parser.add_argument(
+        "--data", type=data_source, metavar="P", help=f"real inputs (default: random): {DATA_HELP}"
+    )
+    add_preprocess(parser)
+    add_config(parser, BenchConfig, "timing")
+    add_config(
+        parser, DeviceConfig, "device, for .onnx files; an engine keeps its own", skip=("device", "libraries")
+    )
+
+
+def _run(args: argparse.Namespace) -> Result:
+    from quantrt.cli.progress import progress_bars
+    from quantrt.report.bench import measure, show_bench
+    from quantrt.report.subject import open_subject
+
+    config, device = read_config(args, BenchConfig), read_config(args, DeviceConfig)
+    with ExitStack() as stack:
+        subjects = [stack.enter_context(open_subject(path, threads=device.threads)) for path in args.files]
+        inputs = [_inputs(subject, args, config.batch or 1) for subject in subjects]
+        with progress_bars(quiet=args.quiet) as bars:
+            data = measure(subjects, inputs, config, on_progress=bars.counter("timing", "runs"))
+    return Result(data, lambda: show_bench(data))
+
+
+def _inputs(subject: Subject, args: argparse.Namespace, batch: int) -> dict[str, np.ndarray]:
+    """One batch: the first of --data, or random values."""
+    from quantrt.calibrate.dataset import random_dataset
+
+    if args.data is None:
+        dataset = random_dataset(subject.inputs, batch, 0)
+    else:
+        dataset = open_data(args.data, subject.inputs, preprocess=args.preprocess)
+    first = next(iter(dataset.batches(batch, batch)), None)
+    if first is None or first.count < batch:
+        raise DataError(
+            f"cannot make a batch of {batch} for '{subject.name}'",
+            got=f"{0 if first is None else first.count} samples of one shape",
+            hint="a smaller --batch",
+        )
+    return first.inputs
+
+
+COMMAND = Command(
+    name="bench",
+    summary="measure latency; several files are timed interleaved",
+    details="Time whole calls, inputs in to outputs out. Several files take turns, so that a change of the "
+    "machine's speed hits all of them, and each is given as a ratio to the first, with a confidence "
+    "interval.",
+    examples=(
+        ("one engine", "quantrt bench model.qrt"),
+        ("how much faster than the float model?", "quantrt bench model.onnx model.qrt"),
+        ("batches of eight, real data", "quantrt bench model.onnx model.qrt --batch 8 --data valid.npz"),
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt build`: ONNX model -> verified engine."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantrt.cli.command import Command, Result
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options import add_config, read_config
+from quantrt.cli.paths import check_output
+from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig, QuantizeConfig
+from quantrt.errors import UsageError
+
+if TYPE_CHECKING:
+    from quantrt.calibrate.stats import Stats
+    from quantrt.runtime.engine import Engine
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Model, precisions, data, output, and one group per stage."""
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the float model")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="ENGINE.qrt", help="engine file to write"
+    )
+    parser.add_argument(
+        "--report", type=Path, metavar="REPORT.json", help="also write the build report as JSON"
+    )
+    precisions = parser.add_argument_group("precisions (fp32 is always a candidate)")
+    precisions.add_argument("--int8", action="store_true", help="try int8; needs calibration data or ranges")
+    precisions.add_argument("--bf16", action="store_true", help="try bfloat16 for what is not int8")
+    data = parser.add_argument_group("data")
+    data.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
+    data.add_argument(
+        "--valid-data", type=data_source, metavar="P", help="validation data, to measure the drop"
+    )
+    data.add_argument(
+        "--labels", type=Path, metavar="P", help="labels of --valid-data, where they are not in it"
+    )
+    data.add_argument(
+        "--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`, no new pass"
+    )
+    add_preprocess(data)
+    add_config(parser, CalibrationConfig, "calibration")
+    add_config(parser, QuantizeConfig, "quantization")
+    add_config(parser, Budget, "accuracy budget")
+    add_config(parser, DeviceConfig, "device")
+    add_config(parser, BenchConfig, "timing of the candidates")
+
+
+def _run(args: argparse.Namespace) -> Result:
+    """Build the engine, save it, show its report."""
+    check_output(args.output, ".qrt")
+    if args.report is not None:
+        check_output(args.report, ".json")
+    config = _read_build_config(args)
+    _check_data(args)
+    engine = _build(args, config)
+    with engine:
+        engine.save(args.output)
+        if args.report is not None:
+            _write_report(engine, args.report)
+        return _result(engine, args.output)
+
+
+def _read_build_config(args: argparse.Namespace) -> BuildConfig:
+    wanted = {precision for precision in ("int8", "bf16") if getattr(args, precision)}
+    return BuildConfig(
+        precisions=frozenset({"fp32", *wanted}),
+        calibration=read_config(args, CalibrationConfig),
+        quantize=read_config(args, QuantizeConfig),
+        device=read_config(args, DeviceConfig),
+        budget=read_config(args, Budget),
+        bench=read_config(args, BenchConfig),
+    )
+
+
+def _check_data(args: argparse.Namespace) -> None:
+    """What --int8 needs is there, and nothing is given that would go unused."""
+    sources = {"--calib-data": args.calib_data, "--ranges": args.ranges, "--calib-random": args.calib_random}
+    given = [flag for flag, value in sources.items() if value]
+    if args.int8 and not given:
+        raise UsageError(
+            "cannot build an int8 engine without calibration",
+            expected="one of " + ", ".join(sources),
+            hint="--calib-data calib.npz, or --calib-random to measure speed only",
+        )
+    if len(given) > 1:
+        raise UsageError(
+            f"cannot calibrate from two sources: {' and '.join(given)}", hint=f"{given[0]} alone"
+        )
+    if given and not args.int8:
+        raise UsageError(
+            f"{given[0]} is used by int8 only, and --int8 was not given", hint=f"--int8 {given[0]} ..."
+        )
+    if args.labels is not None and args.valid_data is None:
+        raise UsageError("--labels belongs to validation data, and none was given", hint="--valid-data P")
+
+
+def _build(args: argparse.Namespace, config: BuildConfig) -> Engine:
+    from quantrt.build import build
+    from quantrt.calibrate.stats import load_stats
+    from quantrt.cli.progress import progress_bars
+    from quantrt.model.load import load_model
+
+    stats: Stats | None = load_stats(args.ranges) if args.ranges else None
+    model = load_model(args.model)
+    calibration = validation = None
+    if args.calib_data is not None:
+        calibration = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
+    if args.valid_data is not None:
+        validation = open_data(args.valid_data, model.inputs, preprocess=args.preprocess, labels=args.labels)
+    with progress_bars(quiet=args.quiet) as bars:
+        return build(
+            model,
+            config=config,
+            calibration=calibration,
+            validation=validation,
+            stats=stats,
+            on_event=bars.on_event,
+        )
+
+
+def _write_report(engine: Engine, path: Path) -> None:
+    from quantrt.cli.json_text import json_text
+    from quantrt.cli.write import write_text
+
+    write_text(path, json_text(engine.report) + "\n")
+
+
+def _result(engine: Engine, path: Path) -> Result:
+    from quantrt.report.inspect_engine import describe_engine, show_engine
+
+    data = describe_engine(engine.plan, path)
+    return Result(data, lambda: show_engine(data))
+
+
+COMMAND = Command(
+    name="build",
+    summary="make a verified engine of an ONNX model",
+    details="Calibrate, quantize, time every candidate on this machine, check the accuracy against the float "
+    "model, and write the fastest engine that is inside the budget. When int8 is not faster, or "
+    "loses too much, the float engine is written and the report says why.",
+    examples=(
+        (
+            "int8 with measured accuracy, at most 1 % of top-1 lost",
+            "quantrt build model.onnx --int8 --calib-data calib.npz --valid-data valid.npz -o model.qrt",
+        ),
+        (
+            "images as they are on disk",
+            "quantrt build model.onnx --int8 --calib-data photos/ "
+            "--preprocess 'resize=256,crop=224,mean=imagenet' -o model.qrt",
+        ),
+        (
+            "keep the head float, allow half a percent",
+            "quantrt build model.onnx --int8 --calib-data calib.npz --valid-data valid.npz "
+            "--exclude '/head/*' --max-drop 0.005 -o model.qrt",
+        ),
+        (
+            "speed only: the engine is marked uncalibrated",
+            "quantrt build model.onnx --int8 --calib-random -o model.qrt",
+        ),
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

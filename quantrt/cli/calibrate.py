@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt calibrate`: model + data -> ranges file; and merging of such files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantrt.cli.command import Command, Result
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options import add_config, read_config
+from quantrt.cli.paths import check_output
+from quantrt.config import CalibrationConfig
+from quantrt.errors import UsageError
+
+if TYPE_CHECKING:
+    from quantrt.calibrate.stats import Stats
+    from quantrt.model.model import Model
+
+__all__ = ["COMMAND", "calibration_stats"]
+
+RANDOM_SAMPLES = 32
+"""Samples that --calib-random draws unless --max-samples says otherwise: enough for every layer to run."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Model and data, or files to merge; where to write."""
+    parser.add_argument("model", type=Path, nargs="?", metavar="MODEL.onnx", help="the float model")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="X.ranges", help="ranges file to write"
+    )
+    parser.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
+    add_preprocess(parser)
+    parser.add_argument(
+        "--merge",
+        type=Path,
+        nargs="+",
+        metavar="X.ranges",
+        help="add up ranges files of one model; runs nothing",
+    )
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted run with the same -o")
+    add_config(parser, CalibrationConfig, "calibration")
+
+
+def _run(args: argparse.Namespace) -> Result:
+    """Collect or merge statistics and save them."""
+    from quantrt.calibrate.stats import save_stats
+    from quantrt.report.inspect_ranges import describe_ranges, show_ranges
+
+    check_output(args.output, ".ranges")
+    _check_sources(args)
+    config = read_config(args, CalibrationConfig)
+    stats = _merge(args.merge) if args.merge else _collect(args, config)
+    save_stats(stats, args.output)
+    data = describe_ranges(stats, args.output, config)
+    return Result(data, lambda: show_ranges(data, layers=False))
+
+
+def _check_sources(args: argparse.Namespace) -> None:
+    given = [flag for flag, value in (("MODEL.onnx", args.model), ("--merge", args.merge)) if value]
+    if len(given) != 1:
+        raise UsageError(
+            "cannot tell what to calibrate",
+            got=" and ".join(given) or "neither a model nor --merge",
+            expected="MODEL.onnx with data, or --merge A.ranges B.ranges",
+        )
+    if args.model and bool(args.calib_data) == bool(args.calib_random):
+        raise UsageError(
+            "cannot calibrate from two sources" if args.calib_data else "cannot calibrate without data",
+            expected="--calib-data P or --calib-random",
+        )
+
+
+def _merge(paths: list[Path]) -> Stats:
+    from quantrt.calibrate.stats import load_stats
+
+    stats = load_stats(paths[0])
+    for path in paths[1:]:
+        stats = stats.merge(load_stats(path))
+    return stats
+
+
+def _collect(args: argparse.Namespace, config: CalibrationConfig) -> Stats:
+    from quantrt.model.load import load_model
+
+    checkpoint = args.output.with_suffix(".partial")
+    if not args.resume:
+        checkpoint.unlink(missing_ok=True)
+    return calibration_stats(load_model(args.model), args, config, resume=checkpoint)
+
+
+def calibration_stats(
+    model: Model, args: argparse.Namespace, config: CalibrationConfig, *, resume: Path | None
+) -> Stats:
+    """Statistics of every activation that any target quantizes, from --calib-data or --calib-random.
+
+    Args:
+        resume: file that an interrupted run continues from; None to start anew and keep no such file.
+    """
+    from quantrt.calibrate.collect import collect
+    from quantrt.calibrate.dataset import random_dataset
+    from quantrt.cli.progress import progress_bars
+    from quantrt.config import QuantizeConfig
+    from quantrt.quantize.quantize import observed_values
+    from quantrt.quantize.targets import TARGETS
+
+    if args.calib_random:
+        dataset = random_dataset(model.inputs, config.max_samples or RANDOM_SAMPLES, config.seed)
+    else:
+        dataset = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
+    names = observed_values(model, TARGETS, QuantizeConfig())
+    with progress_bars(quiet=args.quiet) as bars:
+        on_progress = bars.counter("calibrating", "samples")
+        return collect(model, names, dataset, config, resume=resume, on_progress=on_progress)
+
+
+COMMAND = Command(
+    name="calibrate",
+    summary="observe a model's activations on data, write a ranges file",
+    details="Run the float model on the data once and keep one histogram per tensor, in a file that `build` "
+    "and `quantize` read. The range method is chosen later, from the same file. Files of parts of "
+    "the data can be merged; the result equals one pass over all of it, bit for bit.",
+    examples=(
+        ("one pass over the data", "quantrt calibrate model.onnx --calib-data calib.npz -o model.ranges"),
+        (
+            "the same after an interruption",
+            "quantrt calibrate model.onnx --calib-data calib.npz -o model.ranges --resume",
+        ),
+        ("two machines' halves", "quantrt calibrate --merge a.ranges b.ranges -o model.ranges"),
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

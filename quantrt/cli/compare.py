@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt compare`: do two models give the same outputs?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from quantrt.cli.command import Command, Result
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options import add_config, read_config
+from quantrt.config import CompareConfig
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "reference", type=Path, metavar="A", help="what is right: .onnx (float or Q/DQ) or .qrt"
+    )
+    parser.add_argument(
+        "subject", type=Path, metavar="B", help="what is checked: .onnx (float or Q/DQ) or .qrt"
+    )
+    parser.add_argument("--data", type=data_source, required=True, metavar="P", help=f"inputs: {DATA_HELP}")
+    add_preprocess(parser)
+    parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="also compare every tensor inside that both have by the same name",
+    )
+    add_config(parser, CompareConfig, "limits")
+
+
+def _run(args: argparse.Namespace) -> Result:
+    from quantrt.cli.progress import progress_bars
+    from quantrt.report.compare import compare, show_comparison
+    from quantrt.report.subject import open_subject
+
+    config = read_config(args, CompareConfig)
+    with open_subject(args.reference) as reference, open_subject(args.subject) as subject:
+        dataset = open_data(args.data, reference.inputs, preprocess=args.preprocess)
+        with progress_bars(quiet=args.quiet) as bars:
+            on_progress = bars.counter("comparing", "samples")
+            data = compare(reference, subject, dataset, config, layers=args.layers, on_progress=on_progress)
+    return Result(data, lambda: show_comparison(data), exit_code=0 if data["passed"] else 1)
+
+
+COMMAND = Command(
+    name="compare",
+    summary="compare the outputs, or every layer, of two models or engines",
+    details="Run A and B on the same data and show, per output, the largest absolute difference, the cosine "
+    "and the signal to quantization noise (SQNR). Ends with PASSED (exit code 0) or FAILED (1). "
+    "Without a limit of your own an output passes at 20 dB SQNR, which is noise of 1 % of the "
+    "signal's power.",
+    examples=(
+        ("is the engine close to the float model?", "quantrt compare model.onnx model.qrt --data valid.npz"),
+        (
+            "where does the error come in?",
+            "quantrt compare model.onnx model.int8.onnx --data valid.npz --layers",
+        ),
+        (
+            "limits of your own",
+            "quantrt compare model.onnx model.qrt --data valid.npz --min-sqnr 30 --min-cosine 0.999",
+        ),
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt completion`: the completion script of a shell."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from quantrt.cli.command import Command, Result
+from quantrt.cli.data import data_source
+
+__all__ = ["COMMAND", "completion_script"]
+
+SHELLS = ("bash", "zsh")
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The shell's name."""
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash or zsh")
+
+
+def _run(args: argparse.Namespace) -> Result:
+    """Print the script."""
+    from quantrt.cli.main import COMMANDS
+    from quantrt.cli.parser import make_parser
+
+    script = completion_script(make_parser(COMMANDS), args.shell)
+    return Result({"shell": args.shell, "script": script}, lambda: print(script))
+
+
+def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
+    """A script that completes the parser's commands, options, choices and file names in `shell`."""
+    import shtab  # imported here alone: no other verb pays for it
+
+    for verb in (parser, *_subparsers(parser)):
+        for action in verb._actions:
+            if action.type in (Path, data_source):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]
+    return str(shtab.complete(parser, shell))
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    from quantrt.cli.parser import verb_parsers
+
+    return list(verb_parsers(parser).values())
+
+
+COMMAND = Command(
+    name="completion",
+    summary="print the completion script of a shell",
+    details="Print a script that completes commands, options and file names; the shell reads it at its "
+    "start.",
+    examples=(
+        ("in the present bash", 'eval "$(quantrt completion bash)"'),
+        (
+            "in every bash from now on",
+            "quantrt completion bash > ~/.local/share/bash-completion/completions/quantrt",
+        ),
+        ("for zsh, in a folder of $fpath", "quantrt completion zsh > ~/.zfunc/_quantrt"),
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

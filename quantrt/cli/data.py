@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that say where data comes from, and the datasets they open."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quantrt.calibrate.dataset import Dataset
+    from quantrt.ir.tensor_spec import TensorSpec
+
+__all__ = ["DATA_HELP", "add_preprocess", "data_source", "open_data"]
+
+DATA_HELP = ".npz, a folder of .npy/.npz files, or a folder or zip of images"
+
+
+def data_source(text: str) -> Path:
+    """Where data comes from; a type of its own so that shells complete file names for it."""
+    return Path(text)
+
+
+def add_preprocess(parser: argparse._ActionsContainer) -> None:
+    """Add --preprocess."""
+    parser.add_argument(
+        "--preprocess",
+        metavar="SPEC",
+        help="how images become tensors, such as 'resize=256,crop=224,mean=imagenet', or module:function",
+    )
+
+
+def open_data(
+    path: Path, inputs: Sequence[TensorSpec], *, preprocess: str | None, labels: Path | None = None
+) -> Dataset:
+    """The dataset at `path`.
+
+    Raises:
+        DataError: there is nothing at the path, or the data do not fit the inputs.
+    """
+    from quantrt.calibrate.dataset import open_dataset
+
+    return open_dataset(path, inputs, preprocess=preprocess, labels=labels)

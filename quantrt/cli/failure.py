@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line says about an exception, and the exit code it gives."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+from quantrt.errors import DeviceError, InternalError, QuantRtError
+
+__all__ = ["INTERRUPTED", "Failure", "explain"]
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells report it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception in words.
+
+    Attributes:
+        text: what stderr gets.
+        data: the document that `--json` prints.
+        exit_code: of the process.
+        traceback: where it came from, for `--traceback`.
+    """
+
+    text: str
+    data: dict[str, Any]
+    exit_code: int
+    traceback: str
+
+
+def explain(error: BaseException) -> Failure:
+    """The text, document and exit code for any exception."""
+    where = "".join(traceback.format_exception(error))
+    if isinstance(error, KeyboardInterrupt):
+        data = {"type": "KeyboardInterrupt", "message": "interrupted", "exit_code": INTERRUPTED}
+        return Failure("interrupted", {"error": data}, INTERRUPTED, where)
+    known = error if isinstance(error, QuantRtError) else _as_known(error)
+    data = {
+        "type": type(known).__name__,
+        "message": known.message,
+        "got": known.got,
+        "expected": known.expected,
+        "hint": known.hint,
+        "exit_code": known.exit_code,
+    }
+    return Failure(f"error: {known}", {"error": data}, known.exit_code, where)
+
+
+def _as_known(error: BaseException) -> QuantRtError:
+    """The QuantRtError that stands for an exception of another family."""
+    if isinstance(error, MemoryError):
+        return InternalError(
+            "ran out of memory; this is a bug: sizes are to be checked before they are allocated",
+            got=str(error) or None,
+            hint="again with --traceback, and report what it prints",
+        )
+    if isinstance(error, OSError) and error.errno is not None:
+        what = f"'{os.fspath(error.filename)!s}'" if error.filename is not None else "a file"
+        return DeviceError(f"cannot use {what}: {error.strerror}")
+    return InternalError(
+        f"{type(error).__name__}: {error}; this is a bug",
+        hint="again with --traceback, and report what it prints",
+    )

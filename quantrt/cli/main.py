@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `quantrt`: parse, run one verb, print its result; a failure becomes a text and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from quantrt.cli import bench, build, calibrate, compare, completion, doctor, inspect, quantize, run
+from quantrt.cli.command import Command
+from quantrt.cli.failure import Failure, explain
+from quantrt.cli.json_text import json_text
+from quantrt.cli.parser import parse
+from quantrt.log import setup_logging
+
+__all__ = ["COMMANDS", "entry_point", "main"]
+
+COMMANDS: tuple[Command, ...] = (
+    build.COMMAND,
+    calibrate.COMMAND,
+    quantize.COMMAND,
+    run.COMMAND,
+    bench.COMMAND,
+    compare.COMMAND,
+    inspect.COMMAND,
+    doctor.COMMAND,
+    completion.COMMAND,
+)
+
+
+def entry_point() -> int:
+    """Run the command line of this process; the return value is its exit code."""
+    try:
+        code = main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (`| head`) has gone. Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 141  # 128 + SIGPIPE, what a shell reports for any other program in a broken pipe
+    return code
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit code; never raises but for a broken pipe.
+
+    Results go to stdout, everything else to stderr.
+    """
+    try:
+        args = parse(COMMANDS, argv)
+        setup_logging(verbose=args.verbose, quiet=args.quiet)
+        result = args.command.run(args)
+        if args.json:
+            print(json_text(result.data))
+        else:
+            result.show()
+    except BrokenPipeError:
+        raise
+    except SystemExit as leaving:  # argparse after -h and --version
+        return int(leaving.code or 0)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last handler: nothing may pass it
+        failure = explain(error)
+        _print_failure(failure, argv)
+        return failure.exit_code
+    return int(result.exit_code)
+
+
+def _print_failure(failure: Failure, argv: Sequence[str]) -> None:
+    """The text on stderr; with --json the same as a document on stdout."""
+    # The arguments may be what is wrong, so the two switches are looked up in the words themselves.
+    if "--traceback" in argv:
+        print(failure.traceback, file=sys.stderr, end="")
+    print(failure.text, file=sys.stderr)
+    if "--json" in argv:
+        print(json_text(failure.data))

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where results go is checked before any long work starts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from quantrt.errors import DeviceError, UsageError
+
+__all__ = ["check_output"]
+
+
+def check_output(path: Path, suffix: str) -> Path:
+    """The path of a file that is going to be written.
+
+    Raises:
+        UsageError: its folder does not exist, it is a folder, or its suffix says another kind of file.
+        DeviceError: its folder may not be written to.
+    """
+    if path.suffix != suffix:
+        raise UsageError(f"cannot write '{path}'", got=f"suffix '{path.suffix}'", expected=f"'{suffix}'")
+    if path.is_dir():
+        raise UsageError(f"cannot write '{path}': it is a folder", hint=f"'{path / ('out' + suffix)}'")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"cannot write '{path}': its folder does not exist", hint=f"mkdir -p '{path.parent}'"
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise DeviceError(f"cannot write '{path}': its folder is read-only for this user")
+    return path

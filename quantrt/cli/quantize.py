@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt quantize`: model + ranges -> standard ONNX Q/DQ model."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quantrt.cli.calibrate import calibration_stats
+from quantrt.cli.command import Command, Result
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
+from quantrt.cli.options import add_config, read_config
+from quantrt.cli.paths import check_output
+from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
+from quantrt.errors import UsageError
+
+if TYPE_CHECKING:
+    from quantrt.quantize.quantized_model import QuantizedModel
+
+__all__ = ["COMMAND"]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Model, ranges or data, target, output."""
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the float model")
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="Q.onnx", help="Q/DQ model to write"
+    )
+    parser.add_argument(
+        "--target",
+        choices=TARGETS,
+        default=TARGETS[0],
+        help="whose placement rules to follow (default: %(default)s)",
+    )
+    parser.add_argument("--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`")
+    parser.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
+    add_preprocess(parser)
+    add_config(parser, CalibrationConfig, "calibration")
+    add_config(parser, QuantizeConfig, "quantization")
+
+
+def _run(args: argparse.Namespace) -> Result:
+    """Quantize and write the model."""
+    check_output(args.output, ".onnx")
+    sources = {"--ranges": args.ranges, "--calib-data": args.calib_data, "--calib-random": args.calib_random}
+    given = [flag for flag, value in sources.items() if value]
+    if len(given) != 1:
+        raise UsageError(
+            "cannot quantize without ranges" if not given else "cannot take ranges from two sources",
+            got=" and ".join(given) or "no source",
+            expected="one of " + ", ".join(sources),
+        )
+    quantized = _quantize(args)
+    data = _write(quantized, args)
+    return Result(data, lambda: _show(data))
+
+
+def _quantize(args: argparse.Namespace) -> QuantizedModel:
+    from quantrt.calibrate.stats import load_stats
+    from quantrt.model.load import load_model
+    from quantrt.quantize.quantize import quantize
+    from quantrt.quantize.targets import target_named
+
+    config = read_config(args, CalibrationConfig)
+    model = load_model(args.model)
+    if args.ranges is not None:
+        stats = load_stats(args.ranges)
+    else:
+        stats = calibration_stats(model, args, config, resume=None)
+    return quantize(model, stats, target_named(args.target), read_config(args, QuantizeConfig), config)
+
+
+def _write(quantized: QuantizedModel, args: argparse.Namespace) -> dict[str, Any]:
+    from quantrt.model.save import save_model
+    from quantrt.quantize.qdq import write
+
+    save_model(write(quantized), args.output)
+    decisions = quantized.placement.decisions
+    return {
+        "output": str(args.output),
+        "target": quantized.target.name,
+        "int8_nodes": sum(row.is_int8 for row in decisions),
+        "nodes": len(decisions),
+        "quantized_activations": len(quantized.activations),
+        "quantized_weights": len(quantized.weights),
+        "size_bytes": args.output.stat().st_size,
+        "float_size_bytes": quantized.model.file_bytes,
+        "notes": list(quantized.notes),
+    }
+
+
+def _show(data: dict[str, Any]) -> None:
+    from quantrt.report.quantities import bytes_text
+    from quantrt.report.tables import facts, heading, show
+
+    ratio = data["size_bytes"] / data["float_size_bytes"]
+    show(
+        heading(f"{data['output']}: ONNX Q/DQ for {data['target']}"),
+        facts(
+            (
+                ("int8 nodes", f"{data['int8_nodes']} of {data['nodes']}"),
+                ("activations", f"{data['quantized_activations']} quantized"),
+                ("weights", f"{data['quantized_weights']} quantized"),
+                ("size", f"{bytes_text(data['size_bytes'])}, {ratio:.2f} of the float model's"),
+                *(("note", note) for note in data["notes"]),
+            )
+        ),
+    )
+
+
+COMMAND = Command(
+    name="quantize",
+    summary="write a standard ONNX Q/DQ model, for any runtime",
+    details="Quantize by one target's placement rules and write standard ONNX: int8 weights, QuantizeLinear "
+    "and DequantizeLinear on the activations. `build` does the same and also times and checks the "
+    "result.",
+    examples=(
+        (
+            "for ONNX Runtime, from a ranges file",
+            "quantrt quantize model.onnx --ranges model.ranges --target ort -o model.int8.onnx",
+        ),
+        (
+            "for TensorRT, from data",
+            "quantrt quantize model.onnx --calib-data calib.npz --target tensorrt -o model.trt.onnx",
+        ),
+        (
+            "one block stays float",
+            "quantrt quantize model.onnx --ranges model.ranges --exclude '/layer4/*' -o model.int8.onnx",
+        ),
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

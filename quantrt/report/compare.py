@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the outputs, and the tensors inside, of one model are from another's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from quantrt.calibrate.dataset import Dataset
+from quantrt.config import CompareConfig
+from quantrt.errors import DataError, ModelError, UsageError
+from quantrt.reference.metrics import Error
+from quantrt.report.quantities import db_text, error_text
+from quantrt.report.subject import Subject
+from quantrt.report.tables import heading, show, table, verdict
+
+__all__ = ["compare", "show_comparison"]
+
+Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+Progress = Callable[[int, int | None], None]
+
+TAPS_PER_PASS = 32
+"""Tensors tapped at once: bounds memory on models with thousands of them."""
+
+
+@dataclass
+class _Tensors:
+    """Running comparison of named tensors; a tensor that cannot be compared has a reason instead."""
+
+    errors: dict[str, Error] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    samples: int = 0
+
+    def add(self, ref: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray]) -> None:
+        for name in dict.fromkeys((*ref, *got)):
+            reason = _why_not(name, ref, got)
+            if reason is not None:
+                self.skipped[name] = reason
+                self.errors.pop(name, None)
+            elif name not in self.skipped:
+                self.errors.setdefault(name, Error()).add(ref[name], got[name])
+
+
+def compare(
+    reference: Subject,
+    subject: Subject,
+    dataset: Dataset,
+    config: CompareConfig,
+    *,
+    layers: bool = False,
+    on_progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Compare two models on data.
+
+    Args:
+        layers: also compare every tensor inside that both make under one name. Tapping a tensor keeps the
+            library from fusing across it, so the numbers inside are those of the unfused layers.
+
+    Returns:
+        JSON-ready facts: a row per output and per layer, whether all limits hold.
+
+    Raises:
+        UsageError: the models take different inputs, or one of them cannot be looked into.
+        ModelError: there is no output that can be compared.
+        DataError: the data are empty.
+    """
+    _check_inputs(reference, subject)
+    inner = _shared_tensors(reference, subject) if layers else {}
+    found = _compare_runs(reference.run, subject.run, dataset, config, on_progress)
+    if not found.errors:
+        reasons = "; ".join(f"'{name}': {reason}" for name, reason in found.skipped.items())
+        raise ModelError(f"'{reference.name}' and '{subject.name}' have no output to compare", got=reasons)
+    rows = [_row(name, found, config) for name in (*found.errors, *found.skipped)]
+    return {
+        "reference": reference.name,
+        "subject": subject.name,
+        "samples": found.samples,
+        "limits": {
+            "min_sqnr_db": config.min_sqnr_db,
+            "min_cosine": config.min_cosine,
+            "max_abs": config.max_abs,
+        },
+        "outputs": rows,
+        "layers": _layer_rows(reference, subject, dataset, config, inner) if layers else None,
+        "notes": [*reference.notes, *subject.notes],
+        "passed": all(row["passed"] for row in rows if row["skipped"] is None),
+    }
+
+
+def show_comparison(data: Mapping[str, Any]) -> None:
+    """The comparison as tables, ending with PASSED or FAILED."""
+    show(heading(f"{data['subject']} against {data['reference']}, {data['samples']} samples"))
+    columns = ("output", "max abs", "cosine", "SQNR dB", "")
+    rows = [
+        (
+            *_cells(row),
+            row["skipped"] or ("ok" if row["passed"] else "FAILED: " + ", ".join(row["violations"])),
+        )
+        for row in data["outputs"]
+    ]
+    show(table(columns, rows, fold=("output", "")))
+    if data["layers"] is not None:
+        inner = [(row["op_type"], *_cells(row)) for row in data["layers"]]
+        show("", table(("operator", "tensor", *columns[1:4]), inner, left=("operator",), fold=("tensor",)))
+    show(*(f"note: {note}" for note in data["notes"]))
+    compared = sum(row["skipped"] is None for row in data["outputs"])
+    limits = ", ".join(_limits_text(data["limits"]))
+    show(
+        "",
+        verdict(data["passed"], f"{compared} of {len(data['outputs'])} outputs compared, limits: {limits}"),
+    )
+
+
+def _check_inputs(reference: Subject, subject: Subject) -> None:
+    a, b = ({spec.name for spec in side.inputs} for side in (reference, subject))
+    if a != b:
+        raise UsageError(
+            f"cannot compare '{reference.name}' and '{subject.name}': they take different inputs",
+            got=", ".join(sorted(b)),
+            expected=", ".join(sorted(a)),
+        )
+
+
+def _compare_runs(
+    run_a: Run, run_b: Run, dataset: Dataset, config: CompareConfig, on_progress: Progress | None
+) -> _Tensors:
+    found = _Tensors()
+    for batch in dataset.batches(config.batch_size, config.max_samples):
+        found.add(run_a(batch.inputs), run_b(batch.inputs))
+        found.samples += batch.count
+        if on_progress is not None:
+            on_progress(found.samples, None)
+    if found.samples == 0:
+        raise DataError(f"cannot compare on '{dataset.source}': it has no samples")
+    return found
+
+
+def _why_not(name: str, ref: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray]) -> str | None:
+    """Why a tensor cannot be compared; None when it can."""
+    if name not in ref or name not in got:
+        return "only in A" if name in ref else "only in B"
+    if ref[name].dtype.kind in "OSUT":
+        return "text"
+    if ref[name].shape != got[name].shape:
+        return f"shapes {ref[name].shape} and {got[name].shape}"
+    return None
+
+
+def _row(name: str, found: _Tensors, config: CompareConfig) -> dict[str, Any]:
+    if name in found.skipped:
+        return {"name": name, "skipped": found.skipped[name], "passed": None, "violations": []}
+    error = found.errors[name]
+    violations = _violations(error, config)
+    return {
+        "name": name,
+        "skipped": None,
+        **_figures(error),
+        "passed": not violations,
+        "violations": violations,
+    }
+
+
+def _figures(error: Error) -> dict[str, float]:
+    return {
+        "max_abs": error.max_abs,
+        "cosine": error.cosine,
+        "sqnr_db": error.sqnr_db,
+        "elements": error.count,
+    }
+
+
+def _violations(error: Error, config: CompareConfig) -> list[str]:
+    """The limits that do not hold. NaN holds none of them, hence `not (a >= b)`."""
+    violations = []
+    if config.min_sqnr_db is not None and not error.sqnr_db >= config.min_sqnr_db:
+        violations.append(f"SQNR < {config.min_sqnr_db:g} dB")
+    if config.min_cosine is not None and not error.cosine >= config.min_cosine:
+        violations.append(f"cosine < {config.min_cosine:g}")
+    if config.max_abs is not None and not error.max_abs <= config.max_abs:
+        violations.append(f"max abs > {config.max_abs:g}")
+    return violations
+
+
+def _shared_tensors(reference: Subject, subject: Subject) -> dict[str, str]:
+    """Tensors inside both -> operator that makes them in the reference."""
+    theirs = subject.tensors()
+    shared = {name: op_type for name, op_type in reference.tensors().items() if name in theirs}
+    if not shared:
+        raise ModelError(f"'{reference.name}' and '{subject.name}' have no tensor of one name inside")
+    return shared
+
+
+def _layer_rows(
+    reference: Subject,
+    subject: Subject,
+    dataset: Dataset,
+    config: CompareConfig,
+    operators: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    names = list(operators)
+    for start in range(0, len(names), TAPS_PER_PASS):
+        group = names[start : start + TAPS_PER_PASS]
+        with closing(reference.tap(group)) as a, closing(subject.tap(group)) as b:
+            found = _compare_runs(a.run, b.run, dataset, config, None)
+        rows += [
+            {"name": name, "op_type": operators[name], **_figures(found.errors[name])}
+            for name in group
+            if name in found.errors
+        ]
+    return rows
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    if row.get("skipped"):
+        return (row["name"], "-", "-", "-")
+    return (row["name"], error_text(row["max_abs"]), f"{row['cosine']:.6f}", db_text(row["sqnr_db"]))
+
+
+def _limits_text(limits: Mapping[str, float | None]) -> list[str]:
+    words = {"min_sqnr_db": "SQNR >= {:g} dB", "min_cosine": "cosine >= {:g}", "max_abs": "max abs <= {:g}"}
+    return [text.format(limits[name]) for name, text in words.items() if limits[name] is not None]

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file that can be run: an ONNX model as it is on disk, or an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+import onnx
+
+from quantrt.errors import UsageError
+from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.model.read import read_model
+from quantrt.plan.lower import lower_to_onnxruntime
+from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.runtime.engine import load
+from quantrt.runtime.executor import Executor, open_executor
+
+__all__ = ["Subject", "open_subject"]
+
+
+class _Runnable(Protocol):
+    """What an engine and an executor share."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name."""
+
+    def close(self) -> None:
+        """Free it."""
+
+
+class Subject:
+    """An opened file.
+
+    Attributes:
+        path: of the file.
+        kind: "onnx" or "engine".
+        precision: of an engine; "as written" for an ONNX file.
+        model, options: what the library runs, and how.
+        inputs: what `run` takes.
+        notes: what a user should know, one sentence each.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        runnable: _Runnable,
+        model: LibraryModel,
+        options: ExecOptions,
+        inputs: tuple[TensorSpec, ...],
+        *,
+        kind: str,
+        precision: str,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.path = path
+        self.kind = kind
+        self.precision = precision
+        self.model = model
+        self.options = options
+        self.inputs = inputs
+        self.notes = notes
+        self._runnable = runnable
+
+    @property
+    def name(self) -> str:
+        """The file as it was given."""
+        return str(self.path)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name."""
+        return self._runnable.run(inputs)
+
+    def tensors(self) -> dict[str, str]:
+        """Every tensor that a node of the main graph makes -> that node's operator, in the graph's order.
+
+        Raises:
+            UsageError: the engine holds a model without ONNX's tensor names.
+        """
+        return {name: node.op_type for node in self._proto().graph.node for name in node.output if name}
+
+    def tap(self, names: Sequence[str]) -> Executor:
+        """The same model with `names` as its outputs; the library fuses less around them than without."""
+        proto = self._proto()
+        present = {value.name: value for value in proto.graph.output}
+        del proto.graph.output[:]
+        proto.graph.output.extend(present.get(name, onnx.ValueInfoProto(name=name)) for name in names)
+        return open_executor(replace(self.model, graph=proto.SerializeToString()), self.options)
+
+    def _proto(self) -> onnx.ModelProto:
+        if self.model.library != "onnxruntime":
+            raise UsageError(
+                f"cannot look inside '{self.path}': its {self.model.library} model keeps no ONNX tensors",
+                expected="an .onnx file, or an engine of ONNX Runtime",
+                hint="`quantrt quantize --target openvino`, and compare the Q/DQ model that it writes",
+            )
+        proto = onnx.ModelProto()
+        proto.ParseFromString(self.model.graph)
+        return proto
+
+    def close(self) -> None:
+        """Free the library's model."""
+        self._runnable.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency") -> Subject:
+    """Open an .onnx file in ONNX Runtime, unchanged, or an engine in its own library.
+
+    Args:
+        threads, hint: for .onnx files; an engine keeps its own.
+
+    Raises:
+        UsageError: the suffix is neither .onnx nor .qrt.
+        ModelError: the file is missing or damaged.
+    """
+    if path.suffix == ".onnx":
+        model = lower_to_onnxruntime(read_model(path).graph)
+        options = ExecOptions(threads=threads, hint=hint)
+        executor = open_executor(model, options)
+        return Subject(path, executor, model, options, executor.inputs, kind="onnx", precision="as written")
+    if path.suffix == ".qrt":
+        engine = load(path)
+        return Subject(
+            path,
+            engine,
+            engine.plan.model,
+            engine.plan.options,
+            engine.inputs,
+            kind="engine",
+            precision=engine.precision,
+            notes=tuple(engine.notes),
+        )
+    raise UsageError(f"cannot run '{path}'", got=f"suffix '{path.suffix}'", expected=".onnx or .qrt")

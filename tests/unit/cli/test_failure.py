@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every exception has a text, a document and an exit code."""
+
+import errno
+import os
+
+import pytest
+
+from quantrt.cli.failure import explain
+from quantrt.errors import AccuracyError, DataError, DeviceError, InternalError, ModelError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (AccuracyError("x"), 1),
+        (UsageError("x"), 2),
+        (ModelError("x"), 3),
+        (DataError("x"), 3),
+        (DeviceError("x"), 4),
+        (InternalError("x"), 70),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.qrt"), 4),
+        (MemoryError(), 70),
+        (KeyError("x"), 70),
+        (OSError("no number"), 70),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_exit_codes(error: BaseException, code: int):
+    failure = explain(error)
+    assert failure.exit_code == code
+    assert failure.data["error"]["exit_code"] == code
+
+
+def test_the_text_follows_the_template():
+    error = UsageError("cannot do it to 'x'", got="1", expected="2", hint="--more")
+    assert explain(error).text == "error: cannot do it to 'x'\n  got 1, expected 2\n  try --more"
+
+
+def test_the_document_has_the_same_parts():
+    document = explain(UsageError("cannot", got="1", expected="2", hint="--more")).data["error"]
+    assert document == {
+        "type": "UsageError",
+        "message": "cannot",
+        "got": "1",
+        "expected": "2",
+        "hint": "--more",
+        "exit_code": 2,
+    }
+
+
+def test_a_full_disk_names_the_file():
+    failure = explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.qrt"))
+    assert failure.text == "error: cannot use 'a.qrt': No space left on device"
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), MemoryError()])
+def test_the_unexpected_is_called_a_bug(error: Exception):
+    text = explain(error).text
+    assert "this is a bug" in text
+    assert "--traceback" in text
+
+
+def test_the_traceback_is_kept():
+    try:
+        raise UsageError("deep down")
+    except UsageError as error:
+        assert "test_failure.py" in explain(error).traceback

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An output path that cannot work is refused before any work."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from quantrt.cli.paths import check_output
+from quantrt.errors import DeviceError, UsageError
+
+
+def test_a_good_path_is_returned(tmp_path: Path):
+    assert check_output(tmp_path / "a.qrt", ".qrt") == tmp_path / "a.qrt"
+
+
+def test_an_existing_file_may_be_replaced(tmp_path: Path):
+    (tmp_path / "a.qrt").write_bytes(b"old")
+    assert check_output(tmp_path / "a.qrt", ".qrt")
+
+
+@pytest.mark.parametrize("name", ["a.onnx", "a", "missing/a.qrt"])
+def test_wrong_suffix_or_folder(tmp_path: Path, name: str):
+    with pytest.raises(UsageError, match=r"cannot write"):
+        check_output(tmp_path / name, ".qrt")
+
+
+def test_a_folder_is_no_file(tmp_path: Path):
+    (tmp_path / "a.qrt").mkdir()
+    with pytest.raises(UsageError, match="it is a folder"):
+        check_output(tmp_path / "a.qrt", ".qrt")
+
+
+def test_a_read_only_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
+    with pytest.raises(DeviceError, match="read-only"):
+        check_output(tmp_path / "a.qrt", ".qrt")
