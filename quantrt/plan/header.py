@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan as the JSON header of an engine file, and back; weights apart."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from quantrt.ir.tensor_spec import Dim, TensorSpec
+from quantrt.model.model import Fingerprint
+from quantrt.plan.plan import ExecOptions, Layer, LibraryModel, Plan
+
+__all__ = ["header_of", "plan_from_header"]
+
+
+def header_of(plan: Plan) -> dict[str, Any]:
+    """Everything of the plan but its model's bytes, JSON-ready."""
+    return {
+        "library": plan.model.library,
+        "options": dataclasses.asdict(plan.options),
+        "inputs": [_spec_row(spec) for spec in plan.inputs],
+        "outputs": [_spec_row(spec) for spec in plan.outputs],
+        "precision": plan.precision,
+        "is_calibrated": plan.is_calibrated,
+        "fingerprint": dataclasses.asdict(plan.fingerprint),
+        "device": dict(plan.device),
+        "layers": [
+            [row.name, row.op_type, row.precision, row.reason, list(row.sources)] for row in plan.layers
+        ],
+        "report": dict(plan.report),
+    }
+
+
+def plan_from_header(header: Mapping[str, Any], model: LibraryModel) -> Plan:
+    """The plan that `header_of` described, around `model`.
+
+    Raises:
+        KeyError, TypeError, ValueError: the header lacks a field or has one of another kind.
+    """
+    return Plan(
+        model=model,
+        options=ExecOptions(**header["options"]),
+        inputs=tuple(_spec(row) for row in header["inputs"]),
+        outputs=tuple(_spec(row) for row in header["outputs"]),
+        precision=_text(header["precision"]),
+        layers=tuple(_layer(row) for row in header["layers"]),
+        fingerprint=Fingerprint(**header["fingerprint"]),
+        device=dict(header["device"]),
+        is_calibrated=_truth(header["is_calibrated"]),
+        report=dict(header["report"]),
+    )
+
+
+def _spec_row(spec: TensorSpec) -> list[Any]:
+    return [spec.name, spec.dtype, None if spec.shape is None else list(spec.shape)]
+
+
+def _spec(row: Any) -> TensorSpec:
+    name, dtype, dims = row
+    return TensorSpec(_text(name), _text(dtype), None if dims is None else tuple(_dim(dim) for dim in dims))
+
+
+def _dim(dim: Any) -> Dim:
+    if dim is None or (isinstance(dim, int | str) and not isinstance(dim, bool)):
+        return dim
+    raise TypeError(f"a dimension is a number, a name or null, not {dim!r}")
+
+
+def _layer(row: Any) -> Layer:
+    name, op_type, precision, reason, sources = row
+    return Layer(
+        name=_text(name),
+        op_type=_text(op_type),
+        precision=_text(precision),
+        reason=_text(reason),
+        sources=tuple(_text(source) for source in sources),
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"expected text, not {value!r}")
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise TypeError(f"expected true or false, not {value!r}")

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan, opened and ready to run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from quantrt.device import describe_device
+from quantrt.errors import DeviceError, UsageError
+from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.plan.plan import Plan
+from quantrt.plan.serialize import load_plan, save_plan
+from quantrt.runtime.check_inputs import InputCheck
+from quantrt.runtime.executor import Executor, ExecutorContext, open_executor
+from quantrt.runtime.notes import UNCALIBRATED, engine_notes
+from quantrt.runtime.show import engine_html
+
+__all__ = ["Context", "Engine", "load"]
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def load(path: Path | str) -> Engine:
+    """Open an engine file.
+
+    What was timed elsewhere is logged as a warning and kept in `Engine.notes`.
+
+    Raises:
+        ModelError: the file is missing, not an engine, damaged, or made by a newer QuantRT.
+        DeviceError: the library it was made for is not installed, or this CPU lacks what it needs.
+    """
+    plan = load_plan(path)
+    engine = Engine(plan, name=Path(path).name, here=describe_device())
+    for note in engine.notes:
+        _LOGGER.warning("%s: %s", path, note)
+    return engine
+
+
+class Engine:
+    """A verified model, opened on this machine. Every method may be called from several threads at once.
+
+    Attributes:
+        plan: what it was opened from.
+        notes: what to know before trusting it here, one sentence each: random calibration, another CPU or
+            another library version than those it was built with.
+
+    Args:
+        name: what it is called where it is shown.
+        here: facts of this machine, to compare with the plan's; None when it is the machine of the build.
+    """
+
+    def __init__(self, plan: Plan, *, name: str = "engine", here: Mapping[str, Any] | None = None) -> None:
+        self.plan = plan
+        self.name = name
+        self.notes = engine_notes(plan, plan.device if here is None else here)
+        self._check = InputCheck(plan.inputs)
+        self._executor: Executor | None = _open(plan, name)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What `run` takes."""
+        return self.plan.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What `run` returns."""
+        return self.plan.outputs
+
+    @property
+    def precision(self) -> str:
+        """Of the whole engine, as shipped: "int8", "fp32" or "bf16"."""
+        return self.plan.precision
+
+    @property
+    def report(self) -> Mapping[str, Any]:
+        """How it was built and verified, JSON-ready."""
+        return self.plan.report
+
+    @property
+    def executor(self) -> Executor:
+        """The library's model, for timing the library's own call.
+
+        Raises:
+            UsageError: the engine is closed.
+        """
+        if self._executor is None:
+            raise UsageError(f"cannot use {self.name}: it is closed", hint="`quantrt.load(...)` again")
+        return self._executor
+
+    @property
+    def parallel_runs(self) -> int:
+        """How many simultaneous runs keep the machine busy: 1 unless built with the hint "throughput"."""
+        return self.executor.parallel_runs
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Outputs by name, owned by the caller.
+
+        The first run with new input shapes can take up to a second longer: OpenVINO compiles for them.
+
+        Args:
+            inputs: one array per input: numpy, or DLPack on the CPU. Taken as they are, never cast.
+
+        Raises:
+            DataError: a name, element type or shape is wrong; names the input.
+            UsageError: the engine is closed.
+        """
+        executor = self._executor
+        if executor is None:
+            executor = self.executor  # raises
+        return executor.run(self._check.check(inputs))
+
+    def create_context(self) -> Context:
+        """A lane of its own for one thread: own activations, shared weights."""
+        return Context(self)
+
+    def save(self, path: Path | str) -> None:
+        """Write the engine file, wholly or not at all.
+
+        Raises:
+            DeviceError: the path cannot be written or the disk is full.
+        """
+        save_plan(self.plan, path)
+
+    def close(self) -> None:
+        """Free the library's model; runs in progress must have ended. Closing twice is allowed."""
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        marks = ([] if plan.is_calibrated else [UNCALIBRATED]) + (
+            ["closed"] if self._executor is None else []
+        )
+        words = [self.name, plan.precision, f"on {plan.model.library}", *(f"[{mark}]" for mark in marks)]
+        inputs, outputs = (", ".join(map(str, specs)) for specs in (plan.inputs, plan.outputs))
+        return f"<Engine {' '.join(words)}: {inputs} -> {outputs}>"
+
+    def _repr_html_(self) -> str:
+        return engine_html(self.plan, self.name, self.notes)
+
+
+class Context:
+    """One thread's lane through an engine; for one thread at a time. Can be used in a `with` block."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lane: ExecutorContext | None = engine.executor.create_context()
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Outputs by name; see Engine.run.
+
+        Raises:
+            UsageError: the context or its engine is closed.
+        """
+        if self._lane is None:
+            raise UsageError(f"cannot use a context of {self._engine.name}: it is closed")
+        if self._engine._executor is None:
+            self.close()
+            return self._engine.run(inputs)  # raises
+        return self._lane.run(self._engine._check.check(inputs))
+
+    def close(self) -> None:
+        """Free the lane; the engine stays open."""
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.close()
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _open(plan: Plan, name: str) -> Executor:
+    """The plan's model, with errors that name the engine."""
+    try:
+        return open_executor(plan.model, plan.options, output_names=[spec.name for spec in plan.outputs])
+    except DeviceError as error:
+        error.message = f"cannot open {name}: {error.message}"
+        raise

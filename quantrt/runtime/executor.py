@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs a library's model: one executor per library, behind one protocol."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from quantrt.errors import DeviceError, UsageError, close_match
+from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.plan.plan import ExecOptions, LibraryModel
+
+__all__ = ["Executor", "ExecutorContext", "check_library", "open_executor"]
+
+LIBRARIES = ("onnxruntime", "openvino")
+
+
+class ExecutorContext(Protocol):
+    """A private lane through an executor: own activations, shared weights. For one thread at a time."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """As Executor.run."""
+
+    def close(self) -> None:
+        """Free what the context holds; the executor stays open."""
+
+
+class Executor(Protocol):
+    """A library's model, loaded and compiled. Every method may be called from several threads at once."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What the library's model takes, as the library tells it."""
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What `run` returns, in its order."""
+
+    @property
+    def parallel_runs(self) -> int:
+        """How many simultaneous runs keep the machine busy: 1 when tuned for latency."""
+
+    @property
+    def compiled_shapes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Input shapes that got a compiled model of their own, one tuple of shapes each."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name, owned by the caller, for inputs whose names and types were checked before.
+
+        Raises:
+            DataError: the library refuses the shapes or values.
+        """
+
+    def create_context(self) -> ExecutorContext:
+        """A lane of its own for one thread."""
+
+    def close(self) -> None:
+        """Free the library's model. Runs in progress must have ended."""
+
+
+def open_executor(
+    model: LibraryModel, options: ExecOptions, *, output_names: Sequence[str] | None = None
+) -> Executor:
+    """Load `model` with its library and compile it as `options` say.
+
+    Args:
+        output_names: which outputs `run` returns, in order; None for all, in the library's order.
+
+    Raises:
+        UsageError: no such library.
+        DeviceError: the library is not installed, or cannot do what `options` ask on this machine.
+        ModelError: the library cannot load the model.
+    """
+    check_library(model.library)
+    if model.library == "onnxruntime":
+        from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
+
+        return OnnxRuntimeExecutor(model, options, output_names=output_names)
+    from quantrt.runtime.openvino_executor import OpenVinoExecutor
+
+    return OpenVinoExecutor(model, options, output_names=output_names)
+
+
+def check_library(library: str) -> None:
+    """Fail unless `library` is one that QuantRT knows and that is installed here.
+
+    Raises:
+        UsageError: it is none of LIBRARIES.
+        DeviceError: it is not installed.
+    """
+    if library not in LIBRARIES:
+        near = close_match(library, LIBRARIES)
+        raise UsageError(
+            f"unknown library '{library}'",
+            expected="one of " + ", ".join(LIBRARIES),
+            hint=f"'{near}'" if near else None,
+        )
+    if importlib.util.find_spec(library) is None:
+        raise DeviceError(
+            f"cannot run a model of the library '{library}': it is not installed here",
+            hint=f"`pip install {library}`",
+        )

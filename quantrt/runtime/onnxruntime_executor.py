@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a model through ONNX Runtime's CPU kernels.
+
+Weights stay where they are, in the engine file's mapping when they come from one: the session reads them
+through `SessionOptions.add_external_initializers`. Kernels that repack weights keep their packed copy.
+
+A latency session runs each call on all threads. A throughput session runs each call on the thread that
+makes it, so that `parallel_runs` simultaneous calls fill the machine without contending for one pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from quantrt.errors import DataError, DeviceError, InternalError, ModelError
+from quantrt.ir.tensor_spec import Dim, TensorSpec
+from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.runtime.error_text import library_reason
+from quantrt.runtime.threads import quota_threads, usable_cores
+
+__all__ = ["OnnxRuntimeExecutor"]
+
+_FATAL_ONLY = 4  # OrtLoggingLevel: what the library logs as an error, it also raises
+
+_ORT_ERRORS: tuple[type[Exception], ...] = (
+    ort_errors.EPFail,
+    ort_errors.EngineError,
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NoModel,
+    ort_errors.NoSuchFile,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+    RuntimeError,
+    ValueError,
+)
+
+_NUMPY_NAMES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(float16)": "float16",
+    "tensor(bfloat16)": "bfloat16",
+}
+
+
+class OnnxRuntimeExecutor:
+    """An ONNX Runtime session over weights that it does not own."""
+
+    def __init__(
+        self, model: LibraryModel, options: ExecOptions, *, output_names: Sequence[str] | None = None
+    ) -> None:
+        if options.float_precision != "fp32":
+            raise DeviceError(
+                f"ONNX Runtime cannot compute in {options.float_precision} on this CPU",
+                hint="the library 'openvino', or fp32",
+            )
+        self._weights = {name: _ort_value(array) for name, array in model.weights.items()}
+        is_throughput = options.hint == "throughput"
+        self.parallel_runs = (options.threads or usable_cores()) if is_throughput else 1
+        # 0: all physical cores, each thread pinned to one, which a count given by us would forgo.
+        threads = 1 if is_throughput else options.threads or quota_threads() or 0
+        session = _open_session(model.graph, self._weights, threads)
+        self._session: onnxruntime.InferenceSession | None = session
+        self.inputs = tuple(_spec(value) for value in session.get_inputs())
+        outputs = {value.name: _spec(value) for value in session.get_outputs()}
+        self._output_names = list(outputs) if output_names is None else list(output_names)
+        for name in self._output_names:
+            if name not in outputs:
+                raise InternalError(f"the ONNX Runtime model has no output '{name}'", got=", ".join(outputs))
+        self.outputs = tuple(outputs[name] for name in self._output_names)
+        self.compiled_shapes: tuple[tuple[tuple[int, ...], ...], ...] = ()
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name; see Executor.run."""
+        session = self._session
+        if session is None:
+            raise InternalError("the ONNX Runtime session was used after it was closed")
+        try:
+            outputs = session.run(self._output_names, inputs)
+        except _ORT_ERRORS as error:
+            raise DataError(f"ONNX Runtime cannot run these inputs: {library_reason(error)}") from error
+        return dict(zip(self._output_names, outputs, strict=True))
+
+    def create_context(self) -> OnnxRuntimeContext:
+        """A session's runs share no state but its arena, so a context is the session."""
+        return OnnxRuntimeContext(self)
+
+    def close(self) -> None:
+        """Free the session, then let go of the weights it reads."""
+        self._session = None
+        self._weights = {}
+
+
+class OnnxRuntimeContext:
+    """One thread's lane: the shared session."""
+
+    def __init__(self, executor: OnnxRuntimeExecutor) -> None:
+        self._executor = executor
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name; see Executor.run."""
+        return self._executor.run(inputs)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _open_session(
+    graph: bytes, weights: Mapping[str, onnxruntime.OrtValue], threads: int
+) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = _FATAL_ONLY
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    if weights:
+        options.add_external_initializers(list(weights), list(weights.values()))
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except _ORT_ERRORS as error:
+        raise ModelError(f"ONNX Runtime cannot load the model: {library_reason(error)}") from error
+
+
+def _ort_value(array: np.ndarray) -> onnxruntime.OrtValue:
+    """The array as the library's tensor, on the same memory."""
+    if array.dtype.isbuiltin == 1:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    from onnx import helper  # ml_dtypes' types: numpy alone does not tell the library which they are
+
+    element_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element_type)
+
+
+def _spec(value: onnxruntime.NodeArg) -> TensorSpec:
+    dtype = _NUMPY_NAMES.get(value.type, value.type.removeprefix("tensor(").removesuffix(")"))
+    shape: tuple[Dim, ...] = tuple(dim if isinstance(dim, int | str) else None for dim in value.shape)
+    return TensorSpec(value.name, dtype, shape)

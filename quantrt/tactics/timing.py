@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Latencies of several candidates, measured in turns so that drift of the machine hits all of them alike.
+
+A round gives every candidate one turn, in random order. A turn is one untimed run, which brings its
+weights back into the caches and lets the previous one's threads go to sleep, then the same number of timed
+runs in every turn. Two candidates are compared by their ratios within rounds, never by separate medians.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from quantrt.config import BenchConfig
+from quantrt.errors import UsageError
+
+__all__ = ["Latency", "Paired", "compare_paired", "time_interleaved"]
+
+TURN_MS = 20.0
+"""Timed part of a turn, at least: long enough that a waking thread pool is a small part of it."""
+
+MIN_TURN_RUNS = 3
+MAX_TURN_RUNS = 256
+MIN_WARMUP_RUNS = 2
+
+CONFIDENCE_RATIO = 0.99
+"""Of the interval around a ratio; high because the interval is looked at several times while measuring."""
+
+EQUAL_RATIO = 0.01
+"""Two candidates whose interval lies within 1 +- this are as fast as each other: no more runs are spent."""
+
+_RECHECK_GROWTH = 1.5  # further rounds between two looks, as a factor, so that looks stay few
+
+Clock = Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Timed runs of one candidate.
+
+    Attributes:
+        samples_ms: in the order they ran.
+        turn_runs: consecutive samples that belong to one round.
+    """
+
+    samples_ms: tuple[float, ...]
+    turn_runs: int = 1
+
+    @property
+    def median_ms(self) -> float:
+        """The middle sample."""
+        return self.p(0.5)
+
+    @property
+    def mean_ms(self) -> float:
+        """The arithmetic mean."""
+        return math.fsum(self.samples_ms) / len(self.samples_ms)
+
+    @property
+    def min_ms(self) -> float:
+        """The fastest run."""
+        return min(self.samples_ms)
+
+    @property
+    def max_ms(self) -> float:
+        """The slowest run."""
+        return max(self.samples_ms)
+
+    @property
+    def total_ms(self) -> float:
+        """All runs together."""
+        return math.fsum(self.samples_ms)
+
+    @property
+    def cv_ratio(self) -> float:
+        """Standard deviation over mean."""
+        return float(np.std(self.samples_ms)) / self.mean_ms if self.mean_ms else 0.0
+
+    def p(self, q: float) -> float:
+        """The quantile q in [0, 1], linear between samples."""
+        return float(np.quantile(self.samples_ms, q))
+
+    def round_medians_ms(self) -> np.ndarray:
+        """The median of each round, f64 [rounds]."""
+        rounds = len(self.samples_ms) // self.turn_runs
+        samples = np.array(self.samples_ms[: rounds * self.turn_runs])
+        medians: np.ndarray = np.median(samples.reshape(rounds, self.turn_runs), axis=1)
+        return medians
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How a compares with b, round by round.
+
+    Attributes:
+        ratio: median of a's time over b's.
+        lo, hi: its confidence interval at CONFIDENCE_RATIO; 0 and infinity when there are too few rounds.
+        rounds: number of pairs.
+    """
+
+    ratio: float
+    lo: float
+    hi: float
+    rounds: int
+
+    @property
+    def verdict(self) -> str:
+        """Of a: "faster" or "slower" when the whole interval is on that side of 1, else "same"."""
+        if self.hi < 1.0:
+            return "faster"
+        return "slower" if self.lo > 1.0 else "same"
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether more rounds would tell little: different for certain, or equal within EQUAL_RATIO."""
+        return self.verdict != "same" or (self.lo >= 1.0 - EQUAL_RATIO and self.hi <= 1.0 + EQUAL_RATIO)
+
+
+def compare_paired(a: Latency, b: Latency) -> Paired:
+    """Compare two candidates timed by the same `time_interleaved`.
+
+    The interval is between order statistics of the ratios, from the binomial distribution of how many lie
+    below the true median (the sign test inverted), so it assumes nothing about how latencies are distributed.
+
+    Raises:
+        UsageError: the two were not timed in the same rounds.
+    """
+    times_a, times_b = a.round_medians_ms(), b.round_medians_ms()
+    if len(times_a) != len(times_b) or not len(times_a):
+        raise UsageError(
+            "cannot compare latencies that were not timed together",
+            got=f"{len(times_a)} and {len(times_b)} rounds",
+        )
+    ratios = np.sort(times_a / np.maximum(times_b, 1e-9))
+    count = len(ratios)
+    outside = _ranks_outside(count, CONFIDENCE_RATIO)
+    lo, hi = (float(ratios[outside - 1]), float(ratios[count - outside])) if outside else (0.0, math.inf)
+    return Paired(float(np.median(ratios)), lo, hi, count)
+
+
+def time_interleaved(
+    runs: Mapping[str, Callable[[], object]],
+    config: BenchConfig,
+    on_progress: Callable[[int, int | None], None] | None = None,
+    *,
+    seed: int = 0,
+    clock: Clock = time.perf_counter_ns,
+) -> dict[str, Latency]:
+    """Time every candidate in turns, each until `config.duration_s` and `config.min_runs` are reached.
+
+    Goes on, up to `config.max_duration_s` per candidate, while the two fastest cannot be told apart.
+
+    Args:
+        runs: one run of each candidate, by name.
+        on_progress: called after each round with timed milliseconds, done and expected, per candidate.
+        seed: of the order within rounds.
+        clock: nanoseconds, never going back.
+
+    Returns:
+        Latencies by name, all with the same number of rounds.
+    """
+    if not runs:
+        raise UsageError("nothing to time: no candidates")
+    with _no_garbage_collection():
+        turn_runs = _warm_up(runs, config, clock)
+        order = np.random.default_rng(seed)
+        return _time_rounds(runs, config, on_progress, turn_runs=turn_runs, order=order, clock=clock)
+
+
+def _time_rounds(
+    runs: Mapping[str, Callable[[], object]],
+    config: BenchConfig,
+    on_progress: Callable[[int, int | None], None] | None,
+    *,
+    turn_runs: int,
+    order: np.random.Generator,
+    clock: Clock,
+) -> dict[str, Latency]:
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    spent_ms = dict.fromkeys(runs, 0.0)
+    names = list(runs)
+    next_look = 0.0
+    while True:
+        for index in order.permutation(len(names)):
+            name = names[index]
+            turn = _turn(runs[name], turn_runs, clock)
+            samples[name] += turn
+            spent_ms[name] += math.fsum(turn)
+        least_ms, most_ms = min(spent_ms.values()), max(spent_ms.values())
+        if on_progress is not None:
+            on_progress(int(least_ms), int(max(config.duration_s * 1e3, least_ms)))
+        if most_ms >= config.max_duration_s * 1e3:
+            break
+        count = len(samples[names[0]])
+        if least_ms < config.duration_s * 1e3 or count < config.min_runs or count < next_look:
+            continue
+        if _is_decided(samples, turn_runs):
+            break
+        next_look = count * _RECHECK_GROWTH
+    return {name: Latency(tuple(times), turn_runs) for name, times in samples.items()}
+
+
+def _warm_up(runs: Mapping[str, Callable[[], object]], config: BenchConfig, clock: Clock) -> int:
+    """Run each candidate untimed for `warmup_s`; the number of timed runs that every turn shall have."""
+    fastest_ms = math.inf
+    for run in runs.values():
+        start, count = clock(), 0
+        last_ms = math.inf
+        while count < MIN_WARMUP_RUNS or clock() - start < config.warmup_s * 1e9:
+            (elapsed_ms,) = _timed(run, 1, clock)
+            last_ms = min(last_ms, elapsed_ms)
+            count += 1
+        fastest_ms = min(fastest_ms, last_ms)
+    wanted = math.ceil(TURN_MS / max(fastest_ms, 1e-6))
+    return min(max(wanted, MIN_TURN_RUNS), MAX_TURN_RUNS)
+
+
+def _turn(run: Callable[[], object], turn_runs: int, clock: Clock) -> list[float]:
+    run()
+    return _timed(run, turn_runs, clock)
+
+
+def _timed(run: Callable[[], object], count: int, clock: Clock) -> list[float]:
+    """Milliseconds of each of `count` runs."""
+    times = []
+    for _ in range(count):
+        start = clock()
+        run()
+        times.append((clock() - start) / 1e6)
+    return times
+
+
+def _is_decided(samples: Mapping[str, list[float]], turn_runs: int) -> bool:
+    """Whether the two candidates with the lowest medians are told apart, or known to be equal."""
+    latencies = sorted(
+        (Latency(tuple(times), turn_runs) for times in samples.values()), key=lambda x: x.median_ms
+    )
+    return len(latencies) < 2 or compare_paired(latencies[0], latencies[1]).is_decided
+
+
+def _ranks_outside(count: int, confidence: float) -> int:
+    """The largest k for which the k-th smallest and k-th largest of `count` values enclose the median.
+
+    With probability `confidence`, that is: 2 P(Binomial(count, 1/2) < k) <= 1 - confidence. 0 when none does.
+    """
+    bound = (1.0 - confidence) / 2.0
+    log_half = count * math.log(0.5)
+    below, k = 0.0, 0
+    while k < count:
+        log_ways = math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+        below += math.exp(log_ways + log_half)
+        if below > bound:
+            return k
+        k += 1
+    return k
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keep collections out of the timed runs; whatever the state was is restored."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
