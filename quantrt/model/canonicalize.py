@@ -9,23 +9,36 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from quantrt.ir.shapes import infer_shapes
+from quantrt.model.passes.convert_opset import convert_opset
 from quantrt.model.passes.drop_initializer_inputs import drop_initializer_inputs
+from quantrt.model.passes.fold_batch_norm import fold_batch_norm
+from quantrt.model.passes.fold_channel_affine import fold_channel_affine
+from quantrt.model.passes.fold_constants import fold_constants
+from quantrt.model.passes.inline_functions import inline_functions
 from quantrt.model.passes.lift_constants import lift_constants
+from quantrt.model.passes.remove_identities import remove_identities
+from quantrt.model.passes.remove_unused import remove_unused
 
 __all__ = ["PASSES", "canonicalize"]
 
 logger = logging.getLogger(__name__)
 
 PASSES: tuple[tuple[Callable[[ir.Model], int], str], ...] = (
+    (inline_functions, "inlined {} local functions"),
     (drop_initializer_inputs, "made {} overridable initializers constant"),
     (lift_constants, "turned {} Constant nodes into initializers"),
+    (remove_identities, "removed {} nodes that change nothing"),
+    (convert_opset, "raised the opset to 13"),
+    (fold_constants, "folded {} constant nodes"),
+    (fold_batch_norm, "folded {} BatchNormalization into the node before"),
+    (fold_channel_affine, "folded {} per-channel Add, Sub, Mul, Div into convolutions"),
+    (remove_unused, "removed {} unused nodes and initializers"),
 )
 """Each pass, in order, and what to report of the number of changes it returns."""
 
 
 def canonicalize(graph: ir.Model) -> tuple[str, ...]:
     """Apply every pass to `graph` in place; one line per pass that changed something."""
-    infer_shapes(graph)
     changes = []
     for apply, text in PASSES:
         count = apply(graph)

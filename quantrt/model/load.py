@@ -14,6 +14,7 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.canonicalize import canonicalize
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.model import Model
+from quantrt.model.passes.convert_opset import TARGET_OPSET
 from quantrt.model.read import read_model
 
 __all__ = ["load_model", "make_model"]
@@ -33,8 +34,6 @@ def load_model(path: Path | str) -> Model:
     """
     path = Path(path)
     read = read_model(path)
-    for note in read.notes:
-        logger.warning("%s: %s", path.name, note)
     return _model(read.graph, path=path, file_bytes=read.file_bytes, notes=read.notes)
 
 
@@ -50,6 +49,11 @@ def make_model(graph: ir.Model) -> Model:
 def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[str, ...]) -> Model:
     identity = fingerprint(graph)
     changes = canonicalize(graph)
+    opset = graph.opset_imports.get("", TARGET_OPSET)
+    if opset < TARGET_OPSET:
+        notes = (*notes, f"opset {opset} cannot be raised to {TARGET_OPSET}: no per-channel quantization")
+    for note in notes:
+        logger.warning("%s: %s", path.name if path is not None else "model", note)
     return Model(
         graph=graph,
         path=path,

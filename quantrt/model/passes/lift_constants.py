@@ -6,6 +6,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.ir.edit import register_constant
+
 __all__ = ["lift_constants"]
 
 
@@ -26,16 +28,10 @@ def lift_constants(graph: ir.Model) -> int:
         if tensor is None:
             continue
         value = node.outputs[0]
-        constant = ir.Value(
-            name=value.name,
-            shape=ir.Shape(tensor.shape.numpy()),
-            type=ir.TensorType(tensor.dtype),
-            const_value=tensor,
-        )
-        tensor.name = value.name
-        value.replace_all_uses_with(constant)
+        name = value.name or node.op_type
+        value.name = None  # frees the name
+        value.replace_all_uses_with(register_constant(graph, name, tensor))
         graph.graph.remove(node, safe=True)
-        graph.graph.register_initializer(constant)
         count += 1
     return count
 

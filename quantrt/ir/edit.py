@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The few edits that graph passes are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.ir.sources import add_sources, sources_of
+
+__all__ = [
+    "absorb",
+    "add_constant",
+    "constant_of",
+    "float_attribute",
+    "int_attribute",
+    "is_operator",
+    "only_consumer",
+    "register_constant",
+    "set_constant_input",
+]
+
+
+def is_operator(node: ir.Node | None, *op_types: str) -> bool:
+    """Whether `node` is one of the standard operators `op_types`."""
+    return node is not None and node.domain in ("", "ai.onnx") and node.op_type in op_types
+
+
+def constant_of(value: ir.Value | None) -> np.ndarray | None:
+    """The array of an initializer that no caller can override; None for any other value and for text."""
+    if value is None or not value.is_initializer() or value.is_graph_input() or value.const_value is None:
+        return None
+    if value.const_value.dtype == ir.DataType.STRING:
+        return None
+    return value.const_value.numpy()
+
+
+def int_attribute(node: ir.Node, name: str, default: int) -> int:
+    """An integer attribute; `default` when it is absent or no plain integer."""
+    attribute = node.attributes.get(name)
+    if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.INT:
+        return default
+    return attribute.as_int()
+
+
+def float_attribute(node: ir.Node, name: str, default: float) -> float:
+    """A float attribute; `default` when it is absent or no plain float."""
+    attribute = node.attributes.get(name)
+    if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.FLOAT:
+        return default
+    return attribute.as_float()
+
+
+def only_consumer(value: ir.Value) -> ir.Node | None:
+    """The one node that reads `value`, once, when nothing else does: no other node, no graph output."""
+    uses = tuple(value.uses())
+    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def add_constant(graph: ir.Model, name: str, array: np.ndarray) -> ir.Value:
+    """A new initializer of the main graph; a number is added to `name` where it is taken."""
+    taken = {value.name for node in graph.graph.all_nodes() for value in node.outputs}
+    taken.update(value.name for value in graph.graph.inputs)
+    for part in graph.graphs():
+        taken.update(part.initializers)
+    unique, number = name, 0
+    while unique in taken:
+        number += 1
+        unique = f"{name}_{number}"
+    return register_constant(graph, unique, ir.Tensor(np.ascontiguousarray(array).reshape(array.shape)))
+
+
+def register_constant(graph: ir.Model, name: str, tensor: ir.TensorProtocol) -> ir.Value:
+    """A new initializer of the main graph under a name that is free."""
+    tensor.name = name
+    value = ir.Value(
+        name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor
+    )
+    graph.graph.register_initializer(value)
+    return value
+
+
+def set_constant_input(graph: ir.Model, node: ir.Node, index: int, array: np.ndarray, name: str) -> None:
+    """Give `node` the constant `array` as input `index`.
+
+    A constant that only this node reads keeps its name; otherwise a new one is made, called `name`.
+    """
+    if index >= len(node.inputs):
+        node.resize_inputs(index + 1)
+    old = node.inputs[index]
+    if old is not None and constant_of(old) is not None and only_consumer(old) is node:
+        name = old.name or name
+        node.replace_input_with(index, None)
+        del graph.graph.initializers[name]
+    node.replace_input_with(index, add_constant(graph, name, array))
+
+
+def absorb(node: ir.Node, follower: ir.Node) -> None:
+    """Remove `follower`, whose first input `node` makes; that value takes over its output's place and name.
+
+    `follower` must be the only reader of the value and have one output in use.
+    """
+    mine, theirs = node.outputs[0], follower.outputs[0]
+    name = theirs.name
+    theirs.replace_all_uses_with(mine, replace_graph_outputs=True)
+    mine.shape, mine.type = theirs.shape or mine.shape, theirs.type or mine.type
+    add_sources(node, sources_of(follower))
+    if follower.graph is not None:
+        follower.graph.remove(follower, safe=True)
+    theirs.name = None
+    mine.name = name
