@@ -3,7 +3,7 @@
 
     pip install ".[train]" && python demo/train.py
 
-About six minutes on one core. One thread and fixed seeds: a second run on the same machine gives the same
+About seven minutes on one core. One thread and fixed seeds: a second run on the same machine gives the same
 weights.
 """
 
