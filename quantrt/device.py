@@ -88,8 +88,12 @@ class PrecisionFacts:
     meaning: str
 
 
-def describe_device() -> dict[str, Any]:
-    """This machine as JSON-ready facts; what cannot be found out is None, never guessed."""
+def describe_device(*, with_gpu: bool = True) -> dict[str, Any]:
+    """This machine as JSON-ready facts; what cannot be found out is None, never guessed.
+
+    Args:
+        with_gpu: ask nvidia-smi, which takes up to a second where there is one.
+    """
     text = _read("/proc/cpuinfo")
     facts = parse_cpuinfo(text)
     available = _available_cores()
@@ -104,7 +108,7 @@ def describe_device() -> dict[str, Any]:
         "os": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "libraries": {name: _library_version(name) for name in LIBRARIES},
-        "gpu": _describe_gpus(),
+        "gpu": _describe_gpus() if with_gpu else None,
     }
 
 

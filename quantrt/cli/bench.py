@@ -12,7 +12,7 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
 from quantrt.cli.options import add_config, read_config
 from quantrt.config import BenchConfig, DeviceConfig
-from quantrt.errors import DataError
+from quantrt.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,28 +48,38 @@ def _run(args: argparse.Namespace) -> Result:
     config, device = read_config(args, BenchConfig), read_config(args, DeviceConfig)
     with ExitStack() as stack:
         subjects = [stack.enter_context(open_subject(path, threads=device.threads)) for path in args.files]
-        inputs = [_inputs(subject, args, config.batch or 1) for subject in subjects]
+        inputs, batches = zip(*(_inputs(subject, args, config) for subject in subjects), strict=True)
+        if len(set(batches)) > 1:
+            sizes = ", ".join(f"{size} for '{s.name}'" for s, size in zip(subjects, batches, strict=True))
+            raise UsageError("cannot compare latencies of different batch sizes", got=sizes, hint="--batch N")
         with progress_bars(quiet=args.quiet) as bars:
-            data = measure(subjects, inputs, config, on_progress=bars.counter("timing", "runs"))
+            on_progress = bars.counter("timing", "ms per file")
+            data = measure(subjects, inputs, config, batch=batches[0], on_progress=on_progress)
     return Result(data, lambda: show_bench(data))
 
 
-def _inputs(subject: Subject, args: argparse.Namespace, batch: int) -> dict[str, np.ndarray]:
-    """One batch: the first of --data, or random values."""
+def _inputs(
+    subject: Subject, args: argparse.Namespace, config: BenchConfig
+) -> tuple[dict[str, np.ndarray], int]:
+    """One batch, the first of --data or random values, and its size."""
     from quantrt.calibrate.dataset import random_dataset
 
     if args.data is None:
-        dataset = random_dataset(subject.inputs, batch, 0)
+        dataset = random_dataset(subject.inputs, config.batch or 1, 0)
     else:
         dataset = open_data(args.data, subject.inputs, preprocess=args.preprocess)
-    first = next(iter(dataset.batches(batch, batch)), None)
-    if first is None or first.count < batch:
+    fixed = dataset.layout.fixed_batch
+    if fixed is not None and config.batch not in (None, fixed):
+        raise UsageError(f"'{subject.name}' takes batches of {fixed} only", got=f"--batch {config.batch}")
+    batch = fixed or config.batch or 1
+    first = next(iter(dataset.batches(batch, batch)))
+    if fixed is None and first.count < batch:
         raise DataError(
             f"cannot make a batch of {batch} for '{subject.name}'",
-            got=f"{0 if first is None else first.count} samples of one shape",
+            got=f"{first.count} samples of one shape",
             hint="a smaller --batch",
         )
-    return first.inputs
+    return first.inputs, batch
 
 
 COMMAND = Command(

@@ -39,7 +39,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--valid-data", type=data_source, metavar="P", help="validation data, to measure the drop"
     )
     data.add_argument(
-        "--labels", type=Path, metavar="P", help="labels of --valid-data, where they are not in it"
+        "--labels", metavar="L", help="labels of --valid-data: a .csv or .npy file, or 'filename'"
     )
     data.add_argument(
         "--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`, no new pass"

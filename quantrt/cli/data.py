@@ -32,7 +32,7 @@ def add_preprocess(parser: argparse._ActionsContainer) -> None:
 
 
 def open_data(
-    path: Path, inputs: Sequence[TensorSpec], *, preprocess: str | None, labels: Path | None = None
+    path: Path, inputs: Sequence[TensorSpec], *, preprocess: str | None, labels: str | None = None
 ) -> Dataset:
     """The dataset at `path`.
 

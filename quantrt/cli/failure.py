@@ -59,6 +59,16 @@ def _as_known(error: BaseException) -> QuantRtError:
             got=str(error) or None,
             hint="again with --traceback, and report what it prints",
         )
+    if (
+        isinstance(error, ModuleNotFoundError | ImportError)
+        and error.name
+        and not error.name.startswith("quantrt")
+    ):
+        return DeviceError(
+            f"the package '{error.name.split('.')[0]}' cannot be imported",
+            got=str(error),
+            hint="`pip install quantrt` again",
+        )
     if isinstance(error, OSError) and error.errno is not None:
         what = f"'{os.fspath(error.filename)!s}'" if error.filename is not None else "a file"
         return DeviceError(f"cannot use {what}: {error.strerror}")

@@ -126,7 +126,7 @@ def _check_flags(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         flag = word.split("=", 1)[0]
         if flag in known or (not word.startswith("--") and word[:2] in known):
             continue
-        near = close_match(flag, known)
+        near = close_match(flag, known) if flag.startswith("--") else None
         raise UsageError(f"unknown option '{flag}' of {parser.prog}", hint=near or f"{parser.prog} -h")
 
 

@@ -68,13 +68,14 @@ def _run_all(
 ) -> tuple[dict[str, np.ndarray], int]:
     """The outputs of all batches, joined along the sample axis, and how many samples there were."""
     from quantrt.cli.progress import progress_bars
+    from quantrt.report.subject import own_rows
 
     parts: dict[str, list[np.ndarray]] = {}
     samples = 0
     with progress_bars(quiet=args.quiet) as bars:
         advance = bars.counter("running", "samples")
         for batch in dataset.batches(args.batch_size, args.max_samples):
-            for name, array in subject.run(batch.inputs).items():
+            for name, array in own_rows(subject.run(batch.inputs), batch, dataset).items():
                 parts.setdefault(name, []).append(array)
             samples += batch.count
             advance(samples, None)

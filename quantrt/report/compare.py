@@ -15,7 +15,7 @@ from quantrt.config import CompareConfig
 from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.reference.metrics import Error
 from quantrt.report.quantities import db_text, error_text
-from quantrt.report.subject import Subject
+from quantrt.report.subject import Subject, own_rows
 from quantrt.report.tables import heading, show, table, verdict
 
 __all__ = ["compare", "show_comparison"]
@@ -130,7 +130,8 @@ def _compare_runs(
 ) -> _Tensors:
     found = _Tensors()
     for batch in dataset.batches(config.batch_size, config.max_samples):
-        found.add(run_a(batch.inputs), run_b(batch.inputs))
+        ref, got = (own_rows(run(batch.inputs), batch, dataset) for run in (run_a, run_b))
+        found.add(ref, got)
         found.samples += batch.count
         if on_progress is not None:
             on_progress(found.samples, None)

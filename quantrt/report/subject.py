@@ -12,6 +12,7 @@ from typing import Protocol, Self
 import numpy as np
 import onnx
 
+from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.read import read_model
@@ -20,7 +21,7 @@ from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.engine import load
 from quantrt.runtime.executor import Executor, open_executor
 
-__all__ = ["Subject", "open_subject"]
+__all__ = ["Subject", "own_rows", "open_subject"]
 
 
 class _Runnable(Protocol):
@@ -39,7 +40,7 @@ class Subject:
     Attributes:
         path: of the file.
         kind: "onnx" or "engine".
-        precision: of an engine; "as written" for an ONNX file.
+        precision: of an engine; "float" or "Q/DQ" for an ONNX file.
         model, options: what the library runs, and how.
         inputs: what `run` takes.
         notes: what a user should know, one sentence each.
@@ -115,6 +116,17 @@ class Subject:
         self.close()
 
 
+def own_rows(outputs: Mapping[str, np.ndarray], batch: Batch, dataset: Dataset) -> dict[str, np.ndarray]:
+    """The outputs without the rows that only pad a batch to the size the model insists on."""
+    rows = dataset.layout.fixed_batch
+    if rows is None or rows == batch.count:
+        return dict(outputs)
+    return {
+        name: array[: batch.count] if array.ndim and len(array) == rows else array
+        for name, array in outputs.items()
+    }
+
+
 def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency") -> Subject:
     """Open an .onnx file in ONNX Runtime, unchanged, or an engine in its own library.
 
@@ -126,10 +138,13 @@ def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency
         ModelError: the file is missing or damaged.
     """
     if path.suffix == ".onnx":
-        model = lower_to_onnxruntime(read_model(path).graph)
+        graph = read_model(path).graph
+        model = lower_to_onnxruntime(graph)
         options = ExecOptions(threads=threads, hint=hint)
         executor = open_executor(model, options)
-        return Subject(path, executor, model, options, executor.inputs, kind="onnx", precision="as written")
+        is_quantized = any(node.op_type == "DequantizeLinear" for node in graph.graph)
+        precision = "Q/DQ" if is_quantized else "float"
+        return Subject(path, executor, model, options, executor.inputs, kind="onnx", precision=precision)
     if path.suffix == ".qrt":
         engine = load(path)
         return Subject(

@@ -27,7 +27,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
     path = tmp_path / "a.npz"
     path.write_bytes(b"old")
-    monkeypatch.setattr(write, "_save_arrays", full_disk)
+    monkeypatch.setattr(np.lib.format, "write_array", full_disk)
     with pytest.raises(DeviceError, match="No space left"):
         write.write_arrays(path, {"x": np.arange(3)})
     assert path.read_bytes() == b"old"

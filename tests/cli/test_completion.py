@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The completion scripts work in the shells they are for."""
+
+import shutil
+import subprocess
+
+import pytest
+
+from quantrt.cli.main import main
+
+DRIVER = r"""
+source "$1"; shift
+COMP_WORDS=("$@"); COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ))
+COMP_LINE="${COMP_WORDS[*]}"; COMP_POINT=${#COMP_LINE}
+spec=$(complete -p quantrt)
+function_name=$(sed -E 's/.*-F ([^ ]+).*/\1/' <<<"$spec")
+"$function_name" quantrt "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture
+def bash_script(tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    path = tmp_path / "quantrt.bash"
+    path.write_text(capsys.readouterr().out)
+    return path
+
+
+def complete(script, *words: str, cwd=None) -> list[str]:
+    done = subprocess.run(
+        ["bash", "--norc", "-c", DRIVER, "bash", str(script), *words],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        cwd=cwd,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        pytest.param(["quantrt", "b"], {"build", "bench"}, id="verbs"),
+        pytest.param(["quantrt", "build", "--calib-d"], {"--calib-data"}, id="option"),
+        pytest.param(["quantrt", "build", "m.onnx", "--method", "e"], {"entropy"}, id="choice"),
+        pytest.param(["quantrt", "quantize", "m.onnx", "--target", "o"], {"ort", "openvino"}, id="target"),
+        pytest.param(["quantrt", "completion", ""], {"bash", "zsh"}, id="shell"),
+    ],
+)
+def test_bash_completes(bash_script, words: list[str], wanted: set[str]):
+    assert set(complete(bash_script, *words)) == wanted
+
+
+def test_bash_completes_file_names(bash_script, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "calibration.npz").touch()
+    found = complete(bash_script, "quantrt", "build", "m.onnx", "--calib-data", "data/cal", cwd=tmp_path)
+    assert found == ["data/calibration.npz"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed here")
+def test_zsh_accepts_the_script(tmp_path, capsys):
+    assert main(["completion", "zsh"]) == 0
+    path = tmp_path / "_quantrt"
+    path.write_text(capsys.readouterr().out)
+    subprocess.run(["zsh", "-n", str(path)], check=True)
+
+
+def test_zsh_script_names_the_command_and_its_options(capsys):
+    main(["completion", "zsh"])
+    script = capsys.readouterr().out
+    assert script.startswith("#compdef quantrt")
+    assert "--max-drop" in script
