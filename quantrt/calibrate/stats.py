@@ -42,10 +42,11 @@ class TensorStats:
 
     @classmethod
     def from_histogram(cls, histogram: Histogram) -> TensorStats:
-        """A read-only snapshot of a histogram that has seen at least one value."""
+        """A read-only snapshot of a histogram; without any value its bounds are 0."""
         counts = histogram.counts.copy()
         counts.setflags(write=False)
-        return cls(counts, histogram.lo, histogram.hi, histogram.count)
+        lo, hi = (histogram.lo, histogram.hi) if histogram.count else (0.0, 0.0)
+        return cls(counts, lo, hi, histogram.count)
 
     @classmethod
     def from_values(cls, values: npt.ArrayLike) -> TensorStats:
@@ -65,6 +66,8 @@ class TensorStats:
 
     def merge(self, other: TensorStats) -> TensorStats:
         """The statistics of both sets of values together; exact, in any order."""
+        if not self.count or not other.count:
+            return self if self.count else other
         counts = self.counts + other.counts
         counts.setflags(write=False)
         return TensorStats(counts, min(self.lo, other.lo), max(self.hi, other.hi), self.count + other.count)
@@ -77,6 +80,8 @@ class TensorStats:
     def to_histogram(self) -> Histogram:
         """A histogram that goes on from here."""
         histogram = Histogram()
+        if not self.count:
+            return histogram
         histogram.counts[:] = self.counts
         histogram.lo, histogram.hi, histogram.count = self.lo, self.hi, self.count
         return histogram

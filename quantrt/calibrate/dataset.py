@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples for a model, wherever they come from, in batches of equal shapes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from quantrt.calibrate.readers.random import random_records
+from quantrt.calibrate.readers.sources import Preprocess, open_source
+from quantrt.calibrate.records import Array, Layout, Sample, Source, split_record
+from quantrt.calibrate.sample_hash import EMPTY_HASH, add_hashes, hash_sample
+from quantrt.errors import DataError, UsageError
+from quantrt.ir.tensor_spec import TensorSpec
+
+__all__ = ["Batch", "Dataset", "Preprocess", "open_dataset", "random_dataset"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive samples of equal shapes.
+
+    Attributes:
+        inputs: by name, ready to feed. When the model insists on a batch size they are padded to it with
+            repeated samples: rows from `count` on are no samples of their own.
+        labels: by name ("labels" when there is one array), `count` rows; empty without labels.
+        first_sample: index of the first sample in the dataset.
+        count: number of samples.
+    """
+
+    inputs: dict[str, Array]
+    labels: dict[str, Array]
+    first_sample: int
+    count: int
+
+
+class Dataset:
+    """Samples that fit one model; can be read any number of times unless the source is a generator.
+
+    Attributes:
+        source: what to call it in messages and reports.
+        layout: whether and how samples can be stacked.
+        is_random: the samples are random numbers.
+    """
+
+    def __init__(self, source: Source, specs: Sequence[TensorSpec], *, is_random: bool = False) -> None:
+        self._source = source
+        self._specs = tuple(specs)
+        self._notes: set[str] = set()
+        self.source = source.name
+        self.layout = Layout.of(specs)
+        self.is_random = is_random
+
+    @property
+    def sample_count(self) -> int | None:
+        """Number of samples; None when that takes reading them."""
+        return self._source.count
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to the samples read so far, such as a cast."""
+        return tuple(sorted(self._notes))
+
+    def __len__(self) -> int:
+        """Number of samples, where known; a TypeError otherwise, as for any iterable without length."""
+        if self._source.count is None:
+            raise TypeError(f"the number of samples in '{self.source}' is not known before reading it")
+        return self._source.count
+
+    def __bool__(self) -> bool:
+        """True: a dataset is not its length."""
+        return True
+
+    def samples(self) -> Iterator[Sample]:
+        """Every sample in order, each alone.
+
+        Raises:
+            DataError: a sample does not fit the model; there is none.
+        """
+        found = False
+        for record in self._source.records():
+            before = len(self._notes)
+            for sample in split_record(record, self._specs, self.layout, self._notes):
+                found = True
+                yield sample
+            if len(self._notes) != before:
+                logger.info("%s", "; ".join(self.notes))
+        if not found:
+            raise DataError(f"there are no samples in '{self.source}'")
+
+    def batches(self, batch_size: int, max_samples: int | None = None) -> Iterator[Batch]:
+        """Consecutive samples of equal shapes, stacked up to `batch_size`.
+
+        A model with a fixed batch size gets exactly that. Samples of other shapes than their neighbours,
+        and those of models without a batch axis, come alone.
+
+        Raises:
+            DataError: a sample does not fit the model; there is none.
+        """
+        limit = self.layout.fixed_batch or (batch_size if self.layout.is_batched else 1)
+        held: list[Sample] = []
+        first = index = 0
+        for index, sample in enumerate(self.samples()):
+            if max_samples is not None and index >= max_samples:
+                break
+            if held and (len(held) == limit or _shapes(sample) != _shapes(held[0])):
+                yield self._batch(held, first)
+                held, first = [], index
+            held.append(sample)
+        if held:
+            yield self._batch(held, first)
+
+    @property
+    def data_hash(self) -> str:
+        """Hash of all samples as a multiset, hexadecimal; reads all of them."""
+        total = EMPTY_HASH
+        for sample in self.samples():
+            total = add_hashes(total, hash_sample(sample.inputs))
+        return total
+
+    def _batch(self, held: list[Sample], first: int) -> Batch:
+        labels = {name: np.concatenate([s.labels[name] for s in held]) for name in held[0].labels}
+        if not self.layout.is_batched or (len(held) == 1 and self.layout.fixed_batch in (None, 1)):
+            return Batch(held[0].inputs, labels, first, len(held))
+        rows = held + held[:1] * ((self.layout.fixed_batch or len(held)) - len(held))
+        inputs = {name: np.concatenate([s.inputs[name] for s in rows]) for name in held[0].inputs}
+        return Batch(inputs, labels, first, len(held))
+
+
+def open_dataset(
+    source: str | Path | Iterable[Any] | Mapping[str, npt.ArrayLike],
+    inputs: Sequence[TensorSpec],
+    *,
+    preprocess: str | Preprocess | None = None,
+    labels: str | Path | None = None,
+) -> Dataset:
+    """The samples at `source` for a model with these inputs.
+
+    Args:
+        source: path of a .npz or .npy file, of a folder of those, of a folder or .zip of images; or a
+            mapping of arrays, one per input, whose first axis counts samples; or an iterable of dicts
+            (of arrays for a model with one input), each a sample or a batch.
+        preprocess: for images: a text such as "resize=256,crop=224,mean=imagenet", "module:function", or a
+            callable.
+        labels: a CSV of file and label, a .npy of labels, or "filename" for the number file names start with.
+
+    Raises:
+        UsageError: there is nothing at the path, or the options do not go together.
+        DataError: the data do not fit the inputs.
+    """
+    if not inputs:
+        raise UsageError("cannot read data for a model without inputs")
+    return Dataset(open_source(source, inputs, preprocess, labels), inputs)
+
+
+def random_dataset(inputs: Sequence[TensorSpec], samples: int, seed: int) -> Dataset:
+    """Random samples: standard normal floats, small whole numbers; free sizes are 1.
+
+    They show that a model runs and how fast. Ranges from them mean nothing, so statistics are marked.
+    """
+    layout = Layout.of(inputs)
+    source = Source(
+        f"random data, seed {seed}", lambda: random_records(inputs, layout, samples, seed), samples
+    )
+    return Dataset(source, inputs, is_random=True)
+
+
+def _shapes(sample: Sample) -> list[tuple[int, ...]]:
+    return [array.shape for array in sample.inputs.values()]

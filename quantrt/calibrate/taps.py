@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which activations are held at once: sessions that return the tapped values in bounded groups."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from quantrt.calibrate.records import Arrays
+from quantrt.errors import DataError, UsageError, close_match
+from quantrt.ir.session import ORT_ERRORS, float_session
+from quantrt.ir.split import split_weights
+from quantrt.model.model import Model
+
+__all__ = ["Taps"]
+
+logger = logging.getLogger(__name__)
+
+FLOAT_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class Taps:
+    """Runs a model and hands out its activations group by group.
+
+    The number of groups depends on the shapes of the feed alone. It is a power of two, and each number has
+    its own sessions, made when first needed: which values are tapped together decides what ONNX Runtime
+    fuses, and with that the last bits of a value, so it may not depend on what ran before.
+
+    Attributes:
+        names: the values tapped, in the order asked for.
+        untyped: those whose element type is not known before running: they may turn out to be no floats.
+    """
+
+    def __init__(self, model: Model, names: Sequence[str], memory_bytes: int) -> None:
+        values = _top_level_values(model)
+        for name in names:
+            if name not in values:
+                near = close_match(name, values)
+                raise UsageError(f"the model has no tensor '{name}'", hint=f"'{near}'" if near else None)
+        self._model = model
+        self._memory_bytes = memory_bytes
+        floats = [name for name in dict.fromkeys(names) if values[name].dtype in (*FLOAT_TYPES, None)]
+        self.names = tuple(floats)
+        self.untyped = frozenset(name for name in floats if values[name].dtype is None)
+        inputs = {spec.name for spec in model.inputs}
+        self._fed = [name for name in floats if name in inputs]
+        self._computed = [name for name in floats if name not in inputs]
+        self._sessions: dict[int, list[tuple[list[str], Any]]] = {}
+        self._group_counts: dict[Shapes, int] = {}
+
+    def run(self, feed: Arrays, where: str) -> Iterator[dict[str, Any]]:
+        """The tapped values of one feed, in groups; drop each before asking for the next.
+
+        A value is an array, or whatever else an untyped one turns out to be.
+
+        Raises:
+            DataError: ONNX Runtime cannot run the model on it.
+        """
+        if self._fed:
+            yield {name: feed[name] for name in self._fed}
+        if not self._computed:
+            return
+        for names, session in self._groups(feed):
+            try:
+                values = session.run(names, dict(feed))
+            except ORT_ERRORS as error:
+                raise DataError(f"the model fails on {where}", got=str(error).strip()) from error
+            yield dict(zip(names, values, strict=True))
+            del values
+
+    def _groups(self, feed: Arrays) -> list[tuple[list[str], Any]]:
+        shapes = tuple((name, array.shape) for name, array in feed.items())
+        if shapes not in self._group_counts:
+            self._group_counts[shapes] = self._group_count(dict(shapes))
+        count = self._group_counts[shapes]
+        if count not in self._sessions:
+            # Every count-th name: neighbours in a network are of similar size, so groups come out even.
+            groups = [self._computed[start::count] for start in range(count)]
+            logger.debug("tapping %d values in %d groups", len(self._computed), count)
+            self._sessions[count] = [
+                (names, float_session(self._model.graph, extra_outputs=names)) for names in groups
+            ]
+        return self._sessions[count]
+
+    def _group_count(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+        """The least power of two whose groups fit the memory bound, at most one group per value."""
+        sizes = _value_bytes(self._model.graph, shapes)
+        known = [sizes[name] for name in self._computed if name in sizes]
+        unknown = max(known, default=0)
+        count = 1
+        while count < len(self._computed):
+            groups = (self._computed[start::count] for start in range(count))
+            if max(sum(sizes.get(name, unknown) for name in names) for names in groups) <= self._memory_bytes:
+                break
+            count *= 2
+        return min(count, len(self._computed))
+
+
+def _top_level_values(model: Model) -> dict[str, ir.Value]:
+    """Inputs and node outputs of the main graph; values inside subgraphs cannot be graph outputs."""
+    graph = model.graph.graph
+    values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
+    return {value.name: value for value in values if value.name}
+
+
+def _value_bytes(graph: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Size of each value for inputs of these shapes, where inference finds it."""
+    protobuf, _ = split_weights(graph)
+    model = onnx.load_model_from_string(protobuf)
+    for value in model.graph.input:
+        if value.name in shapes:
+            dims = value.type.tensor_type.shape.dim
+            del dims[:]
+            for size in shapes[value.name]:
+                dims.add().dim_value = size
+    del model.graph.value_info[:]  # inferred for free sizes
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+    except (
+        onnx.shape_inference.InferenceError,
+        onnx.checker.ValidationError,
+        RuntimeError,
+        ValueError,
+    ) as error:
+        logger.debug("shape inference failed, so taps are not grouped: %s", error)
+        return {}
+    found = {}
+    for value in (*inferred.graph.value_info, *inferred.graph.output):
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            count = math.prod(dim.dim_value for dim in tensor.shape.dim)
+            found[value.name] = (
+                count * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)).itemsize
+            )
+    return found
