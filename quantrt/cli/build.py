@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, find_local_modules, open_data
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig, QuantizeConfig
@@ -114,6 +114,7 @@ def _build(args: argparse.Namespace, config: BuildConfig) -> Engine:
         calibration = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
     if args.valid_data is not None:
         validation = open_data(args.valid_data, model.inputs, preprocess=args.preprocess, labels=args.labels)
+    find_local_modules(args.metric)
     with progress_bars(quiet=args.quiet) as bars:
         return build(
             model,

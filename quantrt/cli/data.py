@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from quantrt.calibrate.dataset import Dataset
     from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["DATA_HELP", "add_preprocess", "data_source", "open_data"]
+__all__ = ["DATA_HELP", "add_preprocess", "data_source", "find_local_modules", "open_data"]
 
 DATA_HELP = ".npz, a folder of .npy/.npz files, or a folder or zip of images"
 
@@ -31,6 +32,13 @@ def add_preprocess(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def find_local_modules(reference: str | None) -> None:
+    """Let a `module:function` given by the user be found in the present folder too, after all other places."""
+    here = str(Path.cwd())
+    if reference is not None and ":" in reference and here not in sys.path:
+        sys.path.append(here)
+
+
 def open_data(
     path: Path, inputs: Sequence[TensorSpec], *, preprocess: str | None, labels: str | None = None
 ) -> Dataset:
@@ -41,4 +49,5 @@ def open_data(
     """
     from quantrt.calibrate.dataset import open_dataset
 
+    find_local_modules(preprocess)
     return open_dataset(path, inputs, preprocess=preprocess, labels=labels)

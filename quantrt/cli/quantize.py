@@ -72,6 +72,7 @@ def _quantize(args: argparse.Namespace) -> QuantizedModel:
 
 
 def _write(quantized: QuantizedModel, args: argparse.Namespace) -> dict[str, Any]:
+    from quantrt.model.read import read_model
     from quantrt.model.save import save_model
     from quantrt.quantize.qdq import write
 
@@ -84,7 +85,7 @@ def _write(quantized: QuantizedModel, args: argparse.Namespace) -> dict[str, Any
         "nodes": len(decisions),
         "quantized_activations": len(quantized.activations),
         "quantized_weights": len(quantized.weights),
-        "size_bytes": args.output.stat().st_size,
+        "size_bytes": read_model(args.output).file_bytes,
         "float_size_bytes": quantized.model.file_bytes,
         "notes": list(quantized.notes),
     }

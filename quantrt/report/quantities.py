@@ -12,11 +12,11 @@ def bytes_text(size_bytes: float) -> str:
     """For example `3.94 MB`; powers of 1000."""
     if size_bytes < 1000:
         return f"{size_bytes:.0f} B"
-    for unit in ("kB", "MB"):
+    for unit in ("kB", "MB", "GB"):
         size_bytes /= 1000
         if size_bytes < 999.5:
             return f"{size_bytes:.3g} {unit}"
-    return f"{size_bytes / 1000:.3g} GB"
+    return f"{size_bytes:.0f} GB"
 
 
 def count_text(count: float) -> str:

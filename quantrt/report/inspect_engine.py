@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in an engine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from quantrt.plan.plan import Plan
+from quantrt.report.device_text import device_line
+from quantrt.report.quantities import bytes_text
+from quantrt.report.tables import facts, heading, show, table
+
+__all__ = ["describe_engine", "show_engine"]
+
+
+def describe_engine(plan: Plan, path: Path) -> dict[str, Any]:
+    """JSON-ready facts of an engine file."""
+    return {
+        "kind": "engine",
+        "path": str(path),
+        "file_bytes": path.stat().st_size,
+        "model_bytes": plan.model.size_bytes,
+        "precision": plan.precision,
+        "library": plan.model.library,
+        "is_calibrated": plan.is_calibrated,
+        "options": {
+            "threads": plan.options.threads,
+            "hint": plan.options.hint,
+            "float_precision": plan.options.float_precision,
+        },
+        "inputs": [str(spec) for spec in plan.inputs],
+        "outputs": [str(spec) for spec in plan.outputs],
+        "fingerprint": {"graph": plan.fingerprint.graph, "weights": plan.fingerprint.weights},
+        "device": dict(plan.device),
+        "precision_counts": dict(Counter(layer.precision for layer in plan.layers).most_common()),
+        "layers": [
+            {
+                "name": layer.name,
+                "op_type": layer.op_type,
+                "precision": layer.precision,
+                "reason": layer.reason,
+                "sources": list(layer.sources),
+            }
+            for layer in plan.layers
+        ],
+        "report": dict(plan.report),
+    }
+
+
+def show_engine(data: Mapping[str, Any], *, layers: bool = False) -> None:
+    """The facts as tables; with `layers`, every layer too."""
+    mark = "" if data["is_calibrated"] else ", uncalibrated (random data)"
+    show(heading(f"{data['path']}: {data['precision']} engine on {data['library']}{mark}"))
+    show(facts(_pairs(data)))
+    if layers:
+        rows = [(row["name"], row["op_type"], row["precision"], row["reason"]) for row in data["layers"]]
+        columns = ("layer", "operator", "precision", "why")
+        show("", table(columns, rows, left=("operator", "precision"), fold=("layer", "why")))
+
+
+def _pairs(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    counts = ", ".join(f"{count} {precision}" for precision, count in data["precision_counts"].items())
+    options = data["options"]
+    threads = "all cores" if options["threads"] is None else f"{options['threads']} threads"
+    return [
+        *(("input", text) for text in data["inputs"]),
+        *(("output", text) for text in data["outputs"]),
+        ("layers", counts),
+        (
+            "size",
+            f"{bytes_text(data['file_bytes'])} on disk, {bytes_text(data['model_bytes'])} of it the model",
+        ),
+        ("runs with", f"{threads}, for {options['hint']}, float layers in {options['float_precision']}"),
+        ("timed on", device_line(data["device"])),
+        ("graph", data["fingerprint"]["graph"]),
+        ("weights", data["fingerprint"]["weights"]),
+    ]

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each verb on a small model: what it writes, what it says, what it refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+FAST = ("--warmup", "0.01", "--duration", "0.05", "--max-duration", "0.1", "--min-runs", "3")
+
+
+def test_calibrate_writes_ranges(folder: Path, quantrt_json):
+    data = quantrt_json("calibrate", "model.onnx", "--calib-data", "calib.npz", "-o", "m.ranges")
+    assert (folder / "m.ranges").is_file()
+    assert data["samples"] == 20
+    assert {"image", "r"} <= {row["name"] for row in data["tensors"]}
+    again = quantrt_json("inspect", "m.ranges")
+    assert again["tensors"] == data["tensors"]
+
+
+def test_merged_halves_are_the_whole(folder: Path, quantrt_json):
+    with np.load("calib.npz") as arrays:
+        np.savez("a.npz", image=arrays["image"][:7])
+        np.savez("b.npz", image=arrays["image"][7:])
+    for part in ("calib", "a", "b"):
+        quantrt_json("calibrate", "model.onnx", "--calib-data", f"{part}.npz", "-o", f"{part}.ranges")
+    merged = quantrt_json("calibrate", "--merge", "a.ranges", "b.ranges", "-o", "ab.ranges")
+    assert merged["tensors"] == quantrt_json("inspect", "calib.ranges")["tensors"]
+    assert Path("ab.ranges").read_bytes() == Path("calib.ranges").read_bytes()
+
+
+def test_random_ranges_are_branded(folder: Path, quantrt_text):
+    out = quantrt_text("calibrate", "model.onnx", "--calib-random", "--max-samples", "4", "-o", "m.ranges")
+    assert "random" in out
+    assert "random" in quantrt_text("inspect", "m.ranges", "--layers")
+
+
+@pytest.mark.parametrize("target", ["ort", "openvino", "tensorrt"])
+def test_quantize_writes_standard_onnx(target: str, folder: Path, quantrt_json):
+    words = ("quantize", "model.onnx", "--calib-data", "calib.npz", "--target", target, "-o", "q.onnx")
+    data = quantrt_json(*words)
+    model = onnx.load("q.onnx")
+    onnx.checker.check_model(model)
+    assert data["int8_nodes"] >= 2
+    assert any(node.op_type == "DequantizeLinear" for node in model.graph.node)
+    weights = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    assert onnx.TensorProto.INT8 in weights.values()
+
+
+def test_quantize_from_ranges_equals_quantize_from_data(folder: Path, quantrt_json):
+    quantrt_json("calibrate", "model.onnx", "--calib-data", "calib.npz", "-o", "m.ranges")
+    quantrt_json("quantize", "model.onnx", "--ranges", "m.ranges", "-o", "a.onnx")
+    quantrt_json("quantize", "model.onnx", "--calib-data", "calib.npz", "-o", "b.onnx")
+    assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
+
+
+def test_run_equals_onnxruntime(folder: Path, quantrt_json):
+    import onnxruntime
+
+    data = quantrt_json("run", "model.onnx", "--inputs", "valid.npz", "--batch-size", "8", "-o", "out.npz")
+    assert data["samples"] == 30
+    with np.load("valid.npz") as arrays, np.load("out.npz") as got:
+        session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
+        (want,) = session.run(None, {"image": arrays["image"]})
+        assert got["logits"].shape == (30, 10)
+        np.testing.assert_allclose(got["logits"], want, rtol=1e-4, atol=1e-5)
+
+
+def test_run_leaves_out_the_padding_of_a_fixed_batch(folder: Path, quantrt_json):
+    model = onnx.load("model.onnx")
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.shape.dim[0].ClearField("dim_param")
+        value.type.tensor_type.shape.dim[0].dim_value = 8
+    onnx.save(model, "fixed.onnx")
+    quantrt_json("run", "fixed.onnx", "--inputs", "valid.npz", "-o", "fixed.npz")
+    quantrt_json("run", "model.onnx", "--inputs", "valid.npz", "--batch-size", "8", "-o", "free.npz")
+    with np.load("fixed.npz") as fixed, np.load("free.npz") as free:
+        assert fixed["logits"].shape == (30, 10)
+        np.testing.assert_allclose(fixed["logits"], free["logits"], rtol=1e-4, atol=1e-5)
+    assert quantrt_json("bench", "fixed.onnx", *FAST)["batch"] == 8
+    assert (
+        "batches of 8 only" in quantrt_json("bench", "fixed.onnx", "--batch", "2", code=2)["error"]["message"]
+    )
+
+
+def test_bench_of_several_files(folder: Path, quantrt_json, quantrt_text):
+    data = quantrt_json("bench", "model.onnx", "model.onnx", "--batch", "4", *FAST)
+    assert data["batch"] == 4
+    first, second = data["files"]
+    assert first["runs"] == second["runs"] >= 3
+    assert first["min_ms"] <= first["median_ms"] <= first["max_ms"]
+    assert first["samples_per_s"] == pytest.approx(4000 / first["median_ms"])
+    (ratio,) = data["ratios"]
+    assert ratio["speedup_ratio"] > 0
+    out = quantrt_text("bench", "model.onnx", "model.onnx", "--data", "valid.npz", *FAST)
+    assert "speed against model.onnx" in out
+
+
+def test_bench_wants_enough_samples(folder: Path, quantrt_json):
+    document = quantrt_json("bench", "model.onnx", "--batch", "99", "--data", "valid.npz", *FAST, code=3)
+    assert "batch of 99" in document["error"]["message"]
+
+
+def test_compare_passes_and_fails(folder: Path, quantrt_json, quantrt_text):
+    quantrt_json("quantize", "model.onnx", "--calib-data", "calib.npz", "-o", "q.onnx")
+    data = quantrt_json("compare", "model.onnx", "q.onnx", "--data", "valid.npz", "--layers")
+    assert data["passed"] is True
+    assert {"h", "r"} & {row["name"] for row in data["layers"]}
+    words = ("compare", "model.onnx", "q.onnx", "--data", "valid.npz", "--min-sqnr", "90")
+    assert quantrt_json(*words, code=1)["passed"] is False
+    assert quantrt_text(*words, code=1).splitlines()[-1].startswith("FAILED")
+    same = quantrt_text("compare", "model.onnx", "model.onnx", "--data", "valid.npz")
+    assert same.splitlines()[-1].startswith("PASSED")
+
+
+def test_inspect_a_model(folder: Path, quantrt_json, quantrt_text):
+    assert quantrt_json("inspect", "model.onnx")["operators"]["Conv"] == 1
+    assert "image float32 [n,3,16,16]" in quantrt_text("inspect", "model.onnx", "--layers")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        pytest.param(("inspect", "modle.onnx"), 3, "modle.onnx", id="no model"),
+        pytest.param(("inspect", "no.ranges"), 3, "no.ranges", id="no ranges"),
+        pytest.param(("inspect", "no.qrt"), 3, "no.qrt", id="no engine"),
+        pytest.param(("inspect", "text.onnx"), 3, "text.onnx", id="not a model"),
+        pytest.param(("inspect", "text.ranges"), 3, "text.ranges", id="not ranges"),
+        pytest.param(("inspect", "text.qrt"), 3, "text.qrt", id="not an engine"),
+        pytest.param(("bench", "model.onnx", "text.qrt"), 3, "text.qrt", id="bench not an engine"),
+        pytest.param(
+            ("run", "model.onnx", "--inputs", "none.npz", "-o", "o.npz"), 2, "none.npz", id="no data"
+        ),
+        pytest.param(
+            ("run", "model.onnx", "--inputs", "wrong.npz", "-o", "o.npz"), 3, "imagee", id="wrong name"
+        ),
+        pytest.param(
+            ("run", "model.onnx", "--inputs", "shape.npz", "-o", "o.npz"), 3, "image", id="wrong shape"
+        ),
+        pytest.param(
+            ("calibrate", "model.onnx", "--calib-data", "nan.npz", "-o", "m.ranges"),
+            3,
+            "NaN",
+            id="NaN in data",
+        ),
+        pytest.param(
+            (
+                "quantize",
+                "model.onnx",
+                "--calib-data",
+                "calib.npz",
+                "--exclude",
+                "/nothing/*",
+                "-o",
+                "q.onnx",
+            ),
+            2,
+            "/nothing/*",
+            id="pattern that matches nothing",
+        ),
+    ],
+)
+def test_what_cannot_be_used(words: tuple[str, ...], code: int, says: str, folder: Path, quantrt_json):
+    for suffix in ("onnx", "ranges", "qrt"):
+        Path(f"text.{suffix}").write_text("this is a text\n" * 100)
+    with np.load("calib.npz") as arrays:
+        image = arrays["image"]
+    np.savez("wrong.npz", imagee=image, mask=image)
+    np.savez("shape.npz", image=image[:, :, :, :, None])
+    image[3, 0, 0, 0] = np.nan
+    np.savez("nan.npz", image=image)
+    error = quantrt_json(*words, code=code)["error"]
+    assert says in f"{error['message']} {error['got']} {error['hint']}"
+    assert not Path("o.npz").exists()

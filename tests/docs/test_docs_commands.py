@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command and every Python line of docs/ runs, in a folder that has nothing but the demo's files.
+
+A page's `bash` blocks run in order, then its `python` blocks as one script. Blocks of other kinds (`text`,
+`json`) are output or settings. Timing is shortened for `build` and `bench`; nothing else is changed.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+DEMO_FILES = ("digits_resnet.onnx", "calibration.npz", "validation.npz")
+ARTEFACTS = ("digits.qrt", "digits.ranges")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+SHIM = f"""#!/usr/bin/env bash
+short=()
+case "$1" in build|bench) short=(--warmup 0.05 --duration 0.2 --max-duration 0.5) ;; esac
+exec {sys.executable} -m quantrt "$@" "${{short[@]}}"
+"""
+
+MAKE_ARTEFACTS = """
+quantrt build demo/digits_resnet.onnx --int8 --calib-data demo/calibration.npz \
+  --valid-data demo/validation.npz -o digits.qrt
+quantrt calibrate demo/digits_resnet.onnx --calib-data demo/calibration.npz -o digits.ranges
+"""
+
+
+def blocks(page: Path, kind: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(page.read_text(encoding="utf-8")) if found == kind]
+
+
+def make_folder(folder: Path) -> Path:
+    (folder / "demo").mkdir(parents=True)
+    for name in DEMO_FILES:
+        shutil.copy(ROOT / "demo" / name, folder / "demo")
+    shim = folder / "bin" / "quantrt"
+    shim.parent.mkdir()
+    shim.write_text(SHIM)
+    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def run(words: list[str], folder: Path, stdin: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return subprocess.run(
+        words,
+        input=stdin,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="session")
+def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an engine and a ranges file, made once for all workers of a test run."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder = shared / "docs-artefacts"
+    with (shared / "docs-artefacts.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            make_folder(folder)
+            done = run(["bash", "-euo", "pipefail"], folder, MAKE_ARTEFACTS)
+            (folder / "log").write_text(done.stdout + done.stderr)
+            (folder / "returncode").write_text(str(done.returncode))
+    assert (folder / "returncode").read_text() == "0", (folder / "log").read_text()
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path, artefacts: Path) -> Path:
+    made = make_folder(tmp_path / "work")
+    for name in ARTEFACTS:
+        shutil.copy(artefacts / name, made)
+    return made
+
+
+def test_there_are_pages_with_commands():
+    assert sum(bool(blocks(page, "bash")) for page in PAGES) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "bash")], ids=lambda page: page.stem)
+def test_commands(page: Path, folder: Path):
+    for block in blocks(page, "bash"):
+        done = run(["bash", "-euo", "pipefail"], folder, block)
+        assert done.returncode == 0, f"{page.name}:\n{block}\n{done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem
+)
+def test_python(page: Path, folder: Path):
+    script = "\n".join(blocks(page, "python"))
+    done = run([sys.executable, "-"], folder, script)
+    assert done.returncode == 0, f"{page.name}:\n{script}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path):
+    missing = [
+        target
+        for target in LINK.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert missing == []
+
+
+def test_every_task_is_in_the_index():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if page.name != "README.md" and f"({page.name})" not in index] == []
+
+
+def test_every_verb_has_a_page_that_runs_it():
+    from quantrt.cli.main import COMMANDS
+
+    commands = "\n".join(block for page in PAGES for block in blocks(page, "bash"))
+    assert [command.name for command in COMMANDS if f"quantrt {command.name} " not in commands + " "] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_json_samples_parse(page: Path):
+    for block in blocks(page, "json"):
+        json.loads(block)
