@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `bench` says: figures that belong together, the right way round."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantrt.cli.json_text import json_text
+from quantrt.config import BenchConfig
+from quantrt.report import bench
+from quantrt.report.bench import measure, show_bench
+from quantrt.report.subject import open_subject
+from quantrt.tactics.timing import Latency
+
+CONFIG = BenchConfig(warmup_s=0.01, duration_s=0.05, max_duration_s=0.1, min_runs=3)
+X = {"x": np.ones((2, 4), np.float32)}
+
+
+def test_real_timings(make_engine: Callable[..., Path], capsys: pytest.CaptureFixture[str]):
+    path = make_engine("onnxruntime")
+    with open_subject(path) as engine, open_subject(path.with_name("model.onnx")) as model:
+        data = measure([model, engine], [X, X], CONFIG, batch=2)
+    assert json.loads(json_text(data))["batch"] == 2
+    for row in data["files"]:
+        assert (
+            0
+            < row["min_ms"]
+            <= row["p5_ms"]
+            <= row["median_ms"]
+            <= row["p95_ms"]
+            <= row["p99_ms"]
+            <= row["max_ms"]
+        )
+        assert row["samples_per_s"] == pytest.approx(2000 / row["median_ms"])
+    show_bench({**data, "files": [{**row, "file": f"m{i}.onnx"} for i, row in enumerate(data["files"])]})
+    assert max(map(len, capsys.readouterr().out.splitlines()[1:])) <= 110
+
+
+def test_the_ratio_is_the_speed_against_the_first(
+    make_engine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def timed(runs: dict[str, object], *rest: object) -> dict[str, Latency]:
+        return {name: Latency(tuple([4.0 / (1 + int(name))] * 60), 3) for name in runs}
+
+    monkeypatch.setattr(bench, "time_interleaved", timed)
+    path = make_engine("onnxruntime")
+    with open_subject(path) as engine:
+        data = measure([engine, engine], [X, X], CONFIG, batch=1)
+    (ratio,) = data["ratios"]
+    assert ratio["speedup_ratio"] == pytest.approx(2.0)
+    assert ratio["verdict"] == "faster"
+    show_bench(data)
+    assert "2.00x" in capsys.readouterr().out
+
+
+def test_an_unsteady_machine_is_mentioned(make_engine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch):
+    samples = tuple([1.0, 3.0] * 30)
+    monkeypatch.setattr(
+        bench, "time_interleaved", lambda runs, *rest: {name: Latency(samples, 3) for name in runs}
+    )
+    with open_subject(make_engine("onnxruntime")) as engine:
+        data = measure([engine], [X], CONFIG, batch=1)
+    assert any("latencies vary by 50%" in note for note in data["notes"])
