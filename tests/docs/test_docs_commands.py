@@ -114,6 +114,29 @@ def test_python(page: Path, folder: Path):
     assert done.returncode == 0, f"{page.name}:\n{script}\n{done.stdout}{done.stderr}"
 
 
+def test_the_sample_outputs_of_the_error_page_are_what_is_printed(tmp_path: Path):
+    """There each bash block is followed by its output, stdout and stderr together."""
+    folder = make_folder(tmp_path / "work")
+    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    found = BLOCK.findall(page)
+    pairs = [(found[i][1], found[i + 1][1]) for i in range(len(found) - 1) if found[i][0] == "bash"]
+    assert len(pairs) == 2
+    for command, want in pairs:
+        done = run(["bash", "-c", f"exec 2>&1\n{command}"], folder, "")
+        assert done.stdout == want
+
+
+def test_the_error_page_has_every_exit_code():
+    from quantrt import errors
+
+    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if re.match(r"\| \d+ \|", line)]
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        if isinstance(kind, type) and kind is not errors.QuantRtError:
+            assert any(f"`{name}`" in row and row.startswith(f"| {kind.exit_code} |") for row in rows), name
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_somewhere(page: Path):
     missing = [
