@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ COMMANDS: tuple[Command, ...] = (
 
 def entry_point() -> int:
     """Run the command line of this process; the return value is its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a layer's name may not fit an ASCII terminal
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()

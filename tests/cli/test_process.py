@@ -112,6 +112,18 @@ def test_a_closed_pipe_gives_141():
     assert (done.returncode, done.stderr) == (141, "")
 
 
+def test_a_name_that_the_terminal_cannot_show_is_escaped():
+    code = (
+        "import sys, quantrt.device as d\nold = d.describe_device\n"
+        "d.describe_device = lambda: {**old(), 'cpu': 'Zw\u00f6lfkern'}\n"
+        "from quantrt.cli.main import entry_point\nsys.argv = ['quantrt', 'doctor']\nsys.exit(entry_point())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0
+    assert r"Zw\xf6lfkern" in done.stdout
+
+
 def test_control_c_gives_130():
     code = (
         "import time, quantrt.device\nprint('ready', flush=True)\n"
