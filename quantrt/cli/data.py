@@ -33,7 +33,7 @@ def add_preprocess(parser: argparse._ActionsContainer) -> None:
 
 
 def find_local_modules(reference: str | None) -> None:
-    """Let a `module:function` given by the user be found in the present folder too, after all other places."""
+    """Let a `module:function` given by the user be found in the present folder too, after other places."""
     here = str(Path.cwd())
     if reference is not None and ":" in reference and here not in sys.path:
         sys.path.append(here)
