@@ -146,7 +146,7 @@ def _header_bytes(header: Mapping[str, Any], data_digest: str, table: Mapping[st
     """Length and header, padded, with both digests in place."""
     fields = {"header_sha256": _ZERO_DIGEST, "data_sha256": data_digest, **header}
     try:
-        text = json.dumps(fields, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(fields, allow_nan=False, separators=(",", ":"))
     except (TypeError, ValueError) as error:
         raise InternalError("the header of an engine file is not JSON", got=str(error)) from error
     whole = {"__metadata__": {METADATA_KEY: text}, **table}

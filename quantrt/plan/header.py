@@ -13,6 +13,9 @@ from quantrt.plan.plan import ExecOptions, Layer, LibraryModel, Plan
 
 __all__ = ["header_of", "plan_from_header"]
 
+HINTS = ("latency", "throughput")
+FLOAT_PRECISIONS = ("fp32", "bf16")
+
 
 def header_of(plan: Plan) -> dict[str, Any]:
     """Everything of the plan but its model's bytes, JSON-ready."""
@@ -40,7 +43,7 @@ def plan_from_header(header: Mapping[str, Any], model: LibraryModel) -> Plan:
     """
     return Plan(
         model=model,
-        options=ExecOptions(**header["options"]),
+        options=_options(**header["options"]),
         inputs=tuple(_spec(row) for row in header["inputs"]),
         outputs=tuple(_spec(row) for row in header["outputs"]),
         precision=_text(header["precision"]),
@@ -50,6 +53,14 @@ def plan_from_header(header: Mapping[str, Any], model: LibraryModel) -> Plan:
         is_calibrated=_truth(header["is_calibrated"]),
         report=dict(header["report"]),
     )
+
+
+def _options(*, threads: Any, hint: Any, float_precision: Any) -> ExecOptions:
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise TypeError(f"a number of threads is positive or null, not {threads!r}")
+    if hint not in HINTS or float_precision not in FLOAT_PRECISIONS:
+        raise ValueError(f"no such execution options: {hint!r}, {float_precision!r}")
+    return ExecOptions(threads=threads, hint=hint, float_precision=float_precision)
 
 
 def _spec_row(spec: TensorSpec) -> list[Any]:

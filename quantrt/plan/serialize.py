@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -84,8 +83,10 @@ def peek_plan(path: Path | str) -> PlanFacts:
 
 
 def _plan(container: Container, graph: bytes, weights: dict[str, np.ndarray], path: Path) -> Plan:
-    library: Any = container.header.get("library")
-    if isinstance(library, str) and library not in LIBRARIES:
+    library = container.header.get("library")
+    if not isinstance(library, str):
+        raise damaged(path, "its header names no library")
+    if library not in LIBRARIES:
         raise ModelError(
             f"cannot use engine '{path}': its library is not known to this QuantRT",
             got=f"'{library}'",

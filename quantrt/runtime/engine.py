@@ -36,7 +36,7 @@ def load(path: Path | str) -> Engine:
         DeviceError: the library it was made for is not installed, or this CPU lacks what it needs.
     """
     plan = load_plan(path)
-    engine = Engine(plan, name=Path(path).name, here=describe_device())
+    engine = Engine(plan, name=Path(path).name, here=describe_device(with_gpu=False))
     for note in engine.notes:
         _LOGGER.warning("%s: %s", path, note)
     return engine

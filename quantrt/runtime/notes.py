@@ -10,6 +10,8 @@ from quantrt.plan.plan import Plan
 
 __all__ = ["UNCALIBRATED", "engine_notes"]
 
+_CPU_FACTS = ("cpu", "architecture", "physical_cores")
+
 UNCALIBRATED = "uncalibrated (random data)"
 
 
@@ -31,25 +33,31 @@ def _calibration_note(plan: Plan) -> str | None:
 
 
 def _cpu_note(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
-    differences = []
-    for key, label in (("cpu", ""), ("architecture", ""), ("physical_cores", " cores")):
-        before, now = there.get(key), here.get(key)
-        if before and now and before != now:
-            differences.append((f"{before}{label}", f"{now}{label}"))
-    before_isa, now_isa = there.get("isa"), here.get("isa")
-    if before_isa is not None and now_isa is not None and set(before_isa) != set(now_isa):
-        differences.append((_isa_text(before_isa, now_isa), _isa_text(now_isa, before_isa)))
-    if not differences:
+    differing = [key for key in _CPU_FACTS if there.get(key) and here.get(key) and there[key] != here[key]]
+    lost, gained = _isa_change(there.get("isa"), here.get("isa"))
+    if not (differing or lost or gained):
         return None
-    before_text = ", ".join(before for before, _ in differences)
-    now_text = ", ".join(now for _, now in differences)
-    return f"timed on {before_text}; this is {now_text}: choices made there were not timed again"
+    before = _cpu_text(there, differing, [*_words("with", lost), *_words("without", gained)])
+    now = _cpu_text(here, differing, [*_words("with", gained), *_words("without", lost)])
+    return f"timed on {before}; this is {now}: choices made there were not timed again"
 
 
-def _isa_text(isa: Any, other: Any) -> str:
-    """The instruction sets that only one side has."""
-    only = sorted(set(isa) - set(other))
-    return "with " + " ".join(only) if only else "without " + " ".join(sorted(set(other) - set(isa)))
+def _isa_change(there: Any, here: Any) -> tuple[list[str], list[str]]:
+    """Instruction sets that only there are, and that only here are."""
+    if there is None or here is None:
+        return [], []
+    return sorted(set(there) - set(here)), sorted(set(here) - set(there))
+
+
+def _words(word: str, names: list[str]) -> list[str]:
+    return [f"{word} {' '.join(names)}"] if names else []
+
+
+def _cpu_text(facts: Mapping[str, Any], differing: list[str], isa: list[str]) -> str:
+    """The CPU by name, then what differs."""
+    cores = [f"{facts['physical_cores']} cores"] if "physical_cores" in differing else []
+    architecture = [str(facts["architecture"])] if "architecture" in differing else []
+    return ", ".join([str(facts.get("cpu") or "an unnamed CPU"), *architecture, *cores, *isa])
 
 
 def _library_notes(plan: Plan, here: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,8 @@ inputs give equal outputs for the life of the executor. `compiled_shapes` tells 
 
 Weights stay where they are, in the engine file's mapping when they come from one; each compiled model keeps
 the copy that its kernels repacked. Float layers compute in FP32 unless asked otherwise: on CPUs with bf16
-instructions the plugin's own default is bf16.
+instructions the plugin's own default is bf16. The plugin computes 64-bit integers in 32 bits; inputs that do
+not fit are refused, for they would give wrong outputs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
+from quantrt.runtime.openvino_tensor import shared_tensor
 from quantrt.runtime.request_pool import RequestPool
 from quantrt.runtime.threads import quota_threads, usable_cores
 
@@ -43,6 +45,8 @@ _LIBRARY_ERRORS = (
     TypeError,
     ValueError,
 )  # what pybind11 makes of ov::Exception and bad arguments
+
+_WIDE_INTEGERS = ("int64", "uint64", "uint32")
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -60,6 +64,7 @@ class OpenVinoExecutor:
         self.parallel_runs = (options.threads or usable_cores()) if options.hint == "throughput" else 1
         self.inputs = tuple(_spec(port, None) for port in self._model.inputs)
         self._input_index = {name: i for i, port in enumerate(self._model.inputs) for name in port.names}
+        self._wide_inputs = [i for i, spec in enumerate(self.inputs) if spec.dtype in _WIDE_INTEGERS]
         self._outputs = _choose_outputs(self._model, output_names)
         self.outputs = tuple(_spec(self._model.outputs[i], name) for name, i in self._outputs)
         self._lock = threading.Lock()
@@ -102,6 +107,9 @@ class OpenVinoExecutor:
         }
         if len(found) != len(self.inputs):
             raise InternalError("an input of the OpenVINO model was not given", got=", ".join(inputs))
+        for index in self._wide_inputs:
+            if (found[index].astype(np.int32) != found[index]).any():
+                raise _too_wide(self.inputs[index], found[index])
         return [found[index] for index in range(len(found))]
 
     def _variant(self, shapes: Shapes) -> _Variant:
@@ -154,7 +162,7 @@ class OpenVinoExecutor:
     def _infer(self, request: openvino.InferRequest, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Run one request: inputs are shared with the library, outputs are copied out of it."""
         try:
-            tensors = {index: _shared_tensor(array) for index, array in enumerate(arrays)}
+            tensors = {index: shared_tensor(array) for index, array in enumerate(arrays)}
             results = request.infer(tensors, share_inputs=True, share_outputs=False).to_tuple()
         except _LIBRARY_ERRORS as error:
             raise DataError(f"OpenVINO cannot run these inputs: {library_reason(error)}") from error
@@ -213,7 +221,7 @@ def _compile_config(core: openvino.Core, options: ExecOptions) -> dict[str, Any]
 
 def _read_model(core: openvino.Core, graph: bytes, weights: np.ndarray) -> openvino.Model:
     try:
-        return core.read_model(graph.decode("utf-8"), _shared_tensor(weights))
+        return core.read_model(graph.decode("utf-8"), shared_tensor(weights))
     except (*_LIBRARY_ERRORS, UnicodeDecodeError) as error:
         raise ModelError(f"OpenVINO cannot load the model: {library_reason(error)}") from error
 
@@ -229,25 +237,14 @@ def _choose_outputs(model: openvino.Model, names: Sequence[str] | None) -> list[
     return [(name, index[name]) for name in names]
 
 
-def _shared_tensor(array: np.ndarray) -> openvino.Tensor:
-    """The array as the library's tensor, on the same memory when it is contiguous."""
-    if not array.flags.c_contiguous:
-        array = array.copy(order="C")
-    if not array.flags.writeable:
-        array = np.asarray(_Writable(array))
-    return openvino.Tensor(array, shared_memory=True)
-
-
-class _Writable:
-    """Claims that a read-only array is writable, which the library asks for and does not use.
-
-    It writes neither to its inputs nor to its constants: the constants of its own files are mapped read-only.
-    """
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array
-        address, _ = array.__array_interface__["data"]
-        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+def _too_wide(spec: TensorSpec, array: np.ndarray) -> DataError:
+    bounds = np.iinfo(np.int32)
+    return DataError(
+        f"OpenVINO cannot run input '{spec.name}': it computes {spec.dtype} in 32 bits",
+        got=f"values from {array.min()} to {array.max()}",
+        expected=f"{bounds.min} to {bounds.max}",
+        hint="an engine of ONNX Runtime",
+    )
 
 
 def _spec(port: Any, name: str | None) -> TensorSpec:

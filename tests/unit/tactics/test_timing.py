@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timing, on a clock that only moves when a run says so: every expectation is exact."""
+
+import gc
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from quantrt.config import BenchConfig
+from quantrt.errors import UsageError
+from quantrt.tactics.timing import (
+    EQUAL_RATIO,
+    MAX_TURN_RUNS,
+    MIN_TURN_RUNS,
+    TURN_MS,
+    Latency,
+    Paired,
+    compare_paired,
+    time_interleaved,
+)
+
+
+class Machine:
+    """A clock, and runs that move it by what `cost_ms(name, n)` says of the n-th run of a candidate."""
+
+    def __init__(self, cost_ms: Callable[[str, int], float]) -> None:
+        self.now_ns = 0
+        self.log: list[str] = []
+        self._cost_ms = cost_ms
+
+    def clock(self) -> int:
+        return self.now_ns
+
+    def run(self, name: str) -> Callable[[], None]:
+        def once() -> None:
+            self.now_ns += round(1e6 * self._cost_ms(name, self.log.count(name)))
+            self.log.append(name)
+
+        return once
+
+
+def timed(cost_ms: Callable[[str, int], float], names: str, **options) -> tuple[dict[str, Latency], Machine]:
+    machine = Machine(cost_ms)
+    config = BenchConfig(
+        **{"warmup_s": 0.0, "duration_s": 0.5, "min_runs": 1, "max_duration_s": 5.0, **options}
+    )
+    latencies = time_interleaved({name: machine.run(name) for name in names}, config, clock=machine.clock)
+    return latencies, machine
+
+
+def turns(log: list[str]) -> list[str]:
+    """The candidate of each unbroken stretch of runs."""
+    return [name for index, name in enumerate(log) if index == 0 or log[index - 1] != name]
+
+
+def test_each_run_is_measured_exactly():
+    latencies, _ = timed(lambda name, n: {"a": 7.0, "b": 11.0}[name], "ab")
+    assert set(latencies["a"].samples_ms) == {7.0}
+    assert set(latencies["b"].samples_ms) == {11.0}
+
+
+def test_every_round_gives_everyone_one_turn_in_changing_order():
+    latencies, machine = timed(lambda name, n: 10.0, "abc")
+    warmup, turn = 2 * 3, latencies["a"].turn_runs + 1  # the first run of a turn is not timed
+    log = machine.log[warmup:]
+    stretches = [log[start : start + turn] for start in range(0, len(log), turn)]
+    assert all(len(set(stretch)) == 1 for stretch in stretches)
+    rounds = ["".join(stretch[0] for stretch in stretches[i : i + 3]) for i in range(0, len(stretches), 3)]
+    assert {"".join(sorted(names)) for names in rounds} == {"abc"}
+    assert len(set(rounds)) > 3
+    assert {len(latency.samples_ms) for latency in latencies.values()} == {len(rounds) * (turn - 1)}
+
+
+def test_the_first_run_of_a_turn_is_not_counted():
+    runs_in_row = {"last": "", "count": 0}
+
+    def cost_ms(name: str, n: int) -> float:
+        runs_in_row["count"] = runs_in_row["count"] + 1 if runs_in_row["last"] == name else 0
+        runs_in_row["last"] = name
+        return 50.0 if runs_in_row["count"] == 0 else 10.0
+
+    latencies, machine = timed(cost_ms, "ab")
+    repeated = [latency for latency in latencies.values() if set(latency.samples_ms) == {10.0}]
+    # Two turns of the same candidate may meet at the border of two rounds; then none of its runs is cold.
+    assert len(repeated) == 2
+    assert machine.now_ns > 0
+
+
+def test_drift_hits_all_alike():
+    latencies, _ = timed(lambda name, n: (1.0 + n / 40) * {"a": 8.0, "b": 10.0}[name], "ab")
+    pair = compare_paired(latencies["a"], latencies["b"])
+    assert pair.ratio == pytest.approx(0.8, abs=0.02)
+    assert pair.verdict == "faster"
+
+
+@pytest.mark.parametrize(
+    ("run_ms", "turn_runs"),
+    [(0.001, MAX_TURN_RUNS), (1.0, TURN_MS), (5.0, TURN_MS / 5), (400.0, MIN_TURN_RUNS)],
+)
+def test_turns_are_long_enough_and_not_too_long(run_ms: float, turn_runs: float):
+    latencies, _ = timed(lambda name, n: run_ms, "ab", duration_s=0.05, max_duration_s=0.1)
+    assert latencies["a"].turn_runs == turn_runs
+
+
+def test_duration_and_runs_are_both_reached():
+    for duration_s, min_runs in ((1.0, 1), (0.01, 80)):
+        latencies, _ = timed(lambda name, n: 10.0, "ab", duration_s=duration_s, min_runs=min_runs)
+        for latency in latencies.values():
+            assert latency.total_ms >= duration_s * 1e3
+            assert len(latency.samples_ms) >= min_runs
+
+
+def test_equal_candidates_end_at_the_duration():
+    latencies, _ = timed(lambda name, n: 10.0, "ab", duration_s=1.0, max_duration_s=50.0)
+    assert latencies["a"].total_ms < 1.5e3
+
+
+def test_undecided_finalists_are_timed_on_and_bounded():
+    spread = np.random.default_rng(3).uniform(0.5, 1.5, 100_000)
+    latencies, _ = timed(
+        lambda name, n: 10.0 * float(spread[n * 2 + (name == "a")]), "ab", max_duration_s=3.0
+    )
+    most_ms = max(latency.total_ms for latency in latencies.values())
+    assert most_ms >= 3e3 or compare_paired(latencies["a"], latencies["b"]).is_decided
+    assert most_ms < 3e3 + 15 * latencies["a"].turn_runs
+    assert latencies["a"].total_ms > 1e3
+
+
+def test_an_undecided_loser_does_not_matter():
+    """b and c cannot be told apart, but a is faster than both."""
+    spread = np.random.default_rng(3).uniform(0.5, 1.5, 100_000)
+
+    def cost_ms(name: str, n: int) -> float:
+        return 10.0 if name == "a" else 40.0 * float(spread[n * 2 + (name == "b")])
+
+    latencies, _ = timed(cost_ms, "abc", duration_s=1.0, max_duration_s=50.0)
+    assert latencies["b"].total_ms < 10e3
+
+
+def test_the_bound_holds_when_even_min_runs_would_take_longer():
+    latencies, _ = timed(lambda name, n: 1000.0, "ab", min_runs=30, max_duration_s=5.0)
+    assert [len(latency.samples_ms) for latency in latencies.values()] == [6, 6]
+
+
+def test_the_same_seed_gives_the_same_order():
+    first, second = (timed(lambda name, n: 10.0, "abcd")[1].log for _ in range(2))
+    assert first == second
+
+
+def test_warmup_is_as_long_as_asked_and_not_counted():
+    _, machine = timed(lambda name, n: 10.0, "a", warmup_s=1.0, duration_s=0.1, max_duration_s=0.1)
+    latencies, short = timed(lambda name, n: 10.0, "a", warmup_s=0.0, duration_s=0.1, max_duration_s=0.1)
+    assert len(machine.log) - len(short.log) == 100 - 2
+    assert len(latencies["a"].samples_ms) < len(short.log)
+
+
+def test_progress_only_grows_and_ends_full():
+    seen: list[tuple[int, int | None]] = []
+    machine = Machine(lambda name, n: 10.0)
+    config = BenchConfig(warmup_s=0.0, duration_s=0.5, min_runs=1, max_duration_s=5.0)
+    time_interleaved(
+        {name: machine.run(name) for name in "ab"},
+        config,
+        lambda done, total: seen.append((done, total)),
+        clock=machine.clock,
+    )
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert seen[-1][0] == seen[-1][1] >= 500
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_garbage_collection_is_off_while_timing_and_restored(was_enabled: bool):
+    states = []
+
+    def fail() -> None:
+        states.append(gc.isenabled())
+        if len(states) > 5:
+            raise KeyError("stop")
+
+    before = gc.isenabled()
+    try:
+        gc.enable() if was_enabled else gc.disable()
+        with pytest.raises(KeyError):
+            time_interleaved({"a": fail}, BenchConfig(warmup_s=10.0))
+        assert gc.isenabled() is was_enabled
+    finally:
+        gc.enable() if before else gc.disable()
+    assert not any(states)
+
+
+def test_nothing_to_time_is_an_error():
+    with pytest.raises(UsageError, match="nothing to time"):
+        time_interleaved({}, BenchConfig())
+
+
+# ---- comparing
+
+
+def test_statistics_of_known_samples():
+    latency = Latency(tuple(map(float, range(1, 102))))
+    assert (latency.median_ms, latency.mean_ms, latency.min_ms, latency.max_ms) == (51.0, 51.0, 1.0, 101.0)
+    assert (latency.p(0.95), latency.p(0.0), latency.p(1.0)) == (96.0, 1.0, 101.0)
+    assert latency.cv_ratio == pytest.approx(math.sqrt((101**2 - 1) / 12) / 51)
+    assert latency.total_ms == 101 * 51
+
+
+def test_round_medians_belong_to_rounds():
+    latency = Latency((1.0, 9.0, 2.0, 7.0, 7.0, 8.0), turn_runs=3)
+    np.testing.assert_array_equal(latency.round_medians_ms(), [2.0, 7.0])
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [
+        ([0.9] * 20, "faster"),
+        ([1.1] * 20, "slower"),
+        ([1.0] * 20, "same"),
+        ([0.9, 1.1] * 20, "same"),
+        ([0.9] * 19 + [5.0], "faster"),
+        ([0.5] * 7, "same"),  # 2 / 2**7 is above 1 %: too few to be sure
+        ([0.5] * 8, "faster"),
+    ],
+)
+def test_verdict(ratios: list[float], verdict: str):
+    base = Latency(tuple(np.linspace(1.0, 30.0, len(ratios))))
+    other = Latency(tuple(ratio * time for ratio, time in zip(ratios, base.samples_ms, strict=True)))
+    pair = compare_paired(other, base)
+    assert pair.verdict == verdict
+    assert pair.ratio == pytest.approx(float(np.median(ratios)))
+    assert pair.lo <= pair.ratio <= pair.hi
+    assert pair.rounds == len(ratios)
+
+
+def test_pairs_see_what_medians_of_drifting_times_do_not(rng: np.random.Generator):
+    base = np.exp(rng.uniform(0, 3, 60))
+    pair = compare_paired(Latency(tuple(0.97 * base)), Latency(tuple(base)))
+    assert pair.verdict == "faster"
+    assert pair.ratio == pytest.approx(0.97)
+
+
+def test_the_interval_covers_the_true_median_as_often_as_it_says(rng: np.random.Generator):
+    """1000 experiments of 41 rounds without a difference: about 1 % or fewer may be called different."""
+    base = Latency((1.0,) * 41)
+    wrong = sum(
+        compare_paired(Latency(tuple(np.exp(rng.normal(0, 0.1, 41)))), base).verdict != "same"
+        for _ in range(1000)
+    )
+    assert wrong <= 20
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "is_decided"),
+    [
+        (0.5, 0.9, True),
+        (1.1, 1.2, True),
+        (0.99, 1.01, True),
+        (1 - 2 * EQUAL_RATIO, 1.0, False),
+        (0.9, 1.1, False),
+        (0.0, math.inf, False),
+    ],
+)
+def test_decided_means_different_or_equal_for_certain(lo: float, hi: float, is_decided: bool):
+    assert Paired((lo + hi) / 2, lo, hi, 30).is_decided is is_decided
+
+
+def test_latencies_of_different_rounds_are_not_compared():
+    with pytest.raises(UsageError, match="not timed together"):
+        compare_paired(Latency((1.0, 2.0)), Latency((1.0,)))
+    with pytest.raises(UsageError, match="not timed together"):
+        compare_paired(Latency(()), Latency(()))
