@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,16 +108,17 @@ class Dataset:
         """
         limit = self.layout.fixed_batch or (batch_size if self.layout.is_batched else 1)
         held: list[Sample] = []
-        first = index = 0
-        for index, sample in enumerate(self.samples()):
-            if max_samples is not None and index >= max_samples:
-                break
-            if held and (len(held) == limit or _shapes(sample) != _shapes(held[0])):
-                yield self._batch(held, first)
-                held, first = [], index
+        done = 0
+        for sample in itertools.islice(self.samples(), max_samples):
+            if held and _shapes(sample) != _shapes(held[0]):
+                yield self._batch(held, done)
+                done, held = done + len(held), []
             held.append(sample)
+            if len(held) == limit:
+                yield self._batch(held, done)
+                done, held = done + len(held), []
         if held:
-            yield self._batch(held, first)
+            yield self._batch(held, done)
 
     @property
     def data_hash(self) -> str:

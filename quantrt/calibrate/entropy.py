@@ -20,6 +20,9 @@ from quantrt.calibrate.grid import Bins, Doubles, Grid
 __all__ = ["entropy_threshold"]
 
 LINEAR_BINS = 2048
+SMOOTHING = 1e-4
+"""Values that Q is given where it has none and P does (outliers in an empty last bin), as in ONNX Runtime's
+and MXNet's calibrators; without it a single far outlier could never be clipped."""
 
 
 def entropy_threshold(bins: Bins, grid: Grid) -> float:
@@ -35,7 +38,8 @@ def entropy_threshold(bins: Bins, grid: Grid) -> float:
     if not histogram.any():
         return amax
     divergence = _divergences(histogram, levels)
-    return amax * (levels + int(np.argmin(divergence))) / LINEAR_BINS
+    kept = LINEAR_BINS - int(np.argmin(divergence[::-1]))  # the widest of equals
+    return amax * kept / LINEAR_BINS
 
 
 def _linear_histogram(bins: Bins, amax: float) -> Doubles:
@@ -64,12 +68,12 @@ def _linear_histogram(bins: Bins, amax: float) -> Doubles:
 
 
 def _divergences(histogram: Doubles, levels: int) -> Doubles:
-    """KL(P || Q) for thresholds of levels..LINEAR_BINS bins; infinite where Q lacks a value of P.
+    """KL(P || Q) for thresholds of levels, levels + 1, ... all bins; infinite for an empty Q.
 
     Sums over groups are differences of cumulative sums, so all thresholds are done at once.
     """
     total = float(histogram.sum())
-    kept = np.arange(levels, LINEAR_BINS + 1)
+    kept = np.arange(levels, len(histogram) + 1)
     mass = np.concatenate([[0.0], np.cumsum(histogram)])
     occupied = np.concatenate([[0.0], np.cumsum(histogram > 0)])
     entropy = np.concatenate([[0.0], np.cumsum(_x_log_x(histogram))])
@@ -82,11 +86,11 @@ def _divergences(histogram: Doubles, levels: int) -> Doubles:
     group_bins[:, -1] += (last == 0) & (outliers > 0)
     p_mass = group_mass.copy()
     p_mass[:, -1] += outliers
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cross = np.where(p_mass > 0, p_mass * np.log(group_mass / group_bins), 0.0).sum(axis=1)
-        own = entropy[kept - 1] + _x_log_x(last + outliers)
-        divergence = (own - cross) / total - np.log(total) + np.log(mass[kept])
-    return np.where(np.isfinite(divergence), divergence, np.inf)
+    q_each = np.maximum(group_mass, SMOOTHING) / np.maximum(group_bins, 1.0)
+    cross = (p_mass * np.log(q_each)).sum(axis=1)
+    own = entropy[kept - 1] + _x_log_x(last + outliers)
+    q_total = np.where(mass[kept] > 0, mass[kept], np.inf)
+    return np.asarray((own - cross) / total - np.log(total) + np.log(q_total))
 
 
 def _x_log_x(x: Doubles) -> Doubles:
