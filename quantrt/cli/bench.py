@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
 from quantrt.cli.options import add_config, read_config
+from quantrt.cli.shapes import parse_shape, with_shapes
 from quantrt.config import BenchConfig, DeviceConfig
 from quantrt.errors import DataError, UsageError
 
@@ -34,6 +35,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", type=data_source, metavar="P", help=f"real inputs (default: random): {DATA_HELP}"
     )
     add_preprocess(parser)
+    parser.add_argument(
+        "--shape",
+        action="append",
+        type=parse_shape,
+        metavar="NAME=1x384",
+        help="shape of a random input with free sizes, repeatable",
+    )
     add_config(parser, BenchConfig, "timing")
     add_config(
         parser, DeviceConfig, "device, for .onnx files; an engine keeps its own", skip=("device", "libraries")
@@ -65,7 +73,9 @@ def _inputs(
     from quantrt.calibrate.dataset import random_dataset
 
     if args.data is None:
-        dataset = random_dataset(subject.inputs, config.batch or 1, 0)
+        dataset = random_dataset(
+            with_shapes(subject.inputs, dict(args.shape or ()), subject.name), config.batch or 1, 0
+        )
     else:
         dataset = open_data(args.data, subject.inputs, preprocess=args.preprocess)
     fixed = dataset.layout.fixed_batch
@@ -91,6 +101,10 @@ COMMAND = Command(
     examples=(
         ("one engine", "quantrt bench model.qrt"),
         ("how much faster than the float model?", "quantrt bench model.onnx model.qrt"),
+        (
+            "a model with free sizes",
+            "quantrt bench model.onnx --shape input_ids=1x384 --shape attention_mask=1x384",
+        ),
         ("batches of eight, real data", "quantrt bench model.onnx model.qrt --batch 8 --data valid.npz"),
     ),
     add_arguments=_add_arguments,

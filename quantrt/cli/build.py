@@ -11,11 +11,11 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, find_local_modules, open_data
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
+from quantrt.cli.ranges import read_stats
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig, QuantizeConfig
 from quantrt.errors import UsageError
 
 if TYPE_CHECKING:
-    from quantrt.calibrate.stats import Stats
     from quantrt.runtime.engine import Engine
 
 __all__ = ["COMMAND"]
@@ -103,12 +103,11 @@ def _check_data(args: argparse.Namespace) -> None:
 
 def _build(args: argparse.Namespace, config: BuildConfig) -> Engine:
     from quantrt.build import build
-    from quantrt.calibrate.stats import load_stats
     from quantrt.cli.progress import progress_bars
     from quantrt.model.load import load_model
 
-    stats: Stats | None = load_stats(args.ranges) if args.ranges else None
     model = load_model(args.model)
+    stats = read_stats(args.ranges, model) if args.ranges else None
     calibration = validation = None
     if args.calib_data is not None:
         calibration = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)

@@ -8,20 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
+from quantrt.cli.ranges import collect_stats
 from quantrt.config import CalibrationConfig
 from quantrt.errors import UsageError
 
 if TYPE_CHECKING:
     from quantrt.calibrate.stats import Stats
-    from quantrt.model.model import Model
 
-__all__ = ["COMMAND", "calibration_stats"]
-
-RANDOM_SAMPLES = 32
-"""Samples that --calib-random draws unless --max-samples says otherwise: enough for every layer to run."""
+__all__ = ["COMMAND"]
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,32 +84,7 @@ def _collect(args: argparse.Namespace, config: CalibrationConfig) -> Stats:
     checkpoint = args.output.with_suffix(".partial")
     if not args.resume:
         checkpoint.unlink(missing_ok=True)
-    return calibration_stats(load_model(args.model), args, config, resume=checkpoint)
-
-
-def calibration_stats(
-    model: Model, args: argparse.Namespace, config: CalibrationConfig, *, resume: Path | None
-) -> Stats:
-    """Statistics of every activation that any target quantizes, from --calib-data or --calib-random.
-
-    Args:
-        resume: file that an interrupted run continues from; None to start anew and keep no such file.
-    """
-    from quantrt.calibrate.collect import collect
-    from quantrt.calibrate.dataset import random_dataset
-    from quantrt.cli.progress import progress_bars
-    from quantrt.config import QuantizeConfig
-    from quantrt.quantize.quantize import observed_values
-    from quantrt.quantize.targets import TARGETS
-
-    if args.calib_random:
-        dataset = random_dataset(model.inputs, config.max_samples or RANDOM_SAMPLES, config.seed)
-    else:
-        dataset = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
-    names = observed_values(model, TARGETS, QuantizeConfig())
-    with progress_bars(quiet=args.quiet) as bars:
-        on_progress = bars.counter("calibrating", "samples")
-        return collect(model, names, dataset, config, resume=resume, on_progress=on_progress)
+    return collect_stats(load_model(args.model), args, config, resume=checkpoint)
 
 
 COMMAND = Command(

@@ -7,11 +7,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantrt.cli.calibrate import calibration_stats
 from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
+from quantrt.cli.ranges import collect_stats, read_stats
 from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
 from quantrt.errors import UsageError
 
@@ -57,7 +57,6 @@ def _run(args: argparse.Namespace) -> Result:
 
 
 def _quantize(args: argparse.Namespace) -> QuantizedModel:
-    from quantrt.calibrate.stats import load_stats
     from quantrt.model.load import load_model
     from quantrt.quantize.quantize import quantize
     from quantrt.quantize.targets import target_named
@@ -65,9 +64,9 @@ def _quantize(args: argparse.Namespace) -> QuantizedModel:
     config = read_config(args, CalibrationConfig)
     model = load_model(args.model)
     if args.ranges is not None:
-        stats = load_stats(args.ranges)
+        stats = read_stats(args.ranges, model)
     else:
-        stats = calibration_stats(model, args, config, resume=None)
+        stats = collect_stats(model, args, config, resume=None)
     return quantize(model, stats, target_named(args.target), read_config(args, QuantizeConfig), config)
 
 

@@ -55,6 +55,19 @@ def test_quantize_from_ranges_equals_quantize_from_data(folder: Path, quantrt_js
     assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
 
 
+def test_ranges_of_another_checkpoint_or_model_are_refused(folder: Path, quantrt_json):
+    quantrt_json("calibrate", "model.onnx", "--calib-data", "calib.npz", "-o", "m.ranges")
+    model = onnx.load("model.onnx")
+    model.graph.initializer[1].raw_data = bytes(len(model.graph.initializer[1].raw_data))
+    onnx.save(model, "trained.onnx")
+    model.graph.node[1].op_type = "Sigmoid"
+    onnx.save(model, "other.onnx")
+    for name, says in (("trained", "another checkpoint"), ("other", "another model")):
+        words = ("quantize", f"{name}.onnx", "--ranges", "m.ranges", "-o", "q.onnx")
+        assert says in quantrt_json(*words, code=3)["error"]["message"]
+    assert not Path("q.onnx").exists()
+
+
 def test_run_equals_onnxruntime(folder: Path, quantrt_json):
     import onnxruntime
 

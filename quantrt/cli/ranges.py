@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics for a model: read from a ranges file, or collected from the data that the options name."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantrt.cli.data import open_data
+from quantrt.config import CalibrationConfig
+from quantrt.errors import DataError
+
+if TYPE_CHECKING:
+    from quantrt.calibrate.stats import Stats
+    from quantrt.model.model import Model
+
+__all__ = ["collect_stats", "read_stats"]
+
+RANDOM_SAMPLES = 32
+"""Samples that --calib-random draws unless --max-samples says otherwise: enough for every layer to run."""
+
+
+def read_stats(path: Path, model: Model) -> Stats:
+    """The statistics in a ranges file.
+
+    Raises:
+        DataError: they are of another graph, or of another checkpoint of the same graph.
+    """
+    from quantrt.calibrate.stats import load_stats
+
+    stats = load_stats(path)
+    got, want = stats.fingerprint, model.fingerprint
+    if got != want:
+        kind, got_hash, want_hash = (
+            ("another checkpoint of this model", got.weights, want.weights)
+            if got.graph == want.graph
+            else ("another model", got.graph, want.graph)
+        )
+        raise DataError(
+            f"cannot use '{path}' for '{model.path}': its ranges are of {kind}",
+            got=got_hash[:16],
+            expected=want_hash[:16],
+            hint=f"`quantrt calibrate {model.path}`",
+        )
+    return stats
+
+
+def collect_stats(
+    model: Model, args: argparse.Namespace, config: CalibrationConfig, *, resume: Path | None
+) -> Stats:
+    """Statistics of every activation that any target quantizes, from --calib-data or --calib-random.
+
+    Args:
+        resume: file that an interrupted run continues from; None to start anew and keep no such file.
+    """
+    from quantrt.calibrate.collect import collect
+    from quantrt.calibrate.dataset import random_dataset
+    from quantrt.cli.progress import progress_bars
+    from quantrt.config import QuantizeConfig
+    from quantrt.quantize.quantize import observed_values
+    from quantrt.quantize.targets import TARGETS
+
+    if args.calib_random:
+        dataset = random_dataset(model.inputs, config.max_samples or RANDOM_SAMPLES, config.seed)
+    else:
+        dataset = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
+    names = observed_values(model, TARGETS, QuantizeConfig())
+    with progress_bars(quiet=args.quiet) as bars:
+        on_progress = bars.counter("calibrating", "samples")
+        return collect(model, names, dataset, config, resume=resume, on_progress=on_progress)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes of inputs with free sizes, given as NAME=1x384."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from quantrt.errors import UsageError, close_match
+from quantrt.ir.tensor_spec import TensorSpec
+
+__all__ = ["parse_shape", "with_shapes"]
+
+Shape = tuple[int, ...]
+
+
+def parse_shape(text: str) -> tuple[str, Shape]:
+    """NAME=1x384 -> ("NAME", (1, 384)).
+
+    Raises:
+        UsageError: the text has another form.
+    """
+    name, _, sizes = text.rpartition("=")
+    if not name or not all(size.isdigit() and int(size) > 0 for size in sizes.split("x")):
+        raise UsageError(f"cannot read the shape '{text}'", expected="NAME=SIZExSIZE", hint="input_ids=1x384")
+    return name, tuple(int(size) for size in sizes.split("x"))
+
+
+def with_shapes(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], model: str) -> list[TensorSpec]:
+    """The inputs of `model` with their free sizes set.
+
+    Raises:
+        UsageError: there is no such input, an input cannot have its shape, or one with a free size other than
+            the batch is given none: a size made up would make a latency meaningless.
+    """
+    names = [spec.name for spec in specs]
+    for name in shapes:
+        if name not in names:
+            near = close_match(name, names)
+            hint = f"--shape {near}=..." if near else None
+            raise UsageError(f"'{model}' has no input '{name}'", expected=", ".join(names), hint=hint)
+    return [_with_shape(spec, shapes.get(spec.name), model) for spec in specs]
+
+
+def _with_shape(spec: TensorSpec, shape: Shape | None, model: str) -> TensorSpec:
+    if shape is None:
+        if spec.shape is None or any(not isinstance(size, int) for size in spec.shape[1:]):
+            raise UsageError(
+                f"cannot make up values for input '{spec.name}' of '{model}': its shape is free",
+                got=str(spec),
+                hint=f"--shape {spec.name}=..., or --data with real inputs",
+            )
+        return spec
+    if spec.shape is not None and not _fits(shape, spec.shape):
+        raise UsageError(f"input '{spec.name}' of '{model}' cannot have shape {shape}", expected=str(spec))
+    return replace(spec, shape=shape)
+
+
+def _fits(shape: Shape, wanted: tuple[int | str | None, ...]) -> bool:
+    return len(shape) == len(wanted) and all(
+        not isinstance(size, int) or size == got for size, got in zip(wanted, shape, strict=True)
+    )

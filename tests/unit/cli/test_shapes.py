@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Free sizes are given by the user or refused, never made up."""
+
+import pytest
+
+from quantrt.cli.shapes import parse_shape, with_shapes
+from quantrt.errors import UsageError
+from quantrt.ir.tensor_spec import TensorSpec
+
+IDS = TensorSpec("input_ids", "int64", ("batch", "sequence"))
+IMAGE = TensorSpec("image", "float32", ("batch", 3, 224, 224))
+ANY = TensorSpec("any", "float32", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "want"), [("a=1x384", ("a", (1, 384))), ("x:0=8", ("x:0", (8,))), ("a=b=2x3", ("a=b", (2, 3)))]
+)
+def test_texts(text: str, want: tuple[str, tuple[int, ...]]):
+    assert parse_shape(text) == want
+
+
+@pytest.mark.parametrize("text", ["a", "a=", "=1x2", "a=1x", "a=0x3", "a=-1x3", "a=1,3", "a=1x2.5"])
+def test_texts_that_are_refused(text: str):
+    with pytest.raises(UsageError, match="cannot read the shape"):
+        parse_shape(text)
+
+
+def test_free_sizes_are_set():
+    (spec,) = with_shapes([IDS], {"input_ids": (2, 384)}, "m")
+    assert spec == TensorSpec("input_ids", "int64", (2, 384))
+    (spec,) = with_shapes([ANY], {"any": (5,)}, "m")
+    assert spec.shape == (5,)
+
+
+def test_a_free_batch_stays_free():
+    assert with_shapes([IMAGE], {}, "m") == [IMAGE]
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes", "says"),
+    [
+        (IDS, {}, "its shape is free"),
+        (ANY, {}, "its shape is free"),
+        (IDS, {"input_id": (1, 2)}, "no input 'input_id'"),
+        (IMAGE, {"image": (1, 3, 224, 225)}, "cannot have shape"),
+        (IMAGE, {"image": (1, 3, 224)}, "cannot have shape"),
+    ],
+)
+def test_what_is_refused(spec: TensorSpec, shapes: dict[str, tuple[int, ...]], says: str):
+    with pytest.raises(UsageError, match=says):
+        with_shapes([spec], shapes, "m")
