@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from quantrt.calibrate.casts import not_finite
 from quantrt.calibrate.dataset import Batch, Dataset
@@ -98,7 +99,7 @@ class _Progress:
             data_hash=self.data_hash,
             fingerprint=model.fingerprint,
             is_random=dataset.is_random,
-            notes=stats_notes(tensors),
+            notes=(*stats_notes(tensors), *dataset.notes),
         )
 
 
@@ -141,9 +142,8 @@ def _why_not(
 
 def _observe(taps: Taps, progress: _Progress, batch: Batch, dataset: Dataset) -> None:
     """Run one batch and count what it gives; padding is not counted."""
-    where = f"sample {batch.first_sample} of '{dataset.source}'"
     rows = dataset.layout.fixed_batch or 1
-    for group in taps.run(batch.inputs, where):
+    for group in taps.run(batch.inputs, _where(batch, dataset)):
         for name in list(group):
             values = group.pop(name)  # dropped as soon as it is counted
             if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
@@ -152,13 +152,27 @@ def _observe(taps: Taps, progress: _Progress, batch: Batch, dataset: Dataset) ->
                 values = values[: batch.count]
             bad = progress.histograms.setdefault(name, Histogram()).add(values)
             if bad:
-                raise not_finite(f"tensor '{name}'", where, bad, values.size)
+                raise not_finite(f"tensor '{name}'", _where(batch, dataset, values), bad, values.size)
     for row in range(batch.count):
         sample = batch.inputs
         if dataset.layout.is_batched:
             sample = {name: array[row : row + 1] for name, array in sample.items()}
         progress.data_hash = add_hashes(progress.data_hash, hash_sample(sample))
     progress.samples += batch.count
+
+
+def _where(batch: Batch, dataset: Dataset, values: npt.NDArray[np.floating] | None = None) -> str:
+    """How to name a batch; its first sample with a value that is not finite when the rows tell."""
+    index, last = batch.first_sample, batch.first_sample + batch.count - 1
+    if (
+        values is not None
+        and batch.count > 1
+        and values.ndim
+        and len(values) in (batch.count, dataset.layout.fixed_batch)
+    ):
+        index = last = index + int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(axis=1)))
+    samples = f"sample {index}" if index == last else f"samples {index} to {last}"
+    return f"{samples} of '{dataset.source}'"
 
 
 def _total(dataset: Dataset, max_samples: int | None) -> int | None:

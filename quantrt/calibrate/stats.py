@@ -145,8 +145,14 @@ class Stats:
             data_hash=add_hashes(self.data_hash, other.data_hash),
             fingerprint=self.fingerprint,
             is_random=self.is_random or other.is_random,
-            notes=stats_notes(tensors),
+            notes=(*stats_notes(tensors), *dict.fromkeys(self.data_notes + other.data_notes)),
         )
+
+    @property
+    def data_notes(self) -> tuple[str, ...]:
+        """The notes that are about the samples, such as a cast, and not about the tensors."""
+        about_tensors = stats_notes(self.tensors)
+        return tuple(note for note in self.notes if note not in about_tensors)
 
 
 def stats_notes(tensors: Mapping[str, TensorStats]) -> tuple[str, ...]:
@@ -178,6 +184,7 @@ def save_stats(stats: Stats, path: Path | str) -> None:
         "data_hash": stats.data_hash,
         "fingerprint": {"graph": stats.fingerprint.graph, "weights": stats.fingerprint.weights},
         "is_random": stats.is_random,
+        "notes": stats.data_notes,
         "sha256": _checksum(arrays),
         "tensors": [
             {"name": name, "lo": tensor.lo, "hi": tensor.hi, "count": tensor.count, "bins": len(keys)}
@@ -250,7 +257,7 @@ def _decode(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Stat
         data_hash=f"{int(header['data_hash'], 16):064x}",
         fingerprint=Fingerprint(str(header["fingerprint"]["graph"]), str(header["fingerprint"]["weights"])),
         is_random=bool(header["is_random"]),
-        notes=stats_notes(tensors),
+        notes=(*stats_notes(tensors), *map(str, header["notes"])),
     )
 
 

@@ -109,7 +109,11 @@ def npy_column(path: Path) -> NpyColumn:
     Raises:
         DataError: the file is damaged or holds Python objects.
     """
-    return _column(str(path), lambda stack: stack.enter_context(path.open("rb")), path.stat().st_size)
+    try:
+        size_bytes = path.stat().st_size
+    except OSError as error:
+        raise DataError(f"cannot read '{path}'", got=error.strerror) from error
+    return _column(f"'{path}'", lambda stack: stack.enter_context(path.open("rb")), size_bytes)
 
 
 def npz_columns(path: Path) -> dict[str, NpyColumn]:

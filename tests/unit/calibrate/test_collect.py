@@ -8,7 +8,7 @@ import pytest
 from quantrt.calibrate import collect as collect_module
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset, random_dataset
-from quantrt.calibrate.stats import TensorStats, load_stats
+from quantrt.calibrate.stats import TensorStats, load_stats, save_stats
 from quantrt.calibrate.taps import Taps
 from quantrt.config import CalibrationConfig
 from quantrt.errors import DataError, UsageError
@@ -135,6 +135,22 @@ def test_infinite_activations_name_tensor_sample_and_fraction(make_model):
     with pytest.raises(DataError, match=r"tensor 'e' .* sample 1 of") as error:
         collect(model, ["e"], open_dataset({"x": x}, model.inputs), CONFIG)
     assert error.value.got == "1 of 2 values (50.00%)"
+
+
+def test_infinite_activations_in_a_fixed_batch_name_their_own_sample(make_model):
+    model = make_model("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[2,2] x) => (float[2,2] y) { e = Exp (x)  y = Relu (e) }""")
+    x = np.float32([[1, 2], [3, 4], [5, 6], [7, 200]])
+    with pytest.raises(DataError, match=r"tensor 'e' .* sample 3 of"):
+        collect(model, ["e"], open_dataset({"x": x}, model.inputs), CONFIG)
+
+
+def test_casts_of_the_data_are_noted_and_kept(conv_model, rng, tmp_path):
+    x = images(rng, 2).astype(np.float64)
+    stats = collect(conv_model, ["r"], open_dataset({"image": x}, conv_model.inputs), CONFIG)
+    save_stats(stats, tmp_path / "x.ranges")
+    for kept in (stats, load_stats(tmp_path / "x.ranges"), stats.merge(stats)):
+        assert kept.notes == ("input 'image': float64 data were cast to float32",)
 
 
 def test_no_samples_are_an_error(conv_model, rng):

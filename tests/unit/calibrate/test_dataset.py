@@ -233,6 +233,11 @@ def test_a_path_without_data_is_an_error(tmp_path):
         open_dataset(tmp_path / "notes.txt", [X])
 
 
+def test_labels_that_are_not_there_are_an_error(x, tmp_path):
+    with pytest.raises(DataError, match="cannot read 'filename'"):
+        open_dataset(as_npy(x, tmp_path), [X], labels="filename")
+
+
 def test_the_length_of_an_iterable_is_not_known(x):
     with pytest.raises(TypeError, match="not known"):
         len(open_dataset(list(x), [X]))
