@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from quantrt.errors import UsageError, close_match
+from quantrt.quantize.attention import attention_products
 from quantrt.quantize.gates import gate_nodes
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.target import OpRule, Target
@@ -75,11 +76,13 @@ class _Placer:
         self.target = target
         self.excluded = excluded
         self.gates = gate_nodes(graph)
+        self.attention = attention_products(graph)
         self.uses: dict[Use, ir.Value] = {}
         self.weights: dict[Use, int | None] = {}
         self.biases: dict[Use, tuple[Use, Use]] = {}
         self.groups: list[set[str]] = []
         self.values: set[str] = set()
+        self.symmetric: set[Use] = set()
         self.reasons: dict[str, str] = {}
         self.int8: set[str] = set()
 
@@ -114,12 +117,19 @@ class _Placer:
                 self.reasons[name] = "its input is a constant or not float32"
                 return
             self._use(node, 0)
+            if rule.symmetric:
+                self.symmetric.add((name, 0))
             self.weights[(name, weight_index)] = _weight_axis(node, rule)
             if rule.bias is not None and len(node.inputs) > rule.bias and node.inputs[rule.bias] is not None:
                 self.biases[(name, rule.bias)] = ((name, 0), (name, weight_index))
         elif weight_index in rule.activations and all(_is_activation(node.inputs[i]) for i in rule.activations):
+            if _name(node) not in self.attention:
+                self.reasons[name] = "product of two activations outside softmax attention: ranges too wide"
+                return
             for index in rule.activations:
                 self._use(node, index)
+                if rule.symmetric:
+                    self.symmetric.add((name, index))
         else:
             self.reasons[name] = "its weight is not a constant"
             return
@@ -174,11 +184,9 @@ class _Placer:
         if node.op_type == "Add" or _name(node) in self.excluded or _name(node) in self.gates:
             return
         inputs = [value for value in node.inputs if value is not None and _is_activation(value)]
-        if rule.passes:
-            wanted = self.target.quantize_all_uses and all(_name_of(v) in self.values for v in inputs)
-        else:
-            wanted = bool(inputs) and _name_of(inputs[0]) in self.values
-        if not wanted:
+        wanted = inputs if rule.passes else inputs[:1]
+        complete = len(inputs) == len(node.inputs) and self.target.quantize_all_uses if rule.passes else True
+        if not wanted or not complete or any(_name_of(value) not in self.values for value in wanted):
             return
         for index in range(len(inputs) if rule.passes else 1):
             self._use(node, index)
@@ -225,11 +233,14 @@ class _Placer:
         data = [0] if node.op_type != "Concat" else list(range(len(node.inputs)))
         if not all(_is_activation(node.inputs[index]) for index in data):
             return
+        wants_symmetric = any(edge in self.symmetric for edge in edges)
         for edge in edges:
             del self.uses[edge]
         self.values.discard(_name_of(result))
         for index in data:
             self._use(node, index)
+            if wants_symmetric:
+                self.symmetric.add((_name(node), index))
         if len(data) > 1:
             self.groups.append({_name_of(node.inputs[index]) for index in data})
 
@@ -244,6 +255,7 @@ class _Placer:
         return Placement(
             values=frozenset(values),
             uses={edge: _name_of(value) for edge, value in self.uses.items()},
+            symmetric=frozenset(_name_of(v) for edge, v in self.uses.items() if edge in self.symmetric),
             groups=tuple(frozenset(group & values) for group in _disjoint(self.groups)),
             weights=self.weights,
             biases=self.biases if self.target.int32_bias else {},
@@ -292,8 +304,7 @@ def _is_plain_gemm(node: ir.Node) -> bool:
 
 def _is_float(value: ir.Value) -> bool:
     tensor = value.const_value
-    dtype = tensor.dtype if tensor is not None else value.dtype
-    return dtype in (ir.DataType.FLOAT, None)
+    return (tensor.dtype if tensor is not None else value.dtype) == ir.DataType.FLOAT
 
 
 def _is_activation(value: ir.Value | None) -> bool:

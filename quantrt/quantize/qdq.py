@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a quantized model as ONNX: standard Q/DQ, or OpenVINO's FakeQuantize for its own importer.
+"""Write a quantized model as standard ONNX.
 
 Weights become int8 initializers behind a DequantizeLinear; activations get QuantizeLinear ->
-DequantizeLinear, or one FakeQuantize with the same grid.
+DequantizeLinear on the edges that read them.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
@@ -17,33 +15,17 @@ from quantrt.ir.clone import clone
 from quantrt.quantize.qparams import QParams, QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel, Use
 
-__all__ = ["OPENVINO_DOMAIN", "write", "write_fake_quantize"]
-
-OPENVINO_DOMAIN = "org.openvinotoolkit"
-"""Operator domain in which OpenVINO's ONNX importer reads its own operators."""
-
-Insert = Callable[["_Writer", ir.Value, QParams], ir.Value]
+__all__ = ["write"]
 
 
 def write(quantized: QuantizedModel) -> ir.Model:
-    """The standard ONNX Q/DQ model, opset 13 or later."""
-    return _write(quantized, _insert_qdq)
-
-
-def write_fake_quantize(quantized: QuantizedModel) -> ir.Model:
-    """The same model with one FakeQuantize per quantized activation, for OpenVINO only."""
-    model = _write(quantized, _insert_fake_quantize)
-    model.opset_imports[OPENVINO_DOMAIN] = 1
-    return model
-
-
-def _write(quantized: QuantizedModel, insert: Insert) -> ir.Model:
+    """The standard ONNX Q/DQ model, which ONNX Runtime, OpenVINO and TensorRT load."""
     model = clone(quantized.graph)
     writer = _Writer(model.graph)
     nodes = {node.name or "": node for node in model.graph}
     for name, qparams in quantized.activations.items():
         edges = [edge for edge, value in quantized.placement.uses.items() if value == name]
-        writer.quantize_value(name, qparams, edges, nodes, insert)
+        writer.quantize_value(name, qparams, edges, nodes)
     for (node, index), tensor in (quantized.weights | quantized.biases).items():
         writer.store_constant(nodes[node], index, tensor)
     model.graph.sort()
@@ -63,27 +45,30 @@ class _Writer:
         self.stored: dict[tuple[str, int | None], ir.Value] = {}
 
     def constant(self, name: str, array: np.ndarray) -> ir.Value:
-        """A new initializer."""
+        """A new initializer, under the first free name."""
+        while name in self.graph.initializers or name in self.values:
+            name += "_"
         value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
         value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.from_numpy(array.dtype)
         self.graph.initializers[name] = value
         return value
 
-    def add(self, op_type: str, inputs: list[ir.Value], name: str, *, like: ir.Value, **attributes: object) -> ir.Value:
+    def add(self, op_type: str, inputs: list[ir.Value], name: str, *, like: ir.Value, axis: int | None = None) -> ir.Value:
         """A new node called `name` with one output shaped like `like`."""
-        domain = str(attributes.pop("domain", ""))
-        attrs = {key: value for key, value in attributes.items() if value is not None}
-        node = ir.node(op_type, inputs, attributes=attrs, domain=domain, name=name)  # type: ignore[arg-type]
+        attributes = {} if axis is None else {"axis": axis}
+        node = ir.node(op_type, inputs, attributes=attributes, name=name)
         node.outputs[0].name = f"{name}_output"
         node.outputs[0].shape, node.outputs[0].type = like.shape, like.type
         self.graph.append(node)
         return node.outputs[0]
 
-    def quantize_value(
-        self, name: str, qparams: QParams, edges: list[Use], nodes: dict[str, ir.Node], insert: Insert
-    ) -> None:
+    def quantize_value(self, name: str, qparams: QParams, edges: list[Use], nodes: dict[str, ir.Node]) -> None:
+        """Put QuantizeLinear -> DequantizeLinear on the edges that read a value."""
         value = self.values[name]
-        rounded = insert(self, value, qparams)
+        grid = self.grid_of(name, qparams)
+        codes = self.add("QuantizeLinear", [value, *grid], f"{name}_quantize", like=value)
+        codes.type = ir.TensorType(ir.DataType[qparams.dtype.name.upper()])
+        rounded = self.add("DequantizeLinear", [codes, *grid], f"{name}_dequantize", like=value)
         for node, index in edges:
             nodes[node].replace_input_with(index, rounded)
 
@@ -110,24 +95,3 @@ class _Writer:
             self.constant(f"{name}_scale", np.asarray(qparams.scale, np.float32)),
             self.constant(f"{name}_zero_point", zero_point),
         ]
-
-
-def _insert_qdq(writer: _Writer, value: ir.Value, qparams: QParams) -> ir.Value:
-    grid = writer.grid_of(value.name or "", qparams)
-    codes = writer.add("QuantizeLinear", [value, *grid], f"{value.name}_quantize", like=value)
-    codes.type = ir.TensorType(ir.DataType[qparams.dtype.name.upper()])
-    return writer.add("DequantizeLinear", [codes, *grid], f"{value.name}_dequantize", like=value)
-
-
-def _insert_fake_quantize(writer: _Writer, value: ir.Value, qparams: QParams) -> ir.Value:
-    scale, zero_point = qparams.scale.astype(np.float32), qparams.zero_point.astype(np.float32)
-    low = writer.constant(f"{value.name}_low", np.asarray((qparams.qmin - zero_point) * scale, np.float32))
-    high = writer.constant(f"{value.name}_high", np.asarray((qparams.qmax - zero_point) * scale, np.float32))
-    return writer.add(
-        "FakeQuantize",
-        [value, low, high, low, high],
-        f"{value.name}_fake_quantize",
-        like=value,
-        domain=OPENVINO_DOMAIN,
-        levels=qparams.qmax - qparams.qmin + 1,
-    )

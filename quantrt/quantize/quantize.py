@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.calibrate.grid import Grid as RangeGrid
 from quantrt.calibrate.ranges import Range, choose_range
-from quantrt.calibrate.ranges import Grid as RangeGrid
 from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError
 from quantrt.model.model import Model
+from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
 from quantrt.quantize.placement import place
 from quantrt.quantize.qparams import QParams, QuantizedTensor, bias_qparams, choose_qparams, quantize_array, quantize_weight
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
@@ -22,7 +23,7 @@ from quantrt.quantize.target import Target
 
 __all__ = ["observed_values", "quantize"]
 
-log = logging.getLogger(__name__)
+Array = np.ndarray[Any, Any]
 
 
 def observed_values(model: Model, targets: tuple[Target, ...], config: QuantizeConfig) -> tuple[str, ...]:
@@ -34,76 +35,68 @@ def observed_values(model: Model, targets: tuple[Target, ...], config: QuantizeC
 
 
 def quantize(
-    model: Model, stats: Stats, target: Target, config: QuantizeConfig, calibration: CalibrationConfig
+    model: Model,
+    stats: Stats,
+    target: Target,
+    config: QuantizeConfig,
+    calibration: CalibrationConfig,
+    *,
+    means: ChannelMeans | None = None,
 ) -> QuantizedModel:
     """Quantize a float model for one target.
 
     Args:
         stats: observed activations, with an entry for each value the target quantizes.
+        means: channel means of layer inputs, for bias correction; None leaves the biases as they are.
 
     Raises:
         DataError: a value was not observed; names it.
         UsageError: an exclusion matches nothing.
     """
     placement = place(model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types)
-    ranges = choose_ranges(placement, stats, target, calibration)
-    activations = {name: _activation_qparams(range_, target) for name, range_ in ranges.items()}
+    activations, notes = _activations(placement, stats, target, calibration)
     operands = _operands(model.graph)
     weights = {
-        use: quantize_weight(
-            operands[use], axis=axis if config.per_channel else None, qmax=target.weight_qmax
-        )
+        use: quantize_weight(operands[use], axis=axis if config.per_channel else None, qmax=target.weight_qmax)
         for use, axis in placement.weights.items()
     }
-    notes = [f"'{name}' was all zero in calibration: its scale is 1" for name, r in ranges.items() if r.lo == r.hi == 0]
-    quantized = QuantizedModel(
+    graph = model.graph if means is None else correct_biases(model.graph, weights, means)
+    return QuantizedModel(
         model=model,
-        graph=model.graph,
+        graph=graph,
         target=target,
         placement=placement,
         activations=activations,
         weights=weights,
-        notes=tuple(notes),
+        biases=_biases(placement, activations, weights, _operands(graph)),
+        notes=notes,
     )
-    return with_biases(quantized, operands)
 
 
-def with_biases(quantized: QuantizedModel, operands: Mapping[Use, np.ndarray]) -> QuantizedModel:
-    """Give every bias the target wants as int32 its codes."""
-    biases: dict[Use, QuantizedTensor] = {}
-    for use, (activation, weight) in quantized.placement.biases.items():
-        grid = bias_qparams(
-            quantized.activations[quantized.placement.uses[activation]], quantized.weights[weight].qparams
-        )
-        bias = operands.get(use)
-        if bias is not None:
-            biases[use] = QuantizedTensor(quantize_array(bias, grid), grid)
-    from dataclasses import replace
-
-    return replace(quantized, biases=biases)
-
-
-def choose_ranges(
+def _activations(
     placement: Placement, stats: Stats, target: Target, calibration: CalibrationConfig
-) -> dict[str, Range]:
-    """One range per quantized value; values of one group get the range of their joint statistics."""
+) -> tuple[dict[str, QParams], tuple[str, ...]]:
+    """One grid per quantized value, from the joint statistics of its group; and what to tell the user."""
     missing = sorted(name for name in placement.values if name not in stats.tensors)
     if missing:
         raise DataError(
             f"no range for {len(missing)} of {len(placement.values)} activations, such as '{missing[0]}'",
-            hint="calibrating this model again",
+            hint="calibrating this model again, with these exclusions and this version",
         )
-    grid = RangeGrid(target.activation.levels, target.activation.symmetric, target.activation.signed)
     group_of = {name: group for group in placement.groups for name in group}
-    ranges: dict[str, Range] = {}
-    for name in sorted(placement.values):
-        if name in ranges:
-            continue
+    chosen: dict[str, QParams] = {}
+    notes: list[str] = []
+    for name in sorted(placement.values - chosen.keys()):
         members = sorted(group_of.get(name, frozenset([name])))
+        if name != members[0]:
+            continue
         joint = _joined([stats.tensors[member] for member in members])
-        chosen = choose_range(joint, grid, calibration)
-        ranges |= dict.fromkeys(members, chosen)
-    return ranges
+        grid = target.grid_for(joint.lo, symmetric=bool(placement.symmetric & set(members)))
+        range_ = choose_range(joint, RangeGrid(grid.levels, grid.symmetric, grid.signed), calibration)
+        chosen |= dict.fromkeys(members, _qparams(range_, target.grid_for(joint.lo, symmetric=grid.symmetric)))
+        if joint.is_zero:
+            notes.append(f"'{name}' was all zero in calibration: its scale is 1")
+    return chosen, tuple(notes)
 
 
 def _joined(parts: list[TensorStats]) -> TensorStats:
@@ -113,8 +106,7 @@ def _joined(parts: list[TensorStats]) -> TensorStats:
     return joint
 
 
-def _activation_qparams(range_: Range, target: Target) -> QParams:
-    grid = target.activation
+def _qparams(range_: Range, grid: Any) -> QParams:
     return choose_qparams(
         np.float32(range_.lo),
         np.float32(range_.hi),
@@ -125,11 +117,30 @@ def _activation_qparams(range_: Range, target: Target) -> QParams:
     )
 
 
-def _operands(graph: ir.Model) -> dict[Use, np.ndarray]:
+def _biases(
+    placement: Placement,
+    activations: Mapping[str, QParams],
+    weights: Mapping[Use, QuantizedTensor],
+    operands: Mapping[Use, Array],
+) -> dict[Use, QuantizedTensor]:
+    """Codes of every bias that the target wants as int32 and that fits its grid."""
+    biases: dict[Use, QuantizedTensor] = {}
+    for use, (activation, weight) in placement.biases.items():
+        grid = bias_qparams(activations[placement.uses[activation]], weights[weight].qparams)
+        bias = operands.get(use)
+        if bias is None:
+            continue
+        fits = np.all(np.abs(bias) < grid.scale.astype(np.float64) * grid.qmax)
+        if fits:
+            biases[use] = QuantizedTensor(quantize_array(bias, grid), grid)
+    return biases
+
+
+def _operands(graph: ir.Model) -> dict[Use, Array]:
     """Every constant operand of every node, as an array view."""
     return {
         (node.name or "", index): value.const_value.numpy()
         for node in graph.graph
         for index, value in enumerate(node.inputs)
-        if value is not None and value.const_value is not None
+        if value is not None and value.const_value is not None and value.const_value.dtype == ir.DataType.FLOAT
     }

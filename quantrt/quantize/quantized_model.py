@@ -36,6 +36,7 @@ class Placement:
         values: names of the activations that are quantized.
         uses: for each edge that reads a quantized value, the name of the value whose grid it reads: the
             edge's own value, or one upstream of value-preserving operators.
+        symmetric: those of `values` that a reader wants on the symmetric grid.
         groups: sets of quantized values that must share one grid.
         weights: for each constant operand that is stored as int8, its output-channel axis.
         biases: for each bias that may be stored as int32, the (activation, weight) edges that scale it.
@@ -44,6 +45,7 @@ class Placement:
 
     values: frozenset[str]
     uses: Mapping[Use, str]
+    symmetric: frozenset[str]
     groups: tuple[frozenset[str], ...]
     weights: Mapping[Use, int | None]
     biases: Mapping[Use, tuple[Use, Use]]

@@ -49,6 +49,7 @@ class OpRule:
         passes: value-preserving: input 0 and the output share one grid, and the op runs on codes.
         only_if_quantized: quantized only where its inputs are so anyway (pools, concatenations).
         output: the output must be quantized too for an int8 kernel to be chosen.
+        symmetric: its activations use the target's symmetric grid, because zero points cost time here.
     """
 
     op_type: str
@@ -59,6 +60,7 @@ class OpRule:
     passes: bool = False
     only_if_quantized: bool = False
     output: bool = False
+    symmetric: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Target:
     Attributes:
         name: "ort", "openvino" or "tensorrt".
         activation: grid of activations.
+        symmetric: grid of activations that a rule wants symmetric; None for the same.
+        nonnegative: grid of those of them that are never negative; None for the same.
         rules: one row per operator; an operator without a row stays float.
         residual: which inputs of an Add of two activations are quantized: "both", "skip" (only the branch
             that is not computed by the convolution or product it can be fused with) or "none".
@@ -80,10 +84,18 @@ class Target:
     name: str
     activation: Grid
     rules: tuple[OpRule, ...]
+    symmetric: Grid | None = None
+    nonnegative: Grid | None = None
     residual: str = "none"
     int32_bias: bool = False
     quantize_all_uses: bool = False
     weight_qmax: int = 127
+
+    def grid_for(self, lo: float, *, symmetric: bool) -> Grid:
+        """The grid of an activation whose least value is `lo`, and which a rule wants symmetric or not."""
+        if not symmetric or self.symmetric is None:
+            return self.activation
+        return self.nonnegative if self.nonnegative is not None and lo >= 0 else self.symmetric
 
     def rule(self, op_type: str) -> OpRule | None:
         """The row of an operator, or None when the target has no 8-bit form of it."""

@@ -6,12 +6,12 @@ from __future__ import annotations
 from quantrt.errors import UsageError, close_match
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.onnxruntime import ORT
-from quantrt.quantize.targets.openvino import OPENVINO, OPENVINO_COMPUTE
+from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.quantize.targets.tensorrt import TENSORRT
 
 __all__ = ["TARGETS", "target_named"]
 
-TARGETS: tuple[Target, ...] = (ORT, OPENVINO, OPENVINO_COMPUTE, TENSORRT)
+TARGETS: tuple[Target, ...] = (ORT, OPENVINO, TENSORRT)
 
 
 def target_named(name: str) -> Target:

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bias correction: take back the mean shift that rounding a weight causes (Nagel et al. 2019, section 4.2).
+
+    shift[n] = sum_k (Wq[n, k] - W[n, k]) E[x_k]        bias[n] -= shift[n]
+
+E[x_k] is the mean per input channel over calibration samples of the float model: one pass serves every layer,
+target and range method. Padding is taken as if the map went on, which is exact for 1x1 kernels and products.
+The shift from clipping activations is left alone: where outliers are clipped on purpose, adding their mean
+back everywhere hurts (a MobileNetV3 lost 22 dB by it).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.ir.clone import clone
+from quantrt.ir.edit import add_constant, constant_of, int_attribute, only_consumer
+from quantrt.ir.session import float_session
+from quantrt.quantize.qparams import QuantizedTensor
+from quantrt.quantize.quantized_model import Use
+
+__all__ = ["ChannelMeans", "correct_biases", "observe_channel_means"]
+
+log = logging.getLogger(__name__)
+
+Array = np.ndarray[Any, Any]
+ChannelMeans = Mapping[str, Array]
+"""Mean of each channel of a layer's input, float64 [K], by node name."""
+
+CORRECTABLE = ("Conv", "Gemm", "MatMul")
+
+
+def observe_channel_means(
+    graph: ir.Model,
+    batches: Iterable[Mapping[str, Array]],
+    *,
+    on_progress: Callable[[int], None] | None = None,
+) -> ChannelMeans:
+    """Channel means of the input of every layer with a constant weight.
+
+    Args:
+        batches: inputs of the model by name; a few dozen samples are enough for a mean.
+        on_progress: called with the number of batches done.
+    """
+    layers = [node for node in graph.graph if _is_layer(node)]
+    names = {node.name or "": node.inputs[0].name or "" for node in layers if node.inputs[0] is not None}
+    taps = sorted(set(names.values()) - {value.name for value in graph.graph.inputs})
+    axes = {(names[node.name or ""], _channel_axis(node)) for node in layers}
+    session = float_session(graph, extra_outputs=taps)
+    sums: dict[tuple[str, int], Array] = {}
+    counts: dict[tuple[str, int], int] = {}
+    for done, batch in enumerate(batches, 1):
+        values = dict(batch) | dict(zip(taps, session.run(taps, dict(batch)), strict=True))
+        for key in axes:
+            rows = np.moveaxis(values[key[0]], key[1], 0)
+            sums[key] = sums.get(key, 0.0) + rows.reshape(rows.shape[0], -1).sum(1, np.float64)
+            counts[key] = counts.get(key, 0) + rows.size // max(rows.shape[0], 1)
+        if on_progress is not None:
+            on_progress(done)
+    keys = {node.name or "": (names[node.name or ""], _channel_axis(node)) for node in layers}
+    return {name: sums[key] / counts[key] for name, key in keys.items() if counts.get(key)}
+
+
+def correct_biases(graph: ir.Model, weights: Mapping[Use, QuantizedTensor], means: ChannelMeans) -> ir.Model:
+    """A clone of a float graph whose biases undo the mean error of quantizing its weights.
+
+    Layers without a known mean, and products without a bias to correct, stay as they are.
+    """
+    corrected = clone(graph)
+    changed = 0
+    for node in list(corrected.graph):
+        tensor, mean = weights.get((node.name or "", 1)), means.get(node.name or "")
+        if tensor is not None and mean is not None and _is_layer(node):
+            shift = _shift(node, tensor, mean)
+            changed += shift is not None and _subtract(corrected, node, shift)
+    log.debug("corrected the bias of %d layers", changed)
+    return corrected
+
+
+def _is_layer(node: ir.Node) -> bool:
+    return node.op_type in CORRECTABLE and constant_of(node.inputs[1]) is not None
+
+
+def _channel_axis(node: ir.Node) -> int:
+    return 1 if node.op_type == "Conv" else -1
+
+
+def _shift(node: ir.Node, tensor: QuantizedTensor, mean: Array) -> Array | None:
+    """Mean error per output channel, float64 [N]; None for shapes without a simple form."""
+    weight = constant_of(node.inputs[1])
+    if weight is None or (node.op_type != "Conv" and weight.ndim != 2):
+        return None
+    error = tensor.dequantize().astype(np.float64) - weight
+    if node.op_type == "Conv":
+        groups = int_attribute(node, "group", 1)
+        matrix = error.reshape(*error.shape[:2], -1).sum(axis=2)
+    else:
+        groups = 1
+        matrix = error if node.op_type == "Gemm" and int_attribute(node, "transB", 0) else error.T
+    if matrix.shape[1] * groups != mean.shape[0]:
+        return None
+    parts = zip(np.split(matrix, groups), np.split(mean, groups), strict=True)
+    return np.concatenate([block @ channels for block, channels in parts])
+
+
+def _subtract(graph: ir.Model, node: ir.Node, shift: Array) -> bool:
+    """Subtract `shift` from the layer's bias; False where there is no bias to hold it."""
+    holder, index = (node, 2) if node.op_type != "MatMul" else _following_add(node)
+    if holder is None:
+        return False
+    present = holder.inputs[index] if len(holder.inputs) > index else None
+    bias = constant_of(present)
+    if present is not None and (bias is None or bias.size != shift.size or bias.shape[-1:] != shift.shape):
+        return False
+    new = -shift if bias is None else bias - shift.reshape(bias.shape)
+    value = add_constant(graph, f"{node.name}_corrected_bias", new.astype(np.float32))
+    if len(holder.inputs) <= index:
+        holder.resize_inputs(index + 1)
+    holder.replace_input_with(index, value)
+    return True
+
+
+def _following_add(node: ir.Node) -> tuple[ir.Node | None, int]:
+    """The Add of a constant right after a product, and which of its inputs is the constant."""
+    add = only_consumer(node.outputs[0])
+    if add is None or add.op_type != "Add":
+        return None, 0
+    index = 1 if add.inputs[0] is node.outputs[0] else 0
+    return (add, index) if constant_of(add.inputs[index]) is not None else (None, 0)

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two products of softmax attention: Q K^T before the Softmax and P V after it.
+
+Softmax bounds P to [0, 1] and normalized Q and K keep their product in range. Softmax-free (linear)
+attention multiplies unnormalized sums instead, whose ranges spread over orders of magnitude, and divides by
+one of them: in 8 bits it loses nearly all accuracy (Shi et al., "Trio-ViT", 2024, section 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import onnx_ir as ir
+
+__all__ = ["attention_products"]
+
+BETWEEN = ("Mul", "Div", "Add", "Where", "Reshape", "Transpose", "Cast", "Dropout", "Identity", "Clip")
+"""Scaling, masking and moving that exporters put between a product and its Softmax."""
+
+MAX_STEPS = 8
+
+
+def attention_products(graph: ir.Graph) -> frozenset[str]:
+    """Names of the MatMul nodes that feed a Softmax or are fed by one."""
+    found: set[str] = set()
+    for node in graph:
+        if node.op_type == "Softmax":
+            for step in (_producers, _consumers):
+                found.update(_first_products(node, step))
+    return frozenset(found)
+
+
+def _first_products(start: ir.Node, step: Callable[[ir.Node], Iterator[ir.Node]]) -> Iterator[str]:
+    """The nearest MatMul nodes in one direction, through BETWEEN only."""
+    frontier = list(step(start))
+    for _ in range(MAX_STEPS):
+        following: list[ir.Node] = []
+        for node in frontier:
+            if node.op_type == "MatMul":
+                yield node.name or ""
+            elif node.op_type in BETWEEN:
+                following.extend(step(node))
+        frontier = following
+
+
+def _producers(node: ir.Node) -> Iterator[ir.Node]:
+    for value in node.inputs:
+        producer = value.producer() if value is not None else None
+        if producer is not None:
+            yield producer
+
+
+def _consumers(node: ir.Node) -> Iterator[ir.Node]:
+    for value in node.outputs:
+        yield from (consumer for consumer, _ in value.uses())
