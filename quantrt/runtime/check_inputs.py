@@ -145,7 +145,7 @@ def _as_array(name: str, value: Any) -> np.ndarray:
         raise DataError(
             f"cannot run input '{name}': its {type(value).__name__} cannot be shared with numpy",
             got=str(error).splitlines()[0] if str(error) else type(error).__name__,
-            expected="memory on the CPU, without gradient",
+            expected="memory on the CPU, without gradient, of a type that numpy has",
             hint="`.detach().cpu()`",
         ) from error
 

@@ -24,7 +24,7 @@ from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
 from quantrt.runtime.threads import quota_threads, usable_cores
 
-__all__ = ["OnnxRuntimeExecutor"]
+__all__ = ["OnnxRuntimeContext", "OnnxRuntimeExecutor"]
 
 _FATAL_ONLY = 4  # OrtLoggingLevel: what the library logs as an error, it also raises
 

@@ -33,7 +33,7 @@ from quantrt.runtime.openvino_tensor import shared_tensor
 from quantrt.runtime.request_pool import RequestPool
 from quantrt.runtime.threads import quota_threads, usable_cores
 
-__all__ = ["OWN_SHAPES", "OpenVinoExecutor"]
+__all__ = ["OWN_SHAPES", "OpenVinoContext", "OpenVinoExecutor"]
 
 OWN_SHAPES = 3
 """Input shapes that get a compiled model, and so a repacked copy of the weights, of their own."""
@@ -63,7 +63,7 @@ class OpenVinoExecutor:
         self._model = _read_model(self._core, model.graph, self._weights)
         self.parallel_runs = (options.threads or usable_cores()) if options.hint == "throughput" else 1
         self.inputs = tuple(_spec(port, None) for port in self._model.inputs)
-        self._input_index = {name: i for i, port in enumerate(self._model.inputs) for name in port.names}
+        self._input_index = {name: i for i, port in enumerate(self._model.inputs) for name in _names(port)}
         self._wide_inputs = [i for i, spec in enumerate(self.inputs) if spec.dtype in _WIDE_INTEGERS]
         self._outputs = _choose_outputs(self._model, output_names)
         self.outputs = tuple(_spec(self._model.outputs[i], name) for name, i in self._outputs)
@@ -228,9 +228,9 @@ def _read_model(core: openvino.Core, graph: bytes, weights: np.ndarray) -> openv
 
 def _choose_outputs(model: openvino.Model, names: Sequence[str] | None) -> list[tuple[str, int]]:
     """(name, index of the model's output) in the order wanted."""
-    index = {name: i for i, port in reversed(list(enumerate(model.outputs))) for name in port.names}
+    index = {name: i for i, port in reversed(list(enumerate(model.outputs))) for name in _names(port)}
     if names is None:
-        names = [min(port.names) for port in model.outputs]
+        names = [min(_names(port)) for port in model.outputs]
     for name in names:
         if name not in index:
             raise InternalError(f"the OpenVINO model has no output '{name}'", got=", ".join(sorted(index)))
@@ -247,13 +247,18 @@ def _too_wide(spec: TensorSpec, array: np.ndarray) -> DataError:
     )
 
 
+def _names(port: Any) -> set[str]:
+    """Every name of a tensor; its node's where it has none."""
+    return port.names or {port.node.friendly_name}
+
+
 def _spec(port: Any, name: str | None) -> TensorSpec:
     shape: tuple[Dim, ...] | None = None
     if port.partial_shape.rank.is_static:
         shape = tuple(dim.get_length() if dim.is_static else None for dim in port.partial_shape)
     kind = port.get_element_type()
     dtype = {"string": "string", "bf16": "bfloat16"}.get(kind.get_type_name()) or kind.to_dtype().name
-    return TensorSpec(name or min(port.names), dtype, shape)
+    return TensorSpec(name or min(_names(port)), dtype, shape)
 
 
 def _shapes_text(shapes: Shapes) -> str:

@@ -2,6 +2,7 @@
 """Engine files: what is written is what is read, and nothing else is read at all."""
 
 import dataclasses
+import hashlib
 import json
 import mmap
 import tempfile
@@ -307,7 +308,7 @@ def test_a_foreign_file_is_told_apart(write, kind: str, tmp_path: Path):
 
 def test_a_missing_file_names_the_nearest(engine_path: Path):
     with pytest.raises(ModelError, match="no such file") as caught:
-        load_plan(engine_path.with_name("modle.qrt"))
+        load_plan(engine_path.with_name("modal.qrt"))
     assert "model.qrt" in caught.value.hint
 
 
@@ -409,6 +410,51 @@ def test_a_header_of_another_shape_is_a_damaged_file(changes: dict[str, object],
     write_header(path, **changes)
     with pytest.raises(ModelError, match="damaged"):
         load_plan(path)
+
+
+def write_raw(path: Path, entry: dict[str, object]) -> None:
+    """A file whose checksums are right and whose only tensor, of 4 bytes, is described by `entry`."""
+    data, zeros = bytes(4), "0" * 64
+    header = {
+        "header_sha256": zeros,
+        "data_sha256": hashlib.sha256(data).hexdigest(),
+        "format_version": FORMAT_VERSION,
+        **header_of(small_plan()),
+    }
+    table = {"__metadata__": {"quantrt": json.dumps(header, separators=(",", ":"))}, "graph": entry}
+    raw = json.dumps(table, separators=(",", ":")).encode()
+    raw = raw.replace(zeros.encode(), hashlib.sha256(raw).hexdigest().encode(), 1)
+    path.write_bytes(len(raw).to_bytes(8, "little") + raw + data)
+
+
+def test_a_file_put_together_by_hand_is_read(tmp_path: Path):
+    write_raw(tmp_path / "m.qrt", {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]})
+    assert load_plan(tmp_path / "m.qrt").model.graph == bytes(4)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "U8", "shape": [8], "data_offsets": [0, 8]},
+        {"dtype": "U8", "shape": [3], "data_offsets": [0, 3]},
+        {"dtype": "U8", "shape": [3], "data_offsets": [1, 4]},
+        {"dtype": "U8", "shape": [5], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [4], "data_offsets": [0, 4]},
+        {"dtype": "U8", "shape": [-4], "data_offsets": [0, 4]},
+        {"dtype": "U8", "shape": [2**40, 2**40], "data_offsets": [0, 4]},
+        {"dtype": "U8", "shape": "4", "data_offsets": [0, 4]},
+        {"dtype": "U8", "shape": [4], "data_offsets": [4, 0]},
+        {"dtype": "U8", "shape": [4], "data_offsets": [0]},
+        {"dtype": "NONE", "shape": [4], "data_offsets": [0, 4]},
+        {"dtype": "F8_E8M0", "shape": [4], "data_offsets": [0, 4]},
+        {},
+    ],
+    ids=str,
+)
+def test_a_tensor_in_the_wrong_place_is_a_damaged_file(entry: dict[str, object], tmp_path: Path):
+    write_raw(tmp_path / "m.qrt", entry)
+    with pytest.raises(ModelError, match="damaged"):
+        load_plan(tmp_path / "m.qrt")
 
 
 def test_a_file_without_a_graph_is_damaged(tmp_path: Path):

@@ -299,6 +299,23 @@ def test_openvino_refuses_integers_that_it_would_cut(value: int):
     assert executor.run({"i": np.array([2**31 - 1], np.int64)})["j"] == 2**31 - 1
 
 
+def test_openvino_tensors_without_a_name_go_by_their_nodes(tmp_path: Path):
+    import openvino
+    from openvino import opset13
+
+    x = opset13.parameter([-1, 2], np.float32, name="given")
+    result = opset13.result(opset13.negative(x), name="answer")
+    openvino.serialize(openvino.Model([result], [x], "g"), tmp_path / "g.xml", tmp_path / "g.bin")
+    executor = open_executor(LibraryModel("openvino", (tmp_path / "g.xml").read_bytes(), {}), ExecOptions())
+    assert ([spec.name for spec in executor.inputs], [spec.name for spec in executor.outputs]) == (
+        ["given"],
+        ["answer"],
+    )
+    np.testing.assert_array_equal(
+        executor.run({"given": np.ones((1, 2), np.float32)})["answer"], [[-1.0, -1.0]]
+    )
+
+
 def test_openvino_never_changes_a_fixed_dimension():
     for text in (LINEAR, LINEAR.replace("N", "4")):
         executor = open_executor(make_model("openvino", text, {"w": linear_weight()}), ExecOptions())

@@ -3,6 +3,7 @@
 
 import gc
 import math
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -28,6 +29,7 @@ class Machine:
     def __init__(self, cost_ms: Callable[[str, int], float]) -> None:
         self.now_ns = 0
         self.log: list[str] = []
+        self._counts: Counter[str] = Counter()
         self._cost_ms = cost_ms
 
     def clock(self) -> int:
@@ -35,7 +37,8 @@ class Machine:
 
     def run(self, name: str) -> Callable[[], None]:
         def once() -> None:
-            self.now_ns += round(1e6 * self._cost_ms(name, self.log.count(name)))
+            self.now_ns += round(1e6 * self._cost_ms(name, self._counts[name]))
+            self._counts[name] += 1
             self.log.append(name)
 
         return once
@@ -231,6 +234,19 @@ def test_verdict(ratios: list[float], verdict: str):
     assert pair.ratio == pytest.approx(float(np.median(ratios)))
     assert pair.lo <= pair.ratio <= pair.hi
     assert pair.rounds == len(ratios)
+
+
+@pytest.mark.parametrize(("count", "rank"), [(8, 1), (10, 1), (12, 2), (20, 4), (30, 8), (50, 16), (100, 37)])
+def test_the_interval_is_between_the_exact_ranks(count: int, rank: int):
+    """The rank is the largest k with 2 P(Binomial(count, 1/2) < k) <= 0.01, summed here without rounding."""
+
+    def tail(k: int) -> int:
+        return 2 * sum(math.comb(count, i) for i in range(k))
+
+    assert 100 * tail(rank) <= 2**count < 100 * tail(rank + 1)
+    ratios = np.arange(1.0, count + 1.0)
+    pair = compare_paired(Latency(tuple(ratios[::-1])), Latency((1.0,) * count))
+    assert (pair.lo, pair.hi) == (rank, count + 1 - rank)
 
 
 def test_pairs_see_what_medians_of_drifting_times_do_not(rng: np.random.Generator):
