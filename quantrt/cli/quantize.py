@@ -13,9 +13,10 @@ from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
 from quantrt.cli.ranges import collect_stats, read_stats
 from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
-from quantrt.errors import UsageError
+from quantrt.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
+    from quantrt.calibrate.stats import Stats
     from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["COMMAND"]
@@ -51,12 +52,17 @@ def _run(args: argparse.Namespace) -> Result:
             got=" and ".join(given) or "no source",
             expected="one of " + ", ".join(sources),
         )
-    quantized = _quantize(args)
-    data = _write(quantized, args)
+    quantized, stats = _quantize(args)
+    if not any(row.is_int8 for row in quantized.placement.decisions):
+        raise ModelError(
+            f"no node of '{args.model}' can be quantized for {args.target}",
+            hint="another --target, or fewer exclusions",
+        )
+    data = _write(quantized, stats, args)
     return Result(data, lambda: _show(data))
 
 
-def _quantize(args: argparse.Namespace) -> QuantizedModel:
+def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, Stats]:
     from quantrt.model.load import load_model
     from quantrt.quantize.quantize import quantize
     from quantrt.quantize.targets import target_named
@@ -67,10 +73,11 @@ def _quantize(args: argparse.Namespace) -> QuantizedModel:
         stats = read_stats(args.ranges, model)
     else:
         stats = collect_stats(model, args, config, resume=None)
-    return quantize(model, stats, target_named(args.target), read_config(args, QuantizeConfig), config)
+    target, options = target_named(args.target), read_config(args, QuantizeConfig)
+    return quantize(model, stats, target, options, config), stats
 
 
-def _write(quantized: QuantizedModel, args: argparse.Namespace) -> dict[str, Any]:
+def _write(quantized: QuantizedModel, stats: Stats, args: argparse.Namespace) -> dict[str, Any]:
     from quantrt.model.read import read_model
     from quantrt.model.save import save_model
     from quantrt.quantize.qdq import write
@@ -86,6 +93,7 @@ def _write(quantized: QuantizedModel, args: argparse.Namespace) -> dict[str, Any
         "quantized_weights": len(quantized.weights),
         "size_bytes": read_model(args.output).file_bytes,
         "float_size_bytes": quantized.model.file_bytes,
+        "is_calibrated": not stats.is_random,
         "notes": list(quantized.notes),
     }
 
@@ -94,9 +102,10 @@ def _show(data: dict[str, Any]) -> None:
     from quantrt.report.quantities import bytes_text
     from quantrt.report.tables import facts, heading, show
 
+    mark = "" if data["is_calibrated"] else ", uncalibrated (random data)"
     ratio = data["size_bytes"] / data["float_size_bytes"]
     show(
-        heading(f"{data['output']}: ONNX Q/DQ for {data['target']}"),
+        heading(f"{data['output']}: ONNX Q/DQ for {data['target']}{mark}"),
         facts(
             (
                 ("int8 nodes", f"{data['int8_nodes']} of {data['nodes']}"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from quantrt.cli.data import open_data
 from quantrt.config import CalibrationConfig
-from quantrt.errors import DataError
+from quantrt.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     from quantrt.calibrate.stats import Stats
@@ -53,6 +53,9 @@ def collect_stats(
 
     Args:
         resume: file that an interrupted run continues from; None to start anew and keep no such file.
+
+    Raises:
+        ModelError: no target quantizes anything in this model.
     """
     from quantrt.calibrate.collect import collect
     from quantrt.calibrate.dataset import random_dataset
@@ -66,6 +69,15 @@ def collect_stats(
     else:
         dataset = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
     names = observed_values(model, TARGETS, QuantizeConfig())
+    if not names:
+        is_quantized = any(node.op_type == "DequantizeLinear" for node in model.graph.graph)
+        raise ModelError(
+            f"there is nothing to calibrate in '{model.path}'",
+            got="a model that is quantized already"
+            if is_quantized
+            else "no operator that any target quantizes",
+            expected="a float model with convolutions or matrix products",
+        )
     with progress_bars(quiet=args.quiet) as bars:
         on_progress = bars.counter("calibrating", "samples")
         return collect(model, names, dataset, config, resume=resume, on_progress=on_progress)

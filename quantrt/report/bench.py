@@ -70,7 +70,7 @@ def show_bench(data: Mapping[str, Any]) -> None:
             row["precision"],
             *(ms_text(row[f"{name}_ms"]) for name in ("median", "mean", "p95", "p99")),
             str(row["runs"]),
-            f"{row['samples_per_s']:.4g}",
+            f"{row['samples_per_s']:,.0f}" if row["samples_per_s"] >= 100 else f"{row['samples_per_s']:.1f}",
         )
         for row in data["files"]
     ]

@@ -55,6 +55,20 @@ def test_quantize_from_ranges_equals_quantize_from_data(folder: Path, quantrt_js
     assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
 
 
+def test_random_ranges_brand_the_model(folder: Path, quantrt_text):
+    assert "uncalibrated" in quantrt_text("quantize", "model.onnx", "--calib-random", "-o", "q.onnx")
+
+
+def test_a_model_without_anything_to_quantize_is_refused(folder: Path, quantrt_json):
+    quantrt_json("quantize", "model.onnx", "--calib-data", "calib.npz", "-o", "q.onnx")
+    document = quantrt_json("calibrate", "q.onnx", "--calib-data", "calib.npz", "-o", "q.ranges", code=3)
+    assert "quantized already" in document["error"]["got"]
+    words = ("quantize", "model.onnx", "--calib-data", "calib.npz", "-o", "none.onnx")
+    excluded = [word for kind in ("Conv", "Gemm", "GlobalAveragePool") for word in ("--exclude-type", kind)]
+    assert "no node" in quantrt_json(*words, *excluded, code=3)["error"]["message"]
+    assert not Path("none.onnx").exists()
+
+
 def test_ranges_of_another_checkpoint_or_model_are_refused(folder: Path, quantrt_json):
     quantrt_json("calibrate", "model.onnx", "--calib-data", "calib.npz", "-o", "m.ranges")
     model = onnx.load("model.onnx")
