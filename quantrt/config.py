@@ -48,10 +48,14 @@ def _option(default: Any, help: str, **metadata: Any) -> Any:
 class CalibrationConfig:
     """How activations are observed."""
 
-    method: str = _option("auto", "range method, chosen per tensor from the histograms", choices=RANGE_METHODS)
+    method: str = _option(
+        "auto", "range method, chosen per tensor from the histograms", choices=RANGE_METHODS
+    )
     percentile: float = _option(99.99, "two-sided coverage in percent, for --method percentile", metavar="P")
     max_samples: int | None = _option(None, "use at most this many samples (default: all)", metavar="N")
-    batch_size: int = _option(8, "samples per run where shapes allow; does not change the result", metavar="N")
+    batch_size: int = _option(
+        8, "samples per run where shapes allow; does not change the result", metavar="N"
+    )
     calib_random: bool = _option(False, "calibrate on random data; brands the engine 'uncalibrated'")
     seed: int = _option(0, "seed of --calib-random", metavar="N")
     memory_mb: int = _option(256, "bound on tapped activations held at once, in MB per batch", metavar="MB")
@@ -109,7 +113,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.max_drop_ratio <= 1.0:
-            raise UsageError("cannot use this budget", got=f"max drop {self.max_drop_ratio}", expected="0 to 1")
+            raise UsageError(
+                "cannot use this budget", got=f"max drop {self.max_drop_ratio}", expected="0 to 1"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +211,7 @@ def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
             raise UsageError(f"unknown option '{key}' of {cls.__name__}", hint=f"'{near}'" if near else None)
         default = _default(fields[key])
         if dataclasses.is_dataclass(default) and isinstance(value, Mapping):
-            values[key] = from_dict(type(default), value)  # type: ignore[arg-type]
+            values[key] = from_dict(type(default), value)
         elif isinstance(default, (tuple, frozenset)):
             values[key] = type(default)(value)
         else:
@@ -230,7 +236,9 @@ def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         near = close_match(value, choices)
         raise UsageError(
-            f"unknown {what} '{value}'", expected="one of " + ", ".join(choices), hint=f"'{near}'" if near else None
+            f"unknown {what} '{value}'",
+            expected="one of " + ", ".join(choices),
+            hint=f"'{near}'" if near else None,
         )
 
 

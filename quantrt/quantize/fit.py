@@ -82,10 +82,10 @@ def fit(
     model: Model,
     stats: Stats,
     target: Target,
-    config: QuantizeConfig,
-    calibration: CalibrationConfig,
     reference: Reference,
     *,
+    config: QuantizeConfig,
+    calibration: CalibrationConfig,
     on_progress: Callable[[int], None] | None = None,
 ) -> Fitted:
     """Quantize for one target; with the range method "auto", by the better of TRIED as measured.
@@ -113,7 +113,9 @@ def _output_noise(quantized: QuantizedModel, reference: Reference) -> float:
     session = float_session(write(quantized))
     errors = [Error() for _ in reference.outputs[0]] if reference.outputs else []
     for batch, wanted in zip(reference.batches, reference.outputs, strict=True):
-        for error, ref, got in zip(errors, wanted, _float_outputs(session.run(None, dict(batch))), strict=True):
+        for error, ref, got in zip(
+            errors, wanted, _float_outputs(session.run(None, dict(batch))), strict=True
+        ):
             error.add(ref, got)
     return float(np.mean([error.noise_ratio for error in errors])) if errors else 0.0
 

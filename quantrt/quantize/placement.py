@@ -122,7 +122,9 @@ class _Placer:
             self.weights[(name, weight_index)] = _weight_axis(node, rule)
             if rule.bias is not None and len(node.inputs) > rule.bias and node.inputs[rule.bias] is not None:
                 self.biases[(name, rule.bias)] = ((name, 0), (name, weight_index))
-        elif weight_index in rule.activations and all(_is_activation(node.inputs[i]) for i in rule.activations):
+        elif weight_index in rule.activations and all(
+            _is_activation(node.inputs[i]) for i in rule.activations
+        ):
             if _name(node) not in self.attention:
                 self.reasons[name] = "product of two activations outside softmax attention: ranges too wide"
                 return
@@ -197,7 +199,9 @@ class _Placer:
 
     def carry(self) -> None:
         """Move quantization above value-preserving operators, or share one grid across them."""
-        passing = [n for n in self.graph if n.domain == "" and (r := self.target.rule(n.op_type)) and r.passes]
+        passing = [
+            n for n in self.graph if n.domain == "" and (r := self.target.rule(n.op_type)) and r.passes
+        ]
         if self.target.quantize_all_uses:
             for node in passing:
                 self._share(node)
@@ -228,7 +232,8 @@ class _Placer:
         """Quantize the inputs of `node` instead of its output, when every reader wants codes."""
         result = node.outputs[0]
         edges = [(_name(consumer), index) for consumer, index in result.uses()]
-        if not edges or result.is_graph_output() or not all(edge in self.uses for edge in edges):
+        kept = result.is_graph_output() or _name(node) in self.excluded
+        if not edges or kept or not all(edge in self.uses for edge in edges):
             return
         data = [0] if node.op_type != "Concat" else list(range(len(node.inputs)))
         if not all(_is_activation(node.inputs[index]) for index in data):
@@ -250,7 +255,8 @@ class _Placer:
             self.values if self.target.quantize_all_uses else set()
         )
         decisions = tuple(
-            Decision(_name(n), n.op_type, _name(n) in self.int8, self.reasons.get(_name(n), "")) for n in self.graph
+            Decision(_name(n), n.op_type, _name(n) in self.int8, self.reasons.get(_name(n), ""))
+            for n in self.graph
         )
         return Placement(
             values=frozenset(values),
@@ -315,5 +321,5 @@ def _name(node: ir.Node) -> str:
     return node.name or ""
 
 
-def _name_of(value: ir.Value) -> str:
-    return value.name or ""
+def _name_of(value: ir.Value | None) -> str:
+    return (value.name if value is not None else None) or ""

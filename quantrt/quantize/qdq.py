@@ -26,7 +26,7 @@ def write(quantized: QuantizedModel) -> ir.Model:
     for name, qparams in quantized.activations.items():
         edges = [edge for edge, value in quantized.placement.uses.items() if value == name]
         writer.quantize_value(name, qparams, edges, nodes)
-    for (node, index), tensor in (quantized.weights | quantized.biases).items():
+    for (node, index), tensor in {**quantized.weights, **quantized.biases}.items():
         writer.store_constant(nodes[node], index, tensor)
     model.graph.sort()
     for name in [name for name, value in model.graph.initializers.items() if not value.uses()]:
@@ -53,7 +53,9 @@ class _Writer:
         self.graph.initializers[name] = value
         return value
 
-    def add(self, op_type: str, inputs: list[ir.Value], name: str, *, like: ir.Value, axis: int | None = None) -> ir.Value:
+    def add(
+        self, op_type: str, inputs: list[ir.Value], name: str, *, like: ir.Value, axis: int | None = None
+    ) -> ir.Value:
         """A new node called `name` with one output shaped like `like`."""
         attributes = {} if axis is None else {"axis": axis}
         node = ir.node(op_type, inputs, attributes=attributes, name=name)
@@ -62,7 +64,9 @@ class _Writer:
         self.graph.append(node)
         return node.outputs[0]
 
-    def quantize_value(self, name: str, qparams: QParams, edges: list[Use], nodes: dict[str, ir.Node]) -> None:
+    def quantize_value(
+        self, name: str, qparams: QParams, edges: list[Use], nodes: dict[str, ir.Node]
+    ) -> None:
         """Put QuantizeLinear -> DequantizeLinear on the edges that read a value."""
         value = self.values[name]
         grid = self.grid_of(name, qparams)

@@ -50,7 +50,7 @@ class QParams:
     qmax: int
 
     def broadcast(self, array: Array, rank: int) -> Array:
-        """scale or zero_point shaped to broadcast against a tensor of `rank` axes."""
+        """Scale or zero_point shaped to broadcast against a tensor of `rank` axes."""
         if self.axis is None:
             return array
         shape = [1] * rank
@@ -129,7 +129,11 @@ def quantize_weight(weight: Array, *, axis: int | None, qmax: int = 127) -> Quan
         weight: float, any shape; C channels along `axis`.
         qmax: 127, or 63 where 8-bit products could saturate 16-bit sums.
     """
-    rows = weight.reshape(1, -1) if axis is None else np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
+    rows = (
+        weight.reshape(1, -1)
+        if axis is None
+        else np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
+    )
     amax = np.max(np.abs(rows), axis=1, initial=0.0).astype(np.float32)
     if not np.all(np.isfinite(amax)):
         raise ModelError("cannot quantize a weight with NaN or infinite values")
@@ -138,7 +142,9 @@ def quantize_weight(weight: Array, *, axis: int | None, qmax: int = 127) -> Quan
     # Clipping a Gaussian row of n values pays from n ~ 1000 at 8 bits; 0.8 bounds the useful range.
     for ratio in np.linspace(1.0, 0.8, 11, dtype=np.float32):
         scale = np.where(amax > 0, amax * ratio / qmax, 1.0).astype(np.float32)[:, None]
-        error = np.square(np.clip(np.rint(rows / scale), -qmax, qmax) * scale - rows).sum(axis=1, dtype=np.float64)
+        error = np.square(np.clip(np.rint(rows / scale), -qmax, qmax) * scale - rows).sum(
+            axis=1, dtype=np.float64
+        )
         better = error < best_error
         best_error = np.where(better, error, best_error)
         best = np.where(better, amax * ratio, best)

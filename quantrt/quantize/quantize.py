@@ -17,9 +17,16 @@ from quantrt.errors import DataError
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
 from quantrt.quantize.placement import place
-from quantrt.quantize.qparams import QParams, QuantizedTensor, bias_qparams, choose_qparams, quantize_array, quantize_weight
+from quantrt.quantize.qparams import (
+    QParams,
+    QuantizedTensor,
+    bias_qparams,
+    choose_qparams,
+    quantize_array,
+    quantize_weight,
+)
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
-from quantrt.quantize.target import Target
+from quantrt.quantize.target import Grid, Target
 
 __all__ = ["observed_values", "quantize"]
 
@@ -29,7 +36,8 @@ Array = np.ndarray[Any, Any]
 def observed_values(model: Model, targets: tuple[Target, ...], config: QuantizeConfig) -> tuple[str, ...]:
     """Names of the activations that any of the targets quantizes: what calibration must tap."""
     placements = [
-        place(model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types) for target in targets
+        place(model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types)
+        for target in targets
     ]
     return tuple(sorted(frozenset().union(*(placement.values for placement in placements))))
 
@@ -57,7 +65,9 @@ def quantize(
     activations, notes = _activations(placement, stats, target, calibration)
     operands = _operands(model.graph)
     weights = {
-        use: quantize_weight(operands[use], axis=axis if config.per_channel else None, qmax=target.weight_qmax)
+        use: quantize_weight(
+            operands[use], axis=axis if config.per_channel else None, qmax=target.weight_qmax
+        )
         for use, axis in placement.weights.items()
     }
     graph = model.graph if means is None else correct_biases(model.graph, weights, means)
@@ -93,7 +103,9 @@ def _activations(
         joint = _joined([stats.tensors[member] for member in members])
         grid = target.grid_for(joint.lo, symmetric=bool(placement.symmetric & set(members)))
         range_ = choose_range(joint, RangeGrid(grid.levels, grid.symmetric, grid.signed), calibration)
-        chosen |= dict.fromkeys(members, _qparams(range_, target.grid_for(joint.lo, symmetric=grid.symmetric)))
+        chosen |= dict.fromkeys(
+            members, _qparams(range_, target.grid_for(joint.lo, symmetric=grid.symmetric))
+        )
         if joint.is_zero:
             notes.append(f"'{name}' was all zero in calibration: its scale is 1")
     return chosen, tuple(notes)
@@ -106,10 +118,10 @@ def _joined(parts: list[TensorStats]) -> TensorStats:
     return joint
 
 
-def _qparams(range_: Range, grid: Any) -> QParams:
+def _qparams(range_: Range, grid: Grid) -> QParams:
     return choose_qparams(
-        np.float32(range_.lo),
-        np.float32(range_.hi),
+        np.asarray(range_.lo, np.float32),
+        np.asarray(range_.hi, np.float32),
         dtype=grid.dtype,
         symmetric=grid.symmetric,
         qmin=grid.qmin,
@@ -142,5 +154,7 @@ def _operands(graph: ir.Model) -> dict[Use, Array]:
         (node.name or "", index): value.const_value.numpy()
         for node in graph.graph
         for index, value in enumerate(node.inputs)
-        if value is not None and value.const_value is not None and value.const_value.dtype == ir.DataType.FLOAT
+        if value is not None
+        and value.const_value is not None
+        and value.const_value.dtype == ir.DataType.FLOAT
     }

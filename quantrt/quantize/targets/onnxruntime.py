@@ -3,7 +3,7 @@
 
 An integer convolution is chosen only for DequantizeLinear -> Conv -> QuantizeLinear, so outputs are
 quantized after the activation and every reader of a quantized value sees the quantized one. u8 x s8 is the
-fast pair with VNNI; s8 x s8 is slower than FP32 (onnxruntime.ai, "Quantize ONNX models", data type selection).
+fast pair with VNNI; s8 x s8 is slower than FP32 (onnxruntime.ai, "Quantize ONNX models", data types).
 """
 
 from __future__ import annotations

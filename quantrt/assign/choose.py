@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard: ship the fastest candidate that is inside the budget, and FP32 unless something is surely faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from quantrt.assign.accuracy import Accuracy
+from quantrt.tactics.timing import Latency, Paired, compare_paired
+
+__all__ = ["Choice", "Verdict", "choose", "fastest"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one candidate, in one phrase, with its evidence.
+
+    Attributes:
+        against_float: its time over the float baseline's; None for the baseline itself.
+        accuracy: None where it was not measured.
+    """
+
+    status: str
+    reason: str
+    against_float: Paired | None = None
+    accuracy: Accuracy | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which candidate is shipped and why.
+
+    Attributes:
+        winner, baseline: names; the baseline is the fastest FP32 candidate.
+        reason: one sentence about the winner.
+        verdicts: one per candidate.
+    """
+
+    winner: str
+    baseline: str
+    reason: str
+    verdicts: Mapping[str, Verdict]
+
+
+def fastest(latencies: Mapping[str, Latency]) -> str:
+    """The name with the least median."""
+    return min(latencies, key=lambda name: latencies[name].median_ms)
+
+
+def choose(
+    latencies: Mapping[str, Latency],
+    is_float: Mapping[str, bool],
+    check: Callable[[str], Accuracy | None],
+    max_drop_ratio: float,
+) -> Choice:
+    """Decide from paired timings and measured accuracy.
+
+    Candidates are taken in order of their medians. One that is not surely faster than the baseline ends the
+    search, for the rest are slower still; one outside the budget is passed over.
+
+    Args:
+        latencies: of candidates timed in the same rounds, at least one FP32 among them.
+        is_float: by name, whether it is FP32 and needs no check.
+        check: measures a candidate's accuracy; None when there is nothing to measure it on.
+    """
+    baseline = fastest({name: latency for name, latency in latencies.items() if is_float[name]})
+    verdicts: dict[str, Verdict] = {}
+    winner, reason = baseline, "fp32 was the only precision to choose from"
+    for name in sorted(latencies, key=lambda name: latencies[name].median_ms):
+        if is_float[name]:
+            continue
+        pair = compare_paired(latencies[name], latencies[baseline])
+        if winner != baseline:
+            verdicts[name] = Verdict("passed over", f"slower than {winner}", pair)
+            continue
+        if pair.verdict != "faster":
+            text = "not surely faster than" if pair.verdict == "same" else "slower than"
+            verdicts[name] = Verdict("passed over", f"{text} {baseline}", pair)
+            continue
+        accuracy = check(name)
+        if accuracy is not None and accuracy.drop_ratio > max_drop_ratio:
+            lost = (
+                f"{accuracy.metric} drop {accuracy.drop_ratio:.4f} is over the budget of {max_drop_ratio:.4f}"
+            )
+            verdicts[name] = Verdict("over budget", lost, pair, accuracy)
+            continue
+        winner = name
+        verdicts[name] = Verdict("shipped", "fastest inside the budget", pair, accuracy)
+    reason = _reason(winner, baseline, verdicts, reason)
+    for name in latencies:
+        if is_float[name]:
+            verdicts[name] = _float_verdict(name, winner, baseline, reason)
+    return Choice(winner, baseline, reason, verdicts)
+
+
+def _reason(winner: str, baseline: str, verdicts: Mapping[str, Verdict], otherwise: str) -> str:
+    if winner != baseline:
+        pair = verdicts[winner].against_float
+        speedup = 1.0 / pair.ratio if pair is not None else 1.0
+        return f"{winner} is {speedup:.2f}x as fast as {baseline} and inside the accuracy budget"
+    for name, verdict in verdicts.items():
+        return f"{baseline} is shipped: {name} is {_after_is(verdict)}"
+    return otherwise
+
+
+def _after_is(verdict: Verdict) -> str:
+    return f"outside the budget ({verdict.reason})" if verdict.status == "over budget" else verdict.reason
+
+
+def _float_verdict(name: str, winner: str, baseline: str, reason: str) -> Verdict:
+    if name == winner:
+        return Verdict("shipped", reason)
+    if name == baseline:
+        return Verdict("baseline", "the fastest FP32 candidate")
+    return Verdict("passed over", f"slower than {baseline}")

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an engine was built, JSON-ready: what was tried, measured, decided, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from quantrt.assign.accuracy import Accuracy
+from quantrt.assign.choose import Choice, Verdict
+from quantrt.calibrate.stats import Stats
+from quantrt.config import BuildConfig, to_dict
+from quantrt.ir.sources import sources_of
+from quantrt.model.model import Model
+from quantrt.plan.plan import Layer
+from quantrt.tactics.candidates import Candidate, Rejected
+from quantrt.tactics.timing import Latency, Paired
+
+__all__ = ["BuildFacts", "build_report", "layer_rows"]
+
+REPORT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class BuildFacts:
+    """What the stages of one build found.
+
+    Attributes:
+        is_validated: the accuracy was measured on validation data, not on calibration samples.
+        latencies: of the finalists; the other candidates were slower in the first heat.
+    """
+
+    model: Model
+    config: BuildConfig
+    device: Mapping[str, Any]
+    stats: Stats | None
+    is_validated: bool
+    candidates: Mapping[str, Candidate]
+    rejected: tuple[Rejected, ...]
+    latencies: Mapping[str, Latency]
+    choice: Choice
+
+
+def build_report(facts: BuildFacts) -> dict[str, Any]:
+    """The whole report; infinities and NaN become null."""
+    winner = facts.candidates[facts.choice.winner]
+    notes = list(winner.fitted.model.notes) if winner.fitted else []
+    return {
+        "version": REPORT_VERSION,
+        "model": {
+            "path": None if facts.model.path is None else facts.model.path.name,
+            "file_bytes": facts.model.file_bytes,
+            "changes": list(facts.model.changes),
+        },
+        "config": to_dict(facts.config),
+        "calibration": _calibration(facts),
+        "candidates": [
+            *(_candidate_row(facts, name) for name in _order(facts)),
+            *(
+                {"name": item.spec.name, "status": "rejected", "reason": item.reason}
+                for item in facts.rejected
+            ),
+        ],
+        "verdict": {
+            "shipped": facts.choice.winner,
+            "baseline": facts.choice.baseline,
+            "reason": facts.choice.reason,
+            "checked_on": _checked_on(facts),
+        },
+        "notes": notes,
+    }
+
+
+def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
+    """One row per node of the canonical model, with the precision it was given and why."""
+    winner = facts.candidates[facts.choice.winner]
+    nodes = list(facts.model.graph.graph)
+    if winner.fitted is None:
+        precision, reasons = winner.spec.precision, {}
+    else:
+        precision = winner.spec.float_precision
+        reasons = {row.node: row for row in winner.fitted.model.placement.decisions}
+    rows = []
+    for node in nodes:
+        decision = reasons.get(node.name or "")
+        rows.append(
+            Layer(
+                name=node.name or "",
+                op_type=node.op_type,
+                precision="int8" if decision is not None and decision.is_int8 else precision,
+                reason=decision.reason if decision is not None else facts.choice.reason,
+                sources=tuple(sources_of(node)),
+            )
+        )
+    return tuple(rows)
+
+
+def _order(facts: BuildFacts) -> list[str]:
+    """Finalists by time, then the others."""
+    timed = sorted(facts.latencies, key=lambda name: facts.latencies[name].median_ms)
+    return [*timed, *(name for name in facts.candidates if name not in facts.latencies)]
+
+
+def _candidate_row(facts: BuildFacts, name: str) -> dict[str, Any]:
+    candidate = facts.candidates[name]
+    latency = facts.latencies.get(name)
+    verdict = facts.choice.verdicts.get(name, Verdict("passed over", "slower in the first heat"))
+    return {
+        "name": name,
+        "library": candidate.spec.library,
+        "precision": candidate.spec.precision,
+        "float_precision": candidate.spec.float_precision,
+        "status": verdict.status,
+        "reason": verdict.reason,
+        "size_bytes": candidate.model.size_bytes,
+        "latency": None if latency is None else _latency(latency),
+        "against_float": None if verdict.against_float is None else _paired(verdict.against_float),
+        "accuracy": None if verdict.accuracy is None else _accuracy(verdict.accuracy),
+        "range_method": None if candidate.fitted is None else candidate.fitted.method,
+        "output_noise_ratios": None if candidate.fitted is None else dict(candidate.fitted.noise_ratios),
+    }
+
+
+def _latency(latency: Latency) -> dict[str, float]:
+    return {
+        "median_ms": latency.median_ms,
+        "p20_ms": latency.p(0.2),
+        "p80_ms": latency.p(0.8),
+        "min_ms": latency.min_ms,
+        "runs": len(latency.samples_ms),
+    }
+
+
+def _paired(pair: Paired) -> dict[str, float | int | None]:
+    return {"ratio": pair.ratio, "lo": pair.lo, "hi": _finite(pair.hi), "rounds": pair.rounds}
+
+
+def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
+    return {
+        key: _finite(value) if isinstance(value, float) else value for key, value in asdict(accuracy).items()
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _calibration(facts: BuildFacts) -> dict[str, Any] | None:
+    stats = facts.stats
+    if stats is None:
+        return None
+    return {
+        "samples": stats.samples,
+        "data_hash": stats.data_hash,
+        "is_random": stats.is_random,
+        "tensors": len(stats.tensors),
+        "notes": list(stats.notes),
+    }
+
+
+def _checked_on(facts: BuildFacts) -> str:
+    if facts.is_validated:
+        return "validation data"
+    if facts.stats is None or facts.stats.is_random:
+        return "nothing: no data"
+    return "calibration samples"

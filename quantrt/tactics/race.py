@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time many candidates briefly, then the finalists together for long enough to tell them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from quantrt.config import BenchConfig
+from quantrt.tactics.timing import Latency, time_interleaved
+
+__all__ = ["race"]
+
+FINALISTS = 3
+"""Besides the fastest FP32 candidate; one more than can win, for when the first is outside the budget."""
+
+HEAT_RATIO = 0.15
+"""Part of the timed seconds that each candidate gets in the first heat."""
+
+
+def race(
+    runs: Mapping[str, Callable[[], object]],
+    floats: set[str],
+    config: BenchConfig,
+    on_progress: Callable[[int, int | None], None] | None = None,
+) -> dict[str, Latency]:
+    """Latencies of the finalists, all from the same rounds.
+
+    Args:
+        runs: one run of each candidate, by name.
+        floats: names of the FP32 candidates; the fastest of them is always a finalist.
+    """
+    if len(runs) <= FINALISTS:
+        return time_interleaved(runs, config, on_progress)
+    brief = config.duration_s * HEAT_RATIO
+    heat_config = replace(
+        config, duration_s=brief, max_duration_s=brief, min_runs=5, warmup_s=min(config.warmup_s, 0.2)
+    )
+    heat = time_interleaved(runs, heat_config, None)
+    order = sorted(heat, key=lambda name: heat[name].median_ms)
+    baseline = next(name for name in order if name in floats)
+    others = [name for name in order if name not in floats][:FINALISTS]
+    return time_interleaved({name: runs[name] for name in (baseline, *others)}, config, on_progress)
