@@ -11,7 +11,7 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import collect_stats
+from quantrt.cli.ranges import calibration_data, collect_stats
 from quantrt.config import CalibrationConfig
 from quantrt.errors import UsageError
 
@@ -84,7 +84,9 @@ def _collect(args: argparse.Namespace, config: CalibrationConfig) -> Stats:
     checkpoint = args.output.with_suffix(".partial")
     if not args.resume:
         checkpoint.unlink(missing_ok=True)
-    return collect_stats(load_model(args.model), args, config, resume=checkpoint)
+    model = load_model(args.model)
+    dataset = calibration_data(model, args, config)
+    return collect_stats(model, dataset, config, resume=checkpoint, quiet=args.quiet)
 
 
 COMMAND = Command(

@@ -11,7 +11,7 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import collect_stats, read_stats
+from quantrt.cli.ranges import calibration_data, collect_stats, read_stats
 from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
 from quantrt.errors import ModelError, UsageError
 
@@ -64,17 +64,21 @@ def _run(args: argparse.Namespace) -> Result:
 
 def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, Stats]:
     from quantrt.model.load import load_model
-    from quantrt.quantize.quantize import quantize
+    from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
     from quantrt.quantize.targets import target_named
 
-    config = read_config(args, CalibrationConfig)
-    model = load_model(args.model)
+    config, options = read_config(args, CalibrationConfig), read_config(args, QuantizeConfig)
+    model, batches = load_model(args.model), []
     if args.ranges is not None:
         stats = read_stats(args.ranges, model)
     else:
-        stats = collect_stats(model, args, config, resume=None)
-    target, options = target_named(args.target), read_config(args, QuantizeConfig)
-    return quantize(model, stats, target, options, config), stats
+        dataset = calibration_data(model, args, config)
+        stats = collect_stats(model, dataset, config, resume=None, quiet=args.quiet)
+        limit = min(FIT_SAMPLES, config.max_samples or FIT_SAMPLES)
+        batches = [batch.inputs for batch in dataset.batches(config.batch_size, limit)]
+    reference = observe_reference(model, batches, options)
+    target = target_named(args.target)
+    return fit(model, stats, target, reference, config=options, calibration=config).model, stats
 
 
 def _write(quantized: QuantizedModel, stats: Stats, args: argparse.Namespace) -> dict[str, Any]:

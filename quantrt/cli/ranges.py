@@ -12,10 +12,11 @@ from quantrt.config import CalibrationConfig
 from quantrt.errors import DataError, ModelError
 
 if TYPE_CHECKING:
+    from quantrt.calibrate.dataset import Dataset
     from quantrt.calibrate.stats import Stats
     from quantrt.model.model import Model
 
-__all__ = ["collect_stats", "read_stats"]
+__all__ = ["calibration_data", "collect_stats", "read_stats"]
 
 RANDOM_SAMPLES = 32
 """Samples that --calib-random draws unless --max-samples says otherwise: enough for every layer to run."""
@@ -46,10 +47,19 @@ def read_stats(path: Path, model: Model) -> Stats:
     return stats
 
 
+def calibration_data(model: Model, args: argparse.Namespace, config: CalibrationConfig) -> Dataset:
+    """The samples of --calib-data, or those of --calib-random."""
+    from quantrt.calibrate.dataset import random_dataset
+
+    if args.calib_random:
+        return random_dataset(model.inputs, config.max_samples or RANDOM_SAMPLES, config.seed)
+    return open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
+
+
 def collect_stats(
-    model: Model, args: argparse.Namespace, config: CalibrationConfig, *, resume: Path | None
+    model: Model, dataset: Dataset, config: CalibrationConfig, *, resume: Path | None, quiet: bool
 ) -> Stats:
-    """Statistics of every activation that any target quantizes, from --calib-data or --calib-random.
+    """Statistics of every activation that any target quantizes.
 
     Args:
         resume: file that an interrupted run continues from; None to start anew and keep no such file.
@@ -58,16 +68,11 @@ def collect_stats(
         ModelError: no target quantizes anything in this model.
     """
     from quantrt.calibrate.collect import collect
-    from quantrt.calibrate.dataset import random_dataset
     from quantrt.cli.progress import progress_bars
     from quantrt.config import QuantizeConfig
     from quantrt.quantize.quantize import observed_values
     from quantrt.quantize.targets import TARGETS
 
-    if args.calib_random:
-        dataset = random_dataset(model.inputs, config.max_samples or RANDOM_SAMPLES, config.seed)
-    else:
-        dataset = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
     names = observed_values(model, TARGETS, QuantizeConfig())
     if not names:
         is_quantized = any(node.op_type == "DequantizeLinear" for node in model.graph.graph)
@@ -78,6 +83,6 @@ def collect_stats(
             else "no operator that any target quantizes",
             expected="a float model with convolutions or matrix products",
         )
-    with progress_bars(quiet=args.quiet) as bars:
+    with progress_bars(quiet=quiet) as bars:
         on_progress = bars.counter("calibrating", "samples")
         return collect(model, names, dataset, config, resume=resume, on_progress=on_progress)

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from quantrt.device import describe_device
 from quantrt.plan.plan import Plan
+from quantrt.report.build_text import candidates_table, reason_text, verdict_table
 from quantrt.report.device_text import device_line
 from quantrt.report.quantities import bytes_text
 from quantrt.report.tables import facts, heading, show, table
+from quantrt.runtime.notes import engine_notes
 
 __all__ = ["describe_engine", "show_engine"]
 
@@ -46,6 +49,7 @@ def describe_engine(plan: Plan, path: Path) -> dict[str, Any]:
             }
             for layer in plan.layers
         ],
+        "notes": list(engine_notes(plan, describe_device(with_gpu=False))),
         "report": dict(plan.report),
     }
 
@@ -54,11 +58,20 @@ def show_engine(data: Mapping[str, Any], *, layers: bool = False) -> None:
     """The facts as tables; with `layers`, every layer too."""
     mark = "" if data["is_calibrated"] else ", uncalibrated (random data)"
     show(heading(f"{data['path']}: {data['precision']} engine on {data['library']}{mark}"))
-    show(facts(_pairs(data)))
+    show(facts([*_pairs(data), *(("note", note) for note in data["notes"])]))
+    report = data["report"]
+    if "verdict" in report:
+        show("", verdict_table(report, data["file_bytes"], data["precision_counts"]))
+        show("", candidates_table(report), "", facts([("why", reason_text(report)), *_notes(data)]))
     if layers:
         rows = [(row["name"], row["op_type"], row["precision"], row["reason"]) for row in data["layers"]]
         columns = ("layer", "operator", "precision", "why")
         show("", table(columns, rows, left=("operator", "precision"), fold=("layer", "why")))
+
+
+def _notes(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    calibration = data["report"].get("calibration") or {"notes": []}
+    return [("note", note) for note in (*calibration["notes"], *data["report"]["notes"])]
 
 
 def _pairs(data: Mapping[str, Any]) -> list[tuple[str, str]]:
