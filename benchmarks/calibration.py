@@ -4,7 +4,8 @@
 Every figure comes from a process of its own, one after the other. QuantRT's covers loading the model, one
 pass over the samples and choosing all ranges by `auto`; ONNX Runtime's its entropy calibrator from creation
 to ranges; NNCF's `nncf.quantize` with its defaults, which also corrects biases. All see the same samples,
-made on the fly, so that no figure contains the data. Peak memory is the process's largest resident set.
+made on the fly, so that no figure contains the data. Peak memory is the process's largest resident set;
+CPU seconds add up all threads, and unlike the wall's they bear other work on the machine.
 """
 
 __all__ = ["main"]
@@ -110,13 +111,14 @@ def _run_job(model: Path, job: str, name: str | None) -> dict[str, Any]:
     distinct = tuple(make_inputs(name, 1, SEED + index) for index in range(DISTINCT))
     feeds = Feeds(name, int(count), distinct)
     before_mb = _peak_mb()
-    start = time.perf_counter()
+    start, start_cpu = time.perf_counter(), time.process_time()
     facts = runs[kind](model, feeds)
     seconds = time.perf_counter() - start
     return {
         "job": kind,
         "samples": feeds.count,
         "seconds": seconds,
+        "cpu_seconds": time.process_time() - start_cpu,
         "ms_per_sample": 1e3 * seconds / feeds.count,
         "peak_mb": _peak_mb(),
         "peak_before_mb": before_mb,

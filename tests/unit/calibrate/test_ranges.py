@@ -98,6 +98,20 @@ def test_mse_is_as_good_as_a_dense_search(grid, rng):
         assert found <= dense * 1.01, name
 
 
+def test_mse_finds_a_threshold_for_each_side(rng):
+    x = np.concatenate([rng.standard_normal(100_000), [60.0], np.full(3000, -12.0)]).astype(np.float32)
+    stats = TensorStats.from_values(x)
+    chosen = choose_range(stats, ASYMMETRIC, CalibrationConfig(method="mse"))
+    best = min(
+        range_noise_ratio(stats, lo, hi, ASYMMETRIC)
+        for lo in np.linspace(-12.5, -1, 40)
+        for hi in np.geomspace(1, 60, 60)
+    )
+    assert chosen.error_ratio <= best * 1.01
+    assert chosen.lo == pytest.approx(-12, rel=0.02)
+    assert chosen.hi < 30
+
+
 def test_auto_is_the_best_of_all_methods(rng):
     for x in tensors(rng).values():
         stats = TensorStats.from_values(x)
