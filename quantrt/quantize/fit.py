@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
 
 FIT_SAMPLES = 64
-"""Samples that are run again: the ranking of methods on the test models is the same from 16 on."""
+"""Calibration samples that are run again, to measure output error and channel means."""
 
 TRIED = ("auto", "entropy")
 

@@ -139,7 +139,7 @@ def quantize_weight(weight: Array, *, axis: int | None, qmax: int = 127) -> Quan
         raise ModelError("cannot quantize a weight with NaN or infinite values")
     best_error = np.full(amax.shape, np.inf)
     best = amax
-    # Clipping a Gaussian row of n values pays from n ~ 1000 at 8 bits; 0.8 bounds the useful range.
+    # A Gaussian is best clipped near 3.9 sigma at 8 bits (Banner et al. 2019, "ACIQ"): only long rows go beyond.
     for ratio in np.linspace(1.0, 0.8, 11, dtype=np.float32):
         scale = np.where(amax > 0, amax * ratio / qmax, 1.0).astype(np.float32)[:, None]
         error = np.square(np.clip(np.rint(rows / scale), -qmax, qmax) * scale - rows).sum(
