@@ -17,8 +17,10 @@ Report = Mapping[str, Any]
 
 
 def reason_text(report: Report) -> str:
-    """Why the engine is what it is, and on what that was checked."""
+    """Why the engine is what it is, and on what its accuracy was checked, if it was."""
     verdict = report["verdict"]
+    if _row(report, "shipped")["accuracy"] is None:
+        return str(verdict["reason"])
     return f"{verdict['reason']} (accuracy checked on {verdict['checked_on']})"
 
 
