@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The results page of `benchmarks.accuracy`."""
+
+__all__ = ["accuracy_page"]
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.record import machine_line
+
+COLUMNS = (
+    "quantrt int8",
+    "quantrt onnxruntime",
+    "quantrt openvino",
+    "ort default",
+    "nncf default",
+    "nncf transformer",
+)
+
+HEAD = """# Accuracy of int8 on real models (CPU)
+
+{machine}
+
+Every column is calibrated on the same samples and judged on others. `ort default` is
+`onnxruntime.quantization.quantize_static` and `nncf default` is `nncf.quantize` (run in OpenVINO, f32 for
+what is not int8), both with their defaults; `nncf transformer` adds `model_type=TRANSFORMER`. `quantrt int8`
+is the faster of QuantRT's two int8 models on this machine: what `quantrt build` would take without a bound on
+accuracy. Intervals are 95 % bootstrap intervals over samples of the difference to the better peer.
+
+Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.accuracy MODELS`
+
+"""
+
+
+def accuracy_page(results: dict[str, Any]) -> str:
+    """Markdown: the comparison, then a table per figure, then what is shipped and the notes."""
+    models = results["models"]
+    parts = [HEAD.format(machine=machine_line(results["environment"]))]
+    parts.append("## Against the better peer\n\n" + _comparisons(models))
+    parts.append("## Signal over quantization noise of each output, dB\n\n" + _sqnr(models))
+    parts.append(
+        "## Decisions that agree with FP32, %\n\n"
+        + _figures(models, lambda row: _percent(row.get("agreement_ratio")), None)
+    )
+    parts.append("## The model's own metric\n\n" + _figures(models, _score, "FP32"))
+    parts.append("## What `quantrt build` ships with its default budget\n\n" + _shipped(models))
+    return "\n".join(parts)
+
+
+def _comparisons(models: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            item["metric"],
+            f"{item['quantrt']:.4g}",
+            f"{item['peer']:.4g} ({item['best_peer'].partition(' ')[0]})",
+            f"{item['difference']:+.3g} [{item['lo']:+.3g}, {item['hi']:+.3g}]",
+            item["verdict"],
+        ]
+        for name, model in models.items()
+        for item in model["comparisons"]
+    ]
+    return _table(["model", "figure", "QuantRT int8", "better peer", "difference", "QuantRT is"], rows)
+
+
+def _sqnr(models: dict[str, Any]) -> str:
+    rows = []
+    for name, model in models.items():
+        contenders = model["contenders"]
+        outputs = next(iter(row["sqnr_db"] for row in contenders.values() if "sqnr_db" in row), {})
+        for output in outputs:
+            cells = [
+                f"{contenders[column]['sqnr_db'][output]:.2f}"
+                if "sqnr_db" in contenders.get(column, {})
+                else _missing(contenders.get(column))
+                for column in COLUMNS
+            ]
+            rows.append([name, output, *cells])
+    return _table(["model", "output", *COLUMNS], rows)
+
+
+def _figures(
+    models: dict[str, Any], figure: Callable[[dict[str, Any]], str | None], float_column: str | None
+) -> str:
+    rows = []
+    for name, model in models.items():
+        cells = {column: figure(model["contenders"].get(column, {})) for column in COLUMNS}
+        if any(cells.values()):
+            texts = [cell or _missing(model["contenders"].get(column)) for column, cell in cells.items()]
+            front = [] if float_column is None else [model["score_name"], _score_text(model["float_score"])]
+            rows.append([name, *front, *texts])
+    front = [] if float_column is None else ["metric", float_column]
+    return _table(["model", *front, *COLUMNS], rows)
+
+
+def _shipped(models: dict[str, Any]) -> str:
+    rows = [
+        [
+            name,
+            model["shipped"]["shipped"],
+            model["shipped"]["reason"],
+            f"{model['calibration_samples']} / {model['validation_samples']}",
+            model["commit"],
+            model["note"],
+        ]
+        for name, model in models.items()
+    ]
+    return _table(["model", "shipped", "reason", "calibration / validation samples", "commit", "data"], rows)
+
+
+def _score(row: dict[str, Any]) -> str | None:
+    return None if "score" not in row else _score_text(row["score"])
+
+
+def _score_text(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def _percent(ratio: float | None) -> str | None:
+    return None if ratio is None else f"{100 * ratio:.2f}"
+
+
+def _missing(row: dict[str, Any] | None) -> str:
+    return "" if row is None else "failed" if "error" in row else ""
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)

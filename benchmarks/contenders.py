@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything whose accuracy is compared on one task: QuantRT's int8 models and the peers' tools' own."""
+
+__all__ = ["Contender", "QuantRt", "Run", "make_quantrt", "peer_contenders"]
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.inputs import Feed
+from benchmarks.peers import Runner, nncf_int8, open_openvino, open_ort, ort_int8
+from benchmarks.real_tasks import Task
+from quantrt.build import build
+from quantrt.calibrate.collect import collect
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.config import BenchConfig, BuildConfig
+from quantrt.device import describe_device
+from quantrt.model.load import load_model
+from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, observe_reference
+from quantrt.quantize.quantize import observed_values
+from quantrt.runtime.engine import Engine
+from quantrt.tactics.candidates import Rejected, Spec, int8_target, open_candidate
+
+Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
+
+BUILD_BENCH = BenchConfig(duration_s=1.0, max_duration_s=4.0)
+"""Enough to tell candidates apart here; the figures of this benchmark are accuracies, not times."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A quantized model that is opened while it is measured.
+
+    Attributes:
+        name: a column of the results.
+        open: a context manager that gives the function to run it.
+    """
+
+    name: str
+    open: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class QuantRt:
+    """What QuantRT made of a task.
+
+    Attributes:
+        int8: library of the int8 engine: the faster of the int8 candidates on this machine.
+        engine: what `quantrt.build` ships with its default budget.
+        methods: range method of each library's int8 model.
+    """
+
+    contenders: list[Contender]
+    int8: str
+    engine: Engine
+    methods: dict[str, str]
+
+
+def make_quantrt(task: Task) -> QuantRt:
+    """Calibrate once, quantize for both libraries, and build an engine of the same statistics."""
+    model = load_model(task.path)
+    config = BuildConfig(precisions=frozenset({"fp32", "int8"}), bench=BUILD_BENCH)
+    device = describe_device(with_gpu=False)
+    targets = {library: int8_target(library, device) for library in config.device.libraries}
+    samples = open_dataset(task.calibration, model.inputs)
+    names = observed_values(model, tuple(targets.values()), config.quantize)
+    stats = collect(model, names, samples, config.calibration)
+    reference = observe_reference(
+        model, [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)], config.quantize
+    )
+    fits = {
+        library: fit(model, stats, target, reference, config=config.quantize, calibration=config.calibration)
+        for library, target in targets.items()
+    }
+    engine = build(model, config=config, stats=stats, calibration=samples, validation=task.build_validation)
+    outputs = [spec.name for spec in model.outputs]
+    contenders = [
+        Contender(f"quantrt {library}", partial(_open_int8, library, model.graph, fitted, config, outputs))
+        for library, fitted in fits.items()
+    ]
+    contenders.append(Contender("quantrt build", partial(_open_engine, engine)))
+    methods = {library: fitted.method for library, fitted in fits.items()}
+    return QuantRt(contenders, _fastest_int8(engine), engine, methods)
+
+
+def peer_contenders(task: Task) -> list[Contender]:
+    """The peers' quantizers with their defaults, each run in its own library."""
+    nncf = partial(open_openvino, precision="f32")
+    peers = [
+        Contender("ort default", partial(_open_peer, task, ort_int8, ".onnx", open_ort)),
+        Contender("nncf default", partial(_open_peer, task, nncf_int8, ".xml", nncf)),
+    ]
+    if task.is_transformer:
+        quantize = partial(nncf_int8, is_transformer=True)
+        peers.append(Contender("nncf transformer", partial(_open_peer, task, quantize, ".xml", nncf)))
+    return peers
+
+
+def _fastest_int8(engine: Engine) -> str:
+    """The library of the faster int8 candidate of a build."""
+    timed = [row for row in engine.report["candidates"] if row.get("precision") == "int8" and row["latency"]]
+    return str(min(timed, key=lambda row: row["latency"]["median_ms"])["library"])
+
+
+@contextmanager
+def _open_int8(
+    library: str, graph: Any, fitted: Fitted, config: BuildConfig, outputs: list[str]
+) -> Iterator[Run]:
+    found = open_candidate(Spec(library, "int8"), graph, fitted, config, outputs)
+    if isinstance(found, Rejected):
+        raise RuntimeError(found.reason)
+    try:
+        yield found.executor.run
+    finally:
+        found.executor.close()
+
+
+@contextmanager
+def _open_engine(engine: Engine) -> Iterator[Run]:
+    with engine:
+        yield engine.run
+
+
+@contextmanager
+def _open_peer(
+    task: Task,
+    quantize: Callable[[Path, Path, list[Feed]], None],
+    suffix: str,
+    open_file: Callable[[Path], Runner],
+) -> Iterator[Run]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"quantized{suffix}")
+        quantize(task.path, path, task.calibration)
+        yield open_file(path).run

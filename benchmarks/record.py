@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where and with what a result was measured, and the file it is kept in."""
+
+__all__ = ["PACKAGES", "commit", "environment", "load_results", "machine_line", "write_results"]
+
+import json
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from quantrt.device import describe_device
+
+PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "numpy")
+
+FACTS = ("cpu", "available_cores", "isa", "memory_bytes", "python")
+
+
+def environment() -> dict[str, Any]:
+    """The machine and the versions of everything that is compared."""
+    device = describe_device(with_gpu=False)
+    return {key: device[key] for key in FACTS} | {"packages": {name: version(name) for name in PACKAGES}}
+
+
+def machine_line(environment: dict[str, Any]) -> str:
+    """One sentence for a results page."""
+    packages = ", ".join(f"{name} {number}" for name, number in environment["packages"].items())
+    isa = ", ".join(environment["isa"])
+    return f"{environment['cpu']}, {environment['available_cores']} cores ({isa}); {packages}."
+
+
+def commit() -> str:
+    """The commit of the working tree, with `+changes` when tracked files of the package differ from it."""
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    head = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    is_clean = (
+        subprocess.run(["git", "diff", "--quiet", "HEAD", "--", "quantrt"], check=False).returncode == 0
+    )
+    return head if is_clean else f"{head}+changes"
+
+
+def load_results(path: Path) -> dict[str, Any]:
+    """What an earlier run left at `path`, when it was in the same environment; otherwise nothing measured."""
+    here = environment()
+    if path.exists():
+        earlier: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if earlier["environment"] == here:
+            return earlier
+    return {"environment": here, "models": {}}
+
+
+def write_results(path: Path, results: dict[str, Any], page: str) -> None:
+    """Write the JSON file at `path` and the page of tables beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for target, text in ((path, json.dumps(results, indent=1) + "\n"), (path.with_suffix(".md"), page)):
+        temporary = target.with_name(f".{target.name}.tmp")
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(target)
