@@ -4,18 +4,15 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-import onnx
 import onnx_ir as ir
 
 from quantrt.calibrate.records import Arrays
+from quantrt.calibrate.tap_sizes import TapSizes
 from quantrt.errors import DataError, UsageError, close_match
 from quantrt.ir.session import ORT_ERRORS, float_session
-from quantrt.ir.split import split_weights
 from quantrt.model.model import Model
 
 __all__ = ["Taps"]
@@ -54,6 +51,7 @@ class Taps:
         self._computed = [name for name in floats if name not in inputs]
         self._sessions: dict[int, list[tuple[list[str], Any]]] = {}
         self._group_counts: dict[Shapes, int] = {}
+        self._sizes = TapSizes(model.graph, self._computed)
 
     def run(self, feed: Arrays, where: str) -> Iterator[dict[str, Any]]:
         """The tapped values of one feed, in groups; drop each before asking for the next.
@@ -78,7 +76,7 @@ class Taps:
     def _groups(self, feed: Arrays) -> list[tuple[list[str], Any]]:
         shapes = tuple((name, array.shape) for name, array in feed.items())
         if shapes not in self._group_counts:
-            self._group_counts[shapes] = self._group_count(dict(shapes))
+            self._group_counts[shapes] = self._group_count(feed)
         count = self._group_counts[shapes]
         if count not in self._sessions:
             # Every count-th name: neighbours in a network are of similar size, so groups come out even.
@@ -89,15 +87,13 @@ class Taps:
             ]
         return self._sessions[count]
 
-    def _group_count(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
+    def _group_count(self, feed: Arrays) -> int:
         """The least power of two whose groups fit the memory bound, at most one group per value."""
-        sizes = _value_bytes(self._model.graph, shapes)
-        known = [sizes[name] for name in self._computed if name in sizes]
-        unknown = max(known, default=0)
+        sizes = self._sizes.of(feed)
         count = 1
         while count < len(self._computed):
             groups = (self._computed[start::count] for start in range(count))
-            if max(sum(sizes.get(name, unknown) for name in names) for names in groups) <= self._memory_bytes:
+            if max(sum(sizes[name] for name in names) for names in groups) <= self._memory_bytes:
                 break
             count *= 2
         return min(count, len(self._computed))
@@ -108,35 +104,3 @@ def _top_level_values(model: Model) -> dict[str, ir.Value]:
     graph = model.graph.graph
     values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
     return {value.name: value for value in values if value.name}
-
-
-def _value_bytes(graph: ir.Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Size of each value for inputs of these shapes, where inference finds it."""
-    protobuf, _ = split_weights(graph)
-    model = onnx.load_model_from_string(protobuf)
-    for value in model.graph.input:
-        if value.name in shapes:
-            dims = value.type.tensor_type.shape.dim
-            del dims[:]
-            for size in shapes[value.name]:
-                dims.add().dim_value = size
-    del model.graph.value_info[:]  # inferred for free sizes
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    except (
-        onnx.shape_inference.InferenceError,
-        onnx.checker.ValidationError,
-        RuntimeError,
-        ValueError,
-    ) as error:
-        logger.debug("shape inference failed, so taps are not grouped: %s", error)
-        return {}
-    found = {}
-    for value in (*inferred.graph.value_info, *inferred.graph.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            count = math.prod(dim.dim_value for dim in tensor.shape.dim)
-            found[value.name] = (
-                count * np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)).itemsize
-            )
-    return found

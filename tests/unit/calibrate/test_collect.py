@@ -251,3 +251,22 @@ def test_a_damaged_progress_file_starts_anew(conv_model, interrupted, caplog):
     path.write_bytes(path.read_bytes()[:-5])
     assert count_runs(conv_model, NAMES, data, path)[0] == 8
     assert "starting anew" in caplog.text
+
+
+def test_sizes_that_inference_cannot_tell_are_measured(make_model, rng):
+    model = make_model("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[N,S] x) => (float[K] y) {
+          zero = Constant <value = float {0.0}> ()
+          all = Constant <value = int64[1] {-1}> ()
+          more = Greater (x, zero)
+          flat = Reshape (x, all)
+          mask = Reshape (more, all)
+          k = Compress (flat, mask)
+          y = Relu (k)
+        }""")
+    x = rng.standard_normal((1, 4000), np.float32)
+    taps = Taps(model, ["flat", "k", "y"], 12_000)
+    sizes = taps._sizes.of({"x": x})
+    positive = int((x > 0).sum())
+    assert sizes == {"flat": 16_000, "k": 4 * positive, "y": 4 * positive}
+    assert len(list(taps.run({"x": x}, "a test"))) > 1
