@@ -67,7 +67,9 @@ def _sqnr(models: dict[str, Any]) -> str:
     rows = []
     for name, model in models.items():
         contenders = model["contenders"]
-        outputs = next(iter(row["sqnr_db"] for row in contenders.values() if "sqnr_db" in row), {})
+        outputs: list[str] = next(
+            iter(list(row["sqnr_db"]) for row in contenders.values() if "sqnr_db" in row), []
+        )
         for output in outputs:
             cells = [
                 f"{contenders[column]['sqnr_db'][output]:.2f}"

@@ -137,4 +137,5 @@ def _open_peer(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"quantized{suffix}")
         quantize(task.path, path, task.calibration)
-        yield open_file(path).run
+        runner = open_file(path)
+        yield lambda inputs: runner.run(dict(inputs))

@@ -7,7 +7,7 @@ in interleaved rounds, in a new order each round, so that a slow spell of the ma
 A second run into the same OUT.json adds its models.
 """
 
-__all__ = ["measure_model"]
+__all__ = ["CALIBRATION_SAMPLES", "CALIBRATION_SEED", "Peer", "file_of", "measure_model"]
 
 import argparse
 import json
@@ -76,7 +76,7 @@ def measure_model(path: Path) -> list[dict[str, Any]]:
     for batch in BATCHES:
         feed = make_inputs(path.stem, batch, seed=batch)
         peers = _peers(path.stem, batch)
-        files = {peer.name: _file_of(peer, path) for peer in peers}
+        files = {peer.name: file_of(peer, path) for peer in peers}
         runners = {peer.name: peer.open(files[peer.name], feed) for peer in peers}
         for name, times_ms in _time_interleaved(runners, feed).items():
             rows.append(
@@ -131,7 +131,7 @@ def _shapes(feed: Feed) -> dict[str, tuple[int, ...]]:
     return {name: value.shape for name, value in feed.items()}
 
 
-def _file_of(peer: Peer, model: Path) -> Path:
+def file_of(peer: Peer, model: Path) -> Path:
     """The file a peer runs, made now unless an earlier run made it from this model."""
     if peer.quantize is None:
         return model

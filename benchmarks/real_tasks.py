@@ -278,14 +278,14 @@ def _prep(name: str) -> dict[str, Any]:
 
 
 def _same_class(ref: Outputs, got: Outputs) -> Array:
-    return (ref[0].argmax(1) == got[0].argmax(1)).astype(np.float64)
+    return np.asarray(ref[0].argmax(1) == got[0].argmax(1), np.float64)
 
 
 def _same_faces(ref: Outputs, got: Outputs) -> Array:
     """F1 per picture of the anchors scored as faces."""
     a, b = ref[0][..., 1] > FACE_SCORE, got[0][..., 1] > FACE_SCORE
-    return 2 * np.sum(a & b, axis=1) / np.maximum(np.sum(a, axis=1) + np.sum(b, axis=1), 1)
+    return np.asarray(2 * np.sum(a & b, axis=1) / np.maximum(np.sum(a, axis=1) + np.sum(b, axis=1), 1))
 
 
 def _rowwise(ref: Array, got: Array, threshold: float) -> Array:
-    return ((ref > threshold) == (got > threshold)).reshape(len(ref), -1).mean(axis=1)
+    return np.asarray(((ref > threshold) == (got > threshold)).reshape(len(ref), -1).mean(axis=1))
