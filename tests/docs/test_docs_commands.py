@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command and every Python line of docs/ runs, in a folder that has nothing but the demo's files.
 
-A page's `bash` blocks run in order, then its `python` blocks as one script. Blocks of other kinds (`text`,
-`json`) are output or settings. Timing is shortened for `build` and `bench`; nothing else is changed.
+A page's `bash` blocks run in order, its `python` blocks as one script. Blocks of other kinds are output.
+To be quick, timing is shortened and the validation file is cut to its first samples; nothing else is changed.
 """
 
 import fcntl
@@ -15,11 +15,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-DEMO_FILES = ("digits_resnet.onnx", "calibration.npz", "validation.npz")
+VALIDATION_SAMPLES = 100
 ARTEFACTS = ("digits.qrt", "digits.ranges")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -28,6 +29,11 @@ SHIM = f"""#!/usr/bin/env bash
 short=()
 case "$1" in build|bench) short=(--warmup 0.05 --duration 0.2 --max-duration 0.5) ;; esac
 exec {sys.executable} -m quantrt "$@" "${{short[@]}}"
+"""
+
+SHORT_TIMING = """
+from quantrt.config import BenchConfig, BuildConfig
+BuildConfig.__init__.__kwdefaults__["bench"] = BenchConfig(warmup_s=0.05, duration_s=0.2, max_duration_s=0.5)
 """
 
 MAKE_ARTEFACTS = """
@@ -43,8 +49,11 @@ def blocks(page: Path, kind: str) -> list[str]:
 
 def make_folder(folder: Path) -> Path:
     (folder / "demo").mkdir(parents=True)
-    for name in DEMO_FILES:
+    for name in ("digits_resnet.onnx", "calibration.npz"):
         shutil.copy(ROOT / "demo" / name, folder / "demo")
+    with np.load(ROOT / "demo" / "validation.npz", allow_pickle=False) as arrays:
+        cut = {name: arrays[name][:VALIDATION_SAMPLES] for name in arrays}
+    np.savez(folder / "demo" / "validation.npz", **cut)
     shim = folder / "bin" / "quantrt"
     shim.parent.mkdir()
     shim.write_text(SHIM)
@@ -109,7 +118,7 @@ def test_commands(page: Path, folder: Path):
     "page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem
 )
 def test_python(page: Path, folder: Path):
-    script = "\n".join(blocks(page, "python"))
+    script = "\n".join([SHORT_TIMING, *blocks(page, "python")])
     done = run([sys.executable, "-"], folder, script)
     assert done.returncode == 0, f"{page.name}:\n{script}\n{done.stdout}{done.stderr}"
 
