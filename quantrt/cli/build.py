@@ -11,7 +11,7 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, find_local_modules, open_data
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import read_stats
+from quantrt.cli.ranges import given_sources, read_stats
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig, QuantizeConfig
 from quantrt.errors import UsageError
 
@@ -81,17 +81,12 @@ def _read_build_config(args: argparse.Namespace) -> BuildConfig:
 
 def _check_data(args: argparse.Namespace) -> None:
     """What --int8 needs is there, and nothing is given that would go unused."""
-    sources = {"--calib-data": args.calib_data, "--ranges": args.ranges, "--calib-random": args.calib_random}
-    given = [flag for flag, value in sources.items() if value]
+    given = given_sources(args)
     if args.int8 and not given:
         raise UsageError(
             "cannot build an int8 engine without calibration",
-            expected="one of " + ", ".join(sources),
+            expected="--calib-data, --ranges or --calib-random",
             hint="--calib-data calib.npz, or --calib-random to measure speed only",
-        )
-    if len(given) > 1:
-        raise UsageError(
-            f"cannot calibrate from two sources: {' and '.join(given)}", hint=f"{given[0]} alone"
         )
     if given and not args.int8:
         raise UsageError(

@@ -11,9 +11,9 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import calibration_data, collect_stats, read_stats
+from quantrt.cli.ranges import calibration_data, collect_stats, given_sources, read_stats
 from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
-from quantrt.errors import ModelError, UsageError
+from quantrt.errors import InternalError, ModelError, UsageError
 
 if TYPE_CHECKING:
     from quantrt.calibrate.stats import Stats
@@ -44,13 +44,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     """Quantize and write the model."""
     check_output(args.output, ".onnx")
-    sources = {"--ranges": args.ranges, "--calib-data": args.calib_data, "--calib-random": args.calib_random}
-    given = [flag for flag, value in sources.items() if value]
-    if len(given) != 1:
+    if not given_sources(args):
         raise UsageError(
-            "cannot quantize without ranges" if not given else "cannot take ranges from two sources",
-            got=" and ".join(given) or "no source",
-            expected="one of " + ", ".join(sources),
+            "cannot quantize without ranges", expected="--ranges, --calib-data or --calib-random"
         )
     quantized, stats = _quantize(args)
     if not any(row.is_int8 for row in quantized.placement.decisions):
@@ -59,6 +55,8 @@ def _run(args: argparse.Namespace) -> Result:
             hint="another --target, or fewer exclusions",
         )
     data = _write(quantized, stats, args)
+    if not (args.calib_data or args.calib_random) and args.bias_correction is not False:
+        data["notes"].append("biases are not corrected without --calib-data")
     return Result(data, lambda: _show(data))
 
 
@@ -68,14 +66,16 @@ def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, Stats]:
     from quantrt.quantize.targets import target_named
 
     config, options = read_config(args, CalibrationConfig), read_config(args, QuantizeConfig)
-    model, batches = load_model(args.model), []
-    if args.ranges is not None:
-        stats = read_stats(args.ranges, model)
-    else:
+    model = load_model(args.model)
+    stats = read_stats(args.ranges, model) if args.ranges is not None else None
+    batches = []
+    if args.calib_data is not None or args.calib_random:
         dataset = calibration_data(model, args, config)
-        stats = collect_stats(model, dataset, config, resume=None, quiet=args.quiet)
+        stats = stats or collect_stats(model, dataset, config, resume=None, quiet=args.quiet)
         limit = min(FIT_SAMPLES, config.max_samples or FIT_SAMPLES)
         batches = [batch.inputs for batch in dataset.batches(config.batch_size, limit)]
+    if stats is None:
+        raise InternalError("quantize was called without a source of ranges")
     reference = observe_reference(model, batches, options)
     target = target_named(args.target)
     return fit(model, stats, target, reference, config=options, calibration=config).model, stats

@@ -9,17 +9,32 @@ from typing import TYPE_CHECKING
 
 from quantrt.cli.data import open_data
 from quantrt.config import CalibrationConfig
-from quantrt.errors import DataError, ModelError
+from quantrt.errors import DataError, ModelError, UsageError
 
 if TYPE_CHECKING:
     from quantrt.calibrate.dataset import Dataset
     from quantrt.calibrate.stats import Stats
     from quantrt.model.model import Model
 
-__all__ = ["calibration_data", "collect_stats", "read_stats"]
+__all__ = ["calibration_data", "collect_stats", "given_sources", "read_stats"]
 
 RANDOM_SAMPLES = 32
 """Samples that --calib-random draws unless --max-samples says otherwise: enough for every layer to run."""
+
+
+def given_sources(args: argparse.Namespace) -> list[str]:
+    """Which of --ranges, --calib-data and --calib-random were given.
+
+    Ranges and data go together: the ranges save the pass over the data, the data serve to correct biases.
+
+    Raises:
+        UsageError: random data together with another source.
+    """
+    sources = {"--ranges": args.ranges, "--calib-data": args.calib_data, "--calib-random": args.calib_random}
+    given = [flag for flag, value in sources.items() if value]
+    if args.calib_random and len(given) > 1:
+        raise UsageError(f"cannot calibrate from {' and '.join(given)} together", hint=f"{given[0]} alone")
+    return given
 
 
 def read_stats(path: Path, model: Model) -> Stats:

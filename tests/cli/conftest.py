@@ -2,7 +2,8 @@
 """A small model with data, and a way to call the command line and read its JSON."""
 
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,16 @@ g (float[n,3,16,16] image) => (float[n,10] logits)
   p = GlobalAveragePool(r)
   f = Flatten(p)
   logits = Gemm<transB = 1>(f, w2, b2) }"""
+
+
+@pytest.fixture(autouse=True)
+def restored_logger() -> Iterator[None]:
+    """The command line sets the package's logger up for its process; here the process has other tests to run."""
+    logger = logging.getLogger("quantrt")
+    before = (logger.handlers[:], logger.level, logger.propagate)
+    yield
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
 
 
 @pytest.fixture

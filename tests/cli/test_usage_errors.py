@@ -42,7 +42,10 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
         ),
         pytest.param([*BUILD, "--int8"], "without calibration", "--calib-data", id="int8 without data"),
         pytest.param(
-            [*BUILD, "--int8", "--calib-data", "a", "--calib-random"], "two sources", None, id="two sources"
+            [*BUILD, "--int8", "--calib-data", "a", "--calib-random"],
+            "together",
+            "--calib-data",
+            id="two sources",
         ),
         pytest.param([*BUILD, "--calib-data", "a"], "--int8 was not given", "--int8", id="data without int8"),
         pytest.param([*BUILD, "--labels", "a"], "--labels belongs to", "--valid-data", id="labels alone"),

@@ -48,11 +48,19 @@ def test_quantize_writes_standard_onnx(target: str, folder: Path, quantrt_json):
     assert onnx.TensorProto.INT8 in weights.values()
 
 
-def test_quantize_from_ranges_equals_quantize_from_data(folder: Path, quantrt_json):
+def test_ranges_save_the_pass_over_the_data(folder: Path, quantrt_json):
     quantrt_json("calibrate", "model.onnx", "--calib-data", "calib.npz", "-o", "m.ranges")
-    quantrt_json("quantize", "model.onnx", "--ranges", "m.ranges", "-o", "a.onnx")
+    both = ("--ranges", "m.ranges", "--calib-data", "calib.npz")
+    quantrt_json("quantize", "model.onnx", *both, "-o", "a.onnx")
     quantrt_json("quantize", "model.onnx", "--calib-data", "calib.npz", "-o", "b.onnx")
     assert Path("a.onnx").read_bytes() == Path("b.onnx").read_bytes()
+
+
+def test_ranges_alone_leave_the_biases_and_say_so(folder: Path, quantrt_json):
+    quantrt_json("calibrate", "model.onnx", "--calib-data", "calib.npz", "-o", "m.ranges")
+    data = quantrt_json("quantize", "model.onnx", "--ranges", "m.ranges", "-o", "a.onnx")
+    assert any("biases are not corrected" in note for note in data["notes"])
+    assert quantrt_json("compare", "model.onnx", "a.onnx", "--data", "valid.npz")["passed"] is True
 
 
 def test_random_ranges_brand_the_model(folder: Path, quantrt_text):

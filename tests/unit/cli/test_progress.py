@@ -41,15 +41,6 @@ def work(*, quiet: bool = False, total: int | None = 4) -> None:
             logging.getLogger("quantrt.test").info("sample %d is done", done)
 
 
-@pytest.fixture(autouse=True)
-def restored_logger():
-    logger = logging.getLogger("quantrt")
-    before = (logger.handlers[:], logger.level, logger.propagate)
-    yield
-    logger.handlers[:], logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])
-
-
 def test_a_terminal_gets_bars_and_whole_log_lines(
     use_terminal: Callable[[], Terminal], capsys: pytest.CaptureFixture[str]
 ):
@@ -68,6 +59,18 @@ def test_an_unknown_total_is_fine(use_terminal: Callable[[], Terminal]):
     setup_logging()
     work(total=None)
     assert "4/?" in terminal.getvalue()
+
+
+def test_build_events_move_the_bars(use_terminal: Callable[[], Terminal]):
+    from quantrt.build import Event
+
+    terminal = use_terminal()
+    setup_logging()
+    with progress_bars(quiet=False) as bars:
+        bars.on_event(Event("timing", 3, 9, "ms per candidate"))
+    assert "timing" in terminal.getvalue()
+    assert "3/9" in terminal.getvalue()
+    assert "ms per candidate" in terminal.getvalue()
 
 
 def test_quiet_shows_no_bars(use_terminal: Callable[[], Terminal]):

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt build` end to end on a small model, and what the other verbs say of its engine."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FAST = ("--warmup", "0.01", "--duration", "0.05", "--max-duration", "0.1", "--min-runs", "3")
+BUILD = ("build", "model.onnx", "-o", "model.qrt", *FAST)
+INT8 = (*BUILD, "--int8", "--calib-data", "calib.npz")
+
+
+def test_int8_with_validation(folder: Path, quantrt_json, quantrt_text):
+    data = quantrt_json(*INT8, "--valid-data", "valid.npz", "--report", "report.json")
+    assert data["kind"] == "engine"
+    report = json.loads(Path("report.json").read_text())
+    assert report == data["report"]
+    assert {row["name"] for row in report["candidates"]} == {
+        f"{library} {precision}" for library in ("onnxruntime", "openvino") for precision in ("fp32", "int8")
+    }
+    assert report["verdict"]["checked_on"] == "validation data"
+    assert quantrt_json("inspect", "model.qrt")["report"] == report
+    out = quantrt_text("inspect", "model.qrt", "--layers")
+    assert "float model" in out
+    assert report["verdict"]["reason"].split()[0] in out
+
+
+def test_the_engine_runs_and_is_close_to_the_model(folder: Path, quantrt_json):
+    quantrt_json(*INT8, "--valid-data", "valid.npz")
+    data = quantrt_json("run", "model.qrt", "--inputs", "valid.npz", "--batch-size", "4", "-o", "out.npz")
+    assert data["outputs"]["logits"]["shape"] == [30, 10]
+    assert quantrt_json("compare", "model.onnx", "model.qrt", "--data", "valid.npz")["passed"] is True
+    assert len(quantrt_json("bench", "model.onnx", "model.qrt", *FAST)["ratios"]) == 1
+
+
+def test_float_only(folder: Path, quantrt_json):
+    data = quantrt_json(*BUILD)
+    assert data["precision"] == "fp32"
+    assert data["precision_counts"].keys() == {"fp32"}
+
+
+def test_from_a_ranges_file(folder: Path, quantrt_json):
+    quantrt_json("calibrate", "model.onnx", "--calib-data", "calib.npz", "-o", "model.ranges")
+    data = quantrt_json(*BUILD, "--int8", "--ranges", "model.ranges", "--valid-data", "valid.npz")
+    assert data["report"]["calibration"]["samples"] == 20
+
+
+def test_an_impossible_budget_ships_the_float_engine_and_says_so(folder: Path, quantrt_json, quantrt_text):
+    words = (*INT8, "--valid-data", "valid.npz", "--metric", "sqnr", "--max-drop", "0")
+    data = quantrt_json(*words)
+    assert data["precision"] == "fp32"
+    assert data["report"]["verdict"]["shipped"].endswith("fp32")
+    assert "is shipped" in quantrt_text("inspect", "model.qrt")
+
+
+def test_a_metric_of_ones_own_from_the_present_folder(folder: Path, quantrt_json):
+    Path("my_metric.py").write_text(
+        "calls = []\n"
+        "def score(outputs, labels):\n"
+        "    calls.append((outputs['logits'].shape, labels['labels'].shape))\n"
+        "    open('called', 'w').write(repr(calls))\n"
+        "    return 1.0\n"
+    )
+    quantrt_json(*INT8, "--valid-data", "valid.npz", "--metric", "my_metric:score")
+    if Path("called").exists():  # only a candidate that is surely faster than float is checked
+        assert "(30, 10)" in Path("called").read_text()
+
+
+def test_libraries_can_be_left_out(folder: Path, quantrt_json):
+    data = quantrt_json(*BUILD, "--library", "openvino")
+    assert {row["name"] for row in data["report"]["candidates"]} == {"openvino fp32"}
+    assert data["library"] == "openvino"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        pytest.param((*INT8, "--metric", "topp1"), 2, "topp1", id="unknown metric"),
+        pytest.param((*INT8, "--metric", "nothing:here"), 2, "nothing:here", id="metric that is not there"),
+        pytest.param((*INT8, "--metric", "top1"), 2, "without labels", id="top1 without labels"),
+        pytest.param((*INT8, "--exclude", "/no/such/*"), 2, "/no/such/*", id="pattern that matches nothing"),
+        pytest.param((*BUILD, "--int8", "--calib-data", "nan.npz"), 3, "NaN", id="NaN"),
+        pytest.param((*BUILD, "--int8", "--calib-data", "no.npz"), 2, "no.npz", id="no data"),
+        pytest.param((*BUILD, "--int8", "--ranges", "no.ranges"), 3, "no.ranges", id="no ranges"),
+        pytest.param(("build", "nodel.onnx", "-o", "m.qrt"), 3, "nodel.onnx", id="no model"),
+    ],
+)
+def test_what_cannot_be_built(words: tuple[str, ...], code: int, says: str, folder: Path, quantrt_json):
+    with np.load("calib.npz") as arrays:
+        image = arrays["image"]
+    image[3, 0, 0, 0] = np.nan
+    np.savez("nan.npz", image=image)
+    error = quantrt_json(*words, code=code)["error"]
+    assert says in f"{error['message']} {error['got']}"
+    assert not list(folder.glob("*.qrt"))
