@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def restored_logger() -> Iterator[None]:
-    """The command line sets the package's logger up for its process; here the process has other tests to run."""
+    """The command line sets up the logger of its process; here the process has other tests to run."""
     logger = logging.getLogger("quantrt")
     before = (logger.handlers[:], logger.level, logger.propagate)
     yield
