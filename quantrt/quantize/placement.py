@@ -15,6 +15,8 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from quantrt.errors import UsageError, close_match
+from quantrt.ir.edit import float_attribute, int_attribute, is_operator, only_consumer
+from quantrt.ir.sources import sources_of
 from quantrt.quantize.attention import attention_products
 from quantrt.quantize.gates import gate_nodes
 from quantrt.quantize.quantized_model import Decision, Placement, Use
@@ -23,7 +25,19 @@ from quantrt.quantize.target import OpRule, Target
 __all__ = ["place"]
 
 FUSED_ACTIVATIONS = ("Relu", "Clip")
-COMPUTE = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+QUANTIZED = (
+    "QuantizeLinear",
+    "DynamicQuantizeLinear",
+    "QLinearConv",
+    "QLinearMatMul",
+    "ConvInteger",
+    "MatMulInteger",
+)
+"""Operators of a model that was quantized before: its scales are somebody's intent."""
+
+QDQ_OPSET = 10
+"""The first opset with QuantizeLinear."""
 
 
 def place(
@@ -40,6 +54,9 @@ def place(
         UsageError: a name, glob or type matches no node.
     """
     excluded = _excluded(graph.graph, exclude, exclude_types)
+    obstacle = _obstacle(graph)
+    if obstacle is not None:
+        excluded = {_name(node): obstacle for node in graph.graph}
     placer = _Placer(graph.graph, target, excluded)
     for node in graph.graph:
         placer.ask(node)
@@ -50,22 +67,35 @@ def place(
 
 
 def _excluded(graph: ir.Graph, globs: tuple[str, ...], types: tuple[str, ...]) -> dict[str, str]:
-    """Names of excluded nodes, with the reason."""
-    names = [node.name or "" for node in graph]
-    known_types = sorted({node.op_type for node in graph})
+    """Names of excluded nodes, with the reason. A node goes by the names of the nodes merged into it too."""
+    aliases = [(name, _name(node)) for node in graph for name in {_name(node), *sources_of(node)}]
     found: dict[str, str] = {}
     for glob in globs:
-        hits = fnmatch.filter(names, glob)
+        # An exact name comes first: names may hold characters that mean something in a glob.
+        hits = [node for name, node in aliases if name == glob] or [
+            node for name, node in aliases if fnmatch.fnmatchcase(name, glob)
+        ]
         if not hits:
-            near = close_match(glob, names)
-            raise UsageError(f"no layer matches --exclude '{glob}'", hint=f"'{near}'" if near else None)
+            near = close_match(glob, [name for name, _ in aliases])
+            raise UsageError(f"no layer matches the exclusion '{glob}'", hint=f"'{near}'" if near else None)
         found |= dict.fromkeys(hits, f"excluded by '{glob}'")
+    known_types = sorted({node.op_type for node in graph})
     for op_type in types:
         if op_type not in known_types:
             near = close_match(op_type, known_types)
-            raise UsageError(f"the model has no operator '{op_type}'", hint=f"'{near}'" if near else None)
-        found |= {n.name or "": f"excluded by type {op_type}" for n in graph if n.op_type == op_type}
+            raise UsageError(
+                f"the model has no operator '{op_type}' to exclude", hint=f"'{near}'" if near else None
+            )
+        found |= {_name(node): f"excluded by type {op_type}" for node in graph if node.op_type == op_type}
     return found
+
+
+def _obstacle(graph: ir.Model) -> str | None:
+    """Why no node of a model can be quantized; None when some may."""
+    if any(is_operator(node, *QUANTIZED) for node in graph.graph):
+        return "the model is quantized already"
+    opset = graph.opset_imports.get("", QDQ_OPSET)
+    return f"opset {opset} has no QuantizeLinear" if opset < QDQ_OPSET else None
 
 
 class _Placer:
@@ -86,12 +116,15 @@ class _Placer:
         self.reasons: dict[str, str] = {}
         self.int8: set[str] = set()
 
+    def _rule(self, node: ir.Node) -> OpRule | None:
+        return self.target.rule(node.op_type) if is_operator(node, node.op_type) else None
+
     def ask(self, node: ir.Node) -> None:
         """Quantize the inputs of a compute node or a residual sum."""
-        rule = self.target.rule(node.op_type) if node.domain == "" else None
+        rule = self._rule(node)
         refusal = self._refusal(node, rule)
         if refusal is not None or rule is None:
-            self.reasons[_name(node)] = refusal or ""
+            self.reasons[_name(node)] = refusal or "its input is not quantized"
         elif node.op_type == "Add":
             self._ask_residual(node, rule)
         elif rule.weight is not None:
@@ -107,44 +140,48 @@ class _Placer:
         return None
 
     def _ask_compute(self, node: ir.Node, rule: OpRule) -> None:
-        name, weight_index = _name(node), rule.weight or 0
-        weight = node.inputs[weight_index]
-        if node.op_type == "Gemm" and not _is_plain_gemm(node):
-            self.reasons[name] = "Gemm with transA, alpha or beta has no 8-bit kernel"
+        indices, refusal = self._operands(node, rule)
+        if refusal is not None:
+            self.reasons[_name(node)] = refusal
             return
-        if weight is not None and weight.const_value is not None and _is_float(weight):
-            if not _is_activation(node.inputs[0]):
-                self.reasons[name] = "its input is a constant or not float32"
-                return
-            self._use(node, 0)
+        for index in indices:
+            self._use(node, index)
             if rule.symmetric:
-                self.symmetric.add((name, 0))
-            self.weights[(name, weight_index)] = _weight_axis(node, rule)
-            if rule.bias is not None and len(node.inputs) > rule.bias and node.inputs[rule.bias] is not None:
-                self.biases[(name, rule.bias)] = ((name, 0), (name, weight_index))
-        elif weight_index in rule.activations and all(
-            _is_activation(node.inputs[i]) for i in rule.activations
-        ):
-            if _name(node) not in self.attention:
-                self.reasons[name] = "product of two activations outside softmax attention: ranges too wide"
-                return
-            for index in rule.activations:
-                self._use(node, index)
-                if rule.symmetric:
-                    self.symmetric.add((name, index))
-        else:
-            self.reasons[name] = "its weight is not a constant"
-            return
+                self.symmetric.add((_name(node), index))
+        if indices == (0,):
+            weight = (_name(node), rule.weight or 0)
+            self.weights[weight] = _weight_axis(node, rule)
+            if rule.bias is not None:  # also where there is none yet: correcting it may make one
+                self.biases[(_name(node), rule.bias)] = ((_name(node), 0), weight)
         self._became_int8(node, rule)
+
+    def _operands(self, node: ir.Node, rule: OpRule) -> tuple[tuple[int, ...], str | None]:
+        """Which inputs of a convolution or product are quantized activations; or why it stays float."""
+        if node.op_type == "Gemm" and not _is_plain_gemm(node):
+            return (), "Gemm with transA, alpha or beta has no 8-bit kernel"
+        if not _is_activation(node.inputs[0]):
+            return (), "its first input is a constant or not float32"
+        weight_index = rule.weight or 0
+        weight = node.inputs[weight_index]
+        if weight is not None and weight.const_value is not None and _is_float(weight):
+            return (0,), None
+        if weight_index not in rule.activations or not _is_activation(weight):
+            return (), "its weight is not a float32 constant"
+        if _name(node) not in self.attention:
+            return (), "product of two activations outside softmax attention: ranges too wide"
+        return rule.activations, None
 
     def _ask_residual(self, node: ir.Node, rule: OpRule) -> None:
         name = _name(node)
         if not all(_is_activation(value) for value in node.inputs) or node.inputs[0] is node.inputs[1]:
-            self.reasons[name] = "adds a constant"
+            self.reasons[name] = "adds a constant, or a value to itself"
             return
         branches = [self._is_int8_branch(value) for value in node.inputs]
         if self.target.residual == "none" or not any(branches):
             self.reasons[name] = "not the residual sum of an 8-bit convolution"
+            return
+        if rule.output and _fused_output(node).is_graph_output():
+            self.reasons[name] = "its result is an output of the model"
             return
         if self.target.residual == "both":
             indices = [0, 1]
@@ -156,6 +193,8 @@ class _Placer:
             indices = [branches.index(False)]
         for index in indices:
             self._use(node, index)
+            if rule.symmetric:
+                self.symmetric.add((name, index))
         self._became_int8(node, rule)
 
     def _is_int8_branch(self, value: ir.Value | None) -> bool:
@@ -180,28 +219,33 @@ class _Placer:
 
     def join(self, node: ir.Node) -> None:
         """Quantize a pool or a concatenation whose inputs are quantized for others anyway."""
-        rule = self.target.rule(node.op_type) if node.domain == "" else None
-        if rule is None or not rule.only_if_quantized or rule.weight is not None or _name(node) in self.int8:
+        rule = self._rule(node)
+        if rule is None or not rule.only_if_quantized or node.op_type == "Add":
             return
-        if node.op_type == "Add" or _name(node) in self.excluded or _name(node) in self.gates:
+        if self._refusal(node, rule) is not None:
             return
-        inputs = [value for value in node.inputs if value is not None and _is_activation(value)]
-        wanted = inputs if rule.passes else inputs[:1]
-        complete = len(inputs) == len(node.inputs) and self.target.quantize_all_uses if rule.passes else True
-        if not wanted or not complete or any(_name_of(value) not in self.values for value in wanted):
+        # A target without quantized outputs joins a concatenation from behind, in `carry`.
+        wanted = len(node.inputs) if rule.passes else 1
+        inputs = [value for value in node.inputs[:wanted] if self._is_quantized(value)]
+        if len(inputs) < wanted or (rule.passes and not self.target.quantize_all_uses):
+            self.reasons[_name(node)] = "its input is not quantized"
             return
-        for index in range(len(inputs) if rule.passes else 1):
+        if (rule.output or rule.passes) and _fused_output(node).is_graph_output():
+            self.reasons[_name(node)] = "its result is an output of the model"
+            return
+        for index in range(wanted):
             self._use(node, index)
         if rule.passes:
             self.values.add(_name_of(node.outputs[0]))
-            self.groups.append({_name_of(v) for v in [*inputs, node.outputs[0]]})
+            self.groups.append({_name_of(value) for value in (*inputs, node.outputs[0])})
         self._became_int8(node, rule)
+
+    def _is_quantized(self, value: ir.Value | None) -> bool:
+        return _is_activation(value) and _name_of(value) in self.values
 
     def carry(self) -> None:
         """Move quantization above value-preserving operators, or share one grid across them."""
-        passing = [
-            n for n in self.graph if n.domain == "" and (r := self.target.rule(n.op_type)) and r.passes
-        ]
+        passing = [node for node in self.graph if (rule := self._rule(node)) is not None and rule.passes]
         if self.target.quantize_all_uses:
             for node in passing:
                 self._share(node)
@@ -218,7 +262,8 @@ class _Placer:
         if node.op_type == "Concat" or not _is_activation(source) or _name(node) in self.excluded:
             return
         pair = {_name_of(source), _name_of(result)}
-        if pair & self.values:
+        only_leaves = result.is_graph_output() and _name_of(result) not in self.values
+        if pair & self.values and not only_leaves:
             self.values |= pair
             self.groups.append(pair)
 
@@ -233,7 +278,8 @@ class _Placer:
         result = node.outputs[0]
         edges = [(_name(consumer), index) for consumer, index in result.uses()]
         kept = result.is_graph_output() or _name(node) in self.excluded
-        if not edges or kept or not all(edge in self.uses for edge in edges):
+        leaves = any(consumer.graph is not self.graph for consumer, _ in result.uses())
+        if not edges or kept or leaves or not all(edge in self.uses for edge in edges):
             return
         data = [0] if node.op_type != "Concat" else list(range(len(node.inputs)))
         if not all(_is_activation(node.inputs[index]) for index in data):
@@ -251,18 +297,19 @@ class _Placer:
 
     def placement(self) -> Placement:
         """The finished placement; groups are merged until they are disjoint."""
-        values = {_name_of(value) for value in self.uses.values()} | (
-            self.values if self.target.quantize_all_uses else set()
-        )
+        outputs = self.values & {_name_of(v) for v in self.graph.outputs if v.producer() is not None}
+        outputs = outputs if self.target.quantize_all_uses else set()
+        values = {_name_of(value) for value in self.uses.values()} | outputs
         decisions = tuple(
-            Decision(_name(n), n.op_type, _name(n) in self.int8, self.reasons.get(_name(n), ""))
-            for n in self.graph
+            Decision(_name(n), n.op_type, _name(n) in self.int8, self.reasons[_name(n)]) for n in self.graph
         )
+        groups = (frozenset(group & values) for group in _disjoint(self.groups))
         return Placement(
             values=frozenset(values),
             uses={edge: _name_of(value) for edge, value in self.uses.items()},
+            outputs=frozenset(outputs),
             symmetric=frozenset(_name_of(v) for edge, v in self.uses.items() if edge in self.symmetric),
-            groups=tuple(frozenset(group & values) for group in _disjoint(self.groups)),
+            groups=tuple(group for group in groups if len(group) > 1),
             weights=self.weights,
             biases=self.biases if self.target.int32_bias else {},
             decisions=decisions,
@@ -284,18 +331,19 @@ def _disjoint(groups: list[set[str]]) -> Iterator[set[str]]:
 
 
 def _fused_output(node: ir.Node) -> ir.Value:
-    """The value after an activation that the library computes inside the node's kernel."""
+    """The value after the activations that the library computes inside the node's kernel."""
     value = node.outputs[0]
-    while True:
-        uses = list(value.uses())
-        if len(uses) != 1 or value.is_graph_output() or uses[0][0].op_type not in FUSED_ACTIVATIONS:
-            return value
-        value = uses[0][0].outputs[0]
+    while (follower := only_consumer(value)) is not None:
+        is_same_graph = follower.graph is node.graph and follower.inputs[0] is value
+        if not is_same_graph or not is_operator(follower, *FUSED_ACTIVATIONS):
+            break
+        value = follower.outputs[0]
+    return value
 
 
 def _weight_axis(node: ir.Node, rule: OpRule) -> int | None:
     if node.op_type == "Gemm":
-        return 0 if node.attributes.get_int("transB", 0) else 1
+        return 0 if int_attribute(node, "transB", 0) else 1
     weight = node.inputs[rule.weight or 0]
     if node.op_type == "MatMul" and weight is not None and weight.const_value is not None:
         rank = len(weight.const_value.shape)
@@ -304,8 +352,8 @@ def _weight_axis(node: ir.Node, rule: OpRule) -> int | None:
 
 
 def _is_plain_gemm(node: ir.Node) -> bool:
-    plain = (node.attributes.get_float("alpha", 1.0), node.attributes.get_float("beta", 1.0))
-    return plain == (1.0, 1.0) and not node.attributes.get_int("transA", 0)
+    scales = (float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0))
+    return scales == (1.0, 1.0) and not int_attribute(node, "transA", 0)
 
 
 def _is_float(value: ir.Value) -> bool:

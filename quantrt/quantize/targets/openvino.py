@@ -40,12 +40,12 @@ OPENVINO = Target(
     rules=(
         *_COMPUTE,
         *_PASSES,
-        OpRule("Add", (0, 1)),
+        OpRule("Add", (0, 1), symmetric=True),
         OpRule("AveragePool", (0,), only_if_quantized=True),
         OpRule("GlobalAveragePool", (0,), only_if_quantized=True),
         OpRule("Concat", passes=True, only_if_quantized=True),
     ),
-    residual="skip",
+    residual="both",
     symmetric=Grid(INT8, symmetric=True, qmin=-128, qmax=127),
     nonnegative=Grid(UINT8, symmetric=True, qmin=0, qmax=255),
 )
