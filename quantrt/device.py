@@ -41,7 +41,7 @@ _ARM_FLAGS = {
     "sve2": "sve2",
     "svei8mm": "sve_i8mm",
     "svebf16": "sve_bf16",
-    "sme": "sme",
+    "sme": "sme",  # codespell:ignore sme
 }
 
 # "CPU implementer", "CPU part" of /proc/cpuinfo -> name: Linux' arch/arm64/include/asm/cputype.h.

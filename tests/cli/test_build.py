@@ -84,7 +84,7 @@ def test_libraries_can_be_left_out(folder: Path, quantrt_json):
         pytest.param((*BUILD, "--int8", "--calib-data", "nan.npz"), 3, "NaN", id="NaN"),
         pytest.param((*BUILD, "--int8", "--calib-data", "no.npz"), 2, "no.npz", id="no data"),
         pytest.param((*BUILD, "--int8", "--ranges", "no.ranges"), 3, "no.ranges", id="no ranges"),
-        pytest.param(("build", "nodel.onnx", "-o", "m.qrt"), 3, "nodel.onnx", id="no model"),
+        pytest.param(("build", "xmodel.onnx", "-o", "m.qrt"), 3, "xmodel.onnx", id="no model"),
     ],
 )
 def test_what_cannot_be_built(words: tuple[str, ...], code: int, says: str, folder: Path, quantrt_json):

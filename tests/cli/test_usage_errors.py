@@ -16,7 +16,7 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
     ("words", "says", "tries"),
     [
         pytest.param([], "no command was given", "quantrt -h", id="nothing"),
-        pytest.param(["bulid"], "unknown command 'bulid'", "quantrt build", id="unknown verb"),
+        pytest.param(["bildd"], "unknown command 'bildd'", "quantrt build", id="unknown verb"),
         pytest.param(["frobnicate"], "unknown command 'frobnicate'", "quantrt -h", id="nothing like it"),
         pytest.param(
             [*BUILD, "--itn8"], "unknown option '--itn8' of quantrt build", "--int8", id="unknown flag"

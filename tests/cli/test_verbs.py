@@ -157,7 +157,7 @@ def test_inspect_a_model(folder: Path, quantrt_json, quantrt_text):
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        pytest.param(("inspect", "modle.onnx"), 3, "modle.onnx", id="no model"),
+        pytest.param(("inspect", "xmodel.onnx"), 3, "xmodel.onnx", id="no model"),
         pytest.param(("inspect", "no.ranges"), 3, "no.ranges", id="no ranges"),
         pytest.param(("inspect", "no.qrt"), 3, "no.qrt", id="no engine"),
         pytest.param(("inspect", "text.onnx"), 3, "text.onnx", id="not a model"),
