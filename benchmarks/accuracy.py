@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from openvino.frontend import OpConversionFailure
 
 from benchmarks.accuracy_page import accuracy_page
 from benchmarks.contenders import Contender, Run, make_quantrt, peer_contenders
@@ -32,7 +33,16 @@ INTERVAL = (0.025, 0.975)
 
 Array = npt.NDArray[Any]
 
-TOOL_ERRORS = (RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexError, QuantRtError)
+TOOL_ERRORS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    IndexError,
+    QuantRtError,
+    OpConversionFailure,
+)
 """What quantizers raise on a model that they cannot handle: then the row says so."""
 
 
@@ -124,7 +134,8 @@ def _judge(contender: Contender, task: Task, reference: _Outputs) -> _Judged:
         with contender.open() as run:
             _run_all(run, task, outputs)
     except TOOL_ERRORS as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = lines[-1] if lines else type(error).__name__
         print(f"{task.name}: {contender.name}: {reason}", file=sys.stderr)
         return _Judged({"error": reason[:300]})
     wanted, got = reference.arrays(), outputs.arrays()
