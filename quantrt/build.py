@@ -8,9 +8,11 @@ load -> calibrate -> fit (place, choose ranges, correct biases) -> open candidat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,18 +23,18 @@ from quantrt.calibrate.dataset import Batch, Dataset, open_dataset, random_datas
 from quantrt.calibrate.stats import Stats
 from quantrt.config import Budget, BuildConfig
 from quantrt.device import describe_device
-from quantrt.errors import ModelError, UsageError
+from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
 from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, observe_reference
+from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.runtime.engine import Engine
-from quantrt.runtime.executor import Executor
 from quantrt.tactics.candidates import Candidate, Rejected, Spec, int8_target, list_specs, open_candidate
-from quantrt.tactics.race import race
+from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 
 __all__ = ["Data", "Event", "build"]
 
@@ -43,6 +45,8 @@ Data = Dataset | str | Path | Iterable[Mapping[str, np.ndarray]] | Mapping[str, 
 
 RANDOM_SAMPLES = 32
 """Samples of --calib-random: their ranges mean nothing, so a few do."""
+
+TIMED_ON_RANDOM = "there are no data: timed on random values, free sizes at 1"
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def build(
     *,
     config: BuildConfig | None = None,
     device: str | None = None,
-    precisions: Iterable[str] | None = None,
+    precisions: str | Iterable[str] | None = None,
     budget: Budget | None = None,
     calibration: Data | None = None,
     validation: Data | None = None,
@@ -84,7 +88,8 @@ def build(
         model: path of an ONNX file, or a loaded model.
         config: all options; `device`, `precisions` and `budget` replace its parts.
         precisions: any of "fp32", "bf16", "int8"; FP32 is always a candidate.
-        calibration: samples that show the usual range of activations; needed for int8 unless `stats` is given.
+        calibration: samples that show the usual range of activations; needed for int8 without `stats`. Read
+            twice, so no generator.
         validation: samples, with labels for top1, on which the accuracy drop is measured. Without them it is
             measured as cosine on calibration samples.
         stats: result of an earlier calibration of the same model.
@@ -95,56 +100,86 @@ def build(
         ModelError, DataError: the model or the data cannot be used.
         DeviceError: a library is missing.
     """
-    config = _merged(config or BuildConfig(), device, precisions, budget)
-    emit = on_event or (lambda event: None)
     model = model if isinstance(model, Model) else load_model(model)
-    here = describe_device()
-    specs = list_specs(config, here)
-    samples = _open(calibration, model)
-    truth = _open(validation, model)
-    metric = find_metric(config.budget.metric, has_labels=_has_labels(truth))
-    fits: dict[str, Fitted] = {}
-    if "int8" in config.precisions:
-        targets = {spec.library: int8_target(spec.library, here) for spec in specs}
-        samples = _calibration_samples(samples, stats, model, config)
-        stats = stats or _calibrate(model, targets, samples, config, emit)
-        fits = _fit(model, stats, targets, samples, config, emit)
-    candidates, rejected = _open_candidates(specs, model, fits, config, emit)
-    inputs = _timed_inputs(truth or samples, model, config)
-    latencies = race(
-        {name: _runner(candidate.executor, inputs) for name, candidate in candidates.items()},
-        {name for name, candidate in candidates.items() if candidate.spec.precision == "fp32"},
-        config.bench,
-        lambda done, total: emit(Event("timing", done, total, "ms per candidate")),
-    )
-    check = _checker(candidates, metric, truth or (None if stats and stats.is_random else samples), emit)
-    choice = choose(
-        latencies,
-        {name: candidates[name].spec.precision == "fp32" for name in latencies},
-        check,
-        config.budget.max_drop_ratio,
-    )
-    facts = BuildFacts(model, config, here, stats, truth is not None, candidates, rejected, latencies, choice)
-    plan = _plan(facts)
-    for candidate in candidates.values():
-        candidate.executor.close()
-    log.info("%s", choice.reason)
-    return Engine(plan, name=model.path.stem if model.path else "engine")
+    merged = _merged(config or BuildConfig(), device, precisions, budget)
+    job = _Job(model, merged, describe_device(), on_event or (lambda event: None))
+    samples, truth = _open("calibration", calibration, model), _open("validation", validation, model)
+    metric = find_metric(merged.budget.metric, has_labels=_has_labels(truth))
+    quantized = _quantize(job, samples, stats) if "int8" in merged.precisions else _Quantized(samples, stats)
+    facts = _decide(job, quantized, truth, metric)
+    log.info("%s", facts.choice.reason)
+    return Engine(_plan(facts), name=model.path.stem if model.path else "engine")
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What every stage of one build needs."""
+
+    model: Model
+    config: BuildConfig
+    device: Mapping[str, Any]
+    emit: OnEvent
+
+
+@dataclass(frozen=True)
+class _Quantized:
+    """The int8 side of a build; without int8, only the data that were given.
+
+    Attributes:
+        samples: calibration samples, random ones among them.
+        fits: a quantized model by library.
+    """
+
+    samples: Dataset | None
+    stats: Stats | None
+    fits: Mapping[str, Fitted] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What accuracy is measured on.
+
+    Attributes:
+        name: for the report.
+        data: None when there is nothing that means anything.
+        max_samples: None for all.
+    """
+
+    name: str
+    data: Dataset | None
+    max_samples: int | None = None
+
+    @classmethod
+    def choose(cls, truth: Dataset | None, quantized: _Quantized, config: BuildConfig) -> _Checked:
+        """Validation data if there are any, else real calibration samples."""
+        if truth is not None:
+            return cls("validation data", truth)
+        if quantized.samples is None or quantized.samples.is_random:
+            return cls("nothing: no data", None)
+        return cls("calibration samples", quantized.samples, config.calibration.max_samples)
 
 
 def _merged(
-    config: BuildConfig, device: str | None, precisions: Iterable[str] | None, budget: Budget | None
+    config: BuildConfig, device: str | None, precisions: str | Iterable[str] | None, budget: Budget | None
 ) -> BuildConfig:
     if device is not None:
         config = replace(config, device=replace(config.device, device=device))
     if precisions is not None:
-        config = replace(config, precisions=frozenset(precisions) | {"fp32"})
+        names = {precisions} if isinstance(precisions, str) else set(precisions)
+        config = replace(config, precisions=frozenset(names | {"fp32"}))
     return config if budget is None else replace(config, budget=budget)
 
 
-def _open(data: Data | None, model: Model) -> Dataset | None:
+def _open(what: str, data: Data | None, model: Model) -> Dataset | None:
     if data is None or isinstance(data, Dataset):
         return data
+    if isinstance(data, Iterator):
+        raise UsageError(
+            f"cannot use a generator as {what} data: they are read more than once",
+            expected="a path, a dict of arrays, or a list of dicts",
+            hint=f"{what}=list(...)",
+        )
     return open_dataset(data, model.inputs)
 
 
@@ -152,117 +187,165 @@ def _has_labels(dataset: Dataset | None) -> bool:
     return dataset is not None and bool(next(iter(dataset.batches(1, 1))).labels)
 
 
-def _calibration_samples(
-    samples: Dataset | None, stats: Stats | None, model: Model, config: BuildConfig
-) -> Dataset | None:
-    """The data to calibrate on; random only when asked for."""
-    if samples is None and stats is None and config.calibration.calib_random:
-        count = config.calibration.max_samples or RANDOM_SAMPLES
-        return random_dataset(model.inputs, count, config.calibration.seed)
-    if samples is None and stats is None:
-        raise UsageError(
-            "cannot build an int8 engine without calibration",
-            expected="calibration data, or ranges of an earlier calibration",
-            hint="calibration=..., stats=..., or CalibrationConfig(calib_random=True) to measure speed only",
+def _quantize(job: _Job, samples: Dataset | None, stats: Stats | None) -> _Quantized:
+    """Calibrate once, and fit a quantized model per library."""
+    targets = {library: int8_target(library, job.device) for library in job.config.device.libraries}
+    names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
+    if not names:
+        return _Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job.model)}",))
+    samples = _calibration_samples(samples, stats, job)
+    if stats is None:
+        stats = _calibrate(job, names, samples)
+    elif stats.fingerprint != job.model.fingerprint:
+        got, expected = (
+            f"{f.graph[:12]}/{f.weights[:12]}" for f in (stats.fingerprint, job.model.fingerprint)
         )
-    return samples
+        raise DataError(
+            "cannot use these ranges: they are of another model or checkpoint",
+            got=f"graph/weights {got}",
+            expected=expected,
+        )
+    return _Quantized(samples, stats, _fit(job, stats, targets, samples))
 
 
-def _calibrate(
-    model: Model, targets: Mapping[str, Target], samples: Dataset | None, config: BuildConfig, emit: OnEvent
-) -> Stats:
-    """One pass over the data for all targets together."""
-    if samples is None:
-        raise UsageError("cannot calibrate without data")
-    names = observed_values(model, tuple(targets.values()), config.quantize)
-    return collect(
-        model,
-        names,
-        samples,
-        config.calibration,
-        on_progress=lambda done, total: emit(Event("calibrating", done, total, "samples")),
+def _why_none(model: Model) -> str:
+    if is_quantized(model.graph.graph):
+        return "the model is quantized already, and runs as it is"
+    return "no node of the model has an 8-bit form"
+
+
+def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: _Job) -> Dataset | None:
+    """The data to calibrate on; random only when asked for."""
+    options = job.config.calibration
+    if samples is not None or stats is not None:
+        return samples
+    if options.calib_random:
+        return random_dataset(job.model.inputs, options.max_samples or RANDOM_SAMPLES, options.seed)
+    raise UsageError(
+        "cannot build an int8 engine without calibration",
+        expected="calibration data, or ranges of an earlier calibration",
+        hint="calibration=..., stats=..., or CalibrationConfig(calib_random=True) to measure speed only",
     )
 
 
+def _calibrate(job: _Job, names: Sequence[str], samples: Dataset | None) -> Stats:
+    """One pass over the data for all targets together."""
+    if samples is None:
+        raise UsageError("cannot calibrate without data")
+
+    def on_progress(done: int, total: int | None) -> None:
+        job.emit(Event("calibrating", done, total, "samples"))
+
+    return collect(job.model, names, samples, job.config.calibration, on_progress=on_progress)
+
+
 def _fit(
-    model: Model,
-    stats: Stats,
-    targets: Mapping[str, Target],
-    samples: Dataset | None,
-    config: BuildConfig,
-    emit: OnEvent,
+    job: _Job, stats: Stats, targets: Mapping[str, Target], samples: Dataset | None
 ) -> dict[str, Fitted]:
     """A quantized model per library."""
-    limit = min(FIT_SAMPLES, config.calibration.max_samples or FIT_SAMPLES)
-    batches = [batch.inputs for batch in samples.batches(8, limit)] if samples is not None else []
-    reference = observe_reference(model, batches, config.quantize)
+    options = job.config.calibration
+    limit = min(FIT_SAMPLES, options.max_samples or FIT_SAMPLES)
+    # One sample at a time: every layer's input is held at once, and larger runs are hardly faster.
+    batches = [batch.inputs for batch in samples.batches(1, limit)] if samples is not None else []
+    reference = observe_reference(job.model, batches, job.config.quantize)
     fits: dict[str, Fitted] = {}
     for done, (library, target) in enumerate(targets.items()):
-        emit(Event("quantizing", done, len(targets), "targets"))
+        job.emit(Event("quantizing", done, len(targets), "targets"))
         fits[library] = fit(
-            model, stats, target, reference, config=config.quantize, calibration=config.calibration
+            job.model, stats, target, reference, config=job.config.quantize, calibration=options
         )
-    emit(Event("quantizing", len(targets), len(targets), "targets"))
+    job.emit(Event("quantizing", len(targets), len(targets), "targets"))
     return fits
 
 
+def _decide(job: _Job, quantized: _Quantized, truth: Dataset | None, metric: Metric) -> BuildFacts:
+    """Open, time and check the candidates, and choose one; all are closed again."""
+    data = truth or quantized.samples
+    inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch)
+    checked = _Checked.choose(truth, quantized, job.config)
+    with ExitStack() as stack:
+        candidates, rejected = _open_candidates(job, quantized.fits, stack)
+        latencies = time_candidates(
+            candidates,
+            inputs,
+            job.config,
+            lambda done, total: job.emit(Event("timing", done, total, "ms per candidate")),
+        )
+        choice = choose(
+            latencies,
+            {name: candidates[name].spec.precision == "fp32" for name in latencies},
+            _checker(candidates, metric, checked, job.emit),
+            job.config.budget.max_drop_ratio,
+        )
+    return BuildFacts(
+        model=job.model,
+        config=job.config,
+        device=job.device,
+        stats=quantized.stats,
+        checked_on=checked.name,
+        candidates=candidates,
+        rejected=rejected,
+        latencies=latencies,
+        choice=choice,
+        notes=(*job.model.notes, *quantized.notes, *(() if data else (TIMED_ON_RANDOM,))),
+    )
+
+
 def _open_candidates(
-    specs: Sequence[Spec], model: Model, fits: Mapping[str, Fitted], config: BuildConfig, emit: OnEvent
+    job: _Job, fits: Mapping[str, Fitted], stack: ExitStack
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
-    """Every spec that its library can run; an error only when FP32 runs nowhere."""
+    """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere."""
     opened: dict[str, Candidate] = {}
     rejected: list[Rejected] = []
-    outputs = [spec.name for spec in model.outputs]
+    specs = list_specs(job.config, job.device)
+    outputs = [spec.name for spec in job.model.outputs]
     for done, spec in enumerate(specs):
-        emit(Event("opening", done, len(specs), "candidates"))
-        fitted = fits[spec.library] if spec.precision == "int8" else None
-        found = open_candidate(spec, model.graph, fitted, config, outputs)
+        job.emit(Event("opening", done, len(specs), "candidates"))
+        found = _open_one(spec, job, fits.get(spec.library), outputs)
         if isinstance(found, Rejected):
             rejected.append(found)
         else:
             opened[spec.name] = found
-    emit(Event("opening", len(specs), len(specs), "candidates"))
+            stack.callback(found.executor.close)
+    job.emit(Event("opening", len(specs), len(specs), "candidates"))
     if not any(candidate.spec.precision == "fp32" for candidate in opened.values()):
         reasons = "; ".join(f"{item.spec.name}: {item.reason}" for item in rejected)
         raise ModelError("no library can run this model in FP32", got=reasons)
     return opened, tuple(rejected)
 
 
-def _timed_inputs(data: Dataset | None, model: Model, config: BuildConfig) -> dict[str, np.ndarray]:
-    """One batch of real samples, repeated to the batch size; random values where there is no data."""
-    batch_size = config.bench.batch or 1
-    if data is None:
-        data = random_dataset(model.inputs, batch_size, 0)
-    batch = next(iter(data.batches(batch_size, batch_size)))
-    if batch.count >= batch_size or not data.layout.is_batched or data.layout.fixed_batch:
-        return batch.inputs
-    rows = np.resize(np.arange(batch.count), batch_size)
-    return {name: array[rows] for name, array in batch.inputs.items()}
-
-
-def _runner(executor: Executor, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
-    return lambda: executor.run(inputs)
+def _open_one(spec: Spec, job: _Job, fitted: Fitted | None, outputs: Sequence[str]) -> Candidate | Rejected:
+    if spec.precision != "int8":
+        return open_candidate(spec, job.model.graph, None, job.config, outputs)
+    if fitted is None or not fitted.model.has_int8:
+        return Rejected(spec, "no node of the model can be quantized for it")
+    return open_candidate(spec, job.model.graph, fitted, job.config, outputs)
 
 
 def _checker(
-    candidates: Mapping[str, Candidate], metric: Metric, data: Dataset | None, emit: OnEvent
+    candidates: Mapping[str, Candidate], metric: Metric, checked: _Checked, emit: OnEvent
 ) -> Callable[[str], Accuracy | None]:
     """Measures one candidate against the FP32 candidate that opened first."""
     reference = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
 
     def check(name: str) -> Accuracy | None:
-        if data is None:
+        if checked.data is None:
             return None
-        batches = _counted(data, emit)
-        return measure_accuracy(metric, batches, reference.run, candidates[name].executor.run)
+        fixed_batch = checked.data.layout.fixed_batch
+        run = candidates[name].executor.run
+        return measure_accuracy(metric, _counted(checked, emit), reference.run, run, fixed_batch=fixed_batch)
 
     return check
 
 
-def _counted(data: Dataset, emit: OnEvent) -> Iterable[Batch]:
-    for batch in data.batches(8):
+def _counted(checked: _Checked, emit: OnEvent) -> Iterator[Batch]:
+    if checked.data is None:
+        return
+    known = [n for n in (checked.data.sample_count, checked.max_samples) if n is not None]
+    total = min(known) if checked.data.sample_count is not None else None
+    for batch in checked.data.batches(8, checked.max_samples):
         yield batch
-        emit(Event("checking", batch.first_sample + batch.count, data.sample_count, "samples"))
+        emit(Event("checking", batch.first_sample + batch.count, total, "samples"))
 
 
 def _plan(facts: BuildFacts) -> Plan:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from quantrt.calibrate.dataset import Batch
-from quantrt.errors import DataError, UsageError, close_match
-from quantrt.reference.metrics import Error
+from quantrt.errors import DataError, InternalError, UsageError, close_match
+from quantrt.reference.metrics import Error, top1
 
 __all__ = ["METRICS", "Accuracy", "Metric", "find_metric", "measure_accuracy"]
 
@@ -48,16 +48,28 @@ class Accuracy:
 
 @dataclass
 class _Collected:
-    """Outputs of one model over a dataset, kept only when the metric needs them."""
+    """Arrays by name over a dataset, kept for the metrics that need all of them."""
 
-    outputs: dict[str, list[Array]] = field(default_factory=dict)
+    arrays: dict[str, list[Array]] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)
 
-    def add(self, outputs: Outputs, count: int) -> None:
-        for name, array in outputs.items():
-            self.outputs.setdefault(name, []).append(array[:count] if array.ndim else array)
+    def add(self, arrays: Outputs, count: int) -> None:
+        """Keep the arrays of one batch of `count` samples."""
+        self.counts.append(count)
+        for name, array in arrays.items():
+            self.arrays.setdefault(name, []).append(array)
 
     def joined(self) -> dict[str, Any]:
-        return {name: _join(parts) for name, parts in self.outputs.items()}
+        """Each name's samples: one array [samples, ...], or a list of arrays where shapes differ."""
+        return {name: self._join(parts) for name, parts in self.arrays.items()}
+
+    def _join(self, parts: list[Array]) -> Array | list[Array]:
+        has_rows = [part.ndim > 0 and len(part) == n for part, n in zip(parts, self.counts, strict=True)]
+        if all(has_rows) and len({part.shape[1:] for part in parts}) == 1:
+            return np.concatenate(parts)
+        return [
+            row for part, split in zip(parts, has_rows, strict=True) for row in (part if split else [part])
+        ]
 
 
 @dataclass(frozen=True)
@@ -77,8 +89,9 @@ def find_metric(name: str, *, has_labels: bool) -> Metric:
     """The metric called `name`: top1, cosine, sqnr, module:function, or auto.
 
     auto is top1 where there are labels, else cosine. A function is called once per model as
-    `function(outputs, labels)`, both dicts of arrays [samples, ...] (lists where shapes differ), and returns a
-    float, larger is better.
+    `function(outputs, labels)`, both dicts of arrays [samples, ...], and returns a float, larger is better.
+    Where samples differ in shape, or their outputs are not counted by axis 0, it gets a list with an array
+    per sample instead.
 
     Raises:
         UsageError: no such metric or function, or top1 without labels.
@@ -104,21 +117,28 @@ def find_metric(name: str, *, has_labels: bool) -> Metric:
     return Metric(name, _load_function(name))
 
 
-def measure_accuracy(metric: Metric, batches: Iterable[Batch], float_run: Run, run: Run) -> Accuracy:
+def measure_accuracy(
+    metric: Metric, batches: Iterable[Batch], float_run: Run, run: Run, *, fixed_batch: int | None = None
+) -> Accuracy:
     """Score a candidate and the float model on the same samples, in one pass.
 
+    An output that is not finite where the float model's is makes the drop infinite, whatever the metric.
+
+    Args:
+        fixed_batch: rows of a batch that the model insists on; those that only pad it do not count.
+
     Raises:
-        DataError: the outputs are not finite where the float model's are, or do not fit the metric.
+        DataError: the outputs do not fit the metric.
+        UsageError: the user's metric returns no number.
     """
     error, samples = Error(), 0
-    wanted, found = _Collected(), _Collected()
-    labels = _Collected()
+    wanted, found, labels = _Collected(), _Collected(), _Collected()
     for batch in batches:
-        ref, got = float_run(batch.inputs), run(batch.inputs)
+        ref = _own_rows(float_run(batch.inputs), batch.count, fixed_batch)
+        got = _own_rows(run(batch.inputs), batch.count, fixed_batch)
         for name, array in ref.items():
             if array.dtype.kind == "f":
-                keep = slice(None) if array.ndim == 0 or array.shape[0] < batch.count else slice(batch.count)
-                error.add(array[keep] if array.ndim else array, got[name][keep] if array.ndim else got[name])
+                error.add(*_comparable(array, got[name]))
         samples += batch.count
         if metric.score is not None:
             wanted.add(ref, batch.count)
@@ -128,35 +148,58 @@ def measure_accuracy(metric: Metric, batches: Iterable[Batch], float_run: Run, r
         float_score, score, drop = _relative(metric.name, error)
     else:
         truth = labels.joined()
-        float_score = float(metric.score(wanted.joined(), truth))
-        score = float(metric.score(found.joined(), truth))
+        float_score, score = _score(metric, wanted.joined(), truth), _score(metric, found.joined(), truth)
         drop = _drop(float_score, score)
+    if not math.isfinite(error.noise) or math.isnan(drop):
+        drop = math.inf
     return Accuracy(metric.name, float_score, score, drop, error.sqnr_db, error.cosine, samples)
+
+
+def _own_rows(outputs: Outputs, count: int, fixed_batch: int | None) -> Outputs:
+    """The outputs without the rows that only pad a batch."""
+    if fixed_batch is None or count == fixed_batch:
+        return outputs
+    return {n: a[:count] if a.ndim and len(a) == fixed_batch else a for n, a in outputs.items()}
+
+
+def _comparable(ref: Array, got: Array) -> tuple[Array, Array]:
+    """Both without the elements where both are the same infinity, or NaN: masks and padding."""
+    if ref.shape != got.shape or np.isfinite(ref).all():
+        return ref, got
+    keep = np.isfinite(ref) | ~((ref == got) | (np.isnan(ref) & np.isnan(got)))
+    return ref[keep], got[keep]
+
+
+def _score(metric: Metric, outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
+    if metric.score is None:
+        raise InternalError(f"the metric '{metric.name}' has no score")
+    value = metric.score(outputs, labels)
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"the metric '{metric.name}' returned no number", got=repr(value)[:80], expected="a float"
+        ) from error
 
 
 def _relative(name: str, error: Error) -> tuple[float, float, float]:
     if name == "cosine":
-        return 1.0, error.cosine, _at_least_zero(1.0 - error.cosine)
+        return 1.0, error.cosine, max(1.0 - error.cosine, 0.0)
     return math.inf, error.sqnr_db, error.noise_ratio
 
 
 def _drop(float_score: float, score: float) -> float:
-    """(float - engine) / |float|; NaN never passes a budget."""
-    if math.isnan(score) or math.isnan(float_score):
-        return math.inf
+    """(float - engine) / |float|, NaN when a score is; negative for a better engine."""
     if float_score == score:
         return 0.0
-    return (float_score - score) / abs(float_score) if float_score else math.inf
-
-
-def _at_least_zero(value: float) -> float:
-    return math.inf if math.isnan(value) else max(value, 0.0)
+    loss = float_score - score
+    if float_score == 0.0 and not math.isnan(loss):
+        return math.inf if loss > 0.0 else 0.0
+    return loss / abs(float_score) if float_score else loss
 
 
 def _top1(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
-    from quantrt.reference.metrics import top1
-
-    logits = next((a for a in outputs.values() if isinstance(a, np.ndarray) and a.ndim == 2), None)
+    logits = next((a for a in outputs.values() if isinstance(a, np.ndarray) and _is_logits(a)), None)
     truth = labels.get("labels", next(iter(labels.values()), None))
     if logits is None or truth is None:
         raise DataError(
@@ -165,18 +208,22 @@ def _top1(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
     return top1(logits, np.asarray(truth).reshape(-1))
 
 
-def _join(parts: list[Array]) -> Any:
-    if parts and all(part.ndim and part.shape[1:] == parts[0].shape[1:] for part in parts):
-        return np.concatenate(parts)
-    return parts
+def _is_logits(array: Array) -> bool:
+    return array.ndim == 2 and array.dtype.kind == "f"
 
 
 def _load_function(reference: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], float]:
     module_name, _, function_name = reference.partition(":")
     try:
-        function = getattr(importlib.import_module(module_name), function_name, None)
-    except ImportError as error:
+        module = importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
         raise UsageError(f"cannot import the metric '{reference}'", got=str(error)) from error
+    function = getattr(module, function_name, None)
     if not callable(function):
-        raise UsageError(f"cannot use the metric '{reference}'", got=f"no function '{function_name}' in it")
+        near = close_match(function_name, dir(module))
+        raise UsageError(
+            f"cannot use the metric '{reference}'",
+            got=f"no function '{function_name}' in it",
+            hint=f"'{module_name}:{near}'" if near else None,
+        )
     return function  # type: ignore[no-any-return]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard: ship the fastest candidate that is inside the budget, and FP32 unless something is surely faster."""
+"""The guard: ship the fastest candidate inside the budget, and FP32 unless something is surely faster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from quantrt.assign.accuracy import Accuracy
 from quantrt.tactics.timing import Latency, Paired, compare_paired
@@ -56,8 +57,8 @@ def choose(
 ) -> Choice:
     """Decide from paired timings and measured accuracy.
 
-    Candidates are taken in order of their medians. One that is not surely faster than the baseline ends the
-    search, for the rest are slower still; one outside the budget is passed over.
+    Candidates are taken in order of their medians; the first that is surely faster than the baseline and
+    inside the budget wins. Accuracy is measured for no more of them than that takes.
 
     Args:
         latencies: of candidates timed in the same rounds, at least one FP32 among them.
@@ -66,7 +67,7 @@ def choose(
     """
     baseline = fastest({name: latency for name, latency in latencies.items() if is_float[name]})
     verdicts: dict[str, Verdict] = {}
-    winner, reason = baseline, "fp32 was the only precision to choose from"
+    winner = baseline
     for name in sorted(latencies, key=lambda name: latencies[name].median_ms):
         if is_float[name]:
             continue
@@ -74,34 +75,44 @@ def choose(
         if winner != baseline:
             verdicts[name] = Verdict("passed over", f"slower than {winner}", pair)
             continue
-        if pair.verdict != "faster":
-            text = "not surely faster than" if pair.verdict == "same" else "slower than"
-            verdicts[name] = Verdict("passed over", f"{text} {baseline}", pair)
-            continue
-        accuracy = check(name)
-        if accuracy is not None and accuracy.drop_ratio > max_drop_ratio:
-            lost = (
-                f"{accuracy.metric} drop {accuracy.drop_ratio:.4f} is over the budget of {max_drop_ratio:.4f}"
-            )
-            verdicts[name] = Verdict("over budget", lost, pair, accuracy)
-            continue
-        winner = name
-        verdicts[name] = Verdict("shipped", "fastest inside the budget", pair, accuracy)
-    reason = _reason(winner, baseline, verdicts, reason)
+        verdicts[name] = _judge(pair, baseline, partial(check, name), max_drop_ratio)
+        if verdicts[name].status == "shipped":
+            winner = name
+    reason = _reason(winner, baseline, verdicts)
     for name in latencies:
         if is_float[name]:
             verdicts[name] = _float_verdict(name, winner, baseline, reason)
     return Choice(winner, baseline, reason, verdicts)
 
 
-def _reason(winner: str, baseline: str, verdicts: Mapping[str, Verdict], otherwise: str) -> str:
-    if winner != baseline:
-        pair = verdicts[winner].against_float
-        speedup = 1.0 / pair.ratio if pair is not None else 1.0
-        return f"{winner} is {speedup:.2f}x as fast as {baseline} and inside the accuracy budget"
+def _judge(
+    pair: Paired, baseline: str, check: Callable[[], Accuracy | None], max_drop_ratio: float
+) -> Verdict:
+    """What becomes of a candidate that nothing faster was shipped before."""
+    if pair.verdict != "faster":
+        text = "not surely faster than" if pair.verdict == "same" else "slower than"
+        return Verdict("passed over", f"{text} {baseline}", pair)
+    accuracy = check()
+    if accuracy is None:
+        return Verdict("shipped", "fastest; its accuracy was not checked", pair)
+    if accuracy.drop_ratio <= max_drop_ratio:  # a NaN is not
+        return Verdict("shipped", "fastest inside the budget", pair, accuracy)
+    lost = f"{accuracy.metric} drop {accuracy.drop_ratio:.4f} is over the budget of {max_drop_ratio:.4f}"
+    return Verdict("over budget", lost, pair, accuracy)
+
+
+def _reason(winner: str, baseline: str, verdicts: Mapping[str, Verdict]) -> str:
+    shipped = verdicts.get(winner)
+    if shipped is not None and shipped.against_float is not None:
+        is_checked = shipped.accuracy is not None
+        end = (
+            "inside the accuracy budget" if is_checked else "its accuracy was not checked: there are no data"
+        )
+        speedup = 1.0 / shipped.against_float.ratio
+        return f"{winner} is {speedup:.2f}x as fast as {baseline}{' and ' if is_checked else '; '}{end}"
     for name, verdict in verdicts.items():
         return f"{baseline} is shipped: {name} is {_after_is(verdict)}"
-    return otherwise
+    return "fp32 was the only precision to choose from"
 
 
 def _after_is(verdict: Verdict) -> str:

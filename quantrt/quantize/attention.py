@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 
 import onnx_ir as ir
 
+from quantrt.ir.edit import is_operator
+
 __all__ = ["attention_products"]
 
 BETWEEN = ("Mul", "Div", "Add", "Where", "Reshape", "Transpose", "Cast", "Dropout", "Identity", "Clip")
@@ -24,7 +26,7 @@ def attention_products(graph: ir.Graph) -> frozenset[str]:
     """Names of the MatMul nodes that feed a Softmax or are fed by one."""
     found: set[str] = set()
     for node in graph:
-        if node.op_type == "Softmax":
+        if is_operator(node, "Softmax"):
             for step in (_producers, _consumers):
                 found.update(_first_products(node, step))
     return frozenset(found)
@@ -36,9 +38,9 @@ def _first_products(start: ir.Node, step: Callable[[ir.Node], Iterator[ir.Node]]
     for _ in range(MAX_STEPS):
         following: list[ir.Node] = []
         for node in frontier:
-            if node.op_type == "MatMul":
+            if is_operator(node, "MatMul"):
                 yield node.name or ""
-            elif node.op_type in BETWEEN:
+            elif is_operator(node, *BETWEEN):
                 following.extend(step(node))
         frontier = following
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.ir.session import float_session
+from quantrt.errors import ModelError
+from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_channel_means
 from quantrt.quantize.qdq import write
@@ -40,19 +42,27 @@ FIT_SAMPLES = 64
 TRIED = ("auto", "entropy")
 
 
+UNFITTED = "no samples to fit on: biases are not corrected, ranges are of least error per tensor"
+
+
 @dataclass(frozen=True)
 class Reference:
     """The float model on a few calibration samples.
 
     Attributes:
-        batches: inputs by name.
-        outputs: the float model's outputs for each batch, in its order; integer ones left out.
+        batches: inputs by name; none when only ranges are given.
+        outputs: the float model's floating-point outputs for each batch, in its order.
         means: channel means of layer inputs over these samples; None when biases are not corrected.
     """
 
     batches: Sequence[Inputs]
     outputs: Sequence[Sequence[Array]]
     means: ChannelMeans | None
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether there is an output that noise can be measured on."""
+        return any(len(outputs) for outputs in self.outputs)
 
 
 @dataclass(frozen=True)
@@ -62,7 +72,8 @@ class Fitted:
     Attributes:
         model: the best one.
         method: its range method.
-        noise_ratios: noise over signal power of the outputs, by method tried.
+        noise_ratios: noise over signal power of the outputs, by method tried; empty where there was nothing
+            to measure it on.
     """
 
     model: QuantizedModel
@@ -71,9 +82,11 @@ class Fitted:
 
 
 def observe_reference(model: Model, batches: Sequence[Inputs], config: QuantizeConfig) -> Reference:
-    """Run the float model on a few samples."""
+    """Run the float model on a few samples; none gives a reference that nothing is measured against."""
+    if not batches:
+        return Reference((), (), None)
     session = float_session(model.graph)
-    outputs = [_float_outputs(session.run(None, dict(batch))) for batch in batches]
+    outputs = [_run(session, batch) for batch in batches]
     means = observe_channel_means(model.graph, batches) if config.bias_correction else None
     return Reference(batches, outputs, means)
 
@@ -86,39 +99,43 @@ def fit(
     *,
     config: QuantizeConfig,
     calibration: CalibrationConfig,
-    on_progress: Callable[[int], None] | None = None,
 ) -> Fitted:
     """Quantize for one target; with the range method "auto", by the better of TRIED as measured.
 
-    Args:
-        on_progress: called with the number of methods done.
+    Where nothing can be measured, "auto" is the least error of each tensor.
     """
-    methods = TRIED if calibration.method == "auto" else (calibration.method,)
+    methods = TRIED if calibration.method == "auto" and reference.is_comparable else (calibration.method,)
     models: dict[str, QuantizedModel] = {}
     noise: dict[str, float] = {}
-    for done, method in enumerate(methods, 1):
-        models[method] = quantize(
-            model, stats, target, config, replace(calibration, method=method), means=reference.means
-        )
-        noise[method] = _output_noise(models[method], reference)
-        log.debug("%s ranges for %s: noise ratio %.2e", method, target.name, noise[method])
-        if on_progress is not None:
-            on_progress(done)
-    best = min(noise, key=lambda method: math.inf if math.isnan(noise[method]) else noise[method])
-    return Fitted(models[best], best, noise)
+    for method in methods:
+        options = replace(calibration, method=method)
+        models[method] = quantize(model, stats, target, config, options, means=reference.means)
+        if reference.is_comparable:
+            noise[method] = _output_noise(models[method], reference)
+            log.debug("%s ranges for %s: noise ratio %.2e", method, target.name, noise[method])
+    best = min(methods, key=lambda method: _rank(noise.get(method, 0.0)))
+    notes = models[best].notes if reference.batches else (*models[best].notes, UNFITTED)
+    return Fitted(replace(models[best], notes=notes), best, noise)
+
+
+def _rank(noise_ratio: float) -> float:
+    return math.inf if math.isnan(noise_ratio) else noise_ratio
 
 
 def _output_noise(quantized: QuantizedModel, reference: Reference) -> float:
     """Mean over the outputs of noise power over signal power, run in ONNX Runtime as written."""
     session = float_session(write(quantized))
-    errors = [Error() for _ in reference.outputs[0]] if reference.outputs else []
+    errors = [Error() for _ in reference.outputs[0]]
     for batch, wanted in zip(reference.batches, reference.outputs, strict=True):
-        for error, ref, got in zip(
-            errors, wanted, _float_outputs(session.run(None, dict(batch))), strict=True
-        ):
+        for error, ref, got in zip(errors, wanted, _run(session, batch), strict=True):
             error.add(ref, got)
-    return float(np.mean([error.noise_ratio for error in errors])) if errors else 0.0
+    return float(np.mean([error.noise_ratio for error in errors]))
 
 
-def _float_outputs(outputs: Sequence[Any]) -> list[Array]:
+def _run(session: onnxruntime.InferenceSession, batch: Inputs) -> list[Array]:
+    """The floating-point outputs for one batch."""
+    try:
+        outputs = session.run(None, dict(batch))
+    except ORT_ERRORS as error:
+        raise ModelError("ONNX Runtime cannot run the model", got=str(error).strip()) from error
     return [array for array in outputs if isinstance(array, np.ndarray) and array.dtype.kind == "f"]

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from quantrt.ir.edit import constant_of, is_operator
+
 __all__ = ["gate_nodes"]
 
 MAX_DEPTH = 16
@@ -19,7 +21,7 @@ def gate_nodes(graph: ir.Graph) -> frozenset[str]:
     """Names of the nodes between a global pool (excluded) and the Mul that applies the gate (excluded)."""
     found: set[str] = set()
     for node in graph:
-        if node.op_type == "Mul" and len(node.inputs) == 2:
+        if is_operator(node, "Mul"):
             for value, other in ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])):
                 chain = _chain_to_pool(value)
                 # The pool must read the very map that is gated, else it is a classifier head.
@@ -40,9 +42,9 @@ def _chain_to_pool(value: ir.Value | None) -> list[ir.Node]:
         if node in chain:
             continue
         chain.append(node)
-        if node.op_type in ("GlobalAveragePool", "ReduceMean"):
+        if is_operator(node, "GlobalAveragePool", "ReduceMean"):
             return chain if not pending else []
-        data = [v for v in node.inputs if v is not None and v.const_value is None]
+        data = [v for v in node.inputs if v is not None and constant_of(v) is None]
         # x * sigmoid(x) inside the gate reads one value twice: both ways lead to the same producer.
         pending.extend(v for v in dict.fromkeys(data) if v not in pending)
     return []

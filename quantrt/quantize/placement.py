@@ -22,7 +22,7 @@ from quantrt.quantize.gates import gate_nodes
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.target import OpRule, Target
 
-__all__ = ["place"]
+__all__ = ["is_quantized", "place"]
 
 FUSED_ACTIVATIONS = ("Relu", "Clip")
 
@@ -90,9 +90,14 @@ def _excluded(graph: ir.Graph, globs: tuple[str, ...], types: tuple[str, ...]) -
     return found
 
 
+def is_quantized(graph: ir.Graph) -> bool:
+    """Whether a graph was quantized before."""
+    return any(is_operator(node, *QUANTIZED) for node in graph)
+
+
 def _obstacle(graph: ir.Model) -> str | None:
     """Why no node of a model can be quantized; None when some may."""
-    if any(is_operator(node, *QUANTIZED) for node in graph.graph):
+    if is_quantized(graph.graph):
         return "the model is quantized already"
     opset = graph.opset_imports.get("", QDQ_OPSET)
     return f"opset {opset} has no QuantizeLinear" if opset < QDQ_OPSET else None

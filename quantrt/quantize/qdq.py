@@ -7,13 +7,15 @@ DequantizeLinear on the edges that read them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import onnx_ir as ir
 
 from quantrt.dtypes import INT32
 from quantrt.ir.clone import clone
 from quantrt.quantize.qparams import QParams, QuantizedTensor
-from quantrt.quantize.quantized_model import QuantizedModel, Use
+from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["write"]
 
@@ -21,11 +23,15 @@ __all__ = ["write"]
 def write(quantized: QuantizedModel) -> ir.Model:
     """The standard ONNX Q/DQ model, which ONNX Runtime, OpenVINO and TensorRT load."""
     model = clone(quantized.graph)
-    writer = _Writer(model.graph)
+    writer = _Writer(model)
     nodes = {node.name or "": node for node in model.graph}
+    readers: dict[str, list[tuple[ir.Node, int]]] = {name: [] for name in quantized.activations}
+    for (node, index), name in quantized.placement.uses.items():
+        readers[name].append((nodes[node], index))
     for name, qparams in quantized.activations.items():
-        edges = [edge for edge, value in quantized.placement.uses.items() if value == name]
-        writer.quantize_value(name, qparams, edges, nodes)
+        rounded = writer.quantize_value(name, qparams, readers[name])
+        if name in quantized.placement.outputs:
+            writer.replace_output(name, rounded)
     for (node, index), tensor in {**quantized.weights, **quantized.biases}.items():
         writer.store_constant(nodes[node], index, tensor)
     model.graph.sort()
@@ -38,16 +44,23 @@ def write(quantized: QuantizedModel) -> ir.Model:
 class _Writer:
     """Adds nodes and initializers to one cloned graph."""
 
-    def __init__(self, graph: ir.Graph) -> None:
-        self.graph = graph
-        self.values = {v.name or "": v for v in graph.inputs}
-        self.values |= {v.name or "": v for node in graph for v in node.outputs}
-        self.stored: dict[tuple[str, int | None], ir.Value] = {}
+    def __init__(self, model: ir.Model) -> None:
+        self.graph = model.graph
+        self.values = {v.name or "": v for v in self.graph.inputs}
+        self.values |= {v.name or "": v for node in self.graph for v in node.outputs}
+        self.taken = {name for part in model.graphs() for name in _names(part)}
+        self.stored: dict[tuple[str, int | None, bytes], ir.Value] = {}
+
+    def unique(self, name: str) -> str:
+        """`name`, with underscores where a node or a value of any graph has it."""
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
 
     def constant(self, name: str, array: np.ndarray) -> ir.Value:
         """A new initializer, under the first free name."""
-        while name in self.graph.initializers or name in self.values:
-            name += "_"
+        name = self.unique(name)
         value = ir.Value(name=name, const_value=ir.tensor(array, name=name))
         value.shape, value.dtype = ir.Shape(array.shape), ir.DataType.from_numpy(array.dtype)
         self.graph.initializers[name] = value
@@ -58,23 +71,30 @@ class _Writer:
     ) -> ir.Value:
         """A new node called `name` with one output shaped like `like`."""
         attributes = {} if axis is None else {"axis": axis}
-        node = ir.node(op_type, inputs, attributes=attributes, name=name)
-        node.outputs[0].name = f"{name}_output"
+        node = ir.node(op_type, inputs, attributes=attributes, name=self.unique(name))
+        node.outputs[0].name = self.unique(f"{name}_output")
         node.outputs[0].shape, node.outputs[0].type = like.shape, like.type
         self.graph.append(node)
         return node.outputs[0]
 
-    def quantize_value(
-        self, name: str, qparams: QParams, edges: list[Use], nodes: dict[str, ir.Node]
-    ) -> None:
-        """Put QuantizeLinear -> DequantizeLinear on the edges that read a value."""
+    def quantize_value(self, name: str, qparams: QParams, readers: list[tuple[ir.Node, int]]) -> ir.Value:
+        """Put QuantizeLinear -> DequantizeLinear on the edges that read a value; the rounded value."""
         value = self.values[name]
         grid = self.grid_of(name, qparams)
         codes = self.add("QuantizeLinear", [value, *grid], f"{name}_quantize", like=value)
         codes.type = ir.TensorType(ir.DataType[qparams.dtype.name.upper()])
         rounded = self.add("DequantizeLinear", [codes, *grid], f"{name}_dequantize", like=value)
-        for node, index in edges:
-            nodes[node].replace_input_with(index, rounded)
+        for node, index in readers:
+            node.replace_input_with(index, rounded)
+        return rounded
+
+    def replace_output(self, name: str, rounded: ir.Value) -> None:
+        """Make the rounded value the model's output called `name`."""
+        value = self.values[name]
+        value.name, rounded.name = self.unique(f"{name}_unrounded"), name
+        for index, output in enumerate(self.graph.outputs):
+            if output is value:
+                self.graph.outputs[index] = rounded
 
     def store_constant(self, node: ir.Node, index: int, tensor: QuantizedTensor) -> None:
         """Replace one constant operand by codes and a DequantizeLinear; equal uses share one."""
@@ -83,7 +103,7 @@ class _Writer:
             return
         is_bias = tensor.qparams.dtype == INT32  # its grid depends on the node, a weight's does not
         name = f"{node.name}_bias" if is_bias else value.name or ""
-        key = (name, tensor.qparams.axis)
+        key = (name, tensor.qparams.axis, tensor.qparams.scale.tobytes())
         if key not in self.stored:
             codes = self.constant(f"{name}_quantized", tensor.codes)
             inputs = [codes, *self.grid_of(name, tensor.qparams)]
@@ -99,3 +119,12 @@ class _Writer:
             self.constant(f"{name}_scale", np.asarray(qparams.scale, np.float32)),
             self.constant(f"{name}_zero_point", zero_point),
         ]
+
+
+def _names(graph: ir.Graph | ir.GraphView) -> Iterator[str]:
+    """Names of the nodes and values of one graph."""
+    yield from (value.name or "" for value in graph.inputs)
+    yield from graph.initializers
+    for node in graph:
+        yield node.name or ""
+        yield from (value.name or "" for value in node.outputs)

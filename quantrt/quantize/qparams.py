@@ -29,6 +29,10 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
+CLIP_RATIOS = np.linspace(1.0, 0.8, 11)
+"""Parts of a weight row's largest value that are tried as its bound. A Gaussian is best clipped near 3.9
+sigma at 8 bits (Banner et al. 2019, "ACIQ"); only long rows go beyond."""
+
 
 @dataclass(frozen=True)
 class QParams:
@@ -98,17 +102,15 @@ def choose_qparams(
         scale = (hi - lo) / (qmax - qmin)
         safe = np.where(scale > 0, scale, 1.0)
         zero_point = np.clip(np.rint(qmin - lo / safe), qmin, qmax).astype(np.int32)
-    scale32 = scale.astype(np.float32)
-    # A scale below the smallest normal float32 is flushed to zero by some libraries.
-    usable = scale32 >= np.finfo(np.float32).tiny
-    return QParams(np.where(usable, scale32, np.float32(1.0)), zero_point, dtype, axis, qmin, qmax)
+    return QParams(_usable(scale), zero_point, dtype, axis, qmin, qmax)
 
 
 def quantize_array(x: Array, qparams: QParams) -> Array:
     """Codes of `x`: clip(rint(x / scale) + zero_point, qmin, qmax), in qparams.dtype."""
     scale = qparams.broadcast(qparams.scale, x.ndim)
     zero_point = qparams.broadcast(qparams.zero_point, x.ndim)
-    q = np.rint(x.astype(np.float32, copy=False) / scale).astype(np.float64) + zero_point
+    with np.errstate(over="ignore"):  # a quotient beyond float32 saturates like any other
+        q = np.rint(x.astype(np.float32, copy=False) / scale).astype(np.float64) + zero_point
     return np.clip(q, qparams.qmin, qparams.qmax).astype(qparams.dtype.name)
 
 
@@ -119,7 +121,9 @@ def dequantize(codes: Array, qparams: QParams) -> Array:
     return np.asarray((codes.astype(np.int64) - zero_point).astype(np.float32) * scale, np.float32)
 
 
-def quantize_weight(weight: Array, *, axis: int | None, qmax: int = 127) -> QuantizedTensor:
+def quantize_weight(
+    weight: Array, *, axis: int | None, qmax: int = 127, min_scale: Array | None = None
+) -> QuantizedTensor:
     """Symmetric int8 codes of a weight, -qmax..qmax, per channel of `axis` or per tensor.
 
     Each channel's scale is amax / qmax, or the best of a few smaller ones by squared rounding and clipping
@@ -128,34 +132,50 @@ def quantize_weight(weight: Array, *, axis: int | None, qmax: int = 127) -> Quan
     Args:
         weight: float, any shape; C channels along `axis`.
         qmax: 127, or 63 where 8-bit products could saturate 16-bit sums.
+        min_scale: float [C], or [] per tensor: no scale is below it; the scale of a channel of zeros.
+
+    Raises:
+        ModelError: the weight has a NaN or an infinite value.
     """
     rows = (
         weight.reshape(1, -1)
         if axis is None
         else np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
     )
-    amax = np.max(np.abs(rows), axis=1, initial=0.0).astype(np.float32)
+    scale = _least_error_scale(rows, qmax)
+    if axis is None:
+        scale = scale[0]
+    if min_scale is not None:
+        scale = np.maximum(scale, np.asarray(min_scale, np.float32))
+    qparams = QParams(_usable(scale), np.zeros(scale.shape, np.int32), INT8, axis, -qmax, qmax)
+    return QuantizedTensor(quantize_array(weight, qparams), qparams)
+
+
+def _least_error_scale(rows: Array, qmax: int) -> Array:
+    """Scale of each row with the least squared error, float32 [C]; 0 for a row of zeros."""
+    amax: Array = np.max(np.abs(rows), axis=1, initial=0.0).astype(np.float32)
     if not np.all(np.isfinite(amax)):
         raise ModelError("cannot quantize a weight with NaN or infinite values")
+    best: Array = amax / np.float32(qmax)
     best_error = np.full(amax.shape, np.inf)
-    best = amax
-    # A Gaussian is best clipped near 3.9 sigma at 8 bits (Banner et al. 2019, "ACIQ"): only long rows go beyond.
-    for ratio in np.linspace(1.0, 0.8, 11, dtype=np.float32):
-        scale = np.where(amax > 0, amax * ratio / qmax, 1.0).astype(np.float32)[:, None]
-        error = np.square(np.clip(np.rint(rows / scale), -qmax, qmax) * scale - rows).sum(
-            axis=1, dtype=np.float64
-        )
-        better = error < best_error
-        best_error = np.where(better, error, best_error)
-        best = np.where(better, amax * ratio, best)
-    bound = best[0] if axis is None else best
-    qparams = choose_qparams(-bound, bound, dtype=INT8, symmetric=True, axis=axis, qmin=-qmax, qmax=qmax)
-    return QuantizedTensor(quantize_array(weight, qparams), qparams)
+    for ratio in CLIP_RATIOS:
+        scale = amax * np.float32(ratio / qmax)
+        steps = rows / _usable(scale)[:, None]
+        noise = np.square(np.clip(np.rint(steps), -qmax, qmax) - steps).sum(axis=1, dtype=np.float64)
+        error = noise * np.square(scale, dtype=np.float64)
+        best = np.where(error < best_error, scale, best)
+        best_error = np.minimum(error, best_error)
+    return best
 
 
 def bias_qparams(input_qparams: QParams, weight_qparams: QParams) -> QParams:
     """The int32 grid of a bias: scale = input scale * weight scale, zero point 0."""
-    scale = (input_qparams.scale * weight_qparams.scale).astype(np.float32)
-    scale = np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1.0))
+    scale = _usable(input_qparams.scale * weight_qparams.scale)
     axis = None if scale.ndim == 0 else 0
     return QParams(scale, np.zeros(scale.shape, np.int32), INT32, axis, INT32.qmin or 0, INT32.qmax or 0)
+
+
+def _usable(scale: Array) -> Array:
+    """Scales as float32; 1 for those below the smallest normal number, which some libraries flush to zero."""
+    scale = np.asarray(scale, np.float32)
+    return np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1.0))

@@ -32,6 +32,12 @@ __all__ = ["observed_values", "quantize"]
 
 Array = np.ndarray[Any, Any]
 
+PER_CHANNEL_OPSET = 13
+"""From here on QuantizeLinear and DequantizeLinear have an axis."""
+
+MAX_BIAS_CODE = 1 << 29
+"""Largest int32 code of a bias before its correction: a quarter of the range is left for that."""
+
 
 def observed_values(model: Model, targets: tuple[Target, ...], config: QuantizeConfig) -> tuple[str, ...]:
     """Names of the activations that any of the targets quantizes: what calibration must tap."""
@@ -64,11 +70,12 @@ def quantize(
     placement = place(model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types)
     activations, notes = _activations(placement, stats, target, calibration)
     operands = _operands(model.graph)
+    is_per_channel = config.per_channel and model.graph.opset_imports.get("", 0) >= PER_CHANNEL_OPSET
+    axes = {use: axis if is_per_channel else None for use, axis in placement.weights.items()}
+    floors = _least_weight_scales(placement, activations, axes, operands)
     weights = {
-        use: quantize_weight(
-            operands[use], axis=axis if config.per_channel else None, qmax=target.weight_qmax
-        )
-        for use, axis in placement.weights.items()
+        use: quantize_weight(operands[use], axis=axis, qmax=target.weight_qmax, min_scale=floors.get(use))
+        for use, axis in axes.items()
     }
     graph = model.graph if means is None else correct_biases(model.graph, weights, means)
     return QuantizedModel(
@@ -96,16 +103,14 @@ def _activations(
     group_of = {name: group for group in placement.groups for name in group}
     chosen: dict[str, QParams] = {}
     notes: list[str] = []
-    for name in sorted(placement.values - chosen.keys()):
+    for name in sorted(placement.values):
         members = sorted(group_of.get(name, frozenset([name])))
         if name != members[0]:
             continue
         joint = _joined([stats.tensors[member] for member in members])
         grid = target.grid_for(joint.lo, symmetric=bool(placement.symmetric & set(members)))
         range_ = choose_range(joint, RangeGrid(grid.levels, grid.symmetric, grid.signed), calibration)
-        chosen |= dict.fromkeys(
-            members, _qparams(range_, target.grid_for(joint.lo, symmetric=grid.symmetric))
-        )
+        chosen |= dict.fromkeys(members, _qparams(range_, grid))
         if joint.is_zero:
             notes.append(f"'{name}' was all zero in calibration: its scale is 1")
     return chosen, tuple(notes)
@@ -129,6 +134,28 @@ def _qparams(range_: Range, grid: Grid) -> QParams:
     )
 
 
+def _least_weight_scales(
+    placement: Placement,
+    activations: Mapping[str, QParams],
+    axes: Mapping[Use, int | None],
+    operands: Mapping[Use, Array],
+) -> dict[Use, Array]:
+    """For each weight beside a bias that becomes int32: the scales below which the bias would overflow.
+
+    A channel of (nearly) zero weights has a scale far too small for its bias. Its weights do not matter, so
+    they get the scale on which the bias is most precise.
+    """
+    floors: dict[Use, Array] = {}
+    for use, (activation, weight) in placement.biases.items():
+        bias, axis = operands.get(use), axes[weight]
+        row = None if bias is None else _per_channel(bias, operands[weight].shape, placement.weights[weight])
+        if row is not None:
+            step = activations[placement.uses[activation]].scale.astype(np.float64)
+            floor = np.abs(row.astype(np.float64)) / (step * MAX_BIAS_CODE)
+            floors[weight] = floor if axis is not None else floor.max(initial=0.0)
+    return floors
+
+
 def _biases(
     placement: Placement,
     activations: Mapping[str, QParams],
@@ -138,14 +165,26 @@ def _biases(
     """Codes of every bias that the target wants as int32 and that fits its grid."""
     biases: dict[Use, QuantizedTensor] = {}
     for use, (activation, weight) in placement.biases.items():
-        grid = bias_qparams(activations[placement.uses[activation]], weights[weight].qparams)
         bias = operands.get(use)
-        if bias is None:
-            continue
-        fits = np.all(np.abs(bias) < grid.scale.astype(np.float64) * grid.qmax)
-        if fits:
-            biases[use] = QuantizedTensor(quantize_array(bias, grid), grid)
+        row = (
+            None
+            if bias is None
+            else _per_channel(bias, weights[weight].codes.shape, placement.weights[weight])
+        )
+        grid = bias_qparams(activations[placement.uses[activation]], weights[weight].qparams)
+        if row is not None and np.all(np.abs(row) < grid.scale.astype(np.float64) * grid.qmax):
+            biases[use] = QuantizedTensor(quantize_array(row, grid), grid)
     return biases
+
+
+def _per_channel(bias: Array, weight_shape: tuple[int, ...], axis: int | None) -> Array | None:
+    """A bias as one value per output channel; None when it differs along another axis."""
+    if axis is None:
+        return None
+    channels = weight_shape[axis]
+    if bias.size == 1:
+        return np.full(channels, bias.reshape(-1)[0])
+    return bias.reshape(-1) if bias.size == channels and bias.shape[-1] == channels else None
 
 
 def _operands(graph: ir.Model) -> dict[Use, Array]:

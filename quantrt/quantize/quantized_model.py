@@ -36,6 +36,7 @@ class Placement:
         values: names of the activations that are quantized.
         uses: for each edge that reads a quantized value, the name of the value whose grid it reads: the
             edge's own value, or one upstream of value-preserving operators.
+        outputs: those of `values` that are outputs of the model, which gets their quantized form.
         symmetric: those of `values` that a reader wants on the symmetric grid.
         groups: sets of quantized values that must share one grid.
         weights: for each constant operand that is stored as int8, its output-channel axis.
@@ -45,6 +46,7 @@ class Placement:
 
     values: frozenset[str]
     uses: Mapping[Use, str]
+    outputs: frozenset[str]
     symmetric: frozenset[str]
     groups: tuple[frozenset[str], ...]
     weights: Mapping[Use, int | None]
@@ -75,3 +77,8 @@ class QuantizedModel:
     weights: Mapping[Use, QuantizedTensor]
     biases: Mapping[Use, QuantizedTensor] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def has_int8(self) -> bool:
+        """Whether any node runs in 8 bits."""
+        return any(decision.is_int8 for decision in self.placement.decisions)

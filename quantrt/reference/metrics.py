@@ -26,6 +26,8 @@ class Error:
         dot, power: sum of products, and sum of squares of the other stream.
         max_abs: largest absolute difference.
         count: elements compared.
+
+    A NaN or infinity in either stream makes `noise` one too, and it stays.
     """
 
     signal: float = 0.0
@@ -46,20 +48,20 @@ class Error:
         if ref.size == 0:
             return
         a, b = ref.astype(np.float64).ravel(), got.astype(np.float64).ravel()
-        diff = a - b
-        self.signal += float(a @ a)
-        self.noise += float(diff @ diff)
-        self.dot += float(a @ b)
-        self.power += float(b @ b)
-        worst = float(np.max(np.abs(diff)))
-        self.max_abs = worst if math.isnan(worst) else max(self.max_abs, worst)
+        with np.errstate(invalid="ignore"):  # an infinity less an infinity is NaN, and shall be
+            diff = a - b
+            self.signal += float(a @ a)
+            self.noise += float(diff @ diff)
+            self.dot += float(a @ b)
+            self.power += float(b @ b)
+            self.max_abs = float(np.maximum(self.max_abs, np.max(np.abs(diff))))  # NaN stays NaN
         self.count += a.size
 
     @property
     def noise_ratio(self) -> float:
         """Noise power over signal power; 0 for equal streams, inf for noise on a zero signal."""
-        if self.noise == 0.0:
-            return 0.0
+        if self.noise == 0.0 or math.isnan(self.noise):
+            return self.noise
         return self.noise / self.signal if self.signal else math.inf
 
     @property
@@ -110,13 +112,13 @@ def top1(logits: Array, labels: Array) -> float:
     """Fraction of rows whose largest logit is at the label.
 
     Args:
-        logits: float [N, classes].
+        logits: float [N, classes], N >= 1.
         labels: integer [N].
 
     Raises:
         DataError: the shapes do not fit.
     """
-    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+    if logits.ndim != 2 or logits.size == 0 or labels.shape != logits.shape[:1]:
         raise DataError(
             "cannot compute top1",
             got=f"logits {logits.shape} and labels {labels.shape}",
@@ -126,5 +128,15 @@ def top1(logits: Array, labels: Array) -> float:
 
 
 def top1_agreement(ref: Array, got: Array) -> float:
-    """Fraction of rows on whose largest element two arrays [N, classes] agree."""
-    return top1(got, np.argmax(ref.reshape(len(ref), -1), axis=1))
+    """Fraction of rows on whose largest element two arrays [N, classes] agree.
+
+    Raises:
+        DataError: the shapes differ, or are no [N, classes].
+    """
+    if ref.shape != got.shape or ref.ndim != 2 or ref.size == 0:
+        raise DataError(
+            "cannot compare the top1 of two arrays",
+            got=f"{ref.shape} and {got.shape}",
+            expected="two of one shape [N, classes]",
+        )
+    return top1(got, np.argmax(ref, axis=1))

@@ -15,6 +15,7 @@ from quantrt.config import BuildConfig, to_dict
 from quantrt.ir.sources import sources_of
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
+from quantrt.quantize.fit import Fitted
 from quantrt.tactics.candidates import Candidate, Rejected
 from quantrt.tactics.timing import Latency, Paired
 
@@ -28,25 +29,27 @@ class BuildFacts:
     """What the stages of one build found.
 
     Attributes:
-        is_validated: the accuracy was measured on validation data, not on calibration samples.
+        checked_on: what accuracy was measured on.
         latencies: of the finalists; the other candidates were slower in the first heat.
+        notes: what the user should know, whatever was shipped.
     """
 
     model: Model
     config: BuildConfig
     device: Mapping[str, Any]
     stats: Stats | None
-    is_validated: bool
+    checked_on: str
     candidates: Mapping[str, Candidate]
     rejected: tuple[Rejected, ...]
     latencies: Mapping[str, Latency]
     choice: Choice
+    notes: tuple[str, ...] = ()
 
 
 def build_report(facts: BuildFacts) -> dict[str, Any]:
     """The whole report; infinities and NaN become null."""
     winner = facts.candidates[facts.choice.winner]
-    notes = list(winner.fitted.model.notes) if winner.fitted else []
+    notes = (*facts.notes, *(winner.fitted.model.notes if winner.fitted else ()))
     return {
         "version": REPORT_VERSION,
         "model": {
@@ -67,9 +70,9 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
             "shipped": facts.choice.winner,
             "baseline": facts.choice.baseline,
             "reason": facts.choice.reason,
-            "checked_on": _checked_on(facts),
+            "checked_on": facts.checked_on,
         },
-        "notes": notes,
+        "notes": list(notes),
     }
 
 
@@ -119,7 +122,7 @@ def _candidate_row(facts: BuildFacts, name: str) -> dict[str, Any]:
         "against_float": None if verdict.against_float is None else _paired(verdict.against_float),
         "accuracy": None if verdict.accuracy is None else _accuracy(verdict.accuracy),
         "range_method": None if candidate.fitted is None else candidate.fitted.method,
-        "output_noise_ratios": None if candidate.fitted is None else dict(candidate.fitted.noise_ratios),
+        "output_noise_ratios": None if candidate.fitted is None else _noise(candidate.fitted),
     }
 
 
@@ -143,6 +146,10 @@ def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
     }
 
 
+def _noise(fitted: Fitted) -> dict[str, float | None]:
+    return {method: _finite(ratio) for method, ratio in fitted.noise_ratios.items()}
+
+
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
@@ -158,11 +165,3 @@ def _calibration(facts: BuildFacts) -> dict[str, Any] | None:
         "tensors": len(stats.tensors),
         "notes": list(stats.notes),
     }
-
-
-def _checked_on(facts: BuildFacts) -> str:
-    if facts.is_validated:
-        return "validation data"
-    if facts.stats is None or facts.stats.is_random:
-        return "nothing: no data"
-    return "calibration samples"

@@ -86,6 +86,10 @@ class Latency:
         """The quantile q in [0, 1], linear between samples."""
         return float(np.quantile(self.samples_ms, q))
 
+    def divided_by(self, runs: int) -> Latency:
+        """The time per run where every sample was `runs` of them."""
+        return Latency(tuple(sample_ms / runs for sample_ms in self.samples_ms), self.turn_runs)
+
     def round_medians_ms(self) -> np.ndarray:
         """The median of each round, f64 [rounds]."""
         rounds = len(self.samples_ms) // self.turn_runs

@@ -12,14 +12,14 @@ back everywhere hurts (a MobileNetV3 lost 22 dB by it).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, int_attribute, only_consumer
+from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator, only_consumer
 from quantrt.ir.session import float_session
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Use
@@ -35,17 +35,11 @@ ChannelMeans = Mapping[str, Array]
 CORRECTABLE = ("Conv", "Gemm", "MatMul")
 
 
-def observe_channel_means(
-    graph: ir.Model,
-    batches: Iterable[Mapping[str, Array]],
-    *,
-    on_progress: Callable[[int], None] | None = None,
-) -> ChannelMeans:
+def observe_channel_means(graph: ir.Model, batches: Iterable[Mapping[str, Array]]) -> ChannelMeans:
     """Channel means of the input of every layer with a constant weight.
 
     Args:
         batches: inputs of the model by name; a few dozen samples are enough for a mean.
-        on_progress: called with the number of batches done.
     """
     layers = [node for node in graph.graph if _is_layer(node)]
     names = {node.name or "": node.inputs[0].name or "" for node in layers if node.inputs[0] is not None}
@@ -54,14 +48,12 @@ def observe_channel_means(
     session = float_session(graph, extra_outputs=taps)
     sums: dict[tuple[str, int], Array] = {}
     counts: dict[tuple[str, int], int] = {}
-    for done, batch in enumerate(batches, 1):
+    for batch in batches:
         values = dict(batch) | dict(zip(taps, session.run(taps, dict(batch)), strict=True))
         for key in axes:
             rows = np.moveaxis(values[key[0]], key[1], 0)
             sums[key] = sums.get(key, 0.0) + rows.reshape(rows.shape[0], -1).sum(1, np.float64)
             counts[key] = counts.get(key, 0) + rows.size // max(rows.shape[0], 1)
-        if on_progress is not None:
-            on_progress(done)
     keys = {node.name or "": (names[node.name or ""], _channel_axis(node)) for node in layers}
     return {name: sums[key] / counts[key] for name, key in keys.items() if counts.get(key)}
 
@@ -83,7 +75,10 @@ def correct_biases(graph: ir.Model, weights: Mapping[Use, QuantizedTensor], mean
 
 
 def _is_layer(node: ir.Node) -> bool:
-    return node.op_type in CORRECTABLE and constant_of(node.inputs[1]) is not None
+    """A convolution or product of an activation and a constant weight."""
+    if not is_operator(node, *CORRECTABLE) or int_attribute(node, "transA", 0):
+        return False
+    return constant_of(node.inputs[1]) is not None and constant_of(node.inputs[0]) is None
 
 
 def _channel_axis(node: ir.Node) -> int:
@@ -128,7 +123,7 @@ def _subtract(graph: ir.Model, node: ir.Node, shift: Array) -> bool:
 def _following_add(node: ir.Node) -> tuple[ir.Node | None, int]:
     """The Add of a constant right after a product, and which of its inputs is the constant."""
     add = only_consumer(node.outputs[0])
-    if add is None or add.op_type != "Add":
+    if add is None or not is_operator(add, "Add"):
         return None, 0
     index = 1 if add.inputs[0] is node.outputs[0] else 0
     return (add, index) if constant_of(add.inputs[index]) is not None else (None, 0)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time open candidates on the inputs that the engine is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import numpy as np
+
+from quantrt.calibrate.dataset import Dataset, random_dataset
+from quantrt.config import BuildConfig
+from quantrt.errors import UsageError
+from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.tactics.candidates import Candidate
+from quantrt.tactics.parallel import RUNS_PER_LANE, parallel_runs
+from quantrt.tactics.race import race
+from quantrt.tactics.timing import Latency
+
+__all__ = ["time_candidates", "timed_inputs"]
+
+
+def timed_inputs(
+    data: Dataset | None, specs: Sequence[TensorSpec], batch_size: int | None
+) -> dict[str, np.ndarray]:
+    """One batch of samples, repeated to the batch size; random values with free sizes of 1 without data.
+
+    Args:
+        specs: the model's inputs.
+        batch_size: None for 1, or for the size the model insists on.
+
+    Raises:
+        UsageError: the model has another batch size, or none.
+    """
+    rows = batch_size or 1
+    if data is None:
+        data = random_dataset(specs, rows, 0)
+    fixed = data.layout.fixed_batch if data.layout.is_batched else 1
+    if batch_size is not None and fixed not in (None, batch_size):
+        raise UsageError(
+            "cannot time this model at another batch size than its own",
+            got=str(batch_size),
+            expected=str(fixed),
+        )
+    batch = next(iter(data.batches(rows, rows)))
+    if batch.count >= rows or fixed is not None:
+        return batch.inputs
+    repeated = np.resize(np.arange(batch.count), rows)
+    return {name: array[repeated] for name, array in batch.inputs.items()}
+
+
+def time_candidates(
+    candidates: Mapping[str, Candidate],
+    inputs: Mapping[str, np.ndarray],
+    config: BuildConfig,
+    on_progress: Callable[[int, int | None], None],
+) -> dict[str, Latency]:
+    """Milliseconds per run of the finalists.
+
+    For throughput, as many simultaneous runs as the library takes are timed together, and divided by their
+    number.
+    """
+    floats = {name for name, candidate in candidates.items() if candidate.spec.precision == "fp32"}
+    runs: dict[str, Callable[[], object]] = {
+        name: partial(candidate.executor.run, inputs) for name, candidate in candidates.items()
+    }
+    if config.device.hint != "throughput":
+        return race(runs, floats, config.bench, on_progress)
+    lanes = {name: candidate.executor.parallel_runs for name, candidate in candidates.items()}
+    with ExitStack() as stack:
+        together = {name: stack.enter_context(parallel_runs(run, lanes[name])) for name, run in runs.items()}
+        latencies = race(together, floats, config.bench, on_progress)
+    return {name: latency.divided_by(lanes[name] * RUNS_PER_LANE) for name, latency in latencies.items()}
