@@ -15,6 +15,6 @@ show quantrt doctor
 show quantrt build demo/digits_resnet.onnx --int8 \
   --calib-data demo/calibration.npz --valid-data demo/validation.npz \
   --metric top1 --max-drop 0.005 -o build/digits.qrt
-show quantrt inspect build/digits.qrt
 show quantrt bench build/digits.qrt
 show quantrt compare demo/digits_resnet.onnx build/digits.qrt --data demo/validation.npz
+show quantrt inspect build/digits.qrt

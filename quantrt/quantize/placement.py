@@ -300,8 +300,20 @@ class _Placer:
         if len(data) > 1:
             self.groups.append({_name_of(node.inputs[index]) for index in data})
 
+    def _absorb_activations(self) -> None:
+        """An activation right after an 8-bit node is computed inside that node's kernel."""
+        for node in self.graph:
+            source = node.inputs[0] if node.inputs else None
+            producer = source.producer() if source is not None else None
+            if producer is None or _name(producer) not in self.int8 or _name(node) in self.excluded:
+                continue
+            if source is not _fused_output(producer) and node.op_type in FUSED_ACTIVATIONS:
+                self.int8.add(_name(node))
+                self.reasons[_name(node)] = f"computed inside the 8-bit {producer.op_type} before it"
+
     def placement(self) -> Placement:
         """The finished placement; groups are merged until they are disjoint."""
+        self._absorb_activations()
         outputs = self.values & {_name_of(v) for v in self.graph.outputs if v.producer() is not None}
         outputs = outputs if self.target.quantize_all_uses else set()
         values = {_name_of(value) for value in self.uses.values()} | outputs
