@@ -363,8 +363,8 @@ def _weight_axis(node: ir.Node, rule: OpRule) -> int | None:
         return 0 if int_attribute(node, "transB", 0) else 1
     weight = node.inputs[rule.weight or 0]
     if node.op_type == "MatMul" and weight is not None and weight.const_value is not None:
-        rank = len(weight.const_value.shape)
-        return rank - 1 if rank >= 2 else None
+        # Batched weights: ONNX Runtime refuses a scale per column, OpenVINO computes with wrong ones.
+        return 1 if len(weight.const_value.shape) == 2 else None
     return rule.weight_axis
 
 

@@ -49,7 +49,8 @@ def observe_channel_means(graph: ir.Model, batches: Iterable[Mapping[str, Array]
     sums: dict[tuple[str, int], Array] = {}
     counts: dict[tuple[str, int], int] = {}
     for batch in batches:
-        values = dict(batch) | dict(zip(taps, session.run(taps, dict(batch)), strict=True))
+        tapped = session.run(taps, dict(batch)) if taps else []  # no names would mean all outputs
+        values = dict(batch) | dict(zip(taps, tapped, strict=True))
         for key in axes:
             rows = np.moveaxis(values[key[0]], key[1], 0)
             sums[key] = sums.get(key, 0.0) + rows.reshape(rows.shape[0], -1).sum(1, np.float64)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from quantrt.dtypes import INT8, UINT8
+from quantrt.errors import ModelError
+from quantrt.quantize.qparams import (
+    QParams,
+    bias_qparams,
+    choose_qparams,
+    dequantize,
+    quantize_array,
+    quantize_weight,
+)
+
+UNIT = QParams(np.float32(1), np.int32(0), INT8, None, -128, 127)
+
+
+def choose(lo, hi, *, symmetric=False, dtype=UINT8, qmin=0, qmax=255, axis=None):
+    return choose_qparams(
+        np.asarray(lo, np.float32),
+        np.asarray(hi, np.float32),
+        dtype=dtype,
+        symmetric=symmetric,
+        qmin=qmin,
+        qmax=qmax,
+        axis=axis,
+    )
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "options", "scale", "zero_point"),
+    [
+        (0.0, 2.55, {}, 0.01, 0),
+        (-2.55, 0.0, {}, 0.01, 255),
+        (-1.0, 1.55, {}, 0.01, 100),
+        (1.0, 2.55, {}, 0.01, 0),
+        (-2.55, -1.0, {}, 0.01, 255),
+        (-1.28, 1.27, {"dtype": INT8, "qmin": -128, "qmax": 127}, 0.01, 0),
+        (-1.0, 1.27, {"dtype": INT8, "symmetric": True, "qmin": -128, "qmax": 127}, 0.01, 0),
+        (-1.28, 1.0, {"dtype": INT8, "symmetric": True, "qmin": -128, "qmax": 127}, 0.01, 0),
+        (-1.27, 1.0, {"dtype": INT8, "symmetric": True, "qmin": -127, "qmax": 127}, 0.01, 0),
+        (0.0, 2.55, {"symmetric": True}, 0.01, 0),
+        (0.0, 0.0, {}, 1.0, 0),
+        (0.0, 0.0, {"dtype": INT8, "symmetric": True, "qmin": -128, "qmax": 127}, 1.0, 0),
+        (0.0, 1e-40, {}, 1.0, 0),
+    ],
+)
+def test_a_range_becomes_a_grid(lo, hi, options, scale, zero_point):
+    qparams = choose(lo, hi, **options)
+    assert qparams.scale == pytest.approx(scale, rel=1e-6)
+    assert qparams.zero_point == zero_point
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_range_that_is_not_finite_is_refused(bad):
+    with pytest.raises(ModelError, match="not finite"):
+        choose(min(bad, 0.0), max(bad, 0.0) if not np.isnan(bad) else np.nan)
+
+
+def test_a_range_per_channel_gives_a_grid_per_channel():
+    qparams = choose([0.0, -1.0], [2.55, 1.55], axis=1)
+    np.testing.assert_allclose(qparams.scale, [0.01, 0.01], rtol=1e-6)
+    assert qparams.zero_point.tolist() == [0, 100]
+    x = np.array([[2.55, 1.55], [0.0, -1.0]], np.float32)
+    assert quantize_array(x, qparams).tolist() == [[255, 255], [0, 0]]
+
+
+def test_ties_go_to_the_even_code():
+    x = np.array([0.5, 1.5, 2.5, -0.5, -1.5, -2.5], np.float32)
+    assert quantize_array(x, UNIT).tolist() == [0, 2, 2, 0, -2, -2]
+
+
+def test_values_outside_the_range_saturate():
+    x = np.array([1000.0, -1000.0, 3e38, -3e38, np.inf, -np.inf], np.float32)
+    tiny = QParams(np.float32(1e-30), np.int32(0), INT8, None, -128, 127)
+    for qparams in (UNIT, tiny):
+        assert quantize_array(x, qparams).tolist() == [127, -128] * 3
+
+
+def test_codes_come_back_as_multiples_of_the_scale():
+    qparams = QParams(np.float32(0.5), np.int32(3), UINT8, None, 0, 255)
+    back = dequantize(np.array([0, 3, 255], np.uint8), qparams)
+    assert back.dtype == np.float32
+    assert back.tolist() == [-1.5, 0.0, 126.0]
+
+
+def test_a_weight_has_a_scale_per_output_channel():
+    weight = np.array([[1.27, -0.5], [0.0, -12.7]], np.float32)
+    rows = quantize_weight(weight, axis=0)
+    assert rows.qparams.axis == 0
+    np.testing.assert_allclose(rows.dequantize(), weight, atol=0.05)
+    columns = quantize_weight(weight.T.copy(), axis=1)
+    np.testing.assert_array_equal(columns.codes, rows.codes.T)
+    np.testing.assert_array_equal(columns.qparams.scale, rows.qparams.scale)
+    whole = quantize_weight(weight, axis=None)
+    assert whole.qparams.scale.shape == () and whole.qparams.axis is None
+
+
+def test_a_row_of_zeros_has_scale_one_and_codes_zero():
+    tensor = quantize_weight(np.array([[0, 0], [1, 2]], np.float32), axis=0)
+    assert tensor.qparams.scale[0] == 1.0
+    assert tensor.codes[0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("amax", [1e-45, 1e-40, 1e-36])
+def test_a_row_too_small_for_a_normal_scale_becomes_zero(amax):
+    tensor = quantize_weight(np.array([[amax, -amax]], np.float32), axis=0)
+    assert tensor.qparams.scale.tolist() == [1.0]
+    assert not tensor.codes.any()
+
+
+def test_huge_weights_do_not_overflow():
+    weight = np.array([[3e38, -1.5e38, 1e38]], np.float32)
+    tensor = quantize_weight(weight, axis=0)
+    np.testing.assert_allclose(tensor.dequantize(), weight, rtol=0.02)
+
+
+def test_a_long_row_with_an_outlier_is_clipped(rng: np.random.Generator):
+    row = rng.standard_normal(100_000).astype(np.float32)[None]
+    row[0, 0] = 1.2 * np.abs(row).max()
+    scale = quantize_weight(row, axis=0).qparams.scale[0]
+    assert scale < np.abs(row).max() / 127 * 0.95
+
+
+def test_seven_bit_weights_stay_within_63(rng: np.random.Generator):
+    codes = quantize_weight(rng.standard_normal((8, 9)).astype(np.float32), axis=0, qmax=63).codes
+    assert np.abs(codes.astype(int)).max() == 63
+
+
+def test_the_least_scale_is_a_floor_and_serves_rows_of_zeros():
+    weight = np.array([[1.27, 0], [0, 0], [0, 0]], np.float32)
+    floor = np.array([1e-6, 0.25, 0.0])
+    scale = quantize_weight(weight, axis=0, min_scale=floor).qparams.scale
+    np.testing.assert_allclose(scale, [0.01, 0.25, 1.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_weight_that_is_not_finite_is_refused(bad):
+    with pytest.raises(ModelError, match="NaN or infinite"):
+        quantize_weight(np.array([[1.0, bad]], np.float32), axis=0)
+
+
+def test_a_bias_has_the_scale_of_the_accumulator():
+    activation = choose(0.0, 2.55)
+    weight = quantize_weight(np.array([[1.27], [2.54]], np.float32), axis=0).qparams
+    grid = bias_qparams(activation, weight)
+    np.testing.assert_allclose(grid.scale, [1e-4, 2e-4], rtol=1e-5)
+    assert grid.dtype.name == "int32" and grid.axis == 0 and not grid.zero_point.any()
+    assert quantize_array(np.array([1.0, -1.0], np.float32), grid).tolist() == [10000, -5000]
