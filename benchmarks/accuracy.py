@@ -29,6 +29,8 @@ from quantrt.errors import QuantRtError
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cpu.json"
 SAMPLES = 2000
 RESAMPLES = 1000
+PEERS = ("ort default", "nncf default", "nncf read_model")
+"""The peers with their defaults, the best of which is the bar."""
 INTERVAL = (0.025, 0.975)
 
 Array = npt.NDArray[Any]

@@ -96,6 +96,8 @@ def peer_contenders(task: Task) -> list[Contender]:
         Contender("ort default", partial(_open_peer, task, ort_int8, ".onnx", open_ort)),
         Contender("nncf default", partial(_open_peer, task, nncf_int8, ".xml", nncf)),
     ]
+    read = partial(nncf_int8, is_converted=False)
+    peers.append(Contender("nncf read_model", partial(_open_peer, task, read, ".xml", nncf)))
     if task.is_transformer:
         quantize = partial(nncf_int8, is_transformer=True)
         peers.append(Contender("nncf transformer", partial(_open_peer, task, quantize, ".xml", nncf)))

@@ -58,13 +58,20 @@ def ort_int8_u8s8(source: Path, target: Path, calibration: Sequence[Feed]) -> No
 
 
 def nncf_int8(
-    source: Path, target: Path, calibration: Sequence[Feed], *, is_transformer: bool = False
+    source: Path,
+    target: Path,
+    calibration: Sequence[Feed],
+    *,
+    is_transformer: bool = False,
+    is_converted: bool = True,
 ) -> None:
     """nncf.quantize with its defaults on the OpenVINO model, written as OpenVINO IR (`target` ends in .xml).
 
     Args:
         is_transformer: pass model_type=TRANSFORMER, which NNCF asks for on attention models: it leaves more
             operations float and smooths activation outliers.
+        is_converted: import with `openvino.convert_model`; otherwise with `Core.read_model`, whose graph
+            NNCF quantizes elsewhere.
     """
     import nncf
     import openvino
@@ -72,7 +79,7 @@ def nncf_int8(
     # convert_model folds constants; as read_model leaves them, depthwise weights stay behind a Reshape, which
     # NNCF quantizes along the kernel's width and OpenVINO then runs in float.
     quantized = nncf.quantize(
-        openvino.convert_model(source),
+        openvino.convert_model(source) if is_converted else openvino.Core().read_model(source),
         nncf.Dataset(list(calibration)),
         model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
     )
