@@ -121,7 +121,8 @@ def test_quantization_moves_above_value_preserving_operators_when_every_reader_w
 def test_quantization_stays_where_another_reader_wants_the_float(tail: str):
     outputs = "float[N,8,6,6] y" + (", float[N,8,6,6] t" if "y = Conv" in tail else ", float[N,8,6,6] z")
     extra = "" if "y = Conv" in tail else " z = Exp(t)"
-    text = f"net (float[N,8,6,6] x) => ({outputs}) {{ e = Exp(x) t = Transpose<perm=[0,1,3,2]>(e) {tail}{extra} }}"
+    body = f"e = Exp(x) t = Transpose<perm=[0,1,3,2]>(e) {tail}{extra}"
+    text = f"net (float[N,8,6,6] x) => ({outputs}) {{ {body} }}"
     placement = placed(net(text, weights({"w": SQUARE["w"]})), OPENVINO)
     assert "t" in placement.values and "e" not in placement.values
 
@@ -159,7 +160,7 @@ def test_excluded_layers_stay_float(options: dict, kept: set[str]):
     model = resnet()
     before, after = placed(model, ORT), placed(model, ORT, **options)
     assert kept <= int8_nodes(before) and not kept & int8_nodes(after)
-    assert all(not (node, 1) in after.weights for node in kept)
+    assert all((node, 1) not in after.weights for node in kept)
     excluded = next(iter(kept - {"Add_5"}))
     assert reason(after, excluded).startswith("excluded by")
 
@@ -213,7 +214,7 @@ ATTENTION = """net (float[N,4,8] x) => (float[N,4,8] y) {
 
 def attention(activation: str):
     text = ATTENTION.replace("ACT s", f"{activation}(s)")
-    return net(text, weights({name: (8, 8) for name in ("wq", "wk", "wv", "wo")}))
+    return net(text, weights(dict.fromkeys(("wq", "wk", "wv", "wo"), (8, 8))))
 
 
 @pytest.mark.parametrize("target", [OPENVINO, TENSORRT], ids=["openvino", "tensorrt"])

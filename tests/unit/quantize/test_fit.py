@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.quantize.fit import TRIED, UNFITTED, fit, observe_reference
+from quantrt.quantize.qdq import write
+from quantrt.quantize.targets.onnxruntime import ORT
+from quantrt.quantize.targets.openvino import OPENVINO
+from tests.nets import constant, net, nodes, observe, resnet, samples, weights
+
+IMAGES = {"x": samples(8, 3, 16, 16)}
+
+
+def fitted(model, inputs, *, target=OPENVINO, method="auto", with_data=True, **options):
+    config = QuantizeConfig(**options)
+    reference = observe_reference(model, [inputs] if with_data else [], config)
+    stats = observe(model, (target,), inputs)
+    return fit(model, stats, target, reference, config=config, calibration=CalibrationConfig(method=method))
+
+
+def test_both_methods_are_measured_and_the_one_with_less_noise_is_kept():
+    result = fitted(resnet(), IMAGES)
+    assert set(result.noise_ratios) == set(TRIED)
+    assert result.noise_ratios[result.method] == min(result.noise_ratios.values())
+    assert all(0 < ratio < 0.1 for ratio in result.noise_ratios.values())
+
+
+def outlier_net(*, outliers_count: bool):
+    """h has rare values of 1000 in channel 0; a second layer reads them, or has zero weights there."""
+    text = "net (float[N,16] x) => (float[N,16] y) { h = MatMul(x, first) y = MatMul(h, second) }"
+    first = np.eye(16, dtype=np.float32)
+    second = weights({"second": (16, 16)})["second"]
+    second[0] = 1.0 if outliers_count else 0.0
+    return net(text, {"first": first, "second": second})
+
+
+def outlier_inputs() -> dict[str, np.ndarray]:
+    x = samples(512, 16)
+    x[:, 0] = 0
+    x[:4, 0] = 300.0
+    return {"x": x}
+
+
+def test_outliers_that_matter_to_nothing_are_clipped_and_those_that_matter_are_kept():
+    ignored = fitted(outlier_net(outliers_count=False), outlier_inputs())
+    needed = fitted(outlier_net(outliers_count=True), outlier_inputs())
+    assert ignored.method == "entropy" and needed.method == "auto"
+    assert ignored.noise_ratios["entropy"] < ignored.noise_ratios["auto"] / 2
+    assert needed.noise_ratios["auto"] < needed.noise_ratios["entropy"] / 2
+    clipped, kept = ignored.model.activations["h"], needed.model.activations["h"]
+    assert clipped.scale < kept.scale / 2
+
+
+@pytest.mark.parametrize("method", ["minmax", "percentile", "mse", "entropy"])
+def test_a_named_method_is_taken_as_it_is(method: str):
+    result = fitted(resnet(), IMAGES, method=method)
+    assert result.method == method and set(result.noise_ratios) == {method}
+
+
+def test_without_samples_nothing_is_measured_and_a_note_says_so():
+    model = resnet()
+    result = fitted(model, IMAGES, with_data=False)
+    assert result.method == "auto" and result.noise_ratios == {}
+    assert UNFITTED in result.model.notes
+    assert UNFITTED not in fitted(model, IMAGES).model.notes
+    assert result.model.graph is model.graph  # no bias was corrected
+
+
+def test_a_model_with_integer_outputs_alone_is_quantized_without_measuring():
+    text = "net (float[N,8] x) => (int64[N,1] y) { h = MatMul(x, w) y = ArgMax<axis=1>(h) }"
+    result = fitted(net(text, weights({"w": (8, 8)})), {"x": samples(16, 8)})
+    assert result.method == "auto" and result.noise_ratios == {} and result.model.has_int8
+
+
+def test_integer_outputs_beside_float_ones_are_left_out():
+    text = "net (float[N,8] x) => (int64[N,1] i, float[N,8] h) { h = MatMul(x, w) i = ArgMax<axis=1>(h) }"
+    result = fitted(net(text, weights({"w": (8, 8)})), {"x": samples(16, 8)})
+    assert all(0 < ratio < 0.01 for ratio in result.noise_ratios.values())
+
+
+def test_biases_are_corrected_unless_switched_off():
+    model = resnet()
+    corrected = write(fitted(model, IMAGES).model)
+    plain = write(fitted(model, IMAGES, bias_correction=False).model)
+    first = constant(nodes(model.graph, "Conv")[0].inputs[2])
+    assert not np.array_equal(constant(nodes(corrected, "Conv")[0].inputs[2]), first)
+    assert np.array_equal(constant(nodes(plain, "Conv")[0].inputs[2]), first)
+
+
+def test_bias_correction_lowers_the_noise_of_a_model_with_a_mean():
+    inputs = {"x": np.abs(samples(16, 3, 16, 16)) + 1}
+    noise = [
+        fitted(resnet(), inputs, target=ORT, method="minmax", bias_correction=on).noise_ratios["minmax"]
+        for on in (True, False)
+    ]
+    assert noise[0] < noise[1]
