@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["map_file", "stream_bytes"]
+__all__ = ["map_file", "release_pages", "stream_bytes"]
 
 _CHUNK_BYTES = 16 << 20
 
@@ -38,6 +38,13 @@ def stream_bytes(array: np.ndarray) -> Iterator[memoryview]:
         yield chunk.data
         if mapping is not None:
             _release(mapping, chunk)
+
+
+def release_pages(array: np.ndarray) -> None:
+    """Let the system take back the memory of a mapped array; it is read from the file when next used."""
+    mapping = _mapping_of(array)
+    if mapping is not None and array.nbytes:
+        _release(mapping, array.reshape(-1).view(np.uint8))
 
 
 def _mapping_of(array: np.ndarray) -> mmap.mmap | None:

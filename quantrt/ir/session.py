@@ -13,6 +13,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 
 from quantrt.errors import ModelError, UsageError, close_match
 from quantrt.ir.clone import clone
+from quantrt.ir.mapped import release_pages
 from quantrt.ir.split import split_weights
 
 __all__ = ["ORT_ERRORS", "add_weights", "float_session"]
@@ -37,7 +38,9 @@ _QUIET = 3  # log severity: errors only
 def float_session(
     graph: ir.Model, *, extra_outputs: Sequence[str] = (), threads: int | None = None, optimize: bool = True
 ) -> onnxruntime.InferenceSession:
-    """A CPU session of `graph`, whose weights it shares.
+    """A CPU session of `graph`.
+
+    Without optimization it computes on the graph's own weights; with, ONNX Runtime makes one copy of them.
 
     Args:
         extra_outputs: values of the main graph to return after its own outputs, each once; a name that is
@@ -59,19 +62,37 @@ def float_session(
         options.intra_op_num_threads = threads
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
-    add_weights(options, weights)
+    kept = add_weights(options, weights, share=not optimize)
     try:
         session = onnxruntime.InferenceSession(protobuf, options, providers=["CPUExecutionProvider"])
     except ORT_ERRORS as error:
         raise ModelError("ONNX Runtime cannot load the model", got=str(error).strip()) from error
-    session.quantrt_weights = weights  # the session reads this memory and does not keep it alive itself
+    for array in weights.values():
+        release_pages(array)  # read while loading; what the session needs again comes back by itself
+    session.quantrt_weights = kept
     return session
 
 
-def add_weights(options: onnxruntime.SessionOptions, weights: Mapping[str, np.ndarray]) -> None:
-    """Give a session the arrays of `split_weights`; they must outlive it."""
-    if weights:
-        options.add_external_initializers(list(weights), [_to_ort_value(array) for array in weights.values()])
+def add_weights(
+    options: onnxruntime.SessionOptions, weights: Mapping[str, np.ndarray], *, share: bool = False
+) -> tuple[Any, ...]:
+    """Give a session the arrays of `split_weights`.
+
+    Args:
+        share: let the session compute on these arrays instead of its own copies. Only for a session without
+            graph optimizations: one that transposes a weight in place would get the old one back.
+
+    Returns:
+        What must be kept alive as long as the session: it holds bare pointers to the arrays.
+    """
+    if not weights:
+        return ()
+    values = {name: _to_ort_value(array) for name, array in weights.items()}
+    options.add_external_initializers(list(values), list(values.values()))
+    if share:
+        for name, value in values.items():
+            options.add_initializer(name, value)
+    return (weights, values)
 
 
 def _to_ort_value(array: np.ndarray) -> Any:

@@ -6,15 +6,26 @@ from __future__ import annotations
 import logging
 
 import onnx
+import onnx.version_converter
 import onnx_ir as ir
-from onnx.checker import ValidationError
-from onnx.shape_inference import InferenceError
 
 from quantrt.ir.split import split_weights
 
-__all__ = ["infer_shapes"]
+__all__ = ["ONNX_ERRORS", "infer_shapes"]
 
 logger = logging.getLogger(__name__)
+
+ONNX_ERRORS: tuple[type[Exception], ...] = (
+    onnx.checker.ValidationError,
+    onnx.defs.SchemaError,
+    onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    TypeError,
+)
+"""What ONNX's C++ code raises on a model it cannot follow; its own classes share no base but Exception."""
 
 
 def infer_shapes(graph: ir.Model) -> None:
@@ -28,7 +39,7 @@ def infer_shapes(graph: ir.Model) -> None:
         inferred = onnx.shape_inference.infer_shapes(
             protobuf, check_type=False, strict_mode=False, data_prop=True
         )
-    except (InferenceError, ValidationError, RuntimeError, ValueError) as error:
+    except ONNX_ERRORS as error:
         logger.debug("shape inference failed: %s", error)
         return
     found = ir.from_proto(inferred)

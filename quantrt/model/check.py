@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import onnx
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from quantrt.errors import ModelError
 from quantrt.model.check_tensors import check_initializers, check_tensor
@@ -32,6 +33,7 @@ def check_proto(proto: onnx.ModelProto, path: Path, lifted_bytes: Mapping[int, i
     """
     if not proto.HasField("graph"):
         raise ModelError(f"cannot read '{path}' as an ONNX model", got="a protobuf message without a graph")
+    _check_text(proto, path)
     _check_versions(proto, path)
     if not proto.graph.output:
         raise ModelError(
@@ -39,6 +41,9 @@ def check_proto(proto: onnx.ModelProto, path: Path, lifted_bytes: Mapping[int, i
         )
     check_initializers(proto.graph, lifted_bytes)
     _check_graph(proto.graph, frozenset())
+    opset = next(entry.version for entry in proto.opset_import if entry.domain in _STANDARD_DOMAINS)
+    for node in _all_nodes(proto.graph):
+        _check_attribute_types(node, opset)
     for function in proto.functions:
         for node in function.node:
             _check_attributes(node, frozenset(), is_function=True)
@@ -62,6 +67,17 @@ def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield attribute.g
         elif attribute.type == onnx.AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def _check_text(message: Message, path: Path) -> None:
+    """Every name is text: protobuf hands over bytes that are no UTF-8 as they are."""
+    for field, value in message.ListFields():
+        values = value if field.is_repeated else (value,)
+        if field.type == field.TYPE_MESSAGE:
+            for part in values:
+                _check_text(part, path)
+        elif field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in values):
+            raise ModelError(f"cannot read '{path}': {field.full_name} is not UTF-8 text", got=repr(value))
 
 
 def _check_versions(proto: onnx.ModelProto, path: Path) -> None:
@@ -139,6 +155,23 @@ def _check_attributes(node: onnx.NodeProto, visible: frozenset[str], *, is_funct
         check_initializers(subgraph, {})
         if not is_function:
             _check_graph(subgraph, visible)
+
+
+def _check_attribute_types(node: onnx.NodeProto, opset: int) -> None:
+    """Attributes of standard operators have the type the standard gives them; unknown ones pass."""
+    if node.domain not in _STANDARD_DOMAINS or not onnx.defs.has(node.op_type, opset):
+        return
+    known = onnx.defs.get_schema(node.op_type, opset).attributes
+    for attribute in node.attribute:
+        schema = known.get(attribute.name)
+        wanted = attribute.type if schema is None else schema.type.value  # type: ignore[attr-defined]
+        if attribute.type != wanted:
+            names = onnx.AttributeProto.AttributeType
+            raise ModelError(
+                f"attribute '{attribute.name}' of node {_label(node)} has the wrong type",
+                got=names.Name(attribute.type).lower(),
+                expected=names.Name(wanted).lower(),
+            )
 
 
 def _check_acyclic(graph: onnx.GraphProto) -> None:

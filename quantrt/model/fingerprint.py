@@ -29,7 +29,7 @@ def fingerprint(graph: ir.Model) -> Fingerprint:
         "graph": _graph(graph.graph, weights),
         "functions": [_function(function, weights) for _, function in sorted(graph.functions.items())],
     }
-    text = json.dumps(structure, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(structure, sort_keys=True, separators=(",", ":"), default=repr)
     return Fingerprint(graph=hashlib.sha256(text.encode()).hexdigest(), weights=weights.hexdigest())
 
 
@@ -82,14 +82,21 @@ def _attribute(attribute: ir.Attr, weights: hashlib._Hash) -> list[Any]:
         value = _graph(value, weights)
     elif attribute.type == kind.GRAPHS:
         value = [_graph(graph, weights) for graph in value]
-    elif not isinstance(value, (int, float, str, type(None))):
-        value = [repr(item) for item in value] if isinstance(value, (list, tuple)) else repr(value)
+    elif attribute.type in (kind.INTS, kind.FLOATS, kind.STRINGS):
+        value = list(value)
     return [attribute.name, int(attribute.type), value]
 
 
 def _value(value: ir.Value) -> list[Any]:
     dims = None if value.shape is None else [_dim(dim) for dim in value.shape.dims]
-    return [value.name, str(value.type), dims]
+    return [value.name, _type(value.type), dims]
+
+
+def _type(type_: ir.TypeProtocol | None) -> list[Any] | None:
+    if type_ is None:
+        return None
+    element = type_.elem_type
+    return [type(type_).__name__, element.name if isinstance(element, ir.DataType) else _type(element)]
 
 
 def _dim(dim: int | ir.SymbolicDim) -> int | str | None:

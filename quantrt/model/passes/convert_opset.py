@@ -11,6 +11,7 @@ import onnx.version_converter
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, is_operator
+from quantrt.ir.shapes import ONNX_ERRORS
 from quantrt.ir.split import split_weights
 from quantrt.model.name_nodes import name_nodes
 from quantrt.model.passes.lift_constants import lift_constants
@@ -55,7 +56,7 @@ def convert_opset(graph: ir.Model) -> int:
     protobuf, _ = split_weights(graph)
     try:
         proto = onnx.version_converter.convert_version(onnx.ModelProto.FromString(protobuf), TARGET_OPSET)
-    except (RuntimeError, ValueError) as error:
+    except ONNX_ERRORS as error:
         logger.debug("opset %d kept: %s", old, error)
         return 0
     name_nodes(proto.graph)

@@ -10,10 +10,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
-from onnx.defs import SchemaError
-from onnx.shape_inference import InferenceError
 
 from quantrt.ir.session import ORT_ERRORS
+from quantrt.ir.shapes import ONNX_ERRORS
 
 __all__ = ["evaluate_node"]
 
@@ -76,7 +75,7 @@ def _output_types(
         found: dict[str, onnx.TypeProto] = onnx.shape_inference.infer_node_outputs(
             schema, ir.to_proto(node), types, small, ir_version=graph.ir_version
         )
-    except (SchemaError, InferenceError, RuntimeError, ValueError, KeyError, TypeError):
+    except ONNX_ERRORS:
         return None
     return found
 

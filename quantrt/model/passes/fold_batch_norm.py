@@ -56,5 +56,6 @@ def _affine(node: ir.Node) -> tuple[np.ndarray, np.ndarray] | None:
     epsilon = float_attribute(node, "epsilon", _DEFAULT_EPSILON)
     if (variance + epsilon <= 0).any():
         return None
-    factor = scale / np.sqrt(variance + epsilon)
-    return factor, shift - mean * factor
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not folded
+        factor = scale / np.sqrt(variance + epsilon)
+        return factor, shift - mean * factor

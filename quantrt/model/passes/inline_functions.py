@@ -21,7 +21,7 @@ def inline_functions(graph: ir.Model) -> int:
     if count:
         try:
             InlinePass()(graph)
-        except (ir.passes.PassError, ValueError) as error:
+        except (ir.passes.PassError, ir.passes.InvariantError, ValueError) as error:
             raise ModelError(
                 "cannot inline the model's local functions", got=str(error.__cause__ or error)
             ) from error

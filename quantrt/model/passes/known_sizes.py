@@ -17,7 +17,7 @@ def known_sizes(node: ir.Node) -> np.ndarray | None:
     For x of shape [batch, 3, 224, 224], Gather(Shape(x), 1) is 3 though Shape(x) is no constant.
     """
     source = node.inputs[0] if node.inputs else None
-    if source is None:
+    if source is None or len(node.outputs) != 1:
         return None
     sizes: np.ndarray | None = None
     if is_operator(node, "Shape"):

@@ -44,7 +44,7 @@ def _tensor(node: ir.Node) -> ir.TensorProtocol | None:
         return None
     match name:
         case "value":
-            return attribute.as_tensor()
+            return _own(attribute.as_tensor())
         case "value_int":
             return ir.Tensor(np.array(attribute.as_int(), np.int64))
         case "value_ints":
@@ -54,3 +54,10 @@ def _tensor(node: ir.Node) -> ir.TensorProtocol | None:
         case "value_floats":
             return ir.Tensor(np.array(attribute.as_floats(), np.float32))
     return None  # text and sparse constants stay nodes
+
+
+def _own(tensor: ir.TensorProtocol) -> ir.TensorProtocol | None:
+    """A tensor on the same data whose name can be set without renaming that of the node's other clones."""
+    if tensor.dtype == ir.DataType.STRING:
+        return None
+    return ir.Tensor(tensor.numpy(), tensor.dtype)

@@ -32,8 +32,9 @@ def scale_outputs(graph: ir.Model, node: ir.Node, factor: np.ndarray, offset: np
     bias = _bias(node, _channel_count(node, weight)) if channels is not None else None
     if channels is None or bias is None or offset.shape not in (bias.shape, (1,)):
         return False
-    scaled = (weight.astype(np.float64) * channels).astype(weight.dtype)
-    shifted = (bias * factor + offset).astype(weight.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not folded
+        scaled = (weight.astype(np.float64) * channels).astype(weight.dtype)
+        shifted = (bias * factor + offset).astype(weight.dtype)
     if not (np.isfinite(scaled).all() and np.isfinite(shifted).all()):
         return False
     set_constant_input(graph, node, 1, scaled, f"{node.name}.weight")
@@ -51,8 +52,9 @@ def scale_matmul_add(graph: ir.Model, add: ir.Node, factor: np.ndarray, offset: 
     matmul, side, weight, bias = found
     if factor.shape != weight.shape[1:] or bias.shape not in (factor.shape, (1,)):
         return False
-    scaled = (weight.astype(np.float64) * factor).astype(weight.dtype)
-    shifted = (bias.astype(np.float64) * factor + offset).astype(bias.dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = (weight.astype(np.float64) * factor).astype(weight.dtype)
+        shifted = (bias.astype(np.float64) * factor + offset).astype(bias.dtype)
     if not (np.isfinite(scaled).all() and np.isfinite(shifted).all()):
         return False
     set_constant_input(graph, matmul, 1, scaled, f"{matmul.name}.weight")

@@ -159,6 +159,18 @@ GRAPHS = {
         lambda graph: None,
         "'lost'",
     ),
+    "an attribute of the wrong type": (
+        "[turn] y = Transpose<perm=1>(x)",
+        lambda graph: None,
+        "attribute 'perm' of node 'turn' (Transpose) has the wrong type\n  got int, expected ints",
+    ),
+    "a name that is no text": (
+        "[name] y = Relu(x)",
+        lambda graph: graph.node[0].ParseFromString(
+            graph.node[0].SerializeToString().replace(b"name", b"na\xffe")
+        ),
+        "name is not UTF-8 text",
+    ),
     "a cycle through a branch": (
         "[outer] y = If (c) <then_branch = p () => (float[...] a) { a = Relu(z) },"
         " else_branch = q () => (float[...] b) { b = Neg(x) }> [inner] z = Neg(y)",

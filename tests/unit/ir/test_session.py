@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions of a graph: any tensor can be tapped, weights are shared, refusals are typed."""
+
+import gc
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from quantrt.errors import ModelError, UsageError
+from quantrt.ir.session import float_session
+from quantrt.ir.shapes import infer_shapes
+from tests.unit.model.check_pass import model_of
+
+
+@pytest.fixture
+def model(rng):
+    weights = {name: rng.standard_normal((40, 40)).astype(np.float32) for name in ("w", "v")}
+    return model_of("a = MatMul(x, w) b = Relu(a) y = MatMul(b, v)", inputs="float[N,40] x", weights=weights)
+
+
+def expected(model, x):
+    w, v = (model.graph.initializers[name].const_value.numpy() for name in ("w", "v"))
+    return x @ w, np.maximum(x @ w, 0), np.maximum(x @ w, 0) @ v
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_outputs_and_taps(optimize, model, rng):
+    session = float_session(model, extra_outputs=["b", "a", "y", "b", "x"], optimize=optimize, threads=1)
+    assert [output.name for output in session.get_outputs()] == ["y", "b", "a", "x"]
+    x = rng.standard_normal((3, 40)).astype(np.float32)
+    a, b, y = expected(model, x)
+    for got, want in zip(session.run(None, {"x": x}), (y, b, a, x), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    assert [value.name for value in model.graph.outputs] == ["y"]
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+def test_the_session_outlives_the_graph(optimize, model, rng):
+    x = rng.standard_normal((3, 40)).astype(np.float32)
+    want = expected(model, x)[2]
+    session = float_session(model, optimize=optimize, threads=1)
+    del model
+    gc.collect()
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-4, atol=1e-4)
+
+
+def test_taps_without_a_known_type(rng):
+    model = model_of("a = Relu(x) b = Shape(a) c = Cast<to=1>(b) y = Neg(c)", inputs="float[...] x")
+    session = float_session(model, extra_outputs=["b"])
+    assert session.run(["b"], {"x": np.ones((2, 3), np.float32)})[0].tolist() == [2, 3]
+    infer_shapes(model)
+    float_session(model, extra_outputs=["b"])
+
+
+def test_a_tap_that_does_not_exist_names_the_nearest():
+    model = model_of("conv_out = Relu(x) y = Neg(conv_out)")
+    with pytest.raises(UsageError, match="no tensor 'conv_ouy'") as caught:
+        float_session(model, extra_outputs=["conv_ouy"])
+    assert caught.value.hint == "'conv_out'"
+
+
+def test_a_refused_model():
+    model = model_of("y = Relu(x, x)")
+    with pytest.raises(ModelError, match="ONNX Runtime cannot load") as caught:
+        float_session(model)
+    assert "Relu" in caught.value.got
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.bool_, ml_dtypes.bfloat16], ids=str)
+def test_weights_of_other_types(dtype, rng):
+    array = rng.integers(0, 2, (40, 40)).astype(dtype)
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (int64[N] i) => (float[N,40] y)'
+        " { r = Gather(w, i) y = Cast<to=1>(r) }"
+    )
+    model = ir.from_proto(proto)
+    # A value that nothing defines yet: the weight.
+    weight = model.graph[0].inputs[0]
+    weight.const_value = ir.Tensor(array, name="w")
+    model.graph.register_initializer(weight)
+    for optimize in (True, False):
+        got = float_session(model, optimize=optimize).run(None, {"i": np.array([3, 5])})[0]
+        np.testing.assert_array_equal(got, array[[3, 5]].astype(np.float32))
