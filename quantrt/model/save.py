@@ -69,15 +69,20 @@ def _write_single(file: BinaryIO, model: onnx.ModelProto, weights: Mapping[str, 
     graph.CopyFrom(model.graph)
     del graph.initializer[:]
     graph.initializer.extend(small)
+    # OpenVINO knows an ONNX file by its first three fields, and wants no two of a kind among them; a model
+    # with operators of two domains has two opset_import, so these come after the graph.
+    head = onnx.ModelProto(ir_version=model.ir_version)
+    model.ClearField("ir_version")
     model.ClearField("graph")
     graph_bytes = graph.SerializeToString()
     rest_bytes = sum(len(header) + array.nbytes for header, array in headers)
-    file.write(model.SerializeToString())
+    file.write(head.SerializeToString())
     file.write(delimited_header(GRAPH_FIELD, len(graph_bytes) + rest_bytes))
     file.write(graph_bytes)
     for header, array in headers:
         file.write(header)
         _write_array(file, array)
+    file.write(model.SerializeToString())
 
 
 def _write_data(

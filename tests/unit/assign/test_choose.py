@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard, on made-up latencies and accuracies."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from quantrt.assign.accuracy import Accuracy
+from quantrt.assign.choose import choose, fastest
+from quantrt.tactics.timing import Latency
+
+ROUNDS = 60
+
+
+def latency(ms: float, spread: float = 0.0) -> Latency:
+    """`ROUNDS` rounds around `ms`; a spread above the difference of two makes them the same."""
+    return Latency(tuple(ms * (1 + spread * (-1) ** i) for i in range(ROUNDS)))
+
+
+def accuracy(drop: float) -> Accuracy:
+    return Accuracy("top1", 0.9, 0.9 * (1 - drop), drop, 30.0, 0.999, 100)
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    times_ms: Mapping[str, float]
+    drops: Mapping[str, float] = field(default_factory=dict)
+    winner: str = ""
+    reason: str = ""
+    statuses: Mapping[str, str] = field(default_factory=dict)
+    checked: tuple[str, ...] = ()
+    spread: float = 0.0
+
+
+FLOATS = {"ort fp32": True, "ov fp32": True}
+
+CASES = (
+    Case(
+        "the fastest inside the budget is shipped",
+        {"ort fp32": 10, "ov fp32": 8, "ort int8": 5, "ov int8": 4},
+        {"ov int8": 0.001, "ort int8": 0.0},
+        "ov int8",
+        "ov int8 is 2.00x as fast as ov fp32 and inside the accuracy budget",
+        {"ov int8": "shipped", "ort int8": "passed over", "ov fp32": "baseline", "ort fp32": "passed over"},
+        ("ov int8",),
+    ),
+    Case(
+        "one over the budget gives way to the next",
+        {"ov fp32": 8, "ort int8": 5, "ov int8": 4},
+        {"ov int8": 0.2, "ort int8": 0.01},
+        "ort int8",
+        "ort int8 is 1.60x",
+        {"ov int8": "over budget", "ort int8": "shipped", "ov fp32": "baseline"},
+        ("ov int8", "ort int8"),
+    ),
+    Case(
+        "all over the budget: float, and it says so",
+        {"ov fp32": 8, "ort int8": 5, "ov int8": 4},
+        {"ov int8": 0.2, "ort int8": 0.3},
+        "ov fp32",
+        "ov fp32 is shipped: ov int8 is outside the budget (top1 drop 0.2000 is over the budget of 0.0100)",
+        {"ov int8": "over budget", "ort int8": "over budget", "ov fp32": "shipped"},
+        ("ov int8", "ort int8"),
+    ),
+    Case(
+        "slower int8 is not even checked",
+        {"ov fp32": 4, "ov int8": 8},
+        {"ov int8": 0.0},
+        "ov fp32",
+        "ov fp32 is shipped: ov int8 is slower than ov fp32",
+        {"ov int8": "passed over", "ov fp32": "shipped"},
+    ),
+    Case(
+        "a difference inside the spread is no difference",
+        {"ov fp32": 8.0, "ov int8": 7.9},
+        {"ov int8": 0.0},
+        "ov fp32",
+        "ov int8 is not surely faster than ov fp32",
+        {"ov int8": "passed over"},
+        spread=0.1,
+    ),
+    Case(
+        "a drop that is no number never passes",
+        {"ov fp32": 8, "ov int8": 4},
+        {"ov int8": math.nan},
+        "ov fp32",
+        "outside the budget",
+        {"ov int8": "over budget"},
+        ("ov int8",),
+    ),
+    Case(
+        "an infinite drop never passes",
+        {"ov fp32": 8, "ov int8": 4},
+        {"ov int8": math.inf},
+        "ov fp32",
+        "outside the budget",
+        {"ov int8": "over budget"},
+        ("ov int8",),
+    ),
+    Case(
+        "a better score than the float model's is inside any budget",
+        {"ov fp32": 8, "ov int8": 4},
+        {"ov int8": -0.01},
+        "ov int8",
+        "inside the accuracy budget",
+        {"ov int8": "shipped"},
+        ("ov int8",),
+    ),
+    Case(
+        "without data the speed alone decides, and the reason says that nothing was checked",
+        {"ov fp32": 8, "ov int8": 4},
+        {},
+        "ov int8",
+        "ov int8 is 2.00x as fast as ov fp32; its accuracy was not checked: there are no data",
+        {"ov int8": "shipped"},
+        ("ov int8",),
+    ),
+    Case(
+        "float alone",
+        {"ort fp32": 9, "ov fp32": 8},
+        {},
+        "ov fp32",
+        "fp32 was the only precision to choose from",
+        {"ov fp32": "shipped", "ort fp32": "passed over"},
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_guard(case: Case):
+    checked = []
+
+    def check(name: str) -> Accuracy | None:
+        checked.append(name)
+        return accuracy(case.drops[name]) if name in case.drops else None
+
+    latencies = {
+        name: latency(ms, case.spread if "int8" in name else -case.spread)
+        for name, ms in case.times_ms.items()
+    }
+    choice = choose(latencies, {name: name in FLOATS for name in latencies}, check, 0.01)
+    assert choice.winner == case.winner
+    assert case.reason in choice.reason
+    assert tuple(checked) == case.checked
+    assert set(choice.verdicts) == set(latencies)
+    assert {name: choice.verdicts[name].status for name in case.statuses} == dict(case.statuses)
+    assert choice.verdicts[choice.baseline].against_float is None
+    assert list(choice.verdicts.values()).count(choice.verdicts[choice.winner]) == 1
+
+
+def test_a_drop_of_exactly_the_budget_passes():
+    latencies = {"ov fp32": latency(8), "ov int8": latency(4)}
+    choice = choose(latencies, FLOATS | {"ov int8": False}, lambda name: accuracy(0.01), 0.01)
+    assert choice.winner == "ov int8"
+
+
+def test_bf16_needs_a_check_like_int8():
+    latencies = {"ov fp32": latency(8), "ov bf16": latency(4)}
+    choice = choose(latencies, FLOATS | {"ov bf16": False}, lambda name: accuracy(0.5), 0.01)
+    assert choice.winner == "ov fp32"
+
+
+def test_the_fastest_has_the_least_median():
+    assert fastest({"a": latency(2), "b": latency(1), "c": latency(3)}) == "b"

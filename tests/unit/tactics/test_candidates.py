@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from quantrt.config import BuildConfig, DeviceConfig
+from quantrt.errors import DeviceError
+from quantrt.quantize.fit import Fitted
+from quantrt.quantize.targets.onnxruntime import ORT
+from quantrt.quantize.targets.openvino import OPENVINO
+from quantrt.tactics import candidates
+from quantrt.tactics.candidates import Candidate, Rejected, Spec, int8_target, list_specs, open_candidate
+from tests.nets import quantized, resnet, samples
+
+PLAIN = {"isa": ["avx2"]}
+BF16 = {"isa": ["avx2", "avx512_vnni", "avx512_bf16"]}
+
+
+@pytest.mark.parametrize(
+    ("precisions", "libraries", "device", "names"),
+    [
+        ({"fp32"}, ("onnxruntime", "openvino"), BF16, ["onnxruntime fp32", "openvino fp32"]),
+        (
+            {"fp32", "int8"},
+            ("onnxruntime", "openvino"),
+            PLAIN,
+            ["onnxruntime fp32", "onnxruntime int8", "openvino fp32", "openvino int8"],
+        ),
+        ({"fp32", "bf16"}, ("openvino",), PLAIN, ["openvino fp32"]),
+        ({"fp32", "bf16"}, ("onnxruntime",), BF16, ["onnxruntime fp32"]),
+        (
+            {"fp32", "bf16", "int8"},
+            ("openvino",),
+            BF16,
+            ["openvino fp32", "openvino int8", "openvino bf16", "openvino int8+bf16"],
+        ),
+    ],
+)
+def test_specs_follow_the_config_and_the_cpu(precisions, libraries, device, names):
+    config = BuildConfig(precisions=frozenset(precisions), device=DeviceConfig(libraries=libraries))
+    assert [spec.name for spec in list_specs(config, device)] == names
+
+
+def test_weights_keep_to_7_bits_only_where_sums_of_products_saturate():
+    assert int8_target("onnxruntime", PLAIN).weight_qmax == 63
+    assert int8_target("onnxruntime", BF16) == ORT
+    assert int8_target("onnxruntime", {"isa": ["neon_dot"]}) == ORT
+    assert int8_target("openvino", PLAIN) == OPENVINO
+
+
+@pytest.mark.parametrize("library", ["onnxruntime", "openvino"])
+def test_a_spec_is_opened_and_runs(library: str):
+    model, inputs = resnet(), {"x": samples(2, 3, 16, 16)}
+    for precision in ("fp32", "int8"):
+        target = ORT if library == "onnxruntime" else OPENVINO
+        fitted = Fitted(quantized(model, target, inputs), "auto", {}) if precision == "int8" else None
+        found = open_candidate(Spec(library, precision), model.graph, fitted, BuildConfig(), ["y"])
+        assert isinstance(found, Candidate)
+        assert found.executor.run(inputs)["y"].shape == (2, 5)
+        found.executor.close()
+
+
+def test_a_library_that_refuses_the_model_is_a_rejection_with_its_reason(monkeypatch: pytest.MonkeyPatch):
+    def refuse(graph):
+        raise DeviceError("no kernel for Frobnicate")
+
+    monkeypatch.setattr(candidates, "LOWERINGS", {"openvino": refuse})
+    found = open_candidate(Spec("openvino", "fp32"), resnet().graph, None, BuildConfig(), ["y"])
+    assert found == Rejected(Spec("openvino", "fp32"), "no kernel for Frobnicate")

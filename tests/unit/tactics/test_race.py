@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+import time
+from collections import Counter
+
+import pytest
+
+from quantrt.config import BenchConfig
+from quantrt.tactics.race import FINALISTS, race
+
+CONFIG = BenchConfig(duration_s=0.05, max_duration_s=0.05, warmup_s=0.0, min_runs=3)
+
+TIMES_MS = {"a fp32": 2.0, "b fp32": 1.5, "a int8": 0.2, "b int8": 0.3, "c int8": 0.4, "d int8": 3.0}
+
+
+def runs(names, calls: Counter):
+    def run(name: str):
+        calls[name] += 1
+        time.sleep(TIMES_MS[name] / 1e3)
+
+    return {name: lambda name=name: run(name) for name in names}
+
+
+@pytest.mark.parametrize("names", [["a fp32"], ["a fp32", "a int8"], ["a fp32", "b fp32", "a int8"]])
+def test_few_candidates_are_all_finalists(names: list[str]):
+    latencies = race(runs(names, Counter()), {"a fp32", "b fp32"}, CONFIG)
+    assert set(latencies) == set(names)
+    assert len({len(latency.samples_ms) for latency in latencies.values()}) == 1
+
+
+def test_of_many_the_fastest_and_the_fastest_float_one_are_finalists():
+    calls: Counter = Counter()
+    latencies = race(runs(TIMES_MS, calls), {"a fp32", "b fp32"}, CONFIG)
+    assert set(latencies) == {"b fp32", "a int8", "b int8", "c int8"}
+    assert len(latencies) == FINALISTS + 1
+    assert calls["d int8"] > 0 and calls["a fp32"] > 0  # the heat gave each its turn
+
+
+def test_the_float_baseline_is_a_finalist_even_when_it_is_the_slowest():
+    names = {"d int8": "fp32", "a int8": "", "b int8": "", "c int8": ""}
+    latencies = race(runs(names, Counter()), {"d int8"}, CONFIG)
+    assert "d int8" in latencies
+
+
+def test_progress_is_that_of_the_final():
+    seen = []
+    race(runs(TIMES_MS, Counter()), {"a fp32", "b fp32"}, CONFIG, lambda *progress: seen.append(progress))
+    done = [done for done, _ in seen]
+    assert seen and done == sorted(done)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+import time
+
+import numpy as np
+import pytest
+
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.config import BenchConfig, BuildConfig, DeviceConfig
+from quantrt.errors import UsageError
+from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.tactics.candidates import Candidate, Spec
+from quantrt.tactics.time_candidates import time_candidates, timed_inputs
+
+FREE = (TensorSpec("x", "float32", ("N", 4)),)
+FIXED = (TensorSpec("x", "float32", (2, 4)),)
+ROWS = {"x": np.arange(12, dtype=np.float32).reshape(3, 4)}
+
+
+def test_samples_are_repeated_to_the_batch_size():
+    data = open_dataset(ROWS, FREE)
+    assert timed_inputs(data, FREE, None)["x"].tolist() == ROWS["x"][:1].tolist()
+    assert timed_inputs(data, FREE, 2)["x"].tolist() == ROWS["x"][:2].tolist()
+    repeated = timed_inputs(data, FREE, 7)["x"]
+    assert repeated.tolist() == ROWS["x"][[0, 1, 2, 0, 1, 2, 0]].tolist()
+
+
+def test_without_data_there_are_random_values_of_the_right_shape():
+    first, second = timed_inputs(None, FREE, 5)["x"], timed_inputs(None, FREE, 5)["x"]
+    assert first.shape == (5, 4) and first.dtype == np.float32 and first.std() > 0
+    np.testing.assert_array_equal(first, second)
+
+
+def test_a_fixed_batch_is_kept_and_another_one_refused():
+    data = open_dataset(ROWS, FIXED)
+    for batch_size in (None, 2):
+        assert timed_inputs(data, FIXED, batch_size)["x"].shape == (2, 4)
+    with pytest.raises(UsageError, match="batch size") as caught:
+        timed_inputs(data, FIXED, 8)
+    assert "got 8, expected 2" in str(caught.value)
+
+
+def test_a_model_without_a_batch_axis_is_timed_one_by_one():
+    specs = (TensorSpec("x", "float32", ("N", 4)), TensorSpec("state", "float32", (2, 1)))
+    arrays = [{"x": np.ones((3, 4), np.float32), "state": np.ones((2, 1), np.float32)}]
+    data = open_dataset(arrays, specs)
+    assert timed_inputs(data, specs, None)["x"].shape == (3, 4)
+    with pytest.raises(UsageError):
+        timed_inputs(data, specs, 8)
+
+
+class Sleeper:
+    """An executor whose runs take a while; `most` is how many ran at once."""
+
+    parallel_runs = 3
+
+    def __init__(self) -> None:
+        self.running = self.most = 0
+
+    def run(self, inputs):
+        self.running += 1
+        self.most = max(self.most, self.running)
+        time.sleep(0.004)
+        self.running -= 1
+        return {}
+
+
+@pytest.mark.parametrize(("hint", "lanes"), [("latency", 1), ("throughput", 3)])
+def test_for_throughput_as_many_runs_as_the_library_takes_are_timed_together(hint: str, lanes: int):
+    executor = Sleeper()
+    model = LibraryModel("openvino", b"", {})
+    candidate = Candidate(Spec("openvino", "fp32"), model, ExecOptions(), executor, None)
+    config = BuildConfig(
+        device=DeviceConfig(hint=hint),
+        bench=BenchConfig(duration_s=0.05, max_duration_s=0.2, warmup_s=0.0, min_runs=3),
+    )
+    latencies = time_candidates({"openvino fp32": candidate}, {}, config, lambda done, total: None)
+    assert executor.most == lanes
+    assert latencies["openvino fp32"].median_ms == pytest.approx(4.0 / lanes, rel=0.6)
