@@ -33,7 +33,7 @@ def saved(proto, tmp_path):
 
 def test_no_such_file_names_a_near_one(tmp_path):
     saved(good(), tmp_path)
-    error = error_of(tmp_path / "modle.onnx")
+    error = error_of(tmp_path / "models.onnx")
     assert "no such file" in error.message
     assert "model.onnx" in error.hint
 

@@ -89,7 +89,7 @@ OTHERS = {
     "GatherElements": ("y = GatherElements<axis=0>(x, corner)", "11 12"),
     "ScatterND": ("y = ScatterND(x, place, one)", "11 12"),
     "Range": ("a = Range(zero, two_f, half) y = ReduceSum<axes=[0]>(a) z = Neg(x)", "11 12"),
-    "Einsum, Celu": ('e = Einsum<equation="abcd,abcd->abd">(x, x) y = Celu(e)', "12"),
+    "Einsum, Celu": ('e = Einsum<equation="abcd,abcd->acd">(x, x) y = Celu(e)', "12"),
     "LSTM": ("t = Reshape(x, sequence) y, h, c1 = LSTM<hidden_size=2>(t, lw, lr)", "9 10 11 12"),
     "GRU": ("t = Reshape(x, sequence) y, h = GRU<hidden_size=2>(t, gw, gr)", "9 10 11 12"),
     "QuantizeLinear": ("q = QuantizeLinear(x, half, point) y = DequantizeLinear(q, half, point)", "10 11 12"),
