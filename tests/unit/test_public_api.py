@@ -37,6 +37,8 @@ def test_an_unknown_name_is_an_attribute_error():
 
 @pytest.mark.parametrize("name", module_names())
 def test_all_lists_exactly_what_a_module_defines_for_others(name: str):
+    if name.startswith("quantrt.operators."):
+        pytest.importorskip("torch", reason="quantrt.operators needs torch")
     module = importlib.import_module(name)
     listed = set(getattr(module, "__all__", ()))  # a package that is only a docstring has none
     missing = {item for item in listed if not hasattr(module, item)}
