@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a whole ONNX graph in torch, node by node, on any device: slow, complete, and right by construction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+import torch
+
+from quantrt.errors import DataError, DeviceError, ModelError
+from quantrt.operators.bind import bind_attributes, label, load_tensor
+from quantrt.operators.element_types import from_numpy, onnx_type, restored, stored, torch_type
+from quantrt.operators.expand import expand_functions
+from quantrt.operators.operator import Context, Operator, Value
+from quantrt.operators.table import find_operator
+
+__all__ = ["TorchGraph"]
+
+Scope = dict[ir.Value, Value]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One node, bound to its function.
+
+    Attributes:
+        outputs: None for an output without a name.
+        frees: values that no later step of the block reads.
+    """
+
+    node: ir.Node
+    operator: Operator
+    attributes: dict[str, Value]
+    bodies: dict[str, _Block]
+    inputs: tuple[ir.Value | None, ...]
+    outputs: tuple[ir.Value | None, ...]
+    frees: tuple[ir.Value, ...]
+    context: Context
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A graph or subgraph: steps in order."""
+
+    inputs: tuple[ir.Value, ...]
+    outputs: tuple[ir.Value, ...]
+    steps: tuple[_Step, ...]
+
+
+class TorchGraph:
+    """A model whose nodes torch computes on one device. Its weights are loaded once; runs do not share state.
+
+    Args:
+        graph: the model; it is not changed.
+        device: any torch device: "cpu", "cuda", "cuda:1".
+
+    Raises:
+        ModelError: an operator, attribute or type that is not supported; names the node.
+        DeviceError: torch does not have the device.
+    """
+
+    def __init__(self, graph: ir.Model, device: str = "cpu") -> None:
+        self.device = _device(device)
+        expanded = expand_functions(graph)
+        self._opset = expanded.opset_imports.get("", expanded.opset_imports.get("ai.onnx", 1))
+        self._constants: Scope = {}
+        self._main = self._compile(expanded.graph)
+        self.inputs = tuple(value.name or "" for value in self._main.inputs if value not in self._constants)
+        self.outputs = tuple(value.name or "" for value in self._main.outputs)
+
+    def run(self, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """The outputs by name, on the device: tensors, or lists of them for sequences.
+
+        Args:
+            inputs: numpy arrays or tensors by name; lists of them for sequences, None for an empty optional.
+
+        Raises:
+            DataError: an input is missing, unknown or of another type or shape than declared.
+            ModelError: a node cannot be computed; names it.
+            DeviceError: the device is out of memory.
+        """
+        scope: Scope = dict(self._constants)
+        self._feed(scope, inputs)
+        # float32 means float32: cuDNN would otherwise round the factors of convolutions to ten bits.
+        flags = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+        with torch.inference_mode(), flags:
+            values = _run_block(self._main, scope, (), self.device)
+        return dict(zip(self.outputs, values, strict=True))
+
+    def _feed(self, scope: Scope, inputs: Mapping[str, Value]) -> None:
+        declared = {value.name or "": value for value in self._main.inputs}
+        unknown = [name for name in inputs if name not in declared]
+        missing = [name for name in self.inputs if name not in inputs]
+        if unknown or missing:
+            raise DataError(
+                "the inputs are not those of the model",
+                got=", ".join(inputs) or "none",
+                expected=", ".join(self.inputs),
+            )
+        for name, given in inputs.items():
+            value = _on_device(given, self.device)
+            _check_input(declared[name], value)
+            scope[declared[name]] = value
+
+    def _compile(self, graph: ir.Graph) -> _Block:
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                self._constants[value] = load_tensor(value.const_value, self.device)
+        nodes = list(graph)
+        last_reads = _last_reads(graph, nodes)
+        steps = [self._step(node, last_reads.get(position, ())) for position, node in enumerate(nodes)]
+        return _Block(tuple(graph.inputs), tuple(graph.outputs), tuple(steps))
+
+    def _step(self, node: ir.Node, frees: Sequence[ir.Value]) -> _Step:
+        if node.domain not in ("", "ai.onnx"):
+            raise ModelError(
+                f"no torch implementation for {label(node)}",
+                got=f"an operator of domain '{node.domain}'",
+                expected="operators of the default ONNX domain",
+            )
+        operator = find_operator(node.op_type, self._opset, node=node.name or "?")
+        bodies = {
+            name: self._compile(attribute.as_graph())
+            for name, attribute in node.attributes.items()
+            if attribute.type == ir.AttributeType.GRAPH
+        }
+        outputs = tuple(value if value.name else None for value in node.outputs)
+        named = [place for place, value in enumerate(outputs) if value is not None]
+        context = Context(self.device, named[-1] + 1 if named else 0)
+        attributes = bind_attributes(node, operator, self.device)
+        return _Step(node, operator, attributes, bodies, tuple(node.inputs), outputs, tuple(frees), context)
+
+
+class _Body:
+    """A subgraph bound to the values around it, as control flow operators call it."""
+
+    def __init__(self, block: _Block, scope: Scope, device: torch.device) -> None:
+        self._block = block
+        self._scope = scope
+        self.device = device
+
+    @property
+    def output_count(self) -> int:
+        return len(self._block.outputs)
+
+    def __call__(self, *inputs: Value) -> tuple[Value, ...]:
+        return _run_block(self._block, self._scope, inputs, self.device)
+
+    def empty(self, output: int) -> torch.Tensor:
+        value = self._block.outputs[output]
+        if value.dtype is None or value.shape is None:
+            raise ModelError(f"a subgraph ran no time, and its output '{value.name}' has no declared type")
+        shape = [n if isinstance(n, int) else 0 for n in value.shape]
+        return torch.empty(shape, dtype=torch_type(value.dtype), device=self.device)
+
+
+def _run_block(
+    block: _Block, scope: Scope, inputs: Sequence[Value], device: torch.device
+) -> tuple[Value, ...]:
+    if inputs:
+        scope.update(zip(block.inputs, inputs, strict=True))
+    for step in block.steps:
+        results = _run_step(step, scope, device)
+        for value, result in zip(step.outputs, results, strict=False):
+            if value is not None:
+                scope[value] = result
+        for value in step.frees:
+            del scope[value]
+    return tuple(scope[value] for value in block.outputs)
+
+
+def _run_step(step: _Step, scope: Scope, device: torch.device) -> tuple[Value, ...]:
+    """The outputs of one node, at least as many as it names."""
+    inputs = [None if value is None else scope[value] for value in step.inputs]
+    keywords = dict(step.attributes)
+    keywords.update({name: _Body(block, scope, device) for name, block in step.bodies.items()})
+    if step.operator.takes_context:
+        keywords["context"] = step.context
+    try:
+        result = _call(step.operator, inputs, keywords)
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(f"{device} is out of memory at {label(step.node)}", got=str(error)) from error
+    except ModelError as error:
+        if label(step.node) in error.message:
+            raise
+        message = f"{label(step.node)}: {error.message}"
+        raise ModelError(message, got=error.got, expected=error.expected, hint=error.hint) from error
+    except (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError) as error:
+        shapes = ", ".join(_describe(value) for value in inputs) or "nothing"
+        raise ModelError(f"cannot compute {label(step.node)} of {shapes}", got=str(error)) from error
+    results = result if isinstance(result, tuple) else (result,)
+    wanted = step.context.output_count
+    if len(results) < wanted:
+        raise ModelError(
+            f"{label(step.node)} names more outputs than its operator has",
+            got=f"{wanted} outputs",
+            expected=f"at most {len(results)}",
+        )
+    return results
+
+
+def _call(operator: Operator, inputs: list[Value], keywords: dict[str, Value]) -> Value:
+    """The function's result; a mover of elements sees types that torch cannot index as bytes."""
+    if not operator.moves:
+        return operator.function(*inputs, **keywords)
+    seen = [stored(x) if isinstance(x, torch.Tensor) else x for x in inputs]
+    odd = [x.dtype for x, y in zip(inputs, seen, strict=True) if y is not None and y.dtype != x.dtype]
+    result = operator.function(*seen, **keywords)
+    if not odd:
+        return result
+    if isinstance(result, tuple):
+        return tuple(restored(x, odd[0]) for x in result)
+    return restored(result, odd[0])
+
+
+def _last_reads(graph: ir.Graph, nodes: Sequence[ir.Node]) -> dict[int, list[ir.Value]]:
+    """By position of a node: the graph's own values that it is the last to read, or that nothing reads."""
+    last: dict[ir.Value, int] = dict.fromkeys(graph.inputs, -1)
+    for position, node in enumerate(nodes):
+        for value in _reads(node):
+            if value in last:
+                last[value] = position
+        for value in node.outputs:
+            if value.name:
+                last[value] = position
+    kept = {*graph.outputs, *graph.initializers.values()}
+    found: dict[int, list[ir.Value]] = {}
+    for value, position in last.items():
+        if position >= 0 and value not in kept:
+            found.setdefault(position, []).append(value)
+    return found
+
+
+def _reads(node: ir.Node) -> list[ir.Value]:
+    """The values a node reads, those that its subgraphs capture included."""
+    found = [value for value in node.inputs if value is not None]
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            body = attribute.as_graph()
+            found += [value for inner in body for value in _reads(inner)]
+            found += list(body.outputs)
+    return found
+
+
+def _on_device(value: Value, device: torch.device) -> Value:
+    if isinstance(value, np.ndarray | np.generic):
+        return from_numpy(np.asarray(value), device)
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    return [_on_device(item, device) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _check_input(declared: ir.Value, value: Value) -> None:
+    """Hold a tensor against its declared type and fixed sizes."""
+    if not isinstance(value, torch.Tensor) or not isinstance(declared.type, ir.TensorType):
+        return
+    sizes = None if declared.shape is None else list(declared.shape)
+    fits = sizes is None or (
+        len(sizes) == value.dim()
+        and all(want == have for want, have in zip(sizes, value.shape, strict=True) if isinstance(want, int))
+    )
+    if onnx_type(value.dtype) != declared.dtype or not fits:
+        wanted = f"{ir.DataType(declared.type.dtype).name.lower()} {sizes}"
+        raise DataError(
+            f"input '{declared.name}' is not what the model declares", got=_describe(value), expected=wanted
+        )
+
+
+def _describe(value: Value) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"{onnx_type(value.dtype).name.lower()} {list(value.shape)}"
+    return "nothing" if value is None else f"a sequence of {len(value)}"
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise DeviceError(f"torch has no device '{name}'", got=str(error).partition("\n")[0]) from error
+    return device

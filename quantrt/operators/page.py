@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/operators.md, written from OPERATORS: `python -m quantrt.operators.page > docs/operators.md`."""
+
+from __future__ import annotations
+
+import sys
+
+from quantrt.operators.table import LAST_OPSET, OPERATORS
+
+__all__ = ["operators_page"]
+
+_HEAD = """# Operators
+
+Generated from the operator table by `python -m quantrt.operators.page`; a test holds it current.
+
+Every operator below is a torch function that runs on any torch device: the reference that a kernel is held
+against, and what runs where there is no faster one. Versions are opsets of the default ONNX domain, a range
+per function where the operator changed. Functions of the model, and operators that ONNX defines by others
+whatever their types, are expanded.
+
+Integer products are exact: they are summed in float64, which holds every partial sum. Text tensors are not
+supported.
+
+`python -m quantrt.operators.conformance` runs ONNX's own backend tests against these functions and prints a
+table; `--device cuda` runs them on a GPU. It needs torch: `pip install '.[cuda]'`.
+
+| operator | opsets |
+|---|---|
+"""
+
+
+def operators_page() -> str:
+    """The page's text."""
+    lines = [
+        f"| {op_type} | {', '.join(_ranges(op_type))} |\n"
+        for op_type in sorted({row.op_type for row in OPERATORS})
+    ]
+    return _HEAD + "".join(lines)
+
+
+def _ranges(op_type: str) -> list[str]:
+    """Opsets of each row of an operator, oldest first."""
+    rows = sorted((row for row in OPERATORS if row.op_type == op_type), key=lambda row: row.since)
+    ends = [row.until or LAST_OPSET for row in rows]
+    return [
+        f"{row.since}" if row.since == end else f"{row.since}-{end}"
+        for row, end in zip(rows, ends, strict=True)
+    ]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(operators_page())
