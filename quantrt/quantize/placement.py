@@ -117,6 +117,7 @@ class _Placer:
         self.biases: dict[Use, tuple[Use, Use]] = {}
         self.groups: list[set[str]] = []
         self.values: set[str] = set()
+        self.made: set[str] = set()
         self.symmetric: set[Use] = set()
         self.reasons: dict[str, str] = {}
         self.int8: set[str] = set()
@@ -214,7 +215,12 @@ class _Placer:
         self.int8.add(_name(node))
         self.reasons[_name(node)] = f"8-bit {node.op_type} for {self.target.name}"
         if rule.output:
-            self.values.add(_name_of(_fused_output(node)))
+            self._make(_fused_output(node))
+
+    def _make(self, value: ir.Value) -> None:
+        """A kernel makes `value` in 8 bits: whoever reads it reads codes."""
+        self.values.add(_name_of(value))
+        self.made.add(_name_of(value))
 
     def _use(self, node: ir.Node, index: int) -> None:
         value = node.inputs[index]
@@ -232,7 +238,7 @@ class _Placer:
         # A target without quantized outputs joins a concatenation from behind, in `carry`.
         wanted = len(node.inputs) if rule.passes else 1
         inputs = [value for value in node.inputs[:wanted] if self._is_quantized(value)]
-        if len(inputs) < wanted or (rule.passes and not self.target.quantize_all_uses):
+        if len(inputs) < wanted or (rule.passes and not self.target.quantizes_outputs):
             self.reasons[_name(node)] = "its input is not quantized"
             return
         if (rule.output or rule.passes) and _fused_output(node).is_graph_output():
@@ -241,7 +247,7 @@ class _Placer:
         for index in range(wanted):
             self._use(node, index)
         if rule.passes:
-            self.values.add(_name_of(node.outputs[0]))
+            self._make(node.outputs[0])
             self.groups.append({_name_of(value) for value in (*inputs, node.outputs[0])})
         self._became_int8(node, rule)
 
@@ -251,10 +257,10 @@ class _Placer:
     def carry(self) -> None:
         """Move quantization above value-preserving operators, or share one grid across them."""
         passing = [node for node in self.graph if (rule := self._rule(node)) is not None and rule.passes]
-        if self.target.quantize_all_uses:
+        if self.target.quantizes_outputs:
             for node in passing:
                 self._share(node)
-            self._quantize_all_uses()
+            self._read_what_is_made()
         else:
             for node in reversed(passing):
                 self._hoist(node)
@@ -269,13 +275,15 @@ class _Placer:
         pair = {_name_of(source), _name_of(result)}
         only_leaves = result.is_graph_output() and _name_of(result) not in self.values
         if pair & self.values and not only_leaves:
-            self.values |= pair
+            self._use(node, 0)
+            self._make(result)
             self.groups.append(pair)
 
-    def _quantize_all_uses(self) -> None:
+    def _read_what_is_made(self) -> None:
+        """Every reader of a value that a kernel makes in 8 bits sees the rounded one."""
         for node in self.graph:
             for index, value in enumerate(node.inputs):
-                if value is not None and _name_of(value) in self.values:
+                if value is not None and _name_of(value) in self.made:
                     self.uses[(_name(node), index)] = value
 
     def _hoist(self, node: ir.Node) -> None:
@@ -314,8 +322,7 @@ class _Placer:
     def placement(self) -> Placement:
         """The finished placement; groups are merged until they are disjoint."""
         self._absorb_activations()
-        outputs = self.values & {_name_of(v) for v in self.graph.outputs if v.producer() is not None}
-        outputs = outputs if self.target.quantize_all_uses else set()
+        outputs = self.made & {_name_of(value) for value in self.graph.outputs}
         values = {_name_of(value) for value in self.uses.values()} | outputs
         decisions = tuple(
             Decision(_name(n), n.op_type, _name(n) in self.int8, self.reasons[_name(n)]) for n in self.graph

@@ -108,7 +108,7 @@ def _activations(
         if name != members[0]:
             continue
         joint = _joined([stats.tensors[member] for member in members])
-        grid = target.grid_for(joint.lo, symmetric=bool(placement.symmetric & set(members)))
+        grid = target.grid_for(joint.lo, joint.hi, symmetric=bool(placement.symmetric & set(members)))
         range_ = choose_range(joint, RangeGrid(grid.levels, grid.symmetric, grid.signed), calibration)
         chosen |= dict.fromkeys(members, _qparams(range_, grid))
         if joint.is_zero:

@@ -10,6 +10,10 @@ from quantrt.dtypes import DType
 __all__ = ["Grid", "OpRule", "Target"]
 
 
+ONE_SIDED_RATIO = 0.125
+"""Up to this ratio of |lo| to hi a symmetric grid would waste nearly one of its eight bits."""
+
+
 @dataclass(frozen=True)
 class Grid:
     """The integers an activation is mapped onto.
@@ -76,8 +80,8 @@ class Target:
         residual: which inputs of an Add of two activations are quantized: "both", "skip" (only the branch
             that is not computed by the convolution or product it can be fused with) or "none".
         int32_bias: the bias is stored as int32 with scale = s_x * s_w; otherwise it stays float32.
-        quantize_all_uses: once a value is quantized every consumer sees the quantized one, as runtimes
-            that match DequantizeLinear -> op -> QuantizeLinear need.
+        quantizes_outputs: kernels make 8-bit values, which every reader sees as such, for runtimes that match
+            DequantizeLinear -> op -> QuantizeLinear.
         weight_qmax: 127; 63 where the CPU's 16-bit sums could saturate.
     """
 
@@ -88,12 +92,15 @@ class Target:
     nonnegative: Grid | None = None
     residual: str = "none"
     int32_bias: bool = False
-    quantize_all_uses: bool = False
+    quantizes_outputs: bool = False
     weight_qmax: int = 127
 
-    def grid_for(self, lo: float, *, symmetric: bool) -> Grid:
-        """The grid of an activation whose least value is `lo`, and which a rule wants symmetric or not."""
-        if not symmetric or self.symmetric is None:
+    def grid_for(self, lo: float, hi: float, *, symmetric: bool) -> Grid:
+        """The grid of an activation with values in [lo, hi], which a rule wants symmetric or not.
+
+        A range far to one side, such as a GELU's, keeps its zero point: half of the codes would be unused.
+        """
+        if not symmetric or self.symmetric is None or (lo < 0 and -lo <= hi * ONE_SIDED_RATIO):
             return self.activation
         return self.nonnegative if self.nonnegative is not None and lo >= 0 else self.symmetric
 

@@ -2,8 +2,8 @@
 """ONNX Runtime on a CPU: uint8 activations, int8 weights per channel, int32 bias, outputs quantized.
 
 An integer convolution is chosen only for DequantizeLinear -> Conv -> QuantizeLinear, so outputs are
-quantized after the activation and every reader of a quantized value sees the quantized one. u8 x s8 is the
-fast pair with VNNI; s8 x s8 is slower than FP32 (onnxruntime.ai, "Quantize ONNX models", data types).
+quantized after the activation, and every reader of what such a kernel makes sees the quantized value.
+u8 x s8 is the fast pair with VNNI; s8 x s8 is slower than FP32 (onnxruntime.ai, "Quantize ONNX models").
 """
 
 from __future__ import annotations
@@ -34,5 +34,5 @@ ORT = Target(
     ),
     residual="both",
     int32_bias=True,
-    quantize_all_uses=True,
+    quantizes_outputs=True,
 )
