@@ -17,7 +17,7 @@ from quantrt.operators.expand import expand_functions
 from quantrt.operators.operator import Context, Operator, Value
 from quantrt.operators.table import find_operator
 
-__all__ = ["TorchGraph"]
+__all__ = ["TorchGraph", "open_device"]
 
 Scope = dict[ir.Value, Value]
 
@@ -63,7 +63,7 @@ class TorchGraph:
     """
 
     def __init__(self, graph: ir.Model, device: str = "cpu") -> None:
-        self.device = _device(device)
+        self.device = open_device(device)
         expanded = expand_functions(graph)
         self._opset = expanded.opset_imports.get("", expanded.opset_imports.get("ai.onnx", 1))
         self._constants: Scope = {}
@@ -275,7 +275,12 @@ def _describe(value: Value) -> str:
     return "nothing" if value is None else f"a sequence of {len(value)}"
 
 
-def _device(name: str) -> torch.device:
+def open_device(name: str) -> torch.device:
+    """The torch device of a name.
+
+    Raises:
+        DeviceError: there is none.
+    """
     try:
         device = torch.device(name)
         torch.empty(0, device=device)

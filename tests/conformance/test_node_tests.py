@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the torch operators need torch")
 
+from quantrt.errors import DeviceError
 from quantrt.operators.conformance.__main__ import main
 from quantrt.operators.conformance.cases import Case, load_cases
 from quantrt.operators.conformance.run import check_case, run_case
@@ -87,5 +88,5 @@ def test_the_command_prints_and_saves_a_table(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_the_command_knows_its_devices(capsys: pytest.CaptureFixture[str]):
-    assert main(["--only", "test_relu", "--device", "nonsense"]) == 1
-    assert "torch has no device 'nonsense'" in capsys.readouterr().out
+    assert main(["--only", "test_relu", "--device", "nonsense"]) == DeviceError.exit_code
+    assert "torch has no device 'nonsense'" in capsys.readouterr().err
