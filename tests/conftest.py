@@ -12,6 +12,11 @@ ROOT = Path(__file__).resolve().parents[1]
 SEED = 20260101
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--accept` rewrites the files of tests/golden from what is computed now."""
+    parser.addoption("--accept", action="store_true", help="write what golden tests compute as the new truth")
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """A generator that starts the same in every test, whatever ran before it."""

@@ -140,6 +140,15 @@ def test_a_convolution_that_makes_an_output_quantizes_it_for_onnx_runtime():
     assert placed(model, OPENVINO).outputs == placed(model, TENSORRT).outputs == frozenset()
 
 
+def test_for_onnx_runtime_only_what_an_8_bit_kernel_makes_is_rounded_for_float_readers_and_outputs():
+    text = """net (float[N,8,6,6] x) => (float[N,8,6,6] y, float[N,8,6,6] e) {
+    e = Exp(x) h = Conv<pads=[1,1,1,1]>(e, w) f = Exp(e) g = Exp(h) a = Conv<pads=[1,1,1,1]>(h, v)
+    b = Mul(f, g) y = Mul(a, b) }"""
+    placement = placed(net(text, weights({"w": SQUARE["w"], "v": SQUARE["v"]})), ORT)
+    assert placement.uses[("Exp_3", 0)] == "h" and ("Exp_2", 0) not in placement.uses
+    assert placement.uses[("Conv_1", 0)] == "e" and placement.outputs == frozenset()
+
+
 def test_pools_and_sums_that_make_an_output_leave_it_float():
     body = f"{conv('a', 'x', 'w')} s = Add(a, x) y = AveragePool<kernel_shape=[1,1]>(s)"
     placement = placed(map_net(body), ORT)
