@@ -15,11 +15,11 @@ from quantrt.errors import DeviceError
 from quantrt.operators.conformance.__main__ import main
 from quantrt.operators.conformance.cases import Case, load_cases
 from quantrt.operators.conformance.run import check_case, run_case
-from quantrt.operators.conformance.scope import REQUIRED
+from quantrt.operators.conformance.scope import EXPANDED, REQUIRED
 from quantrt.operators.conformance.skips import SKIPS
 from quantrt.operators.element_types import to_numpy
 from quantrt.operators.interpret import TorchGraph
-from quantrt.operators.table import OPERATORS
+from quantrt.operators.table import OPERATORS, find_operator
 
 CASES = load_cases()
 RUN = [case for case in CASES if case.name not in SKIPS]
@@ -49,6 +49,16 @@ def test_few_node_tests_are_skipped():
 def test_every_required_operator_has_rows_and_a_case(operator: str):
     assert operator in {row.op_type for row in OPERATORS}
     assert any(operator in case.operators for case in RUN)
+
+
+def test_every_row_has_a_case():
+    """So that no version of an operator goes untested."""
+    tested = {
+        find_operator(operator, case.opset, node=case.name)
+        for case in RUN
+        for operator in case.operators - set(EXPANDED)
+    }
+    assert [(row.op_type, row.since) for row in OPERATORS if row not in tested] == []
 
 
 @pytest.mark.parametrize("name", ["test_attention_4d_causal_fp16", "test_attention_4d_causal_fp16_expanded"])
