@@ -12,7 +12,11 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
-SERIES = (("quantrt int8", "QuantRT", "#2563eb"), ("nncf default", "NNCF", "#9ca3af"), ("ort default", "ORT", "#d1d5db"))
+SERIES = (
+    ("quantrt int8", "QuantRT", "#2563eb"),
+    ("nncf default", "NNCF", "#9ca3af"),
+    ("ort default", "ORT", "#d1d5db"),
+)
 
 LABEL_PX, BAR_PX, ROW_PX, GAP_PX, TOP_PX = 210, 10, 46, 6, 46
 PX_PER_DB = 9

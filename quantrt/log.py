@@ -18,7 +18,9 @@ def setup_logging(*, verbose: bool = False, quiet: bool = False) -> None:
     """
     logger = logging.getLogger("quantrt")
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(levelname).1s %(name)s: %(message)s" if verbose else "%(message)s"))
+    handler.setFormatter(
+        logging.Formatter("%(levelname).1s %(name)s: %(message)s" if verbose else "%(message)s")
+    )
     logger.handlers[:] = [handler]
     logger.setLevel(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
     logger.propagate = False

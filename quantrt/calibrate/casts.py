@@ -12,7 +12,7 @@ import numpy.typing as npt
 from quantrt.errors import DataError
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["cast_array", "check_finite", "numpy_dtype"]
+__all__ = ["cast_array", "check_finite", "not_finite", "numpy_dtype"]
 
 Array = npt.NDArray[Any]
 

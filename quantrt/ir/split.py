@@ -16,7 +16,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
 
-__all__ = ["WEIGHTS_LOCATION", "split_weights"]
+__all__ = ["WEIGHTS_LOCATION", "split_weights", "to_bytes"]
 
 WEIGHTS_LOCATION = "weights"
 

@@ -22,7 +22,7 @@ from quantrt.calibrate.records import Array, Layout, Record, check_names
 from quantrt.errors import DataError
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["ArrayColumn", "Column", "column_records", "npy_column", "npz_columns", "row_count"]
+__all__ = ["ArrayColumn", "Column", "NpyColumn", "column_records", "npy_column", "npz_columns", "row_count"]
 
 MAX_ROW_BYTES = 1 << 31
 """One sample of one input; more than any model of 2-byte dimensions takes, less than memory."""
