@@ -36,7 +36,7 @@ def draw(models: dict[str, Any]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        '<text x="8" y="18" font-size="14">int8 on a CPU: signal over quantization noise of the first output, '
+        '<text x="8" y="18" font-size="14">int8 on a CPU: signal over quantization noise of the output, '
         "dB (higher is better)</text>",
         *_legend(),
     ]
