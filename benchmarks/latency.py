@@ -158,6 +158,7 @@ def _engine_row(
     fastest = _fastest(latencies, peers)
     return {
         "shipped": engine.report["verdict"],
+        "candidates": engine.report["candidates"],
         "size_bytes": engine.plan.model.size_bytes,
         "latency": _latency(ours),
         "fastest_peer": fastest,
