@@ -18,7 +18,8 @@ ratio is the peer's time over the engine's, paired within rounds, with its 99 % 
 is faster. Peers: ONNX Runtime FP32 and `quantize_static` (defaults; u8s8 per channel), OpenVINO FP32, and
 `nncf.quantize` (with `model_type=TRANSFORMER` too on attention models) with OpenVINO's own float type
 (`default`, bf16 where the CPU has it) and with f32; OpenVINO's both with dynamic shapes and reshaped to the
-input's (`static`). Vision models have seeded random weights, so their accuracy is not bounded.
+input's (`static`). Neither the engines' accuracy nor the peers' is bounded here: the vision models have
+seeded random weights, and the accuracy page tells what int8 costs trained ones.
 
 Reproduce: `python -m benchmarks.models MODELS && python -m benchmarks.latency MODELS`
 
