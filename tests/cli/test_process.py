@@ -126,22 +126,24 @@ def test_a_name_that_the_terminal_cannot_show_is_escaped():
 
 def test_control_c_gives_130():
     code = (
+        # A job in the background of a shell without job control inherits an ignored SIGINT.
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import time, quantrt.device\nprint('ready', flush=True)\n"
         "quantrt.device.describe_device = lambda: time.sleep(60)\n"
         "from quantrt.cli.main import main\nimport sys\nsys.exit(main(['doctor']))"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err == "interrupted\n"

@@ -96,5 +96,5 @@ def test_the_run_script_shows_each_command_before_it_runs(demo_dir, tmp_path):
     )
     lines = [line for line in done.stdout.splitlines() if line]
     verbs = [line.split()[2] for line in lines if line.startswith("$ ")]
-    assert verbs == ["doctor", "build", "inspect", "bench", "compare"]
+    assert verbs == ["doctor", "build", "bench", "compare", "inspect"]
     assert [line for line in lines if line.startswith("ran ")] == [f"ran {verb}" for verb in verbs]
