@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
@@ -15,7 +16,10 @@ from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
 from quantrt.plan.plan import LibraryModel
 
-__all__ = ["lower_to_onnxruntime", "lower_to_openvino"]
+if TYPE_CHECKING:
+    import openvino as ov
+
+__all__ = ["from_openvino", "lower_to_onnxruntime", "lower_to_openvino"]
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +45,16 @@ def lower_to_openvino(graph: ir.Model) -> LibraryModel:
             model = ov.Core().read_model(source)
         except RuntimeError as error:
             raise DeviceError(f"OpenVINO cannot import this model: {_last_line(error)}") from error
+        return from_openvino(model)
+
+
+def from_openvino(model: ov.Model) -> LibraryModel:
+    """An imported OpenVINO model as its IR: XML and weights."""
+    import openvino as ov  # heavy, as above
+
+    with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
         xml, weights = Path(folder) / "model.xml", Path(folder) / "model.bin"
         ov.serialize(model, xml, weights)
-        del model
         return LibraryModel("openvino", xml.read_bytes(), {"bin": np.fromfile(weights, np.uint8)})
 
 

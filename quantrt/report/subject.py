@@ -17,6 +17,7 @@ from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.read import read_model
 from quantrt.plan.lower import lower_to_onnxruntime
+from quantrt.plan.openvino_taps import tap_openvino, tensors_of_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.engine import load
 from quantrt.runtime.executor import Executor, open_executor
@@ -77,15 +78,15 @@ class Subject:
         return self._runnable.run(inputs)
 
     def tensors(self) -> dict[str, str]:
-        """Every tensor that a node of the main graph makes -> that node's operator, in the graph's order.
-
-        Raises:
-            UsageError: the engine holds a model without ONNX's tensor names.
-        """
+        """Every named tensor that a node of the main graph makes -> that node's operator, in order."""
+        if self.model.library == "openvino":
+            return tensors_of_openvino(self.model)
         return {name: node.op_type for node in self._proto().graph.node for name in node.output if name}
 
     def tap(self, names: Sequence[str]) -> Executor:
         """The same model with `names` as its outputs; the library fuses less around them than without."""
+        if self.model.library == "openvino":
+            return open_executor(tap_openvino(self.model, names), self.options, output_names=names)
         proto = self._proto()
         present = {value.name: value for value in proto.graph.output}
         del proto.graph.output[:]
@@ -93,12 +94,6 @@ class Subject:
         return open_executor(replace(self.model, graph=proto.SerializeToString()), self.options)
 
     def _proto(self) -> onnx.ModelProto:
-        if self.model.library != "onnxruntime":
-            raise UsageError(
-                f"cannot look inside '{self.path}': its {self.model.library} model keeps no ONNX tensors",
-                expected="an .onnx file, or an engine of ONNX Runtime",
-                hint="`quantrt quantize --target openvino`, and compare the Q/DQ model that it writes",
-            )
         proto = onnx.ModelProto()
         proto.ParseFromString(self.model.graph)
         return proto

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Look inside an OpenVINO model: its tensors by their ONNX names, and some of them as outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import openvino as ov
+
+from quantrt.plan.lower import from_openvino
+from quantrt.plan.plan import LibraryModel
+
+__all__ = ["tap_openvino", "tensors_of_openvino"]
+
+_NOT_COMPUTED = ("Parameter", "Constant", "Result")
+
+
+def tensors_of_openvino(model: LibraryModel) -> dict[str, str]:
+    """Every named tensor that a node makes -> that node's type, in execution order.
+
+    OpenVINO's importer keeps the ONNX name of every tensor that its own operators still make.
+    """
+    return {
+        name: node.get_type_name()
+        for node in _read(model).get_ordered_ops()
+        if node.get_type_name() not in _NOT_COMPUTED
+        for port in node.outputs()
+        for name in sorted(port.names)
+    }
+
+
+def tap_openvino(model: LibraryModel, names: Sequence[str]) -> LibraryModel:
+    """The same model with `names` as outputs besides its own; the library fuses less around them."""
+    graph = _read(model)
+    present = {name for port in graph.outputs for name in port.names}
+    graph.add_outputs([name for name in names if name not in present])
+    return from_openvino(graph)
+
+
+def _read(model: LibraryModel) -> ov.Model:
+    return ov.Core().read_model(model.graph.decode("utf-8"), ov.Tensor(model.weights["bin"]))
