@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def measure_task(task: Task) -> dict[str, Any]:
-    """Every contender on one task, and QuantRT's int8 engine against the better peer."""
+    """Every contender on one task, and QuantRT's int8 engine against the best peer."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(task.path, providers=["CPUExecutionProvider"])
@@ -166,11 +166,9 @@ def _sqnr_db(judged: _Judged, name: str, rows: Any) -> float:
 
 
 def _compare(judged: dict[str, _Judged], names: Sequence[str]) -> list[dict[str, Any]]:
-    """QuantRT's int8 engine minus the better peer, with bootstrap intervals over samples."""
+    """QuantRT's int8 engine minus the best peer, with bootstrap intervals over samples."""
     ours = judged["quantrt int8"]
-    peers = {
-        name: judged[name] for name in ("ort default", "nncf default") if "error" not in judged[name].row
-    }
+    peers = {name: judged[name] for name in PEERS if "error" not in judged[name].row}
     if "error" in ours.row or not peers:
         return []
     count = len(ours.noise[names[0]])

@@ -127,7 +127,8 @@ def open_openvino(
         config["INFERENCE_PRECISION_HINT"] = precision
     compiled = core.compile_model(model, "CPU", config)
     request = compiled.create_infer_request()
-    names = [output.get_any_name() for output in compiled.outputs]
+    # By the model's names: compiling may add those of tensors it merged with an output.
+    names = [output.get_any_name() for output in model.outputs]
 
     def run(feed: Feed) -> dict[str, npt.NDArray[np.generic]]:
         results = request.infer(feed, share_inputs=True)
