@@ -27,17 +27,29 @@ ONNX_ERRORS: tuple[type[Exception], ...] = (
 )
 """What ONNX's C++ code raises on a model it cannot follow; its own classes share no base but Exception."""
 
+_MAX_VECTOR = 1 << 20  # longer than any vocabulary's bias; a shape has a handful of elements
 
-def infer_shapes(graph: ir.Model) -> None:
+
+def infer_shapes(graph: ir.Model, *, follow_values: bool = True) -> None:
     """Fill in the shapes and element types that ONNX's inference finds; what is known already is kept.
 
     Best effort: an operator that inference does not know leaves its outputs as they are. Large weights
     take part with their shape alone. Unknown sizes get a symbol such as "unk__0".
+
+    Args:
+        follow_values: compute small values that depend on shapes too, such as the target of a Reshape.
     """
+    if not follow_values or any(value.shape is None for node in graph.graph for value in node.outputs):
+        _infer(graph, follow_values=False)
+    if follow_values and not _has_long_vector(graph):
+        _infer(graph, follow_values=True)
+
+
+def _infer(graph: ir.Model, *, follow_values: bool) -> None:
     protobuf, _ = split_weights(graph)
     try:
         inferred = onnx.shape_inference.infer_shapes(
-            protobuf, check_type=False, strict_mode=False, data_prop=True
+            protobuf, check_type=False, strict_mode=False, data_prop=follow_values
         )
     except ONNX_ERRORS as error:
         logger.debug("shape inference failed: %s", error)
@@ -45,6 +57,18 @@ def infer_shapes(graph: ir.Model) -> None:
     found = ir.from_proto(inferred)
     for mine, theirs in zip(graph.graphs(), found.graphs(), strict=True):
         _merge(mine, theirs)
+
+
+def _has_long_vector(graph: ir.Model) -> bool:
+    """Whether following values could take unbounded memory: ONNX makes one object per element of a vector."""
+    values = [value for part in graph.graphs() for value in (*part.inputs, *part.initializers.values())]
+    values += [value for node in graph.graph.all_nodes() for value in node.outputs]
+    for value in values:
+        if value.shape is not None and len(value.shape) == 1:
+            size = value.shape[0]
+            if isinstance(size, int) and size > _MAX_VECTOR:
+                return True
+    return False
 
 
 def _merge(mine: ir.Graph, theirs: ir.Graph) -> None:

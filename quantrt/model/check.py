@@ -43,7 +43,7 @@ def check_proto(proto: onnx.ModelProto, path: Path, lifted_bytes: Mapping[int, i
     _check_graph(proto.graph, frozenset())
     opset = next(entry.version for entry in proto.opset_import if entry.domain in _STANDARD_DOMAINS)
     for node in _all_nodes(proto.graph):
-        _check_attribute_types(node, opset)
+        _check_signature(node, opset)
     for function in proto.functions:
         for node in function.node:
             _check_attributes(node, frozenset(), is_function=True)
@@ -157,10 +157,12 @@ def _check_attributes(node: onnx.NodeProto, visible: frozenset[str], *, is_funct
             _check_graph(subgraph, visible)
 
 
-def _check_attribute_types(node: onnx.NodeProto, opset: int) -> None:
-    """Attributes of standard operators have the type the standard gives them; unknown ones pass."""
+def _check_signature(node: onnx.NodeProto, opset: int) -> None:
+    """A standard operator has outputs, and its attributes the types the standard gives them."""
     if node.domain not in _STANDARD_DOMAINS or not onnx.defs.has(node.op_type, opset):
         return
+    if not any(node.output):
+        raise ModelError(f"node {_label(node)} has no output")
     known = onnx.defs.get_schema(node.op_type, opset).attributes
     for attribute in node.attribute:
         schema = known.get(attribute.name)

@@ -68,7 +68,11 @@ def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[
 
 def _spec(value: ir.Value) -> TensorSpec:
     name = value.name or ""
-    if value.type is None or not isinstance(value.type, ir.TensorType) or value.dtype is None:
+    if (
+        value.type is None
+        or not isinstance(value.type, ir.TensorType)
+        or value.dtype in (None, ir.DataType.UNDEFINED)
+    ):
         got = "no type" if value.type is None else str(value.type)
         raise ModelError(
             f"cannot use '{name}' as input or output of the model", got=got, expected="a dense tensor"

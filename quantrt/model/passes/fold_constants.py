@@ -43,12 +43,14 @@ def fold_constants(graph: ir.Model) -> int:
     record the nodes it came from.
     """
     total = 0
-    for _ in range(_MAX_ROUNDS):
-        infer_shapes(graph)
-        count = sum(_fold(graph, node) for node in list(graph.graph))
-        total += count
-        if not count:
-            break
+    # Values are followed only when all that is constant is folded, so that their sizes are known before.
+    for follow_values in (False, True):
+        for _ in range(_MAX_ROUNDS):
+            infer_shapes(graph, follow_values=follow_values)
+            count = sum(_fold(graph, node) for node in list(graph.graph))
+            total += count
+            if not count:
+                break
     return total
 
 

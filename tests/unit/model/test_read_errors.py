@@ -164,6 +164,11 @@ GRAPHS = {
         lambda graph: None,
         "attribute 'perm' of node 'turn' (Transpose) has the wrong type\n  got int, expected ints",
     ),
+    "a node without outputs": (
+        "[idle] z = Neg(x) y = Relu(x)",
+        lambda graph: graph.node[0].ClearField("output"),
+        "node 'idle' (Neg) has no output",
+    ),
     "a name that is no text": (
         "[name] y = Relu(x)",
         lambda graph: graph.node[0].ParseFromString(
