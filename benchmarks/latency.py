@@ -34,7 +34,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results" / "latency-cpu.json"
 BATCHES = (1, 8)
 ENGINES = {"int8": frozenset({"fp32", "int8"}), "int8+bf16": frozenset({"fp32", "bf16", "int8"})}
 
-BUILD = BenchConfig(warmup_s=0.3, duration_s=2.0, max_duration_s=6.0)
+BUILD = BenchConfig(warmup_s=0.3, duration_s=2.0, max_duration_s=20.0)
 HEAT = BenchConfig(warmup_s=0.2, duration_s=0.6, max_duration_s=0.6, min_runs=6)
 FINAL = BenchConfig(warmup_s=0.3, duration_s=6.0, max_duration_s=12.0, min_runs=45)
 FINALISTS = 3
