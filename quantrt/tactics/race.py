@@ -36,7 +36,7 @@ def race(
     heat_config = replace(
         config, duration_s=brief, max_duration_s=brief, min_runs=5, warmup_s=min(config.warmup_s, 0.2)
     )
-    heat = time_interleaved(runs, heat_config, None)
+    heat = time_interleaved(runs, heat_config, None, min_rounds=1)
     order = sorted(heat, key=lambda name: heat[name].median_ms)
     baseline = next(name for name in order if name in floats)
     others = [name for name in order if name not in floats][:FINALISTS]

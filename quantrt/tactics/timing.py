@@ -29,6 +29,12 @@ MIN_TURN_RUNS = 3
 MAX_TURN_RUNS = 256
 MIN_WARMUP_RUNS = 2
 
+SLOW_RUN_MS = 50.0
+"""When the fastest candidate takes this long, one run is a turn."""
+
+MIN_ROUNDS = 8
+"""With fewer the interval of a ratio is infinite: a slow model's candidates could never be told apart."""
+
 CONFIDENCE_RATIO = 0.99
 """Of the interval around a ratio; high because the interval is looked at several times while measuring."""
 
@@ -154,16 +160,19 @@ def time_interleaved(
     on_progress: Callable[[int, int | None], None] | None = None,
     *,
     seed: int = 0,
+    min_rounds: int = MIN_ROUNDS,
     clock: Clock = time.perf_counter_ns,
 ) -> dict[str, Latency]:
     """Time every candidate in turns, each until `config.duration_s` and `config.min_runs` are reached.
 
-    Goes on, up to `config.max_duration_s` per candidate, while the two fastest cannot be told apart.
+    Goes on, up to `config.max_duration_s` per candidate, while the two fastest cannot be told apart. No
+    fewer than `min_rounds` rounds are timed, however long they take.
 
     Args:
         runs: one run of each candidate, by name.
         on_progress: called after each round with timed milliseconds, done and expected, per candidate.
         seed: of the order within rounds.
+        min_rounds: MIN_ROUNDS where ratios will be taken; fewer do for a heat.
         clock: nanoseconds, never going back.
 
     Returns:
@@ -174,7 +183,9 @@ def time_interleaved(
     with _no_garbage_collection():
         turn_runs = _warm_up(runs, config, clock)
         order = np.random.default_rng(seed)
-        return _time_rounds(runs, config, on_progress, turn_runs=turn_runs, order=order, clock=clock)
+        return _time_rounds(
+            runs, config, on_progress, turn_runs=turn_runs, min_rounds=min_rounds, order=order, clock=clock
+        )
 
 
 def _time_rounds(
@@ -183,6 +194,7 @@ def _time_rounds(
     on_progress: Callable[[int, int | None], None] | None,
     *,
     turn_runs: int,
+    min_rounds: int,
     order: np.random.Generator,
     clock: Clock,
 ) -> dict[str, Latency]:
@@ -199,9 +211,9 @@ def _time_rounds(
         least_ms, most_ms = min(spent_ms.values()), max(spent_ms.values())
         if on_progress is not None:
             on_progress(int(least_ms), int(max(config.duration_s * 1e3, least_ms)))
-        if most_ms >= config.max_duration_s * 1e3:
-            break
         count = len(samples[names[0]])
+        if most_ms >= config.max_duration_s * 1e3 and count >= min_rounds * turn_runs:
+            break
         if least_ms < config.duration_s * 1e3 or count < config.min_runs or count < next_look:
             continue
         if _is_decided(samples, turn_runs):
@@ -221,6 +233,8 @@ def _warm_up(runs: Mapping[str, Callable[[], object]], config: BenchConfig, cloc
             last_ms = min(last_ms, elapsed_ms)
             count += 1
         fastest_ms = min(fastest_ms, last_ms)
+    if fastest_ms >= SLOW_RUN_MS:
+        return 1
     wanted = math.ceil(TURN_MS / max(fastest_ms, 1e-6))
     return min(max(wanted, MIN_TURN_RUNS), MAX_TURN_RUNS)
 

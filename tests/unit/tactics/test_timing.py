@@ -44,13 +44,15 @@ class Machine:
         return once
 
 
-def timed(cost_ms: Callable[[str, int], float], names: str, **options) -> tuple[dict[str, Latency], Machine]:
+def timed(
+    cost_ms: Callable[[str, int], float], names: str, *, min_rounds: int = 8, **options
+) -> tuple[dict[str, Latency], Machine]:
     machine = Machine(cost_ms)
     config = BenchConfig(
         **{"warmup_s": 0.0, "duration_s": 0.5, "min_runs": 1, "max_duration_s": 5.0, **options}
     )
-    latencies = time_interleaved({name: machine.run(name) for name in names}, config, clock=machine.clock)
-    return latencies, machine
+    runs = {name: machine.run(name) for name in names}
+    return time_interleaved(runs, config, min_rounds=min_rounds, clock=machine.clock), machine
 
 
 def turns(log: list[str]) -> list[str]:
@@ -142,9 +144,12 @@ def test_an_undecided_loser_does_not_matter():
     assert latencies["b"].total_ms < 10e3
 
 
-def test_the_bound_holds_when_even_min_runs_would_take_longer():
+def test_the_bound_holds_but_for_the_rounds_that_a_ratio_needs():
     latencies, _ = timed(lambda name, n: 1000.0, "ab", min_runs=30, max_duration_s=5.0)
-    assert [len(latency.samples_ms) for latency in latencies.values()] == [6, 6]
+    assert [len(latency.samples_ms) for latency in latencies.values()] == [8, 8]
+    assert compare_paired(latencies["a"], latencies["b"]).hi < math.inf
+    heat, _ = timed(lambda name, n: 1000.0, "ab", min_runs=30, max_duration_s=5.0, min_rounds=1)
+    assert [len(latency.samples_ms) for latency in heat.values()] == [5, 5]
 
 
 def test_the_same_seed_gives_the_same_order():
