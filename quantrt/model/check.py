@@ -111,7 +111,7 @@ def _check_graph(graph: onnx.GraphProto, outer: frozenset[str]) -> None:
                 raise ModelError(f"node {_label(node)} uses a value that nothing defines", got=f"'{name}'")
         _check_attributes(node, visible)
     for output in graph.output:
-        if output.name not in visible:
+        if output.name not in own:
             raise ModelError(f"nothing defines the graph output '{output.name}'")
     repeated = [name for name, count in Counter(output.name for output in graph.output).items() if count > 1]
     if repeated:

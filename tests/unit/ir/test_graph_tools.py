@@ -81,6 +81,16 @@ def test_shape_values_come_from_weights_that_stay_inside():
     assert shape_of(model, "r")[0] == [4, 12]
 
 
+def test_absurd_sizes_are_not_followed():
+    """ONNX makes an object per element of a vector whose values it follows: this one would take 100 GB."""
+    model = model_of(
+        "e = ConstantOfShape<value = int64[1] {1}>(size) t = Concat<axis=0>(e, one) y = Reshape(x, t)",
+        weights={"size": np.array([1_200_000_000]), "one": np.array([1])},
+    )
+    infer_shapes(model)
+    assert shape_of(model, "e")[0] == [1_200_000_000]
+
+
 def test_shapes_of_a_graph_that_contradicts_itself_stay_unknown():
     model = model_of("y = MatMul(x, w)", inputs="float[2,3] x", weights={"w": np.ones((4, 5), np.float32)})
     infer_shapes(model)

@@ -176,6 +176,12 @@ GRAPHS = {
         ),
         "name is not UTF-8 text",
     ),
+    "a branch that hands out what is outside it": (
+        "h = Relu(x) y = If (c) <then_branch = p () => (float[...] h) { a = Relu(x) },"
+        " else_branch = q () => (float[...] b) { b = Neg(x) }>",
+        lambda graph: None,
+        "nothing defines the graph output 'h'",
+    ),
     "a cycle through a branch": (
         "[outer] y = If (c) <then_branch = p () => (float[...] a) { a = Relu(z) },"
         " else_branch = q () => (float[...] b) { b = Neg(x) }> [inner] z = Neg(y)",
