@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the CUDA executor runs: steps over named buffers, JSON-ready; kernels and weights beside it.
+
+A buffer is a value of the graph in one form: its float form has the value's own name, its int8 codes the
+name with "#int8" behind it. Every buffer is made by one step, or is an input of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from quantrt.kernels.kernel import CompiledKernel
+
+__all__ = ["Program", "Step", "codes_of"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a runner.
+
+    Attributes:
+        runner: name of the module in quantrt/runtime/cuda/runners that runs it.
+        region: name of the region it belongs to, for messages and reports.
+        inputs, outputs: buffers. An input that is "" is absent.
+        options: the runner's own, JSON-ready.
+        weights: keys of Program.weights, in the runner's order.
+        kernels: keys of Program.kernels that it may launch; the first whose requirements hold is taken.
+        is_host: its outputs live on the CPU and depend on shapes alone.
+        reads_values: it cannot be captured in a CUDA graph.
+    """
+
+    runner: str
+    region: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    weights: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
+    is_host: bool = False
+    reads_values: bool = False
+
+
+@dataclass(frozen=True)
+class Program:
+    """A whole model for the CUDA executor.
+
+    Attributes:
+        inputs: for each input of the model, in order: (name, element type of its buffer).
+        outputs: for each output, in order: (name, buffer, element type the caller gets).
+        steps: in the order they run.
+        weights: arrays by key.
+        kernels: machine code by key.
+        nodes: an ONNX protobuf of the nodes that run as such, without large weights; empty without any.
+        notes: facts for the report, JSON-ready.
+    """
+
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str, str], ...]
+    steps: tuple[Step, ...]
+    weights: Mapping[str, np.ndarray]
+    kernels: Mapping[str, CompiledKernel]
+    nodes: bytes = b""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def codes_of(value: str) -> str:
+    """The buffer of a value's int8 codes."""
+    return value + "#int8"

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Straight-line programs over elements, in float32: epilogues, elementwise chains, norms, softmax.
+
+    registers 0 .. len(operands) - 1      the operands
+    register len(operands) + i            the result of instruction i
+
+One expression is evaluated for every element of an iteration shape, to which all tensor operands broadcast
+as ONNX does. An instruction named row_* reduces over the last axis of that shape; its result is the same
+for all elements of a row. Truth is 1.0 and 0.0. Nothing here knows ONNX, torch or Triton.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ARITY", "Expression", "Instruction", "Operand"]
+
+ARITY = {
+    "const": 0,
+    "neg": 1,
+    "abs": 1,
+    "exp": 1,
+    "log": 1,
+    "sqrt": 1,
+    "rsqrt": 1,
+    "reciprocal": 1,
+    "erf": 1,
+    "tanh": 1,
+    "sigmoid": 1,
+    "softplus": 1,
+    "sin": 1,
+    "cos": 1,
+    "floor": 1,
+    "ceil": 1,
+    "rint": 1,
+    "sign": 1,
+    "not": 1,
+    "row_sum": 1,
+    "row_mean": 1,
+    "row_max": 1,
+    "row_min": 1,
+    "add": 2,
+    "sub": 2,
+    "mul": 2,
+    "div": 2,
+    "pow": 2,
+    "max": 2,
+    "min": 2,
+    "eq": 2,
+    "lt": 2,
+    "le": 2,
+    "gt": 2,
+    "ge": 2,
+    "and": 2,
+    "or": 2,
+    "xor": 2,
+    "quantize": 2,
+    "where": 3,
+}
+"""Arguments of every operation. `quantize(x, s)` is clip(rint(x / s), -128, 127), rint half to even, the
+division correctly rounded; `max` and `min` hand on NaN; `div` is correctly rounded."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Where one operand register comes from.
+
+    Attributes:
+        kind: "accumulator" (what the region's anchor computed), "tensor" (an activation), "constant" (a
+            weight of the model with more than one element) or "scalar" (a float given at launch).
+        name: of the value or the constant; empty for the others.
+        use: the edge that reads it, (node name, input index); ("", 0) where there is none.
+        value: of a scalar.
+    """
+
+    kind: str
+    name: str = ""
+    use: tuple[str, int] = ("", 0)
+    value: float = 0.0
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One operation.
+
+    Attributes:
+        op: a key of ARITY.
+        args: registers.
+        value: of a "const".
+    """
+
+    op: str
+    args: tuple[int, ...] = ()
+    value: float = 0.0
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A program.
+
+    Attributes:
+        outputs: registers that are stored, one per output of the region.
+        row_outputs: for each output, whether its last axis has size 1: one element per row.
+    """
+
+    operands: tuple[Operand, ...]
+    instructions: tuple[Instruction, ...]
+    outputs: tuple[int, ...]
+    row_outputs: tuple[bool, ...]
+
+    @property
+    def has_row(self) -> bool:
+        """Whether any instruction reduces over rows."""
+        return any(instruction.op.startswith("row_") for instruction in self.instructions)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether its only output is operand 0, unchanged."""
+        return not self.instructions and self.outputs == (0,)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The artefact of stage 3: a float graph as regions, each with the formula that it computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quantrt.regions.expression import Expression
+
+__all__ = [
+    "Attention",
+    "Conv",
+    "Formula",
+    "Gemm",
+    "Host",
+    "Mismatch",
+    "Nodes",
+    "Region",
+    "Regions",
+    "Rows",
+    "View",
+]
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """outputs = epilogue(x[..., K] @ w).
+
+    Attributes:
+        x: the edge of the activation, (node name, input index); its value is `Region.inputs[0]`.
+        w: the edge of the constant weight.
+        weight: the constant's name.
+        is_transposed: the constant is [N, K]; otherwise [K, N].
+        epilogue: operand 0 is the accumulator, shape [..., N]; constants have N elements and run along it;
+            tensors have the shape of the output.
+    """
+
+    x: tuple[str, int]
+    w: tuple[str, int]
+    weight: str
+    is_transposed: bool
+    epilogue: Expression
+
+
+@dataclass(frozen=True)
+class Conv:
+    """outputs = epilogue(conv(x, w)), 1-D to 3-D.
+
+    Attributes:
+        x, w: edges, as in Gemm; the constant `weight` is [C_out, C_in / groups, *kernel].
+        strides, dilations: one per spatial axis.
+        pads: begins of every spatial axis, then ends.
+        epilogue: operand 0 is the accumulator, shape [N, C_out, *out]; constants have C_out elements and run
+            along axis 1; tensors have the shape of the output.
+    """
+
+    x: tuple[str, int]
+    w: tuple[str, int]
+    weight: str
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    groups: int
+    epilogue: Expression
+
+
+@dataclass(frozen=True)
+class Rows:
+    """outputs = expression(inputs), element by element, with reductions over the last axis at most."""
+
+    expression: Expression
+
+
+@dataclass(frozen=True)
+class Attention:
+    """outputs[0] = softmax(scale * q @ k^T + mask) @ v; q [B, H, S, D], v [B, H, T, D].
+
+    Inputs of the region: q, k, v, and the mask where there is one, added to the scores (float, broadcast
+    to [B, H, S, T]).
+
+    Attributes:
+        edges: of q, k and v.
+        scale: of the scores.
+        is_transposed: k is [B, H, D, T], as exported; otherwise [B, H, T, D].
+        has_mask: whether inputs[3] is a mask.
+    """
+
+    edges: tuple[tuple[str, int], ...]
+    scale: float
+    is_transposed: bool
+    has_mask: bool
+
+
+@dataclass(frozen=True)
+class View:
+    """One node that moves elements of inputs[0] without changing them, by new sizes and strides where that
+    is possible: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Slice, Split, Expand, Identity. It works on
+    codes as on floats. Its other inputs are constants or host values."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Nodes that compute shapes: their inputs are constants, sizes of tensors, or other host values. They run
+    on the CPU, once per set of input shapes. Every input that is not a host value is read for its shape."""
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes without a formula, run operator by operator.
+
+    Attributes:
+        reads_values: the result's shape or the host's course depends on values on the device (NonZero, If,
+            Loop, a Reshape to a computed shape), so that it cannot be part of a CUDA graph.
+    """
+
+    reads_values: bool = False
+
+
+Formula = Gemm | Conv | Rows | Attention | View | Host | Nodes
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A fusion that did not happen.
+
+    Attributes:
+        pattern: what was tried, such as "epilogue", "attention", "layer norm".
+        reason: one phrase.
+        node: the node it failed at.
+    """
+
+    pattern: str
+    reason: str
+    node: str
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that one kernel computes.
+
+    Attributes:
+        name: of its anchor node; unique.
+        nodes: names of its nodes, in topological order.
+        inputs: names of the activations and host values it reads: no constants, each once. The order is the
+            formula's: x first for Gemm and Conv, then tensor operands in their order.
+        outputs: names of the values that other regions, or the model's outputs, read.
+    """
+
+    name: str
+    formula: Formula
+    nodes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """All nodes of a graph, each in exactly one region, in an order in which they can run.
+
+    Attributes:
+        host_values: names of the values that live on the CPU.
+    """
+
+    regions: tuple[Region, ...]
+    mismatches: tuple[Mismatch, ...]
+    host_values: frozenset[str]

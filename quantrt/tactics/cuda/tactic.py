@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A region in one precision (Workload), and the ways to compute it (Tactic)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from quantrt.kernels.kernel import KernelSpec
+from quantrt.regions.region import Formula
+
+__all__ = ["Constant", "Draft", "Rejected", "Tactic", "TensorFacts", "Workload"]
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """A tensor as a tactic sees it.
+
+    Attributes:
+        dtype: numpy's name.
+        shape, strides: concrete, in elements, at the shapes that are timed.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A weight in the layout that a tactic wants, made when it is needed.
+
+    Attributes:
+        key: names the source and every change made to it, so that equal keys mean equal arrays.
+    """
+
+    key: str
+    make: Callable[[], np.ndarray] = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One region with its numbers: everything that decides which tactics are legal and how fast they are.
+
+    The formula's expression is lowered: an operand that arrives as int8 codes is multiplied by its scale (a
+    scalar operand, or for the accumulator of an int8 product a constant of N elements), an output that leaves
+    as codes ends in `quantize`.
+
+    Attributes:
+        region: its name.
+        inputs: facts of the region's inputs, in its order.
+        outputs: element type of each stored output.
+        weight: the product's weight as it is multiplied: int8 codes, or the model's floats; None without one.
+        constants: float32 arrays of the expression's constant operands, by name.
+    """
+
+    region: str
+    formula: Formula
+    inputs: tuple[TensorFacts, ...]
+    outputs: tuple[str, ...]
+    weight: np.ndarray | None = field(default=None, compare=False)
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+
+    def key(self) -> str:
+        """A digest of everything but names and numbers that do not change the work: equal keys, equal times."""
+        text = json.dumps([_nameless(self.formula), _plain(self.inputs), self.outputs], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A step before its weights and kernels are made.
+
+    Attributes:
+        inputs, outputs: "in0", "in1", ... and "out0", "out1", ... for the region's own inputs and outputs by
+            position; any other name is a buffer between the drafts of one tactic.
+        constants: the step's weights, in the runner's order.
+        kernels: what it may launch, best first.
+    """
+
+    runner: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    constants: tuple[Constant, ...] = ()
+    kernels: tuple[KernelSpec, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tactic:
+    """One way to compute a workload.
+
+    Attributes:
+        source: "triton", "cublaslt", "cudnn" or "torch".
+        name: unique among the tactics of a workload, such as "gemm 128x128x64 w8 s3".
+        drafts: run in order.
+        workspace_bytes: device memory beyond inputs and outputs.
+    """
+
+    source: str
+    name: str
+    drafts: tuple[Draft, ...]
+    workspace_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A tactic that cannot be used, and why."""
+
+    source: str
+    name: str
+    reason: str
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    return value
+
+
+def _nameless(formula: Any) -> Any:
+    """The formula's structure: names, edges and the values of scalars left out."""
+    dropped = {"name", "use", "x", "w", "weight", "edges"}
+    if isinstance(formula, tuple):
+        return [_nameless(item) for item in formula]
+    if not hasattr(formula, "__dataclass_fields__"):
+        return formula
+    is_scalar = getattr(formula, "kind", "") == "scalar"
+    names = [n for n in formula.__dataclass_fields__ if n not in dropped and not (is_scalar and n == "value")]
+    return {"type": type(formula).__name__, **{name: _nameless(getattr(formula, name)) for name in names}}
