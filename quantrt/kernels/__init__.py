@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU kernels, one folder per family: `spec.py` says what is legal and what it costs, `triton_kernel.py` runs."""
+"""GPU kernels, one folder per family: spec.py says what is legal and what it costs, triton_kernel.py runs."""

@@ -93,15 +93,19 @@ class Attention:
 
 @dataclass(frozen=True)
 class View:
-    """One node that moves elements of inputs[0] without changing them, by new sizes and strides where that
-    is possible: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Slice, Split, Expand, Identity. It works on
-    codes as on floats. Its other inputs are constants or host values."""
+    """One node that moves elements of inputs[0] without changing them, on codes as on floats.
+
+    By new sizes and strides where that is possible: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, Slice,
+    Split, Expand, Identity. Its other inputs are constants or host values.
+    """
 
 
 @dataclass(frozen=True)
 class Host:
-    """Nodes that compute shapes: their inputs are constants, sizes of tensors, or other host values. They run
-    on the CPU, once per set of input shapes. Every input that is not a host value is read for its shape."""
+    """Nodes that compute shapes: their inputs are constants, sizes of tensors, or other host values.
+
+    They run on the CPU, once per set of input shapes. An input that is no host value is read for its shape.
+    """
 
 
 @dataclass(frozen=True)

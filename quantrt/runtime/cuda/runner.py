@@ -24,7 +24,7 @@ class Launcher(Protocol):
     spec: KernelSpec
 
     def __call__(self, grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
-        """Launch on torch's current stream. Arguments follow spec.signature: tensors for pointers, numbers."""
+        """Launch on torch's current stream. Arguments follow spec.signature: tensors (pointers), numbers."""
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,8 @@ class Workload:
 
     Attributes:
         region: its name.
-        inputs: facts of the region's inputs, in its order.
+        inputs: facts of what the formula reads, in its order: x, then one for every tensor operand; q, k, v and
+            the mask for attention. A value that is read twice is there twice.
         outputs: element type of each stored output.
         weight: the product's weight as it is multiplied: int8 codes, or the model's floats; None without one.
         constants: float32 arrays of the expression's constant operands, by name.
@@ -67,7 +68,7 @@ class Workload:
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
     def key(self) -> str:
-        """A digest of everything but names and numbers that do not change the work: equal keys, equal times."""
+        """A digest of all but names and of numbers that do not change the work: equal keys, equal times."""
         text = json.dumps([_nameless(self.formula), _plain(self.inputs), self.outputs], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every formula means, in torch: the reference that tactics are held against, on any device.
+
+Products are summed in float64, exact for int8 codes, then rounded to float32; expressions go instruction by
+instruction in float32, each result rounded, nothing fused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from quantrt.errors import InternalError
+from quantrt.regions.expression import Expression, Instruction
+from quantrt.regions.region import Attention, Conv, Formula, Gemm, Rows
+
+__all__ = ["compute", "evaluate"]
+
+Tensor = torch.Tensor
+
+_UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "neg": torch.neg,
+    "abs": torch.abs,
+    "exp": torch.exp,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "rsqrt": lambda x: 1.0 / torch.sqrt(x),
+    "reciprocal": torch.reciprocal,
+    "erf": torch.erf,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "softplus": lambda x: torch.clamp(x, min=0.0) + torch.log1p(torch.exp(-torch.abs(x))),
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "floor": torch.floor,
+    "ceil": torch.ceil,
+    "rint": torch.round,
+    "sign": torch.sign,
+    "not": lambda x: (x == 0).float(),
+    "row_sum": lambda x: x.sum(-1, keepdim=True),
+    "row_mean": lambda x: x.mean(-1, keepdim=True),
+    "row_max": lambda x: x.amax(-1, keepdim=True),
+    "row_min": lambda x: x.amin(-1, keepdim=True),
+}
+
+_BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "pow": torch.pow,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "eq": lambda a, b: (a == b).float(),
+    "lt": lambda a, b: (a < b).float(),
+    "le": lambda a, b: (a <= b).float(),
+    "gt": lambda a, b: (a > b).float(),
+    "ge": lambda a, b: (a >= b).float(),
+    "and": lambda a, b: ((a != 0) & (b != 0)).float(),
+    "or": lambda a, b: ((a != 0) | (b != 0)).float(),
+    "xor": lambda a, b: ((a != 0) ^ (b != 0)).float(),
+    "quantize": lambda x, scale: torch.clamp(torch.round(x / scale), -128.0, 127.0),
+}
+
+
+def compute(
+    formula: Formula,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[str],
+    weight: Tensor | None = None,
+    constants: Mapping[str, Tensor] | None = None,
+) -> list[Tensor]:
+    """The outputs of a formula.
+
+    Args:
+        inputs: x, then one tensor for every tensor operand in order (q, k, v and the mask for Attention);
+            floats, or int8 codes.
+        outputs: numpy's name of the element type of each.
+        weight: of a product, in the layout that the formula says; floats, or int8 codes.
+        constants: of the expression, by name.
+
+    Raises:
+        InternalError: the formula has no expression to compute.
+    """
+    constants = constants or {}
+    match formula:
+        case Rows(expression):
+            results = evaluate(expression, None, inputs, constants)
+        case Gemm() if weight is not None:
+            results = evaluate(formula.epilogue, _gemm(formula, inputs[0], weight), inputs[1:], constants)
+        case Conv() if weight is not None:
+            rank = inputs[0].dim()
+            shaped = {name: _along_channels(array, rank) for name, array in constants.items()}
+            results = evaluate(formula.epilogue, _conv(formula, inputs[0], weight), inputs[1:], shaped)
+        case Attention():
+            results = [_attention(formula, inputs)]
+        case _:
+            raise InternalError(f"no reference for this formula: {type(formula).__name__}")
+    return [_stored(result, dtype) for result, dtype in zip(results, outputs, strict=True)]
+
+
+def evaluate(
+    expression: Expression,
+    accumulator: Tensor | None,
+    tensors: Sequence[Tensor],
+    constants: Mapping[str, Tensor],
+) -> list[Tensor]:
+    """The outputs of an expression in float32, broadcast to its iteration shape (rows: last axis 1).
+
+    Args:
+        accumulator: float32; None when no operand asks for it.
+        tensors: of the tensor operands, in their order.
+    """
+    registers: list[Tensor] = []
+    remaining = iter(tensors)
+    for operand in expression.operands:
+        match operand.kind:
+            case "accumulator" if accumulator is not None:
+                registers.append(accumulator)
+            case "tensor":
+                registers.append(next(remaining).float())
+            case "constant":
+                registers.append(constants[operand.name].float())
+            case _:
+                registers.append(torch.tensor(operand.value, dtype=torch.float32))
+    device = next((register.device for register in registers if register.dim()), torch.device("cpu"))
+    registers = [register.to(device) for register in registers]
+    shape = torch.broadcast_shapes(*(x.shape for x in registers))  # type: ignore[no-untyped-call]
+    for instruction in expression.instructions:
+        registers.append(_step(instruction, registers, shape, device))
+    row_shape = (*shape[:-1], 1)
+    return [
+        registers[register].expand(row_shape if is_row else shape)
+        for register, is_row in zip(expression.outputs, expression.row_outputs, strict=True)
+    ]
+
+
+def _step(
+    instruction: Instruction, registers: Sequence[Tensor], shape: torch.Size, device: torch.device
+) -> Tensor:
+    arguments = [registers[arg] for arg in instruction.args]
+    if instruction.op == "const":
+        return torch.tensor(instruction.value, dtype=torch.float32, device=device)
+    if instruction.op == "where":
+        return torch.where(arguments[0] != 0, arguments[1], arguments[2])
+    if instruction.op in _BINARY:
+        return _BINARY[instruction.op](*arguments)
+    if instruction.op.startswith("row_"):
+        arguments = [arguments[0].expand(shape)]
+    return _UNARY[instruction.op](arguments[0])
+
+
+def _gemm(formula: Gemm, x: Tensor, weight: Tensor) -> Tensor:
+    w = weight.double()
+    return torch.matmul(x.double(), w.t() if formula.is_transposed else w).float()
+
+
+def _conv(formula: Conv, x: Tensor, weight: Tensor) -> Tensor:
+    rank = len(formula.strides)
+    begins, ends = formula.pads[:rank], formula.pads[rank:]
+    padding = [n for pair in zip(reversed(begins), reversed(ends), strict=True) for n in pair]
+    padded = torch.nn.functional.pad(x.double(), padding)
+    convolve = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[rank - 1]
+    result: Tensor = convolve(
+        padded,
+        weight.double(),
+        None,
+        list(formula.strides),
+        0,
+        list(formula.dilations),
+        formula.groups,
+    )
+    return result.float()
+
+
+def _along_channels(array: Tensor, rank: int) -> Tensor:
+    """A constant of a convolution's epilogue, [C] in any broadcast shape, as [C, 1, ...]."""
+    return array.reshape(-1, *[1] * (rank - 2)) if array.numel() > 1 else array.reshape(())
+
+
+def _attention(formula: Attention, inputs: Sequence[Tensor]) -> Tensor:
+    q, k, v = (tensor.double() for tensor in inputs[:3])
+    k = k.transpose(-1, -2) if formula.is_transposed else k
+    groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
+    k, v = (tensor.repeat_interleave(groups, 1) if groups > 1 else tensor for tensor in (k, v))
+    scores = torch.matmul(q, k.transpose(-1, -2)) * formula.scale
+    if formula.has_mask:
+        scores = scores + inputs[3].double()
+    return torch.matmul(torch.softmax(scores, -1), v).float()
+
+
+def _stored(result: Tensor, dtype: str) -> Tensor:
+    if dtype == "bool":
+        return result != 0
+    if dtype == "int8":  # NaN has no code: 0, as a cast from NaN gives on a GPU
+        return torch.nan_to_num(result, nan=0.0).to(torch.int8)
+    kind: torch.dtype = getattr(torch, dtype)
+    return result.to(kind)
