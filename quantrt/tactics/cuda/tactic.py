@@ -53,7 +53,7 @@ class Workload:
 
     Attributes:
         region: its name.
-        inputs: facts of what the formula reads, in its order: x, then one for every tensor operand; q, k, v and
+        inputs: facts of what the formula reads, in its order: x, then every tensor operand; q, k, v and
             the mask for attention. A value that is read twice is there twice.
         outputs: element type of each stored output.
         weight: the product's weight as it is multiplied: int8 codes, or the model's floats; None without one.
