@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KernelSpec -> machine code, with Triton; no GPU is needed and none is touched."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from quantrt.errors import DeviceError, InternalError
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+
+__all__ = ["compile_kernel"]
+
+FOLDER = Path(__file__).parent
+WARP_SIZE = 32
+ALIGNMENT = 16
+"""Of pointers in bytes and of integers, in `KernelSpec.aligned`."""
+
+
+def compile_kernel(spec: KernelSpec, capability: int) -> CompiledKernel:
+    """Machine code of `spec` for one compute capability, such as 90.
+
+    Scratch memory: the compiler passes pointers to it behind the kernel's own arguments whether or not it is
+    used. How many is read from the entry's parameters, for the number changed from one Triton to the next.
+
+    Raises:
+        InternalError: there is no such kernel, its arguments are not the spec's, or it wants scratch memory.
+        DeviceError: Triton runs as an interpreter (TRITON_INTERPRET), so that nothing can be compiled.
+        Exception: whatever the compiler raises; its classes differ from version to version.
+    """
+    # Triton is optional: imported only where something is compiled.
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = find_function(spec)
+    compiled = triton.compile(
+        ASTSource(function, _signature(spec, function), dict(spec.constants), _attributes(spec, function)),
+        target=GPUTarget("cuda", capability, WARP_SIZE),
+        options={
+            "num_warps": spec.num_warps,
+            "num_stages": spec.num_stages,
+            "enable_fp_fusion": not spec.is_exact,
+        },
+    )
+    metadata = compiled.metadata
+    for kind in ("global_scratch_size", "profile_scratch_size"):
+        if getattr(metadata, kind, 0):
+            raise InternalError(f"kernel '{spec.function}' needs scratch memory", got=f"{kind} > 0")
+    registers, spills = _resources(compiled.asm["cubin"])
+    return CompiledKernel(
+        spec=spec,
+        symbol=metadata.name,
+        cubins={capability: compiled.asm["cubin"]},
+        shared_bytes={capability: metadata.shared},
+        extra_pointers=_extra_pointers(compiled.asm["ptx"], spec),
+        registers=registers,
+        spills=spills,
+        facts={"triton": triton.__version__},
+    )
+
+
+def find_function(spec: KernelSpec) -> Any:
+    """The spec's @triton.jit function, in quantrt/kernels/<family>/triton_kernel.py.
+
+    Raises:
+        InternalError: there is no such kernel.
+        DeviceError: it is interpreted.
+    """
+    is_named = spec.family.isidentifier() and spec.function.isidentifier()
+    if not is_named or not (FOLDER / spec.family / "triton_kernel.py").is_file():
+        raise InternalError(f"there is no kernel family '{spec.family}' with '{spec.function}'")
+    module = importlib.import_module(f"quantrt.kernels.{spec.family}.triton_kernel")
+    function = getattr(module, spec.function, None)
+    if function is None:
+        raise InternalError(f"kernel family '{spec.family}' has no function '{spec.function}'")
+    if not hasattr(function, "cache_key"):
+        raise DeviceError(
+            f"cannot compile kernel '{spec.function}': Triton is an interpreter in this process",
+            hint="a process without TRITON_INTERPRET in its environment",
+        )
+    return function
+
+
+def _signature(spec: KernelSpec, function: Any) -> dict[str, str]:
+    """Triton's signature: every argument in the function's order, constants as "constexpr"."""
+    names = [name for name, _ in (*spec.signature, *spec.constants)]
+    if sorted(names) != sorted(function.arg_names):
+        raise InternalError(
+            f"the arguments of kernel '{spec.function}' are not those of its spec",
+            got=", ".join(names),
+            expected=", ".join(function.arg_names),
+        )
+    types = {**dict(spec.signature), **{name: "constexpr" for name, _ in spec.constants}}
+    launched = [name for name in function.arg_names if types[name] != "constexpr"]
+    if launched != [name for name, _ in spec.signature]:
+        raise InternalError(
+            f"kernel '{spec.function}' takes its arguments in another order than its spec",
+            got=", ".join(name for name, _ in spec.signature),
+            expected=", ".join(launched),
+        )
+    return {name: types[name] for name in function.arg_names}
+
+
+def _attributes(spec: KernelSpec, function: Any) -> dict[tuple[int, ...], list[list[Any]]]:
+    unknown = spec.aligned - {name for name, _ in spec.signature}
+    if unknown:
+        raise InternalError(f"kernel '{spec.function}' has no arguments {sorted(unknown)} to be aligned")
+    return {
+        (position,): [["tt.divisibility", ALIGNMENT]]
+        for position, name in enumerate(function.arg_names)
+        if name in spec.aligned
+    }
+
+
+def _extra_pointers(ptx: str, spec: KernelSpec) -> int:
+    """Parameters of the entry behind the arguments of the signature."""
+    entry = re.search(r"\.entry\s+\w+\s*\(([^)]*)\)", ptx)
+    if entry is None:
+        raise InternalError(f"the machine code of kernel '{spec.function}' has no entry")
+    extra = len(re.findall(r"\.param\b", entry.group(1))) - len(spec.signature)
+    if extra < 0:
+        raise InternalError(f"kernel '{spec.function}' lost arguments when it was compiled", got=str(extra))
+    return extra
+
+
+def _resources(cubin: bytes) -> tuple[int, int]:
+    """Registers and spilled 32-bit words of a thread, from the cuobjdump that Triton carries; 0, 0 without it."""
+    # Triton is optional: imported only where something is compiled.
+    from triton import knobs
+
+    try:
+        tool = knobs.nvidia.cuobjdump.path
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(cubin)
+            file.flush()
+            command = [tool, "--dump-resource-usage", file.name]
+            text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    except (AttributeError, RuntimeError, OSError, subprocess.CalledProcessError):
+        return 0, 0
+    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
+    return (int(found.group(1)), int(found.group(2)) // 4) if found else (0, 0)
