@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts of a GPU in this machine: sizes as the driver reports them, peaks from the table of GPUs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import torch
+
+from quantrt.errors import DeviceError
+from quantrt.gpu import GPUS, GpuFacts
+
+__all__ = ["describe_gpu", "facts_of_properties"]
+
+
+def describe_gpu(index: int = 0) -> GpuFacts:
+    """The GPU with that CUDA index.
+
+    Raises:
+        DeviceError: this machine has no such GPU.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if not 0 <= index < count:
+        raise DeviceError(
+            f"there is no CUDA device {index}",
+            got=f"{count} usable device{'' if count == 1 else 's'}",
+            hint="--device cpu, or `quantrt doctor` to see what this machine has",
+        )
+    return facts_of_properties(torch.cuda.get_device_properties(index))
+
+
+def facts_of_properties(properties: Any) -> GpuFacts:
+    """Facts from what torch.cuda.get_device_properties gives.
+
+    Bandwidth and peaks come from the table's row of the same board. A board that is not in the table, or a
+    part of one (MIG), gets them scaled by multiprocessors from the nearest row, and the bandwidth from its
+    memory clock where the driver tells it, marked as estimated.
+    """
+    row = _same_board(properties)
+    base = row or _nearest(properties)
+    scale = 1.0 if row else properties.multi_processor_count / base.multiprocessors
+    bandwidth_gb_s = (0.0 if row else _clocked_gb_s(properties)) or base.bandwidth_gb_s * scale
+    return dataclasses.replace(
+        base,
+        name=properties.name,
+        capability=_capability(properties),
+        multiprocessors=properties.multi_processor_count,
+        memory_bytes=properties.total_memory,
+        bandwidth_gb_s=bandwidth_gb_s,
+        shared_memory_bytes=properties.shared_memory_per_block_optin,
+        l2_bytes=properties.L2_cache_size,
+        fp32_tflops=base.fp32_tflops * scale,
+        fp16_tflops=base.fp16_tflops * scale,
+        int8_tops=base.int8_tops * scale,
+        fp8_tflops=base.fp8_tflops * scale,
+        source=base.source if row else f"estimated: {base.name} scaled by multiprocessors",
+        aliases=(),
+        is_estimated=row is None,
+    )
+
+
+def _same_board(properties: Any) -> GpuFacts | None:
+    """The row whose name is in the board's, with its multiprocessors and capability, and the nearest memory."""
+    words = set(_words(properties.name))
+    rows = [
+        gpu
+        for gpu in GPUS
+        if gpu.capability == _capability(properties)
+        and gpu.multiprocessors == properties.multi_processor_count
+        and any(set(_words(name)) <= words for name in (gpu.name, *gpu.aliases))
+    ]
+    return min(rows, key=lambda gpu: abs(gpu.memory_bytes - properties.total_memory), default=None)
+
+
+def _nearest(properties: Any) -> GpuFacts:
+    """The row of the nearest capability not above the board's; of several, the nearest in size."""
+    capability = _capability(properties)
+    below = [gpu for gpu in GPUS if gpu.capability <= capability] or list(GPUS)
+    return min(
+        below,
+        key=lambda gpu: (
+            abs(capability - gpu.capability),
+            abs(gpu.multiprocessors - properties.multi_processor_count),
+        ),
+    )
+
+
+def _clocked_gb_s(properties: Any) -> float:
+    """Bandwidth from the memory clock (kHz) and the width of the bus (bits); 0 where the driver hides them.
+
+    Two transfers per clock, as drivers state it for every kind of memory.
+    """
+    clock_khz, bus_bits = (getattr(properties, name, 0) for name in ("memory_clock_rate", "memory_bus_width"))
+    return float(2 * clock_khz * 1e3 * bus_bits / 8 / 1e9)
+
+
+def _capability(properties: Any) -> int:
+    return int(properties.major * 10 + properties.minor)
+
+
+def _words(name: str) -> list[str]:
+    """Words and numbers of a name, in lower case, without the maker's."""
+    return [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word not in ("", "nvidia", "geforce")]
