@@ -62,7 +62,7 @@ def facts_of_properties(properties: Any) -> GpuFacts:
 
 
 def _same_board(properties: Any) -> GpuFacts | None:
-    """The row whose name, multiprocessors and capability are the board's; of several, the nearest in memory."""
+    """The row with the board's name, multiprocessors and capability; of several, the nearest in memory."""
     words = set(_words(properties.name))
     rows = [
         gpu
