@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QuantRT's own engine on NVIDIA GPUs: symmetric int8, zero points 0, float bias, weights per channel.
+
+Products read codes; what they write is decided by who reads it, since every epilogue can store floats and
+codes at once. Of a residual sum the skip branch is read as codes and the other is still in the accumulator
+(NVIDIA TensorRT developer guide, "Working with quantized types": an unquantized skip branch costs the gain).
+Grouped convolutions do a few multiplications per byte and stay float unless they are timed faster.
+"""
+
+from __future__ import annotations
+
+from quantrt.dtypes import INT8
+from quantrt.quantize.target import Grid, OpRule, Target
+
+__all__ = ["CUDA"]
+
+CUDA = Target(
+    name="cuda",
+    activation=Grid(INT8, symmetric=True, qmin=-128, qmax=127),
+    rules=(
+        OpRule("Conv", (0,), weight=1, weight_axis=0),
+        OpRule("Gemm", (0,), weight=1, weight_axis=1),
+        OpRule("MatMul", (0,), weight=1, weight_axis=1),
+        OpRule("Add", (0, 1)),
+        OpRule("MaxPool", passes=True),
+        OpRule("Reshape", passes=True),
+        OpRule("Flatten", passes=True),
+        OpRule("Squeeze", passes=True),
+        OpRule("Unsqueeze", passes=True),
+        OpRule("Transpose", passes=True),
+        OpRule("Slice", passes=True),
+    ),
+    residual="skip",
+)

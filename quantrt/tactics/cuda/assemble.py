@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions in their forms, each with a tactic -> Program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan.program import Program, Step
+from quantrt.tactics.cuda.tactic import Draft, Tactic
+from quantrt.tactics.cuda.workloads import Lowered
+
+__all__ = ["Item", "assemble"]
+
+
+@dataclass(frozen=True)
+class Item:
+    """One region on its buffers.
+
+    Attributes:
+        region: its name.
+        inputs, outputs: buffers.
+        lowered: the formula that tactics compute; None for `step`.
+        step: of a region that has one way to run (views, host values, nodes).
+    """
+
+    region: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    lowered: Lowered | None = None
+    step: Step | None = None
+
+
+def assemble(
+    frame: Program,
+    items: Sequence[Item],
+    tactics: Mapping[str, Tactic],
+    kernels: Mapping[KernelSpec, CompiledKernel],
+) -> Program:
+    """The program that runs `items` in order, by the tactic that is chosen for each.
+
+    Args:
+        frame: inputs, outputs, nodes and the weights that items without a formula read.
+        tactics: by region, for every item with a formula.
+        kernels: machine code of every kernel of those tactics.
+    """
+    steps: list[Step] = []
+    weights = dict(frame.weights)
+    used: dict[str, CompiledKernel] = {}
+    for item in items:
+        if item.step is not None:
+            steps.append(item.step)
+            continue
+        for draft in tactics[item.region].drafts:
+            steps.append(_step(draft, item))
+            for constant in draft.constants:
+                if _weight_key(item, constant.key) not in weights:
+                    weights[_weight_key(item, constant.key)] = np.ascontiguousarray(constant.make())
+            for spec in draft.kernels:
+                used[kernel_key(spec)] = kernels[spec]
+    return replace(frame, steps=tuple(steps), weights=weights, kernels=used)
+
+
+def _weight_key(item: Item, key: str) -> str:
+    """Where a tactic's constant is kept: constants are named by the region they are made for."""
+    return f"{item.region}/{key}"
+
+
+def _step(draft: Draft, item: Item) -> Step:
+    return Step(
+        runner=draft.runner,
+        region=item.region,
+        inputs=tuple(_buffer(name, item) for name in draft.inputs),
+        outputs=tuple(_buffer(name, item) for name in draft.outputs),
+        options=draft.options,
+        weights=tuple(_weight_key(item, constant.key) for constant in draft.constants),
+        kernels=tuple(kernel_key(spec) for spec in draft.kernels),
+    )
+
+
+def _buffer(name: str, item: Item) -> str:
+    """The program's buffer that a draft means."""
+    if name.startswith("in") and name[2:].isdigit():
+        return item.inputs[int(name[2:])]
+    if name.startswith("out") and name[3:].isdigit():
+        return item.outputs[int(name[3:])]
+    return f"{item.region}/{name}"

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In which forms every value exists: as floats, as int8 codes, or as both; decided by who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from quantrt.quantize.quantized_model import QuantizedModel, Use
+from quantrt.regions.expression import Expression
+from quantrt.regions.region import Attention, Conv, Gemm, Host, Nodes, Region, Regions, Rows, View
+
+__all__ = ["CODES", "FLOAT", "Forms", "Slot", "choose_forms", "expression_of", "slots_of"]
+
+FLOAT = "float"
+CODES = "int8"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One tensor that a formula reads.
+
+    Attributes:
+        value: its name.
+        use: the edge that reads it; None where a region reads it as a whole.
+    """
+
+    value: str
+    use: Use | None = None
+
+
+@dataclass(frozen=True)
+class Forms:
+    """Which forms are read and stored.
+
+    Attributes:
+        scales: of every value that can exist as codes.
+        reads: for every region, the form of each of its slots.
+        stored: for every value, the forms that its maker stores, FLOAT first.
+    """
+
+    scales: Mapping[str, float]
+    reads: Mapping[str, tuple[str, ...]]
+    stored: Mapping[str, tuple[str, ...]]
+
+
+def expression_of(region: Region) -> Expression | None:
+    """The expression that a region's outputs come from; None for formulas without one."""
+    match region.formula:
+        case Gemm(epilogue=expression) | Conv(epilogue=expression) | Rows(expression):
+            return expression
+        case _:
+            return None
+
+
+def slots_of(region: Region, graph: ir.Graph) -> tuple[Slot, ...]:
+    """What a region's formula reads, in its order; a value that is read twice is there twice."""
+    return tuple(_slots(region, {node.name or "": node for node in graph}))
+
+
+def choose_forms(graph: ir.Graph, regions: Regions, quantized: QuantizedModel | None) -> Forms:
+    """Let every region say what it reads, from the last to the first."""
+    grids = _Grids(graph, quantized)
+    nodes = {node.name or "": node for node in graph}
+    needed: dict[str, set[str]] = {value.name or "": {FLOAT} for value in graph.outputs}
+    reads: dict[str, tuple[str, ...]] = {}
+    for region in reversed(regions.regions):
+        slots = tuple(_slots(region, nodes))
+        if _moves_codes(region, grids):
+            wanted = set().union(*(needed.get(output, set()) for output in region.outputs)) or {FLOAT}
+            needed.setdefault(slots[0].value, set()).update(wanted)
+            reads[region.name] = (FLOAT,) * len(slots)
+            continue
+        reads[region.name] = tuple(_form(region, number, slot, grids) for number, slot in enumerate(slots))
+        for slot, form in zip(slots, reads[region.name], strict=True):
+            if not isinstance(region.formula, Host):
+                needed.setdefault(slot.value, set()).add(form)
+    stored = {
+        value: tuple(form for form in (FLOAT, CODES) if form in forms) for value, forms in needed.items()
+    }
+    return Forms(grids.scales, reads, stored)
+
+
+class _Grids:
+    """On which grid each edge reads codes."""
+
+    def __init__(self, graph: ir.Graph, quantized: QuantizedModel | None) -> None:
+        self.uses: Mapping[Use, str] = {} if quantized is None else quantized.placement.uses
+        self.weights: frozenset[Use] = frozenset() if quantized is None else frozenset(quantized.weights)
+        self.carried: dict[str, str] = {}
+        self.movers: set[str] = set()
+        self.scales: dict[str, float] = {}
+        if quantized is None:
+            return
+        for name, qparams in quantized.activations.items():
+            self.scales[name] = float(qparams.scale)
+        for node in graph:
+            rule = quantized.target.rule(node.op_type)
+            if rule is None or not rule.passes or not node.inputs or node.inputs[0] is None:
+                continue
+            source = node.inputs[0].name or ""
+            grid = self.uses.get((node.name or "", 0)) or self.carried.get(source)
+            if grid is not None:
+                self.movers.add(node.name or "")
+                for output in node.outputs:
+                    self.carried[output.name or ""] = grid
+                    self.scales[output.name or ""] = self.scales[grid]
+
+    def has_codes(self, slot: Slot) -> bool:
+        """Whether the edge reads codes."""
+        return (slot.use is not None and slot.use in self.uses) or slot.value in self.carried
+
+
+def _moves_codes(region: Region, grids: _Grids) -> bool:
+    """Whether a region hands on whatever form its input has."""
+    if isinstance(region.formula, View):
+        return True
+    return isinstance(region.formula, Nodes) and len(region.nodes) == 1 and region.nodes[0] in grids.movers
+
+
+def _form(region: Region, number: int, slot: Slot, grids: _Grids) -> str:
+    formula = region.formula
+    if not isinstance(formula, Gemm | Conv | Rows) or not grids.has_codes(slot):
+        return FLOAT
+    is_product = number == 0 and isinstance(formula, Gemm | Conv)
+    return FLOAT if is_product and formula.w not in grids.weights else CODES
+
+
+def _slots(region: Region, nodes: Mapping[str, ir.Node]) -> Iterator[Slot]:
+    match region.formula:
+        case Gemm(x=edge) | Conv(x=edge):
+            yield _slot(edge, nodes)
+        case Attention(edges=edges, has_mask=has_mask):
+            yield from (_slot(edge, nodes) for edge in edges)
+            if has_mask:
+                yield Slot(region.inputs[-1])
+        case Rows():
+            pass
+        case _:
+            yield from (Slot(value) for value in region.inputs)
+    expression = expression_of(region)
+    if expression is not None:
+        yield from (Slot(x.name, x.use) for x in expression.operands if x.kind == "tensor")
+
+
+def _slot(edge: Use, nodes: Mapping[str, ir.Node]) -> Slot:
+    value = nodes[edge[0]].inputs[edge[1]]
+    return Slot((value.name if value is not None else None) or "", edge)

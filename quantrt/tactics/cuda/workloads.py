@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Region + forms -> Workload: scales become operands, dequantization and quantization become instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.errors import InternalError
+from quantrt.quantize.quantized_model import QuantizedModel
+from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.region import Attention, Conv, Formula, Gemm, Region, Rows
+from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of, slots_of
+from quantrt.tactics.cuda.tactic import TensorFacts, Workload
+
+__all__ = ["Lowered", "lower_region", "quantize_region"]
+
+Array = np.ndarray[Any, Any]
+
+ACCUMULATOR_SCALE = "accumulator scale"
+"""The constant that turns the sums of an int8 product into floats: s_x * s_w[n], float32 [N]."""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A region in its forms, before shapes are known.
+
+    Attributes:
+        inputs: (value, form) of each slot.
+        outputs: (value, form) of each stored output.
+        types: element type of each stored output.
+        weight, constants: as in Workload.
+        weight_name: of the model's constant; empty without one.
+    """
+
+    region: Region
+    formula: Formula
+    inputs: tuple[tuple[str, str], ...]
+    outputs: tuple[tuple[str, str], ...]
+    types: tuple[str, ...]
+    weight: Array | None = None
+    weight_name: str = ""
+    constants: Mapping[str, Array] | None = None
+
+    def workload(self, inputs: Sequence[TensorFacts]) -> Workload:
+        """The workload at the shapes of `inputs`."""
+        return Workload(
+            self.region.name,
+            self.formula,
+            tuple(inputs),
+            self.types,
+            self.weight,
+            dict(self.constants or {}),
+        )
+
+
+def lower_region(
+    region: Region, graph: ir.Graph, forms: Forms, quantized: QuantizedModel | None, float_type: str
+) -> Lowered:
+    """One region whose formula is a product, an expression or attention.
+
+    Args:
+        float_type: numpy's name of the type that floats are stored in.
+    """
+    slots = slots_of(region, graph)
+    inputs = tuple((slot.value, form) for slot, form in zip(slots, forms.reads[region.name], strict=True))
+    outputs = tuple((value, form) for value in region.outputs for form in _forms_of(value, forms, region))
+    types = tuple(_type(graph, value, form, float_type) for value, form in outputs)
+    if isinstance(region.formula, Attention):
+        return Lowered(region, region.formula, inputs, outputs, types)
+    expression = expression_of(region)
+    if expression is None:
+        raise InternalError(f"region '{region.name}' has no formula to lower")
+    weight, weight_name, scale = _weight(region.formula, inputs, forms, quantized, graph)
+    constants = _constants(expression, graph)
+    if scale is not None:
+        constants[ACCUMULATOR_SCALE] = scale
+    lowered = _lower(expression, region, inputs, outputs, forms, has_scale=scale is not None)
+    return Lowered(
+        region,
+        _with_expression(region.formula, lowered),
+        inputs,
+        outputs,
+        types,
+        weight,
+        weight_name,
+        constants,
+    )
+
+
+def quantize_region(value: str, source: str, scale: float) -> tuple[Region, Rows]:
+    """A region that makes the codes of a value whose maker stores floats only.
+
+    Args:
+        source: the buffer's value to read.
+    """
+    operands = (Operand("tensor", source), Operand("scalar", value=scale))
+    expression = Expression(operands, (Instruction("quantize", (0, 1)),), (2,), (False,))
+    region = Region(f"{value}:quantize", Rows(expression), (), (source,), (value,))
+    return region, Rows(expression)
+
+
+def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
+    """What the region stores of a value; a value that nothing reads is stored as floats."""
+    stored = forms.stored.get(value) or (FLOAT,)
+    return stored if isinstance(region.formula, Gemm | Conv | Rows) else (FLOAT,)
+
+
+def _type(graph: ir.Graph, value: str, form: str, float_type: str) -> str:
+    if form == CODES:
+        return "int8"
+    for node in graph:
+        for output in node.outputs:
+            if output.name == value:
+                return "bool" if output.dtype == ir.DataType.BOOL else float_type
+    return float_type
+
+
+def _weight(
+    formula: Formula,
+    inputs: tuple[tuple[str, str], ...],
+    forms: Forms,
+    quantized: QuantizedModel | None,
+    graph: ir.Graph,
+) -> tuple[Array | None, str, Array | None]:
+    """The product's weight, its name, and for codes the float32 scale of every output channel's sums."""
+    if not isinstance(formula, Gemm | Conv):
+        return None, "", None
+    value, form = inputs[0]
+    if form == FLOAT or quantized is None:
+        return _array(graph, formula.weight), formula.weight, None
+    tensor = quantized.weights[formula.w]
+    scale = np.float32(forms.scales[value]) * np.asarray(tensor.qparams.scale, np.float32)
+    channels = tensor.codes.shape[0 if isinstance(formula, Conv) or formula.is_transposed else 1]
+    return tensor.codes, formula.weight, np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), (channels,)))
+
+
+def _constants(expression: Expression, graph: ir.Graph) -> dict[str, Array]:
+    names = dict.fromkeys(x.name for x in expression.operands if x.kind == "constant")
+    return {name: np.asarray(_array(graph, name), np.float32) for name in names}
+
+
+def _array(graph: ir.Graph, name: str) -> Array:
+    tensor = graph.initializers[name].const_value
+    if tensor is None:
+        raise InternalError(f"constant '{name}' has no value")
+    return tensor.numpy()
+
+
+def _lower(
+    expression: Expression,
+    region: Region,
+    inputs: tuple[tuple[str, str], ...],
+    outputs: tuple[tuple[str, str], ...],
+    forms: Forms,
+    *,
+    has_scale: bool,
+) -> Expression:
+    """The expression over what is read, to what is stored."""
+    has_product = isinstance(region.formula, Gemm | Conv)
+    tensor_inputs = inputs[1:] if has_product else inputs
+    builder = _Builder(expression)
+    if has_scale:
+        builder.scale_accumulator()
+    builder.dequantize(tensor_inputs, forms)
+    builder.copy_instructions()
+    by_value = dict(
+        zip(region.outputs, zip(expression.outputs, expression.row_outputs, strict=True), strict=True)
+    )
+    for value, form in outputs:
+        register, is_row = by_value[value]
+        builder.store(register, is_row, None if form == FLOAT else forms.scales[value])
+    return builder.build()
+
+
+class _Builder:
+    """An expression with more operands and instructions than the one it is made from.
+
+    New operands stand behind the old ones, so registers of instructions move; `self.of` maps old to new.
+    """
+
+    def __init__(self, expression: Expression) -> None:
+        self.source = expression
+        self.operands = list(expression.operands)
+        self.instructions: list[tuple[str, tuple[Any, ...], float]] = []
+        self.of: dict[int, Any] = {number: ("operand", number) for number in range(len(expression.operands))}
+        self.outputs: list[tuple[Any, bool]] = []
+
+    def _operand(self, operand: Operand) -> tuple[str, int]:
+        self.operands.append(operand)
+        return ("operand", len(self.operands) - 1)
+
+    def _add(self, op: str, args: tuple[Any, ...], value: float = 0.0) -> tuple[str, int]:
+        self.instructions.append((op, args, value))
+        return ("instruction", len(self.instructions) - 1)
+
+    def scale_accumulator(self) -> None:
+        """Operand 0, the sums of codes, times the scale of their channel."""
+        scale = self._operand(Operand("constant", ACCUMULATOR_SCALE))
+        self.of[0] = self._add("mul", (("operand", 0), scale))
+
+    def dequantize(self, inputs: tuple[tuple[str, str], ...], forms: Forms) -> None:
+        """Tensor operands that arrive as codes, times their scale."""
+        tensors = [n for n, operand in enumerate(self.source.operands) if operand.kind == "tensor"]
+        for number, (value, form) in zip(tensors, inputs, strict=True):
+            if form == CODES:
+                scale = self._operand(Operand("scalar", value=forms.scales[value]))
+                self.of[number] = self._add("mul", (("operand", number), scale))
+
+    def copy_instructions(self) -> None:
+        """The source's instructions, on the registers where their arguments are now."""
+        first = len(self.source.operands)
+        for number, instruction in enumerate(self.source.instructions):
+            args = tuple(self.of[arg] for arg in instruction.args)
+            self.of[first + number] = self._add(instruction.op, args, instruction.value)
+
+    def store(self, register: int, is_row: bool, scale: float | None) -> None:
+        """Store a register of the source, as codes when a scale is given."""
+        result = self.of[register]
+        if scale is not None:
+            result = self._add("quantize", (result, self._operand(Operand("scalar", value=scale))))
+        self.outputs.append((result, is_row))
+
+    def build(self) -> Expression:
+        """Number the registers."""
+
+        def number(register: tuple[str, int]) -> int:
+            return register[1] if register[0] == "operand" else len(self.operands) + register[1]
+
+        return Expression(
+            tuple(self.operands),
+            tuple(Instruction(op, tuple(map(number, args)), value) for op, args, value in self.instructions),
+            tuple(number(register) for register, _ in self.outputs),
+            tuple(is_row for _, is_row in self.outputs),
+        )
+
+
+def _with_expression(formula: Formula, expression: Expression) -> Formula:
+    if isinstance(formula, Rows):
+        return Rows(expression)
+    if isinstance(formula, Gemm | Conv):
+        return replace(formula, epilogue=expression)
+    return formula
