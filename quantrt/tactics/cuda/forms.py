@@ -124,8 +124,9 @@ def _form(region: Region, number: int, slot: Slot, grids: _Grids) -> str:
     formula = region.formula
     if not isinstance(formula, Gemm | Conv | Rows) or not grids.has_codes(slot):
         return FLOAT
-    is_product = number == 0 and isinstance(formula, Gemm | Conv)
-    return FLOAT if is_product and formula.w not in grids.weights else CODES
+    if number == 0 and not isinstance(formula, Rows) and formula.w not in grids.weights:
+        return FLOAT
+    return CODES
 
 
 def _slots(region: Region, nodes: Mapping[str, ir.Node]) -> Iterator[Slot]:

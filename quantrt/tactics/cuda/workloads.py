@@ -168,12 +168,10 @@ def _lower(
         builder.scale_accumulator()
     builder.dequantize(tensor_inputs, forms)
     builder.copy_instructions()
-    by_value = dict(
-        zip(region.outputs, zip(expression.outputs, expression.row_outputs, strict=True), strict=True)
-    )
     for value, form in outputs:
-        register, is_row = by_value[value]
-        builder.store(register, is_row, None if form == FLOAT else forms.scales[value])
+        number = region.outputs.index(value)
+        scale = None if form == FLOAT else forms.scales[value]
+        builder.store(expression.outputs[number], expression.row_outputs[number], scale)
     return builder.build()
 
 
