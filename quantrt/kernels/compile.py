@@ -129,7 +129,7 @@ def _extra_pointers(ptx: str, spec: KernelSpec) -> int:
 
 
 def _resources(cubin: bytes) -> tuple[int, int]:
-    """Registers and spilled 32-bit words of a thread, from the cuobjdump that Triton carries; 0, 0 without it."""
+    """Registers and spilled 32-bit words per thread, from the cuobjdump that Triton carries; else 0, 0."""
     # Triton is optional: imported only where something is compiled.
     from triton import knobs
 
