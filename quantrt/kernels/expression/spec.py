@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An expression as a program of plain numbers, which a kernel takes as one constant.
+
+A program has one row for every instruction, in order: (number of the operation, register, register,
+register, value). Registers are numbered as in the expression, so that its outputs need no translation;
+registers that an operation does not read are 0, and so is the value of all but "const".
+"""
+
+from __future__ import annotations
+
+from quantrt.errors import InternalError
+from quantrt.regions.expression import ARITY, Expression, Instruction
+
+__all__ = ["OPS", "Program", "flops_of", "program_of"]
+
+Program = tuple[tuple[int, int, int, int, float], ...]
+
+OPS = (*ARITY, "square", "cube")
+"""Every operation; its place is its number. The last two are powers, which no expression spells so."""
+
+_POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
+"""Exponents with an operation of their own: exact or correctly rounded, and cheap."""
+
+_FLOPS = {
+    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "div", "quantize", "rint", "cube"), 10),
+    **dict.fromkeys(("sin", "cos", "erf", "tanh", "sigmoid", "softplus"), 30),
+    "pow": 100,
+    "const": 0,
+}
+"""Instructions that a GPU needs for one element, roughly; 1 for all others."""
+
+
+def program_of(expression: Expression) -> Program:
+    """The instructions of an expression as rows of numbers.
+
+    Raises:
+        InternalError: an instruction reads a register that comes after it.
+    """
+    fixed = _fixed_values(expression)
+    first = len(expression.operands)
+    return tuple(
+        _row(_simplified(instruction, fixed), first + number)
+        for number, instruction in enumerate(expression.instructions)
+    )
+
+
+def flops_of(expression: Expression) -> int:
+    """Instructions for one element of the iteration shape, roughly: for estimates of time."""
+    return sum(_FLOPS.get(instruction.op, 1) for instruction in expression.instructions)
+
+
+def _fixed_values(expression: Expression) -> dict[int, float]:
+    """Registers whose number is known before launch."""
+    operands = {i: x.value for i, x in enumerate(expression.operands) if x.kind == "scalar"}
+    first = len(expression.operands)
+    consts = {first + i: x.value for i, x in enumerate(expression.instructions) if x.op == "const"}
+    return {**operands, **consts}
+
+
+def _simplified(instruction: Instruction, fixed: dict[int, float]) -> Instruction:
+    """A power with one of the usual exponents as an operation of its own."""
+    if instruction.op != "pow":
+        return instruction
+    op = _POWERS.get(fixed.get(instruction.args[1], 0.0))
+    return Instruction(op, instruction.args[:1]) if op else instruction
+
+
+def _row(instruction: Instruction, register: int) -> tuple[int, int, int, int, float]:
+    if any(arg >= register for arg in instruction.args):
+        raise InternalError(
+            f"'{instruction.op}' reads a register that is not computed yet",
+            got=str(instruction.args),
+            expected=f"registers below {register}",
+        )
+    a, b, c = (*instruction.args, 0, 0, 0)[:3]
+    return OPS.index(instruction.op), a, b, c, float(instruction.value)

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluates an expression on blocks of float32, inside any kernel.
+
+    registers = evaluate(PROGRAM, (accumulator, bias, scale))
+    tl.store(y_ptr + offs, to_element(registers[OUTPUT], y_ptr.dtype.element_ty), mask)
+
+PROGRAM is what `program_of` in spec.py made: a constant, so that every loop and branch on it is gone from the
+machine code. Division and square root are correctly rounded; with floating-point fusion off, every
+instruction is rounded as in the reference.
+"""
+
+# mypy: ignore-errors
+import triton
+import triton.language as tl
+
+from quantrt.kernels.expression.spec import OPS
+
+__all__ = ["evaluate", "evaluate_rows", "to_element"]
+
+CONST = tl.constexpr(OPS.index("const"))
+WHERE = tl.constexpr(OPS.index("where"))
+NEG = tl.constexpr(OPS.index("neg"))
+ABS = tl.constexpr(OPS.index("abs"))
+EXP = tl.constexpr(OPS.index("exp"))
+LOG = tl.constexpr(OPS.index("log"))
+SQRT = tl.constexpr(OPS.index("sqrt"))
+RSQRT = tl.constexpr(OPS.index("rsqrt"))
+RECIPROCAL = tl.constexpr(OPS.index("reciprocal"))
+ERF = tl.constexpr(OPS.index("erf"))
+TANH = tl.constexpr(OPS.index("tanh"))
+SIGMOID = tl.constexpr(OPS.index("sigmoid"))
+SOFTPLUS = tl.constexpr(OPS.index("softplus"))
+SIN = tl.constexpr(OPS.index("sin"))
+COS = tl.constexpr(OPS.index("cos"))
+FLOOR = tl.constexpr(OPS.index("floor"))
+CEIL = tl.constexpr(OPS.index("ceil"))
+RINT = tl.constexpr(OPS.index("rint"))
+SIGN = tl.constexpr(OPS.index("sign"))
+NOT = tl.constexpr(OPS.index("not"))
+SQUARE = tl.constexpr(OPS.index("square"))
+CUBE = tl.constexpr(OPS.index("cube"))
+ROW_SUM = tl.constexpr(OPS.index("row_sum"))
+ROW_MEAN = tl.constexpr(OPS.index("row_mean"))
+ROW_MAX = tl.constexpr(OPS.index("row_max"))
+ROW_MIN = tl.constexpr(OPS.index("row_min"))
+ADD = tl.constexpr(OPS.index("add"))
+SUB = tl.constexpr(OPS.index("sub"))
+MUL = tl.constexpr(OPS.index("mul"))
+DIV = tl.constexpr(OPS.index("div"))
+POW = tl.constexpr(OPS.index("pow"))
+MAX = tl.constexpr(OPS.index("max"))
+MIN = tl.constexpr(OPS.index("min"))
+EQ = tl.constexpr(OPS.index("eq"))
+LT = tl.constexpr(OPS.index("lt"))
+LE = tl.constexpr(OPS.index("le"))
+GT = tl.constexpr(OPS.index("gt"))
+GE = tl.constexpr(OPS.index("ge"))
+AND = tl.constexpr(OPS.index("and"))
+OR = tl.constexpr(OPS.index("or"))
+XOR = tl.constexpr(OPS.index("xor"))
+QUANTIZE = tl.constexpr(OPS.index("quantize"))
+
+INF = tl.constexpr(float("inf"))
+WHOLE = tl.constexpr(8388608.0)
+"""2**23: at and above it every float32 is a whole number; adding it to a smaller one rounds half to even."""
+ROUNDER = tl.constexpr(12582912.0)
+"""1.5 * 2**23: added to |x| <= 2**22 and taken away again, it rounds half to even, of either sign."""
+TANH_SMALL = tl.constexpr(0.625)
+"""Below it tanh(x) = x + x**3 * P(x**2), P the minimax polynomial of degree 4: relative error 4.4e-9 before
+rounding. Above it (1 - e) / (1 + e) with e = exp(-2 |x|) cancels too little to matter: 2 ulp."""
+
+
+@triton.jit
+def evaluate(program: tl.constexpr, registers):
+    """All registers of a program without row_* instructions.
+
+    Args:
+        registers: a tuple with one block, or number, for every operand; they broadcast against each other and
+            are made float32 here.
+    """
+    return evaluate_rows(program, registers, True, 1)
+
+
+@triton.jit
+def evaluate_rows(program: tl.constexpr, registers, mask, columns):
+    """All registers of a program whose blocks [rows, columns] hold whole rows along axis 1.
+
+    Args:
+        mask: true where a column exists, [1, block] or [rows, block]; broadcasts every reduced block.
+        columns: how many exist.
+    """
+    known = ()
+    for i in tl.static_range(len(registers)):
+        known = known + (tl.cast(registers[i], tl.float32),)
+    for i in tl.static_range(len(program)):
+        known = known + (apply(program, i, known, mask, columns),)
+    return known
+
+
+@triton.jit
+def apply(program: tl.constexpr, i: tl.constexpr, registers, mask, columns):
+    """The result of row i of a program."""
+    if program[i][0] == CONST:
+        y = tl.cast(program[i][4], tl.float32)
+    elif program[i][0] == WHERE:
+        y = select(registers[program[i][1]], registers[program[i][2]], registers[program[i][3]])
+    elif program[i][0] >= ROW_SUM and program[i][0] <= ROW_MIN:
+        y = reduce_row(program[i][0], registers[program[i][1]], mask, columns)
+    elif program[i][0] >= ADD and program[i][0] <= QUANTIZE:
+        y = apply_two(program[i][0], registers[program[i][1]], registers[program[i][2]])
+    else:
+        y = apply_one(program[i][0], registers[program[i][1]])
+    return y
+
+
+@triton.jit
+def apply_one(op: tl.constexpr, x):
+    if op == NEG:
+        y = -x
+    elif op == ABS:
+        y = tl.abs(x)
+    elif op == EXP:
+        y = tl.exp(x)
+    elif op == LOG:
+        y = tl.log(x)
+    elif op == SQRT:
+        y = tl.sqrt_rn(x)
+    elif op == RSQRT:
+        y = tl.div_rn(1.0, tl.sqrt_rn(x))
+    elif op == RECIPROCAL:
+        y = tl.div_rn(1.0, x)
+    elif op == ERF:
+        y = tl.erf(x)
+    elif op == TANH:
+        y = tanh(x)
+    elif op == SIGMOID:
+        y = tl.div_rn(1.0, 1.0 + tl.exp(-x))
+    elif op == SOFTPLUS:
+        y = softplus(x)
+    elif op == SIN:
+        y = tl.sin(x)
+    elif op == COS:
+        y = tl.cos(x)
+    elif op == FLOOR:
+        y = tl.floor(x)
+    elif op == CEIL:
+        y = tl.ceil(x)
+    elif op == RINT:
+        y = rint(x)
+    elif op == SIGN:
+        y = tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, 0.0))
+    elif op == NOT:
+        y = (x == 0.0).to(tl.float32)
+    elif op == SQUARE:
+        y = x * x
+    else:
+        tl.static_assert(op == CUBE, "an operation without a meaning here")
+        y = x * x * x
+    return y
+
+
+@triton.jit
+def apply_two(op: tl.constexpr, a, b):
+    a, b = tl.broadcast(a, b)
+    if op == ADD:
+        y = a + b
+    elif op == SUB:
+        y = a - b
+    elif op == MUL:
+        y = a * b
+    elif op == DIV:
+        y = tl.div_rn(a, b)
+    elif op == POW:
+        y = power(a, b)
+    elif op == MAX:
+        y = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    elif op == MIN:
+        y = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    elif op == EQ:
+        y = (a == b).to(tl.float32)
+    elif op == LT:
+        y = (a < b).to(tl.float32)
+    elif op == LE:
+        y = (a <= b).to(tl.float32)
+    elif op == GT:
+        y = (a > b).to(tl.float32)
+    elif op == GE:
+        y = (a >= b).to(tl.float32)
+    elif op == AND:
+        y = ((a != 0.0) & (b != 0.0)).to(tl.float32)
+    elif op == OR:
+        y = ((a != 0.0) | (b != 0.0)).to(tl.float32)
+    elif op == XOR:
+        y = ((a != 0.0) ^ (b != 0.0)).to(tl.float32)
+    else:
+        tl.static_assert(op == QUANTIZE, "an operation without a meaning here")
+        y = quantize(a, b)
+    return y
+
+
+@triton.jit
+def select(condition, a, b):
+    a, b = tl.broadcast(a, b)
+    condition, a = tl.broadcast(condition, a)
+    condition, b = tl.broadcast(condition, b)
+    return tl.where(condition != 0.0, a, b)
+
+
+@triton.jit
+def reduce_row(op: tl.constexpr, x, mask, columns):
+    """[rows, 1] of [rows, block]; a NaN in a row makes its result NaN."""
+    if op == ROW_SUM:
+        y = tl.sum(tl.where(mask, x, 0.0), axis=1, keep_dims=True)
+    elif op == ROW_MEAN:
+        total = tl.sum(tl.where(mask, x, 0.0), axis=1, keep_dims=True)
+        y = tl.div_rn(total, tl.cast(columns, tl.float32))
+    else:
+        bad = tl.max(tl.where(mask & (x != x), 1, 0), axis=1, keep_dims=True)
+        if op == ROW_MAX:
+            y = tl.max(tl.where(mask & (x == x), x, -INF), axis=1, keep_dims=True)
+        else:
+            tl.static_assert(op == ROW_MIN, "an operation without a meaning here")
+            y = tl.min(tl.where(mask & (x == x), x, INF), axis=1, keep_dims=True)
+        y = tl.where(bad != 0, float("nan"), y)
+    return y
+
+
+@triton.jit
+def quantize(x, scale):
+    """Codes of int8 as floats: clip(rint(x / scale), -128, 127), rint half to even; NaN stays."""
+    y = tl.div_rn(x, scale)
+    y = tl.maximum(y, -128.0, propagate_nan=tl.PropagateNan.ALL)
+    y = tl.minimum(y, 127.0, propagate_nan=tl.PropagateNan.ALL)
+    return (y + ROUNDER) - ROUNDER
+
+
+@triton.jit
+def rint(x):
+    magnitude = (tl.abs(x) + WHOLE) - WHOLE
+    return tl.where(tl.abs(x) < WHOLE, tl.where(x < 0.0, -magnitude, magnitude), x)
+
+
+@triton.jit
+def tanh(x):
+    square = x * x
+    small = -0.00570498 * square + 0.02063908
+    small = small * square - 0.05373971
+    small = small * square + 0.13331442
+    small = small * square - 0.33333282
+    small = x + x * (square * small)
+    e = tl.exp(-2.0 * tl.abs(x))
+    large = tl.div_rn(1.0 - e, 1.0 + e)
+    return tl.where(tl.abs(x) < TANH_SMALL, small, tl.where(x < 0.0, -large, large))
+
+
+@triton.jit
+def softplus(x):
+    """max(x, 0) + log1p(e), e = exp(-|x|); log1p by Kahan's correction, for 1 + e loses digits of e."""
+    e = tl.exp(-tl.abs(x))
+    one = 1.0 + e
+    log1p = tl.where(one == 1.0, e, tl.log(one) * tl.div_rn(e, one - 1.0))
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) + log1p
+
+
+@triton.jit
+def power(a, b):
+    """a ** b as C's pow: through float64, for a float32 logarithm times b loses digits."""
+    x = a.to(tl.float64)
+    y = b.to(tl.float64)
+    size = tl.exp2(y * tl.log2(tl.abs(x))).to(tl.float32)
+    size = tl.where((tl.abs(a) == 1.0) & (tl.abs(b) == INF), 1.0, size)
+    is_whole = tl.floor(b) == b
+    is_odd = is_whole & (tl.floor(b * 0.5) != b * 0.5)
+    is_negative = a < 0.0
+    signed = tl.where(is_negative & is_odd, -size, size)
+    signed = tl.where(is_negative & (a != -INF) & (is_whole == 0), float("nan"), signed)
+    return tl.where((b == 0.0) | (a == 1.0), 1.0, signed)
+
+
+@triton.jit
+def to_element(x, element: tl.constexpr):
+    """A register as it is stored: rounded to nearest even, truth as 0 and 1; NaN has no int8 code: 0.
+
+    Args:
+        element: type behind the pointer. uint8 and int1 store truth; int8 must come from "quantize".
+    """
+    if element == tl.int8:
+        y = tl.where(x == x, x, 0.0).to(tl.int8)
+    elif element == tl.uint8 or element == tl.int1:
+        y = (x != 0.0).to(element)
+    else:
+        y = x.to(element)
+    return y
