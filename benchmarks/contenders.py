@@ -25,7 +25,7 @@ from quantrt.model.load import load_model
 from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, observe_reference
 from quantrt.quantize.quantize import observed_values
 from quantrt.runtime.engine import Engine
-from quantrt.tactics.candidates import Rejected, Spec, int8_target, open_candidate
+from quantrt.tactics.candidates import Opener, Rejected, Spec, int8_target
 
 Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
@@ -79,9 +79,9 @@ def make_quantrt(task: Task) -> QuantRt:
         for library, target in targets.items()
     }
     engine = build(model, config=config, stats=stats, calibration=samples, validation=task.build_validation)
-    outputs = [spec.name for spec in model.outputs]
+    opener = Opener(model, config, {})
     contenders = [
-        Contender(f"quantrt {library}", partial(_open_int8, library, model.graph, fitted, config, outputs))
+        Contender(f"quantrt {library}", partial(_open_int8, opener, library, fitted))
         for library, fitted in fits.items()
     ]
     contenders.append(Contender("quantrt build", partial(_open_engine, engine)))
@@ -111,10 +111,8 @@ def _fastest_int8(engine: Engine) -> str:
 
 
 @contextmanager
-def _open_int8(
-    library: str, graph: Any, fitted: Fitted, config: BuildConfig, outputs: list[str]
-) -> Iterator[Run]:
-    found = open_candidate(Spec(library, "int8"), graph, fitted, config, outputs)
+def _open_int8(opener: Opener, library: str, fitted: Fitted) -> Iterator[Run]:
+    found = opener.open(Spec(library, "int8"), fitted)
     if isinstance(found, Rejected):
         raise RuntimeError(found.reason)
     try:

@@ -33,7 +33,7 @@ from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.runtime.engine import Engine
-from quantrt.tactics.candidates import Candidate, Rejected, Spec, int8_target, list_specs, open_candidate
+from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, int8_target, list_specs
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 
 __all__ = ["Data", "Event", "build"]
@@ -87,7 +87,7 @@ def build(
     Args:
         model: path of an ONNX file, or a loaded model.
         config: all options; `device`, `precisions` and `budget` replace its parts.
-        precisions: any of "fp32", "bf16", "int8"; FP32 is always a candidate.
+        precisions: any of "fp32", "fp16" (on a GPU), "bf16" (on a CPU), "int8"; FP32 is always a candidate.
         calibration: samples that show the usual range of activations; needed for int8 without `stats`. Read
             twice, so no generator.
         validation: samples, with labels for top1, on which the accuracy drop is measured. Without them it is
@@ -189,7 +189,8 @@ def _has_labels(dataset: Dataset | None) -> bool:
 
 def _quantize(job: _Job, samples: Dataset | None, stats: Stats | None) -> _Quantized:
     """Calibrate once, and fit a quantized model per library."""
-    targets = {library: int8_target(library, job.device) for library in job.config.device.libraries}
+    libraries = ("cuda",) if job.config.device.device == "cuda" else job.config.device.libraries
+    targets = {library: int8_target(library, job.device) for library in libraries}
     names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
     if not names:
         return _Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job.model)}",))
@@ -264,7 +265,7 @@ def _decide(job: _Job, quantized: _Quantized, truth: Dataset | None, metric: Met
     inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch)
     checked = _Checked.choose(truth, quantized, job.config)
     with ExitStack() as stack:
-        candidates, rejected = _open_candidates(job, quantized.fits, stack)
+        candidates, rejected = _open_candidates(job, quantized.fits, inputs, stack)
         latencies = time_candidates(
             candidates,
             inputs,
@@ -292,16 +293,16 @@ def _decide(job: _Job, quantized: _Quantized, truth: Dataset | None, metric: Met
 
 
 def _open_candidates(
-    job: _Job, fits: Mapping[str, Fitted], stack: ExitStack
+    job: _Job, fits: Mapping[str, Fitted], inputs: Mapping[str, np.ndarray], stack: ExitStack
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
     """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere."""
     opened: dict[str, Candidate] = {}
     rejected: list[Rejected] = []
     specs = list_specs(job.config, job.device)
-    outputs = [spec.name for spec in job.model.outputs]
+    opener = Opener(job.model, job.config, inputs)
     for done, spec in enumerate(specs):
         job.emit(Event("opening", done, len(specs), "candidates"))
-        found = _open_one(spec, job, fits.get(spec.library), outputs)
+        found = _open_one(spec, opener, fits.get(spec.library))
         if isinstance(found, Rejected):
             rejected.append(found)
         else:
@@ -314,12 +315,12 @@ def _open_candidates(
     return opened, tuple(rejected)
 
 
-def _open_one(spec: Spec, job: _Job, fitted: Fitted | None, outputs: Sequence[str]) -> Candidate | Rejected:
+def _open_one(spec: Spec, opener: Opener, fitted: Fitted | None) -> Candidate | Rejected:
     if spec.precision != "int8":
-        return open_candidate(spec, job.model.graph, None, job.config, outputs)
+        return opener.open(spec, None)
     if fitted is None or not fitted.model.has_int8:
         return Rejected(spec, "no node of the model can be quantized for it")
-    return open_candidate(spec, job.model.graph, fitted, job.config, outputs)
+    return opener.open(spec, fitted)
 
 
 def _checker(

@@ -22,6 +22,7 @@ __all__ = [
     "BuildConfig",
     "CalibrationConfig",
     "CompareConfig",
+    "CudaConfig",
     "DeviceConfig",
     "QuantizeConfig",
     "from_dict",
@@ -36,7 +37,10 @@ DEFAULT_MIN_SQNR_DB = 20.0
 RANGE_METHODS = ("auto", "minmax", "entropy", "percentile", "mse")
 TARGETS = ("ort", "openvino", "tensorrt")
 LIBRARIES = ("onnxruntime", "openvino")
-PRECISIONS = ("fp32", "bf16", "int8")
+PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+DEVICES = ("cpu", "cuda")
+TACTIC_SOURCES = ("triton", "cublaslt", "cudnn", "torch")
+MAX_LEVEL = 5
 
 
 def _option(default: Any, help: str, **metadata: Any) -> Any:
@@ -84,20 +88,48 @@ class QuantizeConfig:
 class DeviceConfig:
     """Where the engine runs."""
 
-    device: str = _option("cpu", "device to build for", choices=("cpu",))
+    device: str = _option("cpu", "device to build for", choices=DEVICES)
     threads: int | None = _option(None, "threads per run (default: all physical cores)", metavar="N")
     hint: str = _option("latency", "what the library is tuned for", choices=("latency", "throughput"))
     libraries: tuple[str, ...] = _option(
-        LIBRARIES, "libraries to try, repeatable (default: all installed)", choices=LIBRARIES
+        LIBRARIES, "libraries to try on a CPU, repeatable (default: all installed)", choices=LIBRARIES
     )
 
     def __post_init__(self) -> None:
-        _check_choice("device", self.device, ("cpu",))
+        _check_choice("device", self.device, DEVICES)
         _check_choice("hint", self.hint, ("latency", "throughput"))
         for library in self.libraries:
             _check_choice("library", library, LIBRARIES)
         if self.threads is not None:
             _check_positive("number of threads", self.threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CudaConfig:
+    """How kernels are chosen on a GPU."""
+
+    builder_optimization_level: int = _option(
+        3, "0 takes each default without timing, 3 times the likely candidates, 5 all", metavar="0-5"
+    )
+    timing_cache: str | None = _option(
+        None, "read timings of earlier builds from this JSON file, and add to it", metavar="FILE"
+    )
+    exclude_tactic_sources: tuple[str, ...] = _option(
+        (), "do not use this source of kernels, repeatable", choices=TACTIC_SOURCES
+    )
+    workspace_mb: int | None = _option(
+        None, "reject kernels that need more scratch memory than this (default: no limit)", metavar="MB"
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.builder_optimization_level <= MAX_LEVEL:
+            raise UsageError(
+                "cannot use this builder optimization level",
+                got=str(self.builder_optimization_level),
+                expected=f"0 to {MAX_LEVEL}",
+            )
+        for source in self.exclude_tactic_sources:
+            _check_choice("tactic source", source, TACTIC_SOURCES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,12 +207,17 @@ class BuildConfig:
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
     quantize: QuantizeConfig = field(default_factory=QuantizeConfig)
     device: DeviceConfig = field(default_factory=DeviceConfig)
+    cuda: CudaConfig = field(default_factory=CudaConfig)
     budget: Budget = field(default_factory=Budget)
     bench: BenchConfig = field(default_factory=BenchConfig)
 
     def __post_init__(self) -> None:
         for precision in self.precisions:
             _check_choice("precision", precision, PRECISIONS)
+        if "fp16" in self.precisions and self.device.device == "cpu":
+            raise UsageError("no library here computes in fp16 on a CPU", hint="--bf16, or --device cuda")
+        if "bf16" in self.precisions and self.device.device == "cuda":
+            raise UsageError("the CUDA engine does not compute in bf16 yet", hint="--fp16")
 
 
 T = TypeVar("T")

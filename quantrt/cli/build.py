@@ -12,7 +12,15 @@ from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, find_local_
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
 from quantrt.cli.ranges import given_sources, read_stats
-from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig, QuantizeConfig
+from quantrt.config import (
+    BenchConfig,
+    Budget,
+    BuildConfig,
+    CalibrationConfig,
+    CudaConfig,
+    DeviceConfig,
+    QuantizeConfig,
+)
 from quantrt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +40,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     precisions = parser.add_argument_group("precisions (fp32 is always a candidate)")
     precisions.add_argument("--int8", action="store_true", help="try int8; needs calibration data or ranges")
-    precisions.add_argument("--bf16", action="store_true", help="try bfloat16 for what is not int8")
+    precisions.add_argument(
+        "--fp16", action="store_true", help="try float16, on a GPU; --int8 brings it there"
+    )
+    precisions.add_argument("--bf16", action="store_true", help="try bfloat16 for what is not int8, on a CPU")
     data = parser.add_argument_group("data")
     data.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
     data.add_argument(
@@ -49,6 +60,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, QuantizeConfig, "quantization")
     add_config(parser, Budget, "accuracy budget")
     add_config(parser, DeviceConfig, "device")
+    add_config(parser, CudaConfig, "kernels on a GPU (--device cuda)")
     add_config(parser, BenchConfig, "timing of the candidates")
 
 
@@ -68,12 +80,13 @@ def _run(args: argparse.Namespace) -> Result:
 
 
 def _read_build_config(args: argparse.Namespace) -> BuildConfig:
-    wanted = {precision for precision in ("int8", "bf16") if getattr(args, precision)}
+    wanted = {precision for precision in ("int8", "fp16", "bf16") if getattr(args, precision)}
     return BuildConfig(
         precisions=frozenset({"fp32", *wanted}),
         calibration=read_config(args, CalibrationConfig),
         quantize=read_config(args, QuantizeConfig),
         device=read_config(args, DeviceConfig),
+        cuda=read_config(args, CudaConfig),
         budget=read_config(args, Budget),
         bench=read_config(args, BenchConfig),
     )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -53,6 +53,9 @@ class Executor(Protocol):
         Raises:
             DataError: the library refuses the shapes or values.
         """
+
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
+        """One run for timing: on a GPU, of inputs that are there already, until its outputs are there."""
 
     def create_context(self) -> ExecutorContext:
         """A lane of its own for one thread."""

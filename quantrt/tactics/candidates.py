@@ -1,27 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What could run a model on this CPU: libraries x precisions, each opened or rejected with a reason."""
+"""What could run a model here: libraries x precisions, each opened or rejected with a reason."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx_ir as ir
 
 from quantrt.config import BuildConfig
 from quantrt.errors import QuantRtError
+from quantrt.model.model import Model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.qdq import write
 from quantrt.quantize.target import Target
+from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.executor import Executor, open_executor
 
-__all__ = ["Candidate", "Rejected", "Spec", "int8_target", "list_specs", "open_candidate"]
+if TYPE_CHECKING:
+    from quantrt.tactics.cuda.lower import CudaLowering
+
+__all__ = ["Candidate", "Opener", "Rejected", "Spec", "int8_target", "list_specs"]
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +42,8 @@ class Spec:
     """One way to run a model.
 
     Attributes:
-        library: "onnxruntime" or "openvino".
-        precision: "fp32", "bf16" or "int8".
+        library: "onnxruntime", "openvino" or "cuda".
+        precision: "fp32", "fp16", "bf16" or "int8".
         float_precision: what the layers outside int8 compute in.
     """
 
@@ -76,8 +82,19 @@ class Rejected:
 
 
 def list_specs(config: BuildConfig, device: Mapping[str, Any]) -> tuple[Spec, ...]:
-    """Every spec that the config allows and this CPU can run, FP32 always among them."""
+    """Every spec that the config allows and this machine can run, FP32 always among them."""
+    if config.device.device == "cuda":
+        return tuple(_cuda_specs(config))
     return tuple(_specs(config, {str(flag) for flag in device.get("isa", ())}))
+
+
+def _cuda_specs(config: BuildConfig) -> Iterator[Spec]:
+    """With int8 comes fp16: for the layers that stay float, and as the engine that int8 has to beat."""
+    yield Spec("cuda", "fp32")
+    if config.precisions & {"fp16", "int8"}:
+        yield Spec("cuda", "fp16", "fp16")
+    if "int8" in config.precisions:
+        yield Spec("cuda", "int8", "fp16")
 
 
 def _specs(config: BuildConfig, isa: set[str]) -> Iterator[Spec]:
@@ -94,11 +111,13 @@ def _specs(config: BuildConfig, isa: set[str]) -> Iterator[Spec]:
 
 
 def int8_target(library: str, device: Mapping[str, Any]) -> Target:
-    """The placement rules for int8 in one library on one CPU.
+    """The placement rules for int8 in one library on one machine.
 
     x86 CPUs without VNNI add pairs of u8 x s8 products in 16 bits, which saturate: there ONNX Runtime's
     weights keep to 7 bits (its documentation calls this reduce_range). OpenVINO handles it by itself.
     """
+    if library == "cuda":
+        return CUDA
     if library == "openvino":
         return OPENVINO
     isa = {str(flag) for flag in device.get("isa", ())}
@@ -106,23 +125,45 @@ def int8_target(library: str, device: Mapping[str, Any]) -> Target:
     return replace(ORT, weight_qmax=63) if saturates else ORT
 
 
-def open_candidate(
-    spec: Spec, graph: ir.Model, fitted: Fitted | None, config: BuildConfig, outputs: Sequence[str]
-) -> Candidate | Rejected:
-    """Lower and open one spec; a library that refuses the model is a rejection, not an error.
+class Opener:
+    """Makes and opens the candidates of one model. What is timed for one of them serves the next.
 
     Args:
-        graph: the canonical float graph, for float specs.
-        fitted: the quantized model, for int8 specs.
-        outputs: the engine's outputs, in order.
+        inputs: the samples that are timed, by input.
     """
-    options = ExecOptions(
-        threads=config.device.threads, hint=config.device.hint, float_precision=spec.float_precision
-    )
-    try:
-        lowered = LOWERINGS[spec.library](graph if fitted is None else write(fitted.model))
-        executor = open_executor(lowered, options, output_names=outputs)
-    except QuantRtError as error:
-        log.info("%s cannot run this model: %s", spec.name, error.message)
-        return Rejected(spec, error.message)
-    return Candidate(spec, lowered, options, executor, fitted)
+
+    def __init__(self, model: Model, config: BuildConfig, inputs: Mapping[str, np.ndarray]) -> None:
+        self._model = model
+        self._config = config
+        self._inputs = inputs
+        self._cuda: CudaLowering | None = None
+
+    def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
+        """Lower and open one spec; a library that refuses the model is a rejection, not an error.
+
+        Args:
+            fitted: the quantized model, for int8 specs.
+        """
+        device = self._config.device
+        options = ExecOptions(threads=device.threads, hint=device.hint, float_precision=spec.float_precision)
+        try:
+            lowered, fitted = self._lower(spec, fitted)
+            outputs = [output.name for output in self._model.outputs]
+            executor = open_executor(lowered, options, output_names=outputs)
+        except QuantRtError as error:
+            log.info("%s cannot run this model: %s", spec.name, error.message)
+            return Rejected(spec, error.message)
+        return Candidate(spec, lowered, options, executor, fitted)
+
+    def _lower(self, spec: Spec, fitted: Fitted | None) -> tuple[LibraryModel, Fitted | None]:
+        """The library's model; and what of `fitted` is in it, for a GPU's timings may leave layers float."""
+        graph = self._model.graph
+        if spec.library != "cuda":
+            return LOWERINGS[spec.library](graph if fitted is None else write(fitted.model)), fitted
+        if self._cuda is None:
+            from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
+
+            self._cuda = CudaLowering(self._model, self._config.cuda, self._inputs)
+        quantized = None if fitted is None else fitted.model
+        lowered, quantized = self._cuda.lower(quantized, spec.float_precision)
+        return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def time_candidates(
     """
     floats = {name for name, candidate in candidates.items() if candidate.spec.precision == "fp32"}
     runs: dict[str, Callable[[], object]] = {
-        name: partial(candidate.executor.run, inputs) for name, candidate in candidates.items()
+        name: candidate.executor.prepare(inputs) for name, candidate in candidates.items()
     }
     if config.device.hint != "throughput":
         return race(runs, floats, config.bench, on_progress)

@@ -7,7 +7,7 @@ from quantrt.quantize.fit import Fitted
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.tactics import candidates
-from quantrt.tactics.candidates import Candidate, Rejected, Spec, int8_target, list_specs, open_candidate
+from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, int8_target, list_specs
 from tests.nets import quantized, resnet, samples
 
 PLAIN = {"isa": ["avx2"]}
@@ -52,7 +52,7 @@ def test_a_spec_is_opened_and_runs(library: str):
     for precision in ("fp32", "int8"):
         target = ORT if library == "onnxruntime" else OPENVINO
         fitted = Fitted(quantized(model, target, inputs), "auto", {}) if precision == "int8" else None
-        found = open_candidate(Spec(library, precision), model.graph, fitted, BuildConfig(), ["y"])
+        found = Opener(model, BuildConfig(), inputs).open(Spec(library, precision), fitted)
         assert isinstance(found, Candidate)
         assert found.executor.run(inputs)["y"].shape == (2, 5)
         found.executor.close()
@@ -63,5 +63,5 @@ def test_a_library_that_refuses_the_model_is_a_rejection_with_its_reason(monkeyp
         raise DeviceError("no kernel for Frobnicate")
 
     monkeypatch.setattr(candidates, "LOWERINGS", {"openvino": refuse})
-    found = open_candidate(Spec("openvino", "fp32"), resnet().graph, None, BuildConfig(), ["y"])
+    found = Opener(resnet(), BuildConfig(), {}).open(Spec("openvino", "fp32"), None)
     assert found == Rejected(Spec("openvino", "fp32"), "no kernel for Frobnicate")

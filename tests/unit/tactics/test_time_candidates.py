@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -56,6 +57,9 @@ class Sleeper:
 
     def __init__(self) -> None:
         self.running = self.most = 0
+
+    def prepare(self, inputs):
+        return partial(self.run, inputs)
 
     def run(self, inputs):
         self.running += 1
