@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether what a tactic computed is what the reference computed.
+
+Integers are compared code for code where nothing in the computation depends on an order of additions or on
+an approximated function. Elsewhere a code may be off by one, seldom: on the boundary between two codes, the
+smallest difference before rounding is one afterwards. Floats are compared within
+
+    |output - reference| <= relative_ratio * |reference| + rms_ratio * rms(reference)
+
+and NaN passes only where the reference is NaN too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from quantrt.regions.expression import Expression
+from quantrt.regions.region import Conv, Gemm, Rows
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
+
+__all__ = ["DEQUANTIZED", "FLOAT_BOUNDS", "FloatBound", "check", "off_by_one_ratio", "poison"]
+
+Tensor = torch.Tensor
+
+DEQUANTIZED = "dequantized"
+"""A word in the name of a tactic that computes an int8 workload in floats."""
+
+ROUNDED_OPS = frozenset(
+    "const neg abs reciprocal floor ceil rint sign not row_max row_min add sub mul div max min eq lt le gt "
+    "ge and or xor quantize where".split()
+)
+"""Operations whose float32 result IEEE 754 fixes to the last bit."""
+
+APPROXIMATE_RATIO = 2e-3
+"""Codes that may be off by one where float32 functions are approximated or sums reordered: a relative
+difference of 2**-20 moves a value of 64 steps across a boundary once in 16000."""
+
+FLOAT16_RATIO = 5e-2
+"""The same where a product of floats was rounded to float16 on the way: half a unit of 2**-11 moves a value
+of 64 steps across a boundary about once in 60, one of 128 steps once in 30."""
+
+
+@dataclass(frozen=True)
+class FloatBound:
+    """How far a float may be off, see above."""
+
+    relative_ratio: float
+    rms_ratio: float
+
+
+FLOAT_BOUNDS = {
+    torch.float32: FloatBound(relative_ratio=1e-4, rms_ratio=1e-4),
+    torch.float16: FloatBound(relative_ratio=4e-3, rms_ratio=4e-3),
+    torch.bfloat16: FloatBound(relative_ratio=3e-2, rms_ratio=3e-2),
+}
+"""Eight roundings of the output's type (2**-11 and 2**-8 each); for float32, sums of thousands of terms in
+any order, but not products of TF32."""
+
+POISON = 0x55
+"""In outputs of integers before a run, so that an element that is not written shows; NaN in floats."""
+
+
+def poison(tensor: Tensor) -> Tensor:
+    """The tensor, filled with what no tactic should leave there."""
+    return tensor.fill_(float("nan") if tensor.is_floating_point() else POISON)
+
+
+def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
+    """The share of integers that may be off by one; 0 where they must equal the reference's code for code."""
+    if DEQUANTIZED in tactic.name.split():
+        return FLOAT16_RATIO
+    match workload.formula:
+        case Gemm(epilogue=expression) | Conv(epilogue=expression) if workload.inputs[0].dtype == "int8":
+            return 0.0 if _is_rounded(expression) else APPROXIMATE_RATIO
+        case Rows(expression):
+            return 0.0 if _is_rounded(expression) else APPROXIMATE_RATIO
+        case _:
+            return FLOAT16_RATIO
+
+
+def check(
+    workload: Workload, tactic: Tactic, outputs: Sequence[Tensor], expected: Sequence[Tensor]
+) -> Rejected | None:
+    """Why the outputs of a tactic are not the expected ones; None where they are.
+
+    Args:
+        expected: of the reference, for the same inputs.
+    """
+    if len(outputs) != len(expected):
+        reason = f"gives {len(outputs)} outputs instead of {len(expected)}"
+        return Rejected(tactic.source, tactic.name, reason)
+    ratio = off_by_one_ratio(workload, tactic)
+    for number, (output, want) in enumerate(zip(outputs, expected, strict=True)):
+        reason = _difference(output, want, ratio)
+        if reason:
+            return Rejected(tactic.source, tactic.name, f"output {number} {reason}")
+    return None
+
+
+def _is_rounded(expression: Expression) -> bool:
+    return all(instruction.op in ROUNDED_OPS for instruction in expression.instructions)
+
+
+def _difference(output: Tensor, want: Tensor, ratio: float) -> str:
+    """What is wrong with one output; empty when nothing is."""
+    if output.shape != want.shape or output.dtype != want.dtype:
+        return f"is {_text(output)} instead of {_text(want)}"
+    if not want.numel():
+        return ""
+    if want.is_floating_point():
+        return _float_difference(output, want)
+    return _code_difference(output, want, ratio)
+
+
+def _code_difference(output: Tensor, want: Tensor, ratio: float) -> str:
+    distance = (output.to(torch.int64) - want.to(torch.int64)).abs()
+    wrong, largest = torch.stack([(distance != 0).sum(), distance.max()]).tolist()
+    if not wrong:
+        return ""
+    if largest <= 1 and ratio and wrong <= max(1, int(ratio * want.numel())):
+        return ""
+    return f"differs from the reference in {wrong} of {want.numel()} codes, by up to {largest}"
+
+
+def _float_difference(output: Tensor, want: Tensor) -> str:
+    bound = FLOAT_BOUNDS.get(want.dtype)
+    if bound is None:
+        return f"has a type without a bound, {_text(want)}"
+    limit = torch.finfo(want.dtype).max  # overflow to infinity is a rounding of a number just below it
+    got, ref = (tensor.double().clamp(-limit, limit) for tensor in (output, want))
+    is_number = ~ref.isnan()
+    rms = torch.where(is_number, ref, 0.0).square().sum().div(is_number.sum().clamp(min=1)).sqrt()
+    allowed = bound.relative_ratio * ref.abs() + bound.rms_ratio * rms
+    error = (got - ref).abs()
+    wrong = torch.where(is_number, ~(error <= allowed), ~got.isnan())
+    count, nans = torch.stack([wrong.sum(), (got.isnan() & is_number).sum()]).tolist()
+    if not count:
+        return ""
+    if nans:
+        return f"has {nans} NaN or unwritten elements of {want.numel()}"
+    worst = float(torch.where(is_number, error / rms.clamp(min=1e-300), 0.0).nan_to_num(0.0).max())
+    return (
+        f"differs from the reference in {count} of {want.numel()} elements, by up to {worst:.2g} of its rms"
+    )
+
+
+def _text(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Timings that are kept from one build to the next: JSON with named fields.
+
+    {"format": "quantrt timing cache", "version": 1,
+     "environment": {"gpu": "NVIDIA H200", "driver": "570.133", ...},
+     "workloads": {key: {"formula": "Gemm", "inputs": ["int8[64, 512]"], "outputs": ["int8"],
+                         "tactics": {name: {"median_us": 9.5, "p20_us": 9.4, "p80_us": 9.7, "samples": 30},
+                                     name: {"rejected": "output 0 differs ..."}}}}}
+
+Timings of another environment say nothing here: they are ignored, and a note names the field that differs.
+The same timings give the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quantrt.errors import DataError
+from quantrt.ir.atomic import replace_file
+from quantrt.tactics.cuda.timing import Timing
+
+__all__ = ["Entry", "TimingCache", "load_timing_cache", "merge", "save_timing_cache"]
+
+FORMAT = "quantrt timing cache"
+VERSION = 1
+MAX_FILE_BYTES = 2**28
+TIMES = ("median_us", "p20_us", "p80_us")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of one workload.
+
+    Attributes:
+        formula: its class.
+        inputs, outputs: element types and shapes, for readers.
+        tactics: by name, a timing, or why the tactic cannot be used.
+    """
+
+    formula: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tactics: Mapping[str, Timing | str]
+
+
+@dataclass(frozen=True)
+class TimingCache:
+    """Timings taken in one environment.
+
+    Attributes:
+        environment: everything that changes times, by name.
+        entries: by `Workload.key()`.
+        notes: what was ignored, and why.
+    """
+
+    environment: Mapping[str, str]
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def load_timing_cache(path: Path, environment: Mapping[str, str]) -> TimingCache:
+    """The timings in a file; none where there is no file, or where they are of another environment.
+
+    Raises:
+        DataError: the file is no timing cache, or is damaged; names it.
+    """
+    if not path.exists():
+        return TimingCache(environment)
+    data = _read(path)
+    try:
+        found = {str(name): str(value) for name, value in data["environment"].items()}
+        entries = {key: _entry(item) for key, item in data["workloads"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+    differs = _difference(found, environment)
+    if differs:
+        note = f"the timings of '{path}' are ignored: they were taken with {differs}"
+        return TimingCache(environment, notes=(note,))
+    return TimingCache(environment, entries)
+
+
+def merge(one: TimingCache, other: TimingCache) -> TimingCache:
+    """Both caches' timings, in any order the same.
+
+    Of two timings of one tactic the one with more samples is kept, then the faster; a rejection is kept
+    before any timing, for it says that a result was wrong.
+
+    Raises:
+        DataError: they are of different environments.
+    """
+    differs = _difference(one.environment, other.environment)
+    if differs:
+        raise DataError("cannot merge timing caches of two environments", got=differs)
+    entries = dict(one.entries)
+    for key, entry in other.entries.items():
+        entries[key] = _merge_entries(entries[key], entry) if key in entries else entry
+    return TimingCache(one.environment, entries, tuple(dict.fromkeys((*one.notes, *other.notes))))
+
+
+def save_timing_cache(cache: TimingCache, path: Path) -> None:
+    """Write the cache, wholly or not at all.
+
+    Raises:
+        DeviceError: the file cannot be written.
+    """
+    with replace_file(path) as file:
+        file.write(_text(cache).encode())
+
+
+def _text(cache: TimingCache) -> str:
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "environment": dict(sorted(cache.environment.items())),
+        "workloads": {key: _entry_json(entry) for key, entry in sorted(cache.entries.items())},
+    }
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "formula": entry.formula,
+        "inputs": list(entry.inputs),
+        "outputs": list(entry.outputs),
+        "tactics": {name: _tactic_json(found) for name, found in sorted(entry.tactics.items())},
+    }
+
+
+def _tactic_json(found: Timing | str) -> dict[str, Any]:
+    if isinstance(found, str):
+        return {"rejected": found}
+    return {**{name: getattr(found, name) for name in TIMES}, "samples": found.samples}
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise DataError(f"cannot read the timing cache '{path}'", got=error.strerror) from error
+    if len(raw) > MAX_FILE_BYTES:
+        raise _damaged(path, f"more than {MAX_FILE_BYTES} bytes")
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, str(error) or type(error).__name__) from error
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise _damaged(path, "another kind of file")
+    if data.get("version") != VERSION:
+        raise DataError(
+            f"cannot read the timing cache '{path}'",
+            got=f"version {data.get('version')}",
+            expected=f"version {VERSION}",
+            hint="another file, or to delete this one",
+        )
+    return data
+
+
+def _damaged(path: Path, got: str) -> DataError:
+    return DataError(
+        f"cannot read the timing cache '{path}'",
+        got=got[:200],
+        expected=f"a file that QuantRT wrote, '{FORMAT}'",
+        hint="another file, or to delete this one",
+    )
+
+
+def _entry(data: Mapping[str, Any]) -> Entry:
+    tactics = {name: _tactic(item) for name, item in data["tactics"].items()}
+    inputs, outputs = (tuple(map(str, _list(data[name]))) for name in ("inputs", "outputs"))
+    return Entry(str(data["formula"]), inputs, outputs, tactics)
+
+
+def _tactic(data: Mapping[str, Any]) -> Timing | str:
+    if "rejected" in data:
+        return str(data["rejected"])
+    times = [data[name] for name in TIMES]
+    samples = data["samples"]
+    if not all(isinstance(time, int | float) and math.isfinite(time) and time > 0 for time in times):
+        raise ValueError(f"times {times}")
+    if type(samples) is not int or samples < 1:
+        raise ValueError(f"{samples} samples")
+    median_us, p20_us, p80_us = map(float, times)
+    return Timing(median_us, p20_us, p80_us, samples)
+
+
+def _list(data: Any) -> list[Any]:
+    if not isinstance(data, list):
+        raise TypeError(f"{data!r} is no list")
+    return data
+
+
+def _difference(found: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """The first field that differs, in words; empty when none does."""
+    for name in sorted({*found, *here}):
+        if found.get(name) != here.get(name):
+            return f"{name} {found.get(name, 'unknown')}, not {here.get(name, 'unknown')}"
+    return ""
+
+
+def _merge_entries(one: Entry, other: Entry) -> Entry:
+    tactics = dict(one.tactics)
+    for name, found in other.tactics.items():
+        tactics[name] = _better(tactics[name], found) if name in tactics else found
+    return Entry(one.formula, one.inputs, one.outputs, tactics)
+
+
+def _better(one: Timing | str, other: Timing | str) -> Timing | str:
+    if isinstance(one, str) or isinstance(other, str):
+        return min(text for text in (one, other) if isinstance(text, str))
+    return min(
+        one, other, key=lambda timing: (-timing.samples, timing.median_us, timing.p20_us, timing.p80_us)
+    )
