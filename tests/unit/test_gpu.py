@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table of GPUs is consistent with itself, and names are found however they are spelled."""
 
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts of a GPU that is here: its own sizes, and the published peaks only of the very same board."""
 
 from types import SimpleNamespace

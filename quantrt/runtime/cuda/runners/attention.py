@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""softmax(scale * q @ k^T + mask) @ v through torch's scaled_dot_product_attention.
+
+options: {"backends": names, best first, the last for any shape; "dtype": numpy's name of the type it computes
+and stores; "scale": float; "is_transposed": k is [B, H, D, T]}. Inputs: q, k, v, a mask or none.
+A query that may attend to nothing (-inf all along) gives 0, as ONNX has it. A CPU always takes "math":
+torch's fused kernel there turns a query with NaN into zeros.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.backends import cuda as fused
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from quantrt.errors import DataError, DeviceError
+from quantrt.plan.program import Step
+from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+
+__all__ = ["open_runner"]
+
+_log = logging.getLogger(__name__)
+
+_BACKENDS = {
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
+}
+
+# torch chooses the backend by switches of the process: no two threads may set them at once.
+_SWITCHES = threading.Lock()
+
+_ROW_BYTES = 16
+"""The fused kernels load 16 bytes at a time."""
+
+
+def open_runner(step: Step, assets: Assets) -> Runner:
+    """The runner of one step."""
+    return _AttentionRunner(step, assets.device)
+
+
+class _AttentionRunner:
+    def __init__(self, step: Step, device: torch.device) -> None:
+        options = step.options
+        self._region = step.region
+        self._backends: tuple[str, ...] = tuple(options["backends"])
+        self._dtype: torch.dtype = getattr(torch, options["dtype"])
+        self._scale = float(options["scale"])
+        self._is_transposed = bool(options["is_transposed"])
+        self._is_on_cpu = device.type == "cpu"
+        self._replaced: set[str] = set()
+
+    def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
+        """See Runner.run; the result is strided as the backend left it, mostly [B, S, H, D] in memory."""
+        q, k, v = (tensor.to(self._dtype) for tensor in inputs[:3])
+        k = k.transpose(-1, -2) if self._is_transposed else k
+        mask = inputs[3] if len(inputs) > 3 else None
+        self._check(q, k, v, mask)
+        batch = max(q.shape[0], k.shape[0], v.shape[0])
+        qkv = [tensor.expand(batch, -1, -1, -1) for tensor in (q, k, v)]
+        if mask is not None:
+            mask = _prepared_mask(mask, k.shape[2], self._dtype)
+        try:
+            return [self._attend(qkv, mask)]
+        except torch.OutOfMemoryError as error:
+            raise DeviceError(
+                f"not enough memory for attention in region '{self._region}'",
+                got=f"q {list(q.shape)}, k {list(k.shape)}",
+                hint="a smaller batch or a shorter sequence",
+            ) from error
+
+    def _attend(self, qkv: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
+        q, k, v = qkv if self._is_on_cpu else [_packed(tensor) for tensor in qkv]
+        with _SWITCHES, sdpa_kernel(_BACKENDS[self._usable(q, k, v, mask)]):
+            return torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, mask, scale=self._scale, enable_gqa=q.shape[1] != k.shape[1]
+            )
+
+    def _usable(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> str:
+        """The first backend that takes the tensors; the last is not asked."""
+        if self._is_on_cpu:
+            return "math"
+        parameters = fused.SDPAParams(q, k, v, mask, 0.0, False, q.shape[1] != k.shape[1])
+        checks = {
+            "cudnn": fused.can_use_cudnn_attention,
+            "flash": fused.can_use_flash_attention,
+            "efficient": fused.can_use_efficient_attention,
+        }
+        for name in self._backends[:-1]:
+            if name not in checks or checks[name](parameters):
+                return self._noted(name)
+        return self._noted(self._backends[-1])
+
+    def _noted(self, name: str) -> str:
+        """The name, said once when it is not the planned one."""
+        if name != self._backends[0] and name not in self._replaced:
+            self._replaced.add(name)
+            _log.warning(
+                "region '%s': %s attention cannot take these shapes, %s runs",
+                self._region,
+                self._backends[0],
+                name,
+            )
+        return name
+
+    def _check(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> None:
+        """Refuse shapes that are no attention."""
+        is_good = (
+            q.dim() == k.dim() == v.dim() == 4
+            and k.shape[1] == v.shape[1] > 0
+            and q.shape[1] % k.shape[1] == 0
+            and q.shape[3] == k.shape[3]
+            and k.shape[2] == v.shape[2]
+            and len({tensor.shape[0] for tensor in (q, k, v)} - {1}) <= 1
+        )
+        if is_good and mask is not None:
+            scores = (max(q.shape[0], k.shape[0], v.shape[0]), *q.shape[1:3], k.shape[2])
+            sizes = zip(reversed(mask.shape), reversed(scores), strict=False)
+            is_good = mask.dim() <= 4 and all(size in (1, whole) for size, whole in sizes)
+        if not is_good:
+            shapes = ", ".join(
+                f"{name} {list(tensor.shape)}"
+                for name, tensor in (("q", q), ("k", k), ("v", v), ("mask", mask))
+                if tensor is not None
+            )
+            raise DataError(
+                f"cannot attend in region '{self._region}'",
+                got=shapes,
+                expected="q [B, H, S, D], k [B, H, T, D], v [B, H, T, E], mask broadcasting to [B, H, S, T]",
+            )
+
+
+def _prepared_mask(mask: torch.Tensor, T: int, dtype: torch.dtype) -> torch.Tensor:
+    """The mask with four axes, of the type of q, its last axis dense, as the fused kernels want it."""
+    mask = mask[(None,) * (4 - mask.dim())]
+    if mask.dtype != dtype and mask.is_floating_point():
+        # What is finite stays finite: an exported "minus infinity" is often float32's lowest number.
+        narrowed = mask.clamp(min=torch.finfo(dtype).min).to(dtype)
+        mask = torch.where(mask == -torch.inf, -torch.inf, narrowed)
+    mask = mask.to(dtype)
+    mask = mask.expand(-1, -1, -1, T)
+    return mask if mask.stride(-1) == 1 or T == 1 else mask.contiguous()
+
+
+def _packed(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, copied to [B, S, H, D] in memory when a fused kernel could not read its rows.
+
+    Rows are dense, and begin at multiples of 16 bytes when their size is one; others are padded by torch.
+    """
+    unit = _ROW_BYTES // tensor.element_size()
+    is_dense = tensor.stride(-1) == 1 or tensor.shape[-1] == 1
+    steps = [stride for stride, size in zip(tensor.stride()[:-1], tensor.shape[:-1], strict=True) if size > 1]
+    is_aligned = tensor.storage_offset() % unit == 0 and all(step % unit == 0 for step in steps)
+    if is_dense and (is_aligned or tensor.shape[-1] % unit):
+        return tensor
+    return tensor.transpose(1, 2).contiguous().transpose(1, 2)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention by torch's scaled_dot_product_attention: one tactic per backend that takes the shapes at hand.
+
+What each backend takes is what torch 2.11 checks before it chooses one (aten/src/ATen/native/transformers:
+cuda/sdp_utils.cpp, sdp_utils_cpp.h). Where torch or cuDNN is stricter, or other shapes arrive, the runner
+goes on to the next backend of the list that each draft carries; the last, "math", takes any shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quantrt.gpu import GpuFacts
+from quantrt.regions.region import Attention
+from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, Workload
+
+__all__ = ["list_tactics"]
+
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+_MAX_FLASH_HEAD = 256
+_MAX_CUDNN_HEAD = 128
+_MAX_CUDNN_BATCH = 65_535
+_ROW_BYTES = 16
+"""Rows of q, k and v begin at multiples of this, or are copied."""
+
+
+@dataclass(frozen=True)
+class _Case:
+    """The numbers that legality depends on; q is [B, H, S, D], v is [B, G, T, E] with G heads in H."""
+
+    B: int
+    H: int
+    S: int
+    D: int
+    G: int
+    T: int
+    E: int
+    dtype: str
+    has_mask: bool
+
+
+def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
+    """A tactic or the reason against it for every backend of torch, the likely fastest first."""
+    formula = workload.formula
+    wrong = _why_not_attention(workload)
+    if wrong is not None or not isinstance(formula, Attention):
+        return [Rejected(source, name, wrong or "no attention") for name, source, _ in _BACKENDS]
+    case = _case(workload, formula)
+    legal: list[str] = []
+    reasons: dict[str, str] = {}
+    for name, _, why_not in _BACKENDS:
+        reason = why_not(case, device)
+        if reason is None:
+            legal.append(name)
+        else:
+            reasons[name] = reason
+    return [
+        Rejected(source, name, reasons[name])
+        if name in reasons
+        else _tactic(workload, formula, case, source, _with_fallbacks(name, legal))
+        for name, source, _ in _BACKENDS
+    ]
+
+
+def _tactic(workload: Workload, formula: Attention, case: _Case, source: str, backends: list[str]) -> Tactic:
+    options = {
+        "backends": backends,
+        "dtype": case.dtype,
+        "scale": formula.scale,
+        "is_transposed": formula.is_transposed,
+    }
+    inputs = tuple(f"in{number}" for number in range(3 + formula.has_mask))
+    draft = Draft("attention", inputs, ("out0",), options)
+    return Tactic(source, backends[0], (draft,), _workspace_bytes(workload, formula, case, backends[0]))
+
+
+def _with_fallbacks(name: str, legal: list[str]) -> list[str]:
+    """The backend, then the others in their order, up to the one that takes any shape."""
+    return [name] if name == "math" else [name, *(other for other in legal if other != name)]
+
+
+def _why_not_attention(workload: Workload) -> str | None:
+    """Why no backend can compute the workload."""
+    formula, facts = workload.formula, workload.inputs
+    if not isinstance(formula, Attention):
+        return f"the formula is {type(formula).__name__}, not attention"
+    if len(facts) != 3 + formula.has_mask or any(len(fact.shape) != 4 for fact in facts[:3]):
+        return "q, k and v are not [batch, heads, length, size]"
+    types = (*(fact.dtype for fact in facts[:3]), *workload.outputs)
+    wrong = next((dtype for dtype in types if dtype not in _BYTES), None)
+    if wrong is not None:
+        return f"q, k, v and the result are floats for every backend, not {wrong}"
+    q, k, v = (fact.shape for fact in facts[:3])
+    T, D = (k[3], k[2]) if formula.is_transposed else (k[2], k[3])
+    if D != q[3] or T != v[2] or k[1] != v[1] or not k[1] or q[1] % k[1]:
+        return f"q {list(q)}, k {list(k)} and v {list(v)} do not fit each other"
+    return None
+
+
+def _case(workload: Workload, formula: Attention) -> _Case:
+    (_, H, S, D), _, (_, G, T, E) = (fact.shape for fact in workload.inputs[:3])
+    B = max(fact.shape[0] for fact in workload.inputs[:3])
+    return _Case(B, H, S, D, G, T, E, workload.outputs[0], formula.has_mask)
+
+
+def _why_not_flash(case: _Case, device: GpuFacts) -> str | None:
+    if device.capability < 80:
+        return f"flash attention needs compute capability 8.0, {device.name} has {_version(device)}"
+    if case.dtype == "float32":
+        return "flash attention has no float32"
+    if case.has_mask:
+        return "flash attention takes no mask"
+    if case.D != case.E or case.D > _MAX_FLASH_HEAD:
+        return f"flash attention needs equal heads of at most {_MAX_FLASH_HEAD}, got {case.D} and {case.E}"
+    return _why_not_fused(case)
+
+
+def _why_not_cudnn(case: _Case, device: GpuFacts) -> str | None:
+    if device.capability < 80:
+        return f"cuDNN's attention needs compute capability 8.0, {device.name} has {_version(device)}"
+    if case.dtype == "float32":
+        return "cuDNN's attention has no float32"
+    if case.D % 8 or case.E % 8 or max(case.D, case.E) > _MAX_CUDNN_HEAD:
+        return (
+            f"cuDNN's attention needs heads of a multiple of 8, at most {_MAX_CUDNN_HEAD}, "
+            f"got {case.D} and {case.E}"
+        )
+    if case.T == 1:
+        return "cuDNN's attention needs more than one key"
+    if max(case.B, case.H) > _MAX_CUDNN_BATCH:
+        return f"cuDNN's attention takes at most {_MAX_CUDNN_BATCH} samples and heads"
+    return _why_not_fused(case)
+
+
+def _why_not_efficient(case: _Case, device: GpuFacts) -> str | None:
+    if case.dtype == "bfloat16" and device.capability < 80:
+        return "memory-efficient attention has no bfloat16 below compute capability 8.0"
+    alignment = _gemm_alignment(case.dtype, device)
+    if case.D % alignment or case.E % alignment:
+        return (
+            f"memory-efficient attention needs heads of a multiple of {alignment}, got {case.D} and {case.E}"
+        )
+    if case.H != case.G:
+        return f"memory-efficient attention needs as many key heads as query heads, got {case.G} and {case.H}"
+    return _why_not_fused(case)
+
+
+def _why_not_math(case: _Case, device: GpuFacts) -> str | None:
+    if case.dtype == "bfloat16" and device.capability < 80:
+        return "no bfloat16 products below compute capability 8.0"
+    return None
+
+
+def _why_not_fused(case: _Case) -> str | None:
+    if 0 in (case.B, case.H, case.S, case.T, case.D, case.E):
+        return "fused attention takes no empty tensor"
+    return None
+
+
+_Check = Callable[[_Case, GpuFacts], str | None]
+
+_BACKENDS: tuple[tuple[str, str, _Check], ...] = (
+    ("cudnn", "cudnn", _why_not_cudnn),
+    ("flash", "torch", _why_not_flash),
+    ("efficient", "torch", _why_not_efficient),
+    ("math", "torch", _why_not_math),
+)
+"""Name, source and legality of each backend, in the order of their speed on an H200 (cuDNN is 1.6x to 1.8x
+FlashAttention-2 there, at lengths from 4096 on)."""
+
+
+def _gemm_alignment(dtype: str, device: GpuFacts) -> int:
+    """Elements that a head must be a multiple of: 16 bytes with tensor cores (minimum_gemm_alignment)."""
+    uses_tensor_cores = device.capability >= 80 or dtype != "float32"
+    return _ROW_BYTES // _BYTES[dtype] if uses_tensor_cores else 1
+
+
+def _workspace_bytes(workload: Workload, formula: Attention, case: _Case, backend: str) -> int:
+    """Memory for the row sums (float32), the padded or packed copies of q, k, v, and math's scores."""
+    rows = case.B * case.H * case.S
+    if backend == "math":
+        # Halves are computed in float32: copies of q, k and v, then the scores before and after softmax.
+        copies = sum(4 * math.prod(fact.shape) for fact in workload.inputs[:3])
+        return 2 * 4 * rows * case.T + (copies if case.dtype != "float32" else 0)
+    head_axes = (-1, -2 if formula.is_transposed else -1, -1)
+    is_padded = backend == "flash" and case.D % 8 != 0
+    copied = (
+        math.prod(fact.shape)
+        for fact, axis in zip(workload.inputs[:3], head_axes, strict=True)
+        if is_padded or fact.strides[axis] != 1
+    )
+    return 4 * rows + _BYTES[case.dtype] * sum(copied)
+
+
+def _version(device: GpuFacts) -> str:
+    return f"{device.capability // 10}.{device.capability % 10}"

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which backends of torch's attention are planned, and why the others are not."""
+
+import pytest
+import torch
+
+from quantrt.gpu import GPUS, gpu_named
+from quantrt.plan.program import Step
+from quantrt.regions.region import Attention, View
+from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.runner import Assets
+from quantrt.runtime.cuda.runners.attention import open_runner
+from quantrt.tactics.cuda.attention import list_tactics
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
+
+ALL = {"cudnn", "flash", "efficient", "math"}
+
+
+def facts(shape: tuple[int, ...], dtype: str) -> TensorFacts:
+    strides = tuple(int(torch.tensor(shape[axis + 1 :]).prod()) for axis in range(len(shape)))
+    return TensorFacts(dtype, shape, strides)
+
+
+def workload(
+    *,
+    dtype: str = "float16",
+    q: tuple[int, ...] = (2, 12, 128, 64),
+    v: tuple[int, ...] | None = None,
+    mask: tuple[int, ...] | None = None,
+    is_transposed: bool = True,
+    output: str | None = None,
+) -> Workload:
+    v = v or q
+    k = (*v[:-2], q[-1], v[-2]) if is_transposed else (*v[:-1], q[-1])
+    inputs = [facts(q, dtype), facts(k, dtype), facts(v, dtype)]
+    if mask is not None:
+        inputs.append(facts(mask, dtype))
+    formula = Attention((("n", 0), ("n", 1), ("n", 2)), 0.125, is_transposed, has_mask=mask is not None)
+    return Workload("attention", formula, tuple(inputs), (output or dtype,))
+
+
+def legal(case: Workload, gpu: str = "h200") -> set[str]:
+    return {tactic.name for tactic in list_tactics(case, gpu_named(gpu)) if isinstance(tactic, Tactic)}
+
+
+def reason(case: Workload, name: str, gpu: str = "h200") -> str:
+    [found] = [row for row in list_tactics(case, gpu_named(gpu)) if row.name == name]
+    assert isinstance(found, Rejected)
+    return found.reason
+
+
+@pytest.mark.parametrize(
+    ("case", "gpu", "want"),
+    [
+        pytest.param(workload(), "h200", ALL, id="plain"),
+        pytest.param(workload(is_transposed=False), "a10", ALL, id="k not transposed"),
+        pytest.param(workload(mask=(2, 1, 1, 128)), "h200", ALL - {"flash"}, id="mask"),
+        pytest.param(workload(), "t4", {"efficient", "math"}, id="t4"),
+        pytest.param(workload(), "v100", {"efficient", "math"}, id="v100"),
+        pytest.param(workload(dtype="float32"), "h200", {"efficient", "math"}, id="float32"),
+        pytest.param(workload(dtype="bfloat16"), "h200", ALL, id="bfloat16"),
+        pytest.param(workload(dtype="bfloat16"), "t4", set(), id="bfloat16 on a t4"),
+        pytest.param(workload(q=(1, 3, 7, 41)), "h200", {"flash", "math"}, id="odd head"),
+        pytest.param(
+            workload(q=(1, 3, 7, 41), dtype="float32"), "t4", {"efficient", "math"}, id="odd head, t4"
+        ),
+        pytest.param(workload(q=(1, 3, 7, 256)), "h200", ALL - {"cudnn"}, id="large head"),
+        pytest.param(workload(q=(1, 3, 7, 264)), "h200", {"efficient", "math"}, id="larger head"),
+        pytest.param(workload(q=(1, 3, 7, 64), v=(1, 3, 1, 64)), "h200", ALL - {"cudnn"}, id="one key"),
+        pytest.param(workload(q=(1, 3, 7, 64), v=(1, 3, 9, 32)), "h200", ALL - {"flash"}, id="other v head"),
+        pytest.param(workload(q=(1, 8, 7, 64), v=(1, 2, 9, 64)), "h200", ALL - {"efficient"}, id="grouped"),
+        pytest.param(workload(q=(0, 8, 7, 64)), "h200", {"math"}, id="empty"),
+    ],
+)
+def test_legal_backends(case: Workload, gpu: str, want: set[str]):
+    assert legal(case, gpu) == want
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_there_is_a_tactic_on_every_gpu(gpu):
+    rows = list_tactics(workload(mask=(128, 128)), gpu)
+    assert [row.name for row in rows] == ["cudnn", "flash", "efficient", "math"]
+    assert isinstance(rows[-1], Tactic)
+    assert all(isinstance(row, Tactic) or row.reason for row in rows)
+
+
+def test_reasons_name_what_is_wrong():
+    assert reason(workload(), "flash", "t4") == "flash attention needs compute capability 8.0, T4 has 7.5"
+    assert "takes no mask" in reason(workload(mask=(1, 128)), "flash")
+    assert "multiple of 8" in reason(workload(q=(1, 3, 7, 41)), "cudnn")
+    assert "int8" in reason(workload(dtype="int8", output="float16"), "math")
+    assert "int8" in reason(workload(output="int8"), "math")
+    assert "do not fit" in reason(workload(q=(1, 3, 7, 64), v=(1, 2, 9, 64)), "math")
+    assert "[batch, heads, length, size]" in reason(workload(q=(3, 7, 64), v=(3, 7, 64)), "math")
+
+
+def test_another_formula_is_refused_with_its_name():
+    case = Workload("r", View(), (facts((2, 3), "float16"),), ("float16",))
+    assert not legal(case)
+    assert "View" in reason(case, "math")
+
+
+def test_the_other_backends_stand_behind_the_first():
+    first = {
+        row.name: row.drafts[0].options["backends"] for row in list_tactics(workload(), gpu_named("h100"))
+    }
+    assert first == {
+        "cudnn": ["cudnn", "flash", "efficient", "math"],
+        "flash": ["flash", "cudnn", "efficient", "math"],
+        "efficient": ["efficient", "cudnn", "flash", "math"],
+        "math": ["math"],
+    }
+
+
+def test_workspace():
+    by_name = {row.name: row for row in list_tactics(workload(q=(1, 2, 8, 16)), gpu_named("h200"))}
+    scores = 1 * 2 * 8 * 8
+    assert by_name["math"].workspace_bytes == 2 * 4 * scores + 3 * 4 * 2 * 8 * 16
+    # Row sums, and k [B, H, D, T] copied to rows.
+    assert by_name["flash"].workspace_bytes == 4 * 2 * 8 + 2 * 2 * 8 * 16
+    by_rows = {
+        row.name: row
+        for row in list_tactics(workload(q=(1, 2, 8, 16), is_transposed=False), gpu_named("h200"))
+    }
+    assert by_rows["flash"].workspace_bytes == 4 * 2 * 8
+
+
+def test_a_draft_opens_and_computes():
+    case = workload(q=(2, 4, 7, 16), v=(2, 2, 9, 16), mask=(1, 9), dtype="float32")
+    generator = torch.Generator().manual_seed(7)
+    inputs = [torch.randn(fact.shape, generator=generator) for fact in case.inputs]
+    tactics = [row for row in list_tactics(case, gpu_named("h200")) if isinstance(row, Tactic)]
+    assert tactics
+    for tactic in tactics:
+        [draft] = tactic.drafts
+        assert draft.inputs == ("in0", "in1", "in2", "in3")
+        step = Step(draft.runner, "r", draft.inputs, draft.outputs, draft.options)
+        [got] = open_runner(step, Assets(torch.device("cpu"), {}, {})).run(inputs, lambda: None)
+        [want] = compute(case.formula, inputs, case.outputs)
+        assert torch.allclose(got, want, rtol=0, atol=1e-5)
