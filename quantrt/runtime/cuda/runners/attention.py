@@ -141,8 +141,8 @@ def _prepared_mask(mask: torch.Tensor, T: int, dtype: torch.dtype) -> torch.Tens
     mask = mask[(None,) * (4 - mask.dim())]
     if mask.dtype != dtype and mask.is_floating_point():
         # What is finite stays finite: an exported "minus infinity" is often float32's lowest number.
-        narrowed = mask.clamp(min=torch.finfo(dtype).min).to(dtype)
-        mask = torch.where(mask == -torch.inf, -torch.inf, narrowed)
+        is_forbidden = mask == -torch.inf
+        mask = mask.clamp(min=torch.finfo(dtype).min).to(dtype).masked_fill_(is_forbidden, -torch.inf)
     mask = mask.to(dtype)
     mask = mask.expand(-1, -1, -1, T)
     return mask if mask.stride(-1) == 1 or T == 1 else mask.contiguous()
