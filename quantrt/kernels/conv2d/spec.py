@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y[images, P, Q, N] = epilogue(conv(x[images, H, W, C], w[N, R, S, C])), no groups: what the kernel can do.
+
+int8 codes accumulate in int32, exactly; float16 in float32. The epilogue reads the accumulator as float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.kernel import KernelSpec
+from quantrt.regions.expression import Expression
+
+__all__ = ["ELEMENT_BYTES", "MAX_ARGS", "MAX_OUTPUTS", "ConvProblem", "TileConfig", "kernel_of", "why_not"]
+
+MAX_ARGS = 12
+MAX_OUTPUTS = 4
+"""Slots of the kernel for operands behind the accumulator, and for outputs."""
+
+MAX_CODES_TAPS = (2**31 - 1) // (128 * 127)
+"""Products of codes, at most 128 * 127 each, that always fit an int32 sum: 132104."""
+
+MAX_OFFSET = 2**31 - 1
+MAX_BLOCK = 256
+
+POINTERS = {"int8": "*i8", "float16": "*fp16", "float32": "*fp32", "bool": "*u8"}
+ELEMENT_BYTES = {"int8": 1, "float16": 2, "float32": 4, "bool": 1}
+
+
+@dataclass(frozen=True)
+class ConvProblem:
+    """One convolution with its epilogue, at the shape it is timed at; a 1-D one has H = R = 1.
+
+    Attributes:
+        images, H, W: of x; the kernel takes any others too.
+        C: channels of x.
+        N, R, S: of the weight [N, R, S, C].
+        strides, dilations: vertical, horizontal.
+        pads: top, left, bottom, right.
+        dtype: of x and w: int8 or float16.
+        epilogue: operand 0 is the accumulator.
+        tensors: element type of each tensor operand of the epilogue.
+        outputs: element type of each output.
+    """
+
+    images: int
+    H: int
+    W: int
+    C: int
+    N: int
+    R: int
+    S: int
+    strides: tuple[int, int]
+    pads: tuple[int, int, int, int]
+    dilations: tuple[int, int]
+    dtype: str
+    epilogue: Expression
+    tensors: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def depth(self) -> int:
+        """Products in one sum."""
+        return self.R * self.S * self.C
+
+    @property
+    def pixels(self) -> int:
+        """Of the output: rows of the product."""
+        top, left, bottom, right = self.pads
+        height = _extent(self.H + top + bottom, self.R, self.strides[0], self.dilations[0])
+        width = _extent(self.W + left + right, self.S, self.strides[1], self.dilations[1])
+        return self.images * height * width
+
+
+@dataclass(frozen=True)
+class TileConfig:
+    """How the product is cut.
+
+    Attributes:
+        block_m, block_n, block_k: one program's tile, and how much of a sum it adds at once, in elements.
+        is_packed: what is added at once may span taps, (r, s, c) as one axis; otherwise it is of one tap.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+    is_packed: bool = False
+
+    @property
+    def name(self) -> str:
+        """As tactics are named: "128x256x64 w8 s3"."""
+        packed = " packed" if self.is_packed else ""
+        return f"{self.block_m}x{self.block_n}x{self.block_k} w{self.num_warps} s{self.num_stages}{packed}"
+
+    def shared_bytes(self, dtype: str) -> int:
+        """Of the pipeline's buffers: one of x and one of w for every stage."""
+        return self.num_stages * (self.block_m + self.block_n) * self.block_k * ELEMENT_BYTES[dtype]
+
+
+def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
+    """Why the kernel cannot compute the problem on the device, in one phrase; None when it can."""
+    reasons = (
+        (problem.dtype not in ("int8", "float16"), f"no product of {problem.dtype}"),
+        (
+            device.capability < 80,
+            f"Triton compiles no {problem.dtype} tensor-core products for compute capability "
+            f"{device.capability}: 80 is the least",
+        ),
+        (
+            problem.dtype == "int8" and problem.depth > MAX_CODES_TAPS,
+            f"int32 sums of {problem.depth} products of codes can overflow: at most {MAX_CODES_TAPS}",
+        ),
+        (problem.N < 1 or problem.depth < 1, "an empty weight"),
+        (
+            max(problem.N, problem.depth) * MAX_BLOCK > MAX_OFFSET or _reach(problem) > MAX_OFFSET,
+            "offsets in a tile beyond 32 bits",
+        ),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None) or _why_not_epilogue(problem)
+
+
+def _why_not_epilogue(problem: ConvProblem) -> str | None:
+    operands = problem.epilogue.operands
+    stored = (*problem.tensors, *problem.outputs)
+    reasons = (
+        (
+            problem.epilogue.has_row or any(problem.epilogue.row_outputs),
+            "a reduction over rows: no tile has all",
+        ),
+        (
+            [x.kind for x in operands].count("accumulator") != 1 or operands[0].kind != "accumulator",
+            "an epilogue whose first operand alone is not the accumulator",
+        ),
+        (len(operands) - 1 > MAX_ARGS, f"{len(operands) - 1} operands: at most {MAX_ARGS}"),
+        (len(problem.outputs) > MAX_OUTPUTS, f"{len(problem.outputs)} outputs: at most {MAX_OUTPUTS}"),
+        (any(dtype not in POINTERS for dtype in stored), f"element types of {', '.join(stored)}"),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
+    """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it."""
+    outputs = {f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
+    arguments = _arguments(problem)
+    types = {"x_ptr": POINTERS[problem.dtype], "w_ptr": POINTERS[problem.dtype], **outputs, **arguments}
+    empty = [f"y{i}_ptr" for i in range(len(outputs), MAX_OUTPUTS)]
+    empty += [f"arg{i}" for i in range(len(arguments), MAX_ARGS)]
+    fixed: dict[str, Any] = {
+        "N": problem.N,
+        "R": problem.R,
+        "S": problem.S,
+        "C": problem.C,
+        "STRIDES": problem.strides,
+        "PADS": problem.pads,
+        "DILATIONS": problem.dilations,
+        "KINDS": tuple(operand.kind for operand in problem.epilogue.operands[1:]),
+        "PROGRAM": program_of(problem.epilogue),
+        "OUTPUTS": problem.epilogue.outputs,
+        "IS_PACKED": config.is_packed,
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+    }
+    return KernelSpec(
+        family="conv2d",
+        function="conv2d",
+        signature=(*types.items(), *((name, "i32") for name in ("M", "H", "W", "P", "Q"))),
+        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        constants=(*((name, 0) for name in empty), *fixed.items()),
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        is_exact=True,
+    )
+
+
+def _extent(padded: int, taps: int, stride: int, dilation: int) -> int:
+    """Elements of the output along an axis."""
+    return max(0, (padded - dilation * (taps - 1) - 1) // stride + 1)
+
+
+def _reach(problem: ConvProblem) -> int:
+    """Elements from a window's first to its last, at most: what one 32-bit offset spans."""
+    return problem.R * problem.dilations[0] * (problem.W + problem.S * problem.dilations[1]) * problem.C
+
+
+def _arguments(problem: ConvProblem) -> dict[str, str]:
+    """Slot and type of every operand behind the accumulator."""
+    tensors = iter(problem.tensors)
+    types = {"scalar": "fp32", "constant": "*fp32"}
+    kinds = [operand.kind for operand in problem.epilogue.operands[1:]]
+    return {
+        f"arg{i}": POINTERS[next(tensors)] if kind == "tensor" else types[kind]
+        for i, kind in enumerate(kinds)
+    }

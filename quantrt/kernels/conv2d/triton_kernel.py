@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y[m, n] = epilogue(sum over r, s, c of x[window(m, r, s), c] * w[n, (r, s, c)]): convolution as a product.
+
+Row m is the output pixel (image, p, q), so that M = images * P * Q; column n is the output channel. x and y
+are channels-last, w is [N, R, S, C], so that everything is contiguous along the reduction. Taps (r, s) and
+blocks of channels are one loop, which the compiler pipelines as a whole. int8 codes accumulate in int32,
+exactly; floats in float32. One program computes one tile; images and their sizes are known at launch, the
+rest when compiled.
+"""
+
+import triton
+import triton.language as tl
+
+from quantrt.kernels.expression.triton_kernel import evaluate, to_element
+
+
+@triton.jit
+def conv2d(
+    x_ptr,
+    w_ptr,
+    y0_ptr,
+    y1_ptr,
+    y2_ptr,
+    y3_ptr,
+    arg0,
+    arg1,
+    arg2,
+    arg3,
+    arg4,
+    arg5,
+    arg6,
+    arg7,
+    arg8,
+    arg9,
+    arg10,
+    arg11,
+    M,
+    H,
+    W,
+    P,
+    Q,
+    N: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    C: tl.constexpr,
+    STRIDES: tl.constexpr,
+    PADS: tl.constexpr,
+    DILATIONS: tl.constexpr,
+    KINDS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    IS_PACKED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    # Programs that run together share rows of x: weights are few and stay in the L2 cache anyway.
+    tiles_n: tl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    pid = tl.program_id(0)
+    row = (pid // tiles_n) * BLOCK_M
+    column = (pid % tiles_n) * BLOCK_N
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    mask_m = offs_m < M - row
+    mask_n = offs_n < N - column
+
+    # Rows beyond the last read the last one again: cheaper than masks, and they are never stored.
+    pixel, y_in, x_in = _window(row + tl.minimum(offs_m, M - row - 1), H, W, P, Q, R, S, STRIDES, PADS)
+    rows_w = offs_n
+    if N % BLOCK_N != 0:
+        rows_w = tl.minimum(offs_n, N - column - 1)
+    x_ptrs = x_ptr + pixel * C
+    w_ptrs = w_ptr + column.to(tl.int64) * (R * S * C) + rows_w * (R * S * C)
+    if IS_PACKED:
+        accumulator = _multiply_packed(
+            x_ptrs, w_ptrs, y_in, x_in, H, W, R, S, C, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
+        )
+    else:
+        accumulator = _multiply(
+            x_ptrs, w_ptrs, y_in, x_in, H, W, R, S, C, STRIDES, PADS, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
+        )
+
+    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
+    tile = row.to(tl.int64) * N + column
+    offsets = offs_m[:, None] * N + offs_n[None, :]
+    mask = mask_m[:, None]
+    if N % BLOCK_N != 0:
+        mask = mask & mask_n[None, :]
+    registers = (accumulator.to(tl.float32),)
+    for i in tl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            registers = registers + (tl.load(slots[i] + tile + offsets, mask=mask, other=0).to(tl.float32),)
+        elif KINDS[i] == "scalar":
+            registers = registers + (slots[i],)
+        else:
+            value = tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)
+            registers = registers + (value[None, :],)
+    results = evaluate(PROGRAM, registers)
+    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    for i in tl.static_range(len(OUTPUTS)):
+        y_ptr = pointers[i]
+        y = tl.broadcast_to(results[OUTPUTS[i]], (BLOCK_M, BLOCK_N))
+        tl.store(y_ptr + tile + offsets, to_element(y, y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _window(
+    rows,
+    H,
+    W,
+    P,
+    Q,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    STRIDES: tl.constexpr,
+    PADS: tl.constexpr,
+):
+    """For every output pixel its window's first input pixel: its number (int64), its line, its column.
+
+    The first pixel may lie in the padding, before the image; its number is then that of another pixel, or
+    negative, and only offsets that lead back into the image are read.
+    """
+    if _is_pointwise(R, S, STRIDES, PADS):
+        return rows.to(tl.int64), rows, rows
+    q = rows % Q
+    line = rows // Q
+    y_in = line % P * STRIDES[0] - PADS[0]
+    x_in = q * STRIDES[1] - PADS[1]
+    return ((line // P).to(tl.int64) * H + y_in) * W + x_in, y_in, x_in
+
+
+@triton.constexpr_function
+def _is_pointwise(R, S, strides, pads):
+    """Whether output pixel m sees input pixel m and no other."""
+    return R == 1 and S == 1 and all(n == 1 for n in strides) and all(n == 0 for n in pads)
+
+
+@triton.constexpr_function
+def _has_padding(pads):
+    return any(n > 0 for n in pads)
+
+
+@triton.jit
+def _multiply(
+    x_ptrs,
+    w_ptrs,
+    y_in,
+    x_in,
+    H,
+    W,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    C: tl.constexpr,
+    STRIDES: tl.constexpr,
+    PADS: tl.constexpr,
+    DILATIONS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """The accumulator [BLOCK_M, BLOCK_N], block of channels by block of channels within a tap."""
+    KIND: tl.constexpr = tl.int32 if x_ptrs.dtype.element_ty == tl.int8 else tl.float32
+    C_BLOCKS: tl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
+    offs_k = tl.arange(0, BLOCK_K)
+    x_tile = x_ptrs[:, None] + offs_k[None, :]
+    w_tile = w_ptrs[None, :] + offs_k[:, None]
+    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=KIND)
+    for step in tl.range(0, R * S * C_BLOCKS):
+        tap = step // C_BLOCKS
+        first = step % C_BLOCKS * BLOCK_K
+        dy = tap // S * DILATIONS[0]
+        dx = tap % S * DILATIONS[1]
+        x_step = x_tile + ((dy * W + dx) * C + first)
+        w_step = w_tile + (tap * C + first)
+        mask_k = offs_k < C - first
+        if _has_padding(PADS):
+            y = y_in + dy
+            x = x_in + dx
+            inside = (y >= 0) & (y < H) & (x >= 0) & (x < W)
+            mask_x = inside[:, None]
+            if C % BLOCK_K != 0:
+                mask_x = mask_x & mask_k[None, :]
+            x_block = tl.load(x_step, mask=mask_x, other=0)
+        elif C % BLOCK_K != 0:
+            x_block = tl.load(x_step, mask=mask_k[None, :], other=0)
+        else:
+            x_block = tl.load(x_step)
+        if C % BLOCK_K != 0:
+            w_block = tl.load(w_step, mask=mask_k[:, None], other=0)
+        else:
+            w_block = tl.load(w_step)
+        accumulator = tl.dot(x_block, w_block, accumulator, out_dtype=KIND)
+    return accumulator
+
+
+@triton.jit
+def _multiply_packed(
+    x_ptrs,
+    w_ptrs,
+    y_in,
+    x_in,
+    H,
+    W,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    C: tl.constexpr,
+    DILATIONS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """The accumulator [BLOCK_M, BLOCK_N] where a block spans taps: few channels, such as a first layer's."""
+    KIND: tl.constexpr = tl.int32 if x_ptrs.dtype.element_ty == tl.int8 else tl.float32
+    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=KIND)
+    for step in tl.range(0, (R * S * C + BLOCK_K - 1) // BLOCK_K):
+        k = step * BLOCK_K + tl.arange(0, BLOCK_K)
+        tap = k // C
+        dy = tap // S * DILATIONS[0]
+        dx = tap % S * DILATIONS[1]
+        y = y_in[:, None] + dy[None, :]
+        x = x_in[:, None] + dx[None, :]
+        mask_k = k < R * S * C
+        inside = (y >= 0) & (y < H) & (x >= 0) & (x < W) & mask_k[None, :]
+        x_block = tl.load(x_ptrs[:, None] + ((dy * W + dx) * C + k % C)[None, :], mask=inside, other=0)
+        w_block = tl.load(w_ptrs[None, :] + k[:, None], mask=mask_k[:, None], other=0)
+        accumulator = tl.dot(x_block, w_block, accumulator, out_dtype=KIND)
+    return accumulator

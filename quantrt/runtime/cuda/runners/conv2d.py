@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""epilogue(conv(x, w)) with one of our kernels; channels-last in and out, 1-D and 2-D.
+
+options: {"kernel", "strides", "dilations": one number per spatial axis, "pads": begins, then ends,
+"channels": of the output, "kinds": kind of every operand behind the accumulator, "scalars": values of the
+scalar ones, "outputs": element types}. Inputs: x, then the tensor operands. Weights: the weight [N, R, S, C],
+then the constant operands, float32 [N] each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from quantrt.errors import DataError, DeviceError
+from quantrt.plan.program import Step
+from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
+
+__all__ = ["open_runner"]
+
+Tensor = torch.Tensor
+
+_ALIGNMENT = 16
+"""Bytes; kernels are compiled for pointers that are multiples of it."""
+
+_MAX_PIXELS = 2**31 - 1
+
+
+def open_runner(step: Step, assets: Assets) -> Runner:
+    """The runner of one step."""
+    return _Conv2dRunner(step, assets)
+
+
+class _Conv2dRunner:
+    def __init__(self, step: Step, assets: Assets) -> None:
+        options = step.options
+        self._region = step.region
+        self._rank = len(options["kernel"])
+        self._kernel = _as_pair(options["kernel"], 1)
+        self._strides = _as_pair(options["strides"], 1)
+        self._dilations = _as_pair(options["dilations"], 1)
+        begins, ends = options["pads"][: self._rank], options["pads"][self._rank :]
+        self._pads = _as_pair(begins, 0), _as_pair(ends, 0)
+        self._channels = int(options["channels"])
+        self._kinds = tuple(options["kinds"])
+        self._scalars = tuple(options["scalars"])
+        self._outputs = tuple(options["outputs"])
+        self._weight, *self._constants = (assets.weights[key] for key in step.weights)
+        self._launch: Launcher = assets.kernels[step.kernels[0]]
+        constants = dict(self._launch.spec.constants)
+        self._block = int(constants["BLOCK_M"]), int(constants["BLOCK_N"])
+
+    def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
+        """See Runner.run; outputs are channels-last."""
+        self._check(inputs)
+        images, _, *size = inputs[0].shape
+        height, width = _as_pair(size, 1)
+        P, Q = self._output_size((height, width))
+        shape = (images, self._channels, P, Q)
+        flat = [self._as_2d(tensor) for tensor in inputs]
+        for tensor in flat[1:]:
+            if tensor.shape != shape:
+                raise self._error(f"a residual of {list(tensor.shape)}", f"{list(shape)}")
+        outputs = [
+            allocate(number, shape, _dtype(kind), channels_last=True)
+            for number, kind in enumerate(self._outputs)
+        ]
+        M = images * P * Q
+        if M > _MAX_PIXELS:
+            raise self._error(f"{M} output pixels", f"at most {_MAX_PIXELS}", "a smaller batch")
+        if M > 0:
+            x, *tensors = (_channels_last(tensor) for tensor in flat)
+            arguments = [x, self._weight, *outputs, *self._arguments(tensors), M, height, width, P, Q]
+            tiles = -(-M // self._block[0]) * -(-self._channels // self._block[1])
+            self._launch((tiles, 1, 1), arguments)
+        return outputs if self._rank == 2 else [output.squeeze(2) for output in outputs]
+
+    def _output_size(self, size: tuple[int, int]) -> tuple[int, int]:
+        begins, ends = self._pads
+        rows, columns = (
+            max(
+                0,
+                (size[i] + begins[i] + ends[i] - self._dilations[i] * (self._kernel[i] - 1) - 1)
+                // self._strides[i]
+                + 1,
+            )
+            for i in range(2)
+        )
+        return rows, columns
+
+    def _arguments(self, tensors: Sequence[Tensor]) -> list[Any]:
+        """The operands behind the accumulator, in their order."""
+        sources = {"tensor": iter(tensors), "scalar": iter(self._scalars), "constant": iter(self._constants)}
+        return [next(sources[kind]) for kind in self._kinds]
+
+    def _as_2d(self, tensor: Tensor) -> Tensor:
+        return tensor if self._rank == 2 else tensor.unsqueeze(2)
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        x = inputs[0]
+        if x.dim() != self._rank + 2 or x.shape[1] != self._weight.shape[3]:
+            expected = f"{self._rank + 2} axes, {self._weight.shape[3]} channels on the second"
+            raise self._error(f"an input of {list(x.shape)}", expected)
+
+    def _error(self, got: str, expected: str, hint: str | None = None) -> DataError:
+        message = f"cannot compute the convolution of region '{self._region}'"
+        return DataError(message, got=got, expected=expected, hint=hint)
+
+
+def _as_pair(numbers: Sequence[int], above: int) -> tuple[int, int]:
+    """Numbers per spatial axis as (vertical, horizontal); a 1-D axis is horizontal."""
+    return (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else (above, int(numbers[0]))
+
+
+def _dtype(name: str) -> torch.dtype:
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    """The tensor with channels next to each other, aligned; copied only where it is not so already."""
+    result = tensor.contiguous(memory_format=torch.channels_last)
+    return result.clone() if result.data_ptr() % _ALIGNMENT else result
