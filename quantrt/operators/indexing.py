@@ -125,11 +125,16 @@ def _positive(indices: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def _linear(indices: torch.Tensor, sizes: torch.Size) -> torch.Tensor:
-    """Index tuples [..., k] as positions in the flattened axes; each index is held against its axis."""
+    """Index tuples [..., k] as positions in the flattened axes; each index is held against its axis.
+
+    Off the CPU an index outside its axis is held to it: to report it, the host would have to wait.
+    """
     limits = torch.tensor(sizes, dtype=torch.int64, device=indices.device)
     whole = indices.to(torch.int64)
     whole = torch.where(whole < 0, whole + limits, whole)
-    if bool(((whole < 0) | (whole >= limits)).any()):
+    if indices.device.type != "cpu":
+        whole = torch.minimum(whole.clamp(min=0), limits - 1)
+    elif bool(((whole < 0) | (whole >= limits)).any()):
         raise ModelError("an index lies outside its axis", expected=f"indices into {list(sizes)}")
     strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     return (whole * torch.tensor(strides, dtype=torch.int64, device=indices.device)).sum(-1)

@@ -15,6 +15,7 @@ from quantrt.operators.bind import bind_attributes, label, load_tensor
 from quantrt.operators.element_types import from_numpy, onnx_type, restored, stored, torch_type
 from quantrt.operators.expand import expand_functions
 from quantrt.operators.operator import Context, Operator, Value
+from quantrt.operators.place import Placement
 from quantrt.operators.table import find_operator
 
 __all__ = ["TorchGraph", "open_device"]
@@ -29,6 +30,7 @@ class _Step:
     Attributes:
         outputs: None for an output without a name.
         frees: values that no later step of the block reads.
+        placement: where its inputs go; None: all are on the device.
     """
 
     node: ir.Node
@@ -39,6 +41,7 @@ class _Step:
     outputs: tuple[ir.Value | None, ...]
     frees: tuple[ir.Value, ...]
     context: Context
+    placement: Placement | None
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,19 @@ class TorchGraph:
     Args:
         graph: the model; it is not changed.
         device: any torch device: "cpu", "cuda", "cuda:1".
+        numbers_on_host: constants and inputs stay where they are until a node on the device computes with
+            them, so that shapes and axes are never read back (see quantrt/operators/place.py). Inputs may
+            then be of another float type than declared.
 
     Raises:
         ModelError: an operator, attribute or type that is not supported; names the node.
         DeviceError: torch does not have the device.
     """
 
-    def __init__(self, graph: ir.Model, device: str = "cpu") -> None:
+    def __init__(self, graph: ir.Model, device: str = "cpu", *, numbers_on_host: bool = False) -> None:
         self.device = open_device(device)
+        self._placement = Placement(self.device) if numbers_on_host else None
+        self._home = torch.device("cpu") if numbers_on_host else self.device
         expanded = expand_functions(graph)
         self._opset = expanded.opset_imports.get("", expanded.opset_imports.get("ai.onnx", 1))
         self._constants: Scope = {}
@@ -75,19 +83,25 @@ class TorchGraph:
         """The outputs by name, on the device: tensors, or lists of them for sequences.
 
         Args:
-            inputs: numpy arrays or tensors by name; lists of them for sequences, None for an empty optional.
+            inputs: numpy arrays or tensors by name; lists of them for sequences, None for an empty optional;
+                tensors alone with numbers_on_host.
 
         Raises:
             DataError: an input is missing, unknown or of another type or shape than declared.
             ModelError: a node cannot be computed; names it.
             DeviceError: the device is out of memory.
         """
+        with torch.inference_mode():
+            return self.run_in(inputs)
+
+    def run_in(self, inputs: Mapping[str, Value]) -> dict[str, Value]:
+        """`run` in the caller's gradient mode: tensors of its own stay usable outside inference mode."""
         scope: Scope = dict(self._constants)
         self._feed(scope, inputs)
         # float32 means float32: cuDNN would otherwise round the factors of convolutions to ten bits.
         flags = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
-        with torch.inference_mode(), flags:
-            values = _run_block(self._main, scope, (), self.device)
+        with flags:
+            values = _run_block(self._main, scope, (), self._home)
         return dict(zip(self.outputs, values, strict=True))
 
     def _feed(self, scope: Scope, inputs: Mapping[str, Value]) -> None:
@@ -101,6 +115,9 @@ class TorchGraph:
                 expected=", ".join(self.inputs),
             )
         for name, given in inputs.items():
+            if self._placement is not None:
+                scope[declared[name]] = given
+                continue
             value = _on_device(given, self.device)
             _check_input(declared[name], value)
             scope[declared[name]] = value
@@ -108,7 +125,10 @@ class TorchGraph:
     def _compile(self, graph: ir.Graph) -> _Block:
         for value in graph.initializers.values():
             if value.const_value is not None:
-                self._constants[value] = load_tensor(value.const_value, self.device)
+                constant = load_tensor(value.const_value, self._home)
+                self._constants[value] = constant
+                if self._placement is not None:
+                    self._placement.add_constant(constant)
         nodes = list(graph)
         last_reads = _last_reads(graph, nodes)
         steps = [self._step(node, last_reads.get(position, ())) for position, node in enumerate(nodes)]
@@ -129,9 +149,13 @@ class TorchGraph:
         }
         outputs = tuple(value if value.name else None for value in node.outputs)
         named = [place for place, value in enumerate(outputs) if value is not None]
-        context = Context(self.device, named[-1] + 1 if named else 0)
-        attributes = bind_attributes(node, operator, self.device)
-        return _Step(node, operator, attributes, bodies, tuple(node.inputs), outputs, tuple(frees), context)
+        device = self._home if node.op_type == "Constant" else self.device
+        context = Context(device, named[-1] + 1 if named else 0)
+        attributes = bind_attributes(node, operator, self._home)
+        inputs = tuple(node.inputs)
+        return _Step(
+            node, operator, attributes, bodies, inputs, outputs, tuple(frees), context, self._placement
+        )
 
 
 class _Body:
@@ -175,6 +199,8 @@ def _run_block(
 def _run_step(step: _Step, scope: Scope, device: torch.device) -> tuple[Value, ...]:
     """The outputs of one node, at least as many as it names."""
     inputs = [None if value is None else scope[value] for value in step.inputs]
+    if step.placement is not None:
+        inputs = step.placement.place(step.node.op_type, inputs)
     keywords = dict(step.attributes)
     keywords.update({name: _Body(block, scope, device) for name, block in step.bodies.items()})
     if step.operator.takes_context:

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Program -> the model of library "cuda" in an engine file -> Program. Nothing in it is ever executed.
+
+    graph                  JSON: inputs, outputs, steps, kernels without machine code, notes; names sorted
+    weights/weight/KEY     the arrays of Program.weights
+    weights/cubin/KEY/90   machine code of a kernel for compute capability 9.0, uint8
+    weights/nodes          the protobuf of Program.nodes, uint8
+
+Options may hold infinities; they are written as Python's json writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from quantrt.errors import DataError, InternalError, ModelError
+from quantrt.kernels.kernel import CompiledKernel
+from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
+from quantrt.plan.plan import LibraryModel
+from quantrt.plan.program import Program, Step
+
+__all__ = ["LIBRARY", "program_from_model", "program_to_model"]
+
+LIBRARY = "cuda"
+
+WEIGHT = "weight/"
+CUBIN = "cubin/"
+NODES = "nodes"
+
+_STEP_FIELDS = (
+    "runner", "region", "inputs", "outputs", "options", "weights", "kernels", "is_host", "reads_values"
+)  # fmt: skip
+_KERNEL_FIELDS = ("spec", "symbol", "shared_bytes", "extra_pointers", "registers", "spills", "facts")
+
+
+def program_to_model(program: Program) -> LibraryModel:
+    """The program as an engine file holds it: equal programs give equal bytes.
+
+    Raises:
+        InternalError: options, facts or notes are not JSON.
+    """
+    document = {
+        "inputs": program.inputs,
+        "outputs": program.outputs,
+        "steps": [{name: getattr(step, name) for name in _STEP_FIELDS} for step in program.steps],
+        "kernels": {key: _kernel_row(kernel) for key, kernel in program.kernels.items()},
+        "notes": dict(program.notes),
+    }
+    try:
+        graph = json.dumps(document, sort_keys=True, separators=(",", ":"), default=_plain).encode()
+    except (TypeError, ValueError) as error:
+        raise InternalError("the program is not JSON", got=str(error)) from error
+    weights = {WEIGHT + key: program.weights[key] for key in sorted(program.weights)}
+    for key in sorted(program.kernels):
+        for capability, cubin in sorted(program.kernels[key].cubins.items()):
+            weights[f"{CUBIN}{key}/{capability}"] = np.frombuffer(cubin, np.uint8)
+    if program.nodes:
+        weights[NODES] = np.frombuffer(program.nodes, np.uint8)
+    return LibraryModel(LIBRARY, graph, weights)
+
+
+def program_from_model(model: LibraryModel) -> Program:
+    """The program that `program_to_model` wrote; its weights stay where they are.
+
+    Raises:
+        ModelError: the content is not a program, or its parts do not belong together.
+    """
+    try:
+        document = json.loads(model.graph)
+        weights = _under(WEIGHT, model.weights)
+        steps = tuple(_step(row) for row in document["steps"])
+        kernels = _kernels(document["kernels"], _under(CUBIN, model.weights))
+        inputs = tuple(_texts(row, 2) for row in document["inputs"])
+        outputs = tuple(_texts(row, 3) for row in document["outputs"])
+        notes = _mapping(document["notes"])
+    except DataError as error:
+        raise _damaged(str(error)) from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _damaged(f"{type(error).__name__}: {error}") from error
+    nodes = model.weights.get(NODES)
+    program = Program(
+        inputs=inputs,
+        outputs=outputs,
+        steps=steps,
+        weights=weights,
+        kernels=kernels,
+        nodes=b"" if nodes is None else nodes.tobytes(),
+        notes=notes,
+    )
+    _check(program)
+    return program
+
+
+def _kernel_row(kernel: CompiledKernel) -> dict[str, Any]:
+    shared = {str(capability): size for capability, size in kernel.shared_bytes.items()}
+    row = {name: getattr(kernel, name) for name in _KERNEL_FIELDS}
+    return {**row, "spec": spec_to_json(kernel.spec), "shared_bytes": shared, "facts": dict(kernel.facts)}
+
+
+def _kernels(rows: Any, cubins: Mapping[str, np.ndarray]) -> dict[str, CompiledKernel]:
+    codes: dict[str, dict[int, bytes]] = {key: {} for key in _mapping(rows)}
+    for name, array in cubins.items():
+        key, _, capability = name.rpartition("/")
+        codes[key][int(capability)] = array.tobytes()
+    return {key: _kernel(row, codes[key]) for key, row in rows.items()}
+
+
+def _kernel(row: Any, cubins: dict[int, bytes]) -> CompiledKernel:
+    shared = {int(capability): _count(size) for capability, size in _mapping(row["shared_bytes"]).items()}
+    if shared.keys() != cubins.keys():
+        raise ValueError(f"a kernel has machine code for {sorted(cubins)}, its table says {sorted(shared)}")
+    return CompiledKernel(
+        spec=spec_from_json(row["spec"]),
+        symbol=_text(row["symbol"]),
+        cubins=cubins,
+        shared_bytes=shared,
+        extra_pointers=_count(row["extra_pointers"]),
+        registers=_count(row["registers"]),
+        spills=_count(row["spills"]),
+        facts=_mapping(row["facts"]),
+    )
+
+
+def _step(row: Any) -> Step:
+    return Step(
+        runner=_text(row["runner"]),
+        region=_text(row["region"]),
+        inputs=_texts(row["inputs"]),
+        outputs=_texts(row["outputs"]),
+        options=_mapping(row["options"]),
+        weights=_texts(row["weights"]),
+        kernels=_texts(row["kernels"]),
+        is_host=_truth(row["is_host"]),
+        reads_values=_truth(row["reads_values"]),
+    )
+
+
+def _check(program: Program) -> None:
+    """Fail unless every buffer, weight and kernel that is used is there when it is used."""
+    known = {name for name, _ in program.inputs}
+    for step in program.steps:
+        lacking = [name for name in step.inputs if name and name not in known]
+        lacking += [key for key in step.weights if key not in program.weights]
+        lacking += [key for key in step.kernels if key not in program.kernels]
+        if lacking:
+            raise _damaged(f"region '{step.region}' needs '{lacking[0]}', which nothing provides")
+        known.update(name for name in step.outputs if name)
+    lacking = [buffer for _, buffer, _ in program.outputs if buffer not in known]
+    if lacking:
+        raise _damaged(f"nothing makes the output '{lacking[0]}'")
+
+
+def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _damaged(reason: str) -> ModelError:
+    return ModelError("cannot use the program of this engine", got=reason, hint="building the engine again")
+
+
+def _plain(value: Any) -> Any:
+    """Mappings of any kind, and numpy's numbers, as JSON knows them."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def _texts(row: Any, count: int | None = None) -> Any:
+    """A tuple of texts; `count` of them where it is given."""
+    if not isinstance(row, list) or (count is not None and len(row) != count):
+        raise TypeError(f"expected a list of {'' if count is None else count} texts, not {row!r}")
+    return tuple(_text(item) for item in row)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"expected text, not {value!r}")
+
+
+def _truth(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise TypeError(f"expected true or false, not {value!r}")
+
+
+def _count(value: Any) -> int:
+    if type(value) is int and value >= 0:
+        return value
+    raise TypeError(f"expected a number of 0 or more, not {value!r}")
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    raise TypeError(f"expected names with values, not {value!r}")

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the steps of a program share, opened: weights on the device, kernels, ONNX nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import torch
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from quantrt.errors import DeviceError, ModelError
+from quantrt.ir.mapped import release_pages
+from quantrt.plan.program import Program
+from quantrt.runtime.cuda.launcher import open_launchers
+from quantrt.runtime.cuda.runner import Assets
+from quantrt.runtime.cuda.tensors import tensor_on
+
+__all__ = ["open_assets", "weight_bytes"]
+
+
+def open_assets(program: Program, device: torch.device) -> Assets:
+    """Weights and kernels of the program on the device.
+
+    On the CPU weights are used where they are: the program must outlive the assets.
+
+    Raises:
+        DeviceError: out of memory, or no machine code fits the GPU.
+        ModelError: a weight or the nodes cannot be read.
+    """
+    weights = {key: _upload(key, array, device) for key, array in program.weights.items()}
+    kernels = open_launchers(program.kernels, device)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # other streams will read the weights
+    return Assets(device, weights, kernels, _nodes(program.nodes))
+
+
+def weight_bytes(weights: Mapping[str, torch.Tensor]) -> int:
+    """What the weights take on the device."""
+    return sum(tensor.untyped_storage().nbytes() for tensor in weights.values())
+
+
+def _upload(key: str, array: np.ndarray, device: torch.device) -> torch.Tensor:
+    try:
+        host = tensor_on(array)
+        if device.type == "cpu":
+            return host
+        tensor = host.to(device)
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(
+            f"{device} has no room for weight '{key}' of {array.nbytes} bytes",
+            got=str(error).partition("\n")[0],
+            hint="freeing memory on the GPU, or a larger one",
+        ) from error
+    except ModelError as error:
+        raise ModelError(f"weight '{key}' cannot be a tensor", got=error.got) from error
+    release_pages(array)
+    return tensor
+
+
+def _nodes(proto: bytes) -> ir.Model | None:
+    if not proto:
+        return None
+    try:
+        return ir.from_proto(_parsed(proto))
+    except (ir.serde.SerdeError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            "the nodes of the program cannot be read", got=str(error).partition("\n")[0]
+        ) from error
+
+
+def _parsed(proto: bytes) -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(proto)
+    except DecodeError as error:
+        raise ValueError(str(error)) from error
+    return model

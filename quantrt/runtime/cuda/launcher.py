@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels ready to launch: machine code on a GPU, Triton's interpreter on a CPU."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from quantrt.errors import DeviceError, InternalError, ModelError
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.runtime.cuda.driver import CudaDriver
+
+__all__ = ["CubinLauncher", "InterpreterLauncher", "choose_capability", "open_launchers"]
+
+WARP_SIZE = 32
+ALIGNMENT = 16
+"""Of pointers in bytes and of integers that a kernel was compiled to count on."""
+
+_FORMATS = {
+    "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q",
+    "u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
+    "fp32": "f", "fp64": "d",
+}  # fmt: skip
+"""Triton's scalar types as the struct module packs them, natively aligned as the kernel's parameters are."""
+
+
+def open_launchers(
+    kernels: Mapping[str, CompiledKernel], device: torch.device
+) -> Mapping[str, CubinLauncher | InterpreterLauncher]:
+    """A launcher for each kernel.
+
+    Raises:
+        DeviceError: no machine code fits the GPU, or it cannot be loaded; on a CPU, Triton is not in its
+            interpreter.
+    """
+    if device.type != "cuda":
+        return {key: InterpreterLauncher(kernel.spec) for key, kernel in kernels.items()}
+    if not kernels:
+        return {}
+    major, minor = torch.cuda.get_device_capability(device)
+    index = torch.empty(0, device=device).device.index  # of "cuda" the current one
+    driver = CudaDriver(index)
+    return {
+        key: CubinLauncher(kernel, driver, capability=major * 10 + minor, index=index)
+        for key, kernel in kernels.items()
+    }
+
+
+def choose_capability(kernel: CompiledKernel, capability: int) -> int:
+    """Which of the kernel's cubins runs on a GPU: its own, or the nearest older one of the same generation.
+
+    Machine code runs on later minor versions of its major version: CUDA C++ programming guide, 3.1.2.
+
+    Args:
+        capability: compute capability of the GPU, such as 86.
+
+    Raises:
+        DeviceError: none does.
+    """
+    fitting = [have for have in kernel.cubins if have // 10 == capability // 10 and have <= capability]
+    if not fitting:
+        held = ", ".join(f"sm_{have}" for have in sorted(kernel.cubins)) or "none"
+        raise DeviceError(
+            f"kernel '{kernel.symbol}' has no machine code for this GPU",
+            got=f"a GPU of sm_{capability}, machine code for {held}",
+            hint=f"building the engine again with --target sm_{capability}",
+        )
+    return max(fitting)
+
+
+class CubinLauncher:
+    """Launches machine code through the driver, on torch's current stream."""
+
+    def __init__(self, kernel: CompiledKernel, driver: CudaDriver, *, capability: int, index: int) -> None:
+        chosen = choose_capability(kernel, capability)
+        self.spec: KernelSpec = kernel.spec
+        self._driver = driver
+        self._index = index
+        self._shared_bytes = kernel.shared_bytes[chosen]
+        self._function = driver.load(kernel.cubins[chosen], kernel.symbol, self._shared_bytes)
+        self._packing = Packing(kernel.spec, kernel.extra_pointers)
+        self._threads = WARP_SIZE * kernel.spec.num_warps
+        self._frames = threading.local()
+
+    def __call__(self, grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
+        """See Launcher. A grid with a 0 launches nothing."""
+        x, y, z = grid
+        if not (x and y and z):
+            return
+        try:
+            frame: Frame = self._frames.frame
+        except AttributeError:
+            self._driver.enter_thread()
+            frame = self._frames.frame = self._packing.frame()
+        self._packing.pack(frame, arguments)
+        code = self._driver.launch(
+            self._function.handle, x, y, z, self._threads, 1, 1, self._shared_bytes,
+            torch.cuda.current_stream(self._index).cuda_stream, frame.pointers, None,
+        )  # fmt: skip
+        if code:
+            what = f"a launch of '{self.spec.function}' on {grid} blocks of {self._threads} threads"
+            self._driver.check(code, what)
+
+    def close(self) -> None:
+        """Free the machine code; nothing may be running it."""
+        self._driver.unload(self._function)
+
+
+class Frame:
+    """Memory of one launch's arguments. The driver copies them before a launch returns.
+
+    Attributes:
+        buffer: the packed arguments.
+        pointers: address of the array with the address of each argument.
+    """
+
+    def __init__(self, size_bytes: int, offsets: Sequence[int]) -> None:
+        self.buffer = ctypes.create_string_buffer(max(size_bytes, 1))
+        start = ctypes.addressof(self.buffer)
+        self._array = (ctypes.c_void_p * max(len(offsets), 1))(*(start + offset for offset in offsets))
+        self.pointers = ctypes.addressof(self._array)
+
+
+class Packing:
+    """Arguments of one kernel as bytes, in the layout of its parameters.
+
+    Raises:
+        ModelError: the signature has a type that cannot be passed.
+    """
+
+    def __init__(self, spec: KernelSpec, extra_pointers: int) -> None:
+        kinds = [type_name for _, type_name in spec.signature]
+        unknown = [kind for kind in kinds if not kind.startswith("*") and kind not in _FORMATS]
+        if unknown:
+            raise ModelError(f"kernel '{spec.function}' takes what cannot be passed", got=unknown[0])
+        codes = ["P" if kind.startswith("*") else _FORMATS[kind] for kind in kinds] + ["P"] * extra_pointers
+        self._spec = spec
+        self._struct = struct.Struct("@" + "".join(codes))
+        self._offsets = [
+            struct.calcsize("@" + "".join(codes[: number + 1])) - struct.calcsize(code)
+            for number, code in enumerate(codes)
+        ]
+        self._count = len(kinds)
+        self._pointers = [number for number, kind in enumerate(kinds) if kind.startswith("*")]
+        self._aligned = [n for n, (name, _) in enumerate(spec.signature) if name in spec.aligned]
+        self._extra = [0] * extra_pointers
+
+    def frame(self) -> Frame:
+        """Memory for one thread's launches."""
+        return Frame(self._struct.size, self._offsets)
+
+    def pack(self, frame: Frame, arguments: Sequence[Any]) -> None:
+        """Write the arguments: tensors (None for a null pointer) and numbers.
+
+        Raises:
+            InternalError: a number of arguments, a type or an alignment that the kernel was not compiled for.
+        """
+        values = list(arguments)
+        if len(values) != self._count:
+            raise self._wrong(f"{len(values)} arguments", f"{self._count}")
+        for number in self._pointers:
+            tensor = values[number]
+            values[number] = 0 if tensor is None else tensor.data_ptr()
+        for number in self._aligned:
+            if values[number] % ALIGNMENT:
+                name = self._spec.signature[number][0]
+                raise self._wrong(f"{name}={values[number]}", f"a multiple of {ALIGNMENT}")
+        try:
+            self._struct.pack_into(frame.buffer, 0, *values, *self._extra)
+        except (struct.error, TypeError) as error:
+            raise self._wrong(f"{values}: {error}", f"{self._spec.signature}") from error
+
+    def _wrong(self, got: str, expected: str) -> InternalError:
+        return InternalError(
+            f"kernel '{self._spec.function}' was launched with wrong arguments", got=got, expected=expected
+        )
+
+
+class InterpreterLauncher:
+    """Runs a kernel's Python source on tensors in host memory, element for element as the GPU would.
+
+    Raises:
+        DeviceError: Triton was imported without TRITON_INTERPRET=1, or is not installed.
+        ModelError: there is no such kernel.
+    """
+
+    def __init__(self, spec: KernelSpec) -> None:
+        self.spec = spec
+        self._constants = dict(spec.constants)
+        self._function = _interpreted(spec)
+
+    def __call__(self, grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
+        """See Launcher."""
+        if not all(grid):
+            return
+        named = {name: value for (name, _), value in zip(self.spec.signature, arguments, strict=True)}
+        self._function[tuple(grid)](**named, **self._constants)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _interpreted(spec: KernelSpec) -> Any:
+    if not spec.family.isidentifier():
+        raise ModelError("there is no such kernel family", got=spec.family)
+    try:
+        module = importlib.import_module(f"quantrt.kernels.{spec.family}.triton_kernel")
+        from triton.runtime.interpreter import InterpretedFunction  # optional, as the module above
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] == "triton":
+            raise DeviceError("Triton is not installed", hint="`pip install 'quantrt[cuda]'`") from error
+        raise ModelError("there is no such kernel family", got=spec.family) from error
+    function = vars(module).get(spec.function)
+    if function is None:
+        raise ModelError(f"kernel family '{spec.family}' has no such kernel", got=spec.function)
+    if not isinstance(function, InterpretedFunction):
+        raise DeviceError(
+            f"kernel '{spec.function}' cannot run on a CPU: Triton is not in its interpreter",
+            hint="TRITON_INTERPRET=1 in the environment before Python starts",
+        )
+    return function

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ONNX nodes of one step, as the runners of nodes, views and host values run them.
+
+options: {"nodes": names, "constants": names of the step's weights, none without}. A buffer stands for the value
+whose name it bears; where it does not, "values" and "results" name those of the inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from quantrt.errors import DataError, DeviceError, ModelError
+from quantrt.operators.extract import extract_nodes
+from quantrt.operators.interpret import TorchGraph
+from quantrt.plan.program import Step, codes_of
+from quantrt.runtime.cuda.runner import Assets
+
+__all__ = ["NodeGraph"]
+
+_CODES = codes_of("")
+
+
+class NodeGraph:
+    """Nodes of a program that run as one step.
+
+    Attributes:
+        op_types: of the nodes, in their order.
+        reads_codes: for every input, whether its buffer holds int8 codes of a float value.
+
+    Args:
+        device: where tensors are computed with; numbers stay in host memory.
+
+    Raises:
+        ModelError: the program lacks the nodes, or torch cannot run one.
+    """
+
+    def __init__(self, step: Step, assets: Assets, device: torch.device) -> None:
+        if not isinstance(assets.nodes, ir.Model):
+            raise ModelError(f"region '{step.region}' runs nodes of a program that has none")
+        names = step.options["nodes"]
+        self._region = step.region
+        self._values = tuple(step.options.get("values", (_value(name) for name in step.inputs)))
+        self._results = tuple(step.options.get("results", (_value(name) for name in step.outputs)))
+        constants = step.options.get("constants", ())
+        self._constants = {
+            name: assets.weights[key] for name, key in zip(constants, step.weights, strict=True)
+        }
+        self.reads_codes = tuple(name.endswith(_CODES) for name in step.inputs)
+        inputs = [name for name in (*self._values, *constants) if name]
+        results = [name for name in self._results if name]
+        part = extract_nodes(assets.nodes, names, list(dict.fromkeys(inputs)), results)
+        self.op_types = tuple(node.op_type for node in part.graph)
+        self._graph = TorchGraph(part, str(device), numbers_on_host=True)
+
+    def run(self, inputs: Sequence[Any], *, floats: torch.dtype | None = None) -> list[Any]:
+        """The step's outputs in order, None for an absent one; they may share memory with the inputs.
+
+        Args:
+            floats: the type that constants given as weights are brought to; None leaves them.
+
+        Raises:
+            DataError: shapes or values that the nodes cannot take.
+            DeviceError: out of memory.
+        """
+        given = {
+            name: value if floats is None or not value.is_floating_point() else value.to(floats)
+            for name, value in self._constants.items()
+        }
+        given.update((name, value) for name, value in zip(self._values, inputs, strict=True) if name)
+        try:
+            found = self._graph.run_in(given)
+        except DeviceError as error:
+            raise DeviceError(f"region '{self._region}': {error.message}", got=error.got) from error
+        except ModelError as error:
+            raise DataError(
+                f"region '{self._region}': {error.message}", got=error.got, expected=error.expected
+            ) from error
+        return [found[name] if name else None for name in self._results]
+
+
+def _value(buffer: str) -> str:
+    return buffer.removesuffix(_CODES)
