@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group the nodes of a float graph into what one kernel computes."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from quantrt.regions.attention import find_attention
+from quantrt.regions.clusters import Clusters
+from quantrt.regions.conv import find_conv
+from quantrt.regions.epilogue import fuse_epilogue
+from quantrt.regions.facts import Facts, gather_facts
+from quantrt.regions.gemm import find_gemm
+from quantrt.regions.host import find_host, host_nodes, reads_device_values
+from quantrt.regions.region import Host, Mismatch, Nodes, Region, Regions, View
+from quantrt.regions.rows import find_rows
+from quantrt.regions.views import is_view
+
+__all__ = ["partition"]
+
+
+def partition(graph: ir.Model) -> Regions:
+    """Every node of a canonical graph in exactly one region, the regions in an order in which they can run.
+
+    Attention first, because its parts would fit elsewhere too; then products with their epilogues, the last
+    of the graph first, so that a sum of two products belongs to the later one; then chains of what is left
+    that is elementwise or reduces rows. A node that nothing fits is a region of its own.
+    """
+    facts = find_host(gather_facts(graph))
+    clusters = Clusters(len(facts.nodes), facts.successors)
+    claimed = set(host_nodes(facts))
+    found: list[Region] = [_alone(position, facts, Host()) for position in claimed]
+    mismatches: list[Mismatch] = []
+    for part in (find_attention, _find_products, find_rows):
+        regions, failed = part(facts, clusters, claimed)
+        places = {facts.nodes[position].name: position for position in range(len(facts.nodes))}
+        claimed.update(places[name] for region in regions for name in region.nodes)
+        found += regions
+        mismatches += failed
+    for position in range(len(facts.nodes)):
+        if position not in claimed:
+            found.append(_left(position, facts))
+    return Regions(_in_order(found, facts, clusters), tuple(dict.fromkeys(mismatches)), facts.host)
+
+
+def _find_products(
+    facts: Facts, clusters: Clusters, claimed: set[int]
+) -> tuple[list[Region], list[Mismatch]]:
+    """Regions around every product with a constant weight."""
+    regions: list[Region] = []
+    mismatches: list[Mismatch] = []
+    anchors = []
+    for position, node in enumerate(facts.nodes):
+        if position in claimed or not node.outputs or not facts.is_read(node.outputs[0]):
+            continue
+        anchor = find_gemm(position, facts) or find_conv(position, facts)
+        if isinstance(anchor, str):
+            mismatches.append(Mismatch("product", anchor, node.name or ""))
+        elif anchor is not None:
+            anchors.append(anchor)
+    taken = {*claimed, *(anchor.position for anchor in anchors)}
+    places = {node.name: position for position, node in enumerate(facts.nodes)}
+    for anchor in reversed(anchors):
+        region, failed = fuse_epilogue(anchor, facts, clusters, taken)
+        taken.update(places[name] for name in region.nodes)
+        regions.append(region)
+        mismatches += failed
+    return regions, mismatches
+
+
+def _left(position: int, facts: Facts) -> Region:
+    node = facts.nodes[position]
+    if is_view(node, facts):
+        return _alone(position, facts, View())
+    return _alone(position, facts, Nodes(reads_device_values(node, facts)))
+
+
+def _alone(position: int, facts: Facts, formula: View | Host | Nodes) -> Region:
+    name = facts.nodes[position].name or ""
+    inputs, outputs = facts.crossing([position])
+    return Region(name, formula, (name,), inputs, outputs)
+
+
+def _in_order(found: list[Region], facts: Facts, clusters: Clusters) -> tuple[Region, ...]:
+    places = {node.name: position for position, node in enumerate(facts.nodes)}
+    by_group = {clusters.group_of(places[region.nodes[0]]): region for region in found}
+    return tuple(by_group[group] for group in clusters.order())
