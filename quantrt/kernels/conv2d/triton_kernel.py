@@ -8,6 +8,7 @@ exactly; floats in float32. One program computes one tile; images and their size
 rest when compiled.
 """
 
+# mypy: ignore-errors
 import triton
 import triton.language as tl
 

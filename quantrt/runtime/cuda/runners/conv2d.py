@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from quantrt.errors import DataError, DeviceError
+from quantrt.errors import DataError
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 

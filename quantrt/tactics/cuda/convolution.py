@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions by cuDNN through torch, with the part of the epilogue that it takes; rows kernels do the rest.
+
+int8 codes run as float16, "dequantized": products of codes are exact, their sums are rounded to float16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from quantrt.gpu import GpuFacts
+from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.region import Conv, Rows
+from quantrt.tactics.cuda.check import DEQUANTIZED
+from quantrt.tactics.cuda.epilogues import (
+    as_rows,
+    is_relu,
+    is_residual_relu,
+    scaled_accumulator,
+    split_bias,
+)
+from quantrt.tactics.cuda.rows import list_tactics as list_rows
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
+
+__all__ = ["list_library_tactics"]
+
+_SOURCE = "cudnn"
+_NAME = "convolution"
+_BENCHMARKED = "benchmarked"
+"""A word in the name of a tactic whose algorithm cuDNN chooses by timing, at the first run of each shape."""
+
+_CODES = "codes"
+_SUMS = "sums"
+"""Buffers between drafts: x as floats, and the convolution's result."""
+
+_MAX_RANK = 3
+_FLOAT16_MAX = 65504.0
+_MAX_PRODUCT = 128 * 127
+_BYTES = {"float16": 2, "float32": 4}
+
+
+@dataclass(frozen=True)
+class _Fused:
+    """What the convolution's step computes, and the expression over what it stores.
+
+    Attributes:
+        rest: None where nothing remains.
+    """
+
+    bias: str = ""
+    has_residual: bool = False
+    has_relu: bool = False
+    rest: Expression | None = None
+
+
+def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
+    """Tactics with the algorithm that cuDNN expects to be fastest, then with the one that it finds to be."""
+    formula, weight = workload.formula, workload.weight
+    if not isinstance(formula, Conv) or weight is None:
+        return [Rejected(_SOURCE, _NAME, f"the formula is {type(formula).__name__}, not a convolution")]
+    is_dequantized = weight.dtype == np.int8
+    name = f"{_NAME} {DEQUANTIZED}" if is_dequantized else _NAME
+    job = _Job(workload, formula, weight, device)
+    reason = _why_not(job)
+    if reason:
+        return [Rejected(_SOURCE, name, reason)]
+    drafts = _dequantized(job) if is_dequantized else _floating(job)
+    if isinstance(drafts, str):
+        return [Rejected(_SOURCE, name, drafts)]
+    workspace_bytes = _intermediate_bytes(job, drafts)
+    return [
+        Tactic(_SOURCE, name, drafts, workspace_bytes),
+        Tactic(_SOURCE, f"{name} {_BENCHMARKED}", tuple(map(_benchmarked, drafts)), workspace_bytes),
+    ]
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One workload with its types narrowed."""
+
+    workload: Workload
+    formula: Conv
+    weight: np.ndarray
+    device: GpuFacts
+
+    def dtype(self) -> str:
+        """The type that the library computes in."""
+        return "float16" if self.weight.dtype == np.int8 else self.workload.inputs[0].dtype
+
+    def sums(self) -> TensorFacts:
+        """The convolution's result, channels-last."""
+        x, formula = self.workload.inputs[0].shape, self.formula
+        half = len(formula.strides)
+        axes = zip(
+            x[2:],
+            self.weight.shape[2:],
+            formula.strides,
+            formula.dilations,
+            formula.pads[:half],
+            formula.pads[half:],
+            strict=True,
+        )
+        size = [
+            max(0, (n + begin + end - dilation * (taps - 1) - 1) // stride + 1)
+            for n, taps, stride, dilation, begin, end in axes
+        ]
+        channels = self.weight.shape[0]
+        steps = [channels * math.prod(size[i + 1 :]) for i in range(half)]
+        return TensorFacts(self.dtype(), (x[0], channels, *size), (channels * math.prod(size), 1, *steps))
+
+
+def _why_not(job: _Job) -> str | None:
+    rank = len(job.formula.strides)
+    x = job.workload.inputs[0]
+    reasons = (
+        (not 1 <= rank <= _MAX_RANK, f"no convolution of {rank} spatial axes"),
+        (job.weight.ndim != rank + 2, f"a weight of {list(job.weight.shape)} for {rank} spatial axes"),
+        (len(x.shape) != rank + 2, f"an input of {list(x.shape)} for {rank} spatial axes"),
+        (job.dtype() not in _BYTES, f"no convolution of {job.dtype()}"),
+        (
+            (x.dtype == "int8") != (job.weight.dtype == np.int8),
+            f"an input of {x.dtype} for a weight of {job.weight.dtype}",
+        ),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def _floating(job: _Job) -> tuple[Draft, ...] | str:
+    """Drafts for floats; why there are none."""
+    fused = _fused(job)
+    is_whole = fused.rest is None
+    inputs = ("in0", "in1") if fused.has_residual else ("in0",)
+    first = _convolution(job, inputs, "out0" if is_whole else _SUMS, fused)
+    if fused.rest is None:
+        return (first,)
+    rest = _rest(job, fused.rest)
+    return rest if isinstance(rest, str) else (first, *rest)
+
+
+def _fused(job: _Job) -> _Fused:
+    """What of the epilogue goes with the convolution."""
+    split = split_bias(job.formula.epilogue)
+    rest = split.rest
+    if job.workload.outputs != (job.dtype(),):
+        return _Fused(split.bias, rest=rest)
+    if rest.is_identity:
+        return _Fused(split.bias)
+    if is_relu(rest):
+        return _Fused(split.bias, has_relu=True)
+    if is_residual_relu(rest):
+        return _Fused(split.bias, has_residual=True, has_relu=True)
+    return _Fused(split.bias, rest=rest)
+
+
+def _dequantized(job: _Job) -> tuple[Draft, ...] | str:
+    """Drafts for codes; why there are none.
+
+    Codes of x are multiplied by a power of two that keeps every sum in float16's range, and the sums divided
+    by it: both exact, so that only the rounding of the sums to float16 remains.
+    """
+    taps = math.prod(job.weight.shape[1:])
+    scale = 2.0 ** -max(0, math.ceil(math.log2(max(1, taps) * _MAX_PRODUCT / _FLOAT16_MAX)))
+    x = job.workload.inputs[0]
+    multiply = Expression(
+        (Operand("tensor"), Operand("scalar", value=scale)), (Instruction("mul", (0, 1)),), (2,), (False,)
+    )
+    before = _rows(job, multiply, (x,), ("float16",), {"in0": "in0", "out0": _CODES})
+    after = _rest(job, scaled_accumulator(job.formula.epilogue, 1.0 / scale))
+    if isinstance(before, str) or isinstance(after, str):
+        return before if isinstance(before, str) else str(after)
+    return (*before, _convolution(job, (_CODES,), _SUMS, _Fused()), *after)
+
+
+def _rest(job: _Job, epilogue: Expression) -> tuple[Draft, ...] | str:
+    """The epilogue over stored sums."""
+    facts = (job.sums(), *job.workload.inputs[1:])
+    return _rows(job, as_rows(epilogue), facts, job.workload.outputs, {"in0": _SUMS})
+
+
+def _rows(
+    job: _Job,
+    expression: Expression,
+    facts: tuple[TensorFacts, ...],
+    outputs: tuple[str, ...],
+    names: Mapping[str, str],
+) -> tuple[Draft, ...] | str:
+    """The first rows tactic's drafts on buffers that are called otherwise; why there is none."""
+    rank = len(job.formula.strides)
+    used = {x.name for x in expression.operands if x.kind == "constant"}
+    constants = {
+        name: array.reshape(-1, *[1] * rank) if array.size > 1 else array.reshape(())
+        for name, array in job.workload.constants.items()
+        if name in used
+    }
+    rows = Workload(job.workload.region, Rows(expression), facts, outputs, None, constants)
+    found = list_rows(rows, job.device)
+    tactic = next((item for item in found if isinstance(item, Tactic)), None)
+    if tactic is None:
+        reasons = [item.reason for item in found if isinstance(item, Rejected)]
+        return f"no kernel for the rest of its epilogue: {'; '.join(reasons)}"
+    return tuple(_renamed(draft, names) for draft in tactic.drafts)
+
+
+def _renamed(draft: Draft, names: Mapping[str, str]) -> Draft:
+    return replace(
+        draft,
+        inputs=tuple(names.get(name, name) for name in draft.inputs),
+        outputs=tuple(names.get(name, name) for name in draft.outputs),
+    )
+
+
+def _convolution(job: _Job, inputs: tuple[str, ...], output: str, fused: _Fused) -> Draft:
+    formula, dtype = job.formula, job.dtype()
+    options: dict[str, Any] = {
+        "strides": list(formula.strides),
+        "dilations": list(formula.dilations),
+        "pads": list(formula.pads),
+        "groups": formula.groups,
+        "dtype": dtype,
+        "has_bias": bool(fused.bias),
+        "has_residual": fused.has_residual,
+        "has_relu": fused.has_relu,
+        "is_benchmarked": False,
+    }
+    constants = [_weight_constant(formula.weight, job.weight, dtype)]
+    if fused.bias:
+        array = job.workload.constants[fused.bias]
+        constants.append(_bias_constant(fused.bias, array, job.weight.shape[0], dtype))
+    return Draft("convolution", inputs, (output,), options, tuple(constants))
+
+
+def _benchmarked(draft: Draft) -> Draft:
+    if draft.runner != "convolution":
+        return draft
+    return replace(draft, options={**draft.options, "is_benchmarked": True})
+
+
+def _weight_constant(name: str, weight: np.ndarray, dtype: str) -> Constant:
+    """[C_out, C_in / groups, *kernel] with channels last; codes are numbers of `dtype` exactly."""
+    return Constant(
+        f"{name}:channels last:{dtype}",
+        lambda: np.ascontiguousarray(np.moveaxis(weight, 1, -1).astype(dtype)),
+    )
+
+
+def _bias_constant(name: str, array: np.ndarray, channels: int, dtype: str) -> Constant:
+    return Constant(
+        f"{name}:bias:{dtype}",
+        lambda: np.ascontiguousarray(np.broadcast_to(array.astype(dtype).reshape(-1), (channels,))),
+    )
+
+
+def _intermediate_bytes(job: _Job, drafts: Sequence[Draft]) -> int:
+    """Of the buffers between the drafts; what cuDNN wants beside them is its own affair."""
+    buffers = {name for draft in drafts for name in draft.outputs}
+    sums = math.prod(job.sums().shape) * (_SUMS in buffers)
+    codes = math.prod(job.workload.inputs[0].shape) * (_CODES in buffers)
+    return (sums + codes) * _BYTES[job.dtype()]

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Epilogues taken apart: what a library's product takes with it, and the expression that remains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from quantrt.regions.expression import Expression, Instruction, Operand
+
+__all__ = ["Split", "as_rows", "is_relu", "is_residual_relu", "scaled_accumulator", "split_bias"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """An epilogue as bias and rest.
+
+    Attributes:
+        bias: name of the constant that is added to the accumulator first; empty without one.
+        rest: operand 0 is the accumulator with the bias.
+    """
+
+    bias: str
+    rest: Expression
+
+
+def split_bias(expression: Expression) -> Split:
+    """Take the bias off, where the accumulator is read by nothing but the addition of a constant."""
+    first = len(expression.operands)
+    readers = [i for i, x in enumerate(expression.instructions) if 0 in x.args]
+    if len(readers) == 1 and 0 not in expression.outputs:
+        instruction = expression.instructions[readers[0]]
+        other = next((arg for arg in instruction.args if arg != 0), 0)
+        if instruction.op == "add" and 0 < other < first and expression.operands[other].kind == "constant":
+            rest = _without(expression, {first + readers[0]: 0})
+            return Split(expression.operands[other].name, rest)
+    return Split("", expression)
+
+
+def scaled_accumulator(expression: Expression, scale: float) -> Expression:
+    """The same for an accumulator that arrives as a multiple: its first instruction multiplies by `scale`."""
+    first = len(expression.operands)
+
+    def moved(register: int) -> int:
+        if register == 0:
+            return first + 1
+        return register if register < first else register + 2
+
+    head = Instruction("mul", (0, first))
+    body = (replace(x, args=tuple(map(moved, x.args))) for x in expression.instructions)
+    return replace(
+        expression,
+        operands=(*expression.operands, Operand("scalar", value=scale)),
+        instructions=(head, *body),
+        outputs=tuple(map(moved, expression.outputs)),
+    )
+
+
+def as_rows(expression: Expression) -> Expression:
+    """The expression over an accumulator that was stored: operand 0 is a tensor."""
+    return replace(expression, operands=(Operand("tensor"), *expression.operands[1:]))
+
+
+def is_relu(expression: Expression) -> bool:
+    """Whether its only output is max(operand 0, 0)."""
+    return len(expression.outputs) == 1 and _relu_argument(expression) == 0
+
+
+def is_residual_relu(expression: Expression) -> bool:
+    """Whether its only output is max(operand 0 + tensor, 0) with the one tensor that it has."""
+    first = len(expression.operands)
+    tensors = [i for i, operand in enumerate(expression.operands) if operand.kind == "tensor"]
+    inner = _relu_argument(expression) if len(expression.outputs) == 1 else None
+    if inner is None or inner < first or len(tensors) != 1:
+        return False
+    addition = expression.instructions[inner - first]
+    return addition.op == "add" and sorted(addition.args) == [0, tensors[0]]
+
+
+def _relu_argument(expression: Expression) -> int | None:
+    """The register whose positive part is the first output; None where that is something else."""
+    first = len(expression.operands)
+    if expression.outputs[0] < first:
+        return None
+    last = expression.instructions[expression.outputs[0] - first]
+    if last.op != "max":
+        return None
+    a, b = last.args
+    if _is_zero(expression, b):
+        return a
+    return b if _is_zero(expression, a) else None
+
+
+def _is_zero(expression: Expression, register: int) -> bool:
+    first = len(expression.operands)
+    if register < first:
+        operand = expression.operands[register]
+        return operand.kind == "scalar" and operand.value == 0.0
+    instruction = expression.instructions[register - first]
+    return instruction.op == "const" and instruction.value == 0.0
+
+
+def _without(expression: Expression, same: Mapping[int, int]) -> Expression:
+    """The expression with registers replaced by equal ones, and without what is then read by nothing.
+
+    Operand 0 and tensors stay: they are inputs of the region.
+    """
+    first = len(expression.operands)
+    outputs = tuple(same.get(register, register) for register in expression.outputs)
+    args = [tuple(same.get(arg, arg) for arg in x.args) for x in expression.instructions]
+    live = set(outputs)
+    for number in reversed(range(len(args))):
+        if first + number in live:
+            live.update(args[number])
+    kept = [i for i, x in enumerate(expression.operands) if i == 0 or x.kind == "tensor" or i in live]
+    steps = [i for i in range(len(args)) if first + i in live]
+    place = {old: new for new, old in enumerate([*kept, *(first + i for i in steps)])}
+    return replace(
+        expression,
+        operands=tuple(expression.operands[i] for i in kept),
+        instructions=tuple(
+            replace(expression.instructions[i], args=tuple(place[arg] for arg in args[i])) for i in steps
+        ),
+        outputs=tuple(place[register] for register in outputs),
+    )
