@@ -3,7 +3,8 @@
 
 A program has one row for every instruction, in order: (number of the operation, register, register,
 register, value). Registers are numbered as in the expression, so that its outputs need no translation;
-registers that an operation does not read are 0, and so is the value of all but "const".
+registers that an operation does not read are 0, and so is the value of all but "const". The third register
+of a row_* instruction counts the row_* instructions before it.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ def program_of(expression: Expression) -> Program:
     """
     fixed = _fixed_values(expression)
     first = len(expression.operands)
-    return tuple(
-        _row(_simplified(instruction, fixed), first + number)
-        for number, instruction in enumerate(expression.instructions)
-    )
+    rows = []
+    reductions = 0
+    for number, instruction in enumerate(expression.instructions):
+        rows.append(_row(_simplified(instruction, fixed), first + number, reductions))
+        reductions += instruction.op.startswith("row_")
+    return tuple(rows)
 
 
 def flops_of(expression: Expression) -> int:
@@ -65,7 +68,7 @@ def _simplified(instruction: Instruction, fixed: dict[int, float]) -> Instructio
     return Instruction(op, instruction.args[:1]) if op else instruction
 
 
-def _row(instruction: Instruction, register: int) -> tuple[int, int, int, int, float]:
+def _row(instruction: Instruction, register: int, reductions: int) -> tuple[int, int, int, int, float]:
     if any(arg >= register for arg in instruction.args):
         raise InternalError(
             f"'{instruction.op}' reads a register that is not computed yet",
@@ -73,4 +76,6 @@ def _row(instruction: Instruction, register: int) -> tuple[int, int, int, int, f
             expected=f"registers below {register}",
         )
     a, b, c = (*instruction.args, 0, 0, 0)[:3]
+    if instruction.op.startswith("row_"):
+        c = reductions
     return OPS.index(instruction.op), a, b, c, float(instruction.value)

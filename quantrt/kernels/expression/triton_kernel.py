@@ -15,7 +15,15 @@ import triton.language as tl
 
 from quantrt.kernels.expression.spec import OPS
 
-__all__ = ["evaluate", "evaluate_rows", "to_element"]
+__all__ = [
+    "combine_rows",
+    "evaluate",
+    "evaluate_known",
+    "evaluate_rows",
+    "reduce_row",
+    "start_rows",
+    "to_element",
+]
 
 CONST = tl.constexpr(OPS.index("const"))
 WHERE = tl.constexpr(OPS.index("where"))
@@ -94,6 +102,24 @@ def evaluate_rows(program: tl.constexpr, registers, mask, columns):
         known = known + (tl.cast(registers[i], tl.float32),)
     for i in tl.static_range(len(program)):
         known = known + (apply(program, i, known, mask, columns),)
+    return known
+
+
+@triton.jit
+def evaluate_known(program: tl.constexpr, count: tl.constexpr, registers, results):
+    """Registers after the first `count` instructions, on blocks that are parts of rows.
+
+    Args:
+        results: of the row_* instructions among them, in order, [rows, 1] each.
+    """
+    known = ()
+    for i in tl.static_range(len(registers)):
+        known = known + (tl.cast(registers[i], tl.float32),)
+    for i in tl.static_range(count):
+        if program[i][0] >= ROW_SUM and program[i][0] <= ROW_MIN:
+            known = known + (results[program[i][3]],)
+        else:
+            known = known + (apply(program, i, known, True, 1),)
     return known
 
 
@@ -222,6 +248,33 @@ def reduce_row(op: tl.constexpr, x, mask, columns):
             tl.static_assert(op == ROW_MIN, "an operation without a meaning here")
             y = tl.min(tl.where(mask & (x == x), x, INF), axis=1, keep_dims=True)
         y = tl.where(bad != 0, float("nan"), y)
+    return y
+
+
+@triton.jit
+def start_rows(program: tl.constexpr, i: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr):
+    """A block for row_* instruction i to combine parts of rows in."""
+    if program[i][0] == ROW_MAX:
+        y = tl.full((BLOCK_R, BLOCK_C), -INF, tl.float32)
+    elif program[i][0] == ROW_MIN:
+        y = tl.full((BLOCK_R, BLOCK_C), INF, tl.float32)
+    else:
+        y = tl.zeros((BLOCK_R, BLOCK_C), tl.float32)
+    return y
+
+
+@triton.jit
+def combine_rows(program: tl.constexpr, i: tl.constexpr, block, registers, mask):
+    """That block with the next part of the rows; `reduce_row` makes the result of it."""
+    x = registers[program[i][1]]
+    if program[i][0] == ROW_MAX:
+        x = tl.where(mask, x, -INF)
+        y = tl.maximum(block, x, propagate_nan=tl.PropagateNan.ALL)
+    elif program[i][0] == ROW_MIN:
+        x = tl.where(mask, x, INF)
+        y = tl.minimum(block, x, propagate_nan=tl.PropagateNan.ALL)
+    else:
+        y = block + tl.where(mask, x, 0.0)
     return y
 
 

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which variants of the kernel are worth timing for an expression, and what it should cost.
+
+All of them are bound by memory: a variant matters by how wide its loads are and by how many are in flight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.expression.spec import flops_of
+from quantrt.kernels.rows.spec import (
+    ALIGNMENT,
+    BLOCK,
+    COLUMN,
+    ELEMENT,
+    LONG_ROWS,
+    MAX_OUTER,
+    ROW,
+    SCALAR,
+    STRIDED,
+    TILES,
+    WHOLE_ROWS,
+    RowsProblem,
+    TileConfig,
+    Variant,
+    arguments_of,
+)
+
+__all__ = ["Cost", "configs", "cost", "default_config", "variants"]
+
+ELEMENT_BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "float32": 4}
+WIDEST_BYTES = 8
+
+REACHED_BANDWIDTH = 0.875
+"""Of the data sheet's peak: a copy on an H200 reaches 4.2 TB/s."""
+
+LAUNCH_US = 2.0
+"""Of a launch inside a CUDA graph, with the first loads and the last stores."""
+
+MAX_CONFIGS = 4
+MAX_BLOCK = 16384
+"""Columns of a row that is held in registers: 64 of each of 256 threads."""
+
+LANES = 32
+BUSY_PROGRAMS = 2
+"""Programs for each multiprocessor below which a smaller tile is the better one."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a problem needs at least.
+
+    Attributes:
+        flops: instructions of the expression for all elements, roughly.
+        size_bytes: of everything that is read and written once.
+        time_us: the longer of the two at rates that are reached in practice, and a launch.
+    """
+
+    flops: int
+    size_bytes: int
+    time_us: float
+
+
+def cost(problem: RowsProblem, device: GpuFacts) -> Cost:
+    """time_us = launch + max(bytes / bandwidth, instructions / rate)."""
+    walk = problem.walk
+    elements = walk.rows * walk.columns
+    sizes = (*walk.outer, walk.columns)
+    tensors = iter(problem.tensors)
+    kinds = [x.kind for x in problem.expression.operands if x.kind != "scalar"]
+    types = [next(tensors) if kind == "tensor" else "float32" for kind in kinds]
+    size_bytes = sum(
+        ELEMENT_BYTES.get(dtype, WIDEST_BYTES)
+        * math.prod(size for size, stride in zip(sizes, strides, strict=True) if stride)
+        for dtype, strides in zip(types, walk.strides, strict=True)
+    )
+    for dtype, is_row in zip(problem.outputs, problem.expression.row_outputs, strict=True):
+        size_bytes += ELEMENT_BYTES.get(dtype, WIDEST_BYTES) * (walk.rows if is_row else elements)
+    flops = flops_of(problem.expression) * elements
+    # A fused multiply-add counts twice in the peak; these instructions are not fused.
+    math_us = flops / (0.5e6 * device.fp32_tflops)
+    memory_us = size_bytes / (1e3 * REACHED_BANDWIDTH * device.bandwidth_gb_s)
+    return Cost(flops, size_bytes, LAUNCH_US + max(math_us, memory_us))
+
+
+def configs(problem: RowsProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
+    """At most 4 tiles, the most promising first."""
+    found = _row_tiles(problem) if problem.has_rows else _element_tiles(problem)
+    least = BUSY_PROGRAMS * device.multiprocessors
+    busy = [tile for tile in found if _programs(problem, tile) >= least]
+    rest = sorted((tile for tile in found if tile not in busy), key=lambda tile: tile.rows * tile.columns)
+    return tuple((busy + rest)[:MAX_CONFIGS])
+
+
+def default_config(problem: RowsProblem, device: GpuFacts) -> TileConfig:
+    """The first of `configs`, without timing."""
+    return configs(problem, device)[0]
+
+
+def variants(problem: RowsProblem, tile: TileConfig, usual: TileConfig) -> tuple[Variant, ...]:
+    """What one tactic carries, best first: for the shapes at hand, for others like them, and for any.
+
+    The second, in the tile `usual`, counts on operands that are contiguous and aligned, with any batch; the
+    last, which all tactics of a problem share, counts on nothing.
+    """
+    operands = problem.expression.operands
+    strides = iter(problem.walk.strides)
+    exact = tuple(SCALAR if x.kind == "scalar" else _kind_of(next(strides)) for x in operands)
+    wider = {ELEMENT: ROW, COLUMN: BLOCK}
+    similar = tuple(wider.get(kind, kind) for kind in exact)
+    any_kind = tuple(SCALAR if kind == SCALAR else STRIDED for kind in exact)
+    outer = max(len(problem.walk.outer), 1 if problem.has_rows else 0)
+    mode, last = (TILES, TILES) if not problem.has_rows else (_row_mode(problem), LONG_ROWS)
+    chosen = []
+    if outer <= MAX_OUTER:
+        chosen.append(Variant(exact, outer, mode, tile, _aligned(problem, exact, outer)))
+        if outer:
+            chosen.append(Variant(similar, MAX_OUTER, mode, usual, _aligned(problem, similar, MAX_OUTER)))
+    general = TileConfig(1, 2048, 8) if problem.has_rows else TileConfig(1, 512, 4)
+    chosen.append(Variant(any_kind, MAX_OUTER, last, general))
+    return tuple(chosen)
+
+
+def _kind_of(strides: Sequence[int]) -> int:
+    is_fixed = not any(strides[:-1])
+    if strides[-1] == 0:
+        return ELEMENT if is_fixed else ROW
+    if strides[-1] == 1:
+        return COLUMN if is_fixed and len(strides) > 1 else BLOCK
+    return STRIDED
+
+
+def _aligned(problem: RowsProblem, kinds: Sequence[int], outer: int) -> frozenset[str]:
+    """Pointers, and sizes and strides that are multiples of 16 at the shapes at hand.
+
+    A stride that is 0 for want of a batch will be a multiple of the columns where there is one.
+    """
+    values = arguments_of(problem.expression, problem.walk, outer)
+    likely = {name: value or problem.walk.columns for name, value in values.items()}
+    numbers = {name for name, value in likely.items() if value % ALIGNMENT == 0}
+    pointers = {f"x{i}" for i, kind in enumerate(kinds) if kind not in (SCALAR, ELEMENT)}
+    return frozenset(numbers - {"R", "D1", "D2"} | pointers | {f"y{i}" for i in range(len(problem.outputs))})
+
+
+def _row_mode(problem: RowsProblem) -> int:
+    return WHOLE_ROWS if problem.walk.columns <= MAX_BLOCK else LONG_ROWS
+
+
+def _row_tiles(problem: RowsProblem) -> list[TileConfig]:
+    """Whole rows: 8 to 16 elements for each thread, then more; long rows in parts."""
+    columns = max(_power_of_2(problem.walk.columns), 16)
+    if columns > MAX_BLOCK:
+        return [TileConfig(1, 4096, 8), TileConfig(1, 8192, 8), TileConfig(1, 2048, 4)]
+    found = {
+        TileConfig(rows, columns, warps): _burden(rows * columns, warps)
+        for rows in (1, 2, 4, 8, 16, 32, 64)
+        for warps in (1, 2, 4, 8)
+        if rows == 1 or (rows * columns <= 8192 and rows <= _power_of_2(problem.walk.rows))
+    }
+    return sorted(found, key=lambda tile: (found[tile], tile.num_warps != 4, tile.rows))
+
+
+def _element_tiles(problem: RowsProblem) -> list[TileConfig]:
+    walk = problem.walk
+    sizes = ((2048, 8), (1024, 4), (4096, 8), (2048, 4), (512, 2), (256, 1))
+    if not walk.outer:
+        return [TileConfig(1, size, warps) for size, warps in sizes]
+    found = []
+    for size, warps in sizes:
+        columns = min(_power_of_2(walk.columns), size)
+        rows = min(size // columns, _power_of_2(walk.rows))
+        found.append(TileConfig(rows, columns, warps))
+    return list(dict.fromkeys(found))
+
+
+def _burden(elements: int, num_warps: int) -> float:
+    """0 for 8 to 16 elements in each thread, more the farther from that."""
+    each = elements / (LANES * num_warps)
+    return max(math.log2(8 / each), math.log2(each / 16), 0.0)
+
+
+def _programs(problem: RowsProblem, tile: TileConfig) -> int:
+    rows = -(-max(problem.walk.rows, 1) // tile.rows)
+    return rows if problem.has_rows else rows * -(-max(problem.walk.columns, 1) // tile.columns)
+
+
+def _power_of_2(count: int) -> int:
+    return 1 << max(count - 1, 0).bit_length()

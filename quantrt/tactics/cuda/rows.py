@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions over elements and rows as one Triton kernel: a few tiles, each with a kernel for any shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from quantrt.errors import DataError
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.rows.spec import RowsProblem, TileConfig, has_rows, kernel_of, why_not
+from quantrt.kernels.rows.tiles import configs, variants
+from quantrt.kernels.rows.walk import View, Walk, is_channels_last, iteration_shape, make_walk
+from quantrt.regions.formula_json import to_json
+from quantrt.regions.region import Rows
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
+
+__all__ = ["list_tactics", "problem_of"]
+
+_SOURCE = "triton"
+
+
+def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
+    """At most four tiles, the most promising first; or the reason why there is none."""
+    try:
+        problem = problem_of(workload)
+    except DataError as error:
+        return [Rejected(_SOURCE, "rows", f"{error.message}: {error.got}")]
+    if problem is None:
+        return [Rejected(_SOURCE, "rows", f"the formula is {type(workload.formula).__name__}, not Rows")]
+    reason = why_not(problem)
+    if reason is not None:
+        return [Rejected(_SOURCE, "rows", reason)]
+    tiles = configs(problem, device)
+    return [_tactic(workload, problem, tile, tiles[0]) for tile in tiles]
+
+
+def problem_of(workload: Workload) -> RowsProblem | None:
+    """The problem of a workload whose formula is Rows.
+
+    Raises:
+        DataError: its operands do not broadcast.
+    """
+    if not isinstance(workload.formula, Rows):
+        return None
+    expression = workload.formula.expression
+    tensors = iter(workload.inputs)
+    views = []
+    for operand in expression.operands:
+        if operand.kind == "tensor":
+            facts = next(tensors)
+            views.append(View(facts.shape, facts.strides))
+        elif operand.kind == "constant":
+            views.append(_contiguous(workload.constants[operand.name].shape))
+    return RowsProblem(
+        expression,
+        tuple(facts.dtype for facts in workload.inputs),
+        workload.outputs,
+        _walk(workload, views, is_by_row=has_rows(expression)),
+    )
+
+
+def _walk(workload: Workload, views: list[View], *, is_by_row: bool) -> Walk:
+    shape = iteration_shape([view.shape for view in views])
+    inputs = [View(facts.shape, facts.strides) for facts in workload.inputs]
+    full = next((view for view in inputs if view.shape == shape and not is_by_row), None)
+    channels_last = full is not None and is_channels_last(full)
+    return make_walk(shape, views, channels_last=channels_last, has_rows=is_by_row)
+
+
+def _contiguous(shape: tuple[int, ...]) -> View:
+    return View(shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
+
+
+def _tactic(workload: Workload, problem: RowsProblem, tile: TileConfig, usual: TileConfig) -> Tactic:
+    constants = dict.fromkeys(x.name for x in problem.expression.operands if x.kind == "constant")
+    draft = Draft(
+        runner="rows",
+        inputs=tuple(f"in{number}" for number in range(len(workload.inputs))),
+        outputs=tuple(f"out{number}" for number in range(len(workload.outputs))),
+        options={"formula": to_json(workload.formula), "outputs": list(workload.outputs)},
+        constants=tuple(Constant(f"{name}:float32", _maker(workload.constants[name])) for name in constants),
+        kernels=tuple(
+            dict.fromkeys(kernel_of(problem, variant) for variant in variants(problem, tile, usual))
+        ),
+    )
+    return Tactic(_SOURCE, f"rows {tile.name}", (draft,))
+
+
+def _maker(array: np.ndarray) -> Callable[[], np.ndarray]:
+    return lambda: np.ascontiguousarray(array, np.float32)
