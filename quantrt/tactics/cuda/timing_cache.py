@@ -3,7 +3,8 @@
 
     {"format": "quantrt timing cache", "version": 1,
      "environment": {"gpu": "NVIDIA H200", "driver": "570.133", ...},
-     "workloads": {key: {"formula": "Gemm", "inputs": ["int8[64, 512]"], "outputs": ["int8"],
+     "workloads": {key: {"formula": "Gemm", "weight": "int8[512, 512]", "inputs": ["int8[64, 512]"],
+                         "outputs": ["int8"],
                          "tactics": {name: {"median_us": 9.5, "p20_us": 9.4, "p80_us": 9.7, "samples": 30},
                                      name: {"rejected": "output 0 differs ..."}}}}}
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,13 @@ class Entry:
 
     Attributes:
         formula: its class.
-        inputs, outputs: element types and shapes, for readers.
+        weight: type and shape; empty without one. This and the next two are for readers.
+        inputs, outputs: element types, and shapes of the inputs.
         tactics: by name, a timing, or why the tactic cannot be used.
     """
 
     formula: str
+    weight: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     tactics: Mapping[str, Timing | str]
@@ -54,7 +57,7 @@ class TimingCache:
 
     Attributes:
         environment: everything that changes times, by name.
-        entries: by `Workload.key()`.
+        entries: by the key of the workload.
         notes: what was ignored, and why.
     """
 
@@ -125,6 +128,7 @@ def _text(cache: TimingCache) -> str:
 def _entry_json(entry: Entry) -> dict[str, Any]:
     return {
         "formula": entry.formula,
+        "weight": entry.weight,
         "inputs": list(entry.inputs),
         "outputs": list(entry.outputs),
         "tactics": {name: _tactic_json(found) for name, found in sorted(entry.tactics.items())},
@@ -173,7 +177,7 @@ def _damaged(path: Path, got: str) -> DataError:
 def _entry(data: Mapping[str, Any]) -> Entry:
     tactics = {name: _tactic(item) for name, item in data["tactics"].items()}
     inputs, outputs = (tuple(map(str, _list(data[name]))) for name in ("inputs", "outputs"))
-    return Entry(str(data["formula"]), inputs, outputs, tactics)
+    return Entry(str(data["formula"]), str(data["weight"]), inputs, outputs, tactics)
 
 
 def _tactic(data: Mapping[str, Any]) -> Timing | str:
@@ -207,7 +211,7 @@ def _merge_entries(one: Entry, other: Entry) -> Entry:
     tactics = dict(one.tactics)
     for name, found in other.tactics.items():
         tactics[name] = _better(tactics[name], found) if name in tactics else found
-    return Entry(one.formula, one.inputs, one.outputs, tactics)
+    return replace(one, tactics=tactics)
 
 
 def _better(one: Timing | str, other: Timing | str) -> Timing | str:

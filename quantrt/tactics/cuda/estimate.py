@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a tactic should take, by the roofline, for a device that is not here.
+
+    time = launches + max(operations / peak, bytes / bandwidth)
+
+Operations and bytes are those of the workload, whichever tactic computes it, with what a tactic moves on top:
+its workspace, and for the reference the intermediate values of every instruction. Estimates order sources;
+the tactics of one source come in their family's own order.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from quantrt.gpu import GpuFacts
+from quantrt.regions.expression import Expression
+from quantrt.regions.region import Attention, Conv, Gemm, Rows
+from quantrt.tactics.cuda.check import DEQUANTIZED
+from quantrt.tactics.cuda.tactic import Tactic, Workload
+
+__all__ = ["Work", "estimate_us", "work_of"]
+
+LAUNCH_US = 2.0
+"""From the end of one kernel to the start of the next inside a CUDA graph, about."""
+PEAK_RATIO = 0.75
+"""Of a data sheet's peak: 8192**3 products on an H200 reach 810 of 989 (fp16) and 1341 of 1979 (int8)."""
+BANDWIDTH_RATIO = 0.87
+"""Of a data sheet's bandwidth: a device copy on an H200 reaches 4.2 of 4.8 TB/s."""
+FLOAT64_RATIO = 0.5
+"""The reference multiplies in float64: half the float32 peak on the boards that are good at it."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What has to be done for one workload.
+
+    Attributes:
+        products: multiply-adds.
+        moved_bytes: inputs, weights and outputs, each once.
+        elements: of the largest tensor that the expression runs over.
+    """
+
+    products: int
+    moved_bytes: int
+    elements: int
+
+
+def work_of(workload: Workload) -> Work:
+    """The least work that any tactic has to do."""
+    shapes = [facts.shape for facts in workload.inputs]
+    largest = max((math.prod(shape) for shape in shapes), default=0)
+    read = sum(math.prod(facts.shape) * np.dtype(facts.dtype).itemsize for facts in workload.inputs)
+    weight = workload.weight
+    products, elements = 0, largest
+    match workload.formula:
+        case Gemm(is_transposed=is_transposed) if weight is not None:
+            N = weight.shape[0 if is_transposed else 1]
+            elements = math.prod(shapes[0][:-1]) * N
+            products = elements * shapes[0][-1]
+        case Conv() as formula if weight is not None:
+            elements = math.prod((shapes[0][0], weight.shape[0], *_extents(formula, shapes[0], weight.shape)))
+            products = elements * math.prod(weight.shape[1:])
+        case Attention(is_transposed=is_transposed):
+            (B, H, S, D), v = shapes[0], shapes[2]
+            elements = B * H * S * v[3]
+            products = B * H * S * v[2] * (D + v[3])
+        case Rows():
+            elements = math.prod(np.broadcast_shapes(*shapes)) if shapes else 0
+        case _:
+            pass
+    written = sum(elements * np.dtype(dtype).itemsize for dtype in workload.outputs)
+    return Work(products, read + written + (weight.nbytes if weight is not None else 0), elements)
+
+
+def estimate_us(workload: Workload, tactic: Tactic, gpu: GpuFacts) -> float:
+    """Microseconds that `tactic` should take on `gpu`; an estimate, not a measurement."""
+    work = work_of(workload)
+    is_reference = any(draft.runner == "formula" for draft in tactic.drafts)
+    instructions = _instructions(workload)
+    launches = len(tactic.drafts) + (instructions if is_reference else 0)
+    moved = work.moved_bytes + 2 * tactic.workspace_bytes
+    if is_reference:
+        moved += (instructions + 1) * 3 * 4 * work.elements  # two float32 read and one written for each
+    operations_us = 2 * work.products / (_peak_tflops(workload, tactic, gpu, is_reference) * PEAK_RATIO * 1e6)
+    memory_us = moved / (gpu.bandwidth_gb_s * BANDWIDTH_RATIO * 1e3)
+    return launches * LAUNCH_US + max(operations_us, memory_us)
+
+
+def _peak_tflops(workload: Workload, tactic: Tactic, gpu: GpuFacts, is_reference: bool) -> float:
+    if is_reference:
+        return gpu.fp32_tflops * FLOAT64_RATIO
+    kind = workload.inputs[0].dtype if workload.inputs else "float32"
+    if kind == "float32":
+        return gpu.fp32_tflops
+    is_int8 = kind == "int8" and DEQUANTIZED not in tactic.name.split()
+    return gpu.int8_tops if is_int8 and gpu.int8_tops else gpu.fp16_tflops
+
+
+def _instructions(workload: Workload) -> int:
+    match workload.formula:
+        case Gemm(epilogue=expression) | Conv(epilogue=expression) | Rows(expression):
+            return _count(expression)
+        case _:
+            return 4  # scale, softmax and two products
+
+
+def _count(expression: Expression) -> int:
+    return len(expression.instructions) + 1
+
+
+def _extents(formula: Conv, x: tuple[int, ...], weight: tuple[int, ...]) -> list[int]:
+    """The output's spatial sizes."""
+    rank = len(formula.strides)
+    return [
+        max(0, (size + begin + end - dilation * (taps - 1) - 1) // stride + 1)
+        for size, begin, end, dilation, taps, stride in zip(
+            x[2:],
+            formula.pads[:rank],
+            formula.pads[rank:],
+            formula.dilations,
+            weight[2:],
+            formula.strides,
+            strict=True,
+        )
+    ]

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tactic on a device, ready to run outside a program: its runners, weights, kernels and buffers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+import torch
+
+from quantrt.errors import InternalError
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan.program import Step
+from quantrt.runtime.cuda.launcher import open_launchers
+from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
+from quantrt.tactics.cuda.tactic import Draft, Tactic
+
+__all__ = ["OpenTactic"]
+
+Tensor = torch.Tensor
+
+
+class OpenTactic:
+    """Runs a tactic again and again on buffers of its own; a context manager that frees its kernels.
+
+    Args:
+        region: for messages.
+        kernels: machine code of all its kernels; on a CPU, Triton's interpreter takes their place.
+        weights: constants that are on the device already, by key; those it lacks are added.
+        fill: what to do to every new buffer.
+
+    Raises:
+        DeviceError: a kernel cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        tactic: Tactic,
+        region: str,
+        kernels: Mapping[KernelSpec, CompiledKernel],
+        device: torch.device,
+        *,
+        weights: dict[str, Tensor],
+        fill: Callable[[Tensor], object] = lambda tensor: None,
+    ) -> None:
+        self._tactic = tactic
+        self._device = device
+        self._fill = fill
+        self._kept: dict[tuple[int, int], Tensor] = {}
+        self._stack = ExitStack()
+        needed = {spec for draft in tactic.drafts for spec in draft.kernels}
+        launchers = open_launchers(
+            {kernel_key(spec): _code(spec, kernels, device) for spec in needed}, device
+        )
+        for launcher in launchers.values():
+            self._stack.callback(launcher.close)
+        self._runners = [_open_runner(draft, region, launchers, weights, device) for draft in tactic.drafts]
+
+    def __enter__(self) -> OpenTactic:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free its kernels; none may be running, and no CUDA graph that holds one may run again."""
+        self._kept.clear()
+        self._stack.close()
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Enqueue one run; the outputs are overwritten by the next."""
+        buffers = {f"in{number}": tensor for number, tensor in enumerate(inputs)}
+        for number, (draft, runner) in enumerate(zip(self._tactic.drafts, self._runners, strict=True)):
+            given = [buffers[name] if name else None for name in draft.inputs]
+            results = runner.run(given, self._allocator(number))
+            buffers.update(zip(draft.outputs, results, strict=True))
+        names = [name for name in buffers if name.startswith("out") and name[3:].isdigit()]
+        return [buffers[f"out{number}"] for number in range(len(names))]
+
+    def _allocator(self, draft: int) -> Allocate:
+        """Memory that a draft's outputs keep while their shapes stay the same."""
+
+        def allocate(
+            output: int, shape: Sequence[int], dtype: torch.dtype, *, channels_last: bool = False
+        ) -> Tensor:
+            kept = self._kept.get((draft, output))
+            if kept is None or kept.shape != torch.Size(shape) or kept.dtype != dtype:
+                kept = _empty(tuple(shape), dtype, self._device, channels_last=channels_last)
+                self._fill(kept)
+                self._kept[draft, output] = kept
+            return kept
+
+        return allocate
+
+
+def _code(
+    spec: KernelSpec, kernels: Mapping[KernelSpec, CompiledKernel], device: torch.device
+) -> CompiledKernel:
+    if device.type != "cuda":
+        return CompiledKernel(spec, spec.function, {}, {})
+    return kernels[spec]
+
+
+def _open_runner(
+    draft: Draft,
+    region: str,
+    launchers: Mapping[str, Launcher],
+    weights: dict[str, Tensor],
+    device: torch.device,
+) -> Runner:
+    for constant in draft.constants:
+        if constant.key not in weights:
+            weights[constant.key] = torch.from_numpy(constant.make().copy()).to(device)
+    step = Step(
+        runner=draft.runner,
+        region=region,
+        inputs=draft.inputs,
+        outputs=draft.outputs,
+        options=draft.options,
+        weights=tuple(constant.key for constant in draft.constants),
+        kernels=tuple(kernel_key(spec) for spec in draft.kernels),
+    )
+    if not draft.runner.isidentifier():
+        raise InternalError(f"region '{region}' has a step with no runner", got=draft.runner)
+    module = importlib.import_module(f"quantrt.runtime.cuda.runners.{draft.runner}")
+    runner: Runner = module.open_runner(step, Assets(device, weights, launchers))
+    return runner
+
+
+def _empty(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, *, channels_last: bool
+) -> Tensor:
+    """An empty tensor, its second axis innermost in memory for channels_last."""
+    if not channels_last or len(shape) < 3:
+        return torch.empty(shape, dtype=dtype, device=device)
+    moved = torch.empty((shape[0], *shape[2:], shape[1]), dtype=dtype, device=device)
+    return moved.movedim(-1, 1)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tactics of a workload are worth compiling and timing at a level of effort."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from quantrt.tactics.cuda.tactic import Rejected, Tactic
+
+__all__ = ["LEVELS", "Pruned", "is_reference", "prune"]
+
+LEVELS = (2, 2, 5, 12, 24, None)
+"""Most tactics per workload at builder optimization level 0 to 5; None is all. Level 0 has a second one for
+when the first turns out wrong, and times neither."""
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """The tactics of one workload, sorted.
+
+    Attributes:
+        kept: to try, the likely fastest first, sources in turn; without the reference.
+        reference: the tactic that computes anything.
+        rejected: the others, with reasons.
+    """
+
+    kept: tuple[Tactic, ...]
+    reference: Tactic | None
+    rejected: tuple[Rejected, ...]
+
+
+def prune(
+    tactics: Sequence[Tactic | Rejected],
+    level: int,
+    *,
+    workspace_limit_bytes: int | None = None,
+    excluded_sources: Collection[str] = (),
+) -> Pruned:
+    """Sort out what is excluded, too large, or too much for the level.
+
+    Args:
+        tactics: of each source, the likely fastest first.
+        level: 0 to 5.
+        workspace_limit_bytes: None is no limit.
+    """
+    rejected = [found for found in tactics if isinstance(found, Rejected)]
+    legal: list[Tactic] = []
+    reference: Tactic | None = None
+    for tactic in (found for found in tactics if isinstance(found, Tactic)):
+        reason = _why_not(tactic, workspace_limit_bytes, excluded_sources)
+        if is_reference(tactic):
+            reference = tactic
+        elif reason:
+            rejected.append(Rejected(tactic.source, tactic.name, reason))
+        else:
+            legal.append(tactic)
+    ordered = _in_turns(legal)
+    limit = LEVELS[level]
+    late = () if limit is None else ordered[limit:]
+    reason = f"not among the {limit} candidates that level {level} tries"
+    rejected += [Rejected(tactic.source, tactic.name, reason) for tactic in late]
+    return Pruned(ordered[: len(ordered) - len(late)], reference, tuple(rejected))
+
+
+def is_reference(tactic: Tactic) -> bool:
+    """Whether it is the tactic that all others are held against."""
+    return all(draft.runner == "formula" for draft in tactic.drafts)
+
+
+def _why_not(tactic: Tactic, limit_bytes: int | None, excluded: Collection[str]) -> str:
+    if tactic.source in excluded:
+        return f"tactic source '{tactic.source}' is excluded"
+    if limit_bytes is not None and tactic.workspace_bytes > limit_bytes:
+        return f"needs {tactic.workspace_bytes} bytes of workspace, more than the {limit_bytes} allowed"
+    return ""
+
+
+def _in_turns(tactics: Sequence[Tactic]) -> tuple[Tactic, ...]:
+    """The first of every source, then the second of every source, and so on."""
+    sources: dict[str, list[Tactic]] = {}
+    for tactic in tactics:
+        sources.setdefault(tactic.source, []).append(tactic)
+    rounds = zip_longest(*sources.values())
+    return tuple(tactic for tactic in chain.from_iterable(rounds) if tactic is not None)
