@@ -21,8 +21,8 @@ class LibraryModel:
 
     Attributes:
         library: "onnxruntime" (graph is an ONNX protobuf whose large initializers are external and named
-            like their entry in `weights`) or "openvino" (graph is the XML of an OpenVINO IR, `weights` has
-            one uint8 array "bin").
+            like their entry in `weights`), "openvino" (graph is the XML of an OpenVINO IR, `weights` has
+            one uint8 array "bin") or "cuda" (see quantrt/plan/program_json.py).
         graph: the model without its large weights.
         weights: arrays by name; may be memory-mapped, never written to.
     """

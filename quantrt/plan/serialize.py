@@ -21,7 +21,7 @@ __all__ = ["PlanFacts", "load_plan", "peek_plan", "save_plan"]
 
 GRAPH = "graph"
 WEIGHTS = "weights/"
-LIBRARIES = ("onnxruntime", "openvino")
+LIBRARIES = ("onnxruntime", "openvino", "cuda")
 
 
 @dataclass(frozen=True)

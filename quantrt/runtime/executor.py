@@ -9,13 +9,13 @@ from typing import Protocol
 
 import numpy as np
 
-from quantrt.errors import DeviceError, UsageError, close_match
+from quantrt.errors import DeviceError, InternalError, UsageError, close_match
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 
 __all__ = ["Executor", "ExecutorContext", "check_library", "open_executor"]
 
-LIBRARIES = ("onnxruntime", "openvino")
+LIBRARIES = ("onnxruntime", "openvino", "cuda")
 
 
 class ExecutorContext(Protocol):
@@ -82,6 +82,8 @@ def open_executor(
         from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
 
         return OnnxRuntimeExecutor(model, options, output_names=output_names)
+    if model.library == "cuda":
+        return _open_cuda(model, output_names)
     from quantrt.runtime.openvino_executor import OpenVinoExecutor
 
     return OpenVinoExecutor(model, options, output_names=output_names)
@@ -92,7 +94,7 @@ def check_library(library: str) -> None:
 
     Raises:
         UsageError: it is none of LIBRARIES.
-        DeviceError: it is not installed.
+        DeviceError: it is not installed, or for "cuda" torch is not, or sees no GPU.
     """
     if library not in LIBRARIES:
         near = close_match(library, LIBRARIES)
@@ -101,8 +103,35 @@ def check_library(library: str) -> None:
             expected="one of " + ", ".join(LIBRARIES),
             hint=f"'{near}'" if near else None,
         )
-    if importlib.util.find_spec(library) is None:
+    if library == "cuda":
+        _check_cuda()
+    elif importlib.util.find_spec(library) is None:
         raise DeviceError(
             f"cannot run a model of the library '{library}': it is not installed here",
             hint=f"`pip install {library}`",
         )
+
+
+def _check_cuda() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise DeviceError(
+            "cannot run a model on a GPU: torch is not installed here", hint="`pip install 'quantrt[cuda]'`"
+        )
+    from quantrt.runtime.cuda.executor import open_device  # imports torch, which is optional
+
+    open_device("cuda")
+
+
+def _open_cuda(model: LibraryModel, output_names: Sequence[str] | None) -> Executor:
+    from quantrt.plan.program_json import program_from_model
+    from quantrt.runtime.cuda.executor import CudaExecutor, specs_of  # imports torch, which is optional
+
+    program = program_from_model(model)
+    inputs, outputs = specs_of(program)
+    if output_names is not None:
+        by_name = {spec.name: spec for spec in outputs}
+        missing = [name for name in output_names if name not in by_name]
+        if missing:
+            raise InternalError(f"the program has no output '{missing[0]}'", got=", ".join(by_name))
+        outputs = tuple(by_name[name] for name in output_names)
+    return CudaExecutor(program, inputs, outputs)

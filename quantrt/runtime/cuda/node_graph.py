@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ONNX nodes of one step, as the runners of nodes, views and host values run them.
 
-options: {"nodes": names, "constants": names of the step's weights, none without}. A buffer stands for the value
-whose name it bears; where it does not, "values" and "results" name those of the inputs and outputs.
+options: {"nodes": names, "constants": names of the step's weights, absent without any}. A buffer stands for
+the value whose name it bears; where it does not, "values" and "results" name those of inputs and outputs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,13 @@ class NodeGraph:
         self._region = step.region
         self._values = tuple(step.options.get("values", (_value(name) for name in step.inputs)))
         self._results = tuple(step.options.get("results", (_value(name) for name in step.outputs)))
-        constants = step.options.get("constants", ())
+        constants = tuple(step.options.get("constants", ()))
+        if len(constants) != len(step.weights):
+            raise ModelError(
+                f"region '{step.region}' does not name its weights",
+                got=f"{len(constants)} names",
+                expected=f"{len(step.weights)}",
+            )
         self._constants = {
             name: assets.weights[key] for name, key in zip(constants, step.weights, strict=True)
         }

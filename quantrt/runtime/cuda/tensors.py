@@ -62,22 +62,22 @@ def is_dense(x: torch.Tensor) -> bool:
 
 
 def tensor_on(array: np.ndarray) -> torch.Tensor:
-    """A tensor on the array's memory, which must outlive it and may not be written to.
+    """A tensor on the array's memory, which may not be written to.
 
     torch warns about arrays that are read-only, such as those of a mapped file; this way it does not know.
-    A copy is made of an array that is not contiguous.
+    An array that is not contiguous is copied.
 
     Raises:
         ModelError: text, or another type that torch does not have.
     """
     if array.dtype.kind in "OUST":
         raise ModelError("text cannot be a tensor", got=str(array.dtype))
-    dtype = torch_type(ir.DataType.from_numpy(array.dtype))
+    dtype = torch_type(ir.DataType.from_numpy(array.dtype.newbyteorder("=")))
     if array.size == 0:
         return torch.empty(array.shape, dtype=dtype)
-    if not array.flags.c_contiguous or not array.dtype.isnative:
-        return torch.from_numpy(np.array(array, order="C").view(f"u{array.itemsize}")).view(dtype)
-    memory = (ctypes.c_char * array.nbytes).from_address(array.ctypes.data)
+    whole = np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
+    memory = (ctypes.c_char * whole.nbytes).from_address(whole.ctypes.data)
+    memory.owner = whole  # type: ignore[attr-defined]  # lives as long as the tensor
     return torch.frombuffer(memory, dtype=dtype).view(array.shape)
 
 

@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program: on a GPU as CUDA graphs, one per set of input shapes; on the CPU step by step."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from quantrt.errors import DataError, DeviceError, UsageError
+from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.plan.program import Program
+from quantrt.runtime.cuda.assets import weight_bytes
+from quantrt.runtime.cuda.lane import Lane, Shapes
+from quantrt.runtime.cuda.launcher import CubinLauncher
+from quantrt.runtime.cuda.step_timers import GpuTimer, HostTimer
+from quantrt.runtime.cuda.steps import OpenProgram, open_program
+from quantrt.runtime.request_pool import RequestPool
+
+__all__ = ["CudaContext", "CudaExecutor", "open_device", "specs_of"]
+
+OWN_LANES = 2
+"""Lanes of the executor's own `run`: while one computes, the other's arrays are copied."""
+
+
+class CudaExecutor:
+    """A program, opened on one device. Every method may be called from several threads at once.
+
+    Attributes:
+        inputs, outputs: what callers see.
+        parallel_runs: 1: one run keeps the GPU busy.
+
+    Args:
+        device: "cuda", "cuda:1", or "cpu", where steps run one by one with kernels in Triton's interpreter.
+        capture: False runs step by step on a GPU too.
+
+    Raises:
+        DeviceError: there is no such GPU, no machine code fits it, or it is out of memory.
+        ModelError: a step cannot be opened; names its region.
+    """
+
+    parallel_runs = 1
+
+    def __init__(
+        self,
+        program: Program,
+        inputs: Sequence[TensorSpec],
+        outputs: Sequence[TensorSpec],
+        device: str = "cuda",
+        capture: bool = True,
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self._program = _ordered(program, self.outputs)
+        self._device = open_device(device)
+        self._lock = threading.Lock()
+        self._lanes: list[Lane] = []
+        self._opened: OpenProgram | None = open_program(self._program, self._device)
+        is_fixed = not any(step.reads_values for step in program.steps)
+        self._records = capture and is_fixed and self._device.type == "cuda"
+        self._pool = RequestPool(self._make_lane, OWN_LANES if self._device.type == "cuda" else 1)
+
+    @property
+    def compiled_shapes(self) -> tuple[Shapes, ...]:
+        """Input shapes that have a CUDA graph, in any context."""
+        return tuple(dict.fromkeys(shapes for lane in self._open_lanes() for shapes in lane.recordings))
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name, owned by the caller, in the order of `outputs`; see Executor.run."""
+        with self._lane() as lane:
+            return lane.run(inputs)
+
+    def run_device(self, inputs: Mapping[str, Any], *, copies: bool = True) -> dict[str, torch.Tensor]:
+        """Outputs by name for tensors on the device, without a copy to the host and without waiting.
+
+        Args:
+            inputs: torch tensors, or anything that speaks DLPack, on this device.
+            copies: False returns memory that the next run of the executor overwrites.
+
+        Raises:
+            DataError: an input is missing or lies elsewhere.
+        """
+        given = self._on_device(inputs)
+        with self._lane() as lane:
+            return lane.run_device(given, copies=copies)
+
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
+        """One run for timing; see Executor.prepare."""
+        with self._lane() as lane:
+            return lane.prepare(inputs)
+
+    def create_context(self) -> CudaContext:
+        """A lane of its own for one thread: own activations and CUDA graphs, shared weights."""
+        return CudaContext(self, self._make_lane())
+
+    def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[str, str, float]]:
+        """(region, runner, milliseconds) of every step, run one by one after one run that is not timed."""
+        timer = GpuTimer() if self._device.type == "cuda" else HostTimer()
+        with self._lane() as lane:
+            lane.run_steps_eagerly(inputs, lambda _, call: call())
+            lane.run_steps_eagerly(inputs, timer.around)
+        pairs = zip(self._program.steps, timer.read(), strict=True)
+        return [(step.region, step.runner, latency_ms) for step, latency_ms in pairs]
+
+    def memory_report(self) -> dict[str, Any]:
+        """Bytes on the device, JSON-ready.
+
+        Returns:
+            weight_bytes; memory_before_bytes and memory_after_bytes: activations of all recordings side by
+            side, and with shared memory; pool_bytes: what runners allocate on their own; input_bytes; and
+            "recordings", the same for each set of shapes.
+        """
+        recordings = [item for lane in self._open_lanes() for item in lane.recordings.items()]
+        rows = [
+            {
+                "shapes": [list(shape) for shape in shapes],
+                "memory_before_bytes": recording.memory.sum_bytes,
+                "memory_after_bytes": recording.memory.arena_bytes,
+                "pool_bytes": recording.memory.pool_bytes,
+                "input_bytes": recording.memory.input_bytes,
+            }
+            for shapes, recording in recordings
+        ]
+        names = ("memory_before_bytes", "memory_after_bytes", "pool_bytes", "input_bytes")
+        totals = {name: sum(int(str(row[name])) for row in rows) for name in names}
+        weights = 0 if self._opened is None else weight_bytes(self._opened.assets.weights)
+        return {"weight_bytes": weights, **totals, "recordings": rows}
+
+    def close(self) -> None:
+        """Free everything on the device. Runs in progress must have ended; closing twice is allowed."""
+        opened, self._opened = self._opened, None
+        if opened is None:
+            return
+        for lane in self._open_lanes():
+            lane.close()
+        for launcher in opened.assets.kernels.values():
+            if isinstance(launcher, CubinLauncher):
+                launcher.close()
+
+    def _make_lane(self) -> Lane:
+        opened = self._opened
+        if opened is None:
+            raise UsageError("cannot use an executor that is closed")
+        lane = Lane(opened, records=self._records)
+        with self._lock:
+            self._lanes.append(lane)
+        return lane
+
+    def _open_lanes(self) -> list[Lane]:
+        with self._lock:
+            return list(self._lanes)
+
+    def _drop(self, lane: Lane) -> None:
+        with self._lock:
+            self._lanes.remove(lane)
+
+    @contextmanager
+    def _lane(self) -> Iterator[Lane]:
+        lane = self._pool.take()
+        try:
+            yield lane
+        finally:
+            self._pool.give(lane)
+
+    def _on_device(self, inputs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        found = {}
+        for name, _ in self._program.inputs:
+            if name not in inputs:
+                raise DataError(f"input '{name}' was not given", got=", ".join(inputs) or "none")
+            value = inputs[name]
+            tensor = value if isinstance(value, torch.Tensor) else from_dlpack(value)
+            if tensor.device != self._device:
+                raise DataError(
+                    f"input '{name}' is not on the engine's device",
+                    got=str(tensor.device),
+                    expected=str(self._device),
+                )
+            found[name] = tensor
+        return found
+
+
+class CudaContext:
+    """One thread's lane through an executor; see ExecutorContext."""
+
+    def __init__(self, executor: CudaExecutor, lane: Lane) -> None:
+        self._executor = executor
+        self._lane = lane
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name; see Executor.run."""
+        return self._lane.run(inputs)
+
+    def run_device(self, inputs: Mapping[str, Any], *, copies: bool = True) -> dict[str, torch.Tensor]:
+        """Outputs by name on the device; see CudaExecutor.run_device."""
+        return self._lane.run_device(self._executor._on_device(inputs), copies=copies)
+
+    def close(self) -> None:
+        """Free the lane; the executor stays open. Closing twice is allowed."""
+        self._lane.close()
+        if self._lane in self._executor._open_lanes():
+            self._executor._drop(self._lane)
+
+
+def open_device(name: str) -> torch.device:
+    """The device of a name, with its number.
+
+    Raises:
+        DeviceError: torch sees no such GPU.
+    """
+    if name == "cpu":
+        return torch.device("cpu")
+    try:
+        device = torch.device(name)
+        found: torch.device = torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise DeviceError(
+            f"torch sees no device '{name}'",
+            got=str(error).partition("\n")[0],
+            hint="`quantrt doctor`, which tells what is missing",
+        ) from error
+    return found
+
+
+def specs_of(program: Program) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs and outputs as the program alone tells them: types, and no shapes."""
+    inputs = tuple(TensorSpec(name, dtype, None) for name, dtype in program.inputs)
+    return inputs, tuple(TensorSpec(name, dtype, None) for name, _, dtype in program.outputs)
+
+
+def _ordered(program: Program, outputs: Sequence[TensorSpec]) -> Program:
+    """The program with the outputs that are wanted, in their order."""
+    rows = {row[0]: row for row in program.outputs}
+    missing = [spec.name for spec in outputs if spec.name not in rows]
+    if missing:
+        raise UsageError(f"the program has no output '{missing[0]}'", expected=", ".join(rows))
+    return replace(program, outputs=tuple(rows[spec.name] for spec in outputs))

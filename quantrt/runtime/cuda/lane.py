@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private lane through a program: own stream, activations and CUDA graphs; shared weights and runners."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+
+from quantrt.errors import UsageError
+from quantrt.operators.element_types import to_numpy
+from quantrt.runtime.cuda.recording import Recording, record
+from quantrt.runtime.cuda.steps import Around, FreshMemory, OpenProgram, Values, run_steps
+from quantrt.runtime.cuda.tensors import tensor_on, torch_dtype
+
+__all__ = ["MAX_RECORDINGS", "Lane", "Shapes"]
+
+MAX_RECORDINGS = 16
+"""CUDA graphs that a lane keeps; the one not used for longest makes room."""
+
+Shapes = tuple[tuple[int, ...], ...]
+"""Of the inputs, in their order."""
+
+
+class Lane:
+    """Runs a program; one thread at a time, others wait.
+
+    Args:
+        records: whether each set of shapes is recorded as a CUDA graph; otherwise steps run one by one.
+    """
+
+    def __init__(self, opened: OpenProgram, *, records: bool) -> None:
+        self._opened: OpenProgram | None = opened
+        self._records = records
+        self._lock = threading.Lock()
+        self._device = opened.assets.device
+        self._stream = _new_stream(self._device) if self._device.type == "cuda" else None
+        self._recordings: OrderedDict[Shapes, Recording] = OrderedDict()
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name, owned by the caller; see Executor.run."""
+        with self._entered() as opened:
+            if self._records:
+                recording = self._recording(opened, {name: tensor_on(x) for name, x in inputs.items()})
+                recording.load(inputs)
+                recording.replay()
+                found = recording.unload()
+                self._wait()
+            else:
+                given = {name: tensor_on(inputs[name]) for name, _ in opened.program.inputs}
+                found = self._run_eagerly(opened, given)
+            return {name: _as_caller_wants(found[name], dtype) for name, _, dtype in opened.program.outputs}
+
+    def run_device(self, inputs: Mapping[str, torch.Tensor], *, copies: bool) -> dict[str, torch.Tensor]:
+        """Outputs by name as tensors on the device, ordered behind the caller's current stream and before it.
+
+        Args:
+            inputs: tensors on the device.
+            copies: False: tensors of a recording are returned as they are, valid until the lane's next run.
+        """
+        caller = None if self._stream is None else torch.cuda.current_stream(self._device)
+        with self._entered() as opened, self._between(caller, inputs.values()) as handed_out:
+            if self._records:
+                recording = self._recording(opened, inputs)
+                _fill(recording.inputs, inputs)
+                recording.replay()
+                found: Mapping[str, torch.Tensor] = recording.outputs
+            else:
+                found = self._run_eagerly(opened, inputs)
+            outputs = {}
+            for name, _, dtype in opened.program.outputs:
+                tensor = found[name].to(self._device, torch_dtype(dtype), copy=copies)
+                outputs[name] = tensor
+                handed_out.append(tensor)
+            return outputs
+
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
+        """One run of inputs that are on the device already, until its outputs are there."""
+        with self._entered() as opened:
+            given = {name: tensor_on(inputs[name]).to(self._device) for name, _ in opened.program.inputs}
+            if self._records:
+                self._recording(opened, given).load(inputs)
+            self._wait()
+
+        def run() -> None:
+            with self._entered() as opened:
+                if self._records:
+                    self._recording(opened, given).replay()
+                else:
+                    self._run_eagerly(opened, given)
+                self._wait()
+
+        return run
+
+    def run_steps_eagerly(self, inputs: Mapping[str, np.ndarray], around: Around) -> None:
+        """One pass step by step, `around` each (see steps.run_steps); for measuring."""
+        with self._entered() as opened:
+            given = {name: tensor_on(inputs[name]) for name, _ in opened.program.inputs}
+            self._run_eagerly(opened, given, around)
+
+    @property
+    def recordings(self) -> dict[Shapes, Recording]:
+        """By the shapes that they are for."""
+        return dict(self._recordings)
+
+    def close(self) -> None:
+        """Free everything but what is shared. Closing twice is allowed."""
+        with self._lock:
+            self._opened = None
+            self._wait()
+            while self._recordings:
+                self._recordings.popitem()[1].close()
+
+    @contextmanager
+    def _entered(self) -> Iterator[OpenProgram]:
+        """The program, this thread alone in the lane, on its stream."""
+        with self._lock, torch.no_grad(), self._on_stream():
+            if self._opened is None:
+                raise UsageError("cannot run in a context that is closed", hint="`create_context()` again")
+            yield self._opened
+
+    def _on_stream(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
+    @contextmanager
+    def _between(
+        self, caller: torch.cuda.Stream | None, inputs: Iterable[torch.Tensor]
+    ) -> Iterator[list[torch.Tensor]]:
+        """Order this stream's work behind what the caller's has, and the caller's next work behind this.
+
+        Yields:
+            A list for the tensors that the caller will use on its stream.
+        """
+        handed_out: list[torch.Tensor] = []
+        if self._stream is None or caller is None:
+            yield handed_out
+            return
+        self._stream.wait_stream(caller)
+        for tensor in inputs:
+            tensor.record_stream(self._stream)
+        yield handed_out
+        caller.wait_stream(self._stream)
+        for tensor in handed_out:
+            tensor.record_stream(caller)
+
+    def _wait(self) -> None:
+        if self._stream is not None:
+            self._stream.synchronize()
+
+    def _recording(self, opened: OpenProgram, inputs: Mapping[str, torch.Tensor]) -> Recording:
+        """The CUDA graph for the shapes of the inputs, made where there is none."""
+        shapes = {name: tuple(inputs[name].shape) for name, _ in opened.program.inputs}
+        key = tuple(shapes.values())
+        recording = self._recordings.get(key)
+        if recording is not None:
+            self._recordings.move_to_end(key)
+            return recording
+        if len(self._recordings) >= MAX_RECORDINGS:
+            self._wait()
+            self._recordings.popitem(last=False)[1].close()
+        with opened.recording:
+            recording = record(opened, shapes, lambda values: _fill(values, inputs))
+        self._recordings[key] = recording
+        return recording
+
+    def _run_eagerly(
+        self, opened: OpenProgram, given: Mapping[str, torch.Tensor], around: Around | None = None
+    ) -> Values:
+        """The outputs by name, in the types of their buffers."""
+        values: Values = {
+            name: given[name].to(self._device, torch_dtype(dtype)) for name, dtype in opened.program.inputs
+        }
+        run_steps(opened, values, FreshMemory(self._device), around)
+        return {name: values[buffer] for name, buffer, _ in opened.program.outputs}
+
+
+def _fill(tensors: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> None:
+    for name, tensor in tensors.items():
+        tensor.copy_(given[name], non_blocking=given[name].device.type != "cpu")
+
+
+def _as_caller_wants(tensor: torch.Tensor, dtype: str) -> np.ndarray:
+    """A copy in host memory of the type that the caller gets."""
+    whole = torch.empty(tensor.shape, dtype=torch_dtype(dtype))
+    return to_numpy(whole.copy_(tensor))
+
+
+def _new_stream(device: torch.device) -> torch.cuda.Stream:
+    """A stream that does not wait for the default one."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

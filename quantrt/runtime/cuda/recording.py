@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over a program for one set of input shapes, recorded as a CUDA graph in memory of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from quantrt.errors import DeviceError, QuantRtError
+from quantrt.runtime.cuda.host_copies import RecordCopies, ReuseCopies
+from quantrt.runtime.cuda.steps import OpenProgram, Values, run_steps
+from quantrt.runtime.cuda.tensors import is_dense, tensor_on, torch_dtype
+from quantrt.runtime.cuda.traced_memory import ArenaMemory, TracedMemory
+
+__all__ = ["Recording", "RecordingMemory", "pinned_like", "record"]
+
+
+@dataclass(frozen=True)
+class RecordingMemory:
+    """What a recording takes on the device.
+
+    Attributes:
+        sum_bytes: of everything that steps ask for, side by side.
+        arena_bytes: the same with lifetimes that do not overlap sharing memory.
+        pool_bytes: what runners allocate on their own, in the graph's pool.
+        input_bytes: of the inputs.
+    """
+
+    sum_bytes: int
+    arena_bytes: int
+    pool_bytes: int
+    input_bytes: int
+
+
+class Recording:
+    """A CUDA graph with everything it reads and writes. Used on one stream, by one thread at a time.
+
+    Attributes:
+        inputs: device tensors that the graph reads, by name.
+        outputs: what it writes, by name: device tensors, or host tensors that depend on shapes alone.
+        memory: what it takes.
+    """
+
+    def __init__(
+        self,
+        graph: torch.cuda.CUDAGraph,
+        inputs: Mapping[str, torch.Tensor],
+        outputs: Mapping[str, torch.Tensor],
+        memory: RecordingMemory,
+        kept: Sequence[torch.Tensor],
+    ) -> None:
+        self._graph = graph
+        self._kept = tuple(kept)
+        self.inputs = dict(inputs)
+        self.outputs = dict(outputs)
+        self.memory = memory
+        self._staged_inputs: dict[str, torch.Tensor] = {}
+        self._staged_outputs: dict[str, torch.Tensor] = {}
+
+    def replay(self) -> None:
+        """Run everything once, on the current stream."""
+        self._graph.replay()
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Copy arrays into the inputs, by way of pinned memory; the device reads it later."""
+        for name, tensor in self.inputs.items():
+            staged = self._staged_inputs.get(name)
+            if staged is None:
+                staged = self._staged_inputs[name] = pinned_like(tensor)
+            staged.copy_(tensor_on(arrays[name]))
+            tensor.copy_(staged, non_blocking=True)
+
+    def unload(self) -> dict[str, torch.Tensor]:
+        """Copies of the outputs in pinned memory, filled once the stream is synchronized."""
+        staged = self._staged_outputs
+        for name, tensor in self.outputs.items():
+            if tensor.device.type == "cpu":
+                staged[name] = tensor
+                continue
+            if name not in staged:
+                staged[name] = pinned_like(tensor)
+            staged[name].copy_(tensor, non_blocking=True)
+        return staged
+
+    def close(self) -> None:
+        """Free the graph and its memory; nothing may be running it."""
+        self._graph.reset()
+        self._kept = ()
+        for tensors in (self.inputs, self.outputs, self._staged_inputs, self._staged_outputs):
+            tensors.clear()
+
+
+def record(
+    opened: OpenProgram, shapes: Mapping[str, Sequence[int]], fill: Callable[[Values], None]
+) -> Recording:
+    """Run a program twice on the current stream: once to see what it needs, once to record it.
+
+    Args:
+        shapes: of the inputs, by name.
+        fill: puts the values of a run into the inputs, so that the first pass reads nothing senseless.
+
+    Raises:
+        DataError: a step cannot take these shapes; names its region.
+        DeviceError: out of memory, or a step cannot be recorded; names its region.
+    """
+    device = opened.assets.device
+    stream = torch.cuda.current_stream(device)
+    inputs = {
+        name: torch.empty(tuple(shapes[name]), dtype=torch_dtype(dtype), device=device)
+        for name, dtype in opened.program.inputs
+    }
+    fill(inputs)
+    traced, copies = TracedMemory(opened), RecordCopies()
+    with copies:
+        run_steps(opened, dict(inputs), traced)
+    stream.synchronize()
+    slots, plan = traced.plan()
+    arena = _arena(plan.size_bytes, device)
+    graph, outputs, pool_bytes = _capture(opened, inputs, ArenaMemory(opened, slots, arena), copies.copies)
+    memory = RecordingMemory(
+        sum_bytes=plan.sum_bytes,
+        arena_bytes=plan.size_bytes,
+        pool_bytes=pool_bytes,
+        input_bytes=sum(tensor.nbytes for tensor in inputs.values()),
+    )
+    return Recording(graph, inputs, outputs, memory, (arena, *copies.copies))
+
+
+def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Page-locked host memory in the layout of a tensor without gaps."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, pin_memory=True)
+
+
+def _capture(
+    opened: OpenProgram, inputs: Values, memory: ArenaMemory, copies: Sequence[torch.Tensor]
+) -> tuple[torch.cuda.CUDAGraph, dict[str, torch.Tensor], int]:
+    """The graph, its outputs, and the bytes of its pool."""
+    device = opened.assets.device
+    graph = torch.cuda.CUDAGraph()
+    values, outputs, pool_bytes = dict(inputs), {}, 0
+    stream = torch.cuda.current_stream(device)
+    try:
+        # Other threads may allocate and copy meanwhile: their calls do not concern this recording.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            before = torch.cuda.memory_reserved(device)
+            with ReuseCopies(copies):
+                run_steps(opened, values, memory)
+                outputs = {name: _kept(values[buffer], inputs) for name, buffer, _ in opened.program.outputs}
+            pool_bytes = torch.cuda.memory_reserved(device) - before
+    except (QuantRtError, RuntimeError) as error:
+        raise _cannot_record(error) from error
+    return graph, outputs, pool_bytes
+
+
+def _kept(tensor: torch.Tensor, inputs: Values) -> torch.Tensor:
+    """An output without gaps that is not an input's own memory, which the next run overwrites."""
+    if tensor.device.type == "cpu":
+        return tensor.clone()
+    own = tensor.untyped_storage().data_ptr()
+    is_input = any(own == other.untyped_storage().data_ptr() for other in inputs.values())
+    if is_dense(tensor) and not is_input:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
+def _arena(size_bytes: int, device: torch.device) -> torch.Tensor:
+    try:
+        return torch.empty(size_bytes, dtype=torch.uint8, device=device)
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(
+            f"{device} has no room for the {size_bytes / 2**20:.1f} MiB of a run's activations",
+            got=str(error).partition(". ")[0],
+            hint="a smaller batch, fewer contexts, or freeing memory on the GPU",
+        ) from error
+
+
+def _cannot_record(error: BaseException) -> QuantRtError:
+    """What to say about a recording that failed: the step's own error, not that of ending the recording."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, QuantRtError):
+        cause = cause.__context__
+    if cause is None:
+        return DeviceError("cannot record the program as a CUDA graph", got=str(error).partition("\n")[0])
+    return DeviceError(
+        f"cannot record the program as a CUDA graph: {cause.message}",
+        got=cause.got,
+        hint="an executor with capture=False, which runs step by step",
+    )
