@@ -9,7 +9,10 @@ from itertools import chain, zip_longest
 
 from quantrt.tactics.cuda.tactic import Rejected, Tactic
 
-__all__ = ["LEVELS", "Pruned", "is_reference", "prune"]
+__all__ = ["LEVELS", "REFERENCE", "Pruned", "prune"]
+
+REFERENCE = "reference"
+"""Name of the tactic that all others are held against."""
 
 LEVELS = (2, 2, 5, 12, 24, None)
 """Most tactics per workload at builder optimization level 0 to 5; None is all. Level 0 has a second one for
@@ -50,7 +53,7 @@ def prune(
     reference: Tactic | None = None
     for tactic in (found for found in tactics if isinstance(found, Tactic)):
         reason = _why_not(tactic, workspace_limit_bytes, excluded_sources)
-        if is_reference(tactic):
+        if tactic.name == REFERENCE:
             reference = tactic
         elif reason:
             rejected.append(Rejected(tactic.source, tactic.name, reason))
@@ -62,11 +65,6 @@ def prune(
     reason = f"not among the {limit} candidates that level {level} tries"
     rejected += [Rejected(tactic.source, tactic.name, reason) for tactic in late]
     return Pruned(ordered[: len(ordered) - len(late)], reference, tuple(rejected))
-
-
-def is_reference(tactic: Tactic) -> bool:
-    """Whether it is the tactic that all others are held against."""
-    return all(draft.runner == "formula" for draft in tactic.drafts)
 
 
 def _why_not(tactic: Tactic, limit_bytes: int | None, excluded: Collection[str]) -> str:

@@ -1,0 +1,117 @@
+"""Outputs of tactics against the reference's: what passes, and what never does."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from quantrt.regions.expression import Instruction
+from quantrt.tactics.cuda.check import FLOAT16_RATIO, check, off_by_one_ratio, poison
+from quantrt.tactics.cuda.tactic import Tactic
+from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm, scaled_rows
+
+EXACT = Tactic("triton", "gemm 64x64", ())
+FLOATS = Tactic("cublaslt", "gemm dequantized", ())
+
+
+def reason(workload, tactic, output, want) -> str:
+    found = check(workload, tactic, [output], [want])
+    return found.reason if found else ""
+
+
+def codes(count: int = 1000) -> torch.Tensor:
+    return (torch.arange(count) % 200 - 100).to(torch.int8)
+
+
+def test_equal_codes_pass():
+    assert reason(int8_gemm(), EXACT, codes(), codes()) == ""
+
+
+def test_one_wrong_code_is_enough_where_codes_are_exact():
+    wrong = codes()
+    wrong[17] += 1
+    assert "in 1 of 1000 codes, by up to 1" in reason(int8_gemm(), EXACT, wrong, codes())
+
+
+def test_a_few_codes_may_be_off_by_one_in_floats():
+    off = codes()
+    off[: int(FLOAT16_RATIO * 1000)] += 1
+    assert reason(int8_gemm(), FLOATS, off, codes()) == ""
+    off[-1] -= 1
+    assert "51 of 1000" in reason(int8_gemm(), FLOATS, off, codes())
+
+
+def test_no_code_may_be_off_by_two():
+    off = codes()
+    off[3] += 2
+    assert "by up to 2" in reason(int8_gemm(), FLOATS, off, codes())
+
+
+def test_the_difference_of_codes_does_not_wrap():
+    assert "255" in reason(
+        int8_gemm(), EXACT, torch.tensor([-128], dtype=torch.int8), torch.tensor([127], dtype=torch.int8)
+    )
+
+
+@pytest.mark.parametrize("op", ["erf", "row_sum", "exp"])
+def test_approximated_functions_and_sums_are_not_exact(op: str):
+    workload = scaled_rows()
+    expression = replace(workload.formula.expression, instructions=(Instruction(op, (0,)),))
+    changed = replace(workload, formula=replace(workload.formula, expression=expression))
+    assert off_by_one_ratio(workload, EXACT) == 0.0
+    assert 0.0 < off_by_one_ratio(changed, EXACT) < 0.01
+
+
+def test_products_of_floats_are_not_exact():
+    assert off_by_one_ratio(int8_gemm(), EXACT) == 0.0
+    assert off_by_one_ratio(replace(int8_gemm(), inputs=(facts("float16", 7, 41),)), EXACT) == FLOAT16_RATIO
+
+
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [(torch.float32, 5e-5, 1e-3), (torch.float16, 2e-3, 3e-2), (torch.bfloat16, 2e-2, 0.2)],
+    ids=str,
+)
+def test_floats_pass_within_the_bound_of_their_type(dtype: torch.dtype, good: float, bad: float):
+    want = torch.randn(500, generator=torch.Generator().manual_seed(1))
+    for error, passes in ((0.0, True), (good, True), (bad, False)):
+        off = want.clone()
+        off[7] += error
+        found = reason(scaled_rows(), EXACT, off.to(dtype), want.to(dtype))
+        assert (found == "") == passes, found
+
+
+def test_nan_never_passes_for_a_number():
+    want = torch.ones(9)
+    off = want.clone()
+    off[4] = float("nan")
+    assert "1 NaN or unwritten elements of 9" in reason(scaled_rows(), EXACT, off, want)
+
+
+def test_nan_passes_for_nan_alone():
+    want = torch.tensor([1.0, float("nan"), 2.0])
+    assert reason(scaled_rows(), EXACT, want.clone(), want) == ""
+    assert reason(scaled_rows(), EXACT, torch.tensor([1.0, 0.0, 2.0]), want)
+
+
+def test_infinities_must_agree():
+    want = torch.tensor([1.0, float("inf"), -float("inf")], dtype=torch.float16)
+    assert reason(scaled_rows(), EXACT, want.clone(), want) == ""
+    assert reason(scaled_rows(), EXACT, -want, want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int8, torch.bool], ids=str)
+def test_what_was_never_written_shows(dtype: torch.dtype):
+    want = torch.zeros(64, dtype=dtype)
+    assert reason(scaled_rows(), EXACT, poison(torch.empty(64, dtype=dtype)), want)
+
+
+def test_shapes_and_types_must_agree():
+    want = torch.zeros(4, 2)
+    assert "float32[2, 4] instead of float32[4, 2]" in reason(scaled_rows(), EXACT, torch.zeros(2, 4), want)
+    assert "float16" in reason(scaled_rows(), EXACT, want.half(), want)
+    assert check(scaled_rows(), EXACT, [], [want]).reason == "gives 0 outputs instead of 1"
+
+
+def test_empty_outputs_pass():
+    assert reason(scaled_rows(), EXACT, torch.zeros(0, 3), torch.zeros(0, 3)) == ""
