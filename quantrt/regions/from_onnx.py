@@ -46,12 +46,25 @@ def why_not_elementwise(node: ir.Node, facts: Facts) -> str | None:
         if value.dtype not in STORED_TYPES and not is_exponent:
             kind = "unknown" if value.dtype is None else value.dtype.name.lower()
             return f"'{value.name}' is of type {kind}"
-    return None
+    return "a number adds an axis to its result" if _adds_axis(node, facts) else None
 
 
 def emit_elementwise(builder: ExpressionBuilder, node: ir.Node, args: Sequence[Register | None]) -> Register:
     """The register of a node's result; `args` are those of its inputs, None for an absent one."""
     return _EMITTERS[node.op_type](builder, node, args)
+
+
+def _adds_axis(node: ir.Node, facts: Facts) -> bool:
+    """Whether a constant of one element has more axes than every other input, which a number has not."""
+    ranks = [0]
+    added = [0]
+    for value in node.inputs:
+        array = constant_of(value)
+        if array is not None and array.size == 1:
+            added.append(array.ndim)
+        elif value is not None:
+            ranks.append(len(facts.sizes.shape(value) or ()))
+    return max(added) > max(ranks)
 
 
 def _is_number(value: ir.Value | None) -> bool:

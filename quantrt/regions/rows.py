@@ -5,16 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-import onnx_ir as ir
-
-from quantrt.ir.edit import constant_of
 from quantrt.regions.builder import ExpressionBuilder
 from quantrt.regions.clusters import Clusters
 from quantrt.regions.express import emit_nodes, operands_of, why_not_expressible
+from quantrt.regions.extents import find_extents
 from quantrt.regions.facts import Facts
 from quantrt.regions.region import Mismatch, Region, Rows
 from quantrt.regions.row_operators import is_row_operator
-from quantrt.regions.shape_rules import Shape, broadcast
 
 __all__ = ["MAX_INSTRUCTIONS", "MAX_OUTPUTS", "MAX_TENSORS", "find_rows"]
 
@@ -32,7 +29,7 @@ def find_rows(
     for position, node in enumerate(facts.nodes):
         if position in claimed or not facts.is_read(node.outputs[0]):
             continue
-        reason = why_not_expressible(node, facts)
+        reason = why_not_expressible(node, facts) or _why_not_alone(position, facts)
         if reason is None:
             free.add(position)
         elif is_row_operator(node):
@@ -63,17 +60,16 @@ def _join_producers(position: int, facts: Facts, clusters: Clusters, free: Colle
 
 def _why_not(members: Sequence[int], facts: Facts) -> str | None:
     """Why nodes cannot be one expression."""
-    shape = _iteration_shape(members, facts)
-    if shape is None:
-        return "sizes that are not known to be equal meet"
+    extents = find_extents(members, facts)
+    if extents is None:
+        return "the shape of something that it reads is not known"
     inputs, outputs = facts.crossing(members)
-    made = {value.name or "": value for member in members for value in facts.nodes[member].outputs}
     for name in outputs:
-        if not _is_whole(made[name], shape, facts) and not _is_row(made[name], shape, facts):
+        if not extents.is_whole(name) and not extents.is_row(name):
             return f"'{name}' is read elsewhere and has a smaller shape"
-    for member in members:
-        if is_row_operator(facts.nodes[member]) and not _is_reducible(facts.nodes[member], shape, facts):
-            return "rows of different shapes would be reduced"
+    sources = [facts.nodes[x].inputs[0] for x in members if is_row_operator(facts.nodes[x])]
+    if not all(source is not None and extents.is_whole(source.name or "") for source in sources):
+        return "rows of different shapes would be reduced"
     if len(inputs) > MAX_TENSORS:
         return f"it would read more than {MAX_TENSORS} tensors"
     if len(outputs) > MAX_OUTPUTS:
@@ -85,38 +81,9 @@ def _why_not(members: Sequence[int], facts: Facts) -> str | None:
     return None
 
 
-def _iteration_shape(members: Sequence[int], facts: Facts) -> Shape | ir.Value | None:
-    """What all operands broadcast to: sizes, or an operand whose shape all others have or are numbers."""
-    made = {value for member in members for value in facts.nodes[member].outputs}
-    read = {value: None for member in members for value in operands_of(facts.nodes[member])}
-    values = [value for value in read if value is not None and value not in made]
-    shape = broadcast([facts.sizes.shape(value) for value in values])
-    if shape is not None:
-        return shape
-    full = [value for value in values if not _is_number(value)]
-    return full[0] if all(facts.sizes.same(full[0], value) for value in full) else None
-
-
-def _is_number(value: ir.Value) -> bool:
-    array = constant_of(value)
-    return array is not None and array.ndim == 0
-
-
-def _is_whole(value: ir.Value, shape: Shape | ir.Value, facts: Facts) -> bool:
-    if isinstance(shape, ir.Value):
-        return facts.sizes.same(value, shape)
-    return facts.sizes.shape(value) == shape
-
-
-def _is_row(value: ir.Value, shape: Shape | ir.Value, facts: Facts) -> bool:
-    """Whether a value has one element for every row of the iteration shape."""
-    return not isinstance(shape, ir.Value) and facts.sizes.shape(value) == (*shape[:-1], 1)
-
-
-def _is_reducible(node: ir.Node, shape: Shape | ir.Value, facts: Facts) -> bool:
-    """Whether what a node reduces has the rows of the iteration shape: each is reduced once, and whole."""
-    source = facts.sizes.shape(node.inputs[0])
-    return not isinstance(shape, ir.Value) and source == shape
+def _why_not_alone(position: int, facts: Facts) -> str | None:
+    """Why a node that can be instructions cannot be a region; unknown shapes are no reason here."""
+    return _why_not([position], facts) if find_extents([position], facts) is not None else None
 
 
 def _region(members: Sequence[int], facts: Facts) -> Region:
@@ -124,12 +91,8 @@ def _region(members: Sequence[int], facts: Facts) -> Region:
     registers: dict[str, int] = {}
     emit_nodes(facts, members, builder, registers)
     _, outputs = facts.crossing(members)
-    shape = _iteration_shape(members, facts)
-    made = {value.name or "": value for member in members for value in facts.nodes[member].outputs}
-    rows = [
-        shape is not None and not _is_whole(made[x], shape, facts) and _is_row(made[x], shape, facts)
-        for x in outputs
-    ]
+    extents = find_extents(members, facts)
+    rows = [extents is not None and extents.is_row(name) for name in outputs]
     expression = builder.build([registers[name] for name in outputs], rows)
     return Region(
         facts.nodes[members[-1]].name or "",
