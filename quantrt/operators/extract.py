@@ -11,7 +11,7 @@ import onnx_ir as ir
 from quantrt.errors import ModelError
 from quantrt.ir.edit import constant_of
 
-__all__ = ["extract_nodes"]
+__all__ = ["extract_nodes", "read_values"]
 
 
 def extract_nodes(
@@ -37,7 +37,7 @@ def extract_nodes(
     for domain, version in graph.opset_imports.items():
         proto.opset_import.append(onnx.OperatorSetIdProto(domain=domain, version=version))
     made = {value.name: value for node in nodes for value in node.outputs if value.name}
-    read = {value.name or "": value for node in nodes for value in _reads(node)}
+    read = {value.name or "": value for node in nodes for value in read_values(node)}
     known = {**read, **made}
     proto.graph.name = nodes[0].name or "nodes" if nodes else "nodes"
     proto.graph.input.extend(_declared(known.get(name), name) for name in inputs)
@@ -63,7 +63,7 @@ def _declared(value: ir.Value | None, name: str) -> onnx.ValueInfoProto:
     return proto
 
 
-def _reads(node: ir.Node) -> Iterator[ir.Value]:
+def read_values(node: ir.Node) -> Iterator[ir.Value]:
     """The values of the main graph that a node reads, those that its subgraphs capture included."""
     own: set[ir.Value] = set()
     stack = [node]

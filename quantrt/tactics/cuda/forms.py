@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -39,11 +39,17 @@ class Forms:
         scales: of every value that can exist as codes.
         reads: for every region, the form of each of its slots.
         stored: for every value, the forms that its maker stores, FLOAT first.
+        movers: names of nodes besides views that hand on whatever form their input has.
     """
 
     scales: Mapping[str, float]
     reads: Mapping[str, tuple[str, ...]]
     stored: Mapping[str, tuple[str, ...]]
+    movers: frozenset[str] = frozenset()
+
+    def moves_codes(self, region: Region) -> bool:
+        """Whether a region hands on whatever form its input has."""
+        return _moves_codes(region, self.movers)
 
 
 def expression_of(region: Region) -> Expression | None:
@@ -68,7 +74,7 @@ def choose_forms(graph: ir.Graph, regions: Regions, quantized: QuantizedModel | 
     reads: dict[str, tuple[str, ...]] = {}
     for region in reversed(regions.regions):
         slots = tuple(_slots(region, nodes))
-        if _moves_codes(region, grids):
+        if _moves_codes(region, grids.movers):
             wanted = set().union(*(needed.get(output, set()) for output in region.outputs)) or {FLOAT}
             needed.setdefault(slots[0].value, set()).update(wanted)
             reads[region.name] = (FLOAT,) * len(slots)
@@ -80,7 +86,7 @@ def choose_forms(graph: ir.Graph, regions: Regions, quantized: QuantizedModel | 
     stored = {
         value: tuple(form for form in (FLOAT, CODES) if form in forms) for value, forms in needed.items()
     }
-    return Forms(grids.scales, reads, stored)
+    return Forms(grids.scales, reads, stored, frozenset(grids.movers))
 
 
 class _Grids:
@@ -113,11 +119,10 @@ class _Grids:
         return (slot.use is not None and slot.use in self.uses) or slot.value in self.carried
 
 
-def _moves_codes(region: Region, grids: _Grids) -> bool:
-    """Whether a region hands on whatever form its input has."""
+def _moves_codes(region: Region, movers: Collection[str]) -> bool:
     if isinstance(region.formula, View):
         return True
-    return isinstance(region.formula, Nodes) and len(region.nodes) == 1 and region.nodes[0] in grids.movers
+    return isinstance(region.formula, Nodes) and len(region.nodes) == 1 and region.nodes[0] in movers
 
 
 def _form(region: Region, number: int, slot: Slot, grids: _Grids) -> str:

@@ -17,7 +17,7 @@ from quantrt.regions.region import Attention, Conv, Formula, Gemm, Region, Rows
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of, slots_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
-__all__ = ["Lowered", "lower_region", "quantize_region"]
+__all__ = ["Lowered", "lower_region"]
 
 Array = np.ndarray[Any, Any]
 
@@ -90,18 +90,6 @@ def lower_region(
         weight_name,
         constants,
     )
-
-
-def quantize_region(value: str, source: str, scale: float) -> tuple[Region, Rows]:
-    """A region that makes the codes of a value whose maker stores floats only.
-
-    Args:
-        source: the buffer's value to read.
-    """
-    operands = (Operand("tensor", source), Operand("scalar", value=scale))
-    expression = Expression(operands, (Instruction("quantize", (0, 1)),), (2,), (False,))
-    region = Region(f"{value}:quantize", Rows(expression), (), (source,), (value,))
-    return region, Rows(expression)
 
 
 def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything of a program that no tactic decides: its buffers, and the regions that have one way to run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.ir.edit import constant_of
+from quantrt.ir.split import to_bytes
+from quantrt.operators.extract import extract_nodes, read_values
+from quantrt.plan.program import Program, Step, codes_of
+from quantrt.quantize.quantized_model import QuantizedModel
+from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.region import Host, Nodes, Region, Regions, Rows, View
+from quantrt.tactics.cuda.assemble import Item
+from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
+from quantrt.tactics.cuda.workloads import Lowered, lower_region
+
+__all__ = ["Frame", "make_frame"]
+
+LARGE_BYTES = 4096
+"""Constants of nodes from this size on are weights of the program; smaller ones stay with their nodes."""
+
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A program without tactics.
+
+    Attributes:
+        program: inputs, outputs, nodes and their weights; no steps.
+        items: every region on its buffers, in the order they run.
+    """
+
+    program: Program
+    items: tuple[Item, ...]
+
+
+def make_frame(
+    graph: ir.Model, regions: Regions, forms: Forms, quantized: QuantizedModel | None, float_type: str
+) -> Frame:
+    """Lay the regions out on buffers, with conversions where a region cannot store what is read of it.
+
+    Args:
+        float_type: numpy's name of the type that floats are stored in.
+    """
+    maker = _Maker(graph, forms, quantized, float_type)
+    items = [*maker.input_items()]
+    for region in regions.regions:
+        items += maker.items_of(region)
+    plain = [region for region in regions.regions if isinstance(region.formula, Nodes | View | Host)]
+    program = Program(
+        inputs=tuple((value.name or "", _type(value)) for value in maker.graph.inputs),
+        outputs=tuple(
+            (value.name or "", maker.buffer(value.name or "", FLOAT), _type(value))
+            for value in maker.graph.outputs
+        ),
+        steps=(),
+        weights=maker.weights,
+        kernels={},
+        nodes=_nodes(graph, plain, maker.weights) if plain else b"",
+    )
+    return Frame(program, tuple(items))
+
+
+class _Maker:
+    """Items of regions; collects the constants that nodes read as weights."""
+
+    def __init__(
+        self, graph: ir.Model, forms: Forms, quantized: QuantizedModel | None, float_type: str
+    ) -> None:
+        self.graph = graph.graph
+        self.forms = forms
+        self.quantized = quantized
+        self.float_type = float_type
+        self.weights: dict[str, np.ndarray] = {}
+        self.nodes = {node.name or "": node for node in self.graph}
+        values = [*self.graph.inputs, *(value for node in self.graph for value in node.outputs)]
+        self.values = {value.name or "": value for value in values}
+        self.inputs = {value.name or "" for value in self.graph.inputs}
+
+    def buffer(self, value: str, form: str) -> str:
+        """The name of a value's buffer in one form."""
+        if form == CODES:
+            return codes_of(value)
+        is_other = value in self.inputs and _type(self.values[value]) != self.float_type
+        return f"{value}#{self.float_type}" if is_other and self._is_float(value) else value
+
+    def input_items(self) -> Iterator[Item]:
+        """Inputs of the model in the forms that are read."""
+        for value in self.graph.inputs:
+            name = value.name or ""
+            if not self._is_float(name):
+                continue
+            for form in self.forms.stored.get(name, ()):
+                if self.buffer(name, form) != name:
+                    yield self._conversion(name, name, form)
+
+    def items_of(self, region: Region) -> Iterator[Item]:
+        """The region itself, then conversions of what it cannot store."""
+        if expression_of(region) is not None or not isinstance(region.formula, Nodes | View | Host):
+            lowered = lower_region(region, self.graph, self.forms, self.quantized, self.float_type)
+            inputs = tuple(self.buffer(value, form) for value, form in lowered.inputs)
+            outputs = tuple(self.buffer(value, form) for value, form in lowered.outputs)
+            yield Item(region.name, inputs, outputs, lowered)
+            made = set(lowered.outputs)
+        else:
+            wanted = self._moved_forms(region)
+            for form in wanted:
+                yield self._plain(region, form)
+            made = {(value, form) for value in region.outputs for form in wanted}
+        for value in region.outputs:
+            if CODES in self.forms.stored.get(value, ()) and (value, CODES) not in made:
+                yield self._conversion(value, self.buffer(value, FLOAT), CODES)
+
+    def _moved_forms(self, region: Region) -> tuple[str, ...]:
+        """The forms in which a region of nodes hands its values on."""
+        source = self.forms.stored.get(region.inputs[0], (FLOAT,)) if region.inputs else (FLOAT,)
+        wanted = [form for out in region.outputs for form in self.forms.stored.get(out, (FLOAT,))]
+        moves = self.forms.moves_codes(region)
+        found = tuple(form for form in (FLOAT, CODES) if moves and form in source and form in wanted)
+        return found or (FLOAT,)
+
+    def _plain(self, region: Region, form: str) -> Item:
+        """A region of nodes; all of its outputs, and the first of its inputs, are in `form`."""
+        is_host = isinstance(region.formula, Host)
+        inputs = tuple(self._read(value, form, number) for number, value in enumerate(region.inputs))
+        outputs = tuple(self.buffer(value, form) for value in region.outputs)
+        constants = tuple(self._constants(region))
+        options: dict[str, Any] = {
+            "nodes": list(region.nodes),
+            "values": list(region.inputs),
+            "results": list(region.outputs),
+        }
+        if constants:
+            options["constants"] = [name for name, _ in constants]
+        if isinstance(region.formula, Nodes):
+            options |= {"compute": "float32", "outputs": [self._stored(x, form) for x in region.outputs]}
+        step = Step(
+            runner={Host: "host", View: "view", Nodes: "nodes"}[type(region.formula)],
+            region=region.name,
+            inputs=inputs,
+            outputs=outputs,
+            options=options,
+            weights=tuple(key for _, key in constants),
+            is_host=is_host,
+            reads_values=isinstance(region.formula, Nodes) and region.formula.reads_values,
+        )
+        return Item(region.name, inputs, outputs, step=step)
+
+    def _read(self, value: str, form: str, number: int) -> str:
+        stored = self.forms.stored.get(value) or (FLOAT,)
+        wanted = form if number == 0 and form in stored else stored[0]
+        return self.buffer(value, wanted)
+
+    def _stored(self, value: str, form: str) -> str:
+        if form == CODES:
+            return "int8"
+        return self.float_type if self._is_float(value) else _type(self.values[value])
+
+    def _constants(self, region: Region) -> Iterator[tuple[str, str]]:
+        """Large constants of a region's nodes: name and key; floats in the type that floats are stored in."""
+        for name in dict.fromkeys(
+            value.name or "" for node in region.nodes for value in read_values(self.nodes[node])
+        ):
+            value = self.graph.initializers.get(name)
+            array = constant_of(value)
+            if value is None or array is None or array.nbytes < LARGE_BYTES:
+                continue
+            is_float = value.const_value is not None and value.const_value.dtype in _FLOATS
+            key = f"{name}|{self.float_type if is_float else array.dtype}"
+            self.weights.setdefault(key, array.astype(self.float_type) if is_float else array)
+            yield name, key
+
+    def _conversion(self, value: str, source: str, form: str) -> Item:
+        """A region that makes another form of a value."""
+        operands: tuple[Operand, ...] = (Operand("tensor", value),)
+        if form == FLOAT:
+            expression = Expression(operands, (), (0,), (False,))
+            stored = self.float_type
+        else:
+            operands += (Operand("scalar", value=self.forms.scales[value]),)
+            expression = Expression(operands, (Instruction("quantize", (0, 1)),), (2,), (False,))
+            stored = "int8"
+        target = self.buffer(value, form)
+        region = Region(f"convert {target}", Rows(expression), (), (value,), (value,))
+        lowered = Lowered(region, Rows(expression), ((value, FLOAT),), ((value, form),), (stored,))
+        return Item(region.name, (source,), (target,), lowered)
+
+    def _is_float(self, value: str) -> bool:
+        found = self.values.get(value)
+        return found is None or found.dtype is None or found.dtype in _FLOATS
+
+
+def _nodes(graph: ir.Model, regions: Sequence[Region], weights: Mapping[str, np.ndarray]) -> bytes:
+    """The nodes of these regions as a protobuf, without the constants that are weights."""
+    names = {node for region in regions for node in region.nodes}
+    nodes = [node for node in graph.graph if (node.name or "") in names]
+    made = {value.name for node in nodes for value in node.outputs}
+    large = {key.rpartition("|")[0] for key in weights}
+    read = dict.fromkeys(value.name or "" for node in nodes for value in read_values(node))
+    inputs = [
+        name for name in read if name not in made and (name in large or name not in graph.graph.initializers)
+    ]
+    return to_bytes(extract_nodes(graph, sorted(names), inputs, ()))
+
+
+def _type(value: ir.Value) -> str:
+    """Numpy's name of a value's element type."""
+    if value.dtype is None:
+        return "float32"
+    return str(value.dtype.numpy())

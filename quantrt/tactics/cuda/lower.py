@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph and its quantized edges -> the program of a GPU, every region by the tactic that is fastest there.
+
+partition -> forms -> frame -> trace (shapes, by the reference) -> workloads -> tune -> assemble
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from quantrt.config import CudaConfig
+from quantrt.gpu import GpuFacts
+from quantrt.model.model import Model
+from quantrt.plan.plan import LibraryModel
+from quantrt.plan.program import Program
+from quantrt.plan.program_json import program_to_model
+from quantrt.quantize.quantized_model import Decision, QuantizedModel
+from quantrt.regions.partition import partition
+from quantrt.regions.region import Conv, Gemm, Mismatch, Regions
+from quantrt.runtime.cuda.local_gpu import describe_gpu
+from quantrt.tactics.cuda.assemble import assemble
+from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
+from quantrt.tactics.cuda.choices import Choices
+from quantrt.tactics.cuda.environment import timing_environment
+from quantrt.tactics.cuda.forms import choose_forms
+from quantrt.tactics.cuda.frame import Frame, make_frame
+from quantrt.tactics.cuda.tactic import TensorFacts, Workload
+from quantrt.tactics.cuda.timing_cache import TimingCache, load_timing_cache, save_timing_cache
+from quantrt.tactics.cuda.trace import trace
+from quantrt.tactics.cuda.tune import TuneOptions, tune
+
+__all__ = ["CudaLowering", "keep_float"]
+
+log = logging.getLogger(__name__)
+
+FLOAT_TYPES = {"fp32": "float32", "fp16": "float16"}
+"""In what floats are stored."""
+
+FLOAT32_LEVEL = 0
+"""An engine in float32 is the yardstick of accuracy, not of speed: its tactics are taken untimed."""
+
+MB = 1 << 20
+
+_UNKNOWN = TensorFacts("float32", (), ())
+"""For the reference, which takes any tensor."""
+
+Progress = Callable[[str, int, int], None]
+
+
+class CudaLowering:
+    """Lowers one model in several precisions; what is timed for one serves the others.
+
+    Args:
+        inputs: one batch of samples, whose shapes tactics are timed at.
+        gpu, device: the GPU; by default the first of this machine. A CPU stands in for it in tests.
+
+    Raises:
+        DeviceError: there is no GPU.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        config: CudaConfig,
+        inputs: Mapping[str, np.ndarray],
+        *,
+        gpu: GpuFacts | None = None,
+        device: str = "cuda",
+        on_progress: Progress = lambda stage, done, total: None,
+    ) -> None:
+        self._model = model
+        self._config = config
+        self._inputs = inputs
+        self._gpu = gpu or describe_gpu()
+        self._device = torch.device(device)
+        self._on_progress = on_progress
+        self._cache = self._load_cache()
+        self._float_us: dict[str, float] = {}
+
+    def lower(
+        self, quantized: QuantizedModel | None, float_precision: str
+    ) -> tuple[LibraryModel, QuantizedModel | None]:
+        """The model of library "cuda", and the quantized model that is in it.
+
+        A product that is slower in 8 bits than in floats is left float, when its float form was lowered
+        before.
+
+        Args:
+            float_precision: "fp32" or "fp16": what is not in 8 bits.
+        """
+        program, choices = self._tuned(quantized, float_precision)
+        if quantized is None:
+            if float_precision != "fp32":
+                self._float_us = _times(choices)
+        else:
+            slower = _slower(choices, self._float_us, program)
+            if slower:
+                quantized = keep_float(quantized, slower)
+                program, choices = self._tuned(quantized, float_precision)
+        self._save_cache()
+        return program_to_model(program), quantized
+
+    def _tuned(self, quantized: QuantizedModel | None, precision: str) -> tuple[Program, Choices]:
+        graph = self._model.graph if quantized is None else quantized.graph
+        regions = partition(graph)
+        forms = choose_forms(graph.graph, regions, quantized)
+        frame = make_frame(graph, regions, forms, quantized, FLOAT_TYPES[precision])
+        workloads = self._workloads(frame)
+        level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
+        workspace_mb = self._config.workspace_mb
+        choices = tune(
+            workloads,
+            {workload.region: list_tactics(workload, self._gpu) for workload in workloads},
+            gpu=self._gpu,
+            device=self._device,
+            cache=self._cache,
+            options=TuneOptions(
+                level=level,
+                workspace_limit_bytes=None if workspace_mb is None else workspace_mb * MB,
+                excluded_sources=self._config.exclude_tactic_sources,
+            ),
+            on_progress=self._on_progress,
+        )
+        self._cache = choices.cache
+        program = assemble(frame.program, frame.items, choices.tactics, choices.kernels)
+        return replace(program, notes=_notes(frame, regions, choices)), choices
+
+    def _workloads(self, frame: Frame) -> list[Workload]:
+        """Every region with a formula at the shapes of the samples."""
+        lowered = [item for item in frame.items if item.lowered is not None]
+        tactics = {
+            item.region: reference_tactic(item.lowered.workload([_UNKNOWN] * len(item.inputs)))
+            for item in lowered
+            if item.lowered is not None
+        }
+        reference = assemble(frame.program, frame.items, tactics, {})
+        facts = trace(reference, self._inputs, self._device)
+        return [
+            item.lowered.workload([facts[buffer] for buffer in item.inputs])
+            for item in lowered
+            if item.lowered is not None
+        ]
+
+    def _load_cache(self) -> TimingCache:
+        environment = timing_environment(self._gpu)
+        if self._config.timing_cache is None:
+            return TimingCache(environment)
+        cache = load_timing_cache(Path(self._config.timing_cache), environment)
+        for note in cache.notes:
+            log.warning("%s", note)
+        return cache
+
+    def _save_cache(self) -> None:
+        if self._config.timing_cache is not None:
+            save_timing_cache(self._cache, Path(self._config.timing_cache))
+
+
+def keep_float(quantized: QuantizedModel, reasons: Mapping[str, str]) -> QuantizedModel:
+    """The same model with some of its nodes in floats.
+
+    Args:
+        reasons: why, by the name of the node.
+    """
+    placement = quantized.placement
+    decisions = tuple(
+        Decision(row.node, row.op_type, False, reasons[row.node]) if row.node in reasons else row
+        for row in placement.decisions
+    )
+    uses = {use: grid for use, grid in placement.uses.items() if use[0] not in reasons}
+    weights = {use: axis for use, axis in placement.weights.items() if use[0] not in reasons}
+    return replace(
+        quantized,
+        placement=replace(placement, uses=uses, weights=weights, decisions=decisions),
+        weights={use: codes for use, codes in quantized.weights.items() if use[0] not in reasons},
+    )
+
+
+def _slower(choices: Choices, float_us: Mapping[str, float], program: Program) -> dict[str, str]:
+    """Products that take longer in 8 bits than in floats, and a phrase that says so."""
+    found = {}
+    for region, row in program.notes["regions"].items():
+        time_us = row["median_us"]
+        before = float_us.get(region)
+        if row["product"] and row["is_int8"] and None not in (time_us, before) and time_us > before:
+            found[row["product"]] = f"slower in int8 on this GPU: {time_us:.1f} us against {before:.1f} us"
+    return found
+
+
+def _times(choices: Choices) -> dict[str, float]:
+    rows = choices.by_region.items()
+    return {region: choice.median_us for region, choice in rows if choice.median_us is not None}
+
+
+def _notes(frame: Frame, regions: Regions, choices: Choices) -> dict[str, Any]:
+    """What is known of every region, JSON-ready."""
+    rows: dict[str, Any] = {}
+    for item in frame.items:
+        choice = choices.by_region.get(item.region)
+        formula = None if item.lowered is None else item.lowered.formula
+        weight = None if item.lowered is None else item.lowered.weight
+        rows[item.region] = {
+            "formula": type(formula).__name__ if formula is not None else item.step and item.step.runner,
+            "nodes": [] if item.lowered is None else list(item.lowered.region.nodes),
+            "product": formula.x[0] if isinstance(formula, Gemm | Conv) else None,
+            "is_int8": weight is not None and weight.dtype == np.int8,
+            "tactic": None if choice is None else f"{choice.tactic.source}: {choice.tactic.name}",
+            "median_us": None if choice is None else choice.median_us,
+            "origin": None if choice is None else choice.origin,
+            "key": None if choice is None else choice.key,
+        }
+    return {
+        "regions": rows,
+        "mismatches": [[row.pattern, row.reason, row.node] for row in _sorted(regions.mismatches)],
+        "compile_s": round(choices.compile_s, 2),
+        "timing_s": round(choices.timing_s, 2),
+        "tuning": list(choices.notes),
+    }
+
+
+def _sorted(mismatches: Sequence[Mismatch]) -> list[Mismatch]:
+    return sorted(mismatches, key=lambda row: (row.pattern, row.node, row.reason))
