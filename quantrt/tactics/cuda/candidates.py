@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every way to compute a workload: its family's tactics, then the reference, which computes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from quantrt.errors import InternalError
+from quantrt.gpu import GpuFacts
+from quantrt.regions.formula_json import to_json
+from quantrt.regions.region import Attention, Conv, Gemm, Rows
+from quantrt.runtime.cuda.runners.formula import constant_names
+from quantrt.tactics.cuda import attention, conv2d, gemm, rows
+from quantrt.tactics.cuda.prune import REFERENCE
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
+
+__all__ = ["list_tactics", "reference_tactic"]
+
+
+def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
+    """Tactics and rejections, of each source the likely fastest first, the reference last.
+
+    Raises:
+        InternalError: the formula is one that is not computed by tactics (views, host values, nodes).
+    """
+    match workload.formula:
+        case Gemm():
+            family = gemm.list_tactics(workload, gpu)
+        case Conv():
+            family = conv2d.list_tactics(workload, gpu)
+        case Rows():
+            family = rows.list_tactics(workload, gpu)
+        case Attention():
+            family = attention.list_tactics(workload, gpu)
+        case _:
+            raise InternalError(
+                f"region '{workload.region}' is not computed by tactics",
+                got=f"the formula {type(workload.formula).__name__}",
+            )
+    return [*family, reference_tactic(workload)]
+
+
+def reference_tactic(workload: Workload) -> Tactic:
+    """The formula evaluated operator by operator, in torch."""
+    draft = Draft(
+        runner="formula",
+        inputs=tuple(f"in{number}" for number in range(len(workload.inputs))),
+        outputs=tuple(f"out{number}" for number in range(len(workload.outputs))),
+        options={"formula": to_json(workload.formula), "outputs": list(workload.outputs)},
+        constants=tuple(_constants(workload)),
+    )
+    return Tactic("torch", REFERENCE, (draft,))
+
+
+def _constants(workload: Workload) -> Iterator[Constant]:
+    """The weight, then the constants of the expression, in the layout they are given in."""
+    if workload.weight is not None:
+        yield _constant("weight", workload.weight)
+    for name in constant_names(workload.formula):
+        yield _constant(f"constant {name}", workload.constants[name])
+
+
+def _constant(name: str, array: np.ndarray) -> Constant:
+    return Constant(f"{name}|{array.dtype}", lambda: array)
