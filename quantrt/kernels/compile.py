@@ -38,15 +38,19 @@ def compile_kernel(spec: KernelSpec, capability: int) -> CompiledKernel:
     from triton.compiler import ASTSource
 
     function = find_function(spec)
-    compiled = triton.compile(
-        ASTSource(function, _signature(spec, function), dict(spec.constants), _attributes(spec, function)),
-        target=GPUTarget("cuda", capability, WARP_SIZE),
-        options={
-            "num_warps": spec.num_warps,
-            "num_stages": spec.num_stages,
-            "enable_fp_fusion": not spec.is_exact,
-        },
-    )
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.disable_line_info = True  # more than half of the bytes otherwise
+        compiled = triton.compile(
+            ASTSource(
+                function, _signature(spec, function), dict(spec.constants), _attributes(spec, function)
+            ),
+            target=GPUTarget("cuda", capability, WARP_SIZE),
+            options={
+                "num_warps": spec.num_warps,
+                "num_stages": spec.num_stages,
+                "enable_fp_fusion": not spec.is_exact,
+            },
+        )
     metadata = compiled.metadata
     for kind in ("global_scratch_size", "profile_scratch_size"):
         if getattr(metadata, kind, 0):
