@@ -14,7 +14,16 @@ from quantrt.kernels.expression.spec import program_of
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.expression import Expression
 
-__all__ = ["ELEMENT_BYTES", "MAX_ARGS", "MAX_OUTPUTS", "ConvProblem", "TileConfig", "kernel_of", "why_not"]
+__all__ = [
+    "ELEMENT_BYTES",
+    "MAX_ARGS",
+    "MAX_OUTPUTS",
+    "WARP",
+    "ConvProblem",
+    "TileConfig",
+    "kernel_of",
+    "why_not",
+]
 
 MAX_ARGS = 12
 MAX_OUTPUTS = 4
@@ -23,6 +32,10 @@ MAX_OUTPUTS = 4
 MAX_CODES_TAPS = (2**31 - 1) // (128 * 127)
 """Products of codes, at most 128 * 127 each, that always fit an int32 sum: 132104."""
 
+MAX_WHOLE_ACCUMULATORS = 64
+"""Of a thread; with more the epilogue runs in two parts: as a whole it spills, compiled for 9.0."""
+
+WARP = 32
 MAX_OFFSET = 2**31 - 1
 MAX_BLOCK = 256
 
@@ -97,6 +110,11 @@ class TileConfig:
         packed = " packed" if self.is_packed else ""
         return f"{self.block_m}x{self.block_n}x{self.block_k} w{self.num_warps} s{self.num_stages}{packed}"
 
+    @property
+    def accumulators(self) -> int:
+        """Of one thread."""
+        return self.block_m * self.block_n // (WARP * self.num_warps)
+
     def shared_bytes(self, dtype: str) -> int:
         """Of the pipeline's buffers: one of x and one of w for every stage."""
         return self.num_stages * (self.block_m + self.block_n) * self.block_k * ELEMENT_BYTES[dtype]
@@ -162,6 +180,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         "PROGRAM": program_of(problem.epilogue),
         "OUTPUTS": problem.epilogue.outputs,
         "IS_PACKED": config.is_packed,
+        "PARTS": 2 if config.accumulators > MAX_WHOLE_ACCUMULATORS else 1,
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "BLOCK_K": config.block_k,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.conv2d.spec import ELEMENT_BYTES, ConvProblem, TileConfig
+from quantrt.kernels.conv2d.spec import ELEMENT_BYTES, WARP, ConvProblem, TileConfig
 
 __all__ = ["Cost", "configs", "cost", "default_config", "estimate_us"]
 
@@ -40,15 +40,14 @@ load (about 1000 cycles), and of a turn of the loop beside its products: a wait,
 
 BLOCKS_M = (32, 64, 128, 256)
 BLOCKS_N = (16, 32, 64, 128, 256)
-BLOCKS_K = (32, 64, 128)
+BLOCKS_K = {"int8": (32, 64, 128), "float16": (32, 64)}
 COPY_BYTES = 4
 """Copies that run ahead of the products take at least that many neighbouring bytes."""
 
 MIN_ACCUMULATORS = 8
-MAX_ACCUMULATORS = {4: 64, 8: 128}
-"""Of a thread, by warps: 128 in four warps spill in the epilogue, compiled for 9.0 with int8 residual."""
+MAX_ACCUMULATORS = 128
+"""Of a thread; with more the machine code spills. It spills with deeper blocks of float16 too."""
 
-WARP = 32
 REGISTERS = 65536
 OTHER_REGISTERS = 72
 MAX_WARPS = 48
@@ -126,21 +125,26 @@ def estimate_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> f
 def _legal(problem: ConvProblem, device: GpuFacts) -> Iterator[TileConfig]:
     """Every tile that is not larger than the problem and fits registers and shared memory."""
     taps = problem.R * problem.S
+    blocks_k = BLOCKS_K[problem.dtype]
     for is_packed in (False, True):
-        if is_packed and (taps == 1 or problem.C % BLOCKS_K[-1] == 0):
+        if is_packed and (taps == 1 or problem.C % blocks_k[-1] == 0):
             continue
         sizes = (
             _up_to(problem.pixels, BLOCKS_M),
             _up_to(problem.N, BLOCKS_N),
-            _up_to(problem.depth if is_packed else problem.C, BLOCKS_K),
+            _up_to(problem.depth if is_packed else problem.C, blocks_k),
         )
         for m, n, k, warps, stages in itertools.product(*sizes, (4, 8), (2, 3, 4, 5)):
             config = TileConfig(m, n, k, warps, stages, is_packed)
-            if (
-                MIN_ACCUMULATORS <= m * n // (warps * WARP) <= MAX_ACCUMULATORS[warps]
-                and config.shared_bytes(problem.dtype) <= device.shared_memory_bytes
-            ):
+            fits = config.shared_bytes(problem.dtype) <= device.shared_memory_bytes
+            if fits and MIN_ACCUMULATORS <= config.accumulators <= _most_accumulators(config, device):
                 yield config
+
+
+def _most_accumulators(config: TileConfig, device: GpuFacts) -> int:
+    """Of a thread, so that it does not spill: mma.sync has its operands in registers, wgmma has not."""
+    is_crowded = config.num_warps == 4 and config.block_k > 64 and device.capability != 90
+    return MAX_ACCUMULATORS // 2 if is_crowded else MAX_ACCUMULATORS
 
 
 def _up_to(size: int, blocks: tuple[int, ...]) -> tuple[int, ...]:
@@ -188,7 +192,7 @@ def _efficiency(config: TileConfig, device: GpuFacts) -> float:
 def _resident(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> int:
     """Programs that a multiprocessor holds at once."""
     threads = WARP * config.num_warps
-    registers = config.block_m * config.block_n // threads + OTHER_REGISTERS
+    registers = config.accumulators + OTHER_REGISTERS
     by_memory = device.shared_memory_bytes // config.shared_bytes(problem.dtype)
     return max(1, min(by_memory, REGISTERS // (threads * registers), MAX_WARPS // config.num_warps))
 

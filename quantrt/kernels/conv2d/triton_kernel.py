@@ -51,6 +51,7 @@ def conv2d(
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
     IS_PACKED: tl.constexpr,
+    PARTS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -62,8 +63,6 @@ def conv2d(
     column = (pid % tiles_n) * BLOCK_N
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
-    mask_m = offs_m < M - row
-    mask_n = offs_n < N - column
 
     # Rows beyond the last read the last one again: cheaper than masks, and they are never stored.
     pixel, y_in, x_in = _window(row + tl.minimum(offs_m, M - row - 1), H, W, P, Q, R, S, STRIDES, PADS)
@@ -82,9 +81,40 @@ def conv2d(
         )
 
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
+    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    if PARTS == 1:
+        _store(accumulator, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, BLOCK_N)
+    else:
+        # One half of the columns after the other: fewer registers at a time.
+        HALF: tl.constexpr = BLOCK_N // 2
+        halves = tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, HALF)), (0, 2, 1))
+        left, right = tl.split(halves)
+        _store(left, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, HALF)
+        _store(right, pointers, slots, row, column + HALF, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, HALF)
+
+
+@triton.jit
+def _store(
+    accumulator,
+    pointers,
+    slots,
+    row,
+    column,
+    M,
+    N: tl.constexpr,
+    KINDS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """The epilogue of one tile."""
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    mask_n = offs_n < N - column
     tile = row.to(tl.int64) * N + column
     offsets = offs_m[:, None] * N + offs_n[None, :]
-    mask = mask_m[:, None]
+    mask = (offs_m < M - row)[:, None]
     if N % BLOCK_N != 0:
         mask = mask & mask_n[None, :]
     registers = (accumulator.to(tl.float32),)
@@ -97,7 +127,6 @@ def conv2d(
             value = tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)
             registers = registers + (value[None, :],)
     results = evaluate(PROGRAM, registers)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = tl.broadcast_to(results[OUTPUTS[i]], (BLOCK_M, BLOCK_N))
