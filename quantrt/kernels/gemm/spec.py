@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y[M, N] = epilogue(x[M, K] @ w[N, K]^T): what the kernel can do, in which tiles, and what it costs.
+
+int8 codes accumulate in int32, exactly; floats in float32. The epilogue reads the accumulator as float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.kernel import KernelSpec
+from quantrt.regions.expression import Expression
+
+__all__ = [
+    "ELEMENT_BYTES",
+    "MAX_ARGS",
+    "MAX_CODES_K",
+    "MAX_OUTPUTS",
+    "MAX_STRIDE_UNIT",
+    "GemmProblem",
+    "TileConfig",
+    "kernel_of",
+    "why_not",
+]
+
+MAX_ARGS = 12
+MAX_OUTPUTS = 4
+"""Slots of the kernel for operands behind the accumulator, and for outputs."""
+
+MAX_CODES_K = (2**31 - 1) // (128 * 127)
+"""Products of codes, at most 128 * 127 each, that always fit an int32 sum: 132104."""
+
+MAX_OFFSET = 2**31 - 1
+MAX_STRIDE_UNIT = 16
+"""Elements that one vector load takes at most: 16 bytes of int8."""
+
+PRODUCTS = ("int8", "float16", "float32")
+POINTERS = {"int8": "*i8", "float16": "*fp16", "float32": "*fp32", "bool": "*u8"}
+ELEMENT_BYTES = {"int8": 1, "float16": 2, "float32": 4, "bool": 1}
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """One product with its epilogue, at the shape it is timed at.
+
+    Attributes:
+        M: rows of x: all axes but the last; the kernel takes any other number too.
+        dtype: of x and w: int8, float16 or float32.
+        stride_unit: the row stride of x is a multiple of this many elements; a power of 2, at most 16.
+        epilogue: operand 0 is the accumulator.
+        tensors: element type of each tensor operand of the epilogue.
+        outputs: element type of each output.
+    """
+
+    M: int
+    N: int
+    K: int
+    dtype: str
+    stride_unit: int
+    epilogue: Expression
+    tensors: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TileConfig:
+    """How the product is cut.
+
+    Attributes:
+        block_m, block_n, block_k: one program's tile, and how much of K it multiplies at once, in elements.
+        group_m: rows of tiles that programs walk down before the next column, so that they share w in L2.
+    """
+
+    block_m: int
+    block_n: int
+    block_k: int
+    num_warps: int
+    num_stages: int
+    group_m: int = 8
+
+    @property
+    def name(self) -> str:
+        """As tactics are named: "128x256x64 w8 s3"."""
+        return f"{self.block_m}x{self.block_n}x{self.block_k} w{self.num_warps} s{self.num_stages}"
+
+    def shared_bytes(self, dtype: str) -> int:
+        """Of the pipeline's buffers: one of x and one of w for every stage."""
+        return self.num_stages * (self.block_m + self.block_n) * self.block_k * ELEMENT_BYTES[dtype]
+
+
+def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
+    """Why the kernel cannot compute the problem on the device, in one phrase; None when it can."""
+    reasons = (
+        (problem.dtype not in PRODUCTS, f"no product of {problem.dtype}"),
+        (
+            device.capability < 80 and problem.dtype != "float32",
+            f"Triton compiles no tensor-core products for compute capability {device.capability}: 80 is the "
+            "least",
+        ),
+        (
+            problem.dtype == "int8" and problem.K > MAX_CODES_K,
+            f"int32 sums of {problem.K} products of codes can overflow: at most {MAX_CODES_K}",
+        ),
+        (problem.N < 1 or problem.K < 1, "an empty weight"),
+        (problem.N * 256 > MAX_OFFSET or problem.K * 256 > MAX_OFFSET, "offsets in a tile beyond 32 bits"),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None) or _why_not_epilogue(problem)
+
+
+def _why_not_epilogue(problem: GemmProblem) -> str | None:
+    operands = problem.epilogue.operands
+    stored = (*problem.tensors, *problem.outputs)
+    reasons = (
+        (
+            problem.epilogue.has_row or any(problem.epilogue.row_outputs),
+            "a reduction over rows: no tile has all",
+        ),
+        (
+            [x.kind for x in operands].count("accumulator") != 1 or operands[0].kind != "accumulator",
+            "an epilogue whose first operand alone is not the accumulator",
+        ),
+        (len(operands) - 1 > MAX_ARGS, f"{len(operands) - 1} operands: at most {MAX_ARGS}"),
+        (len(problem.outputs) > MAX_OUTPUTS, f"{len(problem.outputs)} outputs: at most {MAX_OUTPUTS}"),
+        (any(dtype not in POINTERS for dtype in stored), f"element types of {', '.join(stored)}"),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
+    """The kernel for a problem that `why_not` has nothing against. M does not enter it."""
+    outputs = {f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
+    arguments = _arguments(problem)
+    types = {"x_ptr": POINTERS[problem.dtype], "w_ptr": POINTERS[problem.dtype], **outputs, **arguments}
+    empty = [f"y{i}_ptr" for i in range(len(outputs), MAX_OUTPUTS)]
+    empty += [f"arg{i}" for i in range(len(arguments), MAX_ARGS)]
+    fixed: dict[str, Any] = {
+        "STRIDE_UNIT": problem.stride_unit,
+        "N": problem.N,
+        "K": problem.K,
+        "KINDS": tuple(operand.kind for operand in problem.epilogue.operands[1:]),
+        "PROGRAM": program_of(problem.epilogue),
+        "OUTPUTS": problem.epilogue.outputs,
+        "PRECISION": "ieee",
+        "BLOCK_M": config.block_m,
+        "BLOCK_N": config.block_n,
+        "BLOCK_K": config.block_k,
+        "GROUP_M": config.group_m,
+    }
+    return KernelSpec(
+        family="gemm",
+        function="gemm",
+        signature=(*types.items(), ("M", "i32"), ("stride_xm", "i32")),
+        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        constants=(*((name, 0) for name in empty), *fixed.items()),
+        num_warps=config.num_warps,
+        num_stages=config.num_stages,
+        is_exact=True,
+    )
+
+
+def _arguments(problem: GemmProblem) -> dict[str, str]:
+    """Slot and type of every operand behind the accumulator."""
+    tensors = iter(problem.tensors)
+    types = {"scalar": "fp32", "constant": "*fp32"}
+    kinds = [operand.kind for operand in problem.epilogue.operands[1:]]
+    return {
+        f"arg{i}": POINTERS[next(tensors)] if kind == "tensor" else types[kind]
+        for i, kind in enumerate(kinds)
+    }

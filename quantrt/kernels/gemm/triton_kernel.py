@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y[M, N] = epilogue(x[M, K] @ w[N, K]^T), both operands contiguous along K.
+
+int8 codes accumulate in int32, exactly; floats in float32. The epilogue reads the accumulator as float32 and
+runs in registers. One program computes one tile; M is known at launch, N and K when compiled.
+"""
+
+# mypy: ignore-errors
+import triton
+import triton.language as tl
+
+from quantrt.kernels.expression.triton_kernel import evaluate, to_element
+
+__all__ = ["gemm"]
+
+
+@triton.jit
+def gemm(
+    x_ptr,
+    w_ptr,
+    y0_ptr,
+    y1_ptr,
+    y2_ptr,
+    y3_ptr,
+    arg0,
+    arg1,
+    arg2,
+    arg3,
+    arg4,
+    arg5,
+    arg6,
+    arg7,
+    arg8,
+    arg9,
+    arg10,
+    arg11,
+    M,
+    stride_xm,
+    STRIDE_UNIT: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    KINDS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    GROUP_M: tl.constexpr,
+):
+    pid_m, pid_n = _tile(tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
+    # Inside a tile 32 bits are enough; where the tile begins may be beyond them.
+    row = pid_m.to(tl.int64) * BLOCK_M
+    column = pid_n * BLOCK_N
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    mask_m = offs_m < M - pid_m * BLOCK_M
+    mask_n = offs_n < N - column
+
+    # Rows beyond the last read the last one again: cheaper than masks, and they are never stored.
+    rows_x = tl.minimum(offs_m, M - pid_m * BLOCK_M - 1)
+    rows_w = offs_n
+    if N % BLOCK_N != 0:
+        rows_w = tl.minimum(offs_n, N - column - 1)
+    stride = stride_xm * STRIDE_UNIT
+    x_ptrs = x_ptr + row * stride + rows_x[:, None] * stride
+    w_ptrs = w_ptr + column.to(tl.int64) * K + rows_w[None, :] * K
+    accumulator = _multiply(x_ptrs, w_ptrs, K, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K)
+
+    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
+    tile = row * N + column
+    offsets = offs_m[:, None] * N + offs_n[None, :]
+    mask = mask_m[:, None]
+    if N % BLOCK_N != 0:
+        mask = mask & mask_n[None, :]
+    registers = (accumulator.to(tl.float32),)
+    for i in tl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            registers = registers + (tl.load(slots[i] + tile + offsets, mask=mask, other=0).to(tl.float32),)
+        elif KINDS[i] == "scalar":
+            registers = registers + (slots[i],)
+        else:
+            value = tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)
+            registers = registers + (value[None, :],)
+    results = evaluate(PROGRAM, registers)
+    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    for i in tl.static_range(len(OUTPUTS)):
+        y_ptr = pointers[i]
+        y = tl.broadcast_to(results[OUTPUTS[i]], (BLOCK_M, BLOCK_N))
+        tl.store(y_ptr + tile + offsets, to_element(y, y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def _tile(tiles_m, tiles_n, GROUP_M: tl.constexpr):
+    """This program's tile: groups of GROUP_M rows of tiles, so that programs that run together share w."""
+    pid = tl.program_id(0)
+    group_size = GROUP_M * tiles_n
+    first = pid // group_size * GROUP_M
+    rows = tl.minimum(tiles_m - first, GROUP_M)
+    return first + pid % group_size % rows, pid % group_size // rows
+
+
+@triton.jit
+def _multiply(
+    x_ptrs,
+    w_ptrs,
+    K: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    """The accumulator [BLOCK_M, BLOCK_N], from pointers to the first element of every row."""
+    KIND: tl.constexpr = tl.int32 if x_ptrs.dtype.element_ty == tl.int8 else tl.float32
+    offs_k = tl.arange(0, BLOCK_K)
+    x_ptrs = x_ptrs + offs_k[None, :]
+    w_ptrs = w_ptrs + offs_k[:, None]
+    accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=KIND)
+    for k in tl.range(0, tl.cdiv(K, BLOCK_K)):
+        if K % BLOCK_K == 0:
+            x = tl.load(x_ptrs)
+            w = tl.load(w_ptrs)
+        else:
+            mask_k = offs_k < K - k * BLOCK_K
+            x = tl.load(x_ptrs, mask=mask_k[None, :], other=0)
+            w = tl.load(w_ptrs, mask=mask_k[:, None], other=0)
+        accumulator = tl.dot(x, w, accumulator, input_precision=PRECISION, out_dtype=KIND)
+        x_ptrs += BLOCK_K
+        w_ptrs += BLOCK_K
+    return accumulator

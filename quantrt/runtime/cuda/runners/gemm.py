@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""epilogue(x[..., K] @ w) with one of our kernels.
+
+options: {"kinds": kind of every operand behind the accumulator, "scalars": values of the scalar ones,
+"outputs": element types}. Inputs: x, then the tensor operands, in the shape of the output. Weights: the
+weight [N, K], then the constant operands, float32 [N] each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from quantrt.errors import DataError
+from quantrt.plan.program import Step
+from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
+from quantrt.runtime.cuda.tensors import torch_dtype
+
+__all__ = ["open_runner", "rows_of"]
+
+Tensor = torch.Tensor
+
+_ALIGNMENT = 16
+"""Bytes; kernels are compiled for pointers that are multiples of it."""
+
+_MAX_ROWS = 2**31 - 1
+_MAX_STRIDE = 2**22
+"""Elements: offsets inside a tile of at most 256 rows have 32 bits."""
+
+
+def open_runner(step: Step, assets: Assets) -> Runner:
+    """The runner of one step."""
+    return _GemmRunner(step, assets)
+
+
+class _GemmRunner:
+    def __init__(self, step: Step, assets: Assets) -> None:
+        options = step.options
+        self._region = step.region
+        self._kinds = tuple(options["kinds"])
+        self._scalars = tuple(float(value) for value in options["scalars"])
+        self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
+        self._weight, *self._constants = (assets.weights[key] for key in step.weights)
+        self._launch: Launcher = assets.kernels[step.kernels[0]]
+        constants = dict(self._launch.spec.constants)
+        self._block = int(constants["BLOCK_M"]), int(constants["BLOCK_N"])
+        self._stride_unit = int(constants["STRIDE_UNIT"])
+
+    def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
+        """See Runner.run; outputs are contiguous."""
+        N, K = self._weight.shape
+        self._check(inputs)
+        shape = (*inputs[0].shape[:-1], N)
+        outputs = [allocate(number, shape, dtype) for number, dtype in enumerate(self._outputs)]
+        x = rows_of(inputs[0], self._stride_unit)
+        M = x.shape[0]
+        if M > _MAX_ROWS:
+            raise self._error(f"{M} rows", f"at most {_MAX_ROWS}", "a smaller batch")
+        if M > 0:
+            tensors = [_aligned(tensor.contiguous()) for tensor in inputs[1:]]
+            stride = x.stride(0) if M > 1 else K
+            arguments = [x, self._weight, *outputs, *self._arguments(tensors), M, stride // self._stride_unit]
+            tiles = -(-M // self._block[0]) * -(-N // self._block[1])
+            self._launch((tiles, 1, 1), arguments)
+        return outputs
+
+    def _arguments(self, tensors: Sequence[Tensor]) -> list[Any]:
+        """The operands behind the accumulator, in their order."""
+        sources = {"tensor": iter(tensors), "scalar": iter(self._scalars), "constant": iter(self._constants)}
+        return [next(sources[kind]) for kind in self._kinds]
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        N, K = self._weight.shape
+        x, *tensors = inputs
+        if x.dim() < 1 or x.shape[-1] != K or x.dtype != self._weight.dtype:
+            raise self._error(f"{x.dtype} {list(x.shape)}", f"{self._weight.dtype} [..., {K}]")
+        shape = [*x.shape[:-1], N]
+        for tensor in tensors:
+            if list(tensor.shape) != shape:
+                raise self._error(f"an operand of {list(tensor.shape)}", f"{shape}")
+
+    def _error(self, got: str, expected: str, hint: str | None = None) -> DataError:
+        message = f"cannot compute the product of region '{self._region}'"
+        return DataError(message, got=got, expected=expected, hint=hint)
+
+
+def rows_of(x: Tensor, stride_unit: int) -> Tensor:
+    """x[..., K] as [M, K] with elements of a row side by side; copied only where it must be.
+
+    Args:
+        stride_unit: the stride of the rows is a multiple of this many elements; K is one too.
+    """
+    K = x.shape[-1]
+    rows = _flattened(x) if x.stride(-1) == 1 or K == 1 else None
+    if rows is None or rows.stride(0) % stride_unit or not K <= rows.stride(0) <= _MAX_STRIDE:
+        rows = x.reshape(-1, K).contiguous()
+    return _aligned(rows)
+
+
+def _flattened(x: Tensor) -> Tensor | None:
+    """[M, K] on the memory of x, where all its leading axes have one common stride; None elsewhere."""
+    axes = [(size, stride) for size, stride in zip(x.shape[:-1], x.stride()[:-1], strict=True) if size != 1]
+    if not axes:
+        return x.reshape(1, x.shape[-1])
+    if any(outer[1] != inner[0] * inner[1] for outer, inner in zip(axes, axes[1:], strict=False)):
+        return None
+    return x.as_strided((x.shape[:-1].numel(), x.shape[-1]), (axes[-1][1], 1))
+
+
+def _aligned(x: Tensor) -> Tensor:
+    return x.clone(memory_format=torch.contiguous_format) if x.data_ptr() % _ALIGNMENT else x

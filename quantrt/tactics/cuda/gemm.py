@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with a weight: our kernel with the whole epilogue inside, then what cuBLASLt has."""
+
+from __future__ import annotations
+
+import math
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.gemm.spec import MAX_STRIDE_UNIT, GemmProblem, TileConfig, kernel_of, why_not
+from quantrt.kernels.gemm.tiles import configs
+from quantrt.tactics.cuda.matmul import list_library_tactics
+from quantrt.tactics.cuda.product import Product, product_of
+from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload
+
+__all__ = ["list_tactics", "problem_of"]
+
+_SOURCE = "triton"
+_NAME = "gemm"
+
+
+def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
+    """Our kernel in its tiles, the likely fastest first, then the library's way."""
+    return [*_own(workload, device), *list_library_tactics(workload, device)]
+
+
+def problem_of(product: Product) -> GemmProblem:
+    """What our kernel would compute."""
+    x, *tensors = product.workload.inputs
+    return GemmProblem(
+        M=product.M,
+        N=product.N,
+        K=product.K,
+        dtype=product.dtype,
+        stride_unit=math.gcd(MAX_STRIDE_UNIT, product.K, _row_stride(x)),
+        epilogue=product.formula.epilogue,
+        tensors=tuple(facts.dtype for facts in tensors),
+        outputs=product.workload.outputs,
+    )
+
+
+def _row_stride(x: TensorFacts) -> int:
+    """Elements from one row to the next; 0, which all numbers divide, where there is one row."""
+    axes = zip(reversed(x.shape[:-1]), reversed(x.strides[:-1]), strict=True)
+    return next((stride for size, stride in axes if size > 1), 0)
+
+
+def _own(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
+    product = product_of(workload)
+    if isinstance(product, str):
+        return [Rejected(_SOURCE, _NAME, product)]
+    problem = problem_of(product)
+    reason = why_not(problem, device)
+    if reason:
+        return [Rejected(_SOURCE, _NAME, reason)]
+    return [_tactic(product, problem, config) for config in configs(problem, device)]
+
+
+def _tactic(product: Product, problem: GemmProblem, config: TileConfig) -> Tactic:
+    operands = problem.epilogue.operands[1:]
+    draft = Draft(
+        runner="gemm",
+        inputs=tuple(f"in{i}" for i in range(1 + len(problem.tensors))),
+        outputs=tuple(f"out{i}" for i in range(len(problem.outputs))),
+        options={
+            "kinds": [operand.kind for operand in operands],
+            "scalars": [operand.value for operand in operands if operand.kind == "scalar"],
+            "outputs": list(problem.outputs),
+        },
+        constants=(
+            product.weight_constant(),
+            *(product.channel_constant(x.name, "float32") for x in operands if x.kind == "constant"),
+        ),
+        kernels=(kernel_of(problem, config),),
+    )
+    return Tactic(_SOURCE, f"{_NAME} {config.name}", (draft,))

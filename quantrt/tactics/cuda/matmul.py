@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products by cuBLASLt through torch, with the part of the epilogue that it takes; rows kernels do the rest.
+
+cuBLASLt stores a product of floats in their own type, so what remains of the epilogue begins with a rounding
+more than in one kernel; sums of codes it stores as int32, exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.gemm.spec import MAX_CODES_K
+from quantrt.regions.expression import Expression
+from quantrt.regions.region import Rows
+from quantrt.runtime.cuda.evaluate import evaluate
+from quantrt.runtime.cuda.runners.matmul import MIN_CODE_ROWS
+from quantrt.tactics.cuda.epilogues import as_rows, is_relu, split_bias
+from quantrt.tactics.cuda.product import Product, product_of
+from quantrt.tactics.cuda.rows import list_tactics as list_rows
+from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload
+
+__all__ = ["list_library_tactics"]
+
+_SOURCE = "cublaslt"
+_NAME = "matmul"
+_SUMS = "sums"
+"""The buffer between the product and the rest of its epilogue."""
+
+_CODE_MULTIPLE = 8
+"""torch._int_mm wants N and K to be multiples of this."""
+
+_SUM_BYTES = {"float16": 2, "float32": 4, "int32": 4}
+
+_GELU_TOLERANCE = 1e-5
+"""Between two spellings of GELU in float32; its tanh form differs from that with erf by up to 4.7e-4."""
+
+
+@dataclass(frozen=True)
+class _Fused:
+    """What the product's step computes, and the expression over what it stores.
+
+    Attributes:
+        rest: None where nothing remains.
+    """
+
+    bias: str = ""
+    activation: str = ""
+    rest: Expression | None = None
+
+    @property
+    def name(self) -> str:
+        """As tactics are named: "matmul + bias + relu, rows"."""
+        parts = [_NAME, *(["bias"] if self.bias else []), *([self.activation] if self.activation else [])]
+        return " + ".join(parts) + (", rows" if self.rest is not None else "")
+
+
+def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
+    """One tactic, with as much of the epilogue in the product as the library takes; or why there is none."""
+    product = product_of(workload)
+    if isinstance(product, str):
+        return [Rejected(_SOURCE, _NAME, product)]
+    reason = _why_not_codes(product, device) if product.is_codes else None
+    if reason:
+        return [Rejected(_SOURCE, _NAME, reason)]
+    fused = _fused(product)
+    stored = "int32" if product.is_codes else product.dtype
+    first = _draft(product, fused, stored)
+    if fused.rest is None:
+        return [Tactic(_SOURCE, fused.name, (first,))]
+    rest = _rest(product, fused.rest, stored, device)
+    if isinstance(rest, str):
+        return [Rejected(_SOURCE, fused.name, rest)]
+    return [Tactic(_SOURCE, fused.name, (first, *rest), product.M * product.N * _SUM_BYTES[stored])]
+
+
+def _why_not_codes(product: Product, device: GpuFacts) -> str | None:
+    """What torch checks before it calls cuBLASLt (aten/src/ATen/native/cuda/Blas.cpp, _int_mm)."""
+    N, K = product.N, product.K
+    reasons = (
+        (not device.has_int8_tensor_cores, f"no int8 products on compute capability {device.capability}"),
+        (product.M < MIN_CODE_ROWS, f"{product.M} rows: at least {MIN_CODE_ROWS} for int8"),
+        (
+            N % _CODE_MULTIPLE != 0 or K % _CODE_MULTIPLE != 0,
+            f"a weight of {N} by {K}: multiples of {_CODE_MULTIPLE} for int8",
+        ),
+        (K > MAX_CODES_K, f"int32 sums of {K} products of codes can overflow: at most {MAX_CODES_K}"),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def _fused(product: Product) -> _Fused:
+    """What of the epilogue goes with the product."""
+    epilogue = product.formula.epilogue
+    if product.is_codes or product.workload.outputs != (product.dtype,):
+        return _Fused(rest=epilogue)
+    split = split_bias(epilogue)
+    if split.rest.is_identity:
+        return _Fused(split.bias)
+    if split.bias and is_relu(split.rest):
+        return _Fused(split.bias, "relu")
+    if split.bias and _is_gelu_tanh(split.rest):
+        return _Fused(split.bias, "gelu_tanh")
+    return _Fused(rest=epilogue)
+
+
+def _is_gelu_tanh(expression: Expression) -> bool:
+    """Whether the only output is GELU of operand 0 in its tanh form, however it is spelled: by its values."""
+    kinds = [operand.kind for operand in expression.operands]
+    is_plain = kinds[0] == "accumulator" and set(kinds[1:]) <= {"scalar"} and not expression.has_row
+    if not is_plain or len(expression.outputs) != 1:
+        return False
+    x = torch.linspace(-8.0, 8.0, 1025)
+    (y,) = evaluate(expression, x, (), {})
+    expected = torch.nn.functional.gelu(x, approximate="tanh")
+    return bool(((y - expected).abs() <= _GELU_TOLERANCE).all())
+
+
+def _draft(product: Product, fused: _Fused, stored: str) -> Draft:
+    constants = [product.weight_constant()]
+    if fused.bias:
+        constants.append(product.channel_constant(fused.bias, product.dtype))
+    options = {"output": stored, "has_bias": bool(fused.bias), "activation": fused.activation}
+    output = "out0" if fused.rest is None else _SUMS
+    return Draft("matmul", ("in0",), (output,), options, tuple(constants))
+
+
+def _rest(product: Product, epilogue: Expression, stored: str, device: GpuFacts) -> Sequence[Draft] | str:
+    """Drafts for the epilogue over stored sums; why there are none."""
+    workload = product.workload
+    shape = (*workload.inputs[0].shape[:-1], product.N)
+    sums = TensorFacts(stored, shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
+    expression = as_rows(epilogue)
+    names = {operand.name for operand in expression.operands if operand.kind == "constant"}
+    rows = Workload(
+        workload.region,
+        Rows(expression),
+        (sums, *workload.inputs[1:]),
+        workload.outputs,
+        None,
+        {name: workload.constants[name].reshape(-1) for name in names},
+    )
+    found = list_rows(rows, device)
+    tactic = next((item for item in found if isinstance(item, Tactic)), None)
+    if tactic is None:
+        reasons = [item.reason for item in found if isinstance(item, Rejected)]
+        return f"no kernel for the rest of its epilogue: {'; '.join(reasons)}"
+    return [
+        replace(draft, inputs=tuple(_SUMS if name == "in0" else name for name in draft.inputs))
+        for draft in tactic.drafts
+    ]
