@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from quantrt.cli import bench, build, calibrate, compare, completion, doctor, inspect, quantize, run
+from quantrt.cli import bench, build, calibrate, check, compare, completion, doctor, inspect, quantize, run
 from quantrt.cli.command import Command
 from quantrt.cli.failure import Failure, explain
 from quantrt.cli.json_text import json_text
@@ -25,6 +25,7 @@ COMMANDS: tuple[Command, ...] = (
     bench.COMMAND,
     compare.COMMAND,
     inspect.COMMAND,
+    check.COMMAND,
     doctor.COMMAND,
     completion.COMMAND,
 )

@@ -26,8 +26,17 @@ def parse_shape(text: str) -> tuple[str, Shape]:
     return name, tuple(int(size) for size in sizes.split("x"))
 
 
-def with_shapes(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], model: str) -> list[TensorSpec]:
+def with_shapes(
+    specs: Sequence[TensorSpec],
+    shapes: Mapping[str, Shape],
+    model: str,
+    *,
+    otherwise: str = ", or --data with real inputs",
+) -> list[TensorSpec]:
     """The inputs of `model` with their free sizes set.
+
+    Args:
+        otherwise: what else there is to try, for the error's hint.
 
     Raises:
         UsageError: there is no such input, an input cannot have its shape, or one with a free size other than
@@ -39,16 +48,16 @@ def with_shapes(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], model:
             near = close_match(name, names)
             hint = f"--shape {near}=..." if near else None
             raise UsageError(f"'{model}' has no input '{name}'", expected=", ".join(names), hint=hint)
-    return [_with_shape(spec, shapes.get(spec.name), model) for spec in specs]
+    return [_with_shape(spec, shapes.get(spec.name), model, otherwise) for spec in specs]
 
 
-def _with_shape(spec: TensorSpec, shape: Shape | None, model: str) -> TensorSpec:
+def _with_shape(spec: TensorSpec, shape: Shape | None, model: str, otherwise: str) -> TensorSpec:
     if shape is None:
         if spec.shape is None or any(not isinstance(size, int) for size in spec.shape[1:]):
             raise UsageError(
                 f"cannot make up values for input '{spec.name}' of '{model}': its shape is free",
                 got=str(spec),
-                hint=f"--shape {spec.name}=..., or --data with real inputs",
+                hint=f"--shape {spec.name}=...{otherwise}",
             )
         return spec
     if spec.shape is not None and not _fits(shape, spec.shape):

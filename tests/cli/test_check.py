@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt check`: GPUs that are not here, from the command line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quantrt.cli.main import main
+from quantrt.gpu import GPUS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+WITHOUT_TORCH = """
+import sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] == 'torch':
+            raise ModuleNotFoundError(f'No module named {name!r}', name=name)
+sys.meta_path.insert(0, Block())
+from quantrt.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_one_gpu_region_by_region(folder: Path, quantrt_json, quantrt_text):
+    data = quantrt_json("check", "model.onnx", "--device", "t4")
+    [device] = data["devices"]
+    assert device["gpu"]["name"] == "T4"
+    assert data["shapes"] == {"image": [1, 3, 16, 16]}
+    assert device["summary"]["int8"] >= 1
+    assert all(row["falls_back"] == bool(row["reason"]) for row in device["regions"])
+    out = quantrt_text("check", "model.onnx", "--device", "t4")
+    assert "compute capability 7.5" in out
+
+
+def test_all_gpus_a_line_each(folder: Path, quantrt_json, quantrt_text):
+    data = quantrt_json("check", "model.onnx")
+    assert [device["gpu"]["name"] for device in data["devices"]] == [gpu.name for gpu in GPUS]
+    out = quantrt_text("check", "model.onnx", "--device", "all")
+    for gpu in GPUS:
+        assert any(line.startswith(gpu.name) for line in out.splitlines())
+
+
+def test_precision(folder: Path, quantrt_json):
+    data = quantrt_json("check", "model.onnx", "--device", "h200", "--precision", "fp32")
+    assert {row["precision"] for row in data["devices"][0]["regions"]} <= {"", "fp32"}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        pytest.param(("model.onnx", "--device", "t5"), 2, "no facts of a GPU named 't5'", id="gpu"),
+        pytest.param(("model.onnx", "--shape", "img=1x3x16x16"), 2, "--shape image=...", id="input"),
+        pytest.param(("model.onnx", "--precision", "int4"), 2, "int4", id="precision"),
+        pytest.param(("none.onnx",), 3, "none.onnx", id="no model"),
+    ],
+)
+def test_mistakes(words: tuple[str, ...], code: int, says: str, folder: Path, capsys):
+    assert main(["check", *words]) == code
+    err = capsys.readouterr().err
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_a_free_shape_is_asked_for(folder: Path, capsys):
+    import onnx
+
+    model = onnx.load("model.onnx")
+    for axis in (2, 3):
+        model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = f"d{axis}"
+    onnx.save(model, "free.onnx")
+    assert main(["check", "free.onnx", "--device", "t4"]) == 2
+    assert capsys.readouterr().err.endswith("try --shape image=...\n")
+    assert main(["check", "free.onnx", "--device", "t4", "--shape", "image=2x3x16x16", "--json"]) == 0
+
+
+def test_without_torch_the_package_is_named(folder: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, "check", "model.onnx", "--device", "t4"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 4, done.stderr
+    assert "the package 'torch' is not installed" in done.stderr
+    assert done.stderr.endswith("try pip install 'quantrt[cuda]'\n")
