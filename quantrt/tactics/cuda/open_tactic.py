@@ -15,6 +15,7 @@ from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.launcher import open_launchers
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
+from quantrt.runtime.cuda.tensors import empty_tensor
 from quantrt.tactics.cuda.tactic import Draft, Tactic
 
 __all__ = ["OpenTactic"]
@@ -87,7 +88,7 @@ class OpenTactic:
         ) -> Tensor:
             kept = self._kept.get((draft, output))
             if kept is None or kept.shape != torch.Size(shape) or kept.dtype != dtype:
-                kept = _empty(tuple(shape), dtype, self._device, channels_last=channels_last)
+                kept = empty_tensor(shape, dtype, self._device, channels_last=channels_last)
                 self._fill(kept)
                 self._kept[draft, output] = kept
             return kept
@@ -127,13 +128,3 @@ def _open_runner(
     module = importlib.import_module(f"quantrt.runtime.cuda.runners.{draft.runner}")
     runner: Runner = module.open_runner(step, Assets(device, weights, launchers))
     return runner
-
-
-def _empty(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, *, channels_last: bool
-) -> Tensor:
-    """An empty tensor, its second axis innermost in memory for channels_last."""
-    if not channels_last or len(shape) < 3:
-        return torch.empty(shape, dtype=dtype, device=device)
-    moved = torch.empty((shape[0], *shape[2:], shape[1]), dtype=dtype, device=device)
-    return moved.movedim(-1, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 
+from quantrt.runtime.cuda.tensors import torch_dtype
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
 __all__ = ["random_inputs"]
@@ -13,16 +14,15 @@ SEED = 0
 
 
 def random_inputs(workload: Workload, device: torch.device) -> list[torch.Tensor]:
-    """One tensor per input: int8 codes uniform in -128..127, floats normal, bools at even odds; always the same."""
+    """One tensor per input, always the same: codes uniform in -128..127, floats normal, bools at even odds."""
     generator = torch.Generator(device).manual_seed(SEED)
     return [_tensor(facts, generator) for facts in workload.inputs]
 
 
 def _tensor(facts: TensorFacts, generator: torch.Generator) -> torch.Tensor:
-    dtype: torch.dtype = getattr(torch, facts.dtype)
     spans = zip(facts.shape, facts.strides, strict=True)
     size = 1 + sum((length - 1) * stride for length, stride in spans) if 0 not in facts.shape else 0
-    return _values(size, dtype, generator).as_strided(facts.shape, facts.strides)
+    return _values(size, torch_dtype(facts.dtype), generator).as_strided(facts.shape, facts.strides)
 
 
 def _values(size: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:

@@ -1,5 +1,6 @@
 """Timing by the clock of the process, which takes the place of CUDA graphs where there is no GPU."""
 
+import contextlib
 import time
 
 import pytest
@@ -70,3 +71,97 @@ def test_a_capture_that_fails_is_data(monkeypatch: pytest.MonkeyPatch):
         "cannot be captured in a CUDA graph: operation not permitted when stream is capturing"
     )
     assert isinstance(found["good"], Timing)
+
+
+class FakeCuda:
+    """Writes down what a GPU would be asked to do; every replay takes 30 us for each captured run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log: list[str] = []
+        self.captured = 0
+        self.now_us = 0.0
+        fake = self
+
+        class Graph:
+            def capture_begin(self, *, capture_error_mode: str) -> None:
+                fake.log.append(f"begin {capture_error_mode}")
+                fake.captured = 0
+
+            def capture_end(self) -> None:
+                fake.log.append("end")
+
+            def replay(self) -> None:
+                fake.log.append("replay")
+                fake.now_us += 30.0 * fake.captured
+
+        class Event:
+            def __init__(self, *, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self) -> None:
+                fake.log.append("record")
+                self.at_us = fake.now_us
+
+            def elapsed_time(self, end: "Event") -> float:
+                return (end.at_us - self.at_us) / 1e3
+
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        monkeypatch.setattr(torch.cuda, "Event", Event)
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "current")
+
+    device = CPU
+
+    def wait_stream(self, other: object) -> None:
+        self.log.append("wait")
+
+    def synchronize(self) -> None:
+        self.log.append("synchronize")
+
+    def zero_(self) -> None:
+        self.log.append("flush")
+        self.now_us += 1000.0
+
+    def run(self) -> None:
+        self.captured += 1
+
+
+def test_on_a_gpu_the_cache_is_flushed_before_the_clock_starts(monkeypatch: pytest.MonkeyPatch):
+    from quantrt.tactics.cuda import measure as module
+
+    cuda = FakeCuda(monkeypatch)
+    clock = module._GraphClock(cuda.run, cuda, cuda)
+    assert cuda.log == ["wait", "begin thread_local", "end"]
+    cuda.log.clear()
+    assert clock.samples_us(2) == pytest.approx([30.0, 30.0])
+    assert cuda.log == ["flush", "record", "replay", "record"] * 2 + ["synchronize"]
+
+
+def test_on_a_gpu_short_runs_are_repeated_when_nothing_is_flushed(monkeypatch: pytest.MonkeyPatch):
+    from quantrt.tactics.cuda import measure as module
+
+    cuda = FakeCuda(monkeypatch)
+    clock = module._GraphClock(cuda.run, cuda, None)
+    assert cuda.captured == round(module.SAMPLE_US / 30.0)
+    assert clock.samples_us(1) == pytest.approx([30.0])
+    assert "flush" not in cuda.log
+
+
+def test_on_a_gpu_a_capture_always_ends(monkeypatch: pytest.MonkeyPatch):
+    from quantrt.tactics.cuda import measure as module
+
+    def run() -> None:
+        raise RuntimeError("not permitted")
+
+    cuda = FakeCuda(monkeypatch)
+    with pytest.raises(RuntimeError, match="not permitted"):
+        module._GraphClock(run, cuda, cuda)
+    assert cuda.log[-1] == "end"
+
+
+def test_an_event_that_did_not_tick_counts_as_one_tick(monkeypatch: pytest.MonkeyPatch):
+    from quantrt.tactics.cuda import measure as module
+
+    cuda = FakeCuda(monkeypatch)
+    clock = module._GraphClock(lambda: None, cuda, cuda)
+    assert clock.samples_us(1) == [module.TICK_US]
