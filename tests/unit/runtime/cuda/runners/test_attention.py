@@ -170,6 +170,14 @@ def test_nan_reaches_the_queries_that_meet_it(rng: np.random.Generator):
     assert int(torch.isnan(got).sum()) == case.D
 
 
+@pytest.mark.parametrize("case", [Case(S=0), Case(T=0), Case(B=0)], ids=lambda case: case.id)
+def test_empty_tensors(case: Case, rng: np.random.Generator):
+    inputs = tensors(case, torch.float16, rng)
+    [got] = opened(formula_of(case), "float16").run(inputs, allocate)
+    assert got.shape == (case.B, case.H, case.S, case.D)
+    assert not got.any(), "a query without a key gives zeros"
+
+
 def test_one_batch_of_keys_serves_all_queries(rng: np.random.Generator):
     q, k, v = tensors(Case(B=3), torch.float32, rng)
     check(formula_of(Case(B=3)), [q, k[:1], v[:1]], "float32")
