@@ -324,9 +324,9 @@ def power(a, b):
     size = tl.where((tl.abs(a) == 1.0) & (tl.abs(b) == INF), 1.0, size)
     is_whole = tl.floor(b) == b
     is_odd = is_whole & (tl.floor(b * 0.5) != b * 0.5)
-    is_negative = a < 0.0
+    is_negative = (a < 0.0) | (tl.div_rn(1.0, a) < 0.0)  # -0.0 too
     signed = tl.where(is_negative & is_odd, -size, size)
-    signed = tl.where(is_negative & (a != -INF) & (is_whole == 0), float("nan"), signed)
+    signed = tl.where((a < 0.0) & (a != -INF) & (is_whole == 0), float("nan"), signed)
     return tl.where((b == 0.0) | (a == 1.0), 1.0, signed)
 
 

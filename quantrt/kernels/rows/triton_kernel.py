@@ -105,7 +105,7 @@ def map_rows(
                 first += BLOCK_C
             known = known + (reduce_row(PROGRAM[REDUCTIONS[i]][0], block, rows == rows, C),)
         first = tile * 0
-        while first < C:
+        while first < tl.maximum(C, 1):
             part = columns + first
             registers = load_all(KINDS, slots, strides, index, part, rows < R, part < C, OUTER)
             results = evaluate_known(PROGRAM, len(PROGRAM), registers, known)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every instruction in a kernel, in Triton's interpreter, against the reference and against float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from quantrt.errors import InternalError
+from quantrt.kernels.expression.spec import OPS, flops_of, program_of
+from quantrt.regions.expression import ARITY, Expression, Instruction
+from quantrt.runtime.cuda.evaluate import evaluate
+from tests.kernels.expressions import TENSOR, Builder, scalar
+from tests.kernels.run_tactic import run_tactic
+from tests.kernels.test_rows import tactics_of, workload
+
+# numpy warns where IEEE 754 goes on with infinities and NaN; a GPU does not.
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+INF, NAN = float("inf"), float("nan")
+SPECIAL = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    3.0,
+    1e-7,
+    -1e-7,
+    1e-30,
+    20.0,
+    -20.0,
+    INF,
+    -INF,
+    NAN,
+)
+
+ULPS = {"exp": 2, "log": 2, "erf": 2, "tanh": 3, "sigmoid": 3, "softplus": 4, "sin": 2, "cos": 2, "pow": 2}
+"""How far from the reference, which is itself not correctly rounded; every other operation is exact. torch's
+square root on a CPU is not correctly rounded either."""
+SQUARE_ROOTS = ("sqrt", "rsqrt")
+ELEMENTWISE = [op for op, count in ARITY.items() if count and not op.startswith("row_")]
+
+
+def numbers(rng: np.random.Generator, rows: int) -> torch.Tensor:
+    special = torch.tensor(SPECIAL, dtype=torch.float32)
+    drawn = torch.from_numpy((rng.standard_normal((rows, 46)) * 4).astype(np.float32))
+    return torch.cat([special.expand(rows, -1), drawn], 1)
+
+
+def result(expression: Expression, inputs: list[torch.Tensor]) -> torch.Tensor:
+    got, _ = run_tactic(tactics_of(workload(expression, inputs, ("float32",)))[0], inputs)
+    return got[0]
+
+
+def ulps_apart(got: torch.Tensor, want: torch.Tensor) -> float:
+    """The largest distance in neighbours of float32, 0 for equal numbers and for two NaN.
+
+    Below 2**-126 neighbours count as farther apart: machines may flush such numbers to 0.
+    """
+    same = (got == want) | (got.isnan() & want.isnan())
+    one = torch.from_numpy(np.spacing(want.abs().clamp(2.0**-103, 2.0**126).float().numpy()))
+    distance = ((got.double() - want.double()).abs() / one)[~same]
+    return float(distance.nan_to_num(nan=INF).max()) if distance.numel() else 0.0
+
+
+@pytest.mark.parametrize("op", ELEMENTWISE)
+def test_an_operation_equals_the_reference(op: str, rng: np.random.Generator) -> None:
+    columns = numbers(rng, 1)[0]
+    inputs = [columns, columns.flip(0).view(-1, 1), columns[3:6].view(3, 1, 1)][: ARITY[op]]
+    if op == "quantize":
+        inputs[1] = inputs[1].abs()
+    b = Builder(*[TENSOR] * ARITY[op])
+    expression = b.build(b(op, *range(ARITY[op])))
+    want = evaluate(expression, None, inputs, {})[0]
+    if op in SQUARE_ROOTS:
+        root = np.sqrt(columns.numpy())
+        want = torch.from_numpy(root if op == "sqrt" else np.float32(1) / root)
+    assert ulps_apart(result(expression, inputs), want) <= ULPS.get(op, 0)
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 0.5, -0.5, -1.0, 4.0, 1.7, 0.0])
+def test_a_power_with_a_known_exponent(exponent: float, rng: np.random.Generator) -> None:
+    x = numbers(rng, 1)
+    for from_scalar in (False, True):
+        b = Builder(TENSOR, scalar(exponent))
+        expression = b.build(b("pow", 0, 1 if from_scalar else b.const(exponent)))
+        want = torch.pow(x.double(), float(np.float32(exponent))).float()
+        if exponent == 0.5:  # C's pow(-0.0, 0.5) and pow(-inf, 0.5) are no square roots
+            want = x.double().sqrt().float()
+        if exponent == -0.5:
+            want = (1.0 / x.double().sqrt()).float()
+        assert ulps_apart(result(expression, [x]), want) <= 2
+
+
+@pytest.mark.parametrize("op", ["tanh", "softplus", "sigmoid", "erf"])
+def test_small_and_large_arguments_keep_their_digits(op: str) -> None:
+    size = torch.logspace(-12, 2, 801, dtype=torch.float64).float()
+    x = torch.cat([size, -size])
+    b = Builder(TENSOR)
+    exact = {
+        "tanh": torch.tanh(x.double()),
+        "softplus": torch.nn.functional.softplus(x.double(), threshold=1000),
+        "sigmoid": torch.sigmoid(x.double()),
+        "erf": torch.erf(x.double()),
+    }[op]
+    assert ulps_apart(result(b.build(b(op, 0)), [x]), exact.float()) <= 4
+
+
+def test_an_empty_program_stores_an_operand() -> None:
+    x = torch.tensor([1.0, NAN, -0.0])
+    assert ulps_apart(result(Builder(TENSOR).build(0), [x]), x) == 0
+
+
+def test_an_expression_of_constants_fills_its_shape() -> None:
+    b = Builder(TENSOR)
+    assert result(b.build(b.const(2.5)), [torch.zeros(3, 5)]).tolist() == [[2.5] * 5] * 3
+
+
+def test_the_program_of_an_expression() -> None:
+    b = Builder(TENSOR, scalar(2.0))
+    mean = b("row_mean", b("pow", 0, 1))
+    total = b("row_sum", b("mul", mean, b.const(0.5)))
+    rows = program_of(b.build(total, rows=(True,)))
+    assert [OPS[row[0]] for row in rows] == ["square", "row_mean", "const", "mul", "row_sum"]
+    assert rows[1][1:] == (2, 0, 0, 0.0)
+    assert rows[2][1:] == (0, 0, 0, 0.5)
+    assert rows[4][1:] == (5, 0, 1, 0.0)  # the second reduction
+    assert flops_of(b.build(total)) > len(rows)
+
+
+def test_a_program_that_reads_ahead_is_an_error() -> None:
+    expression = Expression((TENSOR,), (Instruction("neg", (1,)),), (1,), (False,))
+    with pytest.raises(InternalError, match="not computed yet"):
+        program_of(expression)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels of Rows regions compiled for every architecture, without a GPU."""
+
+import os
+
+import numpy as np
+import pytest
+
+from quantrt.gpu import gpu_named
+from quantrt.kernels.compile_all import compile_all
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.regions.expression import ARITY, Expression, Operand
+from quantrt.regions.region import Rows
+from quantrt.tactics.cuda.rows import list_tactics
+from quantrt.tactics.cuda.tactic import TensorFacts, Workload
+from tests.kernels import expressions as spelled
+from tests.kernels.expressions import TENSOR, Builder, constant, scalar
+
+CAPABILITIES = (80, 86, 89, 90, 100, 120)
+H200 = gpu_named("H200")
+
+pytestmark = pytest.mark.slow
+
+
+def facts(dtype: str, *shape: int) -> TensorFacts:
+    return TensorFacts(dtype, shape, tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape))))
+
+
+def kernels_of(expression: Expression, inputs: list[TensorFacts], *outputs: str) -> tuple[KernelSpec, ...]:
+    names = [x.name for x in expression.operands if x.kind == "constant"]
+    constants = {name: np.ones(inputs[0].shape[-1], np.float32) for name in names}
+    workload = Workload("region", Rows(expression), tuple(inputs), outputs, None, constants)
+    return list_tactics(workload, H200)[0].drafts[0].kernels
+
+
+def norm_kernels() -> tuple[KernelSpec, ...]:
+    b = Builder(TENSOR, TENSOR, constant("gamma"), constant("beta"), scalar(1e-5), scalar(0.03))
+    added = b("add", 0, 1)
+    expression = b.build(added, b("quantize", spelled.layer_norm(b, added, 2, 3, 4), 5))
+    return kernels_of(expression, [facts("float16", 32, 197, 768)] * 2, "float16", "int8")
+
+
+def softmax_kernels() -> tuple[KernelSpec, ...]:
+    b = Builder(TENSOR, TENSOR)
+    expression = b.build(spelled.softmax(b, b("add", 0, 1)))
+    return kernels_of(expression, [facts("bfloat16", 8, 12, 9, 197), facts("int8", 8, 1, 1, 197)], "bfloat16")
+
+
+def truth_kernels() -> tuple[KernelSpec, ...]:
+    b = Builder(TENSOR, TENSOR)
+    expression = b.build(b("and", b("lt", 0, 1), 0), b("add", 0, 1))
+    return kernels_of(expression, [facts("bool", 64, 64), facts("float32", 64, 1)], "bool", "float32")
+
+
+def every_operation() -> tuple[KernelSpec, ...]:
+    """One expression that uses every instruction there is, and sums them up."""
+    b = Builder(TENSOR, Operand("tensor", "y"), scalar(0.1))
+    total = 0
+    for op, count in ARITY.items():
+        total = b("add", total, b(op, *range(count), value=0.5 if op == "const" else 0.0))
+    return kernels_of(b.build(total), [facts("float16", 64, 256)] * 2, "float16")
+
+
+def test_kernels_compile_for_all_architectures() -> None:
+    norm, softmax, truth = norm_kernels(), softmax_kernels(), truth_kernels()
+    assert [len(kernels) for kernels in (norm, softmax, truth)] == [3, 3, 3]
+    specs = [norm[0], norm[-1], softmax[0], truth[1], every_operation()[0]]
+    results = compile_all(specs, CAPABILITIES, workers=min(2, os.cpu_count() or 1))
+    for result in results.values():
+        assert isinstance(result, CompiledKernel), result
+        assert set(result.cubins) == set(CAPABILITIES)
+    assert not any(result.spills for result in list(results.values())[:4])
