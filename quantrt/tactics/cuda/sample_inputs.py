@@ -14,7 +14,7 @@ SEED = 0
 
 
 def random_inputs(workload: Workload, device: torch.device) -> list[torch.Tensor]:
-    """One tensor per input, always the same: codes uniform in -128..127, floats normal, bools at even odds."""
+    """One tensor per input, always the same: codes uniform in -128..127, floats normal, bools fair."""
     generator = torch.Generator(device).manual_seed(SEED)
     return [_tensor(facts, generator) for facts in workload.inputs]
 

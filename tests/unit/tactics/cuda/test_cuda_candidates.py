@@ -1,0 +1,87 @@
+"""Which tactics a workload gets: its family's, then the reference."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from quantrt.errors import InternalError
+from quantrt.gpu import GPUS, gpu_named
+from quantrt.regions.region import Attention, Conv, Host, Nodes, View
+from quantrt.runtime.cuda.evaluate import compute
+from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
+from quantrt.tactics.cuda.open_tactic import OpenTactic
+from quantrt.tactics.cuda.prune import LEVELS, REFERENCE, prune
+from quantrt.tactics.cuda.sample_inputs import random_inputs
+from quantrt.tactics.cuda.tactic import Tactic, Workload
+from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm, scaled_rows
+
+CPU = torch.device("cpu")
+
+
+def int8_conv() -> Workload:
+    base = int8_gemm(N=16)
+    formula = Conv(("c", 0), ("c", 1), "w", (1, 1), (1, 1), (1, 1, 1, 1), 1, base.formula.epilogue)
+    weight = np.random.default_rng(5).integers(-127, 128, (16, 8, 3, 3), dtype=np.int8)
+    return replace(base, formula=formula, inputs=(facts("int8", 2, 8, 7, 9),), weight=weight)
+
+
+def attention() -> Workload:
+    tensor = facts("float16", 2, 3, 9, 16)
+    formula = Attention((("q", 0), ("k", 0), ("v", 0)), 0.25, False, False)
+    return Workload("attention", formula, (tensor,) * 3, ("float16",))
+
+
+WORKLOADS = [scaled_rows(), int8_gemm(), int8_conv(), attention()]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: type(workload.formula).__name__)
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_every_gpu_has_the_reference_last(workload: Workload, gpu):
+    found = list_tactics(workload, gpu)
+    assert isinstance(found[-1], Tactic)
+    assert found[-1].name == REFERENCE
+    names = [row.name for row in found if isinstance(row, Tactic)]
+    assert len(set(names)) == len(names)
+    if gpu.name == "H200":
+        assert len(names) > 1
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: type(workload.formula).__name__)
+def test_the_reference_computes_the_formula(workload: Workload):
+    inputs = random_inputs(workload, CPU)
+    weight = None if workload.weight is None else torch.from_numpy(workload.weight)
+    constants = {name: torch.from_numpy(array) for name, array in workload.constants.items()}
+    (want,) = compute(workload.formula, inputs, workload.outputs, weight, constants)
+    with OpenTactic(reference_tactic(workload), "region", {}, CPU, weights={}) as opened:
+        assert torch.equal(opened.run(inputs)[0], want)
+
+
+def test_a_constant_named_weight_is_not_the_weight():
+    base = int8_gemm()
+    operands = tuple(replace(x, name="weight") if x.name else x for x in base.formula.epilogue.operands)
+    epilogue = replace(base.formula.epilogue, operands=operands)
+    workload = replace(
+        base, formula=replace(base.formula, epilogue=epilogue), constants={"weight": base.constants["scale"]}
+    )
+    float_weight = replace(workload, weight=base.weight.astype(np.float32))
+    keys = [constant.key for constant in reference_tactic(float_weight).drafts[0].constants]
+    assert len(set(keys)) == 2
+
+
+@pytest.mark.parametrize("formula", [View(), Host(), Nodes()], ids=lambda formula: type(formula).__name__)
+def test_what_tactics_do_not_compute_is_an_error(formula):
+    with pytest.raises(InternalError, match="not computed by tactics"):
+        list_tactics(replace(scaled_rows(), formula=formula), gpu_named("H200"))
+
+
+def test_sources_take_turns_and_the_level_is_a_limit():
+    tactics = [Tactic("triton", f"t{n}", ()) for n in range(30)]
+    tactics += [Tactic("cudnn", "c0", ()), Tactic("torch", REFERENCE, ())]
+    assert [tactic.name for tactic in prune(tactics, 2).kept] == ["t0", "c0", "t1", "t2", "t3"]
+    for level, limit in enumerate(LEVELS):
+        found = prune(tactics, level)
+        assert len(found.kept) == (limit or 31)
+        assert found.reference == tactics[-1]
+        assert len(found.kept) + len(found.rejected) == 31
