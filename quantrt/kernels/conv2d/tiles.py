@@ -31,6 +31,9 @@ L2_BYTES_PER_US = 80_000.0
 LOADS_PER_US = 16_000.0
 """Load instructions, counted by thread, of one multiprocessor: 32 a clock, two thirds of them addresses."""
 
+PACKED_LOADS = 2
+"""The address and the mask of a load from a block that spans taps take about twice as long."""
+
 LAUNCH_US = 2.0
 FILL_US = 0.8
 LOAD_US = 0.6
@@ -44,7 +47,7 @@ BLOCKS_K = {"int8": (32, 64, 128), "float16": (32, 64)}
 COPY_BYTES = 4
 """Copies that run ahead of the products take at least that many neighbouring bytes."""
 
-MIN_ACCUMULATORS = 8
+MIN_ACCUMULATORS = 4
 MAX_ACCUMULATORS = 128
 """Of a thread; with more the machine code spills. It spills with deeper blocks of float16 too."""
 
@@ -166,7 +169,7 @@ def _step_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> floa
     return max(
         products / (_math_rate(problem, device) * _efficiency(config, device)),
         items * ELEMENT_BYTES[problem.dtype] / L2_BYTES_PER_US,
-        items / _vector_items(problem) / LOADS_PER_US,
+        items / _vector_items(problem) * (PACKED_LOADS if config.is_packed else 1) / LOADS_PER_US,
     )
 
 

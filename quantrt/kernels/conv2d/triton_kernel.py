@@ -82,15 +82,31 @@ def conv2d(
 
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    IS_WHOLE: tl.constexpr = N % BLOCK_N == 0
     if PARTS == 1:
-        _store(accumulator, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, BLOCK_N)
+        _store(
+            accumulator,
+            pointers,
+            slots,
+            row,
+            column,
+            M,
+            N,
+            KINDS,
+            PROGRAM,
+            OUTPUTS,
+            IS_WHOLE,
+            BLOCK_M,
+            BLOCK_N,
+        )
     else:
         # One half of the columns after the other: fewer registers at a time.
         HALF: tl.constexpr = BLOCK_N // 2
         halves = tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, HALF)), (0, 2, 1))
         left, right = tl.split(halves)
-        _store(left, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, HALF)
-        _store(right, pointers, slots, row, column + HALF, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, HALF)
+        _store(left, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, HALF)
+        column += HALF
+        _store(right, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, HALF)
 
 
 @triton.jit
@@ -105,17 +121,22 @@ def _store(
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """The epilogue of one tile."""
+    """The epilogue of one tile, or of a part of one.
+
+    Args:
+        IS_WHOLE: no tile has columns beyond N.
+    """
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
     mask_n = offs_n < N - column
     tile = row.to(tl.int64) * N + column
     offsets = offs_m[:, None] * N + offs_n[None, :]
     mask = (offs_m < M - row)[:, None]
-    if N % BLOCK_N != 0:
+    if not IS_WHOLE:
         mask = mask & mask_n[None, :]
     registers = (accumulator.to(tl.float32),)
     for i in tl.static_range(len(KINDS)):

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our convolution in Triton's interpreter: code for code what the reference computes."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from quantrt.errors import DataError
+from quantrt.gpu import gpu_named
+from quantrt.regions.expression import Expression, Operand
+from quantrt.tactics.cuda.check import check
+from quantrt.tactics.cuda.conv2d import list_tactics
+from quantrt.tactics.cuda.tactic import Tactic
+from tests.kernels.convolutions import (
+    Case,
+    Problem,
+    channels_last,
+    codes,
+    float_problem,
+    integer_problem,
+    retiled,
+    run,
+    with_epilogue,
+)
+from tests.kernels.expressions import Builder, constant, hard_swish, scalar
+
+H200 = gpu_named("H200")
+SUM = Operand("accumulator")
+SMALL = {"BLOCK_M": 64, "BLOCK_N": 32, "BLOCK_K": 32}
+
+CASES = [
+    Case(),
+    Case(C=3, N=7, size=(15, 13), kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3)),
+    Case(C=5, N=41, size=(9, 11), strides=(2, 1), pads=(1, 0, 2, 1), dilations=(1, 2)),
+    Case(C=33, N=41, size=(5, 7), pads=(2, 2, 2, 2), dilations=(2, 2)),
+    Case(C=16, N=7, size=(9, 5), kernel=(5, 5), strides=(2, 2), pads=(2, 2, 2, 2)),
+    Case(C=64, N=17, size=(6, 5), pads=(0, 0, 0, 0)),
+    Case(C=16, N=41, size=(7, 3), kernel=(1, 1), pads=(0, 0, 0, 0)),
+    Case(C=33, N=7, size=(7, 9), kernel=(1, 1), strides=(2, 2), pads=(0, 0, 0, 0)),
+    Case(C=3, N=5, size=(4, 4), kernel=(1, 1), pads=(1, 1, 1, 1)),
+    Case(C=1, N=1, size=(1, 1), kernel=(1, 1), pads=(0, 0, 0, 0), images=1),
+    Case(C=5, N=7, size=(41,), kernel=(3,), strides=(2,), pads=(1, 2), dilations=(2,)),
+    Case(C=16, N=9, size=(37,), kernel=(1,), strides=(1,), pads=(0, 0), dilations=(1,)),
+]
+
+
+def relu_codes(b: Builder, x: int) -> int:
+    """codes(max(x, 0)) in steps of the operand behind all others."""
+    return b("quantize", b("max", x, b.const(0.0)), len(b.operands) - 1)
+
+
+def biased(*more: Operand) -> tuple[Builder, int]:
+    """sums * scale[n] + bias[n], with further operands behind."""
+    b = Builder(SUM, constant("scale"), constant("bias"), *more)
+    return b, b("add", b("mul", 0, 1), 2)
+
+
+def own(problem: Problem) -> list[Tactic]:
+    found = [x for x in list_tactics(problem.workload(), H200) if x.source == "triton"]
+    assert all(isinstance(x, Tactic) for x in found)
+    return found
+
+
+def variants(problem: Problem) -> list[Tactic]:
+    """One small tile, with the epilogue in two parts, and one that walks the taps as one axis."""
+    first = own(problem)[0]
+    by_tap = retiled(first, **SMALL, IS_PACKED=False, PARTS=2)
+    is_packable = max(problem.case.kernel) > 1
+    return [by_tap, retiled(first, **SMALL, IS_PACKED=True, PARTS=1)] if is_packable else [by_tap]
+
+
+def agrees(problem: Problem, tactic: Tactic) -> None:
+    outputs, expected = run(tactic, problem.inputs), problem.expected()
+    assert check(problem.workload(), tactic, outputs, expected) is None
+    assert [y.stride() for y in outputs] == [channels_last(y).stride() for y in expected]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_sums_of_codes_are_exact(case: Case, rng: np.random.Generator):
+    problem = integer_problem(case, rng)
+    (want,) = problem.expected()
+    for tactic in variants(problem):
+        (got,) = run(tactic, problem.inputs)
+        assert torch.equal(got, want), tactic.name
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_floats_agree_with_the_reference(case: Case, rng: np.random.Generator):
+    problem = float_problem(case, rng)
+    for tactic in variants(problem):
+        agrees(problem, tactic)
+
+
+def test_every_tile_that_is_proposed_computes_the_same(rng: np.random.Generator):
+    b, x = biased(scalar(0.02))
+    problem = with_epilogue(
+        integer_problem(Case(C=24, N=41, size=(4, 8)), rng), rng, b.build(relu_codes(b, x)), outputs=("int8",)
+    )
+    (want,) = problem.expected()
+    tactics = own(problem)
+    assert len({tactic.name for tactic in tactics}) == len(tactics) > 5
+    for tactic in tactics:
+        assert torch.equal(run(tactic, problem.inputs)[0], want), tactic.name
+
+
+def clipped(b: Builder, x: int) -> int:
+    return b("min", b("max", x, b.const(-0.5)), b.const(1.25))
+
+
+@pytest.mark.parametrize(
+    "activation", [hard_swish, clipped, lambda b, x: x], ids=["hard swish", "clip", "none"]
+)
+def test_codes_behind_an_activation(activation: Callable[[Builder, int], int], rng: np.random.Generator):
+    b, x = biased(scalar(0.02))
+    epilogue = b.build(b("quantize", activation(b, x), 3))
+    problem = with_epilogue(integer_problem(CASES[2], rng), rng, epilogue, outputs=("int8",))
+    for tactic in variants(problem):
+        assert torch.equal(run(tactic, problem.inputs)[0], problem.expected()[0])
+
+
+def test_residual_codes_and_two_outputs(rng: np.random.Generator):
+    case = CASES[3]
+    b, x = biased(Operand("tensor", "r"), scalar(0.05), scalar(0.02))
+    summed = b("add", x, b("mul", 3, 4))
+    epilogue = b.build(relu_codes(b, summed), summed)
+    residual = channels_last(torch.from_numpy(codes(rng, case.shape)))
+    problem = with_epilogue(
+        integer_problem(case, rng), rng, epilogue, tensors=[residual], outputs=("int8", "float16")
+    )
+    for tactic in variants(problem):
+        got = run(tactic, problem.inputs)
+        assert all(map(torch.equal, got, problem.expected())), tactic.name
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_residual_floats_in_any_strides(dtype: torch.dtype, rng: np.random.Generator):
+    case = CASES[2]
+    b, x = biased(Operand("tensor", "r"), scalar(0.02))
+    epilogue = b.build(relu_codes(b, b("add", x, 3)))
+    residual = torch.from_numpy(rng.standard_normal(case.shape).astype(np.float32)).to(dtype)
+    residual[0, 0, 0, 0] = float("nan")
+    problem = with_epilogue(integer_problem(case, rng), rng, epilogue, tensors=[residual], outputs=("int8",))
+    problem.x = problem.x.contiguous()
+    for tactic in variants(problem):
+        (got,) = run(tactic, problem.inputs)
+        assert torch.equal(got, problem.expected()[0])
+        assert got[0, 0, 0, 0] == 0
+
+
+def test_codes_saturate(rng: np.random.Generator):
+    b, x = biased(scalar(1e-4))
+    problem = with_epilogue(
+        integer_problem(Case(), rng), rng, b.build(b("quantize", x, 3)), outputs=("int8",)
+    )
+    (got,) = run(variants(problem)[0], problem.inputs)
+    assert torch.equal(got, problem.expected()[0])
+    assert {-128, 127} <= set(got.unique().tolist())
+
+
+def test_the_largest_sums(rng: np.random.Generator):
+    problem = integer_problem(Case(C=33, N=7), rng)
+    problem.x = torch.full_like(problem.x, -128)
+    problem.weight = np.full_like(problem.weight, -127)
+    for tactic in variants(problem):
+        (got,) = run(tactic, problem.inputs)
+        assert torch.equal(got, problem.expected()[0])
+        assert got.max() == 128 * 127 * 33 * 9
+
+
+def test_one_constant_for_all_channels(rng: np.random.Generator):
+    b = Builder(SUM, constant("one"))
+    problem = replace(
+        integer_problem(Case(), rng),
+        epilogue=b.build(b("mul", 0, 1)),
+        constants={"one": np.asarray(0.125, np.float32)},
+    )
+    assert torch.equal(run(variants(problem)[0], problem.inputs)[0], problem.expected()[0])
+
+
+def test_a_view_that_begins_anywhere_and_other_shapes(rng: np.random.Generator):
+    """A kernel serves every batch and image size; x may be a slice off the alignment."""
+    problem = integer_problem(Case(), rng)
+    tactic = variants(problem)[0]
+    for shape in ((1, 8, 3, 4), (5, 8, 1, 9)):
+        whole = channels_last(torch.from_numpy(codes(rng, (shape[0] + 1, *shape[1:]))))
+        problem.x = whole[1:]
+        assert torch.equal(run(tactic, problem.inputs)[0], problem.expected()[0])
+
+
+@pytest.mark.parametrize("size", [(7, 9), (1, 1)])
+def test_nothing_to_compute(size: tuple[int, int], rng: np.random.Generator):
+    problem = integer_problem(Case(pads=(0, 0, 0, 0)), rng)
+    tactic = variants(problem)[0]
+    images = 0 if size == (7, 9) else 2
+    (got,) = run(tactic, [torch.zeros((images, 8, *size), dtype=torch.int8)])
+    assert got.shape == (images, 16, max(0, size[0] - 2), max(0, size[1] - 2))
+
+
+def test_shapes_that_do_not_fit_are_refused(rng: np.random.Generator):
+    b = Builder(SUM, Operand("tensor", "r"))
+    case = Case()
+    residual = torch.from_numpy(codes(rng, case.shape))
+    problem = with_epilogue(integer_problem(case, rng), rng, b.build(b("add", 0, 1)), tensors=[residual])
+    tactic = variants(problem)[0]
+    with pytest.raises(DataError, match="region 'region'"):
+        run(tactic, [problem.x[:, :4], residual])
+    with pytest.raises(DataError, match="region 'region'"):
+        run(tactic, [problem.x, residual[:1]])
+
+
+def test_expressions_may_hand_on_a_constant(rng: np.random.Generator):
+    """An output that depends on no pixel still fills its tensor."""
+    problem = with_epilogue(
+        integer_problem(Case(), rng),
+        rng,
+        Expression((SUM, constant("scale"), scalar(3.5)), (), (1, 2), (False, False)),
+        outputs=("float32", "float16"),
+    )
+    got = run(variants(problem)[0], problem.inputs)
+    assert all(map(torch.equal, got, problem.expected()))
