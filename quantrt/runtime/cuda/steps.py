@@ -97,8 +97,13 @@ class OpenProgram:
     recording: threading.Lock = field(default_factory=threading.Lock)
 
 
-def open_program(program: Program, device: torch.device) -> OpenProgram:
+def open_program(
+    program: Program, device: torch.device, open_step: Callable[[Step, Assets], Runner] | None = None
+) -> OpenProgram:
     """Weights, kernels and runners of a program.
+
+    Args:
+        open_step: what makes the runners; by default the modules that the steps name.
 
     Raises:
         DeviceError: out of memory, or no machine code fits the GPU.
@@ -109,7 +114,7 @@ def open_program(program: Program, device: torch.device) -> OpenProgram:
     steps = []
     for number, step in enumerate(program.steps):
         frees = [name for name in dict.fromkeys((*step.inputs, *step.outputs)) if last.get(name) == number]
-        steps.append(OpenStep(step, _open_runner(step, assets), tuple(frees)))
+        steps.append(OpenStep(step, (open_step or _open_runner)(step, assets), tuple(frees)))
     return OpenProgram(program, assets, tuple(steps), last)
 
 

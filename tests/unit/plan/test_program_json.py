@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs in engine files: what is written is what is read, and damage is found."""
+
+import json
+import math
+from dataclasses import fields, replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from quantrt.errors import InternalError, ModelError
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan.program import Program, Step
+from quantrt.plan.program_json import program_from_model, program_to_model
+from quantrt.plan.serialize import load_plan, save_plan
+from tests.plans import make_plan
+
+SPEC = KernelSpec(
+    family="gemm",
+    function="gemm_kernel",
+    signature=(("x_ptr", "*fp16"), ("M", "i32"), ("scale", "fp32")),
+    aligned=frozenset({"x_ptr", "M"}),
+    constants=(("BLOCK", (128, 64, 32)), ("ACT", "relu"), ("HAS_BIAS", True), ("SLOPE", 0.5)),
+    num_warps=8,
+    num_stages=2,
+    is_exact=False,
+)
+KERNEL = CompiledKernel(
+    spec=SPEC,
+    symbol="gemm_kernel_0d1d",
+    cubins={80: b"\x7fELF80", 90: b"\x7fELF90\x00\xff"},
+    shared_bytes={80: 65536, 90: 98304},
+    extra_pointers=2,
+    registers=128,
+    spills=3,
+    facts={"ptx_version": 87},
+)
+
+
+def small_program(**changes) -> Program:
+    key = kernel_key(SPEC)
+    steps = (
+        Step(
+            "gemm",
+            "a/b",
+            ("x", "", "x#int8"),
+            ("h",),
+            {"lo": -math.inf, "n": [1, {"k": None}]},
+            ("w/é", "s"),
+            (key,),
+        ),
+        Step("host", "r", ("h",), ("n",), is_host=True),
+        Step("nodes", "q", ("h", "n"), ("y", ""), {"nodes": ["q"]}, reads_values=True),
+    )
+    values = {
+        "inputs": (("x", "float16"), ("x#int8", "int8")),
+        "outputs": (("out", "y", "float32"),),
+        "steps": steps,
+        "weights": {
+            "w/é": np.arange(6, dtype=np.float16).reshape(2, 3),
+            "s": np.array(2, ml_dtypes.bfloat16),
+        },
+        "kernels": {key: KERNEL},
+        "nodes": b"\x08\x0a",
+        "notes": {"tactics": {"a/b": "gemm 128x64"}, "time_ms": 0.5},
+    }
+    return Program(**{**values, **changes})
+
+
+def assert_same(found: Program, want: Program) -> None:
+    for field in fields(Program):
+        if field.name != "weights":
+            assert getattr(found, field.name) == getattr(want, field.name), field.name
+    assert found.weights.keys() == want.weights.keys()
+    for key, array in want.weights.items():
+        assert (found.weights[key].dtype, found.weights[key].shape) == (array.dtype, array.shape)
+        assert found.weights[key].tobytes() == array.tobytes()
+
+
+def test_what_is_written_is_what_is_read(tmp_path):
+    program = small_program()
+    assert_same(program_from_model(program_to_model(program)), program)
+    path = tmp_path / "engine.qrt"
+    save_plan(replace(make_plan("onnxruntime"), model=program_to_model(program)), path)
+    loaded = load_plan(path)
+    assert loaded.model.library == "cuda"
+    assert_same(program_from_model(loaded.model), program)
+
+
+def test_a_program_without_anything():
+    empty = Program((), (), (), {}, {})
+    assert_same(program_from_model(program_to_model(empty)), empty)
+
+
+def test_equal_programs_give_equal_bytes():
+    program = small_program()
+    other = small_program(
+        weights=dict(reversed(program.weights.items())), notes=dict(reversed(program.notes.items()))
+    )
+    first, second = program_to_model(program), program_to_model(other)
+    assert first.graph == second.graph
+    assert list(first.weights) == list(second.weights)
+
+
+def test_what_is_not_json_is_not_written():
+    with pytest.raises(InternalError, match="not JSON"):
+        program_to_model(small_program(notes={"a": object()}))
+
+
+def changed(edit) -> ModelError:
+    """The error of reading a program whose JSON was edited."""
+    model = program_to_model(small_program())
+    document = json.loads(model.graph)
+    edit(document)
+    with pytest.raises(ModelError, match="cannot use the program") as error:
+        program_from_model(replace(model, graph=json.dumps(document).encode()))
+    return error.value
+
+
+KEY = kernel_key(SPEC)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda d: d.pop("steps"),
+        lambda d: d.pop("notes"),
+        lambda d: d["steps"][0].pop("runner"),
+        lambda d: d["steps"][0].update(runner=3),
+        lambda d: d["steps"][0].update(inputs="x"),
+        lambda d: d["steps"][0].update(is_host=1),
+        lambda d: d["steps"][0].update(options=[]),
+        lambda d: d["steps"].append(7),
+        lambda d: d["inputs"].append(["x"]),
+        lambda d: d["outputs"].append(["x", "y", 4]),
+        lambda d: d["kernels"][KEY].update(extra_pointers=-1),
+        lambda d: d["kernels"][KEY].update(symbol=None),
+        lambda d: d["kernels"][KEY]["spec"].pop("family"),
+        lambda d: d["kernels"][KEY]["spec"].update(num_warps=0),
+        lambda d: d["kernels"][KEY]["shared_bytes"].pop("90"),
+        lambda d: d["kernels"][KEY]["shared_bytes"].update({"ninety": 1}),
+        lambda d: d["kernels"].pop(KEY),
+    ],
+)
+def test_damage_is_found(edit):
+    changed(edit)
+
+
+def test_parts_that_do_not_belong_together():
+    def reads_the_unmade(document):
+        document["steps"][1]["inputs"] = ["later"]
+
+    assert "'later'" in str(changed(reads_the_unmade))
+    assert "'gone'" in str(changed(lambda d: d["steps"][0]["weights"].append("gone")))
+    assert "'nowhere'" in str(changed(lambda d: d["outputs"][0].__setitem__(1, "nowhere")))
+    model = program_to_model(small_program())
+    weights = {name: array for name, array in model.weights.items() if not name.endswith("/90")}
+    with pytest.raises(ModelError, match="cannot use the program"):
+        program_from_model(replace(model, weights=weights))
+    for graph in (b"", b"[]", b"\xff", b"{}", b"[" * 100_000):
+        with pytest.raises(ModelError, match="cannot use the program"):
+            program_from_model(replace(model, graph=graph))

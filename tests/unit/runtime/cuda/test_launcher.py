@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which machine code is taken, how arguments are packed, and what is said when either is impossible."""
+
+import ctypes
+import sys
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from quantrt.errors import DeviceError, InternalError, ModelError
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.runtime.cuda.driver import CudaFunction
+from quantrt.runtime.cuda.launcher import (
+    CubinLauncher,
+    InterpreterLauncher,
+    Packing,
+    choose_capability,
+    open_launchers,
+)
+
+SPEC = KernelSpec(
+    family="probe",
+    function="probe",
+    signature=(
+        ("flag", "i1"),
+        ("x_ptr", "*fp16"),
+        ("M", "i32"),
+        ("scale", "fp32"),
+        ("n", "i64"),
+        ("e", "fp64"),
+    ),
+    aligned=frozenset({"x_ptr", "M"}),
+    constants=(),
+    num_warps=8,
+)
+
+
+class Parameters(ctypes.Structure):
+    """SPEC's arguments and two scratch pointers, laid out by the C compiler's rules."""
+
+    _fields_ = (
+        ("flag", ctypes.c_int8),
+        ("x_ptr", ctypes.c_void_p),
+        ("M", ctypes.c_int32),
+        ("scale", ctypes.c_float),
+        ("n", ctypes.c_int64),
+        ("e", ctypes.c_double),
+        ("scratch", ctypes.c_void_p),
+        ("profile", ctypes.c_void_p),
+    )
+
+
+def kernel(*capabilities: int) -> CompiledKernel:
+    cubins = dict.fromkeys(capabilities, b"\x7fELF")
+    return CompiledKernel(SPEC, "probe_0d", cubins, dict.fromkeys(capabilities, 1024), extra_pointers=2)
+
+
+@pytest.mark.parametrize(
+    ("have", "gpu", "chosen"),
+    [
+        ((80, 90), 90, 90),
+        ((80, 86, 90), 89, 86),
+        ((80,), 86, 80),
+        ((80, 86, 89), 80, 80),
+        ((100, 120), 121, 120),
+    ],
+)
+def test_own_machine_code_or_that_of_an_older_minor_version(have, gpu, chosen):
+    assert choose_capability(kernel(*have), gpu) == chosen
+
+
+@pytest.mark.parametrize(("have", "gpu"), [((90,), 80), ((86,), 80), ((80, 90), 100), ((), 90)])
+def test_no_machine_code_names_both_sides(have, gpu):
+    with pytest.raises(DeviceError, match="'probe_0d' has no machine code for this GPU") as error:
+        choose_capability(kernel(*have), gpu)
+    text = str(error.value)
+    assert f"sm_{gpu}" in text
+    assert f"--target sm_{gpu}" in text
+    assert all(f"sm_{one}" in text for one in have)
+
+
+def packed(arguments) -> Parameters:
+    packing = Packing(SPEC, extra_pointers=2)
+    frame = packing.frame()
+    ctypes.memset(frame.buffer, 0x55, ctypes.sizeof(frame.buffer))
+    packing.pack(frame, arguments)
+    found = Parameters()
+    # Read each argument where the driver reads it: through the array of addresses.
+    array = (ctypes.c_void_p * len(Parameters._fields_)).from_address(frame.pointers)
+    for (name, kind), address in zip(Parameters._fields_, array, strict=True):
+        setattr(found, name, kind.from_address(address).value)
+    return found
+
+
+def test_arguments_are_packed_as_the_kernel_reads_them():
+    x = torch.zeros(64, dtype=torch.float16)[:]
+    found = packed([True, x, 48, 0.1, -(2**40), 0.1])
+    assert (found.flag, found.x_ptr, found.M, found.n, found.e) == (1, x.data_ptr(), 48, -(2**40), 0.1)
+    assert found.scale == np.float32(0.1)
+    assert (found.scratch, found.profile) == (None, None)
+    assert packed([False, None, 0, 0.0, 0, 0.0]).x_ptr is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [True, None, 48, 0.1, 1],
+        [True, None, 47, 0.1, 1, 0.1],
+        [True, None, 2**31, 0.1, 1, 0.1],
+        [True, None, 48, "a", 1, 0.1],
+        [True, None, 48.5, 0.1, 1, 0.1],
+    ],
+)
+def test_wrong_arguments_are_found_before_the_launch(arguments):
+    with pytest.raises(InternalError, match="'probe' was launched with wrong arguments"):
+        packed(arguments)
+
+
+def test_a_pointer_that_is_not_aligned_is_found():
+    x = torch.zeros(64, dtype=torch.float16)
+    with pytest.raises(InternalError, match="wrong arguments") as error:
+        packed([True, x[1:], 48, 0.1, 1, 0.1])
+    assert error.value.expected == "a multiple of 16"
+
+
+def test_types_that_cannot_be_passed():
+    with pytest.raises(ModelError, match="cannot be passed") as error:
+        Packing(replace(SPEC, signature=(("x", "fp16"),)), 0)
+    assert error.value.got == "fp16"
+
+
+class Driver:
+    """A driver that notes launches."""
+
+    def __init__(self):
+        self.launches, self.threads, self.code = [], 0, 0
+
+    def load(self, cubin, symbol, shared_bytes):
+        return CudaFunction(7, 8)
+
+    def enter_thread(self):
+        self.threads += 1
+
+    def launch(self, *arguments):
+        self.launches.append(arguments)
+        return self.code
+
+    def check(self, code, what):
+        raise DeviceError(f"the CUDA driver refuses {what}", got=str(code))
+
+
+def test_a_launch_goes_to_the_current_stream(monkeypatch):
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda index: types.SimpleNamespace(cuda_stream=100 + index)
+    )
+    driver = Driver()
+    launcher = CubinLauncher(kernel(80, 90), driver, capability=90, index=3)
+    arguments = [True, None, 48, 0.1, 1, 0.1]
+    launcher((5, 2, 1), arguments)
+    launcher((0, 2, 1), arguments)  # nothing to do
+    launcher((5, 2, 3), arguments)
+    assert [launch[:9] for launch in driver.launches] == [
+        (7, 5, 2, 1, 256, 1, 1, 1024, 103),
+        (7, 5, 2, 3, 256, 1, 1, 1024, 103),
+    ]
+    assert driver.threads == 1
+    driver.code = 1
+    with pytest.raises(DeviceError, match=r"a launch of 'probe' on \(1, 1, 99999\) blocks of 256 threads"):
+        launcher((1, 1, 99999), arguments)
+
+
+def with_module(monkeypatch, **functions) -> None:
+    module = types.ModuleType("quantrt.kernels.probe.triton_kernel")
+    vars(module).update(functions)
+    package = types.ModuleType("quantrt.kernels.probe")
+    monkeypatch.setitem(sys.modules, "quantrt.kernels.probe", package)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def test_outside_the_interpreter_a_cpu_cannot_run_kernels(monkeypatch):
+    with_module(monkeypatch, probe=lambda: None)
+    with pytest.raises(DeviceError, match="not in its interpreter") as error:
+        open_launchers({"k": kernel(90)}, torch.device("cpu"))
+    assert "TRITON_INTERPRET=1" in str(error.value)
+
+
+def test_kernels_that_do_not_exist(monkeypatch):
+    for family in ("no_such_family", "../probe", "os.path"):
+        with pytest.raises(ModelError, match="no such kernel family"):
+            InterpreterLauncher(replace(SPEC, family=family))
+    with_module(monkeypatch)
+    with pytest.raises(ModelError, match="'probe' has no such kernel"):
+        InterpreterLauncher(SPEC)
