@@ -14,7 +14,7 @@ from quantrt.plan.plan import ExecOptions, Layer, LibraryModel, Plan
 __all__ = ["header_of", "plan_from_header"]
 
 HINTS = ("latency", "throughput")
-FLOAT_PRECISIONS = ("fp32", "bf16")
+FLOAT_PRECISIONS = ("fp32", "fp16", "bf16")
 
 
 def header_of(plan: Plan) -> dict[str, Any]:
