@@ -101,7 +101,8 @@ class CudaExecutor:
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[str, str, float]]:
         """(region, runner, milliseconds) of every step, run one by one after one run that is not timed."""
-        timer = GpuTimer() if self._device.type == "cuda" else HostTimer()
+        is_gpu = self._device.type == "cuda"
+        timer = GpuTimer(len(self._program.steps)) if is_gpu else HostTimer()
         with self._lane() as lane:
             lane.run_steps_eagerly(inputs, lambda _, call: call())
             lane.run_steps_eagerly(inputs, timer.around)

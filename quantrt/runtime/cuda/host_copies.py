@@ -90,9 +90,11 @@ def _copies(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
 
 
 def _is_elsewhere(target: Any) -> bool:
-    """Whether an argument names a device that is not the CPU: a device, its name, or a tensor there."""
+    """Whether an argument names a device that is not the CPU, by a device, its name or number, or a tensor."""
     if isinstance(target, torch.Tensor):
         return target.device.type != "cpu"
     if isinstance(target, torch.device):
         return target.type != "cpu"
-    return isinstance(target, str) and torch.device(target).type != "cpu"
+    if isinstance(target, str):
+        return torch.device(target).type != "cpu"
+    return isinstance(target, int) and not isinstance(target, bool)

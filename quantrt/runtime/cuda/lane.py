@@ -163,8 +163,7 @@ class Lane:
         if len(self._recordings) >= MAX_RECORDINGS:
             self._wait()
             self._recordings.popitem(last=False)[1].close()
-        with opened.recording:
-            recording = record(opened, shapes, lambda values: _fill(values, inputs))
+        recording = record(opened, shapes, lambda values: _fill(values, inputs))
         self._recordings[key] = recording
         return recording
 

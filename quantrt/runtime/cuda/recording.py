@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ from quantrt.runtime.cuda.tensors import is_dense, tensor_on, torch_dtype
 from quantrt.runtime.cuda.traced_memory import ArenaMemory, TracedMemory
 
 __all__ = ["Recording", "RecordingMemory", "pinned_like", "record"]
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Held while a graph is recorded: torch can record one in a process at a time (torch.cuda.graph)."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,7 @@ def _capture(
     stream = torch.cuda.current_stream(device)
     try:
         # Other threads may allocate and copy meanwhile: their calls do not concern this recording.
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        with _ONE_AT_A_TIME, torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             before = torch.cuda.memory_reserved(device)
             with ReuseCopies(copies):
                 run_steps(opened, values, memory)

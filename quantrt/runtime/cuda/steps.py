@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -87,14 +86,12 @@ class OpenProgram:
 
     Attributes:
         last_reads: by buffer, the last step that reads it; the number of steps where the caller does.
-        recording: held while a CUDA graph is recorded.
     """
 
     program: Program
     assets: Assets
     steps: tuple[OpenStep, ...]
     last_reads: dict[str, int]
-    recording: threading.Lock = field(default_factory=threading.Lock)
 
 
 def open_program(
