@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Our convolution compiled for GPUs that are not here, and the instructions that came out."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from triton import knobs
+
+from quantrt.gpu import gpu_named
+from quantrt.kernels.compile_all import compile_all
+from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, kernel_of
+from quantrt.kernels.conv2d.tiles import default_config
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.regions.expression import Expression, Operand
+from tests.kernels.expressions import Builder, constant, scalar
+
+CAPABILITIES = (80, 86, 89, 90, 100, 120)
+SHARED_BYTES = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
+"""Most that a block can have, in KiB: CUDA C++ programming guide, technical specifications per capability."""
+
+TILE = TileConfig(128, 64, 64, 4, 3)
+
+
+def residual_relu(*, is_integer: bool) -> Expression:
+    b = Builder(
+        Operand("accumulator"),
+        constant("scale"),
+        constant("bias"),
+        Operand("tensor", "r"),
+        *([scalar(0.1), scalar(0.2)] if is_integer else []),
+    )
+    residual = b("mul", 3, 4) if is_integer else 3
+    y = b("max", b("add", b("add", b("mul", 0, 1), 2), residual), b.const(0.0))
+    return b.build(b("quantize", y, 5) if is_integer else y)
+
+
+def problem(dtype: str, C: int = 256, taps: int = 3) -> ConvProblem:
+    """A layer of ResNet-50."""
+    return ConvProblem(
+        images=32,
+        H=14,
+        W=14,
+        C=C,
+        N=256,
+        R=taps,
+        S=taps,
+        strides=(1, 1),
+        pads=(taps // 2,) * 4,
+        dilations=(1, 1),
+        dtype=dtype,
+        epilogue=residual_relu(is_integer=dtype == "int8"),
+        tensors=(dtype,),
+        outputs=(dtype,),
+    )
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, CompiledKernel]:
+    """The same tile for codes and floats, for every capability."""
+    specs = {dtype: kernel_of(problem(dtype), TILE) for dtype in ("int8", "float16")}
+    return dict(zip(specs, compiled_all(list(specs.values()), CAPABILITIES), strict=True))
+
+
+def compiled_all(specs: list[KernelSpec], capabilities: tuple[int, ...]) -> list[CompiledKernel]:
+    results = compile_all(specs, capabilities, workers=2)
+    failures = [x for x in results.values() if not isinstance(x, CompiledKernel)]
+    assert not failures
+    return [results[spec] for spec in specs]
+
+
+def instructions(cubin: bytes, folder: Path) -> set[str]:
+    """Names of the machine's products and of its copies into shared memory."""
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin)
+    command = [knobs.nvidia.nvdisasm.path, "-c", str(path)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return set(re.findall(r"\b(?:[A-Z]*MMA|LDGSTS)[\w.]*", text))
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+@pytest.mark.parametrize("dtype", ["int8", "float16"])
+def test_it_compiles_everywhere(
+    compiled: dict[str, CompiledKernel], dtype: str, capability: int, tmp_path: Path
+):
+    kernel = compiled[dtype]
+    assert 0 < kernel.shared_bytes[capability] <= SHARED_BYTES[capability] * 1024
+    used = instructions(kernel.cubins[capability], tmp_path)
+    assert any("MMA" in name for name in used)
+    assert "LDGSTS.E.BYPASS.128" in used  # copies of 16 bytes run ahead of the products
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability", "product"),
+    [
+        ("int8", 80, "IMMA.16832.S8.S8"),
+        ("int8", 90, "IGMMA.64x64x32.S8.S8"),
+        ("float16", 80, "HMMA.16816.F32"),
+        ("float16", 90, "HGMMA.64x64x16.F32"),
+    ],
+)
+def test_products_are_those_of_the_tensor_cores(
+    compiled: dict[str, CompiledKernel], dtype: str, capability: int, product: str, tmp_path: Path
+):
+    used = instructions(compiled[dtype].cubins[capability], tmp_path)
+    assert any(name.startswith(product) for name in used), used
+
+
+def test_the_default_tiles_do_not_spill():
+    h200 = gpu_named("H200")
+    problems = [problem("int8"), problem("float16"), problem("int8", C=3, taps=7)]
+    specs = [kernel_of(x, default_config(x, h200)) for x in problems]
+    kernels = compiled_all(specs, (90,))
+    assert [kernel.spills for kernel in kernels] == [0, 0, 0]
+    assert all(kernel.registers > 32 for kernel in kernels)  # the compiler did say
