@@ -9,6 +9,8 @@ of a row_* instruction counts the row_* instructions before it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from quantrt.errors import InternalError
 from quantrt.regions.expression import ARITY, Expression, Instruction
 
@@ -47,9 +49,20 @@ def program_of(expression: Expression) -> Program:
     return tuple(rows)
 
 
-def flops_of(expression: Expression) -> int:
-    """Instructions for one element of the iteration shape, roughly: for estimates of time."""
-    return sum(_FLOPS.get(instruction.op, 1) for instruction in expression.instructions)
+def flops_of(expression: Expression, narrow: Collection[int] = ()) -> int:
+    """Instructions for one element of the iteration shape, roughly: for estimates of time.
+
+    Args:
+        narrow: operands that hold few elements. What is computed from such and from constants alone is left
+            out, as is what is computed from the results of row_* instructions.
+    """
+    wide = [i not in narrow and x.kind != "scalar" for i, x in enumerate(expression.operands)]
+    flops = 0
+    for instruction in expression.instructions:
+        is_wide = any(wide[arg] for arg in instruction.args)
+        flops += _FLOPS.get(instruction.op, 1) if is_wide else 0
+        wide.append(is_wide and not instruction.op.startswith("row_"))
+    return flops
 
 
 def _fixed_values(expression: Expression) -> dict[int, float]:

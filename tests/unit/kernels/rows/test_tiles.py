@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+import pytest
+
+from quantrt.gpu import gpu_named
+from quantrt.kernels.rows.spec import (
+    BLOCK,
+    COLUMN,
+    ELEMENT,
+    LONG_ROWS,
+    ROW,
+    SCALAR,
+    STRIDED,
+    WHOLE_ROWS,
+    RowsProblem,
+    fits,
+    kernel_of,
+    why_not,
+)
+from quantrt.kernels.rows.tiles import configs, cost, default_config, variants
+from quantrt.kernels.rows.walk import Walk
+from quantrt.regions.expression import Expression, Instruction, Operand
+
+H200 = gpu_named("H200")
+TENSOR = Operand("tensor", "x")
+
+
+def norm(rows: int, columns: int, epsilon: float = 1e-5) -> RowsProblem:
+    """x / sqrt(mean(x * x) + epsilon) * gamma, to codes."""
+    operands = (TENSOR, Operand("constant", "gamma"), Operand("scalar", value=epsilon))
+    instructions = (
+        Instruction("mul", (0, 0)),
+        Instruction("row_mean", (3,)),
+        Instruction("add", (4, 2)),
+        Instruction("sqrt", (5,)),
+        Instruction("div", (0, 6)),
+        Instruction("mul", (7, 1)),
+        Instruction("quantize", (8, 2)),
+    )
+    expression = Expression(operands, instructions, (9,), (False,))
+    return RowsProblem(expression, ("float16",), ("int8",), Walk((rows,), columns, ((columns, 1), (0, 1))))
+
+
+def add(walk: Walk) -> RowsProblem:
+    expression = Expression((TENSOR, TENSOR), (Instruction("add", (0, 1)),), (2,), (False,))
+    return RowsProblem(expression, ("float16", "float16"), ("float16",), walk)
+
+
+def test_the_cost_of_a_norm() -> None:
+    """[32 * 197, 768]: 2 bytes in and 1 out for each element, 4 for each gamma, at 4.2 TB/s.
+
+    Two correctly rounded divisions for each element take nearly as long.
+    """
+    found = cost(norm(32 * 197, 768), H200)
+    assert found.size_bytes == 32 * 197 * 768 * 3 + 768 * 4
+    assert found.flops == 23 * 32 * 197 * 768
+    assert found.time_us == pytest.approx(2.0 + found.size_bytes / 4.2e6)
+
+
+def test_the_cost_of_an_addition_is_its_bytes() -> None:
+    found = cost(add(Walk((), 1 << 24, ((1,), (1,)))), H200)
+    assert found.time_us == pytest.approx(2.0 + 6 * (1 << 24) / 4.2e6)
+
+
+def test_the_cost_counts_an_operand_as_often_as_it_is_in_memory() -> None:
+    walk = Walk((2, 20), 8, ((160, 8, 1), (8, 0, 1)))
+    assert cost(add(walk), H200).size_bytes == 2 * (320 + 16 + 320)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 41, 129, 768, 4096, 16384, 16385])
+@pytest.mark.parametrize("rows", [1, 6304])
+def test_tiles_are_few_powers_of_2_that_hold_whole_rows(rows: int, columns: int) -> None:
+    tiles = configs(norm(rows, columns), H200)
+    assert 1 <= len(tiles) <= 4
+    assert default_config(norm(rows, columns), H200) == tiles[0]
+    assert len(set(tiles)) == len(tiles)
+    for tile in tiles:
+        assert tile.rows & (tile.rows - 1) == 0 and tile.columns & (tile.columns - 1) == 0
+        assert tile.columns >= columns or columns > 16384
+        assert tile.num_warps in (1, 2, 4, 8)
+
+
+def test_few_elements_get_small_tiles() -> None:
+    few, many = add(Walk((), 768, ((1,), (1,)))), add(Walk((), 1 << 24, ((1,), (1,))))
+    assert configs(few, H200)[0].columns < configs(many, H200)[0].columns
+
+
+def test_variants_go_from_the_shapes_at_hand_to_any() -> None:
+    problem = norm(64, 768)
+    tile = default_config(problem, H200)
+    exact, similar, last = variants(problem, tile, tile)
+    assert (exact.kinds, exact.outer, exact.mode) == ((BLOCK, COLUMN, SCALAR), 1, WHOLE_ROWS)
+    assert kernel_of(problem, exact).aligned == {"x0", "x1", "y0", "x0_s0", "C"}
+    assert (similar.kinds, similar.outer) == ((BLOCK, BLOCK, SCALAR), 3)
+    assert (last.kinds, last.outer, last.mode) == ((STRIDED, STRIDED, SCALAR), 3, LONG_ROWS)
+    assert last.aligned == frozenset()
+
+
+def test_odd_sizes_are_not_counted_on_to_be_aligned() -> None:
+    problem = norm(64, 41)
+    tile = default_config(problem, H200)
+    assert kernel_of(problem, variants(problem, tile, tile)[0]).aligned == {"x0", "x1", "y0"}
+
+
+def test_kernels_do_not_depend_on_rows_scalars_and_names() -> None:
+    tile = default_config(norm(64, 768), H200)
+    one = [kernel_of(norm(64, 768), x) for x in variants(norm(64, 768), tile, tile)]
+    other = [kernel_of(norm(99, 768, 1e-6), x) for x in variants(norm(99, 768, 1e-6), tile, tile)]
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("kind", "strides", "is_right"),
+    [
+        (ELEMENT, (0, 0), True),
+        (ELEMENT, (8, 0), False),
+        (ROW, (8, 0), True),
+        (ROW, (8, 1), False),
+        (COLUMN, (0, 1), True),
+        (COLUMN, (8, 1), False),
+        (BLOCK, (8, 1), True),
+        (BLOCK, (8, 2), False),
+        (STRIDED, (8, 2), True),
+    ],
+)
+def test_which_operands_a_kind_reads(kind: int, strides: tuple[int, int], is_right: bool) -> None:
+    constants = {"OUTER": 1, "MODE": LONG_ROWS, "KINDS": (SCALAR, kind), "BLOCK_C": 8}
+    assert fits(constants, Walk((4,), 8, (strides,))) == is_right
+    assert fits(constants, Walk((4,), 1, ((strides[0], 0),))) == (
+        is_right or strides[0] == 0 or kind in (ROW, BLOCK)
+    )
+    assert not fits(constants, Walk((4, 4), 8, ((64, 8, 1),)))
+
+
+def test_a_block_holds_no_longer_rows() -> None:
+    constants = {"OUTER": 1, "MODE": WHOLE_ROWS, "KINDS": (BLOCK,), "BLOCK_C": 8}
+    assert fits(constants, Walk((4,), 8, ((8, 1),)))
+    assert not fits(constants, Walk((4,), 9, ((9, 1),)))
+
+
+def test_why_not() -> None:
+    assert why_not(norm(4, 8)) is None
+    expression = Expression((Operand("accumulator"),), (), (0,), (False,))
+    assert (
+        why_not(RowsProblem(expression, (), ("float16",), Walk((), 1, ())))
+        == "an operand that is an accumulator"
+    )
+    walk = Walk((), 8, ((1,),))
+    many = Expression((TENSOR,), (), (0,) * 5, (False,) * 5)
+    assert why_not(RowsProblem(many, ("float16",), ("float16",) * 5, walk)) == "5 outputs: at most 4"
+    one = Expression((TENSOR,), (), (0,), (False,))
+    assert why_not(RowsProblem(one, ("float16",), ("int64",), walk)) == "outputs of int64"
