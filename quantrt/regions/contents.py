@@ -18,6 +18,7 @@ Dim = int | str
 """A size, or the symbol of one; a symbol is never negative."""
 
 _MAX_ELEMENTS = 64
+_INTEGERS = (ir.DataType.INT64.value, ir.DataType.INT32.value, ir.DataType.BOOL.value)
 
 
 def constant_elements(value: ir.Value | None) -> tuple[Dim, ...] | None:
@@ -46,7 +47,9 @@ def elements_of(
             return None if shape is None else shape[start : int_attribute(node, "end", len(shape))]
         case "Size":
             return None if shape is None else (product(shape),)
-        case "Identity" | "Cast" | "Unsqueeze" | "Squeeze" | "Reshape":
+        case "Cast":
+            return first if int_attribute(node, "to", 0) in _INTEGERS else None
+        case "Identity" | "Unsqueeze" | "Squeeze" | "Reshape":
             return first
         case "Concat":
             return None if None in inputs else tuple(n for part in inputs if part is not None for n in part)
@@ -136,7 +139,8 @@ def _element(op_type: str, row: tuple[Dim, ...]) -> Dim | None:
         return None if isinstance(row[0], str) else row[1] if row[0] else row[2]
     a, b = row
     if op_type == "Mul":
-        return product(row)
+        is_negative = any(isinstance(dim, int) and dim < 0 for dim in row)
+        return None if is_negative and (isinstance(a, str) or isinstance(b, str)) else product(row)
     if op_type == "Div" and isinstance(b, int) and b == 1:
         return a
     if op_type == "Equal" and isinstance(a, str) != isinstance(b, str):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import constant_of
+from quantrt.ir.edit import constant_of, is_operator
 from quantrt.regions.anchor import Anchor, is_per_channel
 from quantrt.regions.builder import ExpressionBuilder
 from quantrt.regions.clusters import Clusters
@@ -44,7 +44,8 @@ def fuse_epilogue(
     clusters.merge([anchor.position, *kept])
     for position in growth.taken[growth.best :]:
         growth.refuse(position, "what it reads is needed elsewhere too")
-    return _region(anchor, kept, facts), growth.refused
+    region = _region(anchor, kept, facts)
+    return region, [*growth.refused, *_gates(region, facts)]
 
 
 @dataclass
@@ -130,6 +131,20 @@ def _is_worth_keeping(positions: Sequence[int], facts: Facts, claimed: Collectio
     return all(
         reader in claimed or why_not_expressible(facts.nodes[reader], facts) is not None for reader in readers
     )
+
+
+def _gates(region: Region, facts: Facts) -> list[Mismatch]:
+    """A Split whose parts meet again in one expression: a gated activation that is no epilogue."""
+    found = []
+    for name in region.outputs:
+        for reader in facts.readers.get(name, ()):
+            node = facts.nodes[reader]
+            parts = [facts.readers_of(value) for value in node.outputs] if is_operator(node, "Split") else []
+            behind = [facts.nodes[position] for part in parts for position in part]
+            if len(parts) > 1 and behind and all(is_elementwise(other) for other in behind):
+                reason = "the parts of the product's result are combined behind a Split"
+                found.append(Mismatch("gated activation", reason, node.name or ""))
+    return found
 
 
 def _written(

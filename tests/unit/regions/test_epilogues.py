@@ -269,3 +269,25 @@ def test_unknown_sizes_that_differ_are_not_added_in_the_epilogue(rng):
     }
     check_values(found, feeds, tolerance=FLOAT32)
     assert isinstance(found.regions.regions[1].formula, Rows)
+
+
+def test_gated_activations(rng):
+    """Of two products, the later multiplies; the halves of one wide product are left to their own kernel."""
+    weights = {name: rng.standard_normal((8, 8)).astype(np.float32) for name in "uw"}
+    two = partitioned(
+        "g = MatMul(x, w) s = Sigmoid(g) a = Mul(g, s) u1 = MatMul(x, u) y = Mul(a, u1)",
+        inputs="float[7,8] x",
+        weights=weights,
+    )
+    assert two.kinds() == ["Gemm: MatMul Sigmoid Mul", "Gemm: MatMul Mul"]
+    check_values(two, random_feeds(two.graph, rng), tolerance=FLOAT32)
+    wide = partitioned(
+        "h = MatMul(x, w) g, u1 = Split<axis=-1>(h, sizes) a = Sigmoid(g) y = Mul(a, u1)",
+        inputs="float[7,8] x",
+        weights={"w": weights["w"], "sizes": np.array([4, 4])},
+    )
+    assert wide.kinds() == ["Gemm: MatMul", "View: Split", "Rows: Sigmoid Mul"]
+    assert wide.reasons("gated activation") == [
+        "the parts of the product's result are combined behind a Split"
+    ]
+    check_values(wide, random_feeds(wide.graph, rng), tolerance=FLOAT32)
