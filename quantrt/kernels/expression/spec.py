@@ -57,8 +57,10 @@ def flops_of(expression: Expression, narrow: Collection[int] = ()) -> int:
             out, as is what is computed from the results of row_* instructions.
     """
     wide = [i not in narrow and x.kind != "scalar" for i, x in enumerate(expression.operands)]
+    fixed = _fixed_values(expression)
     flops = 0
-    for instruction in expression.instructions:
+    for written in expression.instructions:
+        instruction = _simplified(written, fixed)
         is_wide = any(wide[arg] for arg in instruction.args)
         flops += _FLOPS.get(instruction.op, 1) if is_wide else 0
         wide.append(is_wide and not instruction.op.startswith("row_"))
