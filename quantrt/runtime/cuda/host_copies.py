@@ -90,7 +90,7 @@ def _copies(func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any
 
 
 def _is_elsewhere(target: Any) -> bool:
-    """Whether an argument names a device that is not the CPU, by a device, its name or number, or a tensor."""
+    """Whether an argument names a device that is not the CPU: a device, its name or number, or a tensor."""
     if isinstance(target, torch.Tensor):
         return target.device.type != "cpu"
     if isinstance(target, torch.device):

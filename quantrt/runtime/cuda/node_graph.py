@@ -62,20 +62,21 @@ class NodeGraph:
         self.op_types = tuple(node.op_type for node in part.graph)
         self._graph = TorchGraph(part, str(device), numbers_on_host=True)
 
-    def run(self, inputs: Sequence[Any], *, floats: torch.dtype | None = None) -> list[Any]:
-        """The step's outputs in order, None for an absent one; they may share memory with the inputs.
+    def widen_constants(self, dtype: torch.dtype) -> None:
+        """Bring those constants that are weights, where they are floats, to another type once and for all."""
+        self._constants = {
+            name: value.to(dtype) if value.is_floating_point() else value
+            for name, value in self._constants.items()
+        }
 
-        Args:
-            floats: the type that constants given as weights are brought to; None leaves them.
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        """The step's outputs in order, None for an absent one; they may share memory with the inputs.
 
         Raises:
             DataError: shapes or values that the nodes cannot take.
             DeviceError: out of memory.
         """
-        given = {
-            name: value if floats is None or not value.is_floating_point() else value.to(floats)
-            for name, value in self._constants.items()
-        }
+        given = dict(self._constants)
         given.update((name, value) for name, value in zip(self._values, inputs, strict=True) if name)
         try:
             found = self._graph.run_in(given)

@@ -66,6 +66,8 @@ class _NodesRunner:
         op_types = self._graph.op_types
         is_native = compute == "native" or NATIVE_IN_HALF.issuperset(op_types)
         self._floats = None if is_native else torch.float32
+        if self._floats is not None:
+            self._graph.widen_constants(self._floats)
         self._codes: torch.dtype | None = None
         if any(self._graph.reads_codes):
             wrong = [op_type for op_type in op_types if op_type not in MOVES_CODES]
@@ -77,7 +79,7 @@ class _NodesRunner:
         """See Runner.run; the outputs are the runner's own tensors."""
         pairs = zip(inputs, self._graph.reads_codes, strict=True)
         given = [self._arriving(tensor, is_code=is_code) for tensor, is_code in pairs]
-        found = self._graph.run(given, floats=self._floats)
+        found = self._graph.run(given)
         return [self._leaving(value, dtype) for value, dtype in zip(found, self._outputs, strict=True)]
 
     def _arriving(self, tensor: torch.Tensor | None, *, is_code: bool) -> torch.Tensor | None:

@@ -206,6 +206,18 @@ def test_weights_of_the_program_stand_for_constants(rng):
         nodes.open_runner(nameless, assets_of(text, t=table))
 
 
+def test_weights_are_brought_to_float32_where_nodes_compute_in_it(rng):
+    weight = torch.from_numpy(rng.standard_normal((3, 5)).astype(np.float16))
+    text = "g (float[N, K] x, float[K, M] w) => (float[N, M] y) { [n] y = MatMul (x, w) }"
+    step = node_step(
+        "nodes", ["n"], ["x"], ["y"], compute="float32", outputs=["float16"], constants=["w"], weights=("w",)
+    )
+    x = torch.from_numpy(rng.standard_normal((41, 3)).astype(np.float16))
+    (y,) = run(assets_of(text, w=weight), step, x)
+    exact = x.double() @ weight.double()
+    assert torch.allclose(y.double(), exact, rtol=2.0**-11, atol=2.0**-14)
+
+
 def test_several_outputs_one_of_them_absent():
     text = "g (float[N] x) => (float[2] v, int64[2] i) { [n] v, i = TopK (x, k) }"
     assets = assets_of(text, {"k": np.array([2], np.int64)})
