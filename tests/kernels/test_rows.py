@@ -237,6 +237,14 @@ def test_every_kernel_of_a_tactic_equals_the_reference(case: Case, rng: np.rando
             assert_near(mine, theirs, case.ulps, case.absolute)
 
 
+def test_a_workload_has_few_kernels(rng: np.random.Generator) -> None:
+    for case in CASES:
+        expression, inputs, constants = case.make(rng)
+        tactics = tactics_of(workload(expression, inputs, case.outputs, constants))
+        assert len({spec for tactic in tactics for spec in tactic.drafts[0].kernels}) <= 6
+        assert len({tactic.name for tactic in tactics}) == len(tactics)
+
+
 def test_tiles_agree_bit_for_bit(rng: np.random.Generator) -> None:
     expression, inputs, constants = codes_case(rng)
     wanted = workload(expression, inputs, ("int8",), constants)

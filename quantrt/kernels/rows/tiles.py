@@ -42,10 +42,14 @@ LAUNCH_US = 2.0
 """Of a launch inside a CUDA graph, with the first loads and the last stores."""
 
 MAX_CONFIGS = 4
-MAX_BLOCK = 16384
-"""Columns of a row that is held in registers: 64 of each of 256 threads."""
-
 LANES = 32
+MAX_WARPS = 8
+MOST_ELEMENTS = 64
+"""In a thread: a norm to codes then takes 253 registers of 255 on compute capability 9.0; with more it spills."""
+
+MAX_BLOCK = LANES * MAX_WARPS * MOST_ELEMENTS
+"""Columns of a row that is held in registers: 16384."""
+
 BUSY_PROGRAMS = 2
 """Programs for each multiprocessor below which a smaller tile is the better one."""
 
@@ -160,8 +164,9 @@ def _row_tiles(problem: RowsProblem) -> list[TileConfig]:
     found = {
         TileConfig(rows, columns, warps): _burden(rows * columns, warps)
         for rows in (1, 2, 4, 8, 16, 32, 64)
-        for warps in (1, 2, 4, 8)
-        if rows == 1 or (rows * columns <= 8192 and rows <= _power_of_2(problem.walk.rows))
+        for warps in (1, 2, 4, MAX_WARPS)
+        if rows * columns <= MOST_ELEMENTS * LANES * warps
+        and (rows == 1 or (rows * columns <= 8192 and rows <= _power_of_2(problem.walk.rows)))
     }
     return sorted(found, key=lambda tile: (found[tile], tile.num_warps != 4, tile.rows))
 
