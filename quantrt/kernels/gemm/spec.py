@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.expression.spec import flops_of, program_of
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.expression import Expression
 
@@ -34,8 +34,17 @@ MAX_CODES_K = (2**31 - 1) // (128 * 127)
 """Products of codes, at most 128 * 127 each, that always fit an int32 sum: 132104."""
 
 MAX_OFFSET = 2**31 - 1
+WARP = 32
+
 MAX_STRIDE_UNIT = 16
 """Elements that one vector load takes at most: 16 bytes of int8."""
+
+MAX_SHORT_FLOPS = 16
+MAX_LONG_ACCUMULATORS = 32
+MAX_PARTS = 4
+MIN_PART = 16
+"""An epilogue of more operations than that for one element, or with tensors, runs on parts of the columns, so
+that a thread has no more accumulators at a time: as a whole it spills, compiled for 9.0."""
 
 PRODUCTS = ("int8", "float16", "float32")
 POINTERS = {"int8": "*i8", "float16": "*fp16", "float32": "*fp32", "bool": "*u8"}
@@ -85,6 +94,11 @@ class TileConfig:
     def name(self) -> str:
         """As tactics are named: "128x256x64 w8 s3"."""
         return f"{self.block_m}x{self.block_n}x{self.block_k} w{self.num_warps} s{self.num_stages}"
+
+    @property
+    def accumulators(self) -> int:
+        """Of one thread."""
+        return self.block_m * self.block_n // (WARP * self.num_warps)
 
     def shared_bytes(self, dtype: str) -> int:
         """Of the pipeline's buffers: one of x and one of w for every stage."""
@@ -144,6 +158,7 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
         "PROGRAM": program_of(problem.epilogue),
         "OUTPUTS": problem.epilogue.outputs,
         "PRECISION": "ieee",
+        "PARTS": _parts(problem, config),
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "BLOCK_K": config.block_k,
@@ -159,6 +174,20 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
         num_stages=config.num_stages,
         is_exact=True,
     )
+
+
+def _parts(problem: GemmProblem, config: TileConfig) -> int:
+    """In how many parts the epilogue runs."""
+    if flops_of(problem.epilogue) <= MAX_SHORT_FLOPS and not problem.tensors:
+        return 1
+    parts = 1
+    while (
+        parts < MAX_PARTS
+        and config.accumulators > parts * MAX_LONG_ACCUMULATORS
+        and config.block_n >= 2 * parts * MIN_PART
+    ):
+        parts *= 2
+    return parts
 
 
 def _arguments(problem: GemmProblem) -> dict[str, str]:

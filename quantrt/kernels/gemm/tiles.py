@@ -141,14 +141,13 @@ def _blocks(size: int) -> tuple[int, ...]:
 
 
 def _is_worth(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> bool:
-    accumulators = config.block_m * config.block_n / (32 * config.num_warps)
     least, most = (32 if config.num_warps == 8 else 4, MAX_ACCUMULATORS)
     if problem.dtype == "float32":
         least, most = 1, 32
     k_bytes = config.block_k * ELEMENT_BYTES[problem.dtype]
     steps = _ceil(problem.K, config.block_k)
     return (
-        least <= accumulators <= most
+        least <= config.accumulators <= most
         and config.shared_bytes(problem.dtype) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
         and (config.block_k < 2 * problem.K or k_bytes == 64)
         and (k_bytes <= 128 or config.block_m + config.block_n <= 128)
@@ -164,7 +163,7 @@ def _oddity(problem: GemmProblem, config: TileConfig) -> tuple[int, int]:
 def _resident(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> int:
     """Programs that a multiprocessor holds at once."""
     threads = 32 * config.num_warps
-    registers = config.block_m * config.block_n // threads + OTHER_REGISTERS
+    registers = config.accumulators + OTHER_REGISTERS
     by_memory = device.shared_memory_bytes // config.shared_bytes(problem.dtype)
     return max(1, min(by_memory, REGISTERS // (threads * registers), MAX_WARPS // config.num_warps))
 

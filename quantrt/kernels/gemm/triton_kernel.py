@@ -43,6 +43,7 @@ def gemm(
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
     PRECISION: tl.constexpr,
+    PARTS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -54,8 +55,6 @@ def gemm(
     column = pid_n * BLOCK_N
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
-    mask_m = offs_m < M - pid_m * BLOCK_M
-    mask_n = offs_n < N - column
 
     # Rows beyond the last read the last one again: cheaper than masks, and they are never stored.
     rows_x = tl.minimum(offs_m, M - pid_m * BLOCK_M - 1)
@@ -68,9 +67,48 @@ def gemm(
     accumulator = _multiply(x_ptrs, w_ptrs, K, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K)
 
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
+    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    # A long epilogue on a part of the columns at a time, for it has not the registers for all.
+    PART: tl.constexpr = BLOCK_N // PARTS
+    parts = (accumulator,)
+    if PARTS >= 2:
+        parts = _halves(accumulator)
+    if PARTS == 4:
+        parts = _halves(parts[0]) + _halves(parts[1])
+    for i in tl.static_range(PARTS):
+        first = column + i * PART
+        _store(parts[i], pointers, slots, row, first, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, PART)
+
+
+@triton.jit
+def _halves(block):
+    """The left and the right half of a block's columns."""
+    halves = tl.reshape(block, (block.shape[0], 2, block.shape[1] // 2))
+    return tl.split(tl.permute(halves, (0, 2, 1)))
+
+
+@triton.jit
+def _store(
+    accumulator,
+    pointers,
+    slots,
+    row,
+    column,
+    M,
+    N: tl.constexpr,
+    KINDS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """The epilogue of a tile that begins at row, column, and its stores."""
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    mask_n = offs_n < N - column
     tile = row * N + column
     offsets = offs_m[:, None] * N + offs_n[None, :]
-    mask = mask_m[:, None]
+    mask = (offs_m < M - row)[:, None]
     if N % BLOCK_N != 0:
         mask = mask & mask_n[None, :]
     registers = (accumulator.to(tl.float32),)
@@ -83,7 +121,6 @@ def gemm(
             value = tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)
             registers = registers + (value[None, :],)
     results = evaluate(PROGRAM, registers)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = tl.broadcast_to(results[OUTPUTS[i]], (BLOCK_M, BLOCK_N))

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products with epilogues as models have them, for tests of what is compiled and of what it should cost."""
+
+from quantrt.kernels.gemm.spec import GemmProblem
+from quantrt.regions.expression import Operand
+from tests.kernels import expressions as spelled
+from tests.kernels.expressions import TENSOR, Builder, constant, scalar
+
+SUM = Operand("accumulator")
+
+
+def plain_codes(M: int, N: int, K: int) -> GemmProblem:
+    """Codes in, + bias, codes out."""
+    b = Builder(SUM, constant("scale"), constant("bias"), scalar(0.05))
+    y = b("quantize", b("add", b("mul", 0, 1), 2), 3)
+    return GemmProblem(M, N, K, "int8", 16, b.build(y), (), ("int8",))
+
+
+def heavy_codes(M: int, N: int, K: int) -> GemmProblem:
+    """Codes in, + bias, GELU, + a residual of codes, floats and codes out."""
+    b = Builder(SUM, constant("scale"), constant("bias"), TENSOR, scalar(0.02), scalar(0.05))
+    y = spelled.gelu_erf(b, b("add", b("mul", 0, 1), 2))
+    y = b("add", y, b("mul", 3, 4))
+    return GemmProblem(M, N, K, "int8", 16, b.build(y, b("quantize", y, 5)), ("int8",), ("float16", "int8"))
+
+
+def plain_floats(M: int, N: int, K: int) -> GemmProblem:
+    """float16 in, + bias, float16 out."""
+    b = Builder(SUM, constant("bias"))
+    return GemmProblem(M, N, K, "float16", 16, b.build(b("add", 0, 1)), (), ("float16",))
+
+
+def heavy_floats(M: int, N: int, K: int) -> GemmProblem:
+    """float16 in, + bias, GELU, + residual, float16 out."""
+    b = Builder(SUM, constant("bias"), TENSOR)
+    y = b("add", spelled.gelu_erf(b, b("add", 0, 1)), 2)
+    return GemmProblem(M, N, K, "float16", 16, b.build(y), ("float16",), ("float16",))
