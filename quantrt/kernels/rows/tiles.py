@@ -45,7 +45,7 @@ MAX_CONFIGS = 4
 LANES = 32
 MAX_WARPS = 8
 MOST_ELEMENTS = 64
-"""In a thread: a norm to codes then takes 253 registers of 255 on compute capability 9.0; with more it spills."""
+"""In a thread: a norm to codes then takes 253 registers of 255 on sm_90, and with more it spills."""
 
 MAX_BLOCK = LANES * MAX_WARPS * MOST_ELEMENTS
 """Columns of a row that is held in registers: 16384."""
