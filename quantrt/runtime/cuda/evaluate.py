@@ -112,6 +112,8 @@ def evaluate(
         accumulator: float32; None when no operand asks for it.
         tensors: of the tensor operands, in their order.
     """
+    given = [*tensors, *constants.values()] if accumulator is None else [accumulator]
+    device = given[0].device if given else torch.device("cpu")
     registers: list[Tensor] = []
     remaining = iter(tensors)
     for operand in expression.operands:
@@ -123,9 +125,7 @@ def evaluate(
             case "constant":
                 registers.append(constants[operand.name].float())
             case _:
-                registers.append(torch.tensor(operand.value, dtype=torch.float32))
-    device = next((register.device for register in registers if register.dim()), torch.device("cpu"))
-    registers = [register.to(device) for register in registers]
+                registers.append(torch.full((), operand.value, dtype=torch.float32, device=device))
     shape = torch.broadcast_shapes(*(x.shape for x in registers))  # type: ignore[no-untyped-call]
     for instruction in expression.instructions:
         registers.append(_step(instruction, registers, shape, device))
@@ -141,7 +141,7 @@ def _step(
 ) -> Tensor:
     arguments = [registers[arg] for arg in instruction.args]
     if instruction.op == "const":
-        return torch.tensor(instruction.value, dtype=torch.float32, device=device)
+        return torch.full((), instruction.value, dtype=torch.float32, device=device)
     if instruction.op == "where":
         return torch.where(arguments[0] != 0, arguments[1], arguments[2])
     if instruction.op in _BINARY:
@@ -171,7 +171,12 @@ def _conv(formula: Conv, x: Tensor, weight: Tensor) -> Tensor:
         list(formula.dilations),
         formula.groups,
     )
-    return result.float()
+    return _channels_innermost(result.float())
+
+
+def _channels_innermost(x: Tensor) -> Tensor:
+    """The same values, axis 1 innermost in memory, as convolutions keep their activations."""
+    return x.movedim(1, -1).contiguous().movedim(-1, 1)
 
 
 def _along_channels(array: Tensor, rank: int) -> Tensor:

@@ -7,6 +7,7 @@ partition -> forms -> frame -> trace (shapes, by the reference) -> workloads -> 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +101,7 @@ class CudaLowering:
             if float_precision != "fp32":
                 self._float_us = _times(choices)
         else:
-            slower = _slower(choices, self._float_us, program)
+            slower = _slower(choices, self._float_us, program.notes["regions"])
             if slower:
                 quantized = keep_float(quantized, slower)
                 program, choices = self._tuned(quantized, float_precision)
@@ -182,13 +183,23 @@ def keep_float(quantized: QuantizedModel, reasons: Mapping[str, str]) -> Quantiz
     )
 
 
-def _slower(choices: Choices, float_us: Mapping[str, float], program: Program) -> dict[str, str]:
-    """Products that take longer in 8 bits than in floats, and a phrase that says so."""
+def _slower(
+    choices: Choices, float_us: Mapping[str, float], rows: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Products that take longer in 8 bits than in floats, and a phrase that says so.
+
+    A conversion to codes counts for the products that read them, in equal parts.
+    """
+    readers = Counter(row["reads"] for row in rows.values() if row["is_int8"])
     found = {}
-    for region, row in program.notes["regions"].items():
-        time_us = row["median_us"]
+    for region, row in rows.items():
         before = float_us.get(region)
-        if row["product"] and row["is_int8"] and None not in (time_us, before) and time_us > before:
+        if not row["is_int8"] or before is None or row["median_us"] is None:
+            continue
+        conversion = choices.by_region.get(f"convert {row['reads']}")
+        extra_us = 0.0 if conversion is None else (conversion.median_us or 0.0) / readers[row["reads"]]
+        time_us = row["median_us"] + extra_us
+        if time_us > before:
             found[row["product"]] = f"slower in int8 on this GPU: {time_us:.1f} us against {before:.1f} us"
     return found
 
@@ -209,6 +220,7 @@ def _notes(frame: Frame, regions: Regions, choices: Choices) -> dict[str, Any]:
             "formula": type(formula).__name__ if formula is not None else item.step and item.step.runner,
             "nodes": [] if item.lowered is None else list(item.lowered.region.nodes),
             "product": formula.x[0] if isinstance(formula, Gemm | Conv) else None,
+            "reads": item.inputs[0] if item.inputs else "",
             "is_int8": weight is not None and weight.dtype == np.int8,
             "tactic": None if choice is None else f"{choice.tactic.source}: {choice.tactic.name}",
             "median_us": None if choice is None else choice.median_us,

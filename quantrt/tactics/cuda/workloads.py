@@ -14,6 +14,7 @@ from quantrt.errors import InternalError
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Attention, Conv, Formula, Gemm, Region, Rows
+from quantrt.regions.strength import reduce_strength
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of, slots_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
@@ -79,7 +80,7 @@ def lower_region(
     constants = _constants(expression, graph)
     if scale is not None:
         constants[ACCUMULATOR_SCALE] = scale
-    lowered = _lower(expression, region, inputs, outputs, forms, has_scale=scale is not None)
+    lowered = _lower(reduce_strength(expression), region, inputs, outputs, forms, has_scale=scale is not None)
     return Lowered(
         region,
         _with_expression(region.formula, lowered),
