@@ -107,28 +107,47 @@ def default_config(problem: RowsProblem, device: GpuFacts) -> TileConfig:
     return configs(problem, device)[0]
 
 
-def variants(problem: RowsProblem, tile: TileConfig, usual: TileConfig) -> tuple[Variant, ...]:
+def variants(
+    problem: RowsProblem, tile: TileConfig, usual: TileConfig, other: RowsProblem | None = None
+) -> tuple[Variant, ...]:
     """What one tactic carries, best first: for the shapes at hand, for others like them, and for any.
 
-    The second, in the tile `usual`, counts on operands that are contiguous and aligned, with any batch; the
-    last, which all tactics of a problem share, counts on nothing.
+    Those for others, in the tile `usual`, count on operands that are contiguous and aligned, with any batch;
+    the last counts on nothing. All tactics of a problem share them.
+
+    Args:
+        other: the problem in another memory format that may arrive.
     """
-    operands = problem.expression.operands
-    strides = iter(problem.walk.strides)
-    exact = tuple(SCALAR if x.kind == "scalar" else _kind_of(next(strides)) for x in operands)
-    wider = {ELEMENT: ROW, COLUMN: BLOCK}
-    similar = tuple(wider.get(kind, kind) for kind in exact)
-    any_kind = tuple(SCALAR if kind == SCALAR else STRIDED for kind in exact)
     outer = max(len(problem.walk.outer), 1 if problem.has_rows else 0)
-    mode, last = (TILES, TILES) if not problem.has_rows else (_row_mode(problem), LONG_ROWS)
     chosen = []
     if outer <= MAX_OUTER:
-        chosen.append(Variant(exact, outer, mode, tile, _aligned(problem, exact, outer)))
+        chosen.append(_variant(problem, _exact_kinds(problem), outer, tile))
         if outer:
-            chosen.append(Variant(similar, MAX_OUTER, mode, usual, _aligned(problem, similar, MAX_OUTER)))
-    general = TileConfig(1, 2048, 8) if problem.has_rows else TileConfig(1, 512, 4)
-    chosen.append(Variant(any_kind, MAX_OUTER, last, general))
+            chosen.append(_variant(problem, _similar_kinds(problem), MAX_OUTER, usual))
+    if other is not None and 0 < len(other.walk.outer) <= MAX_OUTER:
+        chosen.append(_variant(other, _similar_kinds(other), MAX_OUTER, usual))
+    any_kinds = tuple(SCALAR if kind == SCALAR else STRIDED for kind in _exact_kinds(problem))
+    mode, general = (
+        (LONG_ROWS, TileConfig(1, 2048, 8)) if problem.has_rows else (TILES, TileConfig(1, 512, 4))
+    )
+    chosen.append(Variant(any_kinds, MAX_OUTER, mode, general))
     return tuple(chosen)
+
+
+def _variant(problem: RowsProblem, kinds: tuple[int, ...], outer: int, tile: TileConfig) -> Variant:
+    return Variant(kinds, outer, _mode(problem), tile, _aligned(problem, kinds, outer))
+
+
+def _exact_kinds(problem: RowsProblem) -> tuple[int, ...]:
+    strides = iter(problem.walk.strides)
+    operands = problem.expression.operands
+    return tuple(SCALAR if x.kind == "scalar" else _kind_of(next(strides)) for x in operands)
+
+
+def _similar_kinds(problem: RowsProblem) -> tuple[int, ...]:
+    """Kinds that stay right with another batch: what was the same for all rows may differ then."""
+    wider = {ELEMENT: ROW, COLUMN: BLOCK}
+    return tuple(wider.get(kind, kind) for kind in _exact_kinds(problem))
 
 
 def _kind_of(strides: Sequence[int]) -> int:
@@ -152,7 +171,9 @@ def _aligned(problem: RowsProblem, kinds: Sequence[int], outer: int) -> frozense
     return frozenset(numbers - {"R", "D1", "D2"} | pointers | {f"y{i}" for i in range(len(problem.outputs))})
 
 
-def _row_mode(problem: RowsProblem) -> int:
+def _mode(problem: RowsProblem) -> int:
+    if not problem.has_rows:
+        return TILES
     return WHOLE_ROWS if problem.walk.columns <= MAX_BLOCK else LONG_ROWS
 
 

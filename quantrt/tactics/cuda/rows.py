@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from quantrt.errors import DataError
 from quantrt.gpu import GpuFacts
+from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.rows.spec import RowsProblem, TileConfig, has_rows, kernel_of, why_not
 from quantrt.kernels.rows.tiles import configs, variants
 from quantrt.kernels.rows.walk import View, Walk, is_channels_last, iteration_shape, make_walk
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Rows
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
 
 __all__ = ["list_tactics", "problem_of"]
 
@@ -34,7 +36,12 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
     if reason is not None:
         return [Rejected(_SOURCE, "rows", reason)]
     tiles = configs(problem, device)
-    return [_tactic(workload, problem, tile, tiles[0]) for tile in tiles]
+    other = _in_channels_last(workload, problem)
+    carried = {tile: variants(problem, tile, tiles[0], other) for tile in tiles}
+    return [
+        _tactic(workload, tile, [kernel_of(problem, variant) for variant in chosen])
+        for tile, chosen in carried.items()
+    ]
 
 
 def problem_of(workload: Workload) -> RowsProblem | None:
@@ -74,17 +81,35 @@ def _contiguous(shape: tuple[int, ...]) -> View:
     return View(shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
 
 
-def _tactic(workload: Workload, problem: RowsProblem, tile: TileConfig, usual: TileConfig) -> Tactic:
-    constants = dict.fromkeys(x.name for x in problem.expression.operands if x.kind == "constant")
+def _in_channels_last(workload: Workload, problem: RowsProblem) -> RowsProblem | None:
+    """The problem as it is behind a convolution, which stores its channels innermost.
+
+    None where that makes no difference: rows, other ranks, or operands that do so already.
+    """
+    rank = max((len(facts.shape) for facts in workload.inputs), default=0)
+    if problem.has_rows or rank not in (4, 5):
+        return None
+    moved = [_with_channels_last(x) if len(x.shape) == rank else x for x in workload.inputs]
+    other = problem_of(replace(workload, inputs=tuple(moved)))
+    return None if other == problem else other
+
+
+def _with_channels_last(facts: TensorFacts) -> TensorFacts:
+    n, c, *spatial = facts.shape
+    stored = _contiguous((n, *spatial, c)).strides
+    return replace(facts, strides=(stored[0], stored[-1], *stored[1:-1]))
+
+
+def _tactic(workload: Workload, tile: TileConfig, kernels: Sequence[KernelSpec]) -> Tactic:
+    operands = workload.formula.expression.operands if isinstance(workload.formula, Rows) else ()
+    constants = dict.fromkeys(x.name for x in operands if x.kind == "constant")
     draft = Draft(
         runner="rows",
         inputs=tuple(f"in{number}" for number in range(len(workload.inputs))),
         outputs=tuple(f"out{number}" for number in range(len(workload.outputs))),
         options={"formula": to_json(workload.formula), "outputs": list(workload.outputs)},
         constants=tuple(Constant(f"{name}:float32", _maker(workload.constants[name])) for name in constants),
-        kernels=tuple(
-            dict.fromkeys(kernel_of(problem, variant) for variant in variants(problem, tile, usual))
-        ),
+        kernels=tuple(dict.fromkeys(kernels)),
     )
     return Tactic(_SOURCE, f"rows {tile.name}", (draft,))
 
