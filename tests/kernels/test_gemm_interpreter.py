@@ -330,6 +330,36 @@ def test_library_product_of_codes(rng, rows):
     assert torch.equal(case.run(tactic, fewer)[0], case.expected(fewer)[0])
 
 
+@pytest.mark.parametrize("K", [8, 300])
+def test_codes_multiplied_as_floats_are_off_by_one_at_most(rng, K):
+    """Too few rows for the library's product of codes; sums are rounded to float16."""
+    constants = scale_and_bias(rng, 24, K)
+    case = Case(requantized(), [codes(rng, 7, K)], codes(rng, 24, K), ["int8"], **constants)
+    (tactic,) = [item for item in list_tactics(case.workload, H200) if item.name == "matmul dequantized"]
+    assert isinstance(tactic, Tactic)
+    (got,), (want,) = case.run(tactic), case.expected()
+    distance = (got.int() - want.int()).abs()
+    assert distance.max() <= 1
+    assert (distance != 0).sum() <= 0.05 * want.numel()
+
+
+def test_dequantized_sums_stay_in_range():
+    """The largest sums that there are, 300 * 128 * 127, are beyond float16 without a scale."""
+    x = torch.full((2, 300), -128, dtype=torch.int8)
+    weight = torch.full((8, 300), -127, dtype=torch.int8)
+    case = Case(accumulator(), [x], weight, ["float32"])
+    (tactic,) = [item for item in list_tactics(case.workload, H200) if item.name == "matmul dequantized"]
+    (got,), (want,) = case.run(tactic), case.expected()
+    assert got.isfinite().all()
+    assert ((got - want).abs() <= 2.0**-11 * want).all()
+
+
+def test_truth_is_stored(rng):
+    b = Builder(SUM, scalar(100.0))
+    case = Case(b.build(b("gt", 0, 1)), [codes(rng, 5, 32)], codes(rng, 16, 32), ["bool"])
+    case.assert_equal()
+
+
 def library_epilogues() -> dict[str, Expression]:
     bias = Builder(SUM, constant("bias"))
     relu = Builder(SUM, constant("bias"))

@@ -8,18 +8,19 @@ more than in one kernel; sums of codes it stores as int32, exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.gemm.spec import MAX_CODES_K
-from quantrt.regions.expression import Expression
+from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Rows
 from quantrt.runtime.cuda.evaluate import evaluate
 from quantrt.runtime.cuda.runners.matmul import MIN_CODE_ROWS
-from quantrt.tactics.cuda.epilogues import as_rows, is_relu, split_bias
+from quantrt.tactics.cuda.check import DEQUANTIZED
+from quantrt.tactics.cuda.epilogues import as_rows, is_relu, scaled_accumulator, split_bias
 from quantrt.tactics.cuda.product import Product, product_of
 from quantrt.tactics.cuda.rows import list_tactics as list_rows
 from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload
@@ -28,12 +29,15 @@ __all__ = ["list_library_tactics"]
 
 _SOURCE = "cublaslt"
 _NAME = "matmul"
+_CODES = "codes"
 _SUMS = "sums"
-"""The buffer between the product and the rest of its epilogue."""
+"""Buffers between drafts: codes of x as floats, and what the product's step stores."""
 
 _CODE_MULTIPLE = 8
 """torch._int_mm wants N and K to be multiples of this."""
 
+_FLOAT16_MAX = 65504.0
+_MAX_PRODUCT = 128 * 127
 _SUM_BYTES = {"float16": 2, "float32": 4, "int32": 4}
 
 _GELU_TOLERANCE = 1e-5
@@ -60,13 +64,16 @@ class _Fused:
 
 
 def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
-    """One tactic, with as much of the epilogue in the product as the library takes; or why there is none."""
+    """One tactic, with as much of the epilogue in the product as the library takes; or why there is none.
+
+    Where it does not multiply the codes, a second one multiplies them as float16, "dequantized".
+    """
     product = product_of(workload)
     if isinstance(product, str):
         return [Rejected(_SOURCE, _NAME, product)]
     reason = _why_not_codes(product, device) if product.is_codes else None
     if reason:
-        return [Rejected(_SOURCE, _NAME, reason)]
+        return [Rejected(_SOURCE, _NAME, reason), _dequantized(product, device)]
     fused = _fused(product)
     stored = "int32" if product.is_codes else product.dtype
     first = _draft(product, fused, stored)
@@ -76,6 +83,29 @@ def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | 
     if isinstance(rest, str):
         return [Rejected(_SOURCE, fused.name, rest)]
     return [Tactic(_SOURCE, fused.name, (first, *rest), product.M * product.N * _SUM_BYTES[stored])]
+
+
+def _dequantized(product: Product, device: GpuFacts) -> Tactic | Rejected:
+    """Codes multiplied as float16.
+
+    Codes of x are multiplied by a power of two that keeps every sum in float16's range, and the sums divided
+    by it: both exact, so that only the rounding of the sums to float16 remains.
+    """
+    name = f"{_NAME} {DEQUANTIZED}"
+    scale = 2.0 ** -max(0, math.ceil(math.log2(product.K * _MAX_PRODUCT / _FLOAT16_MAX)))
+    multiply = Expression(
+        (Operand("tensor"), Operand("scalar", value=scale)), (Instruction("mul", (0, 1)),), (2,), (False,)
+    )
+    x = product.workload.inputs[0]
+    before = _rows(product, multiply, (x,), ("float16",), names={"out0": _CODES}, device=device)
+    floats = replace(product, dtype="float16")
+    epilogue = scaled_accumulator(product.formula.epilogue, 1.0 / scale)
+    after = _rest(floats, epilogue, "float16", device)
+    if isinstance(before, str) or isinstance(after, str):
+        return Rejected(_SOURCE, name, before if isinstance(before, str) else str(after))
+    multiplied = replace(_draft(floats, _Fused(rest=epilogue), "float16"), inputs=(_CODES,))
+    size_bytes = _SUM_BYTES["float16"] * product.M * (product.K + product.N)
+    return Tactic(_SOURCE, name, (*before, multiplied, *after), size_bytes)
 
 
 def _why_not_codes(product: Product, device: GpuFacts) -> str | None:
@@ -134,22 +164,33 @@ def _rest(product: Product, epilogue: Expression, stored: str, device: GpuFacts)
     workload = product.workload
     shape = (*workload.inputs[0].shape[:-1], product.N)
     sums = TensorFacts(stored, shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
-    expression = as_rows(epilogue)
-    names = {operand.name for operand in expression.operands if operand.kind == "constant"}
-    rows = Workload(
-        workload.region,
-        Rows(expression),
-        (sums, *workload.inputs[1:]),
-        workload.outputs,
-        None,
-        {name: workload.constants[name].reshape(-1) for name in names},
-    )
+    facts = (sums, *workload.inputs[1:])
+    return _rows(product, as_rows(epilogue), facts, workload.outputs, names={"in0": _SUMS}, device=device)
+
+
+def _rows(
+    product: Product,
+    expression: Expression,
+    facts: tuple[TensorFacts, ...],
+    outputs: tuple[str, ...],
+    *,
+    names: Mapping[str, str],
+    device: GpuFacts,
+) -> Sequence[Draft] | str:
+    """The first rows tactic's drafts, with some buffers called otherwise; why there is none."""
+    used = {operand.name for operand in expression.operands if operand.kind == "constant"}
+    constants = {name: product.workload.constants[name].reshape(-1) for name in used}
+    rows = Workload(product.workload.region, Rows(expression), facts, outputs, None, constants)
     found = list_rows(rows, device)
     tactic = next((item for item in found if isinstance(item, Tactic)), None)
     if tactic is None:
         reasons = [item.reason for item in found if isinstance(item, Rejected)]
         return f"no kernel for the rest of its epilogue: {'; '.join(reasons)}"
     return [
-        replace(draft, inputs=tuple(_SUMS if name == "in0" else name for name in draft.inputs))
+        replace(
+            draft,
+            inputs=tuple(names.get(name, name) for name in draft.inputs),
+            outputs=tuple(names.get(name, name) for name in draft.outputs),
+        )
         for draft in tactic.drafts
     ]
