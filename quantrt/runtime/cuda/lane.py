@@ -45,14 +45,14 @@ class Lane:
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name, owned by the caller; see Executor.run."""
         with self._entered() as opened:
+            given = {name: tensor_on(inputs[name]) for name, _ in opened.program.inputs}
             if self._records:
-                recording = self._recording(opened, {name: tensor_on(x) for name, x in inputs.items()})
-                recording.load(inputs)
+                recording = self._recording(opened, given)
+                recording.load(given)
                 recording.replay()
                 found = recording.unload()
                 self._wait()
             else:
-                given = {name: tensor_on(inputs[name]) for name, _ in opened.program.inputs}
                 found = self._run_eagerly(opened, given)
             return {name: _as_caller_wants(found[name], dtype) for name, _, dtype in opened.program.outputs}
 
@@ -84,7 +84,7 @@ class Lane:
         with self._entered() as opened:
             given = {name: tensor_on(inputs[name]).to(self._device) for name, _ in opened.program.inputs}
             if self._records:
-                self._recording(opened, given).load(inputs)
+                _fill(self._recording(opened, given).inputs, given)
             self._wait()
 
         def run() -> None:

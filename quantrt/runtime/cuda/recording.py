@@ -7,13 +7,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from quantrt.errors import DeviceError, QuantRtError
 from quantrt.runtime.cuda.host_copies import RecordCopies, ReuseCopies
 from quantrt.runtime.cuda.steps import OpenProgram, Values, run_steps
-from quantrt.runtime.cuda.tensors import is_dense, tensor_on, torch_dtype
+from quantrt.runtime.cuda.tensors import is_dense, torch_dtype
 from quantrt.runtime.cuda.traced_memory import ArenaMemory, TracedMemory
 
 __all__ = ["Recording", "RecordingMemory", "pinned_like", "record"]
@@ -68,13 +67,13 @@ class Recording:
         """Run everything once, on the current stream."""
         self._graph.replay()
 
-    def load(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Copy arrays into the inputs, by way of pinned memory; the device reads it later."""
+    def load(self, given: Mapping[str, torch.Tensor]) -> None:
+        """Copy tensors in host memory into the inputs, by way of pinned memory that is read later."""
         for name, tensor in self.inputs.items():
             staged = self._staged_inputs.get(name)
             if staged is None:
                 staged = self._staged_inputs[name] = pinned_like(tensor)
-            staged.copy_(tensor_on(arrays[name]))
+            staged.copy_(given[name])
             tensor.copy_(staged, non_blocking=True)
 
     def unload(self) -> dict[str, torch.Tensor]:

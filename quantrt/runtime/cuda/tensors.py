@@ -70,6 +70,9 @@ def tensor_on(array: np.ndarray) -> torch.Tensor:
     Raises:
         ModelError: text, or another type that torch does not have.
     """
+    flags = array.flags
+    if flags.writeable and flags.c_contiguous and array.dtype.isbuiltin == 1 and array.dtype.kind in "biufc":
+        return torch.from_numpy(array)
     if array.dtype.kind in "OUST":
         raise ModelError("text cannot be a tensor", got=str(array.dtype))
     dtype = torch_type(ir.DataType.from_numpy(array.dtype.newbyteorder("=")))
