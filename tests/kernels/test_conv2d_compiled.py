@@ -12,6 +12,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, kernel_of
 from quantrt.kernels.conv2d.tiles import default_config
+from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.regions.expression import Expression, Operand
 from tests.kernels.expressions import Builder, constant, scalar
@@ -58,8 +59,10 @@ def problem(dtype: str, C: int = 256, taps: int = 3) -> ConvProblem:
 
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, CompiledKernel]:
-    """The same tile for codes and floats, for every capability."""
+    """The same tile for codes and floats, and a depthwise one, for every capability."""
     specs = {dtype: kernel_of(problem(dtype), TILE) for dtype in ("int8", "float16")}
+    alone = problem("int8")
+    specs["depthwise"] = depthwise.kernel_of(alone, depthwise.TileConfig(32, 32, 2))
     return dict(zip(specs, compiled_all(list(specs.values()), CAPABILITIES), strict=True))
 
 
@@ -71,12 +74,12 @@ def compiled_all(specs: list[KernelSpec], capabilities: tuple[int, ...]) -> list
 
 
 def instructions(cubin: bytes, folder: Path) -> set[str]:
-    """Names of the machine's products and of its copies into shared memory."""
+    """Names of the machine's products and of its loads from memory."""
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)
     command = [knobs.nvidia.nvdisasm.path, "-c", str(path)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return set(re.findall(r"\b(?:[A-Z]*MMA|LDGSTS)[\w.]*", text))
+    return set(re.findall(r"\b(?:[A-Z]*MMA|LDGSTS|LDG)[\w.]*", text))
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
@@ -89,6 +92,15 @@ def test_it_compiles_everywhere(
     used = instructions(kernel.cubins[capability], tmp_path)
     assert any("MMA" in name for name in used)
     assert "LDGSTS.E.BYPASS.128" in used  # copies of 16 bytes run ahead of the products
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_depthwise_loads_are_whole_vectors(
+    compiled: dict[str, CompiledKernel], capability: int, tmp_path: Path
+):
+    used = instructions(compiled["depthwise"].cubins[capability], tmp_path)
+    assert any(name.startswith("LDG.E.128") for name in used), used
+    assert not any("LDG.E.U8" in name or "LDG.E.S8" in name for name in used), used
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,15 @@ CASES = [
     Case(C=16, N=9, size=(37,), kernel=(1,), strides=(1,), pads=(0, 0), dilations=(1,)),
 ]
 
+DEPTHWISE_CASES = [
+    Case(C=16, N=16, groups=16),
+    Case(C=41, N=41, groups=41, size=(9, 11), strides=(2, 1), pads=(1, 0, 2, 1), dilations=(1, 2)),
+    Case(C=33, N=33, groups=33, size=(6, 5), kernel=(5, 5), strides=(2, 2), pads=(2, 2, 2, 2)),
+    Case(C=32, N=32, groups=32, size=(9, 5), kernel=(7, 3), pads=(0, 0, 0, 0)),
+    Case(C=7, N=7, groups=7, kernel=(1, 1), pads=(0, 0, 0, 0)),
+    Case(C=5, N=5, groups=5, size=(41,), kernel=(3,), strides=(2,), pads=(2, 0), dilations=(1,)),
+]
+
 
 def relu_codes(b: Builder, x: int) -> int:
     """codes(max(x, 0)) in steps of the operand behind all others."""
@@ -67,6 +76,8 @@ def own(problem: Problem) -> list[Tactic]:
 def variants(problem: Problem) -> list[Tactic]:
     """One small tile, with the epilogue in two parts, and one that walks the taps as one axis."""
     first = own(problem)[0]
+    if problem.case.groups > 1:
+        return [retiled(first, BLOCK_M=64, BLOCK_N=32)]
     by_tap = retiled(first, **SMALL, IS_PACKED=False, PARTS=2)
     is_packable = max(problem.case.kernel) > 1
     return [by_tap, retiled(first, **SMALL, IS_PACKED=True, PARTS=1)] if is_packable else [by_tap]
@@ -78,7 +89,7 @@ def agrees(problem: Problem, tactic: Tactic) -> None:
     assert [y.stride() for y in outputs] == [channels_last(y).stride() for y in expected]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", CASES + DEPTHWISE_CASES, ids=lambda case: case.id)
 def test_sums_of_codes_are_exact(case: Case, rng: np.random.Generator):
     problem = integer_problem(case, rng)
     (want,) = problem.expected()
@@ -87,18 +98,21 @@ def test_sums_of_codes_are_exact(case: Case, rng: np.random.Generator):
         assert torch.equal(got, want), tactic.name
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", CASES + DEPTHWISE_CASES, ids=lambda case: case.id)
 def test_floats_agree_with_the_reference(case: Case, rng: np.random.Generator):
     problem = float_problem(case, rng)
     for tactic in variants(problem):
         agrees(problem, tactic)
 
 
-def test_every_tile_that_is_proposed_computes_the_same(rng: np.random.Generator):
+@pytest.mark.parametrize(
+    "case",
+    [Case(C=24, N=41, size=(4, 8)), Case(C=17, N=17, size=(4, 5), groups=17)],
+    ids=lambda case: case.id,
+)
+def test_every_tile_that_is_proposed_computes_the_same(case: Case, rng: np.random.Generator):
     b, x = biased(scalar(0.02))
-    problem = with_epilogue(
-        integer_problem(Case(C=24, N=41, size=(4, 8)), rng), rng, b.build(relu_codes(b, x)), outputs=("int8",)
-    )
+    problem = with_epilogue(integer_problem(case, rng), rng, b.build(relu_codes(b, x)), outputs=("int8",))
     (want,) = problem.expected()
     tactics = own(problem)
     assert len({tactic.name for tactic in tactics}) == len(tactics) > 5
@@ -121,8 +135,8 @@ def test_codes_behind_an_activation(activation: Callable[[Builder, int], int], r
         assert torch.equal(run(tactic, problem.inputs)[0], problem.expected()[0])
 
 
-def test_residual_codes_and_two_outputs(rng: np.random.Generator):
-    case = CASES[3]
+@pytest.mark.parametrize("case", [CASES[3], DEPTHWISE_CASES[1]], ids=["product", "depthwise"])
+def test_residual_codes_and_two_outputs(case: Case, rng: np.random.Generator):
     b, x = biased(Operand("tensor", "r"), scalar(0.05), scalar(0.02))
     summed = b("add", x, b("mul", 3, 4))
     epilogue = b.build(relu_codes(b, summed), summed)
@@ -160,14 +174,15 @@ def test_codes_saturate(rng: np.random.Generator):
     assert {-128, 127} <= set(got.unique().tolist())
 
 
-def test_the_largest_sums(rng: np.random.Generator):
-    problem = integer_problem(Case(C=33, N=7), rng)
+@pytest.mark.parametrize("case", [Case(C=33, N=7), DEPTHWISE_CASES[0]], ids=["product", "depthwise"])
+def test_the_largest_sums(case: Case, rng: np.random.Generator):
+    problem = integer_problem(case, rng)
     problem.x = torch.full_like(problem.x, -128)
     problem.weight = np.full_like(problem.weight, -127)
     for tactic in variants(problem):
         (got,) = run(tactic, problem.inputs)
         assert torch.equal(got, problem.expected()[0])
-        assert got.max() == 128 * 127 * 33 * 9
+        assert got.max() == 128 * 127 * (case.C // case.groups) * 9
 
 
 def test_one_constant_for_all_channels(rng: np.random.Generator):

@@ -21,8 +21,12 @@ __all__ = [
     "WARP",
     "ConvProblem",
     "TileConfig",
+    "epilogue_constants",
     "kernel_of",
+    "kernel_types",
+    "size_arguments",
     "why_not",
+    "why_not_epilogue",
 ]
 
 MAX_ARGS = 12
@@ -139,10 +143,11 @@ def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
             "offsets in a tile beyond 32 bits",
         ),
     )
-    return next((reason for is_so, reason in reasons if is_so), None) or _why_not_epilogue(problem)
+    return next((reason for is_so, reason in reasons if is_so), None) or why_not_epilogue(problem)
 
 
-def _why_not_epilogue(problem: ConvProblem) -> str | None:
+def why_not_epilogue(problem: ConvProblem) -> str | None:
+    """Why no kernel over tiles of pixels and channels can compute its epilogue; None when it can."""
     operands = problem.epilogue.operands
     stored = (*problem.tensors, *problem.outputs)
     reasons = (
@@ -163,12 +168,8 @@ def _why_not_epilogue(problem: ConvProblem) -> str | None:
 
 def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it."""
-    outputs = {f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
-    arguments = _arguments(problem)
-    types = {"x_ptr": POINTERS[problem.dtype], "w_ptr": POINTERS[problem.dtype], **outputs, **arguments}
-    empty = [f"y{i}_ptr" for i in range(len(outputs), MAX_OUTPUTS)]
-    empty += [f"arg{i}" for i in range(len(arguments), MAX_ARGS)]
-    fixed: dict[str, Any] = {
+    types = kernel_types(problem)
+    fixed = {
         "N": problem.N,
         "R": problem.R,
         "S": problem.S,
@@ -176,9 +177,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         "STRIDES": problem.strides,
         "PADS": problem.pads,
         "DILATIONS": problem.dilations,
-        "KINDS": tuple(operand.kind for operand in problem.epilogue.operands[1:]),
-        "PROGRAM": program_of(problem.epilogue),
-        "OUTPUTS": problem.epilogue.outputs,
+        **epilogue_constants(problem),
         "IS_PACKED": config.is_packed,
         "PARTS": 2 if config.accumulators > MAX_WHOLE_ACCUMULATORS else 1,
         "BLOCK_M": config.block_m,
@@ -188,13 +187,42 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
     return KernelSpec(
         family="conv2d",
         function="conv2d",
-        signature=(*types.items(), *((name, "i32") for name in ("M", "H", "W", "P", "Q"))),
+        signature=(*types.items(), *size_arguments()),
         aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
-        constants=(*((name, 0) for name in empty), *fixed.items()),
+        constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
         is_exact=True,
     )
+
+
+def kernel_types(problem: ConvProblem) -> dict[str, str]:
+    """Arguments before the sizes, with their types: x, w, outputs, the epilogue's operands."""
+    outputs = {f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
+    return {
+        "x_ptr": POINTERS[problem.dtype],
+        "w_ptr": POINTERS[problem.dtype],
+        **outputs,
+        **_arguments(problem),
+    }
+
+
+def size_arguments() -> tuple[tuple[str, str], ...]:
+    """The last arguments: output pixels, height and width of x and of y."""
+    return tuple((name, "i32") for name in ("M", "H", "W", "P", "Q"))
+
+
+def epilogue_constants(problem: ConvProblem) -> dict[str, Any]:
+    """Constants that say what the epilogue computes; 0 for slots that nothing fills."""
+    arguments = len(problem.epilogue.operands) - 1
+    empty = [f"y{i}_ptr" for i in range(len(problem.outputs), MAX_OUTPUTS)]
+    empty += [f"arg{i}" for i in range(arguments, MAX_ARGS)]
+    return {
+        **dict.fromkeys(empty, 0),
+        "KINDS": tuple(operand.kind for operand in problem.epilogue.operands[1:]),
+        "PROGRAM": program_of(problem.epilogue),
+        "OUTPUTS": problem.epilogue.outputs,
+    }
 
 
 def _extent(padded: int, taps: int, stride: int, dilation: int) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.conv2d.spec import ELEMENT_BYTES, WARP, ConvProblem, TileConfig
 
-__all__ = ["Cost", "configs", "cost", "default_config", "estimate_us"]
+__all__ = ["FILL_US", "LAUNCH_US", "Cost", "configs", "cost", "default_config", "estimate_us", "memory_rate"]
 
 MAX_CONFIGS = 10
 MAX_CONFIGS_PER_TILE = 2
@@ -83,7 +83,7 @@ def cost(problem: ConvProblem, device: GpuFacts) -> Cost:
         read * ELEMENT_BYTES[problem.dtype] + problem.pixels * problem.N * stored + 4 * problem.N * constants
     )
     math_us = flops / (_math_rate(problem, device) * device.multiprocessors)
-    return Cost(flops, size_bytes, max(math_us, size_bytes / _memory_rate(device)))
+    return Cost(flops, size_bytes, max(math_us, size_bytes / memory_rate(device)))
 
 
 def configs(problem: ConvProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
@@ -120,7 +120,7 @@ def estimate_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> f
     steps, step_us = _steps(problem, config), _step_us(problem, config, device)
     ahead = config.num_stages - 1 if _is_copied_ahead(problem) else 1
     latency_us = waves * steps * max(LOAD_US / ahead, step_us + SYNC_US)
-    memory_us = cost(problem, device).size_bytes / _memory_rate(device)
+    memory_us = cost(problem, device).size_bytes / memory_rate(device)
     bounds = (memory_us, busiest * steps * step_us, latency_us)
     return LAUNCH_US + math.pow(sum(bound**4 for bound in bounds), 0.25) + waves * FILL_US
 
@@ -206,6 +206,6 @@ def _math_rate(problem: ConvProblem, device: GpuFacts) -> float:
     return 1e6 * peak * REACHED_MATH[problem.dtype] / device.multiprocessors
 
 
-def _memory_rate(device: GpuFacts) -> float:
+def memory_rate(device: GpuFacts) -> float:
     """Bytes per microsecond that the device reaches."""
     return 1e3 * device.bandwidth_gb_s * REACHED_BANDWIDTH

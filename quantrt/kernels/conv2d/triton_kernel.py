@@ -65,7 +65,7 @@ def conv2d(
     offs_n = tl.arange(0, BLOCK_N)
 
     # Rows beyond the last read the last one again: cheaper than masks, and they are never stored.
-    pixel, y_in, x_in = _window(row + tl.minimum(offs_m, M - row - 1), H, W, P, Q, R, S, STRIDES, PADS)
+    pixel, y_in, x_in = first_pixel(row + tl.minimum(offs_m, M - row - 1), H, W, P, Q, R, S, STRIDES, PADS)
     rows_w = offs_n
     if N % BLOCK_N != 0:
         rows_w = tl.minimum(offs_n, N - column - 1)
@@ -84,7 +84,7 @@ def conv2d(
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     IS_WHOLE: tl.constexpr = N % BLOCK_N == 0
     if PARTS == 1:
-        _store(
+        store_tile(
             accumulator,
             pointers,
             slots,
@@ -104,13 +104,15 @@ def conv2d(
         HALF: tl.constexpr = BLOCK_N // 2
         halves = tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, HALF)), (0, 2, 1))
         left, right = tl.split(halves)
-        _store(left, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, HALF)
+        store_tile(left, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, HALF)
         column += HALF
-        _store(right, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, HALF)
+        store_tile(
+            right, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, HALF
+        )
 
 
 @triton.jit
-def _store(
+def store_tile(
     accumulator,
     pointers,
     slots,
@@ -155,7 +157,7 @@ def _store(
 
 
 @triton.jit
-def _window(
+def first_pixel(
     rows,
     H,
     W,
@@ -187,7 +189,8 @@ def _is_pointwise(R, S, strides, pads):
 
 
 @triton.constexpr_function
-def _has_padding(pads):
+def has_padding(pads):
+    """Whether a window can reach beyond the image."""
     return any(n > 0 for n in pads)
 
 
@@ -224,7 +227,7 @@ def _multiply(
         x_step = x_tile + ((dy * W + dx) * C + first)
         w_step = w_tile + (tap * C + first)
         mask_k = offs_k < C - first
-        if _has_padding(PADS):
+        if has_padding(PADS):
             y = y_in + dy
             x = x_in + dx
             inside = (y >= 0) & (y < H) & (x >= 0) & (x < W)

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, kernel_of, why_not
-from quantrt.kernels.conv2d.tiles import configs
+from quantrt.kernels.conv2d import spec as conv2d
+from quantrt.kernels.conv2d import tiles as conv2d_tiles
+from quantrt.kernels.depthwise import spec as depthwise
+from quantrt.kernels.depthwise import tiles as depthwise_tiles
+from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda.convolution import list_library_tactics
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
@@ -17,51 +20,70 @@ from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workl
 __all__ = ["list_tactics"]
 
 _SOURCE = "triton"
-_NAME = "conv2d"
+_CONV2D = "conv2d"
+_DEPTHWISE = "depthwise"
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
     """Our kernels in their tiles, the likely fastest first, then the library's ways."""
     formula = workload.formula
     if not isinstance(formula, Conv) or workload.weight is None:
-        return [Rejected(_SOURCE, _NAME, f"the formula is {type(formula).__name__}, not a convolution")]
+        return [Rejected(_SOURCE, _CONV2D, f"the formula is {type(formula).__name__}, not a convolution")]
     return [*_own(workload, formula, workload.weight, device), *list_library_tactics(workload, device)]
 
 
 def _own(
     workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFacts
 ) -> Sequence[Tactic | Rejected]:
+    is_depthwise = formula.groups > 1 and weight.shape[:2] == (formula.groups, 1)
+    family = _DEPTHWISE if is_depthwise else _CONV2D
     reason = _why_not_shape(workload, formula, weight)
     if reason:
-        return [Rejected(_SOURCE, _NAME, reason)]
+        return [Rejected(_SOURCE, family, reason)]
     problem = _problem(workload, formula, weight)
-    reason = why_not(problem, device)
+    reason = depthwise.why_not(problem) if is_depthwise else conv2d.why_not(problem, device)
     if reason:
-        return [Rejected(_SOURCE, _NAME, reason)]
-    return [_tactic(workload, formula, weight, problem, config) for config in configs(problem, device)]
+        return [Rejected(_SOURCE, family, reason)]
+    specs = _specs(problem, device, is_depthwise=is_depthwise)
+    constant = _depthwise_weight if is_depthwise else _weight
+    first = constant(formula.weight, weight, problem.dtype)
+    return [
+        _tactic(workload, formula, problem, name=f"{family} {name}", weight=first, spec=spec)
+        for name, spec in specs
+    ]
+
+
+def _specs(
+    problem: conv2d.ConvProblem, device: GpuFacts, *, is_depthwise: bool
+) -> list[tuple[str, KernelSpec]]:
+    """Names and kernels of the tiles that are worth a try."""
+    if is_depthwise:
+        return [(x.name, depthwise.kernel_of(problem, x)) for x in depthwise_tiles.configs(problem, device)]
+    return [(x.name, conv2d.kernel_of(problem, x)) for x in conv2d_tiles.configs(problem, device)]
 
 
 def _why_not_shape(workload: Workload, formula: Conv, weight: np.ndarray) -> str | None:
-    if formula.groups != 1:
-        return f"no kernel for {formula.groups} groups"
+    channels, per_group = weight.shape[:2]
+    if formula.groups != 1 and (per_group, channels) != (1, formula.groups):
+        return f"no kernel for {formula.groups} groups of {per_group} channels"
     if len(formula.strides) > 2:
         return f"no kernel for {len(formula.strides)} spatial axes"
     x = workload.inputs[0]
-    if len(x.shape) != len(formula.strides) + 2 or x.shape[1] != weight.shape[1]:
+    if len(x.shape) != len(formula.strides) + 2 or x.shape[1] != per_group * formula.groups:
         return f"an input of {list(x.shape)} for a weight of {list(weight.shape)}"
     if (x.dtype == "int8") != (weight.dtype == np.int8):
         return f"an input of {x.dtype} for a weight of {weight.dtype}"
     return None
 
 
-def _problem(workload: Workload, formula: Conv, weight: np.ndarray) -> ConvProblem:
+def _problem(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.ConvProblem:
     images, C, *size = workload.inputs[0].shape
     half = len(formula.pads) // 2
     top, left = _pair(formula.pads[:half], 0)
     bottom, right = _pair(formula.pads[half:], 0)
     H, W = _pair(tuple(size), 1)
     R, S = _pair(weight.shape[2:], 1)
-    return ConvProblem(
+    return conv2d.ConvProblem(
         images=images,
         H=H,
         W=W,
@@ -85,15 +107,22 @@ def _pair(numbers: Sequence[int], above: int) -> tuple[int, int]:
 
 
 def _tactic(
-    workload: Workload, formula: Conv, weight: np.ndarray, problem: ConvProblem, config: TileConfig
+    workload: Workload,
+    formula: Conv,
+    problem: conv2d.ConvProblem,
+    *,
+    name: str,
+    weight: Constant,
+    spec: KernelSpec,
 ) -> Tactic:
     operands = formula.epilogue.operands[1:]
+    rank = len(formula.strides)
     options = {
-        "kernel": list(weight.shape[2:]),
+        "kernel": [problem.R, problem.S][2 - rank :],
         "strides": list(formula.strides),
         "dilations": list(formula.dilations),
         "pads": list(formula.pads),
-        "channels": problem.N,
+        "channels": [problem.C, problem.N],
         "kinds": [operand.kind for operand in operands],
         "scalars": [operand.value for operand in operands if operand.kind == "scalar"],
         "outputs": list(workload.outputs),
@@ -105,23 +134,28 @@ def _tactic(
         outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
         options=options,
         constants=(
-            _weight_constant(formula.weight, weight, problem.dtype),
-            *(_channel_constant(name, workload.constants[name], problem.N) for name in names),
+            weight,
+            *(_channel_constant(item, workload.constants[item], problem.N) for item in names),
         ),
-        kernels=(kernel_of(problem, config),),
+        kernels=(spec,),
     )
-    return Tactic(_SOURCE, f"{_NAME} {config.name}", (draft,))
+    return Tactic(_SOURCE, name, (draft,))
 
 
-def _weight_constant(name: str, weight: np.ndarray, dtype: str) -> Constant:
-    """[N, C, *kernel] as [N, R, S, C], float32 rounded to float16."""
+def _weight(name: str, weight: np.ndarray, dtype: str) -> Constant:
+    """[N, C, *kernel] as [N, *kernel, C], float32 rounded to float16."""
+    return Constant(
+        f"{name}:channels last:{dtype}",
+        lambda: np.ascontiguousarray(np.moveaxis(weight, 1, -1).astype(dtype)),
+    )
 
-    def make() -> np.ndarray:
-        pixels = np.moveaxis(weight, 1, -1)
-        pixels = pixels if weight.ndim == 4 else pixels[:, np.newaxis]
-        return np.ascontiguousarray(pixels.astype(dtype))
 
-    return Constant(f"{name}:nrsc:{dtype}", make)
+def _depthwise_weight(name: str, weight: np.ndarray, dtype: str) -> Constant:
+    """[N, 1, *kernel] as [*kernel, N], float32 rounded to float16."""
+    return Constant(
+        f"{name}:channels after taps:{dtype}",
+        lambda: np.ascontiguousarray(np.moveaxis(weight[:, 0], 0, -1).astype(dtype)),
+    )
 
 
 def _channel_constant(name: str, array: np.ndarray, channels: int) -> Constant:

@@ -2,9 +2,9 @@
 """epilogue(conv(x, w)) with one of our kernels; channels-last in and out, 1-D and 2-D.
 
 options: {"kernel", "strides", "dilations": one number per spatial axis, "pads": begins, then ends,
-"channels": of the output, "kinds": kind of every operand behind the accumulator, "scalars": values of the
-scalar ones, "outputs": element types}. Inputs: x, then the tensor operands. Weights: the weight [N, R, S, C],
-then the constant operands, float32 [N] each.
+"channels": of x and of the output, "kinds": kind of every operand behind the accumulator, "scalars": values
+of the scalar ones, "outputs": element types}. Inputs: x, then the tensor operands. Weights: the weight in the
+kernel's layout, then the constant operands, float32 [N] each.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Conv2dRunner:
         self._dilations = _as_pair(options["dilations"], 1)
         begins, ends = options["pads"][: self._rank], options["pads"][self._rank :]
         self._pads = _as_pair(begins, 0), _as_pair(ends, 0)
-        self._channels = int(options["channels"])
+        self._channels_in, self._channels = (int(n) for n in options["channels"])
         self._kinds = tuple(options["kinds"])
         self._scalars = tuple(options["scalars"])
         self._outputs = tuple(options["outputs"])
@@ -100,8 +100,8 @@ class _Conv2dRunner:
 
     def _check(self, inputs: Sequence[Any]) -> None:
         x = inputs[0]
-        if x.dim() != self._rank + 2 or x.shape[1] != self._weight.shape[3]:
-            expected = f"{self._rank + 2} axes, {self._weight.shape[3]} channels on the second"
+        if x.dim() != self._rank + 2 or x.shape[1] != self._channels_in:
+            expected = f"{self._rank + 2} axes, {self._channels_in} channels on the second"
             raise self._error(f"an input of {list(x.shape)}", expected)
 
     def _error(self, got: str, expected: str, hint: str | None = None) -> DataError:
