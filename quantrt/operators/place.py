@@ -85,7 +85,7 @@ class Placement:
     def place(self, op_type: str, values: Sequence[Value]) -> list[Value]:
         """The inputs of one node."""
         if op_type in _SHAPES:
-            return [shadow(value) if isinstance(value, torch.Tensor) else value for value in values]
+            return [_shadow(value) if isinstance(value, torch.Tensor) else value for value in values]
         if op_type in _HANDED_ON:
             return list(values)
         numbers = PARAMETERS.get(op_type, ())
@@ -105,6 +105,6 @@ class Placement:
         return copy
 
 
-def shadow(x: torch.Tensor) -> torch.Tensor:
+def _shadow(x: torch.Tensor) -> torch.Tensor:
     """A tensor in host memory with the shape and type of x and a single element, undefined."""
     return torch.empty((), dtype=x.dtype).expand(x.shape)

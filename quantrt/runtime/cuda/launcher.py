@@ -16,7 +16,7 @@ from quantrt.errors import DeviceError, InternalError, ModelError
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.runtime.cuda.driver import CudaDriver
 
-__all__ = ["CubinLauncher", "InterpreterLauncher", "choose_capability", "open_launchers"]
+__all__ = ["CubinLauncher", "Frame", "InterpreterLauncher", "Packing", "choose_capability", "open_launchers"]
 
 WARP_SIZE = 32
 ALIGNMENT = 16
