@@ -68,9 +68,10 @@ def biased(*more: Operand) -> tuple[Builder, int]:
 
 
 def own(problem: Problem) -> list[Tactic]:
+    """Tactics of one kernel."""
     found = [x for x in list_tactics(problem.workload(), H200) if x.source == "triton"]
     assert all(isinstance(x, Tactic) for x in found)
-    return found
+    return [x for x in found if len(x.drafts) == 1]
 
 
 def variants(problem: Problem) -> list[Tactic]:
@@ -118,6 +119,32 @@ def test_every_tile_that_is_proposed_computes_the_same(case: Case, rng: np.rando
     assert len({tactic.name for tactic in tactics}) == len(tactics) > 5
     for tactic in tactics:
         assert torch.equal(run(tactic, problem.inputs)[0], want), tactic.name
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["nchw", "nhwc"])
+@pytest.mark.parametrize("case", [CASES[1], CASES[2], CASES[10]], ids=lambda case: case.id)
+def test_channels_are_padded_where_they_are_few(
+    case: Case, layout: torch.memory_format, rng: np.random.Generator
+):
+    problem = integer_problem(case, rng)
+    if layout == torch.contiguous_format:
+        problem.x = problem.x.contiguous()
+    found = list_tactics(problem.workload(), H200)
+    tactics = [x for x in found if isinstance(x, Tactic) and x.drafts[0].runner == "pad_channels"]
+    assert tactics[0] == found[0]
+    for tactic in [tactics[0], *tactics[1:3]]:
+        assert torch.equal(run(tactic, problem.inputs)[0], problem.expected()[0]), tactic.name
+    problem.x = problem.x[..., 2:]  # pixels that are not evenly spaced
+    assert torch.equal(run(tactics[0], problem.inputs)[0], problem.expected()[0])
+    empty = run(tactics[0], [problem.x[:0]])[0]
+    assert empty.shape[0] == 0
+    with pytest.raises(DataError, match="region 'region'"):
+        run(tactics[0], [problem.x[:, :2]])
+
+
+def test_no_channels_are_added_to_four(rng: np.random.Generator):
+    found = list_tactics(float_problem(Case(C=4), rng).workload(), H200)
+    assert all(draft.runner != "pad_channels" for x in found if isinstance(x, Tactic) for draft in x.drafts)
 
 
 def clipped(b: Builder, x: int) -> int:

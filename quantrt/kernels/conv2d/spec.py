@@ -24,6 +24,8 @@ __all__ = [
     "epilogue_constants",
     "kernel_of",
     "kernel_types",
+    "pad_kernel_of",
+    "padded_channels",
     "size_arguments",
     "why_not",
     "why_not_epilogue",
@@ -38,6 +40,11 @@ MAX_CODES_TAPS = (2**31 - 1) // (128 * 127)
 
 MAX_WHOLE_ACCUMULATORS = 64
 """Of a thread; with more the epilogue runs in two parts: as a whole it spills, compiled for 9.0."""
+
+CHANNEL_UNIT = 4
+MAX_PADDED = 16
+PAD_BLOCK = 2048
+"""Channels are padded to a multiple of 4 where there are at most 16; elements of one program that does it."""
 
 WARP = 32
 MAX_OFFSET = 2**31 - 1
@@ -192,6 +199,37 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
+        is_exact=True,
+    )
+
+
+def padded_channels(problem: ConvProblem) -> int | None:
+    """How many channels to pad x to, so that copies of them run ahead; None where there is no need.
+
+    Only for few channels, as in a first layer: there every tap would be loaded element by element.
+    """
+    is_needed = problem.C % CHANNEL_UNIT != 0 and problem.C <= MAX_PADDED and problem.dtype in POINTERS
+    return -(-problem.C // CHANNEL_UNIT) * CHANNEL_UNIT if is_needed else None
+
+
+def pad_kernel_of(problem: ConvProblem, channels: int) -> KernelSpec:
+    """The kernel that copies x with zeros behind its channels, up to `channels`, channels last."""
+    pointer = POINTERS[problem.dtype]
+    sizes = ("M", "HW", "stride_xn", "stride_xc", "stride_xp")
+    block_c = 1 << (channels - 1).bit_length()
+    return KernelSpec(
+        family="conv2d",
+        function="pad_channels",
+        signature=(("x_ptr", pointer), ("y_ptr", pointer), *((name, "i32") for name in sizes)),
+        aligned=frozenset({"y_ptr"}),
+        constants=(
+            ("C", problem.C),
+            ("PADDED", channels),
+            ("BLOCK_M", PAD_BLOCK // block_c),
+            ("BLOCK_C", block_c),
+        ),
+        num_warps=4,
+        num_stages=1,
         is_exact=True,
     )
 

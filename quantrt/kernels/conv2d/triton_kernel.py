@@ -279,3 +279,27 @@ def _multiply_packed(
         w_block = tl.load(w_ptrs[None, :] + k[:, None], mask=mask_k[:, None], other=0)
         accumulator = tl.dot(x_block, w_block, accumulator, out_dtype=KIND)
     return accumulator
+
+
+@triton.jit
+def pad_channels(
+    x_ptr,
+    y_ptr,
+    M,
+    HW,
+    stride_xn,
+    stride_xc,
+    stride_xp,
+    C: tl.constexpr,
+    PADDED: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):
+    """y[m, c] = x[m, c] where c < C, else 0; pixels of x are stride_xp apart, y is [M, PADDED]."""
+    rows = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    c = tl.arange(0, BLOCK_C)
+    mask_m = (rows < M)[:, None]
+    start = rows // HW * stride_xn + rows % HW * stride_xp
+    x_tile = x_ptr + start[:, None] + c[None, :].to(tl.int64) * stride_xc
+    x = tl.load(x_tile, mask=mask_m & (c < C)[None, :], other=0)
+    tl.store(y_ptr + rows[:, None] * PADDED + c[None, :], x, mask=mask_m & (c < PADDED)[None, :])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,6 +23,8 @@ __all__ = ["list_tactics"]
 _SOURCE = "triton"
 _CONV2D = "conv2d"
 _DEPTHWISE = "depthwise"
+_PADDED = "padded"
+"""The buffer of x with more channels."""
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -44,22 +47,43 @@ def _own(
     reason = depthwise.why_not(problem) if is_depthwise else conv2d.why_not(problem, device)
     if reason:
         return [Rejected(_SOURCE, family, reason)]
-    specs = _specs(problem, device, is_depthwise=is_depthwise)
-    constant = _depthwise_weight if is_depthwise else _weight
-    first = constant(formula.weight, weight, problem.dtype)
+    if is_depthwise:
+        constant = _depthwise_weight(formula.weight, weight, problem.dtype)
+        found = [(x.name, depthwise.kernel_of(problem, x)) for x in depthwise_tiles.configs(problem, device)]
+        return [_tactic(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
+    constant = _weight(formula.weight, weight, problem.dtype, problem.C)
     return [
-        _tactic(workload, formula, problem, name=f"{family} {name}", weight=first, spec=spec)
-        for name, spec in specs
+        *_padded(workload, formula, weight, device),
+        *(
+            _tactic(workload, problem, constant, f"{family} {tile.name}", conv2d.kernel_of(problem, tile))
+            for tile in conv2d_tiles.configs(problem, device)
+        ),
     ]
 
 
-def _specs(
-    problem: conv2d.ConvProblem, device: GpuFacts, *, is_depthwise: bool
-) -> list[tuple[str, KernelSpec]]:
-    """Names and kernels of the tiles that are worth a try."""
-    if is_depthwise:
-        return [(x.name, depthwise.kernel_of(problem, x)) for x in depthwise_tiles.configs(problem, device)]
-    return [(x.name, conv2d.kernel_of(problem, x)) for x in conv2d_tiles.configs(problem, device)]
+def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFacts) -> list[Tactic]:
+    """The product behind a kernel that adds channels of zeros to x; none where x needs no more channels."""
+    thin = _problem(workload, formula, weight)
+    channels = conv2d.padded_channels(thin)
+    if channels is None:
+        return []
+    problem = replace(thin, C=channels)
+    pad = Draft(
+        runner="pad_channels",
+        inputs=("in0",),
+        outputs=(_PADDED,),
+        options={"channels": channels},
+        kernels=(conv2d.pad_kernel_of(thin, channels),),
+    )
+    size_bytes = thin.images * thin.H * thin.W * channels * conv2d.ELEMENT_BYTES[thin.dtype]
+    constant = _weight(formula.weight, weight, problem.dtype, channels)
+    tactics = []
+    for tile in conv2d_tiles.configs(problem, device):
+        name = f"{_CONV2D} {channels} channels {tile.name}"
+        (product,) = _tactic(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
+        product = replace(product, inputs=(_PADDED, *product.inputs[1:]))
+        tactics.append(Tactic(_SOURCE, name, (pad, product), size_bytes))
+    return tactics
 
 
 def _why_not_shape(workload: Workload, formula: Conv, weight: np.ndarray) -> str | None:
@@ -107,21 +131,16 @@ def _pair(numbers: Sequence[int], above: int) -> tuple[int, int]:
 
 
 def _tactic(
-    workload: Workload,
-    formula: Conv,
-    problem: conv2d.ConvProblem,
-    *,
-    name: str,
-    weight: Constant,
-    spec: KernelSpec,
+    workload: Workload, problem: conv2d.ConvProblem, weight: Constant, name: str, spec: KernelSpec
 ) -> Tactic:
-    operands = formula.epilogue.operands[1:]
-    rank = len(formula.strides)
+    rank = len(workload.inputs[0].shape) - 2
+    operands = problem.epilogue.operands[1:]
+    pads = (*problem.pads[2 - rank : 2], *problem.pads[4 - rank :])
     options = {
         "kernel": [problem.R, problem.S][2 - rank :],
-        "strides": list(formula.strides),
-        "dilations": list(formula.dilations),
-        "pads": list(formula.pads),
+        "strides": list(problem.strides[2 - rank :]),
+        "dilations": list(problem.dilations[2 - rank :]),
+        "pads": list(pads),
         "channels": [problem.C, problem.N],
         "kinds": [operand.kind for operand in operands],
         "scalars": [operand.value for operand in operands if operand.kind == "scalar"],
@@ -142,12 +161,15 @@ def _tactic(
     return Tactic(_SOURCE, name, (draft,))
 
 
-def _weight(name: str, weight: np.ndarray, dtype: str) -> Constant:
-    """[N, C, *kernel] as [N, *kernel, C], float32 rounded to float16."""
-    return Constant(
-        f"{name}:channels last:{dtype}",
-        lambda: np.ascontiguousarray(np.moveaxis(weight, 1, -1).astype(dtype)),
-    )
+def _weight(name: str, weight: np.ndarray, dtype: str, channels: int) -> Constant:
+    """[N, C, *kernel] as [N, *kernel, channels], zeros behind C; float32 rounded to float16."""
+    missing = channels - weight.shape[1]
+
+    def make() -> np.ndarray:
+        last = np.moveaxis(weight, 1, -1).astype(dtype)
+        return np.ascontiguousarray(np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)]))
+
+    return Constant(f"{name}:{channels} channels last:{dtype}", make)
 
 
 def _depthwise_weight(name: str, weight: np.ndarray, dtype: str) -> Constant:
