@@ -24,6 +24,16 @@ from quantrt.regions.region import Attention, Mismatch, Region
 __all__ = ["find_attention"]
 
 _RANK = 4
+OWN_ATTRIBUTES = {
+    "is_causal",
+    "kv_num_heads",
+    "q_num_heads",
+    "qk_matmul_output_mode",
+    "scale",
+    "softcap",
+    "softmax_precision",
+}
+"""Of ONNX's Attention: those that are looked at, and those that mean nothing on four axes."""
 
 
 class _NoMatch(Exception):
@@ -236,6 +246,8 @@ def _own_operator(position: int, facts: Facts) -> _Match:
     shape = facts.sizes.shape(q)
     if any(value is not None for value in given[4:]) or any(facts.is_read(x) for x in node.outputs[1:]):
         raise _NoMatch("it has caches or a second output", position)
+    if not set(node.attributes) <= OWN_ATTRIBUTES:
+        raise _NoMatch("it has a window, or another attribute that changes which scores count", position)
     if int_attribute(node, "is_causal", 0) or float_attribute(node, "softcap", 0.0):
         raise _NoMatch("it is causal or caps its scores", position)
     if shape is None or len(shape) != _RANK or not isinstance(shape[-1], int):

@@ -20,6 +20,7 @@ Emit = Callable[[ExpressionBuilder, ir.Node, Sequence[Register | None]], Registe
 STORED_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.BOOL)
 """Element types that expressions read and store."""
 
+_BROADCASTING_OPSET = 7  # the first in which shapes alone say how inputs are broadcast
 _SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875  # defaults of ONNX Selu
 _GELU_CUBIC = 0.044715  # of the tanh form: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
 
@@ -35,6 +36,8 @@ def why_not_elementwise(node: ir.Node, facts: Facts) -> str | None:
         return "the operator is not elementwise"
     if any(value.name and facts.is_read(value) for value in node.outputs[1:]):
         return "it has a second output"
+    if facts.opset < _BROADCASTING_OPSET and len(node.inputs) > 1:
+        return f"opset {facts.opset} broadcasts by attributes"
     if not any(facts.is_activation(value) for value in node.inputs):
         return "it reads constants alone"
     for value in (*node.inputs, node.outputs[0]):

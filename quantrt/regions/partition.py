@@ -12,7 +12,7 @@ from quantrt.regions.epilogue import fuse_epilogue
 from quantrt.regions.facts import Facts, gather_facts
 from quantrt.regions.gemm import find_gemm
 from quantrt.regions.host import find_host, host_nodes, reads_device_values
-from quantrt.regions.region import Host, Mismatch, Nodes, Region, Regions, View
+from quantrt.regions.region import Host, Mismatch, Nodes, Region, Regions, Rows, View
 from quantrt.regions.rows import find_rows
 from quantrt.regions.views import is_view
 
@@ -40,7 +40,8 @@ def partition(graph: ir.Model) -> Regions:
     for position in range(len(facts.nodes)):
         if position not in claimed:
             found.append(_left(position, facts))
-    return Regions(_in_order(found, facts, clusters), tuple(dict.fromkeys(mismatches)), facts.host)
+    told = tuple(dict.fromkeys(_worth_telling(mismatches, found)))
+    return Regions(_in_order(found, facts, clusters), told, facts.host)
 
 
 def _find_products(
@@ -66,6 +67,17 @@ def _find_products(
         regions.append(region)
         mismatches += failed
     return regions, mismatches
+
+
+def _worth_telling(mismatches: list[Mismatch], found: list[Region]) -> list[Mismatch]:
+    """All but the parts of norms that are in no product's epilogue: they are where they belong."""
+    norms = {
+        name
+        for region in found
+        if isinstance(region.formula, Rows) and region.formula.expression.has_row
+        for name in region.nodes
+    }
+    return [x for x in mismatches if x.pattern != "epilogue" or x.node not in norms]
 
 
 def _left(position: int, facts: Facts) -> Region:

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX's backend tests, region by region: no graph fails for want of a pattern, no formula is wrong."""
+
+import onnx
+import onnx_ir as ir
+import pytest
+
+pytest.importorskip("torch", reason="formulas are computed in torch")
+
+from onnx.backend.test.runner import Runner
+
+from quantrt.errors import ModelError
+from quantrt.model.load import make_model
+from quantrt.model.name_nodes import name_nodes
+from quantrt.operators.conformance.cases import Case, load_cases
+from quantrt.operators.conformance.skips import SKIPS
+from quantrt.regions.partition import partition
+from tests.unit.regions.check_partition import check_structure
+from tests.unit.regions.evaluate_regions import FORMULAS, run_regions
+
+OLDEST_OPSET = 7  # of older files, ONNX's converter leaves PRelu a slope that no longer fits
+CASES = [case for case in load_cases() if case.name not in SKIPS and case.opset >= OLDEST_OPSET]
+FLOAT32 = 1e-5  # norms and attention are spelled out, and rounded after every step
+FLOAT16 = 2e-3
+
+
+def canonical(case: Case) -> ir.Model | None:
+    """The graph as every later stage sees it; None where a model of its kind is refused on loading."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(case.model)
+    name_nodes(proto.graph)
+    try:
+        return make_model(ir.from_proto(proto)).graph
+    except ModelError:
+        return None
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_case(case: Case):
+    graph = canonical(case)
+    if graph is None:
+        pytest.skip("the model is refused on loading")
+    regions = partition(graph)
+    check_structure(graph, regions)
+    if not any(isinstance(region.formula, FORMULAS) for region in regions.regions):
+        return  # nodes and views are computed by the operators, whose tests these cases are
+    is_half = any(value.dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) for value in graph.graph.outputs)
+    tolerance = FLOAT16 if is_half else FLOAT32
+    names = [value.name for value in graph.graph.inputs]
+    for inputs, outputs in case.data_sets:
+        found = run_regions(graph, regions, dict(zip(names, inputs, strict=True)))
+        got = [found[value.name] for value in graph.graph.outputs]
+        Runner.assert_similar_outputs(
+            outputs, got, rtol=max(case.rtol, tolerance), atol=max(case.atol, tolerance)
+        )
+
+
+def test_most_operators_have_a_formula_somewhere():
+    """So that what is computed above is more than a few cases."""
+    with_formula = 0
+    for case in CASES:
+        graph = canonical(case)
+        regions = () if graph is None else partition(graph).regions
+        with_formula += any(isinstance(region.formula, FORMULAS) for region in regions)
+    assert with_formula > 500
