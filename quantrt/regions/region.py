@@ -66,9 +66,15 @@ class Conv:
 
 @dataclass(frozen=True)
 class Rows:
-    """outputs = expression(inputs), element by element, with reductions over the last axis at most."""
+    """outputs = expression(inputs), element by element, with reductions over the last axis at most.
+
+    Attributes:
+        channels_last: axis 1 of the outputs lies innermost in memory, as convolutions want it; not with
+            reductions. Otherwise the axes lie as those of the first input of full shape.
+    """
 
     expression: Expression
+    channels_last: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from quantrt.errors import DataError
 
-__all__ = ["View", "Walk", "is_channels_last", "iteration_shape", "make_walk"]
+__all__ = ["View", "Walk", "iteration_shape", "make_walk", "memory_order", "output_order"]
 
 MAX_COLUMNS = 2**30
 """So that a column's number, rounded up to a tile, fits an int32."""
@@ -62,26 +62,31 @@ def iteration_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(result)
 
 
-def is_channels_last(view: View) -> bool:
-    """Whether axis 1 lies innermost in memory though it is not the last."""
-    if len(view.shape) < 3 or view.shape[1] == 1:
-        return False
-    behind = [stride for size, stride in zip(view.shape[2:], view.strides[2:], strict=True) if size > 1]
-    return bool(behind) and 0 < view.strides[1] < min(behind)
+def memory_order(view: View) -> tuple[int, ...]:
+    """The axes of an operand from the outermost in memory to the innermost; as they are if it broadcasts."""
+    axes = range(len(view.shape))
+    if any(size > 1 and view.strides[axis] <= 0 for axis, size in enumerate(view.shape)):
+        return tuple(axes)
+    return tuple(sorted(axes, key=lambda axis: -view.strides[axis]))
 
 
-def make_walk(shape: tuple[int, ...], views: Sequence[View], *, channels_last: bool, has_rows: bool) -> Walk:
-    """Visit `shape` in the order of dense outputs in that memory format.
+def output_order(shape: tuple[int, ...], full: View | None, *, channels_last: bool) -> tuple[int, ...]:
+    """The order in memory of the outputs' axes: that of an input of full shape, unless it is prescribed."""
+    if channels_last and len(shape) > 2:
+        return (0, *range(2, len(shape)), 1)
+    return tuple(range(len(shape))) if full is None else memory_order(full)
+
+
+def make_walk(shape: tuple[int, ...], views: Sequence[View], *, order: Sequence[int], has_rows: bool) -> Walk:
+    """Visit `shape` in the order of dense outputs.
 
     Args:
         views: of operands that broadcast to `shape`.
-        channels_last: axis 1 lies innermost in the outputs; not together with `has_rows`.
-        has_rows: rows are the last axis, which is not merged with others.
+        order: axes of the outputs from the outermost in memory to the innermost.
+        has_rows: rows are the last axis, which is the innermost, and not merged with others.
     """
     spread = [_spread(shape, view) for view in views]
-    axes = list(range(len(shape)))
-    if channels_last:
-        axes.append(axes.pop(1))
+    axes = list(order)
     last = axes.pop() if has_rows and axes else None
     merged = _merge([(shape[axis], tuple(strides[axis] for strides in spread)) for axis in axes])
     if has_rows:

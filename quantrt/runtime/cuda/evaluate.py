@@ -87,6 +87,8 @@ def compute(
     match formula:
         case Rows(expression):
             results = evaluate(expression, None, inputs, constants)
+            if formula.channels_last and results[0].dim() > 2:
+                results = [_channels_innermost(result) for result in results]
         case Gemm() if weight is not None:
             results = evaluate(formula.epilogue, _gemm(formula, inputs[0], weight), inputs[1:], constants)
         case Conv() if weight is not None:

@@ -90,10 +90,10 @@ class CudaExecutor:
         with self._lane() as lane:
             return lane.run_device(given, copies=copies)
 
-    def prepare(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
-        """One run for timing; see Executor.prepare."""
+    def prepare(self, inputs: Mapping[str, np.ndarray], *, waits: bool = True) -> Callable[[], object]:
+        """One run for timing; see Executor.prepare. With waits=False it is only enqueued."""
         with self._lane() as lane:
-            return lane.prepare(inputs)
+            return lane.prepare(inputs, waits=waits)
 
     def create_context(self) -> CudaContext:
         """A lane of its own for one thread: own activations and CUDA graphs, shared weights."""

@@ -79,8 +79,13 @@ class Lane:
                 handed_out.append(tensor)
             return outputs
 
-    def prepare(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
-        """One run of inputs that are on the device already, until its outputs are there."""
+    def prepare(self, inputs: Mapping[str, np.ndarray], *, waits: bool = True) -> Callable[[], object]:
+        """One run of inputs that are on the device already.
+
+        Args:
+            waits: until its outputs are there; otherwise it is ordered behind the caller's stream's work, and
+                that stream's next work behind it.
+        """
         with self._entered() as opened:
             given = {name: tensor_on(inputs[name]).to(self._device) for name, _ in opened.program.inputs}
             if self._records:
@@ -95,7 +100,15 @@ class Lane:
                     self._run_eagerly(opened, given)
                 self._wait()
 
-        return run
+        def enqueue() -> None:
+            caller = None if self._stream is None else torch.cuda.current_stream(self._device)
+            with self._entered() as opened, self._between(caller, ()):
+                if self._records:
+                    self._recording(opened, given).replay()
+                else:
+                    self._run_eagerly(opened, given)
+
+        return run if waits else enqueue
 
     def run_steps_eagerly(self, inputs: Mapping[str, np.ndarray], around: Around) -> None:
         """One pass step by step, `around` each (see steps.run_steps); for measuring."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from quantrt.operators.extract import extract_nodes, read_values
 from quantrt.plan.program import Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Host, Nodes, Region, Regions, Rows, View
+from quantrt.regions.region import Conv, Host, Nodes, Region, Regions, Rows, View
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
@@ -50,7 +50,9 @@ def make_frame(
     Args:
         float_type: numpy's name of the type that floats are stored in.
     """
-    maker = _Maker(graph, forms, quantized, float_type)
+    inputs = {value.name for value in graph.graph.inputs}
+    convolved = {region.inputs[0] for region in regions.regions if isinstance(region.formula, Conv)}
+    maker = _Maker(graph, forms, quantized, float_type, inputs & convolved)
     items = [*maker.input_items()]
     for region in regions.regions:
         items += maker.items_of(region)
@@ -70,12 +72,22 @@ def make_frame(
 
 
 class _Maker:
-    """Items of regions; collects the constants that nodes read as weights."""
+    """Items of regions; collects the constants that nodes read as weights.
+
+    Args:
+        images: inputs of the model that convolutions read: they are converted to channels innermost.
+    """
 
     def __init__(
-        self, graph: ir.Model, forms: Forms, quantized: QuantizedModel | None, float_type: str
+        self,
+        graph: ir.Model,
+        forms: Forms,
+        quantized: QuantizedModel | None,
+        float_type: str,
+        images: Collection[str],
     ) -> None:
         self.graph = graph.graph
+        self.images = images
         self.forms = forms
         self.quantized = quantized
         self.float_type = float_type
@@ -189,8 +201,9 @@ class _Maker:
             expression = Expression(operands, (Instruction("quantize", (0, 1)),), (2,), (False,))
             stored = "int8"
         target = self.buffer(value, form)
-        region = Region(f"convert {target}", Rows(expression), (), (value,), (value,))
-        lowered = Lowered(region, Rows(expression), ((value, FLOAT),), ((value, form),), (stored,))
+        formula = Rows(expression, channels_last=value in self.images)
+        region = Region(f"convert {target}", formula, (), (value,), (value,))
+        lowered = Lowered(region, formula, ((value, FLOAT),), ((value, form),), (stored,))
         return Item(region.name, (source,), (target,), lowered)
 
     def _is_float(self, value: str) -> bool:

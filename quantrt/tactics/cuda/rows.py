@@ -14,7 +14,7 @@ from quantrt.gpu import GpuFacts
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.rows.spec import RowsProblem, TileConfig, has_rows, kernel_of, why_not
 from quantrt.kernels.rows.tiles import configs, variants
-from quantrt.kernels.rows.walk import View, Walk, is_channels_last, iteration_shape, make_walk
+from quantrt.kernels.rows.walk import View, Walk, iteration_shape, make_walk, output_order
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Rows
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
@@ -73,8 +73,9 @@ def _walk(workload: Workload, views: list[View], *, is_by_row: bool) -> Walk:
     shape = iteration_shape([view.shape for view in views])
     inputs = [View(facts.shape, facts.strides) for facts in workload.inputs]
     full = next((view for view in inputs if view.shape == shape and not is_by_row), None)
-    channels_last = full is not None and is_channels_last(full)
-    return make_walk(shape, views, channels_last=channels_last, has_rows=is_by_row)
+    channels_last = isinstance(workload.formula, Rows) and workload.formula.channels_last
+    order = output_order(shape, full, channels_last=channels_last)
+    return make_walk(shape, views, order=order, has_rows=is_by_row)
 
 
 def _contiguous(shape: tuple[int, ...]) -> View:

@@ -2,8 +2,8 @@
 """Expressions over elements and rows, by the kernel of family "rows".
 
 options: {"formula": JSON of the formula, "outputs": [element types]}; weights: the expression's constants in
-operand order, each once. The outputs have the memory format of the first input of full shape; those of an
-expression over rows are contiguous.
+operand order, each once. The axes of the outputs lie in memory in the order of the first input of full
+shape; those of an expression over rows are contiguous.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 
 from quantrt.errors import DataError, InternalError
 from quantrt.kernels.rows.spec import ALIGNMENT, MAX_INT32, TILES, arguments_of, fits, has_rows
-from quantrt.kernels.rows.walk import View, Walk, is_channels_last, iteration_shape, make_walk
+from quantrt.kernels.rows.walk import View, Walk, iteration_shape, make_walk, output_order
 from quantrt.plan.program import Step
 from quantrt.regions.formula_json import from_json
 from quantrt.regions.region import Rows
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
-from quantrt.runtime.cuda.tensors import empty_tensor, torch_dtype
+from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]
 
@@ -56,6 +56,7 @@ class _RowsRunner:
         self._region = step.region
         self._device = assets.device
         self._expression = formula.expression
+        self._channels_last = formula.channels_last
         self._has_rows = has_rows(formula.expression)
         self._outputs = tuple(torch_dtype(name) for name in step.options["outputs"])
         self._kernels = [
@@ -77,11 +78,11 @@ class _RowsRunner:
         except DataError as error:
             raise DataError(f"cannot compute region '{self._region}'", got=error.got) from error
         full = next((x for x in inputs if tuple(x.shape) == shape and not self._has_rows), None)
-        channels_last = full is not None and is_channels_last(_view(full))
-        outputs = self._allocate(shape, allocate, channels_last=channels_last)
+        order = output_order(shape, None if full is None else _view(full), channels_last=self._channels_last)
+        outputs = self._allocate(shape, allocate, order)
         if all(output.numel() == 0 for output in outputs):
             return outputs
-        self._launch(shape, tensors, outputs, channels_last=channels_last)
+        self._launch(shape, tensors, outputs, order)
         return outputs
 
     def _operands(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -99,14 +100,15 @@ class _RowsRunner:
         ]
 
     def _allocate(
-        self, shape: tuple[int, ...], allocate: Allocate, *, channels_last: bool
+        self, shape: tuple[int, ...], allocate: Allocate, order: Sequence[int]
     ) -> list[torch.Tensor]:
         outputs = []
         for number, (dtype, is_row) in enumerate(
             zip(self._outputs, self._expression.row_outputs, strict=True)
         ):
             own = (*shape[:-1], 1) if is_row else shape
-            outputs.append(allocate(number, own, dtype, channels_last=channels_last))
+            memory = allocate(number, [own[axis] for axis in order], dtype)
+            outputs.append(memory.permute(_inverse(order)))
         return outputs
 
     def _launch(
@@ -114,17 +116,16 @@ class _RowsRunner:
         shape: tuple[int, ...],
         tensors: list[torch.Tensor],
         outputs: list[torch.Tensor],
-        *,
-        channels_last: bool,
+        order: Sequence[int],
     ) -> None:
         for operands in (tensors, None):
             if operands is None:
                 # Too many dimensions for any kernel: copies that lie as the outputs do have few.
-                operands = [_spread(tensor, shape, channels_last=channels_last) for tensor in tensors]
+                operands = [_spread(tensor, shape, order) for tensor in tensors]
             walk = make_walk(
                 shape,
                 [_view(tensor) for tensor in operands],
-                channels_last=channels_last,
+                order=order,
                 has_rows=self._has_rows,
             )
             pointers = self._pointers(operands, outputs)
@@ -188,9 +189,14 @@ def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(torch.uint8) if tensor.dtype == torch.bool else tensor
 
 
-def _spread(tensor: torch.Tensor, shape: tuple[int, ...], *, channels_last: bool) -> torch.Tensor:
-    """A copy that is broadcast to `shape`, in the memory format of the outputs."""
+def _spread(tensor: torch.Tensor, shape: tuple[int, ...], order: Sequence[int]) -> torch.Tensor:
+    """A copy that is broadcast to `shape`, its axes in memory as those of the outputs."""
     if tensor.numel() == 1:
         return tensor.reshape(())
-    copy = empty_tensor(shape, tensor.dtype, tensor.device, channels_last=channels_last)
-    return copy.copy_(tensor.expand(shape))
+    copy = torch.empty([shape[axis] for axis in order], dtype=tensor.dtype, device=tensor.device)
+    return copy.permute(_inverse(order)).copy_(tensor.expand(shape))
+
+
+def _inverse(order: Sequence[int]) -> list[int]:
+    """The permutation that undoes `order`."""
+    return sorted(range(len(order)), key=order.__getitem__)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from quantrt.errors import DataError
-from quantrt.kernels.rows.walk import View, Walk, is_channels_last, iteration_shape, make_walk
+from quantrt.kernels.rows.walk import View, Walk, iteration_shape, make_walk, memory_order
 
 
 def contiguous(*shape: int) -> View:
@@ -18,23 +18,25 @@ def image(n: int, c: int, h: int, w: int) -> View:
     return View((n, c, h, w), (h * w * c, 1, w * c, c))
 
 
-def walk(*views: View, channels_last: bool = False, has_rows: bool = False) -> Walk:
+def walk(*views: View, has_rows: bool = False) -> Walk:
+    """As the first of the views lies."""
     shape = iteration_shape([view.shape for view in views])
-    return make_walk(shape, views, channels_last=channels_last, has_rows=has_rows)
+    order = range(len(shape)) if has_rows else memory_order(views[0])
+    return make_walk(shape, views, order=order, has_rows=has_rows)
 
 
 def test_tensors_of_one_layout_are_one_row() -> None:
     assert walk(contiguous(2, 3, 5), contiguous(2, 3, 5)) == Walk((), 30, ((1,), (1,)))
-    assert walk(image(2, 3, 4, 5), image(2, 3, 4, 5), channels_last=True) == Walk((), 120, ((1,), (1,)))
+    assert walk(image(2, 3, 4, 5), image(2, 3, 4, 5)) == Walk((), 120, ((1,), (1,)))
 
 
 def test_a_constant_of_channels_makes_rows_of_channels() -> None:
-    found = walk(image(2, 8, 4, 5), contiguous(8, 1, 1), channels_last=True)
+    found = walk(image(2, 8, 4, 5), contiguous(8, 1, 1))
     assert found == Walk((40,), 8, ((8, 1), (0, 1)))
 
 
 def test_a_gate_of_channels_differs_by_image() -> None:
-    found = walk(image(2, 8, 4, 5), contiguous(2, 8, 1, 1), channels_last=True)
+    found = walk(image(2, 8, 4, 5), contiguous(2, 8, 1, 1))
     assert found == Walk((2, 20), 8, ((160, 8, 1), (8, 0, 1)))
 
 
@@ -65,7 +67,7 @@ def test_a_walk_visits_every_element_of_every_operand_in_order(
         shape = tuple(int(size) for size in rng.integers(1, 4, rank))
         arrays = [_random_view(shape, rng) for _ in range(2)] + [np.arange(math.prod(shape)).reshape(shape)]
         views = [View(a.shape, tuple(step // a.itemsize for step in a.strides)) for a in arrays]
-        found = make_walk(shape, views, channels_last=False, has_rows=has_rows)
+        found = make_walk(shape, views, order=range(rank), has_rows=has_rows)
         for array, view, strides in zip(arrays, views, found.strides, strict=True):
             sizes = (*found.outer, found.columns)
             places = [
@@ -87,13 +89,17 @@ def _random_view(shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray
     return array.transpose(np.argsort(order))
 
 
-def test_channels_last() -> None:
-    assert is_channels_last(image(2, 8, 4, 5))
-    assert is_channels_last(View((2, 8, 4, 5), (320, 1, 80, 16)))  # every other channel of 16
-    assert not is_channels_last(contiguous(2, 8, 4, 5))
-    assert not is_channels_last(image(2, 1, 4, 5))
-    assert not is_channels_last(image(2, 8, 1, 1))
-    assert not is_channels_last(contiguous(2, 8))
+def test_the_order_of_axes_in_memory() -> None:
+    assert memory_order(image(2, 8, 4, 5)) == (0, 2, 3, 1)
+    assert memory_order(View((2, 8, 4, 5), (320, 1, 80, 16))) == (0, 2, 3, 1)  # every other channel of 16
+    assert memory_order(contiguous(2, 8, 4, 5)) == (0, 1, 2, 3)
+    assert memory_order(View((2, 3, 5, 7), (105, 7, 21, 1))) == (0, 2, 1, 3)  # heads behind positions
+    assert memory_order(View((2, 8, 4), (0, 1, 8))) == (0, 1, 2)  # broadcast: as it is
+
+
+def test_heads_behind_positions_are_one_row() -> None:
+    heads = View((2, 3, 5, 7), (105, 7, 21, 1))
+    assert walk(heads, heads) == Walk((), 210, ((1,), (1,)))
 
 
 def test_shapes_broadcast_as_in_numpy() -> None:
