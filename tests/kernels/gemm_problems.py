@@ -16,6 +16,13 @@ def plain_codes(M: int, N: int, K: int) -> GemmProblem:
     return GemmProblem(M, N, K, "int8", 16, b.build(y), (), ("int8",))
 
 
+def both_forms(M: int, N: int, K: int) -> GemmProblem:
+    """Codes in, + bias, the same value out as floats and as codes."""
+    b = Builder(SUM, constant("scale"), constant("bias"), scalar(0.05))
+    y = b("add", b("mul", 0, 1), 2)
+    return GemmProblem(M, N, K, "int8", 16, b.build(y, b("quantize", y, 3)), (), ("float16", "int8"))
+
+
 def heavy_codes(M: int, N: int, K: int) -> GemmProblem:
     """Codes in, + bias, GELU, + a residual of codes, floats and codes out."""
     b = Builder(SUM, constant("scale"), constant("bias"), TENSOR, scalar(0.02), scalar(0.05))

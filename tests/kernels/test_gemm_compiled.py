@@ -13,7 +13,7 @@ from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.gemm.spec import GemmProblem, TileConfig, kernel_of
 from quantrt.kernels.gemm.tiles import configs
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from tests.kernels.gemm_problems import heavy_codes, heavy_floats, plain_codes, plain_floats
+from tests.kernels.gemm_problems import both_forms, heavy_codes, heavy_floats, plain_codes, plain_floats
 
 CAPABILITIES = (80, 86, 89, 90, 100, 120)
 SHARED_BYTES = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
@@ -79,7 +79,7 @@ def test_products_are_those_of_the_tensor_cores(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [plain_codes, heavy_codes, plain_floats, heavy_floats])
+@pytest.mark.parametrize("make", [plain_codes, both_forms, heavy_codes, plain_floats, heavy_floats])
 def test_no_tile_spills_on_hopper(make):
     h200 = gpu_named("H200")
     problem: GemmProblem = make(*LAYER)

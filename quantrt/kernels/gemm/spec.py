@@ -43,8 +43,8 @@ MAX_SHORT_FLOPS = 16
 MAX_LONG_ACCUMULATORS = 32
 MAX_PARTS = 4
 MIN_PART = 16
-"""An epilogue of more operations than that for one element, or with tensors, runs on parts of the columns, so
-that a thread has no more accumulators at a time: as a whole it spills, compiled for 9.0."""
+"""An epilogue of more operations than that for one element, or with more tensors than one output, runs on
+parts of the columns, so that a thread has no more accumulators at a time: as a whole it spills on 9.0."""
 
 PRODUCTS = ("int8", "float16", "float32")
 POINTERS = {"int8": "*i8", "float16": "*fp16", "float32": "*fp32", "bool": "*u8"}
@@ -178,7 +178,8 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
 
 def _parts(problem: GemmProblem, config: TileConfig) -> int:
     """In how many parts the epilogue runs."""
-    if flops_of(problem.epilogue) <= MAX_SHORT_FLOPS and not problem.tensors:
+    stored = len(problem.outputs) + len(problem.tensors)
+    if flops_of(problem.epilogue) <= MAX_SHORT_FLOPS and stored == 1:
         return 1
     parts = 1
     while (
