@@ -61,30 +61,28 @@ def elements_of(
 
 
 def product(dims: Sequence[Dim]) -> Dim:
-    """The product of sizes: a number, a symbol, or a symbol that names the product."""
-    number = math.prod(dim for dim in dims if isinstance(dim, int))
-    symbols = sorted(dim for dim in dims if isinstance(dim, str))
+    """The product of sizes: a number, a symbol, or a symbol that names the product, such as "2*a*b"."""
+    number, symbols = _factors(dims)
     if number == 0 or not symbols:
         return number
-    if number == 1 and len(symbols) == 1:
-        return symbols[0]
-    return "*".join([str(number)] * (number != 1) + symbols)
+    return "*".join([str(number)] * (number != 1) + sorted(symbols.elements()))
 
 
 def quotient(dims: Sequence[Dim], others: Sequence[Dim]) -> Dim | None:
     """product(dims) / product(others) where it is known to be a whole number or one product of symbols."""
-    above, below = Counter(_factors(dims)), Counter(_factors(others))
-    if below - above:
-        return None
-    number = math.prod(dim for dim in dims if isinstance(dim, int))
-    divisor = math.prod(dim for dim in others if isinstance(dim, int))
-    if divisor == 0 or number % divisor:
+    number, above = _factors(dims)
+    divisor, below = _factors(others)
+    if below - above or divisor == 0 or number % divisor:
         return None
     return product([number // divisor, *(above - below).elements()])
 
 
-def _factors(dims: Sequence[Dim]) -> list[str]:
-    return [dim for dim in dims if isinstance(dim, str)]
+def _factors(dims: Sequence[Dim]) -> tuple[int, Counter[str]]:
+    """The number and the symbols whose product the sizes' product is."""
+    parts = [part for dim in dims for part in ([dim] if isinstance(dim, int) else dim.split("*"))]
+    numbers = [int(part) for part in parts if isinstance(part, int) or part.isdecimal()]
+    symbols = [part for part in parts if isinstance(part, str) and not part.isdecimal()]
+    return math.prod(numbers), Counter(symbols)
 
 
 def _gathered(

@@ -40,7 +40,6 @@ PARAMETERS: dict[str, tuple[int, ...]] = {
     "ReduceSumSquare": (1,),
     "Reshape": (1,),
     "Resize": (1, 2, 3),
-    "RoiAlign": (2,),
     "STFT": (1, 3),
     "SequenceAt": (1,),
     "SequenceErase": (1,),
@@ -57,7 +56,17 @@ PARAMETERS: dict[str, tuple[int, ...]] = {
 }
 """Inputs that decide the shape of the result, or that the operator needs as plain numbers."""
 
-VALUE_READERS = ("Compress", "If", "Loop", "MaxRoiPool", "NonMaxSuppression", "NonZero", "Scan", "Unique")
+VALUE_READERS = (
+    "Compress",
+    "If",
+    "Loop",
+    "MaxRoiPool",
+    "NonMaxSuppression",
+    "NonZero",
+    "RoiAlign",
+    "Scan",
+    "Unique",
+)
 """Operators whose result has a shape that depends on values, or that steer the host by them."""
 
 

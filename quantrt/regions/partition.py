@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from quantrt.errors import InternalError
 from quantrt.regions.attention import find_attention
 from quantrt.regions.clusters import Clusters
 from quantrt.regions.conv import find_conv
@@ -25,7 +26,11 @@ def partition(graph: ir.Model) -> Regions:
     Attention first, because its parts would fit elsewhere too; then products with their epilogues, the last
     of the graph first, so that a sum of two products belongs to the later one; then chains of what is left
     that is elementwise or reduces rows. A node that nothing fits is a region of its own.
+
+    Raises:
+        InternalError: nodes without a name, or with one name.
     """
+    _check_names(graph)
     facts = find_host(gather_facts(graph))
     clusters = Clusters(len(facts.nodes), facts.successors)
     claimed = set(host_nodes(facts))
@@ -42,6 +47,12 @@ def partition(graph: ir.Model) -> Regions:
             found.append(_left(position, facts))
     told = tuple(dict.fromkeys(_worth_telling(mismatches, found)))
     return Regions(_in_order(found, facts, clusters), told, facts.host)
+
+
+def _check_names(graph: ir.Model) -> None:
+    names = [node.name for node in graph.graph]
+    if not all(names) or len(set(names)) != len(names):
+        raise InternalError("cannot group nodes that have no name of their own", expected="a loaded model")
 
 
 def _find_products(

@@ -139,11 +139,8 @@ class Sizes:
         one, other = self._find(one), self._find(other)
         if one == other or (isinstance(one, int) and isinstance(other, int)):
             return
-        if isinstance(one, int) or (isinstance(other, str) and _is_made_up(other)):
-            one, other = other, one
-        if isinstance(one, int):
-            one, other = other, one
-        self._same[one] = other
+        kept, dropped = (one, other) if _meaning(one) >= _meaning(other) else (other, one)
+        self._same[dropped] = kept
 
     def _find(self, dim: Dim) -> Dim:
         while dim in self._same:
@@ -166,6 +163,10 @@ def _declared(value: ir.Value) -> Shape | None:
     )
 
 
-def _is_made_up(symbol: str) -> bool:
-    """Whether a symbol is not one of the model's own."""
-    return symbol.startswith("unk__") or "." in symbol or "*" in symbol or "[" in symbol
+def _meaning(dim: Dim) -> int:
+    """How much a size says: a number, a symbol of the model, one made of such, one that says nothing."""
+    if isinstance(dim, int):
+        return 3
+    if dim.startswith("unk__") or "." in dim:
+        return 0
+    return 1 if "*" in dim or "[" in dim else 2
