@@ -43,13 +43,14 @@ load (about 1000 cycles), and of a turn of the loop beside its products: a wait,
 
 BLOCKS_M = (32, 64, 128, 256)
 BLOCKS_N = (16, 32, 64, 128, 256)
-BLOCKS_K = {"int8": (32, 64, 128), "float16": (32, 64)}
+BLOCKS_K = {"int8": (32, 64, 128, 256), "float16": (32, 64, 128)}
 COPY_BYTES = 4
 """Copies that run ahead of the products take at least that many neighbouring bytes."""
 
 MIN_ACCUMULATORS = 4
 MAX_ACCUMULATORS = 128
-"""Of a thread; with more the machine code spills. It spills with deeper blocks of float16 too."""
+"""Of a thread; with more the machine code spills."""
+LONG_BLOCK_BYTES = 128
 
 REGISTERS = 65536
 OTHER_REGISTERS = 72
@@ -130,7 +131,7 @@ def _legal(problem: ConvProblem, device: GpuFacts) -> Iterator[TileConfig]:
     taps = problem.R * problem.S
     blocks_k = BLOCKS_K[problem.dtype]
     for is_packed in (False, True):
-        if is_packed and (taps == 1 or problem.C % blocks_k[-1] == 0):
+        if is_packed and taps == 1:
             continue
         sizes = (
             _up_to(problem.pixels, BLOCKS_M),
@@ -139,15 +140,23 @@ def _legal(problem: ConvProblem, device: GpuFacts) -> Iterator[TileConfig]:
         )
         for m, n, k, warps, stages in itertools.product(*sizes, (4, 8), (2, 3, 4, 5)):
             config = TileConfig(m, n, k, warps, stages, is_packed)
+            if is_packed and problem.C % k == 0:  # no block would span taps
+                continue
             fits = config.shared_bytes(problem.dtype) <= device.shared_memory_bytes
-            if fits and MIN_ACCUMULATORS <= config.accumulators <= _most_accumulators(config, device):
+            if fits and MIN_ACCUMULATORS <= config.accumulators <= _most_accumulators(
+                problem, config, device
+            ):
                 yield config
 
 
-def _most_accumulators(config: TileConfig, device: GpuFacts) -> int:
-    """Of a thread, so that it does not spill: mma.sync has its operands in registers, wgmma has not."""
-    is_crowded = config.num_warps == 4 and config.block_k > 64 and device.capability != 90
-    return MAX_ACCUMULATORS // 2 if is_crowded else MAX_ACCUMULATORS
+def _most_accumulators(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> int:
+    """Of a thread, so that it does not spill."""
+    depth_bytes = config.block_k * ELEMENT_BYTES[problem.dtype]
+    if depth_bytes > LONG_BLOCK_BYTES:  # for small tiles, which wait for memory more than they multiply
+        return MAX_ACCUMULATORS // 4
+    # Addresses of blocks that span taps take registers; so do operands, of mma.sync but not of wgmma.
+    is_deep = config.num_warps == 4 and depth_bytes == LONG_BLOCK_BYTES and device.capability != 90
+    return MAX_ACCUMULATORS // 2 if config.is_packed or is_deep else MAX_ACCUMULATORS
 
 
 def _up_to(size: int, blocks: tuple[int, ...]) -> tuple[int, ...]:
