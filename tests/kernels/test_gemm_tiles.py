@@ -64,6 +64,11 @@ def test_few_rows_get_tiles_that_fill_the_device():
     assert (large.block_m, large.block_n) == (128, 256)
 
 
+def test_where_memory_takes_the_time_tiles_are_not_the_smallest():
+    tile = default_config(plain_floats(100_000, 64, 64), H200)
+    assert tile.block_m * tile.block_n >= 64 * 64
+
+
 def test_cost_is_the_longer_of_arithmetic_and_memory():
     problem = plain_floats(4096, 4096, 4096)
     found = cost(problem, H200)

@@ -83,7 +83,16 @@ def cost(problem: GemmProblem, device: GpuFacts) -> Cost:
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     """At most 10 tiles, the most promising first; all of them fit the device."""
     times = {config: estimate_us(problem, config, device) for config in _legal(problem, device)}
-    ranked = sorted(times, key=lambda config: (times[config], _oddity(problem, config), config.name))
+    # Where memory is what takes the time, all tiles seem equal: the one that leaves most time to spare.
+    ranked = sorted(
+        times,
+        key=lambda config: (
+            times[config],
+            _busy_us(problem, config, device),
+            _oddity(problem, config),
+            config.name,
+        ),
+    )
     chosen: list[TileConfig] = []
     for config in ranked:
         same = sum((c.block_m, c.block_n) == (config.block_m, config.block_n) for c in chosen)
@@ -100,6 +109,12 @@ def default_config(problem: GemmProblem, device: GpuFacts) -> TileConfig:
 
 def estimate_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> float:
     """Predicted time of the kernel with this tile."""
+    memory_us = cost(problem, device).size_bytes / _memory_rate(device)
+    return LAUNCH_US + max(_busy_us(problem, config, device), memory_us)
+
+
+def _busy_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> float:
+    """How long the multiprocessor with most tiles is busy."""
     tiles = _ceil(problem.M, config.block_m) * _ceil(problem.N, config.block_n)
     busiest = _ceil(max(tiles, 1), device.multiprocessors)
     resident = _resident(problem, config, device)
@@ -120,8 +135,7 @@ def estimate_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> f
     hidden = min(resident, busiest)
     step_us = max(math_us, load_us, wait_us / hidden) + BARRIER_US / hidden
     tile_us = steps * step_us + epilogue_us / (1 + 0.5 * (hidden - 1))
-    time_us = busiest * tile_us + FILL_US * _ceil(busiest, resident)
-    return LAUNCH_US + max(time_us, cost(problem, device).size_bytes / _memory_rate(device))
+    return busiest * tile_us + FILL_US * _ceil(busiest, resident)
 
 
 def _legal(problem: GemmProblem, device: GpuFacts) -> Iterator[TileConfig]:
