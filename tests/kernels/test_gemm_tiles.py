@@ -116,6 +116,13 @@ def test_what_the_library_does_not_take(made, reason):
     assert any(row.source == "triton" and isinstance(row, Tactic) for row in found)
 
 
+@pytest.mark.parametrize(("dtype", "first"), [("float32", "cublaslt"), ("float16", "triton")])
+def test_whose_tactics_come_first(dtype, first):
+    found = list_tactics(workload(x=dtype, outputs=(dtype,), weight=np.ones((32, 64), np.float32)), H200)
+    assert {row.source for row in found} == {"cublaslt", "triton"}
+    assert found[0].source == first
+
+
 def row_maximum() -> Expression:
     b = Builder(SUM)
     return b.build(b("sub", 0, b("row_max", 0)))

@@ -19,8 +19,12 @@ _NAME = "gemm"
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
-    """Our kernel in its tiles, the likely fastest first, then the library's way."""
-    return [*_own(workload, device), *list_library_tactics(workload, device)]
+    """Our kernel in its tiles, the likely fastest first, then the library's way.
+
+    For float32, which our kernel multiplies without tensor cores and slowly, the library comes first.
+    """
+    own, library = _own(workload, device), list_library_tactics(workload, device)
+    return [*library, *own] if workload.inputs[0].dtype == "float32" else [*own, *library]
 
 
 def problem_of(product: Product) -> GemmProblem:
