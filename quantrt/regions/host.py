@@ -107,7 +107,8 @@ def _wanted(facts: Facts, possible: set[int]) -> set[int]:
     wanted: set[int] = set()
     for position in range(len(facts.nodes) - 1, -1, -1):
         node = facts.nodes[position]
-        for value in node.inputs if position in wanted else parameters_of(node):
+        is_through = position in wanted and not _is_seed(node)  # a Shape reads no values
+        for value in node.inputs if is_through else parameters_of(node):
             maker = facts.maker_of(value)
             if maker is not None and maker in possible:
                 wanted.add(maker)

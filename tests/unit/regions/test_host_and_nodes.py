@@ -208,3 +208,16 @@ def test_host_values_are_no_operands(rng):
     kinds = {type(region.formula) for region in found.regions.regions}
     assert not kinds & {Rows, Attention} and kinds <= {Host, Nodes, View}
     check_values(found, random_feeds(found.graph, rng), tolerance=0)
+
+
+def test_a_tensor_whose_shape_alone_is_read_stays_on_the_device(rng):
+    """Shape(Range) wants no elements of the Range, which is as long as an activation."""
+    weights = {"zero": np.array(0), "one": np.array(1), "two": np.array(2)}
+    found = partitioned(
+        "s = Shape(x) n = Gather(s, one) r = Range(zero, n, one) d = Mul(r, two) t = Shape(d)"
+        " e = Expand(x, t) f = Cast<to=1>(d) y = Add(e, f)",
+        inputs="float[1,S] x",
+        weights=weights,
+    )
+    assert found.regions.host_values == {"s", "n", "t"}
+    check_values(found, random_feeds(found.graph, rng), tolerance=TOLERANCE)
