@@ -55,6 +55,7 @@ def test_case(case: Case):
         )
 
 
+@pytest.mark.slow
 def test_most_operators_have_a_formula_somewhere():
     """So that what is computed above is more than a few cases."""
     with_formula = 0
