@@ -77,7 +77,9 @@ def gemm(
         parts = _halves(parts[0]) + _halves(parts[1])
     for i in tl.static_range(PARTS):
         first = column + i * PART
-        _store(parts[i], pointers, slots, row, first, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, PART)
+        _store(
+            parts[i], pointers, slots, row, first, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, PART, N % BLOCK_N
+        )
 
 
 @triton.jit
@@ -101,15 +103,20 @@ def _store(
     OUTPUTS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    REST: tl.constexpr,
 ):
-    """The epilogue of a tile that begins at row, column, and its stores."""
+    """The epilogue of a tile that begins at row, column, and its stores.
+
+    Args:
+        REST: columns of the last whole tile, of which this is a part; 0 where all are full.
+    """
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
     mask_n = offs_n < N - column
     tile = row * N + column
     offsets = offs_m[:, None] * N + offs_n[None, :]
     mask = (offs_m < M - row)[:, None]
-    if N % BLOCK_N != 0:
+    if REST != 0:
         mask = mask & mask_n[None, :]
     registers = (accumulator.to(tl.float32),)
     for i in tl.static_range(len(KINDS)):
