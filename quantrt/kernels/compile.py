@@ -13,7 +13,7 @@ from typing import Any
 from quantrt.errors import DeviceError, InternalError
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 
-__all__ = ["compile_kernel"]
+__all__ = ["compile_kernel", "find_function"]
 
 FOLDER = Path(__file__).parent
 WARP_SIZE = 32

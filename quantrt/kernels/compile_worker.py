@@ -22,7 +22,7 @@ from quantrt.errors import QuantRtError
 from quantrt.kernels.compile import compile_kernel
 from quantrt.kernels.kernel_text import spec_from_json
 
-__all__ = ["main"]
+__all__ = ["answer", "main", "reason", "serve"]
 
 MAX_REASON_CHARACTERS = 300
 

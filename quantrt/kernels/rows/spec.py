@@ -24,6 +24,7 @@ __all__ = [
     "Variant",
     "arguments_of",
     "fits",
+    "has_rows",
     "kernel_of",
     "why_not",
 ]
