@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_KERNEL_LINES = 150
-"""Of a function that Triton compiles: every call in it is inlined, and it has an argument per size and stride."""
+"""Of what Triton compiles, with an argument for every size and stride."""
 
 
 def functions(source: str) -> Iterator[tuple[str, int, int]]:
