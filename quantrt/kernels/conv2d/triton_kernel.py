@@ -12,7 +12,7 @@ rest when compiled.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.expression.triton_kernel import evaluate, to_element
+from quantrt.kernels.epilogue.triton_kernel import store_tile
 
 
 @triton.jit
@@ -83,77 +83,29 @@ def conv2d(
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     IS_WHOLE: tl.constexpr = N % BLOCK_N == 0
-    if PARTS == 1:
+    TERMS: tl.constexpr = R * S * C
+    # One half of the columns after the other where that takes too many registers at once.
+    PART: tl.constexpr = BLOCK_N // PARTS
+    parts = (accumulator,)
+    if PARTS == 2:
+        parts = tl.split(tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, PART)), (0, 2, 1)))
+    for i in tl.static_range(PARTS):
         store_tile(
-            accumulator,
+            parts[i],
             pointers,
             slots,
             row,
-            column,
+            column + i * PART,
             M,
             N,
+            TERMS,
             KINDS,
             PROGRAM,
             OUTPUTS,
             IS_WHOLE,
             BLOCK_M,
-            BLOCK_N,
+            PART,
         )
-    else:
-        # One half of the columns after the other: fewer registers at a time.
-        HALF: tl.constexpr = BLOCK_N // 2
-        halves = tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, HALF)), (0, 2, 1))
-        left, right = tl.split(halves)
-        store_tile(left, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, HALF)
-        column += HALF
-        store_tile(
-            right, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, HALF
-        )
-
-
-@triton.jit
-def store_tile(
-    accumulator,
-    pointers,
-    slots,
-    row,
-    column,
-    M,
-    N: tl.constexpr,
-    KINDS: tl.constexpr,
-    PROGRAM: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    IS_WHOLE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """The epilogue of one tile, or of a part of one.
-
-    Args:
-        IS_WHOLE: no tile has columns beyond N.
-    """
-    offs_m = tl.arange(0, BLOCK_M)
-    offs_n = tl.arange(0, BLOCK_N)
-    mask_n = offs_n < N - column
-    tile = row.to(tl.int64) * N + column
-    offsets = offs_m[:, None] * N + offs_n[None, :]
-    mask = (offs_m < M - row)[:, None]
-    if not IS_WHOLE:
-        mask = mask & mask_n[None, :]
-    registers = (accumulator.to(tl.float32),)
-    for i in tl.static_range(len(KINDS)):
-        if KINDS[i] == "tensor":
-            registers = registers + (tl.load(slots[i] + tile + offsets, mask=mask, other=0).to(tl.float32),)
-        elif KINDS[i] == "scalar":
-            registers = registers + (slots[i],)
-        else:
-            value = tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)
-            registers = registers + (value[None, :],)
-    results = evaluate(PROGRAM, registers)
-    for i in tl.static_range(len(OUTPUTS)):
-        y_ptr = pointers[i]
-        y = tl.broadcast_to(results[OUTPUTS[i]], (BLOCK_M, BLOCK_N))
-        tl.store(y_ptr + tile + offsets, to_element(y, y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit

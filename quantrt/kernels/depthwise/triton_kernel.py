@@ -10,7 +10,8 @@ accumulate in int32, exactly; floats in float32, where products of two float16 a
 import triton
 import triton.language as tl
 
-from quantrt.kernels.conv2d.triton_kernel import first_pixel, has_padding, store_tile
+from quantrt.kernels.conv2d.triton_kernel import first_pixel, has_padding
+from quantrt.kernels.epilogue.triton_kernel import store_tile
 
 
 @triton.jit
@@ -83,5 +84,18 @@ def depthwise(
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     store_tile(
-        accumulator, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, BLOCK_N
+        accumulator,
+        pointers,
+        slots,
+        row,
+        column,
+        M,
+        N,
+        R * S,
+        KINDS,
+        PROGRAM,
+        OUTPUTS,
+        IS_WHOLE,
+        BLOCK_M,
+        BLOCK_N,
     )

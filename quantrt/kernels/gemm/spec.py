@@ -42,9 +42,11 @@ MAX_STRIDE_UNIT = 16
 MAX_SHORT_FLOPS = 16
 MAX_LONG_ACCUMULATORS = 32
 MAX_PARTS = 4
+MANY_STORED = 3
 MIN_PART = 16
 """An epilogue of more operations than that for one element, or with more tensors than one output, runs on
-parts of the columns, so that a thread has no more accumulators at a time: as a whole it spills on 9.0."""
+parts of the columns, so that a thread has no more accumulators at a time: as a whole it spills on 9.0. With
+MANY_STORED tensors and outputs together, parts are as small as they may be."""
 
 PRODUCTS = ("int8", "float16", "float32")
 POINTERS = {"int8": "*i8", "float16": "*fp16", "float32": "*fp32", "bool": "*u8"}
@@ -184,7 +186,7 @@ def _parts(problem: GemmProblem, config: TileConfig) -> int:
     parts = 1
     while (
         parts < MAX_PARTS
-        and config.accumulators > parts * MAX_LONG_ACCUMULATORS
+        and config.accumulators > parts * (MAX_LONG_ACCUMULATORS if stored < MANY_STORED else MIN_PART)
         and config.block_n >= 2 * parts * MIN_PART
     ):
         parts *= 2

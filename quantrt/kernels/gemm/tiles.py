@@ -13,7 +13,7 @@ from itertools import product
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.expression.spec import flops_of
-from quantrt.kernels.gemm.spec import ELEMENT_BYTES, GemmProblem, TileConfig
+from quantrt.kernels.gemm.spec import ELEMENT_BYTES, MANY_STORED, GemmProblem, TileConfig
 
 __all__ = ["Cost", "configs", "cost", "default_config", "estimate_us"]
 
@@ -43,7 +43,8 @@ SLOWEST_RATIO = 1.6
 """A tile that is estimated to take longer than this times the best is not timed."""
 
 MAX_ACCUMULATORS = 128
-"""Registers of a thread for the accumulator: with more than these the machine code spills."""
+"""Registers of a thread for the accumulator: with more than these the machine code spills; half of them where
+the epilogue keeps many tensors at hand."""
 
 OTHER_SHARED_BYTES = 1024
 """Of barriers and the runtime, beside the buffers."""
@@ -155,7 +156,9 @@ def _blocks(size: int) -> tuple[int, ...]:
 
 
 def _is_worth(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> bool:
-    least, most = (32 if config.num_warps == 8 else 4, MAX_ACCUMULATORS)
+    least = 32 if config.num_warps == 8 else 4
+    is_long = len(problem.outputs) + len(problem.tensors) >= MANY_STORED
+    most = MAX_ACCUMULATORS // 2 if is_long else MAX_ACCUMULATORS
     if problem.dtype == "float32":
         least, most = 1, 32
     k_bytes = config.block_k * ELEMENT_BYTES[problem.dtype]

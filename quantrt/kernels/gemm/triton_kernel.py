@@ -9,7 +9,7 @@ runs in registers. One program computes one tile; M is known at launch, N and K 
 import triton
 import triton.language as tl
 
-from quantrt.kernels.expression.triton_kernel import evaluate, to_element
+from quantrt.kernels.epilogue.triton_kernel import store_tile
 
 __all__ = ["gemm"]
 
@@ -76,9 +76,21 @@ def gemm(
     if PARTS == 4:
         parts = _halves(parts[0]) + _halves(parts[1])
     for i in tl.static_range(PARTS):
-        first = column + i * PART
-        _store(
-            parts[i], pointers, slots, row, first, M, N, KINDS, PROGRAM, OUTPUTS, BLOCK_M, PART, N % BLOCK_N
+        store_tile(
+            parts[i],
+            pointers,
+            slots,
+            row,
+            column + i * PART,
+            M,
+            N,
+            K,
+            KINDS,
+            PROGRAM,
+            OUTPUTS,
+            N % BLOCK_N == 0,
+            BLOCK_M,
+            PART,
         )
 
 
@@ -87,51 +99,6 @@ def _halves(block):
     """The left and the right half of a block's columns."""
     halves = tl.reshape(block, (block.shape[0], 2, block.shape[1] // 2))
     return tl.split(tl.permute(halves, (0, 2, 1)))
-
-
-@triton.jit
-def _store(
-    accumulator,
-    pointers,
-    slots,
-    row,
-    column,
-    M,
-    N: tl.constexpr,
-    KINDS: tl.constexpr,
-    PROGRAM: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    REST: tl.constexpr,
-):
-    """The epilogue of a tile that begins at row, column, and its stores.
-
-    Args:
-        REST: columns of the last whole tile, of which this is a part; 0 where all are full.
-    """
-    offs_m = tl.arange(0, BLOCK_M)
-    offs_n = tl.arange(0, BLOCK_N)
-    mask_n = offs_n < N - column
-    tile = row * N + column
-    offsets = offs_m[:, None] * N + offs_n[None, :]
-    mask = (offs_m < M - row)[:, None]
-    if REST != 0:
-        mask = mask & mask_n[None, :]
-    registers = (accumulator.to(tl.float32),)
-    for i in tl.static_range(len(KINDS)):
-        if KINDS[i] == "tensor":
-            registers = registers + (tl.load(slots[i] + tile + offsets, mask=mask, other=0).to(tl.float32),)
-        elif KINDS[i] == "scalar":
-            registers = registers + (slots[i],)
-        else:
-            value = tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)
-            registers = registers + (value[None, :],)
-    results = evaluate(PROGRAM, registers)
-    for i in tl.static_range(len(OUTPUTS)):
-        y_ptr = pointers[i]
-        y = tl.broadcast_to(results[OUTPUTS[i]], (BLOCK_M, BLOCK_N))
-        tl.store(y_ptr + tile + offsets, to_element(y, y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the sums of one tile [BLOCK_M, BLOCK_N] of a row-major matrix to what is stored of it."""
+
+# mypy: ignore-errors
+import triton
+import triton.language as tl
+
+from quantrt.kernels.expression.triton_kernel import ROUNDER, evaluate, to_element
+
+__all__ = ["store_tile", "sums_to_float"]
+
+ROUNDER_BITS = tl.constexpr(0x4B400000)
+"""Bits of ROUNDER, 1.5 * 2**23; plus an integer below 2**22 in size, those of ROUNDER plus that integer."""
+SMALL_TERMS = tl.constexpr((1 << 22) // (128 * 128))
+"""Up to so many products of two codes sum to less than 2**22."""
+
+
+@triton.jit
+def store_tile(
+    accumulator,
+    pointers,
+    slots,
+    row,
+    column,
+    M,
+    N: tl.constexpr,
+    TERMS: tl.constexpr,
+    KINDS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """The epilogue of one tile, or of a part of one.
+
+    Args:
+        TERMS: products in each sum.
+        IS_WHOLE: no tile has columns beyond N.
+    """
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    mask_n = offs_n < N - column
+    tile = row.to(tl.int64) * N + column
+    offsets = offs_m[:, None] * N + offs_n[None, :]
+    mask = (offs_m < M - row)[:, None]
+    if not IS_WHOLE:
+        mask = mask & mask_n[None, :]
+    registers = (sums_to_float(accumulator, TERMS),)
+    for i in tl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            registers = registers + (tl.load(slots[i] + tile + offsets, mask=mask, other=0),)
+        elif KINDS[i] == "scalar":
+            registers = registers + (slots[i],)
+        else:
+            value = tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)
+            registers = registers + (value[None, :],)
+    results = evaluate(PROGRAM, registers)
+    for i in tl.static_range(len(OUTPUTS)):
+        y_ptr = pointers[i]
+        y = tl.broadcast_to(results[OUTPUTS[i]], (BLOCK_M, BLOCK_N))
+        tl.store(y_ptr + tile + offsets, to_element(y, y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def sums_to_float(x, TERMS: tl.constexpr):
+    """The accumulator as float32.
+
+    Integers are converted at an eighth of the rate of additions; small ones are written into the digits of a
+    float instead.
+    """
+    if x.dtype == tl.int32 and TERMS <= SMALL_TERMS:
+        y = (x + ROUNDER_BITS).to(tl.float32, bitcast=True) - ROUNDER
+    else:
+        y = x.to(tl.float32)
+    return y
