@@ -194,7 +194,9 @@ def _attention(formula: Attention, inputs: Sequence[Tensor]) -> Tensor:
     scores = torch.matmul(q, k.transpose(-1, -2)) * formula.scale
     if formula.has_mask:
         scores = scores + inputs[3].double()
-    return torch.matmul(torch.softmax(scores, -1), v).float()
+    # A query that may see nothing gets zeros, as ONNX's Attention has it, not softmax's 0 / 0.
+    is_blind = scores.amax(-1, keepdim=True) == float("-inf")
+    return torch.matmul(torch.softmax(scores, -1).masked_fill(is_blind, 0.0), v).float()
 
 
 def _stored(result: Tensor, dtype: str) -> Tensor:

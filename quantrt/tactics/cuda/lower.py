@@ -103,8 +103,11 @@ class CudaLowering:
         else:
             slower = _slower(choices, self._float_us, program.notes["regions"])
             if slower:
-                quantized = keep_float(quantized, slower)
-                program, choices = self._tuned(quantized, float_precision)
+                # Fewer products in 8 bits, but more conversions between them: measured, not assumed.
+                other = keep_float(quantized, slower)
+                other_program, other_choices = self._tuned(other, float_precision)
+                if other_choices.total_us < choices.total_us:
+                    program, quantized = other_program, other
         self._save_cache()
         return program_to_model(program), quantized
 
