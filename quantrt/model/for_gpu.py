@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model in the form that a GPU likes: fewer, wider products, and no normalization that is one in name only."""
+"""A model in the form that a GPU likes: fewer and wider products, normalizations spelled as arithmetic."""
 
 from __future__ import annotations
 
