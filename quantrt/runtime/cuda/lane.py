@@ -17,6 +17,7 @@ from quantrt.operators.element_types import to_numpy
 from quantrt.runtime.cuda.recording import Recording, record
 from quantrt.runtime.cuda.steps import Around, FreshMemory, OpenProgram, Values, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on, torch_dtype
+from quantrt.runtime.profile_check import ProfileCheck
 
 __all__ = ["MAX_RECORDINGS", "Lane", "Shapes"]
 
@@ -41,9 +42,11 @@ class Lane:
         self._device = opened.assets.device
         self._stream = _new_stream(self._device) if self._device.type == "cuda" else None
         self._recordings: OrderedDict[Shapes, Recording] = OrderedDict()
+        self._profiles = ProfileCheck(opened.program.notes)
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name, owned by the caller; see Executor.run."""
+        self._profiles.check(inputs)
         with self._entered() as opened:
             given = {name: tensor_on(inputs[name]) for name, _ in opened.program.inputs}
             if self._records:
@@ -63,6 +66,7 @@ class Lane:
             inputs: tensors on the device.
             copies: False: tensors of a recording are returned as they are, valid until the lane's next run.
         """
+        self._profiles.check(inputs)
         caller = None if self._stream is None else torch.cuda.current_stream(self._device)
         with self._entered() as opened, self._between(caller, inputs.values()) as handed_out:
             if self._records:
@@ -86,6 +90,7 @@ class Lane:
             waits: until its outputs are there; otherwise it is ordered behind the caller's stream's work, and
                 that stream's next work behind it.
         """
+        self._profiles.check(inputs)
         with self._entered() as opened:
             given = {name: tensor_on(inputs[name]).to(self._device) for name, _ in opened.program.inputs}
             if self._records:
@@ -112,6 +117,7 @@ class Lane:
 
     def run_steps_eagerly(self, inputs: Mapping[str, np.ndarray], around: Around) -> None:
         """One pass step by step, `around` each (see steps.run_steps); for measuring."""
+        self._profiles.check(inputs)
         with self._entered() as opened:
             given = {name: tensor_on(inputs[name]) for name, _ in opened.program.inputs}
             self._run_eagerly(opened, given, around)
