@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+
 from quantrt.errors import UsageError, close_match
+from quantrt.gpu import TARGETS as GPU_TARGETS
 
 __all__ = [
     "CONFIG_VERSION",
@@ -120,6 +122,22 @@ class CudaConfig:
     workspace_mb: int | None = _option(
         None, "reject kernels that need more scratch memory than this (default: no limit)", metavar="MB"
     )
+    targets: tuple[str, ...] = _option(
+        (),
+        "compile the kernels for these GPUs too, such as sm_80,sm_90; without a GPU here, for these alone",
+        metavar="SM",
+        has_commas=True,
+    )
+    gpu: str | None = _option(
+        None, "plan for this GPU where none is here (default: one of the first target)", metavar="NAME"
+    )
+    profiles: tuple[str, ...] = _option(
+        (),
+        "accept shapes from MIN to MAX and choose kernels at OPT, as in images=1x3x224x224:8x3x224x224:"
+        "32x3x224x224; inputs by commas, repeatable (default: any shape, kernels chosen at the timed one)",
+        metavar="INPUT=MIN:OPT:MAX",
+        flag="--shapes",
+    )
 
     def __post_init__(self) -> None:
         if not 0 <= self.builder_optimization_level <= MAX_LEVEL:
@@ -130,6 +148,8 @@ class CudaConfig:
             )
         for source in self.exclude_tactic_sources:
             _check_choice("tactic source", source, TACTIC_SOURCES)
+        for target in self.targets:
+            _check_choice("target", target, GPU_TARGETS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from quantrt.errors import UsageError, close_match
 
-__all__ = ["GPUS", "GpuFacts", "gpu_named"]
+__all__ = ["GPUS", "TARGETS", "GpuFacts", "gpu_named", "gpu_of_target", "shared_memory_of"]
 
 _GIB = 2**30
 _MIB = 2**20
@@ -29,6 +29,7 @@ _L40S = "NVIDIA L40S datasheet; L2 of the L40 in NVIDIA Ada GPU Architecture v2.
 _H100 = "NVIDIA H100 datasheet; NVIDIA H100 Tensor Core GPU Architecture, table 3"
 _H200 = "NVIDIA H200 datasheet"
 _B200 = "NVIDIA DGX B200 datasheet; https://docs.nvidia.com/cuda/blackwell-tuning-guide"
+_RTX_BLACKWELL = "NVIDIA RTX Blackwell GPU Architecture v1.1, appendix A"
 _ORIN = "NVIDIA Jetson AGX Orin Series Technical Brief v1.2; 85 sparse fp16 TFLOP/s halved"
 
 
@@ -105,11 +106,40 @@ GPUS = (
     GpuFacts("H200", 90, 132, 141 * _GIB, 4800, 227 * _KIB, 60 * _MIB, 67, 989.4, 1978.9, 1978.9, _H200),
     GpuFacts("B200", 100, 148, 180 * _GIB, 8000, 227 * _KIB, 126 * _MIB, 75, 2250, 4500, 4500, _B200),
     GpuFacts(
+        "RTX 5090", 120, 170, 32 * _GIB, 1792, 99 * _KIB, 96 * _MIB, 104.8, 209.5, 838, 419, _RTX_BLACKWELL,
+        ("5090",),
+    ),
+    GpuFacts(
         "Orin", 87, 16, 64 * _GIB, 204.8, 163 * _KIB, 4 * _MIB, 5.3, 42.5, 85, 0, _ORIN,
         ("AGX Orin", "Jetson AGX Orin", "Jetson AGX Orin 64GB"),
     ),
 )  # fmt: skip
 """GPUs that engines are planned for without being there. A100 and A800 differ in NVLink alone."""
+
+TARGETS = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_100", "sm_120")
+"""Compute capabilities that kernels are compiled for, as compilers write them."""
+
+
+def gpu_of_target(target: str) -> GpuFacts:
+    """The first row of a capability, which stands for all GPUs of it.
+
+    Args:
+        target: one of TARGETS.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = next((gpu for gpu in GPUS if f"sm_{gpu.capability}" == target), None)
+    if found is None:
+        near = close_match(target, TARGETS)
+        hint = f"'{near}'" if near else None
+        raise UsageError(f"unknown target '{target}'", expected="one of " + ", ".join(TARGETS), hint=hint)
+    return found
+
+
+def shared_memory_of(capability: int) -> int | None:
+    """Bytes of shared memory that one block can opt in to; None for a capability without a row."""
+    return next((gpu.shared_memory_bytes for gpu in GPUS if gpu.capability == capability), None)
 
 
 def gpu_named(name: str) -> GpuFacts:

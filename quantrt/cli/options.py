@@ -2,7 +2,8 @@
 """Command-line options made of the config dataclasses: one option group per class, one option per field.
 
 A field's name is its flag without the unit (`max_drop_ratio` is `--max-drop`); a repeatable field is in the
-singular (`exclude_types` is `--exclude-type`). An option that was not given is None: the defaults stay in
+singular (`exclude_types` is `--exclude-type`); `metadata["flag"]` is another name, and values of a field with
+`metadata["has_commas"]` may be joined by commas. An option that was not given is None: the defaults stay in
 `quantrt.config`.
 """
 
@@ -50,6 +51,8 @@ def read_config(args: argparse.Namespace, config: type[T], **values: Any) -> T:
 
 def flag_of(field: dataclasses.Field[Any]) -> str:
     """The long flag of a config field."""
+    if "flag" in field.metadata:
+        return str(field.metadata["flag"])
     name = field.name
     for unit in _UNITS:
         name = name.removesuffix(unit)
@@ -66,8 +69,10 @@ def _settings(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
         return settings
     choices = field.metadata.get("choices")
     if isinstance(field.default, tuple):
-        settings["action"] = "append"
-    if choices:
+        settings["action"] = "extend" if field.metadata.get("has_commas") else "append"
+    if field.metadata.get("has_commas"):
+        settings.update(type=_split, metavar=field.metadata.get("metavar", "VALUE"))
+    elif choices:
         settings.update(type=_one_of(flag_of(field), choices), choices=choices)
     else:
         settings.update(type=_scalar_type(hint), metavar=field.metadata.get("metavar", "VALUE"))
@@ -90,6 +95,11 @@ def _scalar_type(hint: Any) -> type[Any]:
     if hint not in (int, float, str):
         raise TypeError(f"no command-line option can hold a {hint}")
     return typing.cast("type[Any]", hint)
+
+
+def _split(text: str) -> list[str]:
+    """The values of "a,b"."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _one_of(flag: str, choices: tuple[str, ...]) -> Callable[[str], str]:

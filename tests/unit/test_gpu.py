@@ -6,9 +6,9 @@ import re
 import pytest
 
 from quantrt.errors import UsageError
-from quantrt.gpu import GPUS, GpuFacts, gpu_named
+from quantrt.gpu import GPUS, TARGETS, GpuFacts, gpu_named, gpu_of_target, shared_memory_of
 
-SHARED_KIB = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227}
+SHARED_KIB = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 """Most shared memory one block can have, by compute capability."""
 
 
@@ -66,10 +66,25 @@ def test_an_unknown_name_suggests_the_nearest():
 
 @pytest.mark.parametrize("name", ["", "??", "radeon pro w7900"])
 def test_a_name_like_none_lists_them_all(name: str):
-    with pytest.raises(UsageError, match=re.escape("B200, Orin")):
+    with pytest.raises(UsageError, match=re.escape("B200, RTX 5090, Orin")):
         gpu_named(name)
 
 
 def test_int8_by_generation():
     assert [gpu_named(name).has_int8_tensor_cores for name in ("v100", "t4", "a10")] == [False, True, True]
     assert [gpu_named(name).triton_int8 for name in ("v100", "t4", "a10")] == [False, False, True]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_has_a_gpu_that_stands_for_it(target: str):
+    gpu = gpu_of_target(target)
+    assert f"sm_{gpu.capability}" == target
+    assert shared_memory_of(gpu.capability) == SHARED_KIB[gpu.capability] * 1024
+
+
+def test_an_unknown_target_suggests_the_nearest():
+    with pytest.raises(UsageError, match="unknown target 'sm90'") as error:
+        gpu_of_target("sm90")
+    assert error.value.hint == "'sm_90'"
+    assert shared_memory_of(75) == 64 * 1024
+    assert shared_memory_of(61) is None

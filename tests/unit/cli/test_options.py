@@ -7,10 +7,18 @@ import dataclasses
 import pytest
 
 from quantrt.cli.options import add_config, flag_of, read_config
-from quantrt.config import BenchConfig, Budget, CalibrationConfig, CompareConfig, DeviceConfig, QuantizeConfig
+from quantrt.config import (
+    BenchConfig,
+    Budget,
+    CalibrationConfig,
+    CompareConfig,
+    CudaConfig,
+    DeviceConfig,
+    QuantizeConfig,
+)
 from quantrt.errors import UsageError
 
-CONFIGS = (BenchConfig, Budget, CalibrationConfig, CompareConfig, DeviceConfig, QuantizeConfig)
+CONFIGS = (BenchConfig, Budget, CalibrationConfig, CompareConfig, CudaConfig, DeviceConfig, QuantizeConfig)
 
 
 def parsed(config: type, *words: str) -> object:
@@ -44,6 +52,8 @@ def test_every_field_has_an_option_with_help(config: type):
         (DeviceConfig, "libraries", "--library"),
         (QuantizeConfig, "exclude_types", "--exclude-type"),
         (QuantizeConfig, "exclude", "--exclude"),
+        (CudaConfig, "targets", "--target"),
+        (CudaConfig, "profiles", "--shapes"),
     ],
 )
 def test_flags_drop_units_and_plurals(config: type, field: str, flag: str):
@@ -89,3 +99,10 @@ def test_help_shows_the_default():
     parser = argparse.ArgumentParser()
     add_config(parser, Budget, "budget")
     assert f"default: {Budget().max_drop_ratio}" in parser.format_help()
+
+
+def test_targets_are_joined_by_commas_or_repeated():
+    found = parsed(CudaConfig, "--target", "sm_80, sm_90", "--target", "sm_120", "--shapes", "x=1:2:3")
+    assert found == CudaConfig(targets=("sm_80", "sm_90", "sm_120"), profiles=("x=1:2:3",))
+    with pytest.raises(UsageError, match="unknown target 'sm_75'"):
+        parsed(CudaConfig, "--target", "sm_75")
