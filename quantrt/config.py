@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-
 from quantrt.errors import UsageError, close_match
 from quantrt.gpu import TARGETS as GPU_TARGETS
 
