@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -66,8 +66,13 @@ class TimingCache:
     notes: tuple[str, ...] = ()
 
 
-def load_timing_cache(path: Path, environment: Mapping[str, str]) -> TimingCache:
+def load_timing_cache(
+    path: Path, environment: Mapping[str, str], *, ignoring: Collection[str] = ()
+) -> TimingCache:
     """The timings in a file; none where there is no file, or where they are of another environment.
+
+    Args:
+        ignoring: fields of the environment that may differ: those of a machine that has no such GPU.
 
     Raises:
         DataError: the file is no timing cache, or is damaged; names it.
@@ -80,7 +85,9 @@ def load_timing_cache(path: Path, environment: Mapping[str, str]) -> TimingCache
         entries = {key: _entry(item) for key, item in data["workloads"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
-    differs = _difference(found, environment)
+    differs = _difference(
+        *({k: v for k, v in row.items() if k not in ignoring} for row in (found, environment))
+    )
     if differs:
         note = f"the timings of '{path}' are ignored: they were taken with {differs}"
         return TimingCache(environment, notes=(note,))

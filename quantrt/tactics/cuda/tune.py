@@ -26,6 +26,7 @@ from quantrt.tactics.cuda.group import Group, make_groups
 from quantrt.tactics.cuda.prune import prune
 from quantrt.tactics.cuda.sample_inputs import random_inputs
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
+from quantrt.tactics.cuda.targets import compile_for_targets
 from quantrt.tactics.cuda.timing_cache import TimingCache, merge
 from quantrt.tactics.cuda.trial import Device, Trial, Verdict, first_right, try_tactics
 
@@ -51,6 +52,7 @@ class TuneOptions:
         workspace_limit_bytes: tactics that need more are rejected; None is no bound.
         excluded_sources: of tactics; the reference is never excluded.
         workers: processes that compile; None is one per core.
+        targets: compute capabilities that the chosen kernels are compiled for beside the GPU's own.
     """
 
     level: int = 3
@@ -58,6 +60,7 @@ class TuneOptions:
     workspace_limit_bytes: int | None = None
     excluded_sources: tuple[str, ...] = ()
     workers: int | None = None
+    targets: tuple[int, ...] = ()
 
 
 def tune(
@@ -115,7 +118,11 @@ def tune(
 
 @dataclass
 class _Tuner:
-    """One call of `tune`: what was compiled so far, and what it took."""
+    """One call of `tune`: what was compiled so far, and what it took.
+
+    Attributes:
+        refused: kernels among the failures that run on the GPU, and not on every target.
+    """
 
     gpu: GpuFacts
     device: torch.device | None
@@ -123,6 +130,7 @@ class _Tuner:
     on_progress: Progress
     kernels: dict[KernelSpec, CompiledKernel] = field(default_factory=dict)
     failures: dict[KernelSpec, str] = field(default_factory=dict)
+    refused: set[KernelSpec] = field(default_factory=set)
     compile_s: float = 0.0
     timing_s: float = 0.0
     untimed: int = 0
@@ -164,6 +172,27 @@ class _Tuner:
                 self.take(spec, result)
         self.compile_s += time.monotonic() - begin_s
 
+    def compile_for_targets(self, specs: Sequence[KernelSpec]) -> None:
+        """Machine code of compiled kernels for the targets too; on a CPU there is none."""
+        kernels = {spec: self.kernels[spec] for spec in specs if spec in self.kernels}
+        is_compiled = self.device is None or self.device.type == "cuda"
+        if not (self.options.targets and is_compiled):
+            return
+        begin_s = time.monotonic()
+        found = compile_for_targets(
+            kernels,
+            self.options.targets,
+            workers=self.options.workers,
+            on_progress=partial(self.on_progress, "compile"),
+        )
+        for spec, result in found.items():
+            if isinstance(result, CompileFailure):
+                self.failures[spec] = result.reason
+                self.refused.add(spec)
+            else:
+                self.kernels[spec] = result
+        self.compile_s += time.monotonic() - begin_s
+
     def take(self, spec: KernelSpec, kernel: CompiledKernel) -> None:
         """Keep a kernel that the GPU can run."""
         needed, limit = kernel.shared_bytes[self.gpu.capability], self.gpu.shared_memory_bytes
@@ -174,12 +203,14 @@ class _Tuner:
 
     def reject_uncompiled(self, group: Group, tactic: Tactic) -> bool:
         """Give a verdict on a tactic with a kernel that cannot be compiled; whether there is one."""
-        reasons = [self.failures[spec] for spec in _specs(tactic) if spec in self.failures]
-        if reasons:
+        failed = [spec for spec in _specs(tactic) if spec in self.failures]
+        if failed:
+            reason = self.failures[failed[0]]
+            is_lasting = OUT_OF_TIME not in reason and failed[0] not in self.refused
             group.verdicts[tactic.name] = Verdict(
-                reason=f"cannot be compiled: {reasons[0]}", is_lasting=OUT_OF_TIME not in reasons[0]
+                reason=f"cannot be compiled: {reason}", is_lasting=is_lasting
             )
-        return bool(reasons)
+        return bool(failed)
 
     def try_groups(self, groups: Sequence[Group], device: torch.device, samples: Samples) -> None:
         """Check, and while there is time, time the pending tactics of every group."""
@@ -208,7 +239,9 @@ class _Tuner:
         absent = self.gpu if self.device is None else None
         while True:
             chosen = {group.key: group.choose(absent) for group in groups}
-            self.compile([spec for choice in chosen.values() for spec in _specs(choice.tactic)], None)
+            specs = [spec for choice in chosen.values() for spec in _specs(choice.tactic)]
+            self.compile(specs, None)
+            self.compile_for_targets(specs)
             failed = [self.reject_uncompiled(group, chosen[group.key].tactic) for group in groups]
             if not any(failed):
                 return chosen
@@ -220,6 +253,8 @@ class _Tuner:
             notes.append(f"{self.untimed} of {len(groups)} workloads were not timed: the time was over")
         if self.device is None:
             notes.append(f"not timed on the device: {self.gpu.name} is not here")
+        if self.refused:
+            notes.append(f"{len(self.refused)} kernels were not taken: they do not run on every target")
         late = sum(OUT_OF_TIME in reason for reason in self.failures.values())
         if late:
             notes.append(f"{late} kernels were not compiled: the time was over")
