@@ -17,7 +17,9 @@ import numpy as np
 import torch
 
 from quantrt.config import CudaConfig
+from quantrt.errors import DataError
 from quantrt.gpu import GpuFacts
+from quantrt.ir.profile import Profile, at_shapes, profile_rows, read_profiles
 from quantrt.model.model import Model
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import Program
@@ -26,13 +28,16 @@ from quantrt.quantize.quantized_model import Decision, QuantizedModel
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Conv, Gemm, Mismatch, Regions
 from quantrt.runtime.cuda.local_gpu import describe_gpu
+from quantrt.runtime.profile_check import PROFILES
 from quantrt.tactics.cuda.assemble import assemble
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.choices import Choices
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.forms import choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
-from quantrt.tactics.cuda.tactic import TensorFacts, Workload
+from quantrt.tactics.cuda.profiles import regions_that_fail
+from quantrt.tactics.cuda.tactic import Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.targets import capability_of, with_least_shared_memory
 from quantrt.tactics.cuda.timing_cache import TimingCache, load_timing_cache, save_timing_cache
 from quantrt.tactics.cuda.trace import trace
 from quantrt.tactics.cuda.tune import TuneOptions, tune
@@ -52,6 +57,9 @@ MB = 1 << 20
 _UNKNOWN = TensorFacts("float32", (), ())
 """For the reference, which takes any tensor."""
 
+ELSEWHERE = ("driver", "cuda", "torch")
+"""Fields of a timing cache's environment that a machine without the GPU cannot share."""
+
 Progress = Callable[[str, int, int], None]
 
 
@@ -59,11 +67,14 @@ class CudaLowering:
     """Lowers one model in several precisions; what is timed for one serves the others.
 
     Args:
-        inputs: one batch of samples, whose shapes tactics are timed at.
-        gpu, device: the GPU; by default the first of this machine. A CPU stands in for it in tests.
+        inputs: one batch of samples. Tactics are timed at its shapes, or at those of the first profile.
+        gpu, device: the GPU; by default the first of this machine. Device None is for a GPU that is not here:
+            nothing is timed, choices rest on the timing cache and on estimates. A CPU stands in for the GPU
+            in tests.
 
     Raises:
         DeviceError: there is no GPU.
+        UsageError: a profile does not suit the model.
     """
 
     def __init__(
@@ -73,14 +84,16 @@ class CudaLowering:
         inputs: Mapping[str, np.ndarray],
         *,
         gpu: GpuFacts | None = None,
-        device: str = "cuda",
+        device: str | None = "cuda",
         on_progress: Progress = lambda stage, done, total: None,
     ) -> None:
         self._model = model
         self._config = config
-        self._inputs = inputs
+        self._profiles = read_profiles(config.profiles, model.inputs)
+        self._inputs = at_shapes(inputs, self._profiles[0].best) if self._profiles else inputs
         self._gpu = gpu or describe_gpu()
-        self._device = torch.device(device)
+        self._targets = tuple(capability_of(target) for target in config.targets)
+        self._device = None if device is None else torch.device(device)
         self._on_progress = on_progress
         self._cache = self._load_cache()
         self._float_us: dict[str, float] = {}
@@ -111,17 +124,29 @@ class CudaLowering:
         self._save_cache()
         return program_to_model(program), quantized
 
-    def _tuned(self, quantized: QuantizedModel | None, precision: str) -> tuple[Program, Choices]:
+    def reference(self, quantized: QuantizedModel | None, float_precision: str) -> Program:
+        """The program with the reference in every region: right on any device, a CPU too, and slow.
+
+        Its int8 codes are those of the GPU's kernels; its floats differ from theirs in rounding.
+        """
+        frame, _ = self._framed(quantized, float_precision)
+        return _by_reference(frame)
+
+    def _framed(self, quantized: QuantizedModel | None, precision: str) -> tuple[Frame, Regions]:
         graph = self._model.graph if quantized is None else quantized.graph
         regions = partition(graph)
         forms = choose_forms(graph.graph, regions, quantized)
-        frame = make_frame(graph, regions, forms, quantized, FLOAT_TYPES[precision])
+        return make_frame(graph, regions, forms, quantized, FLOAT_TYPES[precision]), regions
+
+    def _tuned(self, quantized: QuantizedModel | None, precision: str) -> tuple[Program, Choices]:
+        frame, regions = self._framed(quantized, precision)
         workloads = self._workloads(frame)
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
+        listed_for = with_least_shared_memory(self._gpu, self._targets)
         choices = tune(
             workloads,
-            {workload.region: list_tactics(workload, self._gpu) for workload in workloads},
+            {workload.region: list_tactics(workload, listed_for) for workload in workloads},
             gpu=self._gpu,
             device=self._device,
             cache=self._cache,
@@ -129,26 +154,42 @@ class CudaLowering:
                 level=level,
                 workspace_limit_bytes=None if workspace_mb is None else workspace_mb * MB,
                 excluded_sources=self._config.exclude_tactic_sources,
+                targets=self._targets,
             ),
             on_progress=self._on_progress,
         )
         self._cache = choices.cache
-        program = assemble(frame.program, frame.items, choices.tactics, choices.kernels)
-        return replace(program, notes=_notes(frame, regions, choices)), choices
+        tactics = choices.tactics
+        program = assemble(frame.program, frame.items, tactics, choices.kernels)
+        notes = _notes(frame, regions, choices)
+        references = _references(frame)
+        while failing := self._failing_in_profiles(program):
+            for region, error in failing.items():
+                if references.get(region) in (None, tactics.get(region)):
+                    raise error  # nothing computes it there
+                tactics[region] = references[region]
+                notes["tuning"].append(f"region '{region}' runs by the reference: {error.message}")
+            program = assemble(frame.program, frame.items, tactics, choices.kernels)
+        if self._profiles:
+            notes[PROFILES] = profile_rows(self._profiles)
+        return replace(program, notes=notes), choices
+
+    def _failing_in_profiles(self, program: Program) -> dict[str, DataError]:
+        """Regions whose tactic does not run at the least or the largest shapes of a profile, and why.
+
+        Where the GPU is not here nothing can be run: the last kernel of a step is made for any shape.
+        """
+        if self._device is None:
+            return {}
+        samples = [at_shapes(self._inputs, shapes) for one in self._profiles for shapes in _shapes(one)]
+        return regions_that_fail(program, samples, self._device)
 
     def _workloads(self, frame: Frame) -> list[Workload]:
         """Every region with a formula at the shapes of the samples."""
-        lowered = [item for item in frame.items if item.lowered is not None]
-        tactics = {
-            item.region: reference_tactic(item.lowered.workload([_UNKNOWN] * len(item.inputs)))
-            for item in lowered
-            if item.lowered is not None
-        }
-        reference = assemble(frame.program, frame.items, tactics, {})
-        facts = trace(reference, self._inputs, self._device)
+        facts = trace(_by_reference(frame), self._inputs, self._device or torch.device("cpu"))
         return [
             item.lowered.workload([facts[buffer] for buffer in item.inputs])
-            for item in lowered
+            for item in frame.items
             if item.lowered is not None
         ]
 
@@ -156,14 +197,34 @@ class CudaLowering:
         environment = timing_environment(self._gpu)
         if self._config.timing_cache is None:
             return TimingCache(environment)
-        cache = load_timing_cache(Path(self._config.timing_cache), environment)
+        ignoring = ELSEWHERE if self._device is None else ()
+        cache = load_timing_cache(Path(self._config.timing_cache), environment, ignoring=ignoring)
         for note in cache.notes:
             log.warning("%s", note)
         return cache
 
     def _save_cache(self) -> None:
-        if self._config.timing_cache is not None:
+        if self._config.timing_cache is not None and self._device is not None:
             save_timing_cache(self._cache, Path(self._config.timing_cache))
+
+
+def _references(frame: Frame) -> dict[str, Tactic]:
+    """The reference tactic of every region that is computed by tactics."""
+    return {
+        item.region: reference_tactic(item.lowered.workload([_UNKNOWN] * len(item.inputs)))
+        for item in frame.items
+        if item.lowered is not None
+    }
+
+
+def _by_reference(frame: Frame) -> Program:
+    return assemble(frame.program, frame.items, _references(frame), {})
+
+
+def _shapes(profile: Profile) -> list[dict[str, tuple[int, ...]]]:
+    """What a profile is tried at: its least, best and largest shapes."""
+    least, most = profile.corners
+    return [least, profile.best, most]
 
 
 def keep_float(quantized: QuantizedModel, reasons: Mapping[str, str]) -> QuantizedModel:
