@@ -24,6 +24,7 @@ from quantrt.calibrate.stats import Stats
 from quantrt.config import Budget, BuildConfig
 from quantrt.device import describe_device
 from quantrt.errors import DataError, ModelError, UsageError
+from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
@@ -33,6 +34,8 @@ from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.runtime.engine import Engine
+from quantrt.runtime.executor import check_library
+from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, int8_target, list_specs
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 
@@ -46,6 +49,9 @@ Data = Dataset | str | Path | Iterable[Mapping[str, np.ndarray]] | Mapping[str, 
 RANDOM_SAMPLES = 32
 """Samples of --calib-random: their ranges mean nothing, so a few do."""
 
+KERNEL_STAGES = {"compile": ("compiling", "kernels"), "time": ("timing kernels", "workloads")}
+"""Stages of the choice of kernels for a GPU, as events call them, with their units."""
+
 TIMED_ON_RANDOM = "there are no data: timed on random values, free sizes at 1"
 
 
@@ -54,7 +60,8 @@ class Event:
     """Progress of one stage.
 
     Attributes:
-        stage: "calibrating", "quantizing", "opening", "timing" or "checking".
+        stage: "calibrating", "quantizing", "opening", "timing" or "checking"; on a GPU also "compiling" and
+            "timing kernels", again for every candidate.
         done, total: in `unit`; total is None when it is not known.
     """
 
@@ -98,11 +105,14 @@ def build(
     Raises:
         UsageError: int8 without calibration data, an unknown metric or layer name.
         ModelError, DataError: the model or the data cannot be used.
-        DeviceError: a library is missing.
+        DeviceError: a library or the GPU is missing.
     """
-    model = model if isinstance(model, Model) else load_model(model)
     merged = _merged(config or BuildConfig(), device, precisions, budget)
-    job = _Job(model, merged, describe_device(), on_event or (lambda event: None))
+    facts_here = _describe_device(merged)
+    model = model if isinstance(model, Model) else load_model(model)
+    if merged.device.device == "cuda":
+        model = for_gpu(model)
+    job = _Job(model, merged, facts_here, on_event or (lambda event: None))
     samples, truth = _open("calibration", calibration, model), _open("validation", validation, model)
     metric = find_metric(merged.budget.metric, has_labels=_has_labels(truth))
     quantized = _quantize(job, samples, stats) if "int8" in merged.precisions else _Quantized(samples, stats)
@@ -119,6 +129,11 @@ class _Job:
     config: BuildConfig
     device: Mapping[str, Any]
     emit: OnEvent
+
+    def on_kernels(self, stage: str, done: int, total: int) -> None:
+        """Emit what CudaLowering reports of a stage of its own."""
+        name, unit = KERNEL_STAGES[stage]
+        self.emit(Event(name, done, total, unit))
 
 
 @dataclass(frozen=True)
@@ -158,6 +173,14 @@ class _Checked:
         if quantized.samples is None or quantized.samples.is_random:
             return cls("nothing: no data", None)
         return cls("calibration samples", quantized.samples, config.calibration.max_samples)
+
+
+def _describe_device(config: BuildConfig) -> dict[str, Any]:
+    """Facts of this machine; fails before anything takes time when its GPU is asked for and there is none."""
+    if config.device.device != "cuda":
+        return describe_device()
+    check_library("cuda", compiles=True)
+    return describe_machine("cuda")
 
 
 def _merged(
@@ -272,6 +295,7 @@ def _decide(job: _Job, quantized: _Quantized, truth: Dataset | None, metric: Met
             job.config,
             lambda done, total: job.emit(Event("timing", done, total, "ms per candidate")),
         )
+        memory = {name: candidate.memory_report() for name, candidate in candidates.items()}
         choice = choose(
             latencies,
             {name: candidates[name].spec.precision == "fp32" for name in latencies},
@@ -288,6 +312,7 @@ def _decide(job: _Job, quantized: _Quantized, truth: Dataset | None, metric: Met
         rejected=rejected,
         latencies=latencies,
         choice=choice,
+        memory=memory,
         notes=(*job.model.notes, *quantized.notes, *(() if data else (TIMED_ON_RANDOM,))),
     )
 
@@ -299,7 +324,7 @@ def _open_candidates(
     opened: dict[str, Candidate] = {}
     rejected: list[Rejected] = []
     specs = list_specs(job.config, job.device)
-    opener = Opener(job.model, job.config, inputs)
+    opener = Opener(job.model, job.config, inputs, job.on_kernels)
     for done, spec in enumerate(specs):
         job.emit(Event("opening", done, len(specs), "candidates"))
         found = _open_one(spec, opener, fits.get(spec.library))

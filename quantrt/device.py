@@ -7,6 +7,7 @@ import importlib.metadata
 import math
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Collection
@@ -18,12 +19,14 @@ __all__ = [
     "CpuFacts",
     "PrecisionFacts",
     "describe_device",
+    "gpu_precisions",
+    "nvidia_driver",
     "parse_cpuinfo",
     "parse_nvidia_smi",
     "precision_facts",
 ]
 
-LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "openvino")
+LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "openvino", "torch", "triton")
 
 # Flag in /proc/cpuinfo -> our name. x86 keeps the kernel's names (arch/x86/include/asm/cpufeatures.h);
 # arm64's are prefixed, for "bf16" and "i8mm" say too little alone (arch/arm64/kernel/cpuinfo.c).
@@ -152,6 +155,24 @@ def parse_nvidia_smi(text: str) -> list[dict[str, Any]]:
                 }
             )
     return gpus
+
+
+def gpu_precisions(compute_capability: str) -> dict[str, bool]:
+    """Whether the tensor cores of a compute capability, such as "9.0", multiply fp16, int8 and fp8.
+
+    fp16 from Volta (7.0) on, int8 from Xavier (7.2) on, fp8 from Ada (8.9) on: CUDA C++ programming guide,
+    table of technical specifications.
+    """
+    parts = compute_capability.split(".")
+    version = tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else (0, 0)
+    return {"fp16": version >= (7, 0), "int8": version >= (7, 2), "fp8": version >= (8, 9)}
+
+
+def nvidia_driver() -> str | None:
+    """Version of NVIDIA's kernel driver, such as "570.86.15"; None without it."""
+    text = _read("/proc/driver/nvidia/version")
+    found = re.search(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
+    return found[1] if found else None
 
 
 def _int8_facts(isa: Collection[str]) -> PrecisionFacts:

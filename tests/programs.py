@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small programs for the CUDA executor, made from ONNX text."""
+"""Small programs for the CUDA executor, made from ONNX text, and an engine of one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,13 @@ import numpy as np
 import onnx
 import onnx.parser
 
+from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan.plan import Plan
 from quantrt.plan.program import Program, Step
+from quantrt.plan.program_json import program_to_model
+from tests.plans import make_plan
 
 OPSET = 21
 
@@ -64,3 +70,70 @@ def pooled_reference(x: np.ndarray) -> np.ndarray:
     pooled = x.astype(np.float64).reshape(n, c, h // 2, 2, w // 2, 2).max((3, 5)).reshape(n, -1)
     raised = np.exp(pooled - pooled.max(-1, keepdims=True))
     return raised / raised.sum(-1, keepdims=True)
+
+
+GPU = {
+    "name": "NVIDIA Test 9",
+    "memory_bytes": 80 * 10**9,
+    "driver": "570.1",
+    "compute_capability": "9.0",
+}
+
+KERNEL = CompiledKernel(
+    spec=KernelSpec(
+        family="gemm",
+        function="gemm",
+        signature=(("x_ptr", "*fp16"),),
+        aligned=frozenset({"x_ptr"}),
+        constants=(("BLOCK", 64),),
+        num_warps=4,
+        num_stages=2,
+        is_exact=False,
+    ),
+    symbol="gemm",
+    cubins={80: bytes(700), 90: bytes(1300)},
+    shared_bytes={80: 0, 90: 0},
+)
+
+
+def region_note(**fields: Any) -> dict[str, Any]:
+    """A row of Program.notes["regions"], of a region that nothing is known of but `fields`."""
+    names = ("formula", "product", "tactic", "median_us", "origin", "key")
+    return {**dict.fromkeys(names), "nodes": [], "reads": "x", "is_int8": False, **fields}
+
+
+NOTES = {
+    "regions": {
+        "region of pool": region_note(
+            formula="Conv",
+            nodes=["pool", "relu"],
+            is_int8=True,
+            tactic="triton: conv2d 64x32",
+            median_us=12.34,
+            origin="timed",
+        ),
+        "region of shape": region_note(formula="host"),
+        "region of flat": region_note(formula="view"),
+        "region of soft": region_note(
+            formula="Rows", nodes=["soft"], tactic="triton: rows 1x256", median_us=2.0, origin="cached"
+        ),
+    },
+    "mismatches": [["epilogue", "its result is used twice", "pool"]],
+    "compile_s": 1.5,
+    "timing_s": 2.5,
+    "tuning": ["2 kernels were not compiled: the time was over"],
+}
+
+
+def cuda_plan(**fields: Any) -> Plan:
+    """A plan for a GPU with notes and a kernel, as a build makes it; its kernel is no machine code."""
+    program = pooled_program("float16", kernels={kernel_key(KERNEL.spec): KERNEL}, notes=NOTES)
+    values = {
+        "model": program_to_model(program),
+        "inputs": (TensorSpec("x", "float16", ("N", "C", "H", "W")),),
+        "outputs": (TensorSpec("y", "float32", ("N", "K")),),
+        "precision": "int8",
+        "device": {"cpu": "A", "available_cores": 4, "gpu": [GPU], "libraries": {"torch": "2.0"}},
+        "report": {},
+    }
+    return make_plan("onnxruntime", **{**values, **fields})

@@ -113,7 +113,10 @@ def _build(args: argparse.Namespace, config: BuildConfig) -> Engine:
     from quantrt.build import build
     from quantrt.cli.progress import progress_bars
     from quantrt.model.load import load_model
+    from quantrt.runtime.executor import check_library
 
+    if config.device.device == "cuda":
+        check_library("cuda", compiles=True)  # before a large model and its data are read
     model = load_model(args.model)
     stats = read_stats(args.ranges, model) if args.ranges else None
     calibration = validation = None

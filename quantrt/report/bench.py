@@ -3,24 +3,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from quantrt.config import BenchConfig
-from quantrt.device import describe_device
 from quantrt.report.device_text import device_line
 from quantrt.report.quantities import ms_text, ratio_text
 from quantrt.report.subject import Subject
 from quantrt.report.tables import heading, show, table
+from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.timing import Latency, Paired, compare_paired, time_interleaved
 
 __all__ = ["measure", "show_bench"]
 
 UNSTABLE_CV_RATIO = 0.10
 """Above this spread a note says that the machine may be busy; 0.02 to 0.05 is usual on an idle one."""
+
+
+@dataclass(frozen=True)
+class _Timed:
+    """One way to run one subject.
+
+    Attributes:
+        what: "call", from arrays given to arrays ready, or "replay" of what is on the GPU already.
+    """
+
+    subject: Subject
+    what: str
+    run: Callable[[], object]
+
+    @property
+    def name(self) -> str:
+        """For notes and ratios."""
+        return self.subject.name if self.what == "call" else f"{self.subject.name} ({self.what})"
 
 
 def measure(
@@ -31,54 +50,72 @@ def measure(
     batch: int,
     on_progress: Callable[[int, int | None], None] | None = None,
 ) -> dict[str, Any]:
-    """Time every subject on its inputs, interleaved.
+    """Time every subject on its inputs, interleaved; an engine for a GPU also without copies to and from it.
 
     Args:
         batch: samples in each of the inputs.
 
     Returns:
-        JSON-ready facts: a row per subject; for each but the first, its speed against the first.
+        JSON-ready facts: a row per subject and way to run it ("timed": "call" or "replay"); for each but the
+        first of its way, its speed against the first.
     """
-    runs = {str(i): partial(subject.run, inputs[i]) for i, subject in enumerate(subjects)}
+    timed = [item for pair in zip(subjects, inputs, strict=True) for item in _ways(*pair)]
+    runs = {str(i): item.run for i, item in enumerate(timed)}
     latencies = list(time_interleaved(runs, config, on_progress).values())
-    pairs = [compare_paired(latencies[0], latency) for latency in latencies[1:]]
+    rows = list(zip(timed, latencies, strict=True))
     return {
-        "device": describe_device(with_gpu=False),
+        "device": describe_machine("cuda" if _uses_gpu(subjects) else ""),
         "batch": batch,
         "base": subjects[0].name,
-        "files": [_row(*pair, batch) for pair in zip(subjects, latencies, strict=True)],
-        "ratios": [_ratio(*pair) for pair in zip(subjects[1:], pairs, strict=True)],
+        "files": [_row(item, latency, batch) for item, latency in rows],
+        "ratios": [ratio for what in ("call", "replay") for ratio in _ratios(what, rows)],
         "notes": [
             *(f"{subject.name}: {note}" for subject in subjects for note in subject.notes),
             *(
-                f"{subject.name}: latencies vary by {latency.cv_ratio:.0%}; is the machine busy?"
-                for subject, latency in zip(subjects, latencies, strict=True)
+                f"{item.name}: latencies vary by {latency.cv_ratio:.0%}; is the machine busy?"
+                for item, latency in rows
                 if latency.cv_ratio > UNSTABLE_CV_RATIO
             ),
         ],
     }
 
 
+def _ways(subject: Subject, inputs: Mapping[str, np.ndarray]) -> Iterator[_Timed]:
+    """Whole calls; on a GPU also replays, whose inputs and outputs stay there."""
+    yield _Timed(subject, "call", partial(subject.run, inputs))
+    if subject.model.library == "cuda":
+        yield _Timed(subject, "replay", subject.prepare(inputs))
+
+
+def _uses_gpu(subjects: Sequence[Subject]) -> bool:
+    return any(subject.model.library == "cuda" for subject in subjects)
+
+
 def show_bench(data: Mapping[str, Any]) -> None:
     """The measurements as tables."""
-    show(heading(f"latency in ms, batch {data['batch']}, on {device_line(data['device'])}"))
-    columns = ("file", "library", "precision", "median", "mean", "p95", "p99", "runs", "samples/s")
+    libraries = {"cuda" if row["library"] == "cuda" else "" for row in data["files"]}
+    places = " and ".join(device_line(data["device"], library) for library in sorted(libraries))
+    show(heading(f"latency in ms, batch {data['batch']}, on {places}"))
+    columns = ("file", "library", "precision", "timed", "median", "mean", "p95", "p99", "runs", "samples/s")
     rows = [
         (
             row["file"],
             row["library"],
             row["precision"],
+            row["timed"],
             *(ms_text(row[f"{name}_ms"]) for name in ("median", "mean", "p95", "p99")),
             str(row["runs"]),
             f"{row['samples_per_s']:,.0f}" if row["samples_per_s"] >= 100 else f"{row['samples_per_s']:.1f}",
         )
         for row in data["files"]
     ]
-    show(table(columns, rows, left=("library", "precision"), fold=("file",)))
+    show(table(columns, rows, left=("library", "precision", "timed"), fold=("file",)))
+    if any(row["timed"] == "replay" for row in data["files"]):
+        show("call: arrays given to arrays ready; replay: on the GPU alone, without copies to and from it")
     if data["ratios"]:
         speeds = [
             (
-                row["file"],
+                f"{row['file']} ({row['timed']})" if row["timed"] != "call" else row["file"],
                 ratio_text(row["speedup_ratio"]),
                 f"{row['lo']:.3f} .. {row['hi']:.3f}" if row["hi"] is not None else "too few rounds",
                 row["verdict"],
@@ -90,12 +127,14 @@ def show_bench(data: Mapping[str, Any]) -> None:
     show(*(f"note: {note}" for note in data["notes"]))
 
 
-def _row(subject: Subject, latency: Latency, batch: int) -> dict[str, Any]:
+def _row(item: _Timed, latency: Latency, batch: int) -> dict[str, Any]:
+    subject = item.subject
     return {
         "file": subject.name,
         "kind": subject.kind,
         "library": subject.model.library,
         "precision": subject.precision,
+        "timed": item.what,
         "model_bytes": subject.model.size_bytes,
         "median_ms": latency.median_ms,
         "mean_ms": latency.mean_ms,
@@ -108,12 +147,22 @@ def _row(subject: Subject, latency: Latency, batch: int) -> dict[str, Any]:
     }
 
 
-def _ratio(subject: Subject, pair: Paired) -> dict[str, Any]:
+def _ratios(what: str, rows: Sequence[tuple[_Timed, Latency]]) -> Iterator[dict[str, Any]]:
+    """Those that are timed the same way against the first subject, if it can be timed so."""
+    base = rows[0][0].subject
+    same = [(item, latency) for item, latency in rows if item.what == what]
+    if same and same[0][0].subject is base:
+        for item, latency in same[1:]:
+            yield _ratio(item, compare_paired(same[0][1], latency))
+
+
+def _ratio(item: _Timed, pair: Paired) -> dict[str, Any]:
     """The base's time over the subject's: above 1 the subject is faster."""
     is_bounded = np.isfinite(pair.hi)
     words = {"slower": "faster", "faster": "slower", "same": "same"}  # of the base -> of the subject
     return {
-        "file": subject.name,
+        "file": item.subject.name,
+        "timed": item.what,
         "speedup_ratio": pair.ratio,
         "lo": pair.lo if is_bounded else None,
         "hi": pair.hi if is_bounded else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from quantrt.assign.accuracy import Accuracy
@@ -16,6 +16,7 @@ from quantrt.ir.sources import sources_of
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
 from quantrt.quantize.fit import Fitted
+from quantrt.report.inspect_program import node_tactics
 from quantrt.tactics.candidates import Candidate, Rejected
 from quantrt.tactics.timing import Latency, Paired
 
@@ -31,6 +32,7 @@ class BuildFacts:
     Attributes:
         checked_on: what accuracy was measured on.
         latencies: of the finalists; the other candidates were slower in the first heat.
+        memory: bytes on the GPU for the timed inputs, by candidate; None on a CPU.
         notes: what the user should know, whatever was shipped.
     """
 
@@ -43,6 +45,7 @@ class BuildFacts:
     rejected: tuple[Rejected, ...]
     latencies: Mapping[str, Latency]
     choice: Choice
+    memory: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -77,8 +80,12 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
 
 
 def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
-    """One row per node of the canonical model, with the precision it was given and why."""
+    """One row per node of the canonical model, with the precision it was given and why.
+
+    On a GPU the reason goes on with the tactic of the region that the node is in.
+    """
     winner = facts.candidates[facts.choice.winner]
+    tactics = node_tactics(winner.model) if winner.spec.library == "cuda" else {}
     nodes = list(facts.model.graph.graph)
     if winner.fitted is None:
         precision, reasons = winner.spec.precision, {}
@@ -87,13 +94,15 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
         reasons = {row.node: row for row in winner.fitted.model.placement.decisions}
     rows = []
     for node in nodes:
-        decision = reasons.get(node.name or "")
+        name = node.name or ""
+        decision = reasons.get(name)
+        reason = decision.reason if decision is not None else facts.choice.reason
         rows.append(
             Layer(
-                name=node.name or "",
+                name=name,
                 op_type=node.op_type,
                 precision="int8" if decision is not None and decision.is_int8 else precision,
-                reason=decision.reason if decision is not None else facts.choice.reason,
+                reason=f"{reason}; {tactics[name]}" if name in tactics else reason,
                 sources=tuple(sources_of(node)),
             )
         )
@@ -118,6 +127,7 @@ def _candidate_row(facts: BuildFacts, name: str) -> dict[str, Any]:
         "status": verdict.status,
         "reason": verdict.reason,
         "size_bytes": candidate.model.size_bytes,
+        "memory": facts.memory.get(name),
         "latency": None if latency is None else _latency(latency),
         "against_float": None if verdict.against_float is None else _paired(verdict.against_float),
         "accuracy": None if verdict.accuracy is None else _accuracy(verdict.accuracy),

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 
 from quantrt.report.quantities import bytes_text
-from quantrt.report.tables import facts
+from quantrt.report.tables import facts, table
 
-__all__ = ["device_facts", "device_line"]
+__all__ = ["device_facts", "device_line", "gpu_table"]
 
 
 def device_facts(device: Mapping[str, Any]) -> Table:
@@ -30,9 +30,27 @@ def device_facts(device: Mapping[str, Any]) -> Table:
     )
 
 
-def device_line(device: Mapping[str, Any]) -> str:
-    """The machine in one line, for an engine's description."""
+def device_line(device: Mapping[str, Any], library: str = "") -> str:
+    """The machine in one line, for the description of an engine of `library`: of "cuda" its GPU."""
+    if library == "cuda":
+        return _gpu_line(device.get("gpu"))
     return f"{device.get('cpu', 'unknown CPU')}, {device.get('available_cores') or '?'} cores"
+
+
+def gpu_table(gpus: Sequence[Mapping[str, Any]]) -> Table:
+    """A row per GPU: what it is, and what its tensor cores multiply ("tensor_cores": precision -> bool)."""
+    rows = [
+        (
+            gpu["name"],
+            gpu["compute_capability"],
+            bytes_text(gpu["memory_bytes"]),
+            gpu["driver"] or "unknown",
+            ", ".join(name for name, has in gpu["tensor_cores"].items() if has) or "none",
+        )
+        for gpu in gpus
+    ]
+    columns = ("gpu", "capability", "memory", "driver", "tensor cores")
+    return table(columns, rows, left=("driver", "tensor cores"))
 
 
 def _cores_text(device: Mapping[str, Any]) -> str:
@@ -41,11 +59,18 @@ def _cores_text(device: Mapping[str, Any]) -> str:
     return f"{physical} physical, {logical} logical, {available} for this process"
 
 
+def _gpu_line(gpus: list[Mapping[str, Any]] | None) -> str:
+    if not gpus:
+        return "unknown GPU"
+    gpu = gpus[0]
+    return f"{gpu['name']}, {bytes_text(gpu['memory_bytes'])}, driver {gpu.get('driver') or 'unknown'}"
+
+
 def _gpu_text(gpus: list[Mapping[str, Any]] | None) -> str:
     if not gpus:
         return "none"
     return "; ".join(
         f"{gpu['name']}, {bytes_text(gpu['memory_bytes'])}, compute capability {gpu['compute_capability']}, "
-        f"driver {gpu['driver']}"
+        f"driver {gpu['driver'] or 'unknown'}"
         for gpu in gpus
     )

@@ -12,6 +12,7 @@ from quantrt.device import describe_device
 from quantrt.plan.plan import Plan
 from quantrt.report.build_text import candidates_table, reason_text, verdict_table
 from quantrt.report.device_text import device_line
+from quantrt.report.inspect_program import describe_program, show_program
 from quantrt.report.quantities import bytes_text
 from quantrt.report.tables import facts, heading, show, table
 from quantrt.runtime.notes import engine_notes
@@ -20,7 +21,8 @@ __all__ = ["describe_engine", "show_engine"]
 
 
 def describe_engine(plan: Plan, path: Path) -> dict[str, Any]:
-    """JSON-ready facts of an engine file."""
+    """JSON-ready facts of an engine file; needs neither its library nor its device."""
+    is_cuda = plan.model.library == "cuda"
     return {
         "kind": "engine",
         "path": str(path),
@@ -49,7 +51,8 @@ def describe_engine(plan: Plan, path: Path) -> dict[str, Any]:
             }
             for layer in plan.layers
         ],
-        "notes": list(engine_notes(plan, describe_device(with_gpu=False))),
+        "notes": list(engine_notes(plan, describe_device(with_gpu=is_cuda))),
+        "program": describe_program(plan.model, plan.options.float_precision) if is_cuda else None,
         "report": dict(plan.report),
     }
 
@@ -63,10 +66,19 @@ def show_engine(data: Mapping[str, Any], *, layers: bool = False) -> None:
     if "verdict" in report:
         show("", verdict_table(report, data["file_bytes"], data["precision_counts"]))
         show("", candidates_table(report), "", facts([("why", reason_text(report)), *_notes(data)]))
+    if data["program"] is not None:
+        show_program(data["program"], _memory(report), layers=layers)
     if layers:
         rows = [(row["name"], row["op_type"], row["precision"], row["reason"]) for row in data["layers"]]
         columns = ("layer", "operator", "precision", "why")
         show("", table(columns, rows, left=("operator", "precision"), fold=("layer", "why")))
+
+
+def _memory(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the candidate that was shipped took of the GPU when it was timed."""
+    shipped = report.get("verdict", {}).get("shipped")
+    rows = (row for row in report.get("candidates", ()) if row["name"] == shipped)
+    return next((row.get("memory") for row in rows), None)
 
 
 def _notes(data: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -77,7 +89,10 @@ def _notes(data: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _pairs(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     counts = ", ".join(f"{count} {precision}" for precision, count in data["precision_counts"].items())
     options = data["options"]
-    threads = "all cores" if options["threads"] is None else f"{options['threads']} threads"
+    if data["library"] == "cuda":
+        threads = "CUDA graphs"
+    else:
+        threads = "all cores" if options["threads"] is None else f"{options['threads']} threads"
     return [
         *(("input", text) for text in data["inputs"]),
         *(("output", text) for text in data["outputs"]),
@@ -87,7 +102,7 @@ def _pairs(data: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{bytes_text(data['file_bytes'])} on disk, {bytes_text(data['model_bytes'])} of it the model",
         ),
         ("runs with", f"{threads}, for {options['hint']}, float layers in {options['float_precision']}"),
-        ("timed on", device_line(data["device"])),
+        ("timed on", device_line(data["device"], data["library"])),
         ("graph", data["fingerprint"]["graph"]),
         ("weights", data["fingerprint"]["weights"]),
     ]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -55,6 +55,7 @@ class Subject:
         options: ExecOptions,
         inputs: tuple[TensorSpec, ...],
         *,
+        executor: Executor,
         kind: str,
         precision: str,
         notes: tuple[str, ...] = (),
@@ -67,6 +68,7 @@ class Subject:
         self.inputs = inputs
         self.notes = notes
         self._runnable = runnable
+        self._executor = executor
 
     @property
     def name(self) -> str:
@@ -77,8 +79,16 @@ class Subject:
         """Outputs by name."""
         return self._runnable.run(inputs)
 
+    def prepare(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
+        """One run for timing, of inputs that are on the device already; see Executor.prepare."""
+        return self._executor.prepare(inputs)
+
     def tensors(self) -> dict[str, str]:
-        """Every named tensor that a node of the main graph makes -> that node's operator, in order."""
+        """Every named tensor that a node of the main graph makes -> that node's operator, in order.
+
+        Raises:
+            UsageError: it is an engine for a GPU, which cannot be looked into.
+        """
         if self.model.library == "openvino":
             return tensors_of_openvino(self.model)
         return {name: node.op_type for node in self._proto().graph.node for name in node.output if name}
@@ -94,6 +104,11 @@ class Subject:
         return open_executor(replace(self.model, graph=proto.SerializeToString()), self.options)
 
     def _proto(self) -> onnx.ModelProto:
+        if self.model.library == "cuda":
+            raise UsageError(
+                f"cannot look into '{self.name}': the regions of an engine for a GPU keep no tensors inside",
+                hint="without --layers; `quantrt inspect --layers` shows its regions",
+            )
         proto = onnx.ModelProto()
         proto.ParseFromString(self.model.graph)
         return proto
@@ -139,7 +154,16 @@ def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency
         executor = open_executor(model, options)
         is_quantized = any(node.op_type == "DequantizeLinear" for node in graph.graph)
         precision = "Q/DQ" if is_quantized else "float"
-        return Subject(path, executor, model, options, executor.inputs, kind="onnx", precision=precision)
+        return Subject(
+            path,
+            executor,
+            model,
+            options,
+            executor.inputs,
+            executor=executor,
+            kind="onnx",
+            precision=precision,
+        )
     if path.suffix == ".qrt":
         engine = load(path)
         return Subject(
@@ -148,6 +172,7 @@ def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency
             engine.plan.model,
             engine.plan.options,
             engine.inputs,
+            executor=engine.executor,
             kind="engine",
             precision=engine.precision,
             notes=tuple(engine.notes),

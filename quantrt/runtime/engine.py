@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from quantrt.device import describe_device
 from quantrt.errors import DeviceError, UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import Plan
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.runtime.check_inputs import InputCheck
-from quantrt.runtime.executor import Executor, ExecutorContext, open_executor
+from quantrt.runtime.executor import Executor, ExecutorContext, check_library, open_executor
+from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.notes import UNCALIBRATED, engine_notes
 from quantrt.runtime.show import engine_html
 
@@ -33,10 +34,15 @@ def load(path: Path | str) -> Engine:
 
     Raises:
         ModelError: the file is missing, not an engine, damaged, or made by a newer QuantRT.
-        DeviceError: the library it was made for is not installed, or this CPU lacks what it needs.
+        DeviceError: the library it was made for is not installed, or this CPU lacks what it needs; the
+            engine is for a GPU, and there is no usable one.
     """
     plan = load_plan(path)
-    engine = Engine(plan, name=Path(path).name, here=describe_device(with_gpu=False))
+    name, library = Path(path).name, plan.model.library
+    with _naming(name):
+        check_library(library)
+        here = describe_machine(library)
+    engine = Engine(plan, name=name, here=here)
     for note in engine.notes:
         _LOGGER.warning("%s: %s", path, note)
     return engine
@@ -47,8 +53,8 @@ class Engine:
 
     Attributes:
         plan: what it was opened from.
-        notes: what to know before trusting it here, one sentence each: random calibration, another CPU or
-            another library version than those it was built with.
+        notes: what to know before trusting it here, one sentence each: random calibration, another CPU, GPU,
+            driver or library version than those it was built with.
 
     Args:
         name: what it is called where it is shown.
@@ -74,7 +80,7 @@ class Engine:
 
     @property
     def precision(self) -> str:
-        """Of the whole engine, as shipped: "int8", "fp32" or "bf16"."""
+        """Of the whole engine, as shipped: "int8", "fp32", "fp16" or "bf16"."""
         return self.plan.precision
 
     @property
@@ -101,7 +107,8 @@ class Engine:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Outputs by name, owned by the caller.
 
-        The first run with new input shapes can take up to a second longer: OpenVINO compiles for them.
+        The first run with new input shapes can take up to a second longer: OpenVINO compiles for them, and
+        on a GPU they are recorded as a CUDA graph.
 
         Args:
             inputs: one array per input: numpy, or DLPack on the CPU. Taken as they are, never cast.
@@ -191,8 +198,15 @@ class Context:
 
 def _open(plan: Plan, name: str) -> Executor:
     """The plan's model, with errors that name the engine."""
-    try:
+    with _naming(name):
         return open_executor(plan.model, plan.options, output_names=[spec.name for spec in plan.outputs])
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Say of which engine a DeviceError is."""
+    try:
+        yield
     except DeviceError as error:
         error.message = f"cannot open {name}: {error.message}"
         raise

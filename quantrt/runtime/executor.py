@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from quantrt.errors import DeviceError, InternalError, UsageError, close_match
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.runtime.cuda.available import check_gpu
 
-__all__ = ["Executor", "ExecutorContext", "check_library", "open_executor"]
+__all__ = ["Executor", "ExecutorContext", "ReportsMemory", "check_library", "open_executor"]
 
 LIBRARIES = ("onnxruntime", "openvino", "cuda")
 
@@ -64,6 +65,14 @@ class Executor(Protocol):
         """Free the library's model. Runs in progress must have ended."""
 
 
+@runtime_checkable
+class ReportsMemory(Protocol):
+    """An executor that knows what it takes of a GPU's memory."""
+
+    def memory_report(self) -> dict[str, Any]:
+        """Bytes, JSON-ready; see CudaExecutor.memory_report."""
+
+
 def open_executor(
     model: LibraryModel, options: ExecOptions, *, output_names: Sequence[str] | None = None
 ) -> Executor:
@@ -89,12 +98,15 @@ def open_executor(
     return OpenVinoExecutor(model, options, output_names=output_names)
 
 
-def check_library(library: str) -> None:
+def check_library(library: str, *, compiles: bool = False) -> None:
     """Fail unless `library` is one that QuantRT knows and that is installed here.
+
+    Args:
+        compiles: whether kernels will be compiled for it too; to run them no compiler is needed.
 
     Raises:
         UsageError: it is none of LIBRARIES.
-        DeviceError: it is not installed, or for "cuda" torch is not, or sees no GPU.
+        DeviceError: it is not installed, or for "cuda" its packages are not, or there is no usable GPU.
     """
     if library not in LIBRARIES:
         near = close_match(library, LIBRARIES)
@@ -104,22 +116,12 @@ def check_library(library: str) -> None:
             hint=f"'{near}'" if near else None,
         )
     if library == "cuda":
-        _check_cuda()
+        check_gpu(compiles=compiles)
     elif importlib.util.find_spec(library) is None:
         raise DeviceError(
             f"cannot run a model of the library '{library}': it is not installed here",
             hint=f"`pip install {library}`",
         )
-
-
-def _check_cuda() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise DeviceError(
-            "cannot run a model on a GPU: torch is not installed here", hint="`pip install 'quantrt[cuda]'`"
-        )
-    from quantrt.runtime.cuda.executor import open_device  # imports torch, which is optional
-
-    open_device("cuda")
 
 
 def _open_cuda(model: LibraryModel, output_names: Sequence[str] | None) -> Executor:

@@ -18,11 +18,14 @@ UNCALIBRATED = "uncalibrated (random data)"
 def engine_notes(plan: Plan, here: Mapping[str, Any]) -> tuple[str, ...]:
     """One sentence each: calibration, the CPU, its instructions and cores, and library versions.
 
+    Of an engine for a GPU, the GPU and its driver stand for the CPU.
+
     Args:
         here: facts of this machine, as `quantrt.device.describe_device` gives them. A fact that either side
             lacks is not compared.
     """
-    notes = [_calibration_note(plan), _cpu_note(plan.device, here), *_library_notes(plan, here)]
+    processor_note = _gpu_note if plan.model.library == "cuda" else _cpu_note
+    notes = [_calibration_note(plan), processor_note(plan.device, here), *_library_notes(plan, here)]
     return tuple(note for note in notes if note)
 
 
@@ -40,6 +43,21 @@ def _cpu_note(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     before = _cpu_text(there, differing, [*_words("with", lost), *_words("without", gained)])
     now = _cpu_text(here, differing, [*_words("with", gained), *_words("without", lost)])
     return f"timed on {before}; this is {now}: choices made there were not timed again"
+
+
+def _gpu_note(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
+    """The GPU it was timed on against those of this machine; the driver when the GPU is the same."""
+    if not there.get("gpu") or not here.get("gpu"):
+        return None
+    timed = there["gpu"][0]
+    same = [gpu for gpu in here["gpu"] if gpu["name"] == timed["name"]]
+    if not same:
+        names = " and ".join(dict.fromkeys(str(gpu["name"]) for gpu in here["gpu"]))
+        return f"timed on {timed['name']}; this is {names}: choices made there were not timed again"
+    before, now = timed.get("driver"), same[0].get("driver")
+    if before and now and before != now:
+        return f"timed with driver {before}; this is driver {now}: choices made there were not timed again"
+    return None
 
 
 def _isa_change(there: Any, here: Any) -> tuple[list[str], list[str]]:
@@ -61,7 +79,7 @@ def _cpu_text(facts: Mapping[str, Any], differing: list[str], isa: list[str]) ->
 
 
 def _library_notes(plan: Plan, here: Mapping[str, Any]) -> list[str]:
-    library = plan.model.library
+    library = "torch" if plan.model.library == "cuda" else plan.model.library
     before = (plan.device.get("libraries") or {}).get(library)
     now = (here.get("libraries") or {}).get(library)
     if before and now and before != now:

@@ -22,7 +22,7 @@ from quantrt.quantize.target import Target
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
-from quantrt.runtime.executor import Executor, open_executor
+from quantrt.runtime.executor import Executor, ReportsMemory, open_executor
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
@@ -71,6 +71,10 @@ class Candidate:
     options: ExecOptions
     executor: Executor
     fitted: Fitted | None
+
+    def memory_report(self) -> Mapping[str, Any] | None:
+        """What it takes of a GPU's memory for what it ran so far; None for libraries of the CPU."""
+        return self.executor.memory_report() if isinstance(self.executor, ReportsMemory) else None
 
 
 @dataclass(frozen=True)
@@ -130,12 +134,20 @@ class Opener:
 
     Args:
         inputs: the samples that are timed, by input.
+        on_progress: called with ("compile" or "time", done, in all) as kernels for a GPU are chosen.
     """
 
-    def __init__(self, model: Model, config: BuildConfig, inputs: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        config: BuildConfig,
+        inputs: Mapping[str, np.ndarray],
+        on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+    ) -> None:
         self._model = model
         self._config = config
         self._inputs = inputs
+        self._on_progress = on_progress
         self._cuda: CudaLowering | None = None
 
     def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
@@ -163,7 +175,9 @@ class Opener:
         if self._cuda is None:
             from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
 
-            self._cuda = CudaLowering(self._model, self._config.cuda, self._inputs)
+            self._cuda = CudaLowering(
+                self._model, self._config.cuda, self._inputs, on_progress=self._on_progress
+            )
         quantized = None if fitted is None else fitted.model
         lowered, quantized = self._cuda.lower(quantized, spec.float_precision)
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)

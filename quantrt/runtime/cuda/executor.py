@@ -13,17 +13,18 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from quantrt.errors import DataError, DeviceError, UsageError
+from quantrt.errors import DataError, UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.program import Program
 from quantrt.runtime.cuda.assets import weight_bytes
+from quantrt.runtime.cuda.available import open_device
 from quantrt.runtime.cuda.lane import Lane, Shapes
 from quantrt.runtime.cuda.launcher import CubinLauncher
 from quantrt.runtime.cuda.step_timers import GpuTimer, HostTimer
 from quantrt.runtime.cuda.steps import OpenProgram, open_program
 from quantrt.runtime.request_pool import RequestPool
 
-__all__ = ["CudaContext", "CudaExecutor", "open_device", "specs_of"]
+__all__ = ["CudaContext", "CudaExecutor", "specs_of"]
 
 OWN_LANES = 2
 """Lanes of the executor's own `run`: while one computes, the other's arrays are copied."""
@@ -206,26 +207,6 @@ class CudaContext:
         self._lane.close()
         if self._lane in self._executor._open_lanes():
             self._executor._drop(self._lane)
-
-
-def open_device(name: str) -> torch.device:
-    """The device of a name, with its number.
-
-    Raises:
-        DeviceError: torch sees no such GPU.
-    """
-    if name == "cpu":
-        return torch.device("cpu")
-    try:
-        device = torch.device(name)
-        found: torch.device = torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        raise DeviceError(
-            f"torch sees no device '{name}'",
-            got=str(error).partition("\n")[0],
-            hint="`quantrt doctor`, which tells what is missing",
-        ) from error
-    return found
 
 
 def specs_of(program: Program) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

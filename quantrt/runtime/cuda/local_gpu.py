@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from quantrt.device import nvidia_driver
 from quantrt.errors import DeviceError
 from quantrt.gpu import GPUS, GpuFacts
 
-__all__ = ["describe_gpu", "facts_of_properties"]
+__all__ = ["describe_gpu", "facts_of_properties", "gpu_row"]
 
 
 def describe_gpu(index: int = 0) -> GpuFacts:
@@ -29,6 +30,21 @@ def describe_gpu(index: int = 0) -> GpuFacts:
             hint="--device cpu, or `quantrt doctor` to see what this machine has",
         )
     return facts_of_properties(torch.cuda.get_device_properties(index))
+
+
+def gpu_row(index: int = 0) -> dict[str, Any]:
+    """The GPU with that CUDA index, JSON-ready, as a row of "gpu" in `quantrt.device.describe_device`.
+
+    Raises:
+        DeviceError: this machine has no such GPU.
+    """
+    gpu = describe_gpu(index)
+    return {
+        "name": gpu.name,
+        "memory_bytes": gpu.memory_bytes,
+        "driver": nvidia_driver(),
+        "compute_capability": f"{gpu.capability // 10}.{gpu.capability % 10}",
+    }
 
 
 def facts_of_properties(properties: Any) -> GpuFacts:

@@ -181,7 +181,7 @@ def test_loading_elsewhere_warns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     Engine(make_plan("onnxruntime")).save(tmp_path / "m.qrt")
-    monkeypatch.setattr(engine_module, "describe_device", lambda *, with_gpu: {"cpu": "B", "isa": ["avx2"]})
+    monkeypatch.setattr(engine_module, "describe_machine", lambda library: {"cpu": "B", "isa": ["avx2"]})
     with caplog.at_level(logging.WARNING, "quantrt"):
         engine = load(tmp_path / "m.qrt")
     assert engine.notes == ("timed on A; this is B: choices made there were not timed again",)

@@ -222,15 +222,15 @@ def test_an_engine_file_holds_the_program(tmp_path, rng):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_an_engine_of_one_cannot_be_opened():
-    with pytest.raises(DeviceError, match="torch sees no device 'cuda'"):
+    with pytest.raises(DeviceError, match="no usable GPU"):
         check_library("cuda")
     plan = make_plan("onnxruntime")
-    with pytest.raises(DeviceError, match="torch sees no device 'cuda'"):
+    with pytest.raises(DeviceError, match="no usable GPU"):
         open_executor(program_to_model(pooled_program()), plan.options)
 
 
 def test_without_torch_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DeviceError, match="torch is not installed") as error:
+    with pytest.raises(DeviceError, match="'torch' is not installed") as error:
         check_library("cuda")
     assert "quantrt[cuda]" in str(error.value)
