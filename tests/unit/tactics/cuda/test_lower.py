@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a graph to a program that gives what the graph gives, on a CPU that stands in for the GPU."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from quantrt.config import TACTIC_SOURCES, CudaConfig  # noqa: E402
+from quantrt.gpu import gpu_named  # noqa: E402
+from quantrt.model.model import Model  # noqa: E402
+from quantrt.plan.program import Program, codes_of  # noqa: E402
+from quantrt.plan.program_json import program_from_model  # noqa: E402
+from quantrt.quantize.qdq import write  # noqa: E402
+from quantrt.quantize.quantized_model import QuantizedModel  # noqa: E402
+from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
+from quantrt.reference.metrics import sqnr_db  # noqa: E402
+from quantrt.regions.partition import partition  # noqa: E402
+from quantrt.runtime.cuda.executor import CudaExecutor  # noqa: E402
+from quantrt.tactics.cuda.forms import CODES, FLOAT, choose_forms  # noqa: E402
+from quantrt.tactics.cuda.lower import CudaLowering, keep_float  # noqa: E402
+from tests.nets import net, quantized, resnet, run_ort, samples, weights  # noqa: E402
+
+LIBRARIES_ONLY = CudaConfig(
+    exclude_tactic_sources=tuple(source for source in TACTIC_SOURCES if source != "torch"),
+    builder_optimization_level=0,
+)
+
+MLP = """net (float[N,S,16] x) => (float[N,S,16] y) {
+  n = LayerNormalization<axis=-1>(x, g, b)
+  h = MatMul(n, w0)
+  a = Gelu(h)
+  o = MatMul(a, w1)
+  y = Add(x, o)
+}"""
+
+
+def mlp() -> Model:
+    shapes = {"g": (16,), "b": (16,), "w0": (16, 64), "w1": (64, 16)}
+    return net(MLP, weights(shapes), opset=20)
+
+
+def lowering(model: Model, inputs: Mapping[str, np.ndarray]) -> CudaLowering:
+    return CudaLowering(model, LIBRARIES_ONLY, inputs, gpu=gpu_named("h200"), device="cpu")
+
+
+def program_of(
+    model: Model, inputs: Mapping[str, np.ndarray], precision: str, codes: QuantizedModel | None = None
+) -> Program:
+    return program_from_model(lowering(model, inputs).lower(codes, precision)[0])
+
+
+def run(model: Model, program: Program, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    executor = CudaExecutor(program, model.inputs, model.outputs, device="cpu")
+    try:
+        return next(iter(executor.run(inputs).values()))
+    finally:
+        executor.close()
+
+
+@pytest.mark.parametrize("model", [resnet(), mlp()], ids=["resnet", "mlp"])
+@pytest.mark.parametrize(("precision", "floor_db"), [("fp32", 110), ("fp16", 50)])
+def test_floats_give_what_the_model_gives(model: Model, precision: str, floor_db: float):
+    inputs = {"x": samples(3, 3, 16, 16) if len(model.inputs[0].shape or ()) == 4 else samples(3, 7, 16)}
+    (want,) = run_ort(model.graph, inputs)
+    got = run(model, program_of(model, inputs, precision), inputs)
+    assert got.dtype == want.dtype
+    assert sqnr_db(want, got) > floor_db
+
+
+@pytest.mark.parametrize("model", [resnet(), mlp()], ids=["resnet", "mlp"])
+def test_codes_give_what_the_standard_model_of_the_same_codes_gives(model: Model):
+    """In float32 beside the codes, so that nothing but the order of a sum differs from Q/DQ arithmetic."""
+    inputs = {"x": samples(3, 3, 16, 16) if len(model.inputs[0].shape or ()) == 4 else samples(3, 7, 16)}
+    codes = quantized(model, CUDA, inputs)
+    (want,) = run_ort(write(codes), inputs)
+    program = program_of(model, inputs, "fp32", codes)
+    assert sum(row["is_int8"] for row in program.notes["regions"].values()) >= 2
+    assert sqnr_db(want, run(model, program, inputs)) > 55
+    (exact,) = run_ort(model.graph, inputs)
+    assert sqnr_db(exact, want) < 50  # the codes are what was compared, not the float model
+
+
+def test_a_program_runs_at_other_shapes_than_those_it_was_timed_at():
+    model, inputs = mlp(), {"x": samples(2, 5, 16)}
+    program = program_of(model, inputs, "fp32")
+    for shape in ((1, 1, 16), (4, 9, 16)):
+        other = {"x": samples(*shape)}
+        (want,) = run_ort(model.graph, other)
+        assert sqnr_db(want, run(model, program, other)) > 110
+
+
+def test_a_value_exists_in_the_forms_that_are_read():
+    model, inputs = resnet(), {"x": samples(2, 3, 16, 16)}
+    codes = quantized(model, CUDA, inputs)
+    forms = choose_forms(codes.graph.graph, partition(codes.graph), codes)
+    assert forms.stored["x"] == (CODES,)
+    assert forms.stored["r0"] == (CODES,)  # by a convolution and as the skip branch of the sum
+    assert forms.stored["r1"] == (CODES,)
+    assert forms.stored["y"] == (FLOAT,)
+    floats = choose_forms(model.graph.graph, partition(model.graph), None)
+    assert set(floats.stored.values()) == {(FLOAT,)}
+
+
+def test_a_layer_that_is_kept_float_reads_floats_and_says_why():
+    model, inputs = resnet(), {"x": samples(2, 3, 16, 16)}
+    codes = quantized(model, CUDA, inputs)
+    first = next(row.node for row in codes.placement.decisions if row.op_type == "Conv")
+    kept = keep_float(codes, {first: "because"})
+    decision = next(row for row in kept.placement.decisions if row.node == first)
+    assert (decision.is_int8, decision.reason) == (False, "because")
+    assert FLOAT in choose_forms(kept.graph.graph, partition(kept.graph), kept).stored["x"]
+    program = program_of(model, inputs, "fp32", kept)
+    assert not program.notes["regions"][first]["is_int8"]
+    (want,) = run_ort(write(kept), inputs)
+    assert sqnr_db(want, run(model, program, inputs)) > 55
+
+
+def test_a_value_that_its_maker_stores_as_floats_alone_is_converted_once():
+    text = """net (float[N,3,8,8] x) => (float[N,4,8,8] y) {
+      s = Resize<mode="nearest">(x, , scales)
+      c = Conv<pads=[1,1,1,1]>(s, w0)
+      d = Conv<pads=[1,1,1,1]>(s, w1)
+      y = Mul(c, d)
+    }"""
+    arrays = weights({"w0": (4, 3, 3, 3), "w1": (4, 3, 3, 3)}) | {
+        "scales": np.array([1, 1, 1, 1], np.float32)
+    }
+    model, inputs = net(text, arrays), {"x": samples(2, 3, 8, 8)}
+    codes = quantized(model, CUDA, inputs)
+    program = program_of(model, inputs, "fp32", codes)
+    made = [step.region for step in program.steps if codes_of("s") in step.outputs]
+    assert len(made) <= 1
+    (want,) = run_ort(write(codes), inputs)
+    assert sqnr_db(want, run(model, program, inputs)) > 55
+
+
+def test_inputs_and_outputs_keep_the_models_types_and_names():
+    text = """net (float[N,4] x, int64[N] rows) => (float[M,4] y, bool[N,4] z) {
+      y = Gather(x, rows)
+      zero = Constant<value_float=0.0>()
+      z = Greater(x, zero)
+    }"""
+    model = net(text)
+    inputs = {"x": samples(3, 4), "rows": np.array([2, 0, 1], np.int64)}
+    program = program_of(model, inputs, "fp16")
+    executor = CudaExecutor(program, model.inputs, model.outputs, device="cpu")
+    outputs = executor.run(inputs)
+    executor.close()
+    assert {name: array.dtype.name for name, array in outputs.items()} == {"y": "float32", "z": "bool"}
+    np.testing.assert_array_equal(outputs["z"], inputs["x"] > 0)
+    np.testing.assert_allclose(outputs["y"], inputs["x"][[2, 0, 1]], rtol=1e-3)
