@@ -14,6 +14,8 @@ from quantrt.kernels.conv2d import tiles as conv2d_tiles
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.depthwise import tiles as depthwise_tiles
 from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.thin_conv2d import spec as thin_conv2d
+from quantrt.kernels.thin_conv2d import tiles as thin_tiles
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda.convolution import list_library_tactics
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
@@ -23,8 +25,10 @@ __all__ = ["list_tactics"]
 _SOURCE = "triton"
 _CONV2D = "conv2d"
 _DEPTHWISE = "depthwise"
+_THIN = "thin_conv2d"
 _PADDED = "padded"
-"""The buffer of x with more channels."""
+_BORDERED = "bordered"
+"""The buffers of x with more channels, and with its borders too."""
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -53,6 +57,7 @@ def _own(
         return [_tactic(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
     constant = _weight(formula.weight, weight, problem.dtype, problem.C)
     return [
+        *_thin(workload, formula, weight, device),
         *_padded(workload, formula, weight, device),
         *(
             _tactic(workload, problem, constant, f"{family} {tile.name}", conv2d.kernel_of(problem, tile))
@@ -83,6 +88,27 @@ def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
         (product,) = _tactic(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
         product = replace(product, inputs=(_PADDED, *product.inputs[1:]))
         tactics.append(Tactic(_SOURCE, name, (pad, product), size_bytes))
+    return tactics
+
+
+def _thin(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFacts) -> list[Tactic]:
+    """The kernel for the few channels of a first layer; none where it cannot compute the problem."""
+    problem = _problem(workload, formula, weight)
+    if thin_conv2d.why_not(problem, device):
+        return []
+    constant = _thin_weight(formula.weight, problem, weight)
+    tactics = []
+    for tile in thin_tiles.configs(problem, device):
+        name = f"{_THIN} {tile.name}"
+        (draft,) = _tactic(workload, problem, constant, name, thin_conv2d.kernel_of(problem, tile)).drafts
+        draft = replace(
+            draft,
+            runner=_THIN,
+            outputs=(*draft.outputs, _BORDERED),
+            options={**draft.options, "programs": thin_tiles.programs_of(problem, tile, device)},
+            kernels=(*draft.kernels, thin_conv2d.border_kernel_of(problem)),
+        )
+        tactics.append(Tactic(_SOURCE, name, (draft,), thin_tiles.bordered_bytes(problem, tile)))
     return tactics
 
 
@@ -170,6 +196,20 @@ def _weight(name: str, weight: np.ndarray, dtype: str, channels: int) -> Constan
         return np.ascontiguousarray(np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)]))
 
     return Constant(f"{name}:{channels} channels last:{dtype}", make)
+
+
+def _thin_weight(name: str, problem: conv2d.ConvProblem, weight: np.ndarray) -> Constant:
+    """[N, C, *kernel] as [N, lines, elements of a line], zeros where a window ends; float32 as float16."""
+    width = thin_conv2d.line_width(problem)
+    lines = sum(count for _, count in thin_conv2d.window_lines(problem))
+
+    def make() -> np.ndarray:
+        found = np.zeros((problem.N, lines, width // thin_conv2d.PIXEL, thin_conv2d.PIXEL), problem.dtype)
+        taps = weight.reshape(problem.N, problem.C, problem.R, problem.S)
+        found[:, : problem.R, : problem.S, : problem.C] = np.moveaxis(taps, 1, -1)
+        return found.reshape(problem.N, lines, width)
+
+    return Constant(f"{name}:{lines} lines of {width}:{problem.dtype}", make)
 
 
 def _depthwise_weight(name: str, weight: np.ndarray, dtype: str) -> Constant:

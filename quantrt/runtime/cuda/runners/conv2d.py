@@ -18,7 +18,7 @@ from quantrt.errors import DataError
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 
-__all__ = ["open_runner"]
+__all__ = ["Conv2dRunner", "channels_last", "open_runner"]
 
 Tensor = torch.Tensor
 
@@ -30,10 +30,12 @@ _MAX_PIXELS = 2**31 - 1
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _Conv2dRunner(step, assets)
+    return Conv2dRunner(step, assets)
 
 
-class _Conv2dRunner:
+class Conv2dRunner:
+    """A convolution whose kernel takes x, channels-last, as it is."""
+
     def __init__(self, step: Step, assets: Assets) -> None:
         options = step.options
         self._region = step.region
@@ -49,8 +51,6 @@ class _Conv2dRunner:
         self._outputs = tuple(options["outputs"])
         self._weight, *self._constants = (assets.weights[key] for key in step.weights)
         self._launch: Launcher = assets.kernels[step.kernels[0]]
-        constants = dict(self._launch.spec.constants)
-        self._block = int(constants["BLOCK_M"]), int(constants["BLOCK_N"])
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; outputs are channels-last."""
@@ -70,12 +70,21 @@ class _Conv2dRunner:
         M = images * P * Q
         if M > _MAX_PIXELS:
             raise self._error(f"{M} output pixels", f"at most {_MAX_PIXELS}", "a smaller batch")
+        scratch = self._enqueue(flat[0], [channels_last(tensor) for tensor in flat[1:]], outputs, allocate)
+        return [*(outputs if self._rank == 2 else [output.squeeze(2) for output in outputs]), *scratch]
+
+    def _enqueue(
+        self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
+    ) -> list[Tensor]:
+        """Launch the kernels for x of two spatial axes; the memory they need beside the outputs."""
+        M = outputs[0].numel() // self._channels
         if M > 0:
-            x, *tensors = (_channels_last(tensor) for tensor in flat)
-            arguments = [x, self._weight, *outputs, *self._arguments(tensors), M, height, width, P, Q]
-            tiles = -(-M // self._block[0]) * -(-self._channels // self._block[1])
-            self._launch((tiles, 1, 1), arguments)
-        return outputs if self._rank == 2 else [output.squeeze(2) for output in outputs]
+            constants = dict(self._launch.spec.constants)
+            x = channels_last(x)
+            arguments = [x, self._weight, *outputs, *self._arguments(tensors)]
+            tiles = -(-M // constants["BLOCK_M"]) * -(-self._channels // constants["BLOCK_N"])
+            self._launch((tiles, 1, 1), [*arguments, M, *x.shape[2:], *outputs[0].shape[2:]])
+        return []
 
     def _output_size(self, size: tuple[int, int]) -> tuple[int, int]:
         begins, ends = self._pads
@@ -119,7 +128,7 @@ def _dtype(name: str) -> torch.dtype:
     return found
 
 
-def _channels_last(tensor: Tensor) -> Tensor:
+def channels_last(tensor: Tensor) -> Tensor:
     """The tensor with channels next to each other, aligned; copied only where it is not so already."""
     result = tensor.contiguous(memory_format=torch.channels_last)
     return result.clone() if result.data_ptr() % _ALIGNMENT else result
