@@ -159,19 +159,13 @@ def make_groups(
 
 
 def work_key(workload: Workload, tactics: Sequence[Tactic | Rejected]) -> str:
-    """A digest of the work and of the ways to do it.
-
-    To `Workload.key()` it adds what that leaves out, type and shape of the weight and of the constants, and
-    the kernels, for a number that the work does not depend on can still be built into one.
-    """
-    constants = [(str(array.dtype), array.shape) for array in workload.constants.values()]
-    weight = None if workload.weight is None else (str(workload.weight.dtype), workload.weight.shape)
+    """A digest of the work and of its kernels: a number that does not change the work may be built into one."""
     kernels = [
         (tactic.name, [kernel_key(spec) for draft in tactic.drafts for spec in draft.kernels])
         for tactic in tactics
         if isinstance(tactic, Tactic)
     ]
-    text = json.dumps([workload.key(), weight, constants, kernels])
+    text = json.dumps([workload.structure(), kernels], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,10 +65,11 @@ class Workload:
     weight: np.ndarray | None = field(default=None, compare=False)
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
-    def key(self) -> str:
-        """A digest of all but names and of numbers that do not change the work: equal keys, equal times."""
-        text = json.dumps([_nameless(self.formula), _plain(self.inputs), self.outputs], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:24]
+    def structure(self) -> list[Any]:
+        """All but names and numbers that do not change the work, JSON-ready: equal structures, equal times."""
+        weight = None if self.weight is None else (str(self.weight.dtype), self.weight.shape)
+        constants = [(str(array.dtype), array.shape) for array in self.constants.values()]
+        return [_nameless(self.formula), _plain(self.inputs), list(self.outputs), weight, constants]
 
 
 @dataclass(frozen=True)
