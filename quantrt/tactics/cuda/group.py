@@ -159,7 +159,7 @@ def make_groups(
 
 
 def work_key(workload: Workload, tactics: Sequence[Tactic | Rejected]) -> str:
-    """A digest of the work and of its kernels: a number that does not change the work may be built into one."""
+    """A digest of the work and of its kernels, into which numbers may be built that the work does not show."""
     kernels = [
         (tactic.name, [kernel_key(spec) for draft in tactic.drafts for spec in draft.kernels])
         for tactic in tactics

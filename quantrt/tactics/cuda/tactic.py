@@ -66,7 +66,7 @@ class Workload:
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
 
     def structure(self) -> list[Any]:
-        """All but names and numbers that do not change the work, JSON-ready: equal structures, equal times."""
+        """All but names and numbers that do not change the work, JSON-ready: what is equal takes as long."""
         weight = None if self.weight is None else (str(self.weight.dtype), self.weight.shape)
         constants = [(str(array.dtype), array.shape) for array in self.constants.values()]
         return [_nameless(self.formula), _plain(self.inputs), list(self.outputs), weight, constants]
