@@ -159,7 +159,7 @@ def make_groups(
 
 
 def work_key(workload: Workload, tactics: Sequence[Tactic | Rejected]) -> str:
-    """A digest of the work and of its kernels, into which numbers may be built that the work does not show."""
+    """A digest of the work and of its kernels, which may hold numbers that the work does not show."""
     kernels = [
         (tactic.name, [kernel_key(spec) for draft in tactic.drafts for spec in draft.kernels])
         for tactic in tactics
