@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of tables that `benchmarks.cuda_engines` writes beside its results."""
+
+__all__ = ["cuda_page"]
+
+from typing import Any
+
+PEER = "torch.compile fp16"
+
+INTRO = """# Engines on an NVIDIA GPU
+
+{machine}
+
+Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all contenders
+took turns, by CUDA events. The engines are those of `quantrt.build(..., device="cuda")` with `{{"fp16"}}` and
+`{{"int8", "fp16"}}`, without an accuracy bound, so that the fastest is shipped: "int8 ships" says what that
+was. The peer is `torch.compile` in fp16, channels last where there are images, as a CUDA graph. Weights are
+seeded random ones; SQNR is of the outputs against ONNX Runtime in FP32. Builds are cold, then with the
+timing cache of the first; "int8" builds make the FP32 and fp16 engines too, to compare with.
+
+Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/results/cuda-h200.json`
+"""
+
+
+def cuda_page(results: dict[str, Any]) -> str:
+    """Tables of latency, size, accuracy and build times."""
+    environment = results["environment"]
+    packages = ", ".join(f"{name} {number}" for name, number in environment["packages"].items())
+    machine = f"{environment['gpu']}; {packages}; commit {environment['commit'] or 'unknown'}."
+    rows = results["rows"]
+    parts = [INTRO.format(machine=machine, rounds=30), "## Latency\n"]
+    parts.append(
+        _table(
+            ("model", "fp16 ms", "int8 ms", "int8 ships", "peer ms", "fp16 / peer", "int8 / fp16"),
+            [_latency(name, row) for name, row in rows.items()],
+        )
+    )
+    parts.append("## Files, accuracy, builds\n")
+    head = (
+        "model",
+        "engine",
+        "MB",
+        "of the ONNX file",
+        "SQNR dB",
+        "build s",
+        "rebuild s",
+        "load s",
+        "host us",
+    )
+    lines = [line for name, row in rows.items() for line in _facts(name, row)]
+    parts.append(_table(head, lines))
+    return "\n".join(parts)
+
+
+def _latency(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    ms = {key: value["p50"] for key, value in row["ms"].items()}
+    fp16, int8, peer = ms.get("fp16"), ms.get("int8"), ms.get(PEER)
+    return (
+        name,
+        _number(fp16, 3),
+        _number(int8, 3),
+        str(row["int8"].get("ships", row["int8"].get("error", "?"))),
+        _number(peer, 3),
+        f"{peer / fp16:.2f}x" if fp16 and peer else "",
+        f"{fp16 / int8:.2f}x" if fp16 and int8 else "",
+    )
+
+
+def _facts(name: str, row: dict[str, Any]) -> list[tuple[str, ...]]:
+    lines = []
+    for precision in ("fp16", "int8"):
+        facts = row[precision]
+        if "error" in facts:
+            continue
+        lines.append(
+            (
+                name,
+                precision,
+                _number(facts["engine_bytes"] / 1e6, 1),
+                f"{facts['engine_bytes'] / row['onnx_bytes']:.3f}",
+                _number(facts["sqnr_db"], 1),
+                _number(facts["build_s"], 1),
+                _number(facts["rebuild_s"], 1),
+                _number(facts["load_s"], 2),
+                _number(facts["host_us"], 0),
+            )
+        )
+    return lines
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
