@@ -15,10 +15,11 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from quantrt.errors import UsageError, close_match
-from quantrt.ir.edit import float_attribute, int_attribute, is_operator, only_consumer
+from quantrt.ir.edit import is_operator, only_consumer
 from quantrt.ir.sources import sources_of
 from quantrt.quantize.attention import attention_products
 from quantrt.quantize.gates import gate_nodes
+from quantrt.quantize.operands import is_plain_gemm, weight_axis
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.target import OpRule, Target
 
@@ -156,14 +157,14 @@ class _Placer:
                 self.symmetric.add((_name(node), index))
         if indices == (0,):
             weight = (_name(node), rule.weight or 0)
-            self.weights[weight] = _weight_axis(node, rule)
+            self.weights[weight] = weight_axis(node, rule)
             if rule.bias is not None:  # also where there is none yet: correcting it may make one
                 self.biases[(_name(node), rule.bias)] = ((_name(node), 0), weight)
         self._became_int8(node, rule)
 
     def _operands(self, node: ir.Node, rule: OpRule) -> tuple[tuple[int, ...], str | None]:
         """Which inputs of a convolution or product are quantized activations; or why it stays float."""
-        if node.op_type == "Gemm" and not _is_plain_gemm(node):
+        if node.op_type == "Gemm" and not is_plain_gemm(node):
             return (), "Gemm with transA, alpha or beta has no 8-bit kernel"
         if not _is_activation(node.inputs[0]):
             return (), "its first input is a constant or not float32"
@@ -363,21 +364,6 @@ def _fused_output(node: ir.Node) -> ir.Value:
             break
         value = follower.outputs[0]
     return value
-
-
-def _weight_axis(node: ir.Node, rule: OpRule) -> int | None:
-    if node.op_type == "Gemm":
-        return 0 if int_attribute(node, "transB", 0) else 1
-    weight = node.inputs[rule.weight or 0]
-    if node.op_type == "MatMul" and weight is not None and weight.const_value is not None:
-        # Batched weights: ONNX Runtime refuses a scale per column, OpenVINO computes with wrong ones.
-        return 1 if len(weight.const_value.shape) == 2 else None
-    return rule.weight_axis
-
-
-def _is_plain_gemm(node: ir.Node) -> bool:
-    scales = (float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0))
-    return scales == (1.0, 1.0) and not int_attribute(node, "transA", 0)
 
 
 def _is_float(value: ir.Value) -> bool:

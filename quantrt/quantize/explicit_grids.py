@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The grids that QuantizeLinear and DequantizeLinear nodes are written with, re-centred to int8.
+
+x ~ (q - z) * s     with uint8 codes     = ((q - 128) - (z - 128)) * s     with int8 codes
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.dtypes import INT8, DType, dtype
+from quantrt.ir.edit import constant_of, int_attribute
+from quantrt.quantize.qparams import QParams, QuantizedTensor
+
+__all__ = ["CodeGrid", "constant_params", "grid_of", "recentred"]
+
+Array = np.ndarray[Any, Any]
+
+UINT8_CENTRE = 128
+
+
+@dataclass(frozen=True)
+class CodeGrid:
+    """The int8 grid of one activation.
+
+    Attributes:
+        scale: a float32 number.
+        zero_point: -128..127, of int8 codes.
+    """
+
+    scale: float
+    zero_point: int
+
+    def qparams(self) -> QParams:
+        """The grid without its zero point, which the graph holds."""
+        scale = np.asarray(self.scale, np.float32)
+        return QParams(scale, np.zeros((), np.int32), INT8, None, -128, 127)
+
+
+def grid_of(node: ir.Node) -> CodeGrid | str:
+    """The grid of a QuantizeLinear or DequantizeLinear of an activation, or why kernels have none for it."""
+    codes = node.outputs[0] if node.op_type == "QuantizeLinear" else node.inputs[0]
+    scale, zero = constant_of(_input(node, 1)), constant_of(_input(node, 2))
+    if scale is None or (zero is None and _input(node, 2) is not None):
+        return "its scale or zero point is computed"
+    if scale.size != 1 or int_attribute(node, "block_size", 0):
+        return "an activation with a scale per channel or block"
+    if scale.dtype != np.float32:
+        return f"its scale is of type {scale.dtype}"
+    kind = codes.dtype if codes is not None else None
+    if kind not in (ir.DataType.INT8, ir.DataType.UINT8):
+        return f"its codes are of type {'unknown' if kind is None else kind.name.lower()}"
+    centre = UINT8_CENTRE if kind == ir.DataType.UINT8 else 0
+    return CodeGrid(float(scale.reshape(())), (0 if zero is None else int(zero.reshape(()))) - centre)
+
+
+def constant_params(node: ir.Node, shape: tuple[int, ...]) -> QParams | str:
+    """The parameters with which a node quantizes or dequantizes a constant of this shape."""
+    scale, zero = constant_of(_input(node, 1)), constant_of(_input(node, 2))
+    if scale is None or (zero is None and _input(node, 2) is not None):
+        return "its scale or zero point is computed"
+    kind = _code_type(node)
+    if kind is None or scale.dtype != np.float32 or int_attribute(node, "block_size", 0):
+        return "codes or scales of a type or shape without an 8-bit kernel"
+    points = np.zeros(scale.shape, np.int32) if zero is None else zero.astype(np.int32)
+    if scale.size == 1:
+        scale, points, axis = scale.reshape(()), points.reshape(()), None
+    else:
+        axis = int_attribute(node, "axis", 1) % len(shape) if shape else None
+    if axis is not None and scale.shape != (shape[axis],):
+        return "a scale that does not fit its axis"
+    return QParams(scale, points, kind, axis, kind.qmin or 0, kind.qmax or 0)
+
+
+def recentred(tensor: QuantizedTensor) -> QuantizedTensor | None:
+    """The same values as int8 codes with zero point 0; None where they do not fit."""
+    params = tensor.qparams
+    codes = tensor.codes.astype(np.int64) - params.broadcast(params.zero_point, tensor.codes.ndim)
+    lo, hi = int(codes.min(initial=0)), int(codes.max(initial=0))
+    if lo < -128 or hi > 127:
+        return None
+    zero = np.zeros(params.scale.shape, np.int32)
+    grid = QParams(params.scale, zero, INT8, params.axis, -127 if lo >= -127 else -128, 127)
+    return QuantizedTensor(codes.astype(np.int8), grid)
+
+
+def _code_type(node: ir.Node) -> DType | None:
+    """The integer type of a node's codes; None for float8 and the like."""
+    zero = _input(node, 2)
+    if node.op_type == "DequantizeLinear":
+        tensor = node.inputs[0].const_value if node.inputs[0] is not None else None
+        kind = None if tensor is None else tensor.dtype
+    elif zero is not None and zero.const_value is not None:
+        kind = zero.const_value.dtype
+    else:
+        kind = ir.DataType(int_attribute(node, "output_dtype", ir.DataType.UINT8.value))
+    names = ("INT8", "UINT8", "INT16", "UINT16", "INT32")
+    return dtype(kind.name.lower()) if kind is not None and kind.name in names else None
+
+
+def _input(node: ir.Node, index: int) -> ir.Value | None:
+    return node.inputs[index] if index < len(node.inputs) else None

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A QuantizeLinear and its DequantizeLinear as float operators, which fuse with their neighbours.
+
+k = clip(rint(x / s), -128 - z, 127 - z)      the code, less its zero point
+rounded = k * s                               what DequantizeLinear gives
+shifted = (k + z) * s                         on the grid of s with zero point 0
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.ir.edit import add_constant
+from quantrt.quantize.explicit_grids import CodeGrid
+
+__all__ = ["RoundingWriter"]
+
+
+class RoundingWriter:
+    """Writes the nodes of one rounding in front of others.
+
+    Args:
+        before: the QuantizeLinear node that they replace; new nodes go by its name.
+        x: what it rounds.
+    """
+
+    def __init__(self, graph: ir.Model, before: ir.Node, x: ir.Value, grid: CodeGrid) -> None:
+        self.x = x
+        self.grid = grid
+        self._graph = graph
+        self._before = before
+        self._scale: ir.Value | None = None
+        self._steps: ir.Value | None = None
+
+    def rounded(self) -> ir.Value:
+        """What DequantizeLinear gives."""
+        return self._add("Mul", "rounded", self._codes(), self._step_size())
+
+    def shifted(self) -> ir.Value:
+        """The rounded value plus zero_point * scale."""
+        zero = self._number("zero_point", self.grid.zero_point)
+        return self._add(
+            "Mul", "shifted", self._add("Add", "recentre", self._codes(), zero), self._step_size()
+        )
+
+    def _codes(self) -> ir.Value:
+        if self._steps is None:
+            zero = self.grid.zero_point
+            steps = self._add("Round", "rint", self._add("Div", "divide", self.x, self._step_size()))
+            lo, hi = self._number("min", -128 - zero), self._number("max", 127 - zero)
+            self._steps = self._add("Clip", "clip", steps, lo, hi)
+        return self._steps
+
+    def _step_size(self) -> ir.Value:
+        if self._scale is None:
+            self._scale = self._number("scale", self.grid.scale)
+        return self._scale
+
+    def _number(self, what: str, value: float) -> ir.Value:
+        return add_constant(self._graph, f"{self._before.name}_{what}", np.asarray(value, np.float32))
+
+    def _add(self, op_type: str, what: str, *inputs: ir.Value) -> ir.Value:
+        name = self._free_name(f"{self._before.name}_{what}")
+        node = ir.node(op_type, list(inputs), name=name)
+        node.outputs[0].name = f"{name}_output"
+        node.outputs[0].shape, node.outputs[0].type = self.x.shape, ir.TensorType(ir.DataType.FLOAT)
+        self._graph.graph.insert_before(self._before, node)
+        return node.outputs[0]
+
+    def _free_name(self, name: str) -> str:
+        taken = {node.name for node in self._graph.graph}
+        while name in taken:
+            name += "_"
+        return name
