@@ -8,7 +8,14 @@ import subprocess
 import pytest
 
 from quantrt import device
-from quantrt.device import describe_device, parse_cpuinfo, parse_nvidia_smi, precision_facts
+from quantrt.device import (
+    describe_device,
+    gpu_precisions,
+    nvidia_driver,
+    parse_cpuinfo,
+    parse_nvidia_smi,
+    precision_facts,
+)
 
 
 def x86_cpuinfo(name: str, flags: str, *, cores: int, threads_per_core: int, sockets: int = 1) -> str:
@@ -120,6 +127,42 @@ def test_gpus_from_nvidia_smi():
 @pytest.mark.parametrize("text", ["", "No devices were found\n", "NVIDIA T4, [N/A], 570, 7.5\n"])
 def test_text_without_a_usable_gpu_gives_none(text: str):
     assert parse_nvidia_smi(text) == []
+
+
+@pytest.mark.parametrize(
+    ("capability", "precisions"),
+    [("6.1", ""), ("7.0", "fp16"), ("7.5", "fp16 int8"), ("8.6", "fp16 int8"), ("8.9", "fp16 int8 fp8")]
+    + [
+        ("9.0", "fp16 int8 fp8"),
+        ("10.0", "fp16 int8 fp8"),
+        ("12.0", "fp16 int8 fp8"),
+        ("[N/A]", ""),
+        ("", ""),
+    ],
+)
+def test_what_tensor_cores_multiply(capability: str, precisions: str):
+    assert [name for name, has in gpu_precisions(capability).items() if has] == precisions.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.06  Wed Jun 26 06:46:07 UTC 2024\n"
+            "GCC version:  gcc version 11.4.0 (Ubuntu 11.4.0-1ubuntu1~22.04)\n",
+            "535.183.06",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (dvs)\n",
+            "570.86.15",
+        ),
+        ("GCC version:  gcc version 11.4.0 \n", None),
+        ("", None),
+    ],
+)
+def test_the_driver_of_nvidia(text: str, version: str | None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(device, "_read", lambda path: text)
+    assert nvidia_driver() == version
 
 
 def test_this_machine_is_json_ready_and_has_the_keys():

@@ -12,8 +12,9 @@ from quantrt.cli.json_text import json_text
 from quantrt.config import BenchConfig
 from quantrt.report import bench
 from quantrt.report.bench import measure, show_bench
-from quantrt.report.subject import open_subject
+from quantrt.report.subject import Subject, open_subject
 from quantrt.tactics.timing import Latency
+from tests.programs import GPU, cuda_plan, pooled_program
 
 CONFIG = BenchConfig(warmup_s=0.01, duration_s=0.05, max_duration_s=0.1, min_runs=3)
 X = {"x": np.ones((2, 4), np.float32)}
@@ -64,3 +65,49 @@ def test_an_unsteady_machine_is_mentioned(make_engine: Callable[..., Path], monk
     with open_subject(make_engine("onnxruntime")) as engine:
         data = measure([engine], [X], CONFIG, batch=1)
     assert any("latencies vary by 50%" in note for note in data["notes"])
+
+
+def on_cpu(name: str) -> Subject:
+    """An engine for a GPU whose program runs on the CPU."""
+    pytest.importorskip("torch", reason="programs run in torch")
+    from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
+
+    plan, program = cuda_plan(), pooled_program()
+    executor = CudaExecutor(program, *specs_of(program), device="cpu")
+    return Subject(
+        Path(name),
+        executor,
+        plan.model,
+        plan.options,
+        plan.inputs,
+        executor=executor,
+        kind="engine",
+        precision="int8",
+    )
+
+
+def test_an_engine_for_a_gpu_is_timed_with_and_without_copies(
+    make_engine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(bench, "describe_machine", lambda library: {"cpu": "A", "gpu": [GPU]})
+    x = {"x": np.ones((1, 3, 4, 4), np.float32)}
+    with on_cpu("a.qrt") as first, on_cpu("b.qrt") as second:
+        data = measure([first, second], [x, x], CONFIG, batch=1)
+    ways = [(name, what) for name in ("a.qrt", "b.qrt") for what in ("call", "replay")]
+    assert [(row["file"], row["timed"]) for row in data["files"]] == ways
+    assert [(row["file"], row["timed"]) for row in data["ratios"]] == [("b.qrt", "call"), ("b.qrt", "replay")]
+    show_bench(data)
+    out = capsys.readouterr().out
+    assert "on NVIDIA Test 9, 80 GB, driver 570.1" in out
+    assert "b.qrt (replay)" in out
+    assert "replay: on the GPU alone" in out
+
+
+def test_replays_are_not_compared_with_calls(
+    make_engine: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(bench, "describe_machine", lambda library: {"cpu": "A", "gpu": [GPU]})
+    x = {"x": np.ones((1, 3, 4, 4), np.float32)}
+    with open_subject(make_engine("onnxruntime")) as model, on_cpu("b.qrt") as engine:
+        data = measure([model, engine], [X, x], CONFIG, batch=1)
+    assert [(row["file"], row["timed"]) for row in data["ratios"]] == [("b.qrt", "call")]

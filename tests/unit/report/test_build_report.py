@@ -3,6 +3,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -10,12 +11,14 @@ from quantrt.assign.accuracy import Accuracy
 from quantrt.assign.choose import Choice, Verdict
 from quantrt.config import BuildConfig
 from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.plan.program_json import program_to_model
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.tactics.candidates import Candidate, Rejected, Spec
 from quantrt.tactics.timing import Latency, Paired
 from tests.nets import observe, quantized, resnet, samples
+from tests.programs import pooled_program
 
 IMAGES = {"x": samples(4, 3, 16, 16)}
 
@@ -103,3 +106,24 @@ def test_layers_outside_int8_are_in_the_float_precision_of_the_engine(facts: Bui
     assert rows["Conv_0"].precision == "int8"
     assert rows["Flatten_11"].precision == "bf16"
     assert rows["Conv_0"].sources == ("Conv_0",)
+
+
+def test_layers_of_an_engine_for_a_gpu_say_what_computes_them(facts: BuildFacts):
+    node = next(iter(facts.model.graph.graph))
+    notes = {
+        "regions": {"r": {"nodes": [node.name, "b"], "tactic": "triton: conv2d 64x32", "median_us": 7.25}}
+    }
+    candidate = Candidate(
+        Spec("cuda", "fp16", "fp16"), program_to_model(pooled_program(notes=notes)), ExecOptions(), None, None
+    )
+    choice = replace(facts.choice, winner="cuda fp16")
+    memory = {"cuda fp16": {"pool_bytes": 5}}
+    on_gpu = replace(
+        facts, candidates={**facts.candidates, "cuda fp16": candidate}, choice=choice, memory=memory
+    )
+    first, second, *_ = layer_rows(on_gpu)
+    assert first.precision == second.precision == "fp16"
+    assert first.reason == "because; triton: conv2d 64x32, 7.2 us (region 'r' of 2 nodes)"
+    assert second.reason == "because"
+    rows = {row["name"]: row for row in build_report(on_gpu)["candidates"]}
+    assert rows["cuda fp16"]["memory"] == {"pool_bytes": 5}

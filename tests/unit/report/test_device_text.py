@@ -4,7 +4,7 @@
 import pytest
 
 from quantrt.device import describe_device
-from quantrt.report.device_text import device_facts, device_line
+from quantrt.report.device_text import device_facts, device_line, gpu_table
 from quantrt.report.tables import show
 
 UNKNOWN = {
@@ -41,3 +41,27 @@ def test_this_machine(capsys: pytest.CaptureFixture[str]):
     show(device_facts(facts))
     assert facts["cpu"] in capsys.readouterr().out
     assert facts["cpu"] in device_line(facts)
+
+
+H200 = {"name": "NVIDIA H200", "memory_bytes": 141 * 10**9, "driver": None, "compute_capability": "9.0"}
+
+
+def test_an_engine_for_a_gpu_is_described_by_it():
+    assert device_line({**UNKNOWN, "gpu": [H200]}) == "arm, 8 cores"
+    assert device_line({**UNKNOWN, "gpu": [H200]}, "cuda") == "NVIDIA H200, 141 GB, driver unknown"
+    assert device_line(UNKNOWN, "cuda") == "unknown GPU"
+
+
+def test_what_the_tensor_cores_of_each_gpu_multiply(capsys: pytest.CaptureFixture[str]):
+    old = {**H200, "name": "Old", "compute_capability": "6.1", "driver": "470"}
+    show(
+        gpu_table(
+            [
+                {**H200, "tensor_cores": {"fp16": True, "int8": True, "fp8": True}},
+                {**old, "tensor_cores": {"fp16": False, "int8": False, "fp8": False}},
+            ]
+        )
+    )
+    first, second = capsys.readouterr().out.splitlines()[2:]
+    assert first.split() == ["NVIDIA", "H200", "9.0", "141", "GB", "unknown", "fp16,", "int8,", "fp8"]
+    assert second.split()[-2:] == ["470", "none"]

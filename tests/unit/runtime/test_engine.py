@@ -17,6 +17,7 @@ from quantrt.plan.plan import ExecOptions, Layer
 from quantrt.runtime.engine import Engine, load
 from quantrt.runtime.notes import engine_notes
 from tests.plans import LIBRARIES, linear_weight, make_plan
+from tests.programs import cuda_plan
 
 libraries = pytest.mark.parametrize("library", LIBRARIES)
 
@@ -214,6 +215,31 @@ HERE = {
 )
 def test_notes_compare_what_both_sides_know(changes: dict[str, object], parts: list[str]):
     notes = engine_notes(make_plan("onnxruntime"), {**HERE, **changes})
+    assert len(notes) == len(parts)
+    for note, part in zip(notes, parts, strict=True):
+        assert part in note
+
+
+GPU_A, GPU_B = ({"name": name, "driver": "570", "compute_capability": "9.0"} for name in "AB")
+ON_A = {"cpu": "X", "isa": ["avx2"], "gpu": [GPU_A], "libraries": {"torch": "2.1", "openvino": "9"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({}, []),
+        ({"cpu": "Y", "isa": []}, []),
+        ({"gpu": [GPU_B]}, ["timed on A; this is B: choices made there were not timed again"]),
+        ({"gpu": [GPU_B, GPU_B]}, ["timed on A; this is B:"]),
+        ({"gpu": [GPU_B, GPU_A]}, []),
+        ({"gpu": [{**GPU_A, "driver": "580"}]}, ["timed with driver 570; this is driver 580:"]),
+        ({"gpu": [{**GPU_A, "driver": None}]}, []),
+        ({"gpu": None}, []),
+        ({"libraries": {"torch": "2.2", "openvino": "10"}}, ["torch 2.1; this is torch 2.2"]),
+    ],
+)
+def test_notes_of_an_engine_for_a_gpu_compare_the_gpu(changes: dict[str, object], parts: list[str]):
+    notes = engine_notes(cuda_plan(device=ON_A), {**ON_A, **changes})
     assert len(notes) == len(parts)
     for note, part in zip(notes, parts, strict=True):
         assert part in note

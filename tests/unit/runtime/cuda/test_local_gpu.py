@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Facts of a GPU that is here: its own sizes, and the published peaks only of the very same board."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 
 from quantrt.errors import DeviceError
 from quantrt.gpu import gpu_named
+from quantrt.runtime.cuda import local_gpu
 from quantrt.runtime.cuda.local_gpu import describe_gpu, facts_of_properties
 
 
@@ -78,6 +80,18 @@ def test_the_memory_clock_is_better_than_an_estimate():
         "NVIDIA GeForce RTX 5090", (12, 0), 170, 31.4, memory_clock_rate=14_001_000, memory_bus_width=512
     )
     assert facts_of_properties(found).bandwidth_gb_s == pytest.approx(1792, rel=1e-3)
+
+
+def test_a_gpu_as_a_row_of_the_machines_facts(monkeypatch: pytest.MonkeyPatch):
+    gpu = replace(gpu_named("L4"), name="NVIDIA L4", memory_bytes=23)
+    monkeypatch.setattr(local_gpu, "describe_gpu", lambda index: gpu)
+    monkeypatch.setattr(local_gpu, "nvidia_driver", lambda: "570.1")
+    assert local_gpu.gpu_row() == {
+        "name": "NVIDIA L4",
+        "memory_bytes": 23,
+        "driver": "570.1",
+        "compute_capability": "8.9",
+    }
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole builds for a GPU, for which the CPU stands in: every region is computed by the reference."""
+
+import importlib
+import json
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="programs run in torch")
+
+from quantrt.build import Event, build
+from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
+from quantrt.device import describe_device
+from quantrt.errors import DeviceError
+from quantrt.gpu import gpu_named
+from quantrt.plan.plan import LibraryModel
+from quantrt.plan.program_json import program_from_model
+from quantrt.report.inspect_engine import describe_engine, show_engine
+from quantrt.runtime import executor as executor_module
+from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
+from quantrt.tactics.cuda import lower
+from tests.nets import resnet, run_ort, samples
+from tests.programs import GPU
+
+build_module = importlib.import_module("quantrt.build")
+
+IMAGES = {"x": samples(8, 3, 16, 16)}
+CONFIG = BuildConfig(
+    precisions=frozenset({"fp32", "fp16", "int8"}),
+    bench=BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3),
+    calibration=CalibrationConfig(method="minmax"),
+    device=DeviceConfig(device="cuda"),
+    cuda=CudaConfig(builder_optimization_level=0, exclude_tactic_sources=("triton", "cublaslt", "cudnn")),
+)
+
+
+def open_on_cpu(model: LibraryModel, output_names: object) -> CudaExecutor:
+    program = program_from_model(model)
+    return CudaExecutor(program, *specs_of(program), device="cpu")
+
+
+@pytest.fixture
+def cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU takes the part of an H200."""
+    lowering = partial(lower.CudaLowering, gpu=gpu_named("H200"), device="cpu")
+    here = {**describe_device(with_gpu=False), "gpu": [GPU]}
+    monkeypatch.setattr(lower, "CudaLowering", lowering)
+    monkeypatch.setattr(executor_module, "_open_cuda", open_on_cpu)
+    for module in (build_module, executor_module):
+        monkeypatch.setattr(module, "check_library", lambda library, **options: None)
+    monkeypatch.setattr(build_module, "describe_machine", lambda library: here)
+
+
+def stages(events: list[Event]) -> dict[str, Event]:
+    """The last event of each stage."""
+    return {event.stage: event for event in events}
+
+
+def layers_of(data: Mapping) -> dict[str, Mapping]:
+    return {row["op_type"]: row for row in data["layers"]}
+
+
+def test_a_build_reports_its_kernels_its_gpu_and_its_memory(
+    cpu_for_gpu: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    events: list[Event] = []
+    model = resnet()
+    path = tmp_path / "m.qrt"
+    with build(model, config=CONFIG, calibration=IMAGES, on_event=events.append) as engine:
+        engine.save(path)
+        x = samples(3, 3, 16, 16, seed=9)
+        (want,) = run_ort(model.graph, {"x": x})
+        got = engine.run({"x": x})["y"]
+        data = describe_engine(engine.plan, path)
+    assert np.linalg.norm(got - want) <= 0.1 * np.linalg.norm(want)
+    timed = stages(events)["timing kernels"]
+    assert timed.done == timed.total > 0
+    assert timed.unit == "workloads"
+    assert data["device"]["gpu"] == [GPU]
+    rows = data["report"]["candidates"]
+    assert {row["name"] for row in rows} == {"cuda fp32", "cuda fp16", "cuda int8+fp16"}
+    assert all(row["memory"]["weight_bytes"] > 0 for row in rows if row["status"] != "rejected")
+    assert len(data["program"]["regions"]) > 3
+    assert "torch" in layers_of(data)["Conv"]["reason"], "what computes the node's region"
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    show_engine(data, layers=True)
+    assert GPU["name"] in capsys.readouterr().out
+
+
+def test_a_build_for_a_gpu_that_is_not_there_fails_first(monkeypatch: pytest.MonkeyPatch):
+    def refuse(library: str, **options: object) -> None:
+        assert (library, options) == ("cuda", {"compiles": True})
+        raise DeviceError("no GPU")
+
+    monkeypatch.setattr(build_module, "check_library", refuse)
+    monkeypatch.setattr(build_module, "load_model", lambda path: pytest.fail("the model was read"))
+    with pytest.raises(DeviceError, match="no GPU"):
+        build("model.onnx", config=CONFIG, calibration=IMAGES)
