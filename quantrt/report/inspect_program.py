@@ -11,6 +11,7 @@ from quantrt.plan.program import Program
 from quantrt.plan.program_json import program_from_model
 from quantrt.report.quantities import bytes_text
 from quantrt.report.tables import facts, show, table
+from quantrt.runtime.profile_check import PROFILES
 
 __all__ = ["describe_program", "node_tactics", "show_program"]
 
@@ -45,6 +46,7 @@ def describe_program(model: LibraryModel, float_precision: str) -> dict[str, Any
         "kernels": _kernels(program),
         "weight_bytes": sum(array.nbytes for array in program.weights.values()),
         "steps": len(program.steps),
+        "profiles": list(notes.get(PROFILES, ())),
         "compile_s": notes.get("compile_s"),
         "timing_s": notes.get("timing_s"),
         "notes": list(notes.get("tuning", ())),
@@ -141,6 +143,7 @@ def _pairs(data: Mapping[str, Any], memory: Mapping[str, Any] | None) -> list[tu
         ("kernels", f"{kernels['count']}, {bytes_text(kernels['bytes'])} of machine code for {targets}"),
         ("weights", bytes_text(data["weight_bytes"])),
     ]  # fmt: skip
+    pairs += [("shapes", _profile_text(profile)) for profile in data["profiles"]]
     if memory is not None:
         pairs.append(
             (
@@ -151,3 +154,9 @@ def _pairs(data: Mapping[str, Any], memory: Mapping[str, Any] | None) -> list[tu
             )
         )
     return pairs
+
+
+def _profile_text(profile: Mapping[str, list[list[int]]]) -> str:
+    """Least, best and largest shapes of every input, as --shapes takes them."""
+    texts = [":".join("x".join(map(str, shape)) for shape in shapes) for shapes in profile.values()]
+    return ",".join(f"{name}={text}" for name, text in zip(profile, texts, strict=True))

@@ -123,3 +123,10 @@ def test_a_damaged_program_is_said_to_be_one(tmp_path: Path):
     model = replace(program_to_model(pooled_program()), graph=b"[]")
     with pytest.raises(ModelError, match="cannot use the program"):
         describe_program(model, "fp16")
+
+
+def test_profiles_are_written_as_they_are_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    profile = {"x": [[1, 3, 4, 4], [8, 3, 4, 4], [32, 3, 4, 4]], "n": [[], [], []]}
+    program = pooled_program("float16", notes={**NOTES, "profiles": [profile]})
+    show_engine(described(tmp_path / "m.qrt", model=program_to_model(program)))
+    assert "shapes   n=::,x=1x3x4x4:8x3x4x4:32x3x4x4" in capsys.readouterr().out
