@@ -9,7 +9,7 @@ spelled out in floats, so that nothing reads unrounded what the model rounds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
@@ -106,11 +106,22 @@ def _merge_redundant(graph: ir.Graph, target: Target, edges: Edges) -> dict[ir.V
         same = x if grids.get(x) == grid and is_moved else rounded.get((x, grid))
         if same is not None and not output.is_graph_output():
             output.replace_all_uses_with(same)
-            edges.reasons[node.name or ""] = "redundant: its value is on this grid already"
+            for other in _drop_pair(graph, node):
+                edges.reasons[other.name or ""] = "redundant: its value is on this grid already"
         elif not output.is_graph_output():
             grids[output] = grid
             rounded[(x, grid)] = output
     return grids
+
+
+def _drop_pair(graph: ir.Graph, dequantize: ir.Node) -> Iterator[ir.Node]:
+    """Remove a DequantizeLinear that nothing reads, and its QuantizeLinear where nothing else does; these."""
+    source = _quantizer(dequantize)
+    graph.remove(dequantize, safe=True)
+    yield dequantize
+    if source is not None and not source.outputs[0].uses() and not source.outputs[0].is_graph_output():
+        graph.remove(source, safe=True)
+        yield source
 
 
 def _pair_grid(dequantize: ir.Node) -> CodeGrid | None:
