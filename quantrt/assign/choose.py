@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from quantrt.assign.accuracy import Accuracy
 from quantrt.tactics.timing import Latency, Paired, compare_paired
 
-__all__ = ["Choice", "Verdict", "choose", "fastest"]
+__all__ = ["Choice", "Verdict", "choose", "choose_untimed", "fastest"]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,37 @@ def choose(
     return Choice(winner, baseline, reason, verdicts)
 
 
+def choose_untimed(
+    names: Sequence[str], check: Callable[[str], Accuracy | None], max_drop_ratio: float
+) -> Choice:
+    """Decide without timings, for a device that is not here: the first candidate inside the budget.
+
+    Args:
+        names: the most wanted first; the last is FP32, which needs no check.
+        check: as in `choose`.
+    """
+    *wanted, baseline = names
+    verdicts: dict[str, Verdict] = {}
+    winner = baseline
+    for name in wanted:
+        if winner != baseline:
+            verdicts[name] = Verdict("passed over", f"{winner} is wanted more")
+            continue
+        accuracy = check(name)
+        if accuracy is None or accuracy.drop_ratio <= max_drop_ratio:  # a NaN is not
+            winner = name
+            text = "its accuracy was not checked" if accuracy is None else "inside the budget"
+            verdicts[name] = Verdict("shipped", f"{text}; not timed", None, accuracy)
+        else:
+            verdicts[name] = Verdict("over budget", _lost(accuracy, max_drop_ratio), None, accuracy)
+    failed = next((name for name, verdict in verdicts.items() if verdict.status == "over budget"), None)
+    reason = f"{winner} was asked for; it was not timed, for its device is not here"
+    if failed is not None:
+        reason = f"{winner} is shipped, untimed: {failed} is outside the budget ({verdicts[failed].reason})"
+    verdicts[baseline] = Verdict("shipped", reason) if winner == baseline else Verdict("baseline", "FP32")
+    return Choice(winner, baseline, reason, verdicts)
+
+
 def _judge(
     pair: Paired, baseline: str, check: Callable[[], Accuracy | None], max_drop_ratio: float
 ) -> Verdict:
@@ -97,8 +128,11 @@ def _judge(
         return Verdict("shipped", "fastest; its accuracy was not checked", pair)
     if accuracy.drop_ratio <= max_drop_ratio:  # a NaN is not
         return Verdict("shipped", "fastest inside the budget", pair, accuracy)
-    lost = f"{accuracy.metric} drop {accuracy.drop_ratio:.4f} is over the budget of {max_drop_ratio:.4f}"
-    return Verdict("over budget", lost, pair, accuracy)
+    return Verdict("over budget", _lost(accuracy, max_drop_ratio), pair, accuracy)
+
+
+def _lost(accuracy: Accuracy, max_drop_ratio: float) -> str:
+    return f"{accuracy.metric} drop {accuracy.drop_ratio:.4f} is over the budget of {max_drop_ratio:.4f}"
 
 
 def _reason(winner: str, baseline: str, verdicts: Mapping[str, Verdict]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, find_local_modules, open_data
@@ -21,10 +21,11 @@ from quantrt.config import (
     DeviceConfig,
     QuantizeConfig,
 )
-from quantrt.errors import UsageError
+from quantrt.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
-    from quantrt.runtime.engine import Engine
+    from quantrt.model.model import Model
+    from quantrt.plan.plan import Plan
 
 __all__ = ["COMMAND"]
 
@@ -71,12 +72,10 @@ def _run(args: argparse.Namespace) -> Result:
         check_output(args.report, ".json")
     config = _read_build_config(args)
     _check_data(args)
-    engine = _build(args, config)
-    with engine:
-        engine.save(args.output)
-        if args.report is not None:
-            _write_report(engine, args.report)
-        return _result(engine, args.output)
+    plan = _cross_build(args, config) if _is_elsewhere(config) else _build(args, config)
+    if args.report is not None:
+        _write_report(plan, args.report)
+    return _result(plan, args.output)
 
 
 def _read_build_config(args: argparse.Namespace) -> BuildConfig:
@@ -109,15 +108,53 @@ def _check_data(args: argparse.Namespace) -> None:
         raise UsageError("--labels belongs to validation data, and none was given", hint="--valid-data P")
 
 
-def _build(args: argparse.Namespace, config: BuildConfig) -> Engine:
+def _is_elsewhere(config: BuildConfig) -> bool:
+    """Whether the GPU that is named is not here; one that is neither here nor named is an error."""
+    if config.device.device != "cuda":
+        return False
+    from quantrt.runtime.executor import check_library
+
+    try:
+        check_library("cuda", compiles=True)  # before a large model and its data are read
+    except DeviceError:
+        if not (config.cuda.targets or config.cuda.gpu):
+            raise
+        return True
+    return False
+
+
+def _build(args: argparse.Namespace, config: BuildConfig) -> Plan:
+    """Build for this machine, and save."""
     from quantrt.build import build
     from quantrt.cli.progress import progress_bars
     from quantrt.model.load import load_model
-    from quantrt.runtime.executor import check_library
 
-    if config.device.device == "cuda":
-        check_library("cuda", compiles=True)  # before a large model and its data are read
     model = load_model(args.model)
+    data = _open_data(args, model)
+    with progress_bars(quiet=args.quiet) as bars:
+        engine = build(model, config=config, **data, on_event=bars.on_event)
+    with engine:
+        engine.save(args.output)
+        return engine.plan
+
+
+def _cross_build(args: argparse.Namespace, config: BuildConfig) -> Plan:
+    """Build for GPUs that are not here, and save."""
+    from quantrt.cli.progress import progress_bars
+    from quantrt.cross_build import cross_build
+    from quantrt.model.load import load_model
+    from quantrt.plan.serialize import save_plan
+
+    model = load_model(args.model)
+    data = _open_data(args, model)
+    with progress_bars(quiet=args.quiet) as bars:
+        plan = cross_build(model, config=config, **data, on_event=bars.on_event)
+    save_plan(plan, args.output)
+    return plan
+
+
+def _open_data(args: argparse.Namespace, model: Model) -> dict[str, Any]:
+    """Calibration and validation data and ranges, as keyword arguments of a build."""
     stats = read_stats(args.ranges, model) if args.ranges else None
     calibration = validation = None
     if args.calib_data is not None:
@@ -125,28 +162,20 @@ def _build(args: argparse.Namespace, config: BuildConfig) -> Engine:
     if args.valid_data is not None:
         validation = open_data(args.valid_data, model.inputs, preprocess=args.preprocess, labels=args.labels)
     find_local_modules(args.metric)
-    with progress_bars(quiet=args.quiet) as bars:
-        return build(
-            model,
-            config=config,
-            calibration=calibration,
-            validation=validation,
-            stats=stats,
-            on_event=bars.on_event,
-        )
+    return {"calibration": calibration, "validation": validation, "stats": stats}
 
 
-def _write_report(engine: Engine, path: Path) -> None:
+def _write_report(plan: Plan, path: Path) -> None:
     from quantrt.cli.json_text import json_text
     from quantrt.cli.write import write_text
 
-    write_text(path, json_text(engine.report) + "\n")
+    write_text(path, json_text(plan.report) + "\n")
 
 
-def _result(engine: Engine, path: Path) -> Result:
+def _result(plan: Plan, path: Path) -> Result:
     from quantrt.report.inspect_engine import describe_engine, show_engine
 
-    data = describe_engine(engine.plan, path)
+    data = describe_engine(plan, path)
     return Result(data, lambda: show_engine(data))
 
 
@@ -174,6 +203,11 @@ COMMAND = Command(
         (
             "speed only: the engine is marked uncalibrated",
             "quantrt build model.onnx --int8 --calib-random -o model.qrt",
+        ),
+        (
+            "for GPUs that are not here, untimed; batches of 1 to 32",
+            "quantrt build model.onnx --int8 --calib-data calib.npz --device cuda --target sm_80,sm_90 "
+            "--shapes images=1x3x224x224:8x3x224x224:32x3x224x224 -o model.qrt",
         ),
     ),
     add_arguments=_add_arguments,

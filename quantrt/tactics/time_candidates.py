@@ -11,6 +11,7 @@ import numpy as np
 from quantrt.calibrate.dataset import Dataset, random_dataset
 from quantrt.config import BuildConfig
 from quantrt.errors import UsageError
+from quantrt.ir.profile import at_shapes, read_profiles
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.parallel import RUNS_PER_LANE, parallel_runs
@@ -21,17 +22,30 @@ __all__ = ["time_candidates", "timed_inputs"]
 
 
 def timed_inputs(
-    data: Dataset | None, specs: Sequence[TensorSpec], batch_size: int | None
+    data: Dataset | None,
+    specs: Sequence[TensorSpec],
+    batch_size: int | None,
+    profiles: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
     """One batch of samples, repeated to the batch size; random values with free sizes of 1 without data.
 
     Args:
         specs: the model's inputs.
         batch_size: None for 1, or for the size the model insists on.
+        profiles: as in CudaConfig; of the first, the best shapes are what samples are cut or repeated to.
 
     Raises:
-        UsageError: the model has another batch size, or none.
+        UsageError: the model has another batch size, or none; or a profile does not suit it.
     """
+    found = _samples(data, specs, batch_size)
+    best = [profile.best for profile in read_profiles(profiles, specs)]
+    return at_shapes(found, best[0]) if best else found
+
+
+def _samples(
+    data: Dataset | None, specs: Sequence[TensorSpec], batch_size: int | None
+) -> dict[str, np.ndarray]:
+    """One batch of samples, repeated to the batch size."""
     rows = batch_size or 1
     if data is None:
         data = random_dataset(specs, rows, 0)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from quantrt import __version__
 from quantrt.device import describe_device
 from quantrt.gpu import GpuFacts
 
@@ -28,7 +27,7 @@ def timing_environment(gpu: GpuFacts) -> dict[str, str]:
         "cuda": torch.version.cuda or "none",
         "torch": str(torch.__version__),
         "triton": _version("triton"),
-        "quantrt": __version__,
+        "quantrt": _version("quantrt"),
         "sources": _digest(Path(__file__).parents[2]),
     }
 

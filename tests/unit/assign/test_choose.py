@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from quantrt.assign.accuracy import Accuracy
-from quantrt.assign.choose import choose, fastest
+from quantrt.assign.choose import choose, choose_untimed, fastest
 from quantrt.tactics.timing import Latency
 
 ROUNDS = 60
@@ -165,3 +165,24 @@ def test_bf16_needs_a_check_like_int8():
 
 def test_the_fastest_has_the_least_median():
     assert fastest({"a": latency(2), "b": latency(1), "c": latency(3)}) == "b"
+
+
+@pytest.mark.parametrize(
+    ("drops", "winner"),
+    [
+        ({"int8": 0.001, "fp16": 0.0}, "int8"),
+        ({"int8": 0.5, "fp16": 0.0}, "fp16"),
+        ({"int8": float("nan"), "fp16": 0.5}, "fp32"),
+        ({"int8": None, "fp16": None}, "int8"),
+    ],
+)
+def test_without_timings_the_first_inside_the_budget_is_taken(drops, winner):
+    def check(name: str) -> Accuracy | None:
+        return None if drops[name] is None else accuracy(drops[name])
+
+    choice = choose_untimed(["int8", "fp16", "fp32"], check, 0.01)
+    assert (choice.winner, choice.baseline) == (winner, "fp32")
+    assert set(choice.verdicts) == {"int8", "fp16", "fp32"}
+    assert [name for name, row in choice.verdicts.items() if row.status == "shipped"] == [winner]
+    assert all(row.against_float is None for row in choice.verdicts.values())
+    assert "timed" in choice.reason

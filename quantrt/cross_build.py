@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pipeline for a GPU that is not here: the stages of `quantrt.build`, without a device to time on.
+
+load -> calibrate -> fit -> lower by timing cache and estimates -> check on the CPU -> plan
+
+The guard of a build rests on timings, so it cannot hold here: what is asked for is shipped when it is inside
+the accuracy budget, and the plan says that it was not timed. Accuracy is that of the reference program, which
+has the int8 codes of the GPU's kernels, and floats that differ from theirs in rounding.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from quantrt.assign.accuracy import Metric, find_metric
+from quantrt.assign.choose import choose_untimed
+from quantrt.build import (
+    Data,
+    OnEvent,
+    _Checked,
+    _checker,
+    _has_labels,
+    _Job,
+    _open,
+    _plan,
+    _quantize,
+    _Quantized,
+)
+from quantrt.calibrate.dataset import Dataset
+from quantrt.calibrate.stats import Stats
+from quantrt.config import BuildConfig, CudaConfig
+from quantrt.device import describe_device
+from quantrt.errors import DeviceError, UsageError
+from quantrt.gpu import GpuFacts, gpu_named, gpu_of_target
+from quantrt.model.for_gpu import for_gpu
+from quantrt.model.load import load_model
+from quantrt.model.model import Model
+from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
+from quantrt.plan.program_json import program_from_model, program_to_model
+from quantrt.quantize.fit import Fitted
+from quantrt.report.build_report import BuildFacts
+from quantrt.tactics.candidates import Candidate, Rejected, list_specs
+from quantrt.tactics.time_candidates import timed_inputs
+
+if TYPE_CHECKING:
+    from quantrt.tactics.cuda.lower import CudaLowering
+
+__all__ = ["cross_build", "planned_gpu"]
+
+ON_THE_CPU = "with the reference kernels on the CPU"
+
+
+def cross_build(
+    model: str | Path | Model,
+    *,
+    config: BuildConfig,
+    calibration: Data | None = None,
+    validation: Data | None = None,
+    stats: Stats | None = None,
+    on_event: OnEvent | None = None,
+) -> Plan:
+    """Plan an engine for GPUs that are not here; `quantrt.plan.serialize.save_plan` writes it.
+
+    Args:
+        config: of a build for "cuda", with `cuda.targets` or `cuda.gpu`.
+        calibration, validation, stats, on_event: as in `quantrt.build`.
+
+    Raises:
+        UsageError: no target is given; int8 without calibration data.
+        ModelError, DataError: the model or the data cannot be used.
+        DeviceError: torch or Triton, which compile the kernels, are not installed.
+    """
+    gpu = planned_gpu(config.cuda)
+    for package in ("torch", "triton"):
+        if importlib.util.find_spec(package) is None:
+            raise DeviceError(
+                f"cannot compile kernels: the package '{package}' is not installed here",
+                hint="`pip install 'quantrt[cuda]'`",
+            )
+    model = for_gpu(model if isinstance(model, Model) else load_model(model))
+    here = {**describe_device(with_gpu=False), "gpu": None, "planned_for": _row(gpu)}
+    job = _Job(model, config, here, on_event or (lambda event: None))
+    samples, truth = _open("calibration", calibration, model), _open("validation", validation, model)
+    metric = find_metric(config.budget.metric, has_labels=_has_labels(truth))
+    quantized = _quantize(job, samples, stats) if "int8" in config.precisions else _Quantized(samples, stats)
+    return _plan(_decide(job, gpu, quantized, truth, metric))
+
+
+def planned_gpu(config: CudaConfig) -> GpuFacts:
+    """The GPU that kernels are chosen for: the one named, or the first row of the first target.
+
+    Raises:
+        UsageError: neither is given, there is no such GPU, or it is none of the targets.
+    """
+    if config.gpu is None and not config.targets:
+        raise UsageError(
+            "cannot build for a GPU that is not here without knowing which",
+            expected="a target such as sm_90, or a GPU such as H200",
+            hint="--target sm_90",
+        )
+    gpu = gpu_named(config.gpu) if config.gpu is not None else gpu_of_target(config.targets[0])
+    if config.targets and f"sm_{gpu.capability}" not in config.targets:
+        raise UsageError(
+            f"the GPU {gpu.name} is none of the targets",
+            got=", ".join(config.targets),
+            expected=f"sm_{gpu.capability} among them",
+            hint=f"--target sm_{gpu.capability}",
+        )
+    return gpu
+
+
+def _decide(
+    job: _Job, gpu: GpuFacts, quantized: _Quantized, truth: Dataset | None, metric: Metric
+) -> BuildFacts:
+    """Check every precision by its reference, and lower the one that is shipped."""
+    from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
+
+    config = job.config
+    data = truth or quantized.samples
+    inputs = timed_inputs(data, job.model.inputs, config.bench.batch, config.cuda.profiles)
+    lowering = CudaLowering(job.model, config.cuda, inputs, gpu=gpu, device=None, on_progress=job.on_kernels)
+    checked = _Checked.choose(truth, quantized, config)
+    with ExitStack() as stack:
+        candidates, rejected = _open_references(job, lowering, quantized.fits.get("cuda"), stack)
+        check = _checker(candidates, metric, checked, job.emit)
+        choice = choose_untimed([*reversed(candidates)], check, config.budget.max_drop_ratio)
+    winner = candidates[choice.winner]
+    fitted = None if winner.fitted is None else winner.fitted.model
+    lowered, _ = lowering.lower(fitted, winner.spec.float_precision)
+    candidates[choice.winner] = replace(winner, model=lowered)
+    return BuildFacts(
+        model=job.model,
+        config=config,
+        device=job.device,
+        stats=quantized.stats,
+        checked_on=checked.name if checked.data is None else f"{checked.name}, {ON_THE_CPU}",
+        candidates=candidates,
+        rejected=rejected,
+        latencies={},
+        choice=choice,
+        notes=(*job.model.notes, *quantized.notes, _untimed_note(gpu, lowered)),
+    )
+
+
+def _open_references(
+    job: _Job, lowering: CudaLowering, fitted: Fitted | None, stack: ExitStack
+) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
+    """Every precision as its reference program, open on the CPU until the stack closes; FP32 first."""
+    from quantrt.runtime.cuda.executor import CudaExecutor, specs_of  # torch is optional
+
+    found: dict[str, Candidate] = {}
+    rejected: list[Rejected] = []
+    for spec in list_specs(job.config, job.device):
+        own = fitted if spec.precision == "int8" else None
+        if spec.precision == "int8" and (own is None or not own.model.has_int8):
+            rejected.append(Rejected(spec, "no node of the model can be quantized for it"))
+            continue
+        program = lowering.reference(None if own is None else own.model, spec.float_precision)
+        executor = CudaExecutor(program, *specs_of(program), device="cpu")
+        stack.callback(executor.close)
+        options = ExecOptions(float_precision=spec.float_precision)
+        found[spec.name] = Candidate(spec, program_to_model(program), options, executor, own)
+    return found, tuple(rejected)
+
+
+def _untimed_note(gpu: GpuFacts, lowered: LibraryModel) -> str:
+    """That nothing was timed here, and what choices rest on."""
+    rows = program_from_model(lowered).notes["regions"].values()
+    origins = Counter(str(row["origin"]) for row in rows if row["origin"] is not None)
+    counts = " and ".join(f"{count} {origin}" for origin, count in sorted(origins.items()))
+    return (
+        f"not timed on the device: kernels were chosen for {gpu.name} (sm_{gpu.capability}), which is not "
+        f"here, by region: {counts}"
+    )
+
+
+def _row(gpu: GpuFacts) -> dict[str, Any]:
+    """The GPU as a row of "gpu" in `quantrt.device.describe_device`."""
+    capability = f"{gpu.capability // 10}.{gpu.capability % 10}"
+    return {"name": gpu.name, "memory_bytes": gpu.memory_bytes, "compute_capability": capability}
