@@ -2,7 +2,9 @@
 """Every command and every Python line of docs/ runs, in a folder that has nothing but the demo's files.
 
 A page's `bash` blocks run in order, its `python` blocks as one script. Blocks of other kinds are output.
-To be quick, timing is shortened and the validation file is cut to its first samples; nothing else is changed.
+Blocks marked `gpu` run where a GPU can be used; elsewhere each of their commands has to end in the error that
+says what is missing, and `inspect` gets an engine that was written for a GPU. To be quick, timing is shortened
+and the validation file is cut to its first samples; nothing else is changed.
 """
 
 import fcntl
@@ -18,11 +20,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quantrt.plan.serialize import save_plan
+from tests.programs import cuda_plan
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 VALIDATION_SAMPLES = 100
 ARTEFACTS = ("digits.qrt", "digits.ranges")
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(\w+)( gpu)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+GPU_ENGINE = "digits-cuda.qrt"
+WHAT_IS_MISSING = ("this machine has no usable GPU", "pip install 'quantrt[cuda]'")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 SHIM = f"""#!/usr/bin/env bash
@@ -43,8 +50,14 @@ quantrt calibrate demo/digits_resnet.onnx --calib-data demo/calibration.npz -o d
 """
 
 
-def blocks(page: Path, kind: str) -> list[str]:
-    return [text for found, text in BLOCK.findall(page.read_text(encoding="utf-8")) if found == kind]
+def blocks(page: Path, kind: str, *, gpu: bool = False) -> list[str]:
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [text for name, mark, text in found if name == kind and bool(mark) == gpu]
+
+
+def commands_of(block: str) -> list[str]:
+    """Lines, those that end in a backslash together with the next."""
+    return [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
 def make_folder(folder: Path) -> Path:
@@ -97,7 +110,15 @@ def folder(tmp_path: Path, artefacts: Path) -> Path:
     made = make_folder(tmp_path / "work")
     for name in ARTEFACTS:
         shutil.copy(artefacts / name, made)
+    save_plan(cuda_plan(), made / GPU_ENGINE)
     return made
+
+
+@pytest.fixture
+def has_gpu(folder: Path) -> bool:
+    """Whether engines for a GPU can be built here."""
+    done = run(["quantrt", "doctor", "--json"], folder, "")
+    return json.loads(done.stdout)["cuda"]["build"] is None
 
 
 def test_there_are_pages_with_commands():
@@ -123,12 +144,38 @@ def test_python(page: Path, folder: Path):
     assert done.returncode == 0, f"{page.name}:\n{script}\n{done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "bash", gpu=True)], ids=lambda page: page.stem
+)
+def test_commands_for_a_gpu(page: Path, folder: Path, has_gpu: bool):
+    for block in blocks(page, "bash", gpu=True):
+        for command in commands_of(block):
+            done = run(["bash", "-euo", "pipefail"], folder, command)
+            assert done.returncode == (0 if has_gpu else 4), f"{command}\n{done.stdout}{done.stderr}"
+            assert has_gpu or any(text in done.stderr for text in WHAT_IS_MISSING), done.stderr
+            assert "Traceback" not in done.stderr
+    if has_gpu:
+        test_commands(page, folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python", gpu=True)], ids=lambda page: page.stem
+)
+def test_python_for_a_gpu(page: Path, folder: Path, has_gpu: bool):
+    script = "\n".join([SHORT_TIMING, *blocks(page, "python", gpu=True)])
+    done = run([sys.executable, "-"], folder, script)
+    assert (done.returncode == 0) is has_gpu, done.stderr
+    assert has_gpu or "DeviceError" in done.stderr.splitlines()[-3], done.stderr
+
+
 def test_the_sample_outputs_of_the_error_page_are_what_is_printed(tmp_path: Path):
     """There each bash block is followed by its output, stdout and stderr together."""
     folder = make_folder(tmp_path / "work")
     page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
     found = BLOCK.findall(page)
-    pairs = [(found[i][1], found[i + 1][1]) for i in range(len(found) - 1) if found[i][0] == "bash"]
+    pairs = [(found[i][2], found[i + 1][2]) for i in range(len(found) - 1) if found[i][0] == "bash"]
     assert len(pairs) == 2
     for command, want in pairs:
         done = run(["bash", "-c", f"exec 2>&1\n{command}"], folder, "")
