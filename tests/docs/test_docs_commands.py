@@ -3,7 +3,7 @@
 
 A page's `bash` blocks run in order, its `python` blocks as one script. Blocks of other kinds are output.
 Blocks marked `gpu` run where a GPU can be used; elsewhere each of their commands has to end in the error that
-says what is missing, and `inspect` gets an engine that was written for a GPU. To be quick, timing is shortened
+says what is missing; `inspect` gets an engine that was written for a GPU. To be quick, timing is shortened
 and the validation file is cut to its first samples; nothing else is changed.
 """
 
