@@ -28,7 +28,7 @@ from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
-from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, observe_reference
+from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, fit_own, keeps_scales, observe_reference
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
@@ -112,6 +112,8 @@ def build(
     model = model if isinstance(model, Model) else load_model(model)
     if merged.device.device == "cuda":
         model = for_gpu(model)
+    if keeps_scales(model, merged):
+        merged = replace(merged, precisions=merged.precisions | {"int8"})
     job = _Job(model, merged, facts_here, on_event or (lambda event: None))
     samples, truth = _open("calibration", calibration, model), _open("validation", validation, model)
     metric = find_metric(merged.budget.metric, has_labels=_has_labels(truth))
@@ -212,6 +214,10 @@ def _has_labels(dataset: Dataset | None) -> bool:
 
 def _quantize(job: _Job, samples: Dataset | None, stats: Stats | None) -> _Quantized:
     """Calibrate once, and fit a quantized model per library."""
+    if keeps_scales(job.model, job.config):
+        own = fit_own(job.model)
+        notes = (f"the model is quantized already: its ranges are {own.method}",)
+        return _Quantized(samples, None, {"cuda": own}, notes)
     libraries = ("cuda",) if job.config.device.device == "cuda" else job.config.device.libraries
     targets = {library: int8_target(library, job.device) for library in libraries}
     names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
@@ -324,7 +330,8 @@ def _open_candidates(
     opened: dict[str, Candidate] = {}
     rejected: list[Rejected] = []
     specs = list_specs(job.config, job.device)
-    opener = Opener(job.model, job.config, inputs, job.on_kernels)
+    own = fits["cuda"].model.graph if keeps_scales(job.model, job.config) else None
+    opener = Opener(job.model, job.config, inputs, job.on_kernels, float_graph=own)
     for done, spec in enumerate(specs):
         job.emit(Event("opening", done, len(specs), "candidates"))
         found = _open_one(spec, opener, fits.get(spec.library))

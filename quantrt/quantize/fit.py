@@ -18,18 +18,29 @@ import numpy as np
 import onnxruntime
 
 from quantrt.calibrate.stats import Stats
-from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.config import BuildConfig, CalibrationConfig, QuantizeConfig
 from quantrt.errors import ModelError
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_channel_means
+from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq_read import read
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.target import Target
 from quantrt.reference.metrics import Error
 
-__all__ = ["FIT_SAMPLES", "Fitted", "Reference", "fit", "observe_reference"]
+__all__ = [
+    "FIT_SAMPLES",
+    "OWN_SCALES",
+    "Fitted",
+    "Reference",
+    "fit",
+    "fit_own",
+    "keeps_scales",
+    "observe_reference",
+]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +52,9 @@ FIT_SAMPLES = 64
 
 TRIED = ("auto", "entropy")
 
+
+OWN_SCALES = "those it came with"
+"""Range method of a model that was quantized before."""
 
 UNFITTED = "no samples to fit on: biases are not corrected, ranges are of least error per tensor"
 
@@ -116,6 +130,19 @@ def fit(
     best = min(methods, key=lambda method: _rank(noise.get(method, 0.0)))
     notes = models[best].notes if reference.batches else (*models[best].notes, UNFITTED)
     return Fitted(replace(models[best], notes=notes), best, noise)
+
+
+def fit_own(model: Model) -> Fitted:
+    """A model that was quantized before, on its own scales: nothing is measured."""
+    return Fitted(read(model), OWN_SCALES, {})
+
+
+def keeps_scales(model: Model, config: BuildConfig) -> bool:
+    """Whether int8 runs on the scales that a model was quantized with: so it does on a GPU.
+
+    The libraries of a CPU run such a model as it is.
+    """
+    return config.device.device == "cuda" and is_quantized(model.graph.graph)
 
 
 def _rank(noise_ratio: float) -> float:

@@ -135,6 +135,8 @@ class Opener:
     Args:
         inputs: the samples that are timed, by input.
         on_progress: called with ("compile" or "time", done, in all) as kernels for a GPU are chosen.
+        float_graph: of a model that was quantized before, what runs on a GPU in less than FP32; FP32 is the
+            model as given.
     """
 
     def __init__(
@@ -143,12 +145,15 @@ class Opener:
         config: BuildConfig,
         inputs: Mapping[str, np.ndarray],
         on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
+        *,
+        float_graph: ir.Model | None = None,
     ) -> None:
+        self._float_graph = float_graph
         self._model = model
         self._config = config
         self._inputs = inputs
         self._on_progress = on_progress
-        self._cuda: CudaLowering | None = None
+        self._cuda: dict[bool, CudaLowering] = {}  # by whether it lowers the model as given
 
     def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
         """Lower and open one spec; a library that refuses the model is a rejection, not an error.
@@ -172,12 +177,19 @@ class Opener:
         graph = self._model.graph
         if spec.library != "cuda":
             return LOWERINGS[spec.library](graph if fitted is None else write(fitted.model)), fitted
-        if self._cuda is None:
-            from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
-
-            self._cuda = CudaLowering(
-                self._model, self._config.cuda, self._inputs, on_progress=self._on_progress
-            )
         quantized = None if fitted is None else fitted.model
-        lowered, quantized = self._cuda.lower(quantized, spec.float_precision)
+        lowered, quantized = self._cuda_lowering(spec).lower(quantized, spec.float_precision)
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)
+
+    def _cuda_lowering(self, spec: Spec) -> CudaLowering:
+        """The lowering of the graph that a spec runs; specs of one graph share it."""
+        from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
+
+        own = None if spec.precision == "fp32" else self._float_graph
+        is_given = own is None
+        if is_given not in self._cuda:
+            model = self._model if own is None else replace(self._model, graph=own)
+            self._cuda[is_given] = CudaLowering(
+                model, self._config.cuda, self._inputs, on_progress=self._on_progress
+            )
+        return self._cuda[is_given]

@@ -4,6 +4,7 @@
 import importlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,13 +18,17 @@ from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, CudaConf
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError
 from quantrt.gpu import gpu_named
+from quantrt.model.load import make_model
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program_json import program_from_model
+from quantrt.quantize.fit import OWN_SCALES
+from quantrt.quantize.qdq import write
+from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.inspect_engine import describe_engine, show_engine
 from quantrt.runtime import executor as executor_module
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda import lower
-from tests.nets import resnet, run_ort, samples
+from tests.nets import quantized, resnet, run_ort, samples
 from tests.programs import GPU
 
 build_module = importlib.import_module("quantrt.build")
@@ -100,3 +105,20 @@ def test_a_build_for_a_gpu_that_is_not_there_fails_first(monkeypatch: pytest.Mon
     monkeypatch.setattr(build_module, "load_model", lambda path: pytest.fail("the model was read"))
     with pytest.raises(DeviceError, match="no GPU"):
         build("model.onnx", config=CONFIG, calibration=IMAGES)
+
+
+def test_a_model_that_is_quantized_already_keeps_its_scales_and_needs_no_data(cpu_for_gpu: None):
+    source = write(quantized(resnet(), CUDA, IMAGES))
+    model = make_model(source)
+    config = replace(CONFIG, precisions=frozenset({"fp32"}))
+    with build(model, config=config, validation=IMAGES) as engine:
+        (want,) = run_ort(source, IMAGES)
+        got = engine.run(IMAGES)["y"]
+        report = engine.report
+    assert np.linalg.norm(got - want) <= 0.05 * np.linalg.norm(want)
+    assert f"the model is quantized already: its ranges are {OWN_SCALES}" in report["notes"]
+    assert report["calibration"] is None
+    rows = {row["name"]: row for row in report["candidates"]}
+    assert set(rows) == {"cuda fp32", "cuda fp16", "cuda int8+fp16"}
+    assert "rejected" not in {row["status"] for row in rows.values()}
+    assert rows["cuda int8+fp16"]["range_method"] == OWN_SCALES
