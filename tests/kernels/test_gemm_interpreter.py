@@ -153,7 +153,7 @@ def test_every_tile_gives_the_same_codes(rng, has_residual, shape):
     (want,) = case.expected(few)
     tactics = case.tactics()
     assert len(tactics) > 4
-    parts = {dict(tactic.drafts[0].kernels[0].constants)["PARTS"] for tactic in tactics}
+    parts = {dict(x.drafts[0].kernels[0].constants)["PARTS"] for x in tactics if x.drafts[0].runner == "gemm"}
     assert (max(parts) > 1) == has_residual
     for tactic in tactics:
         assert torch.equal(case.run(tactic, few)[0], want), tactic.name

@@ -7,7 +7,7 @@ int8 codes accumulate in int32, exactly; float16 in float32. The epilogue reads 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.expression.spec import program_of
@@ -18,12 +18,15 @@ __all__ = [
     "ELEMENT_BYTES",
     "MAX_ARGS",
     "MAX_OUTPUTS",
+    "POINTERS",
     "WARP",
     "ConvProblem",
+    "Finished",
     "TileConfig",
     "epilogue_constants",
     "kernel_of",
     "kernel_types",
+    "operand_types",
     "pad_kernel_of",
     "padded_channels",
     "size_arguments",
@@ -52,6 +55,22 @@ MAX_BLOCK = 256
 
 POINTERS = {"int8": "*i8", "float16": "*fp16", "float32": "*fp32", "bool": "*u8"}
 ELEMENT_BYTES = {"int8": 1, "float16": 2, "float32": 4, "bool": 1}
+
+
+class Finished(Protocol):
+    """Anything with an epilogue behind a product; see ConvProblem."""
+
+    @property
+    def epilogue(self) -> Expression:
+        """Operand 0 is the accumulator."""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Element types of its tensor operands."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Element types of what it stores."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +260,7 @@ def kernel_types(problem: ConvProblem) -> dict[str, str]:
         "x_ptr": POINTERS[problem.dtype],
         "w_ptr": POINTERS[problem.dtype],
         **outputs,
-        **_arguments(problem),
+        **operand_types(problem),
     }
 
 
@@ -250,7 +269,7 @@ def size_arguments() -> tuple[tuple[str, str], ...]:
     return tuple((name, "i32") for name in ("M", "H", "W", "P", "Q"))
 
 
-def epilogue_constants(problem: ConvProblem) -> dict[str, Any]:
+def epilogue_constants(problem: Finished) -> dict[str, Any]:
     """Constants that say what the epilogue computes; 0 for slots that nothing fills."""
     arguments = len(problem.epilogue.operands) - 1
     empty = [f"y{i}_ptr" for i in range(len(problem.outputs), MAX_OUTPUTS)]
@@ -263,17 +282,7 @@ def epilogue_constants(problem: ConvProblem) -> dict[str, Any]:
     }
 
 
-def _extent(padded: int, taps: int, stride: int, dilation: int) -> int:
-    """Elements of the output along an axis."""
-    return max(0, (padded - dilation * (taps - 1) - 1) // stride + 1)
-
-
-def _reach(problem: ConvProblem) -> int:
-    """Elements from a window's first to its last, at most: what one 32-bit offset spans."""
-    return problem.R * problem.dilations[0] * (problem.W + problem.S * problem.dilations[1]) * problem.C
-
-
-def _arguments(problem: ConvProblem) -> dict[str, str]:
+def operand_types(problem: Finished) -> dict[str, str]:
     """Slot and type of every operand behind the accumulator."""
     tensors = iter(problem.tensors)
     types = {"scalar": "fp32", "constant": "*fp32"}
@@ -282,3 +291,13 @@ def _arguments(problem: ConvProblem) -> dict[str, str]:
         f"arg{i}": POINTERS[next(tensors)] if kind == "tensor" else types[kind]
         for i, kind in enumerate(kinds)
     }
+
+
+def _extent(padded: int, taps: int, stride: int, dilation: int) -> int:
+    """Elements of the output along an axis."""
+    return max(0, (padded - dilation * (taps - 1) - 1) // stride + 1)
+
+
+def _reach(problem: ConvProblem) -> int:
+    """Elements from a window's first to its last, at most: what one 32-bit offset spans."""
+    return problem.R * problem.dilations[0] * (problem.W + problem.S * problem.dilations[1]) * problem.C

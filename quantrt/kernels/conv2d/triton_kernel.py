@@ -76,8 +76,8 @@ def conv2d(
             x_ptrs, w_ptrs, y_in, x_in, H, W, R, S, C, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
         )
     else:
-        accumulator = _multiply(
-            x_ptrs, w_ptrs, y_in, x_in, H, W, R, S, C, STRIDES, PADS, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
+        accumulator = multiply(
+            x_ptrs, w_ptrs, y_in, x_in, H, W, 0, R, S, C, 1, PADS, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
         )
 
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
@@ -147,31 +147,38 @@ def has_padding(pads):
 
 
 @triton.jit
-def _multiply(
+def multiply(
     x_ptrs,
     w_ptrs,
     y_in,
     x_in,
     H,
     W,
+    split,
     R: tl.constexpr,
     S: tl.constexpr,
     C: tl.constexpr,
-    STRIDES: tl.constexpr,
+    SPLITS: tl.constexpr,
     PADS: tl.constexpr,
     DILATIONS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """The accumulator [BLOCK_M, BLOCK_N], block of channels by block of channels within a tap."""
+    """The accumulator [BLOCK_M, BLOCK_N], block of channels by block of channels within a tap.
+
+    Args:
+        split, SPLITS: which of so many equal parts of the sum.
+    """
     KIND: tl.constexpr = tl.int32 if x_ptrs.dtype.element_ty == tl.int8 else tl.float32
     C_BLOCKS: tl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
     offs_k = tl.arange(0, BLOCK_K)
     x_tile = x_ptrs[:, None] + offs_k[None, :]
     w_tile = w_ptrs[None, :] + offs_k[:, None]
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=KIND)
-    for step in tl.range(0, R * S * C_BLOCKS):
+    STEPS: tl.constexpr = R * S * C_BLOCKS // SPLITS
+    for turn in tl.range(0, STEPS):
+        step = split * STEPS + turn
         tap = step // C_BLOCKS
         first = step % C_BLOCKS * BLOCK_K
         dy = tap // S * DILATIONS[0]

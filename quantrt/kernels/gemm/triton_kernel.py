@@ -11,7 +11,7 @@ import triton.language as tl
 
 from quantrt.kernels.epilogue.triton_kernel import store_tile
 
-__all__ = ["gemm"]
+__all__ = ["gemm", "multiply", "tile_of"]
 
 
 @triton.jit
@@ -49,7 +49,7 @@ def gemm(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):
-    pid_m, pid_n = _tile(tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
+    pid_m, pid_n = tile_of(tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
     # Inside a tile 32 bits are enough; where the tile begins may be beyond them.
     row = pid_m.to(tl.int64) * BLOCK_M
     column = pid_n * BLOCK_N
@@ -64,7 +64,7 @@ def gemm(
     stride = stride_xm * STRIDE_UNIT
     x_ptrs = x_ptr + row * stride + rows_x[:, None] * stride
     w_ptrs = w_ptr + column.to(tl.int64) * K + rows_w[None, :] * K
-    accumulator = _multiply(x_ptrs, w_ptrs, K, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K)
+    accumulator = multiply(x_ptrs, w_ptrs, K, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K)
 
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
@@ -102,7 +102,7 @@ def _halves(block):
 
 
 @triton.jit
-def _tile(tiles_m, tiles_n, GROUP_M: tl.constexpr):
+def tile_of(tiles_m, tiles_n, GROUP_M: tl.constexpr):
     """This program's tile: groups of GROUP_M rows of tiles, so that programs that run together share w."""
     pid = tl.program_id(0)
     group_size = GROUP_M * tiles_n
@@ -112,7 +112,7 @@ def _tile(tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 
 @triton.jit
-def _multiply(
+def multiply(
     x_ptrs,
     w_ptrs,
     K: tl.constexpr,

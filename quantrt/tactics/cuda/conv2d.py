@@ -14,6 +14,8 @@ from quantrt.kernels.conv2d import tiles as conv2d_tiles
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.depthwise import tiles as depthwise_tiles
 from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.split_k import spec as split_k
+from quantrt.kernels.split_k import tiles as split_k_tiles
 from quantrt.kernels.thin_conv2d import spec as thin_conv2d
 from quantrt.kernels.thin_conv2d import tiles as thin_tiles
 from quantrt.regions.region import Conv
@@ -28,7 +30,11 @@ _DEPTHWISE = "depthwise"
 _THIN = "thin_conv2d"
 _PADDED = "padded"
 _BORDERED = "bordered"
-"""The buffers of x with more channels, and with its borders too."""
+_PARTS = "parts"
+"""The buffers of x with more channels, of x with its borders too, and of parts of sums."""
+
+_BEFORE_SPLIT = 4
+"""Tactics that are tried before those that cut sums, for not all may be."""
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -56,7 +62,7 @@ def _own(
         found = [(x.name, depthwise.kernel_of(problem, x)) for x in depthwise_tiles.configs(problem, device)]
         return [_tactic(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
     constant = _weight(formula.weight, weight, problem.dtype, problem.C)
-    return [
+    whole = [
         *_thin(workload, formula, weight, device),
         *_padded(workload, formula, weight, device),
         *(
@@ -64,6 +70,27 @@ def _own(
             for tile in conv2d_tiles.configs(problem, device)
         ),
     ]
+    split = _split(workload, problem, constant, device)
+    return [*whole[:_BEFORE_SPLIT], *split, *whole[_BEFORE_SPLIT:]]
+
+
+def _split(
+    workload: Workload, problem: conv2d.ConvProblem, weight: Constant, device: GpuFacts
+) -> list[Tactic]:
+    """Sums in parts, with a second kernel that adds them; none where tiles fill the device."""
+    tactics = []
+    for config in split_k_tiles.configs(problem, device):
+        name = f"{_CONV2D} {config.name}"
+        parts = split_k.parts_kernel_of(problem, config)
+        (draft,) = _tactic(workload, problem, weight, name, parts).drafts
+        draft = replace(
+            draft,
+            runner="split_conv2d",
+            outputs=(*draft.outputs, _PARTS),
+            kernels=(parts, split_k.add_kernel_of(problem, config)),
+        )
+        tactics.append(Tactic(_SOURCE, name, (draft,), split_k.parts_bytes(problem, config)))
+    return tactics
 
 
 def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFacts) -> list[Tactic]:

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.gemm.spec import MAX_STRIDE_UNIT, GemmProblem, TileConfig, kernel_of, why_not
 from quantrt.kernels.gemm.tiles import configs
+from quantrt.kernels.split_k import spec as split_k
+from quantrt.kernels.split_k import tiles as split_k_tiles
 from quantrt.tactics.cuda.matmul import list_library_tactics
 from quantrt.tactics.cuda.product import Product, product_of
 from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload
@@ -16,6 +19,11 @@ __all__ = ["list_tactics", "problem_of"]
 
 _SOURCE = "triton"
 _NAME = "gemm"
+_PARTS = "parts"
+"""The buffer of parts of sums."""
+
+_BEFORE_SPLIT = 4
+"""Tactics that are tried before those that cut sums, for not all may be."""
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -56,7 +64,22 @@ def _own(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
     reason = why_not(problem, device)
     if reason:
         return [Rejected(_SOURCE, _NAME, reason)]
-    return [_tactic(product, problem, config) for config in configs(problem, device)]
+    whole = [_tactic(product, problem, config) for config in configs(problem, device)]
+    split = [_split(product, problem, config) for config in split_k_tiles.configs(problem, device)]
+    return [*whole[:_BEFORE_SPLIT], *split, *whole[_BEFORE_SPLIT:]]
+
+
+def _split(product: Product, problem: GemmProblem, config: split_k.SplitConfig) -> Tactic:
+    """Sums in parts, with a second kernel that adds them."""
+    assert isinstance(config.tile, TileConfig)
+    (draft,) = _tactic(product, problem, config.tile).drafts
+    draft = replace(
+        draft,
+        runner="split_gemm",
+        outputs=(*draft.outputs, _PARTS),
+        kernels=(split_k.parts_kernel_of(problem, config), split_k.add_kernel_of(problem, config)),
+    )
+    return Tactic(_SOURCE, f"{_NAME} {config.name}", (draft,), split_k.parts_bytes(problem, config))
 
 
 def _tactic(product: Product, problem: GemmProblem, config: TileConfig) -> Tactic:

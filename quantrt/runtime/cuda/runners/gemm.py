@@ -18,7 +18,7 @@ from quantrt.plan.program import Step
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.tensors import torch_dtype
 
-__all__ = ["open_runner", "rows_of"]
+__all__ = ["GemmRunner", "open_runner", "rows_of"]
 
 Tensor = torch.Tensor
 
@@ -32,10 +32,12 @@ _MAX_STRIDE = 2**22
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _GemmRunner(step, assets)
+    return GemmRunner(step, assets)
 
 
-class _GemmRunner:
+class GemmRunner:
+    """A product of one kernel."""
+
     def __init__(self, step: Step, assets: Assets) -> None:
         options = step.options
         self._region = step.region
@@ -44,9 +46,8 @@ class _GemmRunner:
         self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
         self._weight, *self._constants = (assets.weights[key] for key in step.weights)
         self._launch: Launcher = assets.kernels[step.kernels[0]]
-        constants = dict(self._launch.spec.constants)
-        self._block = int(constants["BLOCK_M"]), int(constants["BLOCK_N"])
-        self._stride_unit = int(constants["STRIDE_UNIT"])
+        self._fixed = dict(self._launch.spec.constants)
+        self._stride_unit = int(self._fixed["STRIDE_UNIT"])
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; outputs are contiguous."""
@@ -58,13 +59,26 @@ class _GemmRunner:
         M = x.shape[0]
         if M > _MAX_ROWS:
             raise self._error(f"{M} rows", f"at most {_MAX_ROWS}", "a smaller batch")
-        if M > 0:
-            tensors = [_aligned(tensor.contiguous()) for tensor in inputs[1:]]
-            stride = x.stride(0) if M > 1 else K
-            arguments = [x, self._weight, *outputs, *self._arguments(tensors), M, stride // self._stride_unit]
-            tiles = -(-M // self._block[0]) * -(-N // self._block[1])
-            self._launch((tiles, 1, 1), arguments)
-        return outputs
+        tensors = [_aligned(tensor.contiguous()) for tensor in inputs[1:]]
+        return [*outputs, *self._enqueue(x, tensors, outputs, allocate)]
+
+    def _enqueue(
+        self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
+    ) -> list[Tensor]:
+        """Launch the kernels for x [M, K]; the memory they need beside the outputs."""
+        if x.shape[0] > 0:
+            sizes = x.shape[0], self._stride_units(x)
+            arguments = [x, self._weight, *outputs, *self._arguments(tensors), *sizes]
+            self._launch((self._tiles(x), 1, 1), arguments)
+        return []
+
+    def _tiles(self, x: Tensor) -> int:
+        N = self._weight.shape[0]
+        return -(-x.shape[0] // int(self._fixed["BLOCK_M"])) * -(-N // int(self._fixed["BLOCK_N"]))
+
+    def _stride_units(self, x: Tensor) -> int:
+        """From one row to the next."""
+        return (x.stride(0) if x.shape[0] > 1 else x.shape[1]) // self._stride_unit
 
     def _arguments(self, tensors: Sequence[Tensor]) -> list[Any]:
         """The operands behind the accumulator, in their order."""
