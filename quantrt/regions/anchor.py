@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A product that a region is built around."""
+"""What a region is built around: a product, or a pool."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 @dataclass(frozen=True)
 class Anchor:
-    """A Gemm, MatMul or Conv with a constant weight.
+    """A Gemm, MatMul or Conv with a constant weight, or a pool.
 
     Attributes:
         x: the activation.

@@ -15,7 +15,7 @@ from quantrt.regions.expression import Expression
 from quantrt.regions.facts import Facts
 from quantrt.regions.region import Conv
 
-__all__ = ["find_conv"]
+__all__ = ["find_conv", "ints_of", "pads_of"]
 
 _MAX_SPATIAL = 3
 
@@ -37,8 +37,8 @@ def find_conv(position: int, facts: Facts) -> Anchor | str | None:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is not None and constant_of(bias) is None:
         return "its bias is not a constant"
-    strides, dilations = _ints(node, "strides", len(shape) - 2), _ints(node, "dilations", len(shape) - 2)
-    pads = _pads(node, facts, shape[2:], strides, dilations)
+    strides, dilations = ints_of(node, "strides", len(shape) - 2), ints_of(node, "dilations", len(shape) - 2)
+    pads = pads_of(node, facts, shape[2:], strides, dilations)
     if pads is None:
         return "its padding depends on a size that is not known"
 
@@ -59,12 +59,13 @@ def _start(builder: ExpressionBuilder, node: ir.Node) -> Register:
     return builder.op("add", result, read(bias, (node.name or "", 2), builder, {}))
 
 
-def _ints(node: ir.Node, name: str, count: int) -> tuple[int, ...]:
+def ints_of(node: ir.Node, name: str, count: int) -> tuple[int, ...]:
+    """An attribute of one number per spatial axis, which are 1 where it is absent."""
     attribute = node.attributes.get(name)
     return (1,) * count if attribute is None else tuple(attribute.as_ints())
 
 
-def _pads(
+def pads_of(
     node: ir.Node, facts: Facts, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> tuple[int, ...] | None:
     """Begins of every spatial axis, then ends; None where they follow from a size that is not known."""

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import onnx_ir as ir
 
 from quantrt.errors import InternalError
+from quantrt.regions.anchor import Anchor
 from quantrt.regions.attention import find_attention
 from quantrt.regions.clusters import Clusters
 from quantrt.regions.conv import find_conv
@@ -13,6 +17,7 @@ from quantrt.regions.epilogue import fuse_epilogue
 from quantrt.regions.facts import Facts, gather_facts
 from quantrt.regions.gemm import find_gemm
 from quantrt.regions.host import find_host, host_nodes, reads_device_values
+from quantrt.regions.pool import find_pool
 from quantrt.regions.region import Host, Mismatch, Nodes, Region, Regions, Rows, View
 from quantrt.regions.rows import find_rows
 from quantrt.regions.views import is_view
@@ -24,8 +29,9 @@ def partition(graph: ir.Model) -> Regions:
     """Every node of a canonical graph in exactly one region, the regions in an order in which they can run.
 
     Attention first, because its parts would fit elsewhere too; then products with their epilogues, the last
-    of the graph first, so that a sum of two products belongs to the later one; then chains of what is left
-    that is elementwise or reduces rows. A node that nothing fits is a region of its own.
+    of the graph first, so that a sum of two products belongs to the later one; then pools with theirs; then
+    chains of what is left that is elementwise or reduces rows. A node that nothing fits is a region of its
+    own.
 
     Raises:
         InternalError: nodes without a name, or with one name.
@@ -36,7 +42,9 @@ def partition(graph: ir.Model) -> Regions:
     claimed = set(host_nodes(facts))
     found: list[Region] = [_alone(position, facts, Host()) for position in claimed]
     mismatches: list[Mismatch] = []
-    for part in (find_attention, _find_products, find_rows):
+    products = partial(_find_around, "product", _find_product)
+    pools = partial(_find_around, "pool", find_pool)
+    for part in (find_attention, products, pools, find_rows):
         regions, failed = part(facts, clusters, claimed)
         places = {facts.nodes[position].name: position for position in range(len(facts.nodes))}
         claimed.update(places[name] for region in regions for name in region.nodes)
@@ -55,19 +63,27 @@ def _check_names(graph: ir.Model) -> None:
         raise InternalError("cannot group nodes that have no name of their own", expected="a loaded model")
 
 
-def _find_products(
-    facts: Facts, clusters: Clusters, claimed: set[int]
+def _find_product(position: int, facts: Facts) -> Anchor | str | None:
+    return find_gemm(position, facts) or find_conv(position, facts)
+
+
+def _find_around(
+    pattern: str,
+    find_anchor: Callable[[int, Facts], Anchor | str | None],
+    facts: Facts,
+    clusters: Clusters,
+    claimed: set[int],
 ) -> tuple[list[Region], list[Mismatch]]:
-    """Regions around every product with a constant weight."""
+    """Regions around every anchor of one kind, the elementwise nodes behind it included."""
     regions: list[Region] = []
     mismatches: list[Mismatch] = []
     anchors = []
     for position, node in enumerate(facts.nodes):
         if position in claimed or not node.outputs or not facts.is_read(node.outputs[0]):
             continue
-        anchor = find_gemm(position, facts) or find_conv(position, facts)
+        anchor = find_anchor(position, facts)
         if isinstance(anchor, str):
-            mismatches.append(Mismatch("product", anchor, node.name or ""))
+            mismatches.append(Mismatch(pattern, anchor, node.name or ""))
         elif anchor is not None:
             anchors.append(anchor)
     taken = {*claimed, *(anchor.position for anchor in anchors)}

@@ -15,6 +15,7 @@ __all__ = [
     "Host",
     "Mismatch",
     "Nodes",
+    "Pool",
     "Region",
     "Regions",
     "Rows",
@@ -62,6 +63,51 @@ class Conv:
     pads: tuple[int, ...]
     groups: int
     epilogue: Expression
+
+
+@dataclass(frozen=True)
+class Pool:
+    """outputs = epilogue(maximum or mean of x over windows, or over all spatial axes).
+
+    Attributes:
+        x: edge, as in Gemm; the value is [N, C, *spatial].
+        kind: "max", which hands on NaN, or "average".
+        kernel, strides, dilations, pads: of one or two spatial axes, as in Conv; empty for a global one.
+        has_ceil: sizes of the output are rounded up, without windows that would start behind the input.
+        counts_padding: elements of the padding count as zeros in a mean.
+        is_global: one window, the whole image, of any number of spatial axes.
+        keeps_axes: the result of a global one is [N, C, 1, ...]; otherwise [N, C].
+        epilogue: operand 0 is the accumulator, what was pooled, of the output's shape: of codes their
+            maximum, which is a code, or their mean. Constants have C elements and run along axis 1; tensors
+            have the shape of the output.
+    """
+
+    x: tuple[str, int]
+    kind: str
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    has_ceil: bool
+    counts_padding: bool
+    is_global: bool
+    keeps_axes: bool
+    epilogue: Expression
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the result, from that of x."""
+        if self.is_global:
+            return (*shape[:2], *([1] * (len(shape) - 2) if self.keeps_axes else []))
+        axes = range(len(self.kernel))
+        return (*shape[:2], *(self._output_size(axis, shape[2 + axis]) for axis in axes))
+
+    def _output_size(self, axis: int, size: int) -> int:
+        begin, end = self.pads[axis], self.pads[len(self.kernel) + axis]
+        room = size + begin + end - self.dilations[axis] * (self.kernel[axis] - 1) - 1
+        stride = self.strides[axis]
+        count = (-(-room // stride) if self.has_ceil else room // stride) + 1
+        starts_behind = self.has_ceil and (count - 1) * stride >= size + begin
+        return max(0, count - 1 if starts_behind else count)
 
 
 @dataclass(frozen=True)
@@ -126,7 +172,7 @@ class Nodes:
     reads_values: bool = False
 
 
-Formula = Gemm | Conv | Rows | Attention | View | Host | Nodes
+Formula = Gemm | Conv | Pool | Rows | Attention | View | Host | Nodes
 
 
 @dataclass(frozen=True)
@@ -152,7 +198,7 @@ class Region:
         name: of its anchor node; unique.
         nodes: names of its nodes, in topological order.
         inputs: names of the activations and host values it reads: no constants, each once. The order is the
-            formula's: x first for Gemm and Conv, then tensor operands in their order.
+            formula's: x first for Gemm, Conv and Pool, then tensor operands in their order.
         outputs: names of the values that other regions, or the model's outputs, read.
     """
 

@@ -4,6 +4,7 @@
 Products read codes; what they write is decided by who reads it, since every epilogue can store floats and
 codes at once. Of a residual sum the skip branch is read as codes and the other is still in the accumulator
 (NVIDIA TensorRT developer guide, "Working with quantized types": an unquantized skip branch costs the gain).
+Means over windows and whole images read codes where the products beside them do: no floats need be written.
 Grouped convolutions do a few multiplications per byte and stay float unless they are timed faster.
 """
 
@@ -22,6 +23,8 @@ CUDA = Target(
         OpRule("Gemm", (0,), weight=1, weight_axis=1),
         OpRule("MatMul", (0,), weight=1, weight_axis=1),
         OpRule("Add", (0, 1)),
+        OpRule("AveragePool", only_if_quantized=True),
+        OpRule("GlobalAveragePool", only_if_quantized=True),
         OpRule("MaxPool", passes=True),
         OpRule("Reshape", passes=True),
         OpRule("Flatten", passes=True),

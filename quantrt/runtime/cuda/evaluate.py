@@ -8,12 +8,15 @@ instruction in float32, each result rounded, nothing fused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from quantrt.errors import InternalError
+from quantrt.operators.operator import Context
+from quantrt.operators.pool import average_pool, max_pool
 from quantrt.regions.expression import Expression, Instruction
-from quantrt.regions.region import Attention, Conv, Formula, Gemm, Rows
+from quantrt.regions.region import Attention, Conv, Formula, Gemm, Pool, Rows
 
 __all__ = ["compute", "evaluate"]
 
@@ -95,6 +98,10 @@ def compute(
             rank = inputs[0].dim()
             shaped = {name: _along_channels(array, rank) for name, array in constants.items()}
             results = evaluate(formula.epilogue, _conv(formula, inputs[0], weight), inputs[1:], shaped)
+        case Pool():
+            pooled = _pool(formula, inputs[0])
+            shaped = {name: _along_channels(array, pooled.dim()) for name, array in constants.items()}
+            results = evaluate(formula.epilogue, pooled, inputs[1:], shaped)
         case Attention():
             results = [_attention(formula, inputs)]
         case _:
@@ -174,6 +181,28 @@ def _conv(formula: Conv, x: Tensor, weight: Tensor) -> Tensor:
         formula.groups,
     )
     return _channels_innermost(result.float())
+
+
+def _pool(formula: Pool, x: Tensor) -> Tensor:
+    """What was pooled, in float32: maxima as they are, means of sums in float64."""
+    if formula.is_global:
+        axes, keeps = list(range(2, x.dim())), formula.keeps_axes
+        pooled = (
+            x.amax(axes, keepdim=keeps) if formula.kind == "max" else x.double().mean(axes, keepdim=keeps)
+        )
+        return pooled.float()
+    window: dict[str, Any] = {
+        "kernel_shape": formula.kernel,
+        "strides": formula.strides,
+        "dilations": formula.dilations,
+        "pads": formula.pads,
+        "ceil_mode": int(formula.has_ceil),
+    }
+    if formula.kind == "max":
+        pooled, _ = max_pool(x, context=Context(x.device, 1), **window)
+    else:
+        pooled = average_pool(x.double(), count_include_pad=int(formula.counts_padding), **window)
+    return _channels_innermost(pooled.float())
 
 
 def _channels_innermost(x: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ import numpy as np
 from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.regions.formula_json import to_json
-from quantrt.regions.region import Attention, Conv, Gemm, Rows
+from quantrt.regions.region import Attention, Conv, Gemm, Pool, Rows
 from quantrt.runtime.cuda.runners.formula import constant_names
-from quantrt.tactics.cuda import attention, conv2d, gemm, rows
+from quantrt.tactics.cuda import attention, conv2d, gemm, pool, rows
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 
@@ -30,6 +30,8 @@ def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
             family = gemm.list_tactics(workload, gpu)
         case Conv():
             family = conv2d.list_tactics(workload, gpu)
+        case Pool():
+            family = pool.list_tactics(workload, gpu)
         case Rows():
             family = rows.list_tactics(workload, gpu)
         case Attention():

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Conv, Gemm, Rows
+from quantrt.regions.region import Conv, Gemm, Pool, Rows
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 
 __all__ = ["DEQUANTIZED", "FLOAT_BOUNDS", "FloatBound", "check", "off_by_one_ratio", "poison"]
@@ -74,6 +74,8 @@ def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
         return FLOAT16_RATIO
     match workload.formula:
         case Gemm(epilogue=expression) | Conv(epilogue=expression) if workload.inputs[0].dtype == "int8":
+            return 0.0 if _is_rounded(expression) else APPROXIMATE_RATIO
+        case Pool(kind=kind, epilogue=expression) if kind == "max" or workload.inputs[0].dtype == "int8":
             return 0.0 if _is_rounded(expression) else APPROXIMATE_RATIO
         case Rows(expression):
             return 0.0 if _is_rounded(expression) else APPROXIMATE_RATIO

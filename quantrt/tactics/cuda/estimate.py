@@ -17,7 +17,7 @@ import numpy as np
 
 from quantrt.gpu import GpuFacts
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Conv, Gemm, Rows
+from quantrt.regions.region import Attention, Conv, Gemm, Pool, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 
@@ -67,6 +67,8 @@ def work_of(workload: Workload) -> Work:
             (B, H, S, D), v = shapes[0], shapes[2]
             elements = B * H * S * v[3]
             products = B * H * S * v[2] * (D + v[3])
+        case Pool() as formula:
+            elements = math.prod(formula.output_shape(shapes[0]))
         case Rows():
             elements = math.prod(np.broadcast_shapes(*shapes)) if shapes else 0
         case _:
@@ -101,7 +103,12 @@ def _peak_tflops(workload: Workload, tactic: Tactic, gpu: GpuFacts, is_reference
 
 def _instructions(workload: Workload) -> int:
     match workload.formula:
-        case Gemm(epilogue=expression) | Conv(epilogue=expression) | Rows(expression):
+        case (
+            Gemm(epilogue=expression)
+            | Conv(epilogue=expression)
+            | Pool(epilogue=expression)
+            | Rows(expression)
+        ):
             return _count(expression)
         case _:
             return 4  # scale, softmax and two products

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from quantrt.quantize.quantized_model import QuantizedModel, Use
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Conv, Gemm, Host, Nodes, Region, Regions, Rows, View
+from quantrt.regions.region import Attention, Conv, Gemm, Host, Nodes, Pool, Region, Regions, Rows, View
 
 __all__ = ["CODES", "FLOAT", "Forms", "Slot", "choose_forms", "expression_of", "slots_of"]
 
@@ -55,7 +55,12 @@ class Forms:
 def expression_of(region: Region) -> Expression | None:
     """The expression that a region's outputs come from; None for formulas without one."""
     match region.formula:
-        case Gemm(epilogue=expression) | Conv(epilogue=expression) | Rows(expression):
+        case (
+            Gemm(epilogue=expression)
+            | Conv(epilogue=expression)
+            | Pool(epilogue=expression)
+            | Rows(expression)
+        ):
             return expression
         case _:
             return None
@@ -79,7 +84,10 @@ def choose_forms(graph: ir.Graph, regions: Regions, quantized: QuantizedModel | 
             needed.setdefault(slots[0].value, set()).update(wanted)
             reads[region.name] = (FLOAT,) * len(slots)
             continue
-        reads[region.name] = tuple(_form(region, number, slot, grids) for number, slot in enumerate(slots))
+        wanted = set().union(*(needed.get(output, set()) for output in region.outputs))
+        reads[region.name] = tuple(
+            _form(region, number, slot, grids, wanted) for number, slot in enumerate(slots)
+        )
         for slot, form in zip(slots, reads[region.name], strict=True):
             if not isinstance(region.formula, Host):
                 needed.setdefault(slot.value, set()).add(form)
@@ -125,18 +133,21 @@ def _moves_codes(region: Region, movers: Collection[str]) -> bool:
     return isinstance(region.formula, Nodes) and len(region.nodes) == 1 and region.nodes[0] in movers
 
 
-def _form(region: Region, number: int, slot: Slot, grids: _Grids) -> str:
+def _form(region: Region, number: int, slot: Slot, grids: _Grids, wanted: Collection[str]) -> str:
+    """What a slot reads, when `wanted` are the forms in which the region's outputs are read."""
     formula = region.formula
-    if not isinstance(formula, Gemm | Conv | Rows) or not grids.has_codes(slot):
+    if not isinstance(formula, Gemm | Conv | Pool | Rows) or not grids.has_codes(slot):
         return FLOAT
-    if number == 0 and not isinstance(formula, Rows) and formula.w not in grids.weights:
+    if number == 0 and isinstance(formula, Gemm | Conv) and formula.w not in grids.weights:
         return FLOAT
+    if number == 0 and isinstance(formula, Pool) and formula.x[0] in grids.movers:
+        return CODES if CODES in wanted else FLOAT
     return CODES
 
 
 def _slots(region: Region, nodes: Mapping[str, ir.Node]) -> Iterator[Slot]:
     match region.formula:
-        case Gemm(x=edge) | Conv(x=edge):
+        case Gemm(x=edge) | Conv(x=edge) | Pool(x=edge):
             yield _slot(edge, nodes)
         case Attention(edges=edges, has_mask=has_mask):
             yield from (_slot(edge, nodes) for edge in edges)

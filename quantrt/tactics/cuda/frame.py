@@ -16,7 +16,7 @@ from quantrt.operators.extract import extract_nodes, read_values
 from quantrt.plan.program import Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Conv, Host, Nodes, Region, Regions, Rows, View
+from quantrt.regions.region import Conv, Host, Nodes, Pool, Region, Regions, Rows, View
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
@@ -51,7 +51,7 @@ def make_frame(
         float_type: numpy's name of the type that floats are stored in.
     """
     inputs = {value.name or "" for value in graph.graph.inputs}
-    convolved = {region.inputs[0] for region in regions.regions if isinstance(region.formula, Conv)}
+    convolved = {region.inputs[0] for region in regions.regions if isinstance(region.formula, Conv | Pool)}
     maker = _Maker(graph, forms, quantized, float_type, inputs & convolved)
     items = [*maker.input_items()]
     for region in regions.regions:

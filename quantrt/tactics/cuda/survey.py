@@ -23,7 +23,18 @@ from quantrt.quantize.quantized_model import Placement, QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.regions.contents import Dim
 from quantrt.regions.partition import partition
-from quantrt.regions.region import Attention, Conv, Gemm, Host, Mismatch, Nodes, Region, Rows, View
+from quantrt.regions.region import (
+    Attention,
+    Conv,
+    Gemm,
+    Host,
+    Mismatch,
+    Nodes,
+    Pool,
+    Region,
+    Rows,
+    View,
+)
 from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import DEQUANTIZED
@@ -89,7 +100,7 @@ def survey(
     known = _shapes(model.graph, shapes)
     workloads: list[tuple[Region, Workload | str]] = []
     for region in regions.regions:
-        if not isinstance(region.formula, Gemm | Conv | Rows | Attention):
+        if not isinstance(region.formula, Gemm | Conv | Pool | Rows | Attention):
             workloads.append((region, ""))
             continue
         lowered = lower_region(region, model.graph.graph, forms, quantized, float_type)
@@ -140,13 +151,13 @@ def _workload(lowered: Lowered, shapes: Mapping[str, Shape], float_type: str) ->
     missing = next((value for value, _ in lowered.inputs if value not in shapes), None)
     if missing is not None:
         return f"the shape of '{missing}' is known only when the model runs"
-    is_conv = isinstance(lowered.formula, Conv)
+    is_image = isinstance(lowered.formula, Conv | Pool)
     return lowered.workload(
         [
             TensorFacts(
                 "int8" if form == CODES else float_type,
                 shapes[value],
-                _strides(shapes[value], channels_last=is_conv),
+                _strides(shapes[value], channels_last=is_image),
             )
             for value, form in lowered.inputs
         ]

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from quantrt.errors import InternalError
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Attention, Conv, Formula, Gemm, Region, Rows
+from quantrt.regions.region import Attention, Conv, Formula, Gemm, Pool, Region, Rows
 from quantrt.regions.strength import reduce_strength
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of, slots_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
@@ -96,7 +96,7 @@ def lower_region(
 def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
     """What the region stores of a value; a value that nothing reads is stored as floats."""
     stored = forms.stored.get(value) or (FLOAT,)
-    return stored if isinstance(region.formula, Gemm | Conv | Rows) else (FLOAT,)
+    return stored if isinstance(region.formula, Gemm | Conv | Pool | Rows) else (FLOAT,)
 
 
 def _type(graph: ir.Graph, value: str, form: str, float_type: str) -> str:
@@ -150,18 +150,33 @@ def _lower(
     has_scale: bool,
 ) -> Expression:
     """The expression over what is read, to what is stored."""
-    has_product = isinstance(region.formula, Gemm | Conv)
-    tensor_inputs = inputs[1:] if has_product else inputs
+    has_anchor = isinstance(region.formula, Gemm | Conv | Pool)
+    tensor_inputs = inputs[1:] if has_anchor else inputs
     builder = _Builder(expression)
     if has_scale:
         builder.scale_accumulator()
+    numbers = [region.outputs.index(value) for value, _ in outputs]
+    scales = [None if form == FLOAT else forms.scales[value] for value, form in outputs]
+    step = forms.scales[inputs[0][0]] if isinstance(region.formula, Pool) and inputs[0][1] == CODES else None
+    is_code = [
+        step is not None and _is_maximum(region.formula, expression.outputs[number]) and scale == step
+        for number, scale in zip(numbers, scales, strict=True)
+    ]
+    if step is not None and not all(is_code):
+        builder.dequantize_accumulator(step)
     builder.dequantize(tensor_inputs, forms)
     builder.copy_instructions()
-    for value, form in outputs:
-        number = region.outputs.index(value)
-        scale = None if form == FLOAT else forms.scales[value]
-        builder.store(expression.outputs[number], expression.row_outputs[number], scale)
+    for number, scale, is_stored_as_it_is in zip(numbers, scales, is_code, strict=True):
+        if is_stored_as_it_is:
+            builder.store_accumulator()
+        else:
+            builder.store(expression.outputs[number], expression.row_outputs[number], scale)
     return builder.build()
+
+
+def _is_maximum(formula: Formula, register: int) -> bool:
+    """Whether a register is one of the elements that were pooled, before anything is computed."""
+    return isinstance(formula, Pool) and formula.kind == "max" and register == 0
 
 
 class _Builder:
@@ -189,6 +204,15 @@ class _Builder:
         """Operand 0, the sums of codes, times the scale of their channel."""
         scale = self._operand(Operand("constant", ACCUMULATOR_SCALE))
         self.of[0] = self._add("mul", (("operand", 0), scale))
+
+    def dequantize_accumulator(self, scale: float) -> None:
+        """Operand 0, a maximum or mean of codes, times their scale."""
+        operand = self._operand(Operand("scalar", value=scale))
+        self.of[0] = self._add("mul", (("operand", 0), operand))
+
+    def store_accumulator(self) -> None:
+        """Store operand 0 as it is: a code of the grid that it is stored on."""
+        self.outputs.append((("operand", 0), False))
 
     def dequantize(self, inputs: tuple[tuple[str, str], ...], forms: Forms) -> None:
         """Tensor operands that arrive as codes, times their scale."""
@@ -229,6 +253,6 @@ class _Builder:
 def _with_expression(formula: Formula, expression: Expression) -> Formula:
     if isinstance(formula, Rows):
         return Rows(expression)
-    if isinstance(formula, Gemm | Conv):
+    if isinstance(formula, Gemm | Conv | Pool):
         return replace(formula, epilogue=expression)
     return formula

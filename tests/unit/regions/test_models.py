@@ -18,12 +18,20 @@ RATE = 16000
 
 REGIONS = {
     "ad_toycar_autoencoder": {"Gemm": 10},
-    "cifar10_efficientvit_b0": {"Conv": 50, "Gemm": 2, "Rows": 17, "View": 41, "Host": 24, "Nodes": 17},
-    "cifar10_mobilenetv3_small": {"Conv": 53, "Gemm": 1, "Rows": 9, "View": 1, "Nodes": 10},
-    "cifar10_resnet20": {"Conv": 19, "Gemm": 1, "View": 3, "Nodes": 3},
-    "cifar10_resnet56": {"Conv": 55, "Gemm": 1, "View": 3, "Nodes": 3},
-    "cifar10_resnet8": {"Conv": 9, "Gemm": 1, "View": 1, "Nodes": 1},
-    "cifar10_resnet8_large": {"Conv": 9, "Gemm": 1, "View": 1, "Nodes": 1},
+    "cifar10_efficientvit_b0": {
+        "Conv": 50,
+        "Gemm": 2,
+        "Pool": 1,
+        "Rows": 17,
+        "View": 41,
+        "Host": 24,
+        "Nodes": 16,
+    },
+    "cifar10_mobilenetv3_small": {"Conv": 53, "Gemm": 1, "Pool": 10, "Rows": 9, "View": 1},
+    "cifar10_resnet20": {"Conv": 19, "Gemm": 1, "Pool": 1, "View": 3, "Nodes": 2},
+    "cifar10_resnet56": {"Conv": 55, "Gemm": 1, "Pool": 1, "View": 3, "Nodes": 2},
+    "cifar10_resnet8": {"Conv": 9, "Gemm": 1, "Pool": 1, "View": 1},
+    "cifar10_resnet8_large": {"Conv": 9, "Gemm": 1, "Pool": 1, "View": 1},
     "cifar10_vit_tiny_d9": {
         "Conv": 1,
         "Gemm": 37,
@@ -33,11 +41,11 @@ REGIONS = {
         "Host": 64,
         "Nodes": 3,
     },
-    "kws_dscnn": {"Conv": 9, "Gemm": 1, "View": 1, "Nodes": 1},
-    "mobilenet_v1_025_224": {"Conv": 28, "View": 1, "Nodes": 1},
+    "kws_dscnn": {"Conv": 9, "Gemm": 1, "Pool": 1, "View": 1},
+    "mobilenet_v1_025_224": {"Conv": 28, "Pool": 1, "View": 1},
     "silero_vad_16k_op15": {"Conv": 6, "Rows": 3, "View": 10, "Host": 6, "Nodes": 8},
     "ultraface_rfb320": {"Conv": 52, "Rows": 1, "View": 16, "Nodes": 3},
-    "vww_mobilenet_v1_025_96": {"Conv": 27, "Gemm": 1, "View": 1, "Nodes": 1},
+    "vww_mobilenet_v1_025_96": {"Conv": 27, "Gemm": 1, "Pool": 1, "View": 1},
 }
 
 

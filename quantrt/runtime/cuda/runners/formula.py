@@ -13,7 +13,7 @@ from typing import Any
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
 from quantrt.regions.formula_json import from_json
-from quantrt.regions.region import Conv, Formula, Gemm, Rows
+from quantrt.regions.region import Conv, Formula, Gemm, Pool, Rows
 from quantrt.runtime.cuda.evaluate import compute
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
@@ -23,7 +23,12 @@ __all__ = ["compute", "constant_names", "open_runner"]
 def constant_names(formula: Formula) -> tuple[str, ...]:
     """Names of the constants of a formula's expression, in operand order, each once."""
     match formula:
-        case Rows(expression) | Gemm(epilogue=expression) | Conv(epilogue=expression):
+        case (
+            Rows(expression)
+            | Gemm(epilogue=expression)
+            | Conv(epilogue=expression)
+            | Pool(epilogue=expression)
+        ):
             return tuple(dict.fromkeys(x.name for x in expression.operands if x.kind == "constant"))
         case _:
             return ()

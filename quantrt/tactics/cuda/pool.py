@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools: our kernels with the whole epilogue inside, then torch's with rows kernels behind them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.conv2d.spec import ConvProblem
+from quantrt.kernels.pool import spec, tiles
+from quantrt.regions.formula_json import to_json
+from quantrt.regions.region import Pool, Rows
+from quantrt.tactics.cuda.check import DEQUANTIZED
+from quantrt.tactics.cuda.epilogues import as_rows
+from quantrt.tactics.cuda.rows import list_tactics as list_rows
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
+
+__all__ = ["list_tactics", "problem_of"]
+
+_SOURCE = "triton"
+_LIBRARY = "torch"
+_POOLED = "pooled"
+"""The buffer of what torch pooled."""
+
+_BYTES = {"float16": 2, "float32": 4}
+
+
+def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
+    """Our kernel in its tiles, the likely fastest first, then torch's."""
+    formula = workload.formula
+    if not isinstance(formula, Pool):
+        return [Rejected(_SOURCE, "pool", f"the formula is {type(formula).__name__}, not a pool")]
+    return [*_own(workload, formula, device), _library(workload, formula, device)]
+
+
+def problem_of(workload: Workload, formula: Pool) -> spec.PoolProblem:
+    """The problem of a workload whose input has the axes that the formula says."""
+    x = workload.inputs[0]
+    images, channels, *size = x.shape
+    if formula.is_global:
+        size = [1, math.prod(size)]
+    H, W = _pair(size, 1)
+    half = len(formula.kernel)
+    (top, left), (bottom, right) = _pair(formula.pads[:half], 0), _pair(formula.pads[half:], 0)
+    R, S = (H, W) if formula.is_global else _pair(formula.kernel, 1)
+    window = ConvProblem(
+        images=images,
+        H=H,
+        W=W,
+        C=channels,
+        N=channels,
+        R=R,
+        S=S,
+        strides=_pair(formula.strides, 1),
+        pads=(top, left, bottom, right),
+        dilations=_pair(formula.dilations, 1),
+        dtype=x.dtype,
+        epilogue=formula.epilogue,
+        tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
+        outputs=workload.outputs,
+    )
+    return spec.PoolProblem(window, formula.kind, formula.has_ceil, formula.counts_padding, formula.is_global)
+
+
+def _pair(numbers: Sequence[int], above: int) -> tuple[int, int]:
+    """Numbers per spatial axis as (vertical, horizontal); a 1-D axis is horizontal, none is `above`."""
+    first, second = (*[above] * (2 - len(numbers)), *numbers)
+    return first, second
+
+
+def _own(workload: Workload, formula: Pool, device: GpuFacts) -> list[Tactic | Rejected]:
+    reason = _why_not_shape(workload, formula)
+    if reason:
+        return [Rejected(_SOURCE, "pool", reason)]
+    problem = problem_of(workload, formula)
+    reason = spec.why_not(problem)
+    if reason:
+        return [Rejected(_SOURCE, "pool", reason)]
+    name = "global pool" if formula.is_global else "pool"
+    found: list[Tactic | Rejected] = []
+    for tile in tiles.configs(problem, device):
+        draft = Draft(
+            runner="pool",
+            inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
+            outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
+            options={"formula": to_json(formula), "outputs": list(workload.outputs)},
+            constants=tuple(_constants(workload, formula, problem.window.N)),
+            kernels=(spec.kernel_of(problem, tile),),
+        )
+        found.append(Tactic(_SOURCE, f"{name} {tile.name}", (draft,)))
+    return found
+
+
+def _why_not_shape(workload: Workload, formula: Pool) -> str | None:
+    x = workload.inputs[0]
+    is_right = len(x.shape) > 2 if formula.is_global else len(x.shape) == len(formula.kernel) + 2
+    return None if is_right and x.shape[1] else f"an input of {list(x.shape)}"
+
+
+def _constants(workload: Workload, formula: Pool, channels: int) -> list[Constant]:
+    """The constant operands as float32 [C], in their order."""
+    names = [operand.name for operand in formula.epilogue.operands if operand.kind == "constant"]
+    return [_channel_constant(name, workload.constants[name], channels) for name in names]
+
+
+def _channel_constant(name: str, array: np.ndarray, channels: int) -> Constant:
+    def make() -> np.ndarray:
+        return np.ascontiguousarray(np.broadcast_to(array.astype(np.float32).reshape(-1), (channels,)))
+
+    return Constant(f"{name}:channels", make)
+
+
+def _library(workload: Workload, formula: Pool, device: GpuFacts) -> Tactic | Rejected:
+    """The pool of torch, and what remains as a kernel over rows; codes are pooled as float16."""
+    x = workload.inputs[0]
+    name = f"pool {DEQUANTIZED}" if x.dtype == "int8" else "pool"
+    dtype = "float16" if x.dtype == "int8" else x.dtype
+    reason = _why_not_shape(workload, formula) or _why_not_library(formula, dtype)
+    if reason:
+        return Rejected(_LIBRARY, name, reason)
+    is_whole = formula.epilogue.is_identity and workload.outputs == (dtype,)
+    options = {"formula": to_json(formula), "dtype": dtype}
+    first = Draft("pooling", ("in0",), ("out0" if is_whole else _POOLED,), options)
+    if is_whole:
+        return Tactic(_LIBRARY, name, (first,))
+    rest = _rest(workload, formula, dtype, device)
+    if isinstance(rest, str):
+        return Rejected(_LIBRARY, name, f"no kernel for its epilogue: {rest}")
+    size_bytes = math.prod(formula.output_shape(x.shape)) * _BYTES[dtype]
+    return Tactic(_LIBRARY, name, (first, *rest), size_bytes)
+
+
+def _why_not_library(formula: Pool, dtype: str) -> str | None:
+    half = len(formula.kernel)
+    begins, ends = formula.pads[:half], formula.pads[half:]
+    is_dilated = any(dilation != 1 for dilation in formula.dilations)
+    reasons = (
+        (dtype not in _BYTES, f"no pool of {dtype}"),
+        (begins != ends, "its padding differs between the sides of an axis"),
+        (
+            any(2 * pad > size for pad, size in zip(begins, formula.kernel, strict=True)),
+            "its padding is longer than half of its windows",
+        ),
+        (formula.kind == "average" and is_dilated, "no mean over windows with gaps"),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def _rest(workload: Workload, formula: Pool, dtype: str, device: GpuFacts) -> tuple[Draft, ...] | str:
+    """The epilogue over what was pooled, by the first rows tactic; why there is none."""
+    shape = formula.output_shape(workload.inputs[0].shape)
+    facts = (TensorFacts(dtype, shape, _channels_last(shape)), *workload.inputs[1:])
+    expression = as_rows(formula.epilogue)
+    axes = len(shape) - 2
+    constants = {
+        name: array.reshape(-1, *[1] * axes) if array.size > 1 else array.reshape(())
+        for name, array in workload.constants.items()
+        if name in {operand.name for operand in expression.operands}
+    }
+    rows = Workload(workload.region, Rows(expression), facts, workload.outputs, None, constants)
+    found = list_rows(rows, device)
+    tactic = next((item for item in found if isinstance(item, Tactic)), None)
+    if tactic is None:
+        return "; ".join(item.reason for item in found if isinstance(item, Rejected))
+    return tuple(_reading(draft) for draft in tactic.drafts)
+
+
+def _reading(draft: Draft) -> Draft:
+    """The draft with what was pooled in place of x."""
+    inputs = tuple(_POOLED if name == "in0" else name for name in draft.inputs)
+    return Draft(draft.runner, inputs, draft.outputs, draft.options, draft.constants, draft.kernels)
+
+
+def _channels_last(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of a dense tensor with axis 1 innermost."""
+    order = [0, *range(2, len(shape)), 1]
+    strides = [0] * len(shape)
+    step = 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
