@@ -33,7 +33,8 @@ def device_facts(device: Mapping[str, Any]) -> Table:
 def device_line(device: Mapping[str, Any], library: str = "") -> str:
     """The machine in one line, for the description of an engine of `library`: of "cuda" its GPU."""
     if library == "cuda":
-        return _gpu_line(device.get("gpu"))
+        planned = device.get("planned_for")
+        return f"no GPU, planned for {planned['name']}" if planned else _gpu_line(device.get("gpu"))
     return f"{device.get('cpu', 'unknown CPU')}, {device.get('available_cores') or '?'} cores"
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -135,11 +136,16 @@ def _costly(regions: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _pairs(data: Mapping[str, Any], memory: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     kernels = data["kernels"]
     targets = ", ".join(f"sm_{capability}" for capability in kernels["capabilities"]) or "no GPU"
-    timed = [row["median_us"] for row in data["regions"] if row["median_us"] is not None]
+    timed = [row for row in data["regions"] if row["median_us"] is not None]
+    origins = Counter(str(row["origin"]) for row in timed)
     pairs = [
         ("steps", f"{data['steps']} in {len(data['regions'])} regions; fusions that did not happen: "
                   f"{len(data['mismatches'])}"),
-        ("timed", f"{len(timed)} regions, {sum(timed):,.1f} us together, one by one"),
+        (
+            "times",
+            f"{sum(row['median_us'] for row in timed):,.1f} us together, of "
+            + (", ".join(f"{count} {origin}" for origin, count in sorted(origins.items())) or "no region"),
+        ),
         ("kernels", f"{kernels['count']}, {bytes_text(kernels['bytes'])} of machine code for {targets}"),
         ("weights", bytes_text(data["weight_bytes"])),
     ]  # fmt: skip

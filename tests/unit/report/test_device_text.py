@@ -50,6 +50,7 @@ def test_an_engine_for_a_gpu_is_described_by_it():
     assert device_line({**UNKNOWN, "gpu": [H200]}) == "arm, 8 cores"
     assert device_line({**UNKNOWN, "gpu": [H200]}, "cuda") == "NVIDIA H200, 141 GB, driver unknown"
     assert device_line(UNKNOWN, "cuda") == "unknown GPU"
+    assert device_line({**UNKNOWN, "planned_for": H200}, "cuda") == "no GPU, planned for NVIDIA H200"
 
 
 def test_what_the_tensor_cores_of_each_gpu_multiply(capsys: pytest.CaptureFixture[str]):

@@ -64,7 +64,7 @@ def test_the_text_names_the_gpu_the_tactics_and_the_memory(
     for part in (
         "NVIDIA Test 9, 80 GB, driver 570.1",
         "triton: conv2d 64x32   12.3   timed",
-        "2 regions, 14.3 us together",
+        "14.3 us together, of 1 cached, 1 timed",
         "2 kB of machine code for sm_80, sm_90",
         "its result is used twice",
         "2 kernels were not compiled",
