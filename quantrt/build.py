@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.accuracy import Accuracy, Metric, find_metric, measure_accuracy
+from quantrt.assign.accuracy import Accuracy, Metric, find_metric
+from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose
 from quantrt.calibrate.collect import collect
-from quantrt.calibrate.dataset import Batch, Dataset, open_dataset, random_dataset
+from quantrt.calibrate.dataset import Dataset, open_dataset, random_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.config import Budget, BuildConfig
 from quantrt.device import describe_device
@@ -153,30 +154,6 @@ class _Quantized:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Checked:
-    """What accuracy is measured on.
-
-    Attributes:
-        name: for the report.
-        data: None when there is nothing that means anything.
-        max_samples: None for all.
-    """
-
-    name: str
-    data: Dataset | None
-    max_samples: int | None = None
-
-    @classmethod
-    def choose(cls, truth: Dataset | None, quantized: _Quantized, config: BuildConfig) -> _Checked:
-        """Validation data if there are any, else real calibration samples."""
-        if truth is not None:
-            return cls("validation data", truth)
-        if quantized.samples is None or quantized.samples.is_random:
-            return cls("nothing: no data", None)
-        return cls("calibration samples", quantized.samples, config.calibration.max_samples)
-
-
 def _describe_device(config: BuildConfig) -> dict[str, Any]:
     """Facts of this machine; fails before anything takes time when its GPU is asked for and there is none."""
     if config.device.device != "cuda":
@@ -291,8 +268,8 @@ def _fit(
 def _decide(job: _Job, quantized: _Quantized, truth: Dataset | None, metric: Metric) -> BuildFacts:
     """Open, time and check the candidates, and choose one; all are closed again."""
     data = truth or quantized.samples
-    inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch)
-    checked = _Checked.choose(truth, quantized, job.config)
+    inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
+    checked = Checked.choose(truth, quantized.samples, job.config, job.model.inputs)
     with ExitStack() as stack:
         candidates, rejected = _open_candidates(job, quantized.fits, inputs, stack)
         latencies = time_candidates(
@@ -356,29 +333,15 @@ def _open_one(spec: Spec, opener: Opener, fitted: Fitted | None) -> Candidate | 
 
 
 def _checker(
-    candidates: Mapping[str, Candidate], metric: Metric, checked: _Checked, emit: OnEvent
+    candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, emit: OnEvent
 ) -> Callable[[str], Accuracy | None]:
     """Measures one candidate against the FP32 candidate that opened first."""
     reference = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
 
-    def check(name: str) -> Accuracy | None:
-        if checked.data is None:
-            return None
-        fixed_batch = checked.data.layout.fixed_batch
-        run = candidates[name].executor.run
-        return measure_accuracy(metric, _counted(checked, emit), reference.run, run, fixed_batch=fixed_batch)
+    def on_progress(done: int, total: int | None) -> None:
+        emit(Event("checking", done, total, "samples"))
 
-    return check
-
-
-def _counted(checked: _Checked, emit: OnEvent) -> Iterator[Batch]:
-    if checked.data is None:
-        return
-    known = [n for n in (checked.data.sample_count, checked.max_samples) if n is not None]
-    total = min(known) if checked.data.sample_count is not None else None
-    for batch in checked.data.batches(8, checked.max_samples):
-        yield batch
-        emit(Event("checking", batch.first_sample + batch.count, total, "samples"))
+    return lambda name: checked.measure(metric, reference.run, candidates[name].executor.run, on_progress)
 
 
 def _plan(facts: BuildFacts) -> Plan:

@@ -235,6 +235,8 @@ class BuildConfig:
             _check_choice("precision", precision, PRECISIONS)
         if "fp16" in self.precisions and self.device.device == "cpu":
             raise UsageError("no library here computes in fp16 on a CPU", hint="--bf16, or --device cuda")
+        if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu or self.cuda.profiles):
+            raise UsageError("targets, a GPU and shape profiles are of CUDA engines", hint="--device cuda")
         if "bf16" in self.precisions and self.device.device == "cuda":
             raise UsageError("the CUDA engine does not compute in bf16 yet", hint="--fp16")
 

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.assign.accuracy import Metric, find_metric
+from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
 from quantrt.build import (
     Data,
     OnEvent,
-    _Checked,
     _checker,
     _has_labels,
     _Job,
@@ -124,7 +124,7 @@ def _decide(
     data = truth or quantized.samples
     inputs = timed_inputs(data, job.model.inputs, config.bench.batch, config.cuda.profiles)
     lowering = CudaLowering(job.model, config.cuda, inputs, gpu=gpu, device=None, on_progress=job.on_kernels)
-    checked = _Checked.choose(truth, quantized, config)
+    checked = Checked.choose(truth, quantized.samples, config, job.model.inputs)
     with ExitStack() as stack:
         candidates, rejected = _open_references(job, lowering, quantized.fits.get("cuda"), stack)
         check = _checker(candidates, metric, checked, job.emit)

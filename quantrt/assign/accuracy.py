@@ -15,7 +15,7 @@ from quantrt.calibrate.dataset import Batch
 from quantrt.errors import DataError, InternalError, UsageError, close_match
 from quantrt.reference.metrics import Error, top1
 
-__all__ = ["METRICS", "Accuracy", "Metric", "find_metric", "measure_accuracy"]
+__all__ = ["METRICS", "Accuracy", "Metric", "Run", "find_metric", "measure_accuracy"]
 
 Array = np.ndarray[Any, Any]
 Outputs = Mapping[str, Array]

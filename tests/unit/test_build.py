@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import quantrt
+from quantrt.assign import checked as checked_module
 from quantrt.assign.accuracy import measure_accuracy
 from quantrt.assign.choose import Choice, Verdict
 from quantrt.build import Event, build
@@ -224,7 +225,7 @@ def test_a_budget_that_cannot_be_met_ships_float(monkeypatch: pytest.MonkeyPatch
     def spoilt(*arguments, **options):
         return replace(measure_accuracy(*arguments, **options), drop_ratio=math.nan)
 
-    monkeypatch.setattr(build_module, "measure_accuracy", spoilt)
+    monkeypatch.setattr(checked_module, "measure_accuracy", spoilt)
     with make(precisions="int8", calibration=IMAGES) as engine:
         assert engine.precision == "fp32"
 

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the accuracy of candidates is measured on, and in runs of which size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from quantrt.assign.accuracy import Accuracy, Metric, Run, measure_accuracy
+from quantrt.calibrate.dataset import Batch, Dataset
+from quantrt.config import BuildConfig
+from quantrt.ir.profile import at_shapes, read_profiles
+from quantrt.ir.tensor_spec import TensorSpec
+
+__all__ = ["Checked"]
+
+BATCH_SIZE = 8
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What accuracy is measured on.
+
+    Attributes:
+        name: for the report.
+        data: None when there is nothing that means anything.
+        max_samples: None for all.
+        batch_size: rows of every run, the last ones filled up; None where any number can run.
+    """
+
+    name: str
+    data: Dataset | None
+    max_samples: int | None = None
+    batch_size: int | None = None
+
+    @classmethod
+    def choose(
+        cls, truth: Dataset | None, samples: Dataset | None, config: BuildConfig, specs: Sequence[TensorSpec]
+    ) -> Checked:
+        """Validation data if there are any, else real calibration samples.
+
+        With profiles, in the batches that kernels are chosen at: those no profile refuses.
+
+        Args:
+            specs: the model's inputs.
+        """
+        if truth is not None:
+            return cls("validation data", truth, None, _batch_size(truth, config, specs))
+        if samples is None or samples.is_random:
+            return cls("nothing: no data", None)
+        batch_size = _batch_size(samples, config, specs)
+        return cls("calibration samples", samples, config.calibration.max_samples, batch_size)
+
+    def measure(
+        self, metric: Metric, float_run: Run, run: Run, on_progress: Callable[[int, int | None], None]
+    ) -> Accuracy | None:
+        """A candidate's accuracy beside that of the float model; None without data.
+
+        Args:
+            on_progress: called with (samples done, samples in all or None).
+        """
+        if self.data is None:
+            return None
+        batches = self._batches(self.data, on_progress)
+        return measure_accuracy(metric, batches, float_run, run, fixed_batch=self.batch_size)
+
+    def _batches(self, data: Dataset, on_progress: Callable[[int, int | None], None]) -> Iterator[Batch]:
+        known = [n for n in (data.sample_count, self.max_samples) if n is not None]
+        total = min(known) if data.sample_count is not None else None
+        for batch in data.batches(self.batch_size or BATCH_SIZE, self.max_samples):
+            yield batch if self.batch_size is None else _filled(batch, self.batch_size)
+            on_progress(batch.first_sample + batch.count, total)
+
+
+def _batch_size(data: Dataset, config: BuildConfig, specs: Sequence[TensorSpec]) -> int | None:
+    """The size the model insists on, or that of the first profile's best shapes."""
+    profiles = read_profiles(config.cuda.profiles, specs)
+    if data.layout.fixed_batch is not None or not (profiles and data.layout.is_batched):
+        return data.layout.fixed_batch
+    return next(iter(profiles[0].best.values()))[0]
+
+
+def _filled(batch: Batch, rows: int) -> Batch:
+    """The batch with its samples repeated up to so many rows."""
+    shapes = {name: (rows, *array.shape[1:]) for name, array in batch.inputs.items()}
+    return replace(batch, inputs=at_shapes(batch.inputs, shapes))
