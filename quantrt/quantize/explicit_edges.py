@@ -35,16 +35,17 @@ class Edges:
     Attributes:
         uses: for each edge that reads codes, the value whose grid it reads; an operator that moves values
             hands codes on.
-        readers: names of the products and sums that codes arrive at.
+        readers: names of the products, sums and means that codes arrive at.
         grids: of those values, by name.
-        shifts: for each product that reads codes with a zero point z on a scale s: z * s, to be taken off.
+        shifts: for each product or sum, the grids with zero points that it reads codes on: zero_point * scale
+            is to be taken off.
         reasons: of QuantizeLinear and DequantizeLinear nodes, and of products that read no codes, by name.
     """
 
     uses: dict[Use, str] = field(default_factory=dict)
     readers: set[str] = field(default_factory=set)
     grids: dict[str, CodeGrid] = field(default_factory=dict)
-    shifts: dict[str, CodeGrid] = field(default_factory=dict)
+    shifts: dict[str, list[CodeGrid]] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
 
@@ -170,7 +171,8 @@ class _Wish:
     Attributes:
         any: something behind it reads codes.
         all: nothing behind it reads floats.
-        is_sum: it adds the value to another, which may happen in the kernel that makes it.
+        is_sum: it adds the value to another, which may happen in the kernel that makes it; what has a zero
+            point is rounded in the graph, and may be added anywhere.
     """
 
     any: bool
@@ -273,7 +275,7 @@ class _Reader:
         self._enter(node, index, grid)
 
     def _enter(self, node: ir.Node, index: int, grid: CodeGrid) -> None:
-        """Note the products and sums that codes reach by an edge, over operators that move them."""
+        """Note the products, sums and means that codes reach by an edge, over operators that move them."""
         if self._is_mover(node, index):
             for use in node.outputs[0].uses():
                 if self._wish(use.node, use.idx, grid).any:
@@ -281,7 +283,7 @@ class _Reader:
             return
         self._edges.readers.add(node.name or "")
         if grid.zero_point:
-            self._edges.shifts[node.name or ""] = grid
+            self._edges.shifts.setdefault(node.name or "", []).append(grid)
 
     def _is_mover(self, node: ir.Node, index: int) -> bool:
         rule = self._target.rule(node.op_type) if is_operator(node, node.op_type) else None
@@ -302,10 +304,11 @@ class _Reader:
             )
         if rule.weight is not None:
             return self._product_wish(node, index, grid)
-        if node.op_type == "Add" and not grid.zero_point:
+        if node.op_type == "Add":
             is_plain = all(value is not None and constant_of(value) is None for value in node.inputs)
-            return _Wish(any=is_plain, all=False, is_sum=is_plain)
-        return _FLOAT
+            return _Wish(any=is_plain, all=is_plain and grid.zero_point != 0, is_sum=is_plain)
+        # A mean of codes that other kernels read floats of sees what they see.
+        return _Wish(any=index in rule.activations and not grid.zero_point, all=False)
 
     def _product_wish(self, node: ir.Node, index: int, grid: CodeGrid) -> _Wish:
         if index != 0 or (node.name or "") not in self._products:

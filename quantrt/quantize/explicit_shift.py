@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Zero points of inputs, taken off behind the products that read them.
+"""Zero points of inputs, taken off behind the products and sums that read them.
 
 sum_k (q[k] - z) * s * w[k, n] = sum_k q[k] * s * w[k, n] - z * s * sum_k w[k, n]
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,17 @@ from quantrt.quantize.operands import weight_axis
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.target import OpRule
 
-__all__ = ["take_off_shift"]
+__all__ = ["take_off_shift", "take_off_sum_shift"]
 
 BIAS = 2
 
 Array = np.ndarray[Any, Any]
+
+
+def take_off_sum_shift(graph: ir.Model, node: ir.Node, grids: Sequence[CodeGrid]) -> None:
+    """Make a sum of `x + zero_point * scale` the sum of x, for each grid one of its inputs is on."""
+    shift = sum(-float(grid.zero_point) * float(grid.scale) for grid in grids)
+    _add_behind(graph, node, np.asarray(shift, np.float32))
 
 
 def take_off_shift(

@@ -21,7 +21,7 @@ from quantrt.model.passes.fold_constants import fold_constants
 from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.quantize.explicit_edges import Edges, read_edges
 from quantrt.quantize.explicit_operators import spell_integer_operators
-from quantrt.quantize.explicit_shift import take_off_shift
+from quantrt.quantize.explicit_shift import take_off_shift, take_off_sum_shift
 from quantrt.quantize.explicit_weights import choose_weights, dequantize_constants
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Decision, Placement, QuantizedModel, Use
@@ -56,10 +56,13 @@ def read(model: Model, target: Target = CUDA) -> QuantizedModel:
     weights, refused = choose_weights(graph.graph, target, codes)
     edges = read_edges(graph, target, {node for node, _ in weights})
     nodes = {node.name or "": node for node in graph.graph}
-    for name, grid in edges.shifts.items():
+    for name, grids in edges.shifts.items():
         node = nodes[name]
         rule = _rule(target, node)
-        take_off_shift(graph, node, rule, weights[(name, rule.weight or 0)], grid)
+        if rule.weight is None:
+            take_off_sum_shift(graph, node, grids)
+        else:
+            take_off_shift(graph, node, rule, weights[(name, rule.weight)], grids[0])
     fold_constants(graph)
     remove_unused(graph)
     graph.graph.sort()
@@ -104,21 +107,20 @@ def _annotated(
 
 def _decisions(graph: ir.Graph, target: Target, found: _Found, obstacle: str | None) -> Iterator[Decision]:
     """One per node of the model as given."""
-    products = {node for node, _ in found.weights}
     for node in graph:
         name = node.name or ""
         rule = target.rule(node.op_type) if is_operator(node, node.op_type) else None
-        is_sum = name in found.edges.readers and node.op_type == "Add"
+        is_int8 = name in found.edges.readers
         if obstacle is not None:
             reason = obstacle
-        elif name in products or is_sum:
+        elif is_int8:
             reason = "reads codes on the model's own scales"
         elif rule is not None and rule.passes:
             reason = "moves values: runs in the precision of its input"
         else:
             why = {**found.reasons, **found.edges.reasons}
             reason = why.get(name) or _why_float(node, rule, target)
-        yield Decision(name, node.op_type, name in products or is_sum, reason)
+        yield Decision(name, node.op_type, is_int8, reason)
 
 
 def _why_float(node: ir.Node, rule: OpRule | None, target: Target) -> str:

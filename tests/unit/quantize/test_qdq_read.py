@@ -41,6 +41,7 @@ CONSTANTS = {
     "s": scale(0.03),
     "s2": scale(0.05),
     "s3": scale(0.02),
+    "s4": scale(0.0217),  # no sum of multiples of the others lies halfway between two codes
     "z": np.asarray(0, np.int8),
     "z128": np.asarray(128, np.uint8),
     "z7": np.asarray(7, np.int8),
@@ -237,6 +238,17 @@ def test_a_concatenation_is_quantized_for_its_reader_and_its_inputs_keep_their_s
     assert result.placement.uses == {(nodes(result.graph, "Conv")[0].name, 0): "m"}
 
 
+def test_a_mean_between_pairs_reads_codes():
+    body = (
+        f"{WEIGHTS} {pair('x', 'a')} h = Conv<pads=[1,1,1,1]>(a, dw) r = Relu(h) {pair('r', 'k')} "
+        f"m = GlobalAveragePool(k) {pair('m', 'y', 's4')}"
+    )
+    result = check(images(body), IMAGE)
+    assert int8(result) == ["Conv", "GlobalAveragePool"]
+    (pool,) = nodes(result.graph, "GlobalAveragePool")
+    assert (pool.name, 0) in result.placement.uses
+
+
 # ----------------------------------------------------------------------------------------------- weights
 
 
@@ -324,6 +336,19 @@ def test_zero_padding_of_an_input_with_a_zero_point_stays_float(pads: str):
     assert int8(result) == ([] if pads else ["Conv"])
     if pads:
         assert reason(result, "Conv") == PADDED
+
+
+def test_a_residual_sum_of_codes_with_zero_points_takes_them_off_once():
+    body = (
+        f"{WEIGHTS} {pair('x', 'a', zero='z7')} h = Conv(a, dw) r = Relu(h) {pair('r', 'k', zero='z7')} "
+        f"c = Conv(k, dp) {pair('c', 'd', 's2', 'z3')} t = Add(d, k) {pair('t', 'y', 's4', 'z7')}"
+    )
+    arrays = {"z3": np.asarray(-3, np.int8), "p8": codes(8, 8, 1, 1)}
+    body = f"dp = DequantizeLinear<axis=0>(p8, ws, wz) {body}"
+    result = check(images(body, **arrays), IMAGE)
+    assert int8(result) == ["Conv", "Conv", "Add"]
+    (add,) = (node for node in nodes(result.graph, "Add") if (node.name, 1) in result.placement.uses)
+    assert (add.name, 0) in result.placement.uses
 
 
 def test_values_beyond_the_range_saturate():
