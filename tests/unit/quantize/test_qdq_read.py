@@ -37,16 +37,17 @@ def codes(*shape: int, dtype: type = np.int8, lo: int = -127, hi: int = 127) -> 
     return np.random.default_rng(RNG_SEED).integers(lo, hi + 1, shape).astype(dtype)
 
 
+# Of irrational ratios: no sum of products lies halfway between two codes, where its rounding is anyone's.
 CONSTANTS = {
-    "s": scale(0.03),
-    "s2": scale(0.05),
-    "s3": scale(0.02),
-    "s4": scale(0.0217),  # no sum of multiples of the others lies halfway between two codes
+    "s": scale(0.01 * np.e),
+    "s2": scale(0.05 / np.sqrt(2)),
+    "s3": scale(0.02 * np.sqrt(3)),
+    "s4": scale(0.01 * np.sqrt(5)),
     "z": np.asarray(0, np.int8),
     "z128": np.asarray(128, np.uint8),
     "z7": np.asarray(7, np.int8),
     "w": codes(8, 3, 3, 3),
-    "ws": np.linspace(0.001, 0.004, 8, dtype=np.float32),
+    "ws": np.sqrt(np.linspace(1e-6, 16e-6, 8)).astype(np.float32),
     "wz": np.zeros(8, np.int8),
     "v": codes(8, 8, 3, 3),
     "p": codes(8, 3, 1, 1),
