@@ -40,7 +40,19 @@ from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, int8_target, list_specs
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 
-__all__ = ["Data", "Event", "build"]
+__all__ = [
+    "Data",
+    "Event",
+    "Job",
+    "OnEvent",
+    "Quantized",
+    "build",
+    "has_labels",
+    "make_checker",
+    "make_plan",
+    "open_data",
+    "quantize_for_device",
+]
 
 log = logging.getLogger(__name__)
 
@@ -115,17 +127,19 @@ def build(
         model = for_gpu(model)
     if keeps_scales(model, merged):
         merged = replace(merged, precisions=merged.precisions | {"int8"})
-    job = _Job(model, merged, facts_here, on_event or (lambda event: None))
-    samples, truth = _open("calibration", calibration, model), _open("validation", validation, model)
-    metric = find_metric(merged.budget.metric, has_labels=_has_labels(truth))
-    quantized = _quantize(job, samples, stats) if "int8" in merged.precisions else _Quantized(samples, stats)
+    job = Job(model, merged, facts_here, on_event or (lambda event: None))
+    samples, truth = open_data("calibration", calibration, model), open_data("validation", validation, model)
+    metric = find_metric(merged.budget.metric, has_labels=has_labels(truth))
+    quantized = (
+        quantize_for_device(job, samples, stats) if "int8" in merged.precisions else Quantized(samples, stats)
+    )
     facts = _decide(job, quantized, truth, metric)
     log.info("%s", facts.choice.reason)
-    return Engine(_plan(facts), name=model.path.stem if model.path else "engine")
+    return Engine(make_plan(facts), name=model.path.stem if model.path else "engine")
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """What every stage of one build needs."""
 
     model: Model
@@ -140,7 +154,7 @@ class _Job:
 
 
 @dataclass(frozen=True)
-class _Quantized:
+class Quantized:
     """The int8 side of a build; without int8, only the data that were given.
 
     Attributes:
@@ -173,7 +187,12 @@ def _merged(
     return config if budget is None else replace(config, budget=budget)
 
 
-def _open(what: str, data: Data | None, model: Model) -> Dataset | None:
+def open_data(what: str, data: Data | None, model: Model) -> Dataset | None:
+    """The samples, for a model with these inputs; None when none are given.
+
+    Args:
+        what: how to call them in a message, such as "calibration".
+    """
     if data is None or isinstance(data, Dataset):
         return data
     if isinstance(data, Iterator):
@@ -185,21 +204,22 @@ def _open(what: str, data: Data | None, model: Model) -> Dataset | None:
     return open_dataset(data, model.inputs)
 
 
-def _has_labels(dataset: Dataset | None) -> bool:
+def has_labels(dataset: Dataset | None) -> bool:
+    """Whether the first sample has a label."""
     return dataset is not None and bool(next(iter(dataset.batches(1, 1))).labels)
 
 
-def _quantize(job: _Job, samples: Dataset | None, stats: Stats | None) -> _Quantized:
+def quantize_for_device(job: Job, samples: Dataset | None, stats: Stats | None) -> Quantized:
     """Calibrate once, and fit a quantized model per library."""
     if keeps_scales(job.model, job.config):
         own = fit_own(job.model)
         notes = (f"the model is quantized already: its ranges are {own.method}",)
-        return _Quantized(samples, None, {"cuda": own}, notes)
+        return Quantized(samples, None, {"cuda": own}, notes)
     libraries = ("cuda",) if job.config.device.device == "cuda" else job.config.device.libraries
     targets = {library: int8_target(library, job.device) for library in libraries}
     names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
     if not names:
-        return _Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job.model)}",))
+        return Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job.model)}",))
     samples = _calibration_samples(samples, stats, job)
     if stats is None:
         stats = _calibrate(job, names, samples)
@@ -212,7 +232,7 @@ def _quantize(job: _Job, samples: Dataset | None, stats: Stats | None) -> _Quant
             got=f"graph/weights {got}",
             expected=expected,
         )
-    return _Quantized(samples, stats, _fit(job, stats, targets, samples))
+    return Quantized(samples, stats, _fit(job, stats, targets, samples))
 
 
 def _why_none(model: Model) -> str:
@@ -221,7 +241,7 @@ def _why_none(model: Model) -> str:
     return "no node of the model has an 8-bit form"
 
 
-def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: _Job) -> Dataset | None:
+def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: Job) -> Dataset | None:
     """The data to calibrate on; random only when asked for."""
     options = job.config.calibration
     if samples is not None or stats is not None:
@@ -235,7 +255,7 @@ def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: _Job
     )
 
 
-def _calibrate(job: _Job, names: Sequence[str], samples: Dataset | None) -> Stats:
+def _calibrate(job: Job, names: Sequence[str], samples: Dataset | None) -> Stats:
     """One pass over the data for all targets together."""
     if samples is None:
         raise UsageError("cannot calibrate without data")
@@ -246,9 +266,7 @@ def _calibrate(job: _Job, names: Sequence[str], samples: Dataset | None) -> Stat
     return collect(job.model, names, samples, job.config.calibration, on_progress=on_progress)
 
 
-def _fit(
-    job: _Job, stats: Stats, targets: Mapping[str, Target], samples: Dataset | None
-) -> dict[str, Fitted]:
+def _fit(job: Job, stats: Stats, targets: Mapping[str, Target], samples: Dataset | None) -> dict[str, Fitted]:
     """A quantized model per library."""
     options = job.config.calibration
     limit = min(FIT_SAMPLES, options.max_samples or FIT_SAMPLES)
@@ -265,7 +283,7 @@ def _fit(
     return fits
 
 
-def _decide(job: _Job, quantized: _Quantized, truth: Dataset | None, metric: Metric) -> BuildFacts:
+def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metric) -> BuildFacts:
     """Open, time and check the candidates, and choose one; all are closed again."""
     data = truth or quantized.samples
     inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
@@ -282,7 +300,7 @@ def _decide(job: _Job, quantized: _Quantized, truth: Dataset | None, metric: Met
         choice = choose(
             latencies,
             {name: candidates[name].spec.precision == "fp32" for name in latencies},
-            _checker(candidates, metric, checked, job.emit),
+            make_checker(candidates, metric, checked, job.emit),
             job.config.budget.max_drop_ratio,
         )
     return BuildFacts(
@@ -301,7 +319,7 @@ def _decide(job: _Job, quantized: _Quantized, truth: Dataset | None, metric: Met
 
 
 def _open_candidates(
-    job: _Job, fits: Mapping[str, Fitted], inputs: Mapping[str, np.ndarray], stack: ExitStack
+    job: Job, fits: Mapping[str, Fitted], inputs: Mapping[str, np.ndarray], stack: ExitStack
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
     """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere."""
     opened: dict[str, Candidate] = {}
@@ -332,7 +350,7 @@ def _open_one(spec: Spec, opener: Opener, fitted: Fitted | None) -> Candidate | 
     return opener.open(spec, fitted)
 
 
-def _checker(
+def make_checker(
     candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, emit: OnEvent
 ) -> Callable[[str], Accuracy | None]:
     """Measures one candidate against the FP32 candidate that opened first."""
@@ -344,7 +362,7 @@ def _checker(
     return lambda name: checked.measure(metric, reference.run, candidates[name].executor.run, on_progress)
 
 
-def _plan(facts: BuildFacts) -> Plan:
+def make_plan(facts: BuildFacts) -> Plan:
     """What is shipped, with its report."""
     winner = facts.candidates[facts.choice.winner]
     is_int8 = winner.spec.precision == "int8"

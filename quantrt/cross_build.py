@@ -14,6 +14,7 @@ import importlib.util
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,14 @@ from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
 from quantrt.build import (
     Data,
+    Job,
     OnEvent,
-    _checker,
-    _has_labels,
-    _Job,
-    _open,
-    _plan,
-    _quantize,
-    _Quantized,
+    Quantized,
+    has_labels,
+    make_checker,
+    make_plan,
+    open_data,
+    quantize_for_device,
 )
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
@@ -42,7 +43,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.program_json import program_from_model, program_to_model
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.report.build_report import BuildFacts
 from quantrt.tactics.candidates import Candidate, Rejected, list_specs
 from quantrt.tactics.time_candidates import timed_inputs
@@ -83,12 +84,16 @@ def cross_build(
                 hint="`pip install 'quantrt[cuda]'`",
             )
     model = for_gpu(model if isinstance(model, Model) else load_model(model))
+    if keeps_scales(model, config):
+        config = replace(config, precisions=config.precisions | {"int8"})
     here = {**describe_device(with_gpu=False), "gpu": None, "planned_for": _row(gpu)}
-    job = _Job(model, config, here, on_event or (lambda event: None))
-    samples, truth = _open("calibration", calibration, model), _open("validation", validation, model)
-    metric = find_metric(config.budget.metric, has_labels=_has_labels(truth))
-    quantized = _quantize(job, samples, stats) if "int8" in config.precisions else _Quantized(samples, stats)
-    return _plan(_decide(job, gpu, quantized, truth, metric))
+    job = Job(model, config, here, on_event or (lambda event: None))
+    samples, truth = open_data("calibration", calibration, model), open_data("validation", validation, model)
+    metric = find_metric(config.budget.metric, has_labels=has_labels(truth))
+    quantized = (
+        quantize_for_device(job, samples, stats) if "int8" in config.precisions else Quantized(samples, stats)
+    )
+    return make_plan(_decide(job, gpu, quantized, truth, metric))
 
 
 def planned_gpu(config: CudaConfig) -> GpuFacts:
@@ -115,7 +120,7 @@ def planned_gpu(config: CudaConfig) -> GpuFacts:
 
 
 def _decide(
-    job: _Job, gpu: GpuFacts, quantized: _Quantized, truth: Dataset | None, metric: Metric
+    job: Job, gpu: GpuFacts, quantized: Quantized, truth: Dataset | None, metric: Metric
 ) -> BuildFacts:
     """Check every precision by its reference, and lower the one that is shipped."""
     from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
@@ -123,15 +128,21 @@ def _decide(
     config = job.config
     data = truth or quantized.samples
     inputs = timed_inputs(data, job.model.inputs, config.bench.batch, config.cuda.profiles)
-    lowering = CudaLowering(job.model, config.cuda, inputs, gpu=gpu, device=None, on_progress=job.on_kernels)
+    make = partial(CudaLowering, config=config.cuda, inputs=inputs, gpu=gpu, device=None)
+    given = make(job.model, on_progress=job.on_kernels)
+    fitted = quantized.fits.get("cuda")
+    own = given
+    if fitted is not None and keeps_scales(job.model, config):  # FP32 is the model as given
+        own = make(replace(job.model, graph=fitted.model.graph), on_progress=job.on_kernels)
     checked = Checked.choose(truth, quantized.samples, config, job.model.inputs)
     with ExitStack() as stack:
-        candidates, rejected = _open_references(job, lowering, quantized.fits.get("cuda"), stack)
-        check = _checker(candidates, metric, checked, job.emit)
+        candidates, rejected = _open_references(job, (given, own), fitted, stack)
+        check = make_checker(candidates, metric, checked, job.emit)
         choice = choose_untimed([*reversed(candidates)], check, config.budget.max_drop_ratio)
     winner = candidates[choice.winner]
-    fitted = None if winner.fitted is None else winner.fitted.model
-    lowered, _ = lowering.lower(fitted, winner.spec.float_precision)
+    shipped = None if winner.fitted is None else winner.fitted.model
+    lowering = given if winner.spec.precision == "fp32" else own
+    lowered, _ = lowering.lower(shipped, winner.spec.float_precision)
     candidates[choice.winner] = replace(winner, model=lowered)
     return BuildFacts(
         model=job.model,
@@ -148,9 +159,13 @@ def _decide(
 
 
 def _open_references(
-    job: _Job, lowering: CudaLowering, fitted: Fitted | None, stack: ExitStack
+    job: Job, lowerings: tuple[CudaLowering, CudaLowering], fitted: Fitted | None, stack: ExitStack
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
-    """Every precision as its reference program, open on the CPU until the stack closes; FP32 first."""
+    """Every precision as its reference program, open on the CPU until the stack closes; FP32 first.
+
+    Args:
+        lowerings: of the graph that FP32 runs, and of that of the others.
+    """
     from quantrt.runtime.cuda.executor import CudaExecutor, specs_of  # torch is optional
 
     found: dict[str, Candidate] = {}
@@ -160,6 +175,7 @@ def _open_references(
         if spec.precision == "int8" and (own is None or not own.model.has_int8):
             rejected.append(Rejected(spec, "no node of the model can be quantized for it"))
             continue
+        lowering = lowerings[spec.precision != "fp32"]
         program = lowering.reference(None if own is None else own.model, spec.float_precision)
         executor = CudaExecutor(program, *specs_of(program), device="cpu")
         stack.callback(executor.close)

@@ -11,11 +11,14 @@ from quantrt.build import Event
 from quantrt.config import Budget, BuildConfig, CudaConfig, DeviceConfig
 from quantrt.cross_build import cross_build, planned_gpu
 from quantrt.errors import UsageError
+from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
 from quantrt.plan.program_json import program_from_model
 from quantrt.plan.serialize import load_plan, save_plan
-from tests.nets import net, samples
+from quantrt.quantize.qdq import write
+from quantrt.quantize.targets.cuda import CUDA
+from tests.nets import net, quantized, samples
 
 TEXT = "net (float[N,64] x) => (float[N,32] y) { h = MatMul(x, w) y = Relu(h) }"
 
@@ -119,3 +122,12 @@ def test_labels_are_judged_by_the_reference_program():
     shipped = next(row for row in plan.report["candidates"] if row["status"] == "shipped")
     assert shipped["accuracy"]["metric"] == "top1"
     assert shipped["accuracy"]["float_score"] == 1.0
+
+
+def test_a_model_that_is_quantized_already_keeps_its_scales_and_needs_no_data():
+    source = model()
+    explicit = make_model(write(quantized(source, CUDA, {"x": samples(64, 64)})))
+    plan = cross_build(explicit, config=config(), validation={"x": samples(16, 64, seed=5)})
+    assert plan.precision == "int8"
+    assert rows(plan).keys() == {"cuda fp32", "cuda fp16", "cuda int8+fp16"}
+    assert any("quantized already" in note for note in plan.report["notes"])
