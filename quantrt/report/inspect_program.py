@@ -19,6 +19,9 @@ __all__ = ["describe_program", "node_tactics", "show_program"]
 WITHOUT_WORK = ("view", "host")
 """Runners of steps that do nothing on the GPU."""
 
+DEQUANTIZED = "dequantized"
+"""A word in the name of a tactic that computes with codes in floats."""
+
 COSTLY_ROWS = 12
 """Regions that are shown without being asked for, the longest first."""
 
@@ -79,7 +82,7 @@ def show_program(data: Mapping[str, Any], memory: Mapping[str, Any] | None, *, l
         (
             row["name"],
             row["formula"],
-            row["precision"] or "",
+            _precision_text(row),
             row["tactic"] or "",
             "" if row["median_us"] is None else f"{row['median_us']:.1f}",
             row["origin"] or "",
@@ -100,16 +103,24 @@ def show_program(data: Mapping[str, Any], memory: Mapping[str, Any] | None, *, l
 def _region(name: str, row: Mapping[str, Any], runners: list[str], float_precision: str) -> dict[str, Any]:
     formula = row.get("formula") or runners[0]
     is_int8, works = row.get("is_int8", False), formula not in WITHOUT_WORK
+    is_dequantized = DEQUANTIZED in str(row.get("tactic") or "").split()
     return {
         "name": name,
         "formula": formula,
         "nodes": list(row.get("nodes", ())),
         "precision": "int8" if is_int8 else float_precision if works else None,
+        "computes_in": "int8" if is_int8 and not is_dequantized else float_precision if works else None,
         "runners": runners,
         "tactic": row.get("tactic"),
         "median_us": row.get("median_us"),
         "origin": row.get("origin"),
     }
+
+
+def _precision_text(row: Mapping[str, Any]) -> str:
+    """Both, where codes are computed with in floats."""
+    precision, computes_in = row["precision"] or "", row["computes_in"] or ""
+    return precision if computes_in in ("", precision) else f"{precision} in {computes_in}"
 
 
 def _kernels(program: Program) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from quantrt.plan.plan import ExecOptions
 from quantrt.plan.program_json import program_to_model
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.report.inspect_engine import describe_engine, show_engine
-from quantrt.report.inspect_program import COSTLY_ROWS, describe_program, node_tactics
+from quantrt.report.inspect_program import COSTLY_ROWS, describe_program, node_tactics, show_program
 from tests.programs import NOTES, cuda_plan, node_step, pooled_program, region_note
 
 MEMORY = {"memory_after_bytes": 1_000_000, "memory_before_bytes": 3_000_000, "pool_bytes": 0}
@@ -43,6 +43,7 @@ def test_every_region_with_its_tactic(tmp_path: Path):
         "formula": "Conv",
         "nodes": ["pool", "relu"],
         "precision": "int8",
+        "computes_in": "int8",
         "runners": ["nodes"],
         "tactic": "triton: conv2d 64x32",
         "median_us": 12.34,
@@ -130,3 +131,13 @@ def test_profiles_are_written_as_they_are_given(tmp_path: Path, capsys: pytest.C
     program = pooled_program("float16", notes={**NOTES, "profiles": [profile]})
     show_engine(described(tmp_path / "m.qrt", model=program_to_model(program)))
     assert "shapes   n=::,x=1x3x4x4:8x3x4x4:32x3x4x4" in capsys.readouterr().out
+
+
+def test_codes_that_are_computed_with_in_floats_are_called_so(capsys: pytest.CaptureFixture[str]):
+    row = region_note(formula="Conv", is_int8=True, tactic="cudnn: convolution dequantized", median_us=3.0)
+    notes = {"regions": {"region of pool": row}, "mismatches": []}
+    data = describe_program(program_to_model(pooled_program(notes=notes)), "fp16")
+    found = data["regions"][0]
+    assert (found["precision"], found["computes_in"]) == ("int8", "fp16")
+    show_program(data, None, layers=False)
+    assert "int8 in fp16" in capsys.readouterr().out
