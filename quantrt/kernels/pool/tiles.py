@@ -18,6 +18,7 @@ from quantrt.kernels.pool.spec import PoolProblem, TileConfig
 __all__ = ["configs", "cost", "default_config", "estimate_us"]
 
 MAX_CONFIGS = 6
+MAX_ALIKE = 2
 BLOCKS_M = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 BLOCKS_N = (16, 32, 64, 128, 256, 512)
 MIN_ELEMENTS = 4
@@ -53,7 +54,7 @@ def cost(problem: PoolProblem, device: GpuFacts) -> Cost:
 
 
 def configs(problem: PoolProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
-    """At most 6 tiles, the most promising first."""
+    """At most 6 tiles, the most promising first; no more than two with as many elements for each thread."""
     window = problem.window
     tiles = (TileConfig(m, n, warps) for m, n, warps in itertools.product(BLOCKS_M, BLOCKS_N, (1, 2, 4, 8)))
     fitting = (
@@ -62,8 +63,18 @@ def configs(problem: PoolProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
         if MIN_ELEMENTS <= tile.elements <= MAX_ELEMENTS
         and (tile.block_n < 2 * window.N or tile.block_n == BLOCKS_N[0])
     )
-    ranked = sorted(fitting, key=lambda tile: (estimate_us(problem, tile, device), tile.name))
-    return tuple(ranked[:MAX_CONFIGS])
+    ranked = sorted(fitting, key=lambda tile: (estimate_us(problem, tile, device), *_preference(tile)))
+    chosen: list[TileConfig] = []
+    for tile in ranked:
+        alike = sum(tile.elements == other.elements for other in chosen)
+        if alike < MAX_ALIKE and len(chosen) < MAX_CONFIGS:
+            chosen.append(tile)
+    return tuple(chosen)
+
+
+def _preference(tile: TileConfig) -> tuple[int, int, str]:
+    """Among tiles that should take as long: four warps, then wide ones, which read whole lines of memory."""
+    return abs(tile.num_warps - 4), -tile.block_n, tile.name
 
 
 def default_config(problem: PoolProblem, device: GpuFacts) -> TileConfig:

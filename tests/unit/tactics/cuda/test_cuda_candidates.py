@@ -8,7 +8,8 @@ import torch
 
 from quantrt.errors import InternalError
 from quantrt.gpu import GPUS, gpu_named
-from quantrt.regions.region import Attention, Conv, Host, Nodes, View
+from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.region import Attention, Conv, Host, Nodes, Pool, View
 from quantrt.runtime.cuda.evaluate import compute
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.open_tactic import OpenTactic
@@ -27,13 +28,21 @@ def int8_conv() -> Workload:
     return replace(base, formula=formula, inputs=(facts("int8", 2, 8, 7, 9),), weight=weight)
 
 
+def int8_pool() -> Workload:
+    operands = (Operand("accumulator"), Operand("scalar", value=0.5))
+    epilogue = Expression(operands, (Instruction("mul", (0, 1)),), (2, 0), (False, False))
+    window = ((3, 3), (2, 2), (1, 1), (1, 1, 1, 1))
+    formula = Pool(("p", 0), "max", *window, False, False, False, True, epilogue)
+    return Workload("pool", formula, (facts("int8", 2, 16, 7, 9),), ("float16", "int8"))
+
+
 def attention() -> Workload:
     tensor = facts("float16", 2, 3, 9, 16)
     formula = Attention((("q", 0), ("k", 0), ("v", 0)), 0.25, False, False)
     return Workload("attention", formula, (tensor,) * 3, ("float16",))
 
 
-WORKLOADS = [scaled_rows(), int8_gemm(), int8_conv(), attention()]
+WORKLOADS = [scaled_rows(), int8_gemm(), int8_conv(), int8_pool(), attention()]
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: type(workload.formula).__name__)
@@ -53,9 +62,10 @@ def test_the_reference_computes_the_formula(workload: Workload):
     inputs = random_inputs(workload, CPU)
     weight = None if workload.weight is None else torch.from_numpy(workload.weight)
     constants = {name: torch.from_numpy(array) for name, array in workload.constants.items()}
-    (want,) = compute(workload.formula, inputs, workload.outputs, weight, constants)
+    wanted = compute(workload.formula, inputs, workload.outputs, weight, constants)
     with OpenTactic(reference_tactic(workload), "region", {}, CPU, weights={}) as opened:
-        assert torch.equal(opened.run(inputs)[0], want)
+        for output, want in zip(opened.run(inputs), wanted, strict=True):
+            assert torch.equal(output, want)
 
 
 def test_a_constant_named_weight_is_not_the_weight():
