@@ -47,6 +47,9 @@ def _cpu_note(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
 
 def _gpu_note(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     """The GPU it was timed on against those of this machine; the driver when the GPU is the same."""
+    planned = there.get("planned_for")
+    if planned:
+        return f"never timed: its kernels were chosen for {planned['name']} by estimates or a timing cache"
     if not there.get("gpu") or not here.get("gpu"):
         return None
     timed = there["gpu"][0]

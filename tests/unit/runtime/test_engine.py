@@ -243,3 +243,9 @@ def test_notes_of_an_engine_for_a_gpu_compare_the_gpu(changes: dict[str, object]
     assert len(notes) == len(parts)
     for note, part in zip(notes, parts, strict=True):
         assert part in note
+
+
+def test_an_engine_that_was_built_without_its_gpu_says_so():
+    planned = {**ON_A, "gpu": None, "planned_for": GPU_B}
+    (note,) = engine_notes(cuda_plan(device=planned), ON_A)
+    assert note == "never timed: its kernels were chosen for B by estimates or a timing cache"
