@@ -14,6 +14,7 @@ import onnx_ir as ir
 from quantrt.errors import DeviceError
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
+from quantrt.plan.openvino_norms import part_norms
 from quantrt.plan.plan import LibraryModel
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def lower_to_openvino(graph: ir.Model) -> LibraryModel:
 
     with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
         source = Path(folder) / "model.onnx"
-        save_model(graph, source)
+        save_model(part_norms(graph), source)
         try:
             model = ov.Core().read_model(source)
         except RuntimeError as error:
