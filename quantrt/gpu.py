@@ -8,11 +8,12 @@ is by compute capability (CUDA C++ Programming Guide, table of technical specifi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from quantrt.errors import UsageError, close_match
 
-__all__ = ["GPUS", "TARGETS", "GpuFacts", "gpu_named", "gpu_of_target", "shared_memory_of"]
+__all__ = ["GPUS", "TARGETS", "GpuFacts", "gpu_named", "gpu_of_target", "gpu_sold_as", "shared_memory_of"]
 
 _GIB = 2**30
 _MIB = 2**20
@@ -156,6 +157,26 @@ def gpu_named(name: str) -> GpuFacts:
         hint = f"'{names[near].name}'" if near else "one of the known names"
         raise UsageError(f"no facts of a GPU named '{name}'", expected=f"one of {known}", hint=hint)
     return found
+
+
+def gpu_sold_as(name: str) -> GpuFacts | None:
+    """The row that a driver's name for a board means, such as "NVIDIA H200"; None where there is none.
+
+    All words of a row's name or of an alias are in it; of several rows the one with the most words.
+    """
+    words = set(_words(name))
+    fitting = [
+        (len(_words(word)), -number, gpu)
+        for number, gpu in enumerate(GPUS)
+        for word in (gpu.name, *gpu.aliases)
+        if set(_words(word)) <= words
+    ]
+    return max(fitting, key=lambda row: row[:2])[2] if fitting else None
+
+
+def _words(name: str) -> list[str]:
+    """Words and numbers of a name, in lower case."""
+    return [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
 
 
 def _plain(name: str) -> str:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from quantrt.errors import UsageError
-from quantrt.gpu import GPUS, TARGETS, GpuFacts, gpu_named, gpu_of_target, shared_memory_of
+from quantrt.gpu import GPUS, TARGETS, GpuFacts, gpu_named, gpu_of_target, gpu_sold_as, shared_memory_of
 
 SHARED_KIB = {70: 96, 75: 64, 80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 120: 99}
 """Most shared memory one block can have, by compute capability."""
@@ -88,3 +88,22 @@ def test_an_unknown_target_suggests_the_nearest():
     assert error.value.hint == "'sm_90'"
     assert shared_memory_of(75) == 64 * 1024
     assert shared_memory_of(61) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("NVIDIA A100-SXM4-40GB", "A100 40GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100 80GB"),
+        ("NVIDIA GeForce RTX 4090", "RTX 4090"),
+        ("Tesla T4", "T4"),
+        ("H200", "H200"),
+        ("NVIDIA GH200 480GB", None),
+        ("", None),
+    ],
+)
+def test_a_drivers_name_means_a_row(name: str, want: str | None):
+    found = gpu_sold_as(name)
+    assert (found and found.name) == want

@@ -57,9 +57,6 @@ MB = 1 << 20
 _UNKNOWN = TensorFacts("float32", (), ())
 """For the reference, which takes any tensor."""
 
-ELSEWHERE = ("driver", "cuda", "torch")
-"""Fields of a timing cache's environment that a machine without the GPU cannot share."""
-
 Progress = Callable[[str, int, int], None]
 
 
@@ -197,8 +194,9 @@ class CudaLowering:
         environment = timing_environment(self._gpu)
         if self._config.timing_cache is None:
             return TimingCache(environment)
-        ignoring = ELSEWHERE if self._device is None else ()
-        cache = load_timing_cache(Path(self._config.timing_cache), environment, ignoring=ignoring)
+        cache = load_timing_cache(
+            Path(self._config.timing_cache), environment, is_elsewhere=self._device is None
+        )
         for note in cache.notes:
             log.warning("%s", note)
         return cache

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from quantrt.errors import DataError
+from quantrt.gpu import gpu_sold_as
 from quantrt.ir.atomic import replace_file
 from quantrt.tactics.cuda.timing import Timing
 
@@ -29,6 +30,8 @@ __all__ = ["Entry", "TimingCache", "load_timing_cache", "merge", "save_timing_ca
 
 FORMAT = "quantrt timing cache"
 VERSION = 1
+OF_THE_MACHINE = ("driver", "cuda", "torch", "quantrt")
+"""Fields that need not agree where the GPU is not; "sources" tells whether kernels are the same."""
 MAX_FILE_BYTES = 2**28
 TIMES = ("median_us", "p20_us", "p80_us")
 
@@ -67,12 +70,13 @@ class TimingCache:
 
 
 def load_timing_cache(
-    path: Path, environment: Mapping[str, str], *, ignoring: Collection[str] = ()
+    path: Path, environment: Mapping[str, str], *, is_elsewhere: bool = False
 ) -> TimingCache:
     """The timings in a file; none where there is no file, or where they are of another environment.
 
     Args:
-        ignoring: fields of the environment that may differ: those of a machine that has no such GPU.
+        is_elsewhere: the environment's GPU is not in this machine: the same board under its driver's name,
+            and any driver and libraries, will do.
 
     Raises:
         DataError: the file is no timing cache, or is damaged; names it.
@@ -85,9 +89,8 @@ def load_timing_cache(
         entries = {key: _entry(item) for key, item in data["workloads"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
-    differs = _difference(
-        *({k: v for k, v in row.items() if k not in ignoring} for row in (found, environment))
-    )
+    pair = (found, environment)
+    differs = _difference(*map(_board, pair)) if is_elsewhere else _difference(*pair)
     if differs:
         note = f"the timings of '{path}' are ignored: they were taken with {differs}"
         return TimingCache(environment, notes=(note,))
@@ -204,6 +207,14 @@ def _list(data: Any) -> list[Any]:
     if not isinstance(data, list):
         raise TypeError(f"{data!r} is no list")
     return data
+
+
+def _board(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what a machine that lacks the GPU cannot share; the GPU as it is sold."""
+    name = environment.get("gpu", "")
+    row = gpu_sold_as(name)
+    kept = {field: text for field, text in environment.items() if field not in OF_THE_MACHINE}
+    return {**kept, "gpu": row.name if row else name}
 
 
 def _difference(found: Mapping[str, str], here: Mapping[str, str]) -> str:
