@@ -19,10 +19,7 @@ def engine_html(plan: Plan, name: str, notes: Sequence[str]) -> str:
     precision = plan.precision if plan.is_calibrated else f"{plan.precision}, {UNCALIBRATED}"
     rows = [
         ("precision", precision),
-        (
-            "library",
-            f"{plan.model.library}, {plan.options.hint}, threads: {plan.options.threads or 'all cores'}",
-        ),
+        ("library", _library_text(plan)),
         ("inputs", "\n".join(map(str, plan.inputs))),
         ("outputs", "\n".join(map(str, plan.outputs))),
         ("layers", ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "none recorded"),
@@ -31,6 +28,14 @@ def engine_html(plan: Plan, name: str, notes: Sequence[str]) -> str:
     ]
     cells = "".join(f"<tr><th>{_escape(label)}</th><td>{_escape(text)}</td></tr>" for label, text in rows)
     return f"<table><caption>{_escape(name)}</caption>{cells}</table>"
+
+
+def _library_text(plan: Plan) -> str:
+    """The library and how it runs; of an engine for a GPU, the GPU that it was timed on."""
+    if plan.model.library != "cuda":
+        return f"{plan.model.library}, {plan.options.hint}, threads: {plan.options.threads or 'all cores'}"
+    gpus = plan.device.get("gpu")
+    return f"cuda, timed on {gpus[0]['name']}" if gpus else "cuda, not timed on its GPU"
 
 
 def _escape(text: str) -> str:

@@ -16,6 +16,7 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import ExecOptions, Layer
 from quantrt.runtime.engine import Engine, load
 from quantrt.runtime.notes import engine_notes
+from quantrt.runtime.show import engine_html
 from tests.plans import LIBRARIES, linear_weight, make_plan
 from tests.programs import cuda_plan
 
@@ -249,3 +250,8 @@ def test_an_engine_that_was_built_without_its_gpu_says_so():
     planned = {**ON_A, "gpu": None, "planned_for": GPU_B}
     (note,) = engine_notes(cuda_plan(device=planned), ON_A)
     assert note == "never timed: its kernels were chosen for B by estimates or a timing cache"
+
+
+def test_html_of_an_engine_for_a_gpu_names_the_gpu():
+    assert "cuda, timed on NVIDIA Test 9" in engine_html(cuda_plan(), "m.qrt", ())
+    assert "cuda, not timed on its GPU" in engine_html(cuda_plan(device={"gpu": None}), "m.qrt", ())
