@@ -22,6 +22,9 @@ WARP_SIZE = 32
 ALIGNMENT = 16
 """Of pointers in bytes and of integers that a kernel was compiled to count on."""
 
+FIRST_SPECIFIC = 90
+"""From this compute capability on, machine code is for one architecture alone."""
+
 _FORMATS = {
     "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q",
     "u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -55,7 +58,8 @@ def open_launchers(
 def choose_capability(kernel: CompiledKernel, capability: int) -> int:
     """Which of the kernel's cubins runs on a GPU: its own, or the nearest older one of the same generation.
 
-    Machine code runs on later minor versions of its major version: CUDA C++ programming guide, 3.1.2.
+    Machine code runs on later minor versions of its major version (CUDA C++ programming guide, 3.1.2), but from
+    9.0 on Triton makes that of one architecture alone ("sm_90a"), which runs on no other (the same, 5.1.2.2).
 
     Args:
         capability: compute capability of the GPU, such as 86.
@@ -63,7 +67,9 @@ def choose_capability(kernel: CompiledKernel, capability: int) -> int:
     Raises:
         DeviceError: none does.
     """
-    fitting = [have for have in kernel.cubins if have // 10 == capability // 10 and have <= capability]
+    last = min(capability, FIRST_SPECIFIC - 1)
+    older = [have for have in kernel.cubins if have // 10 == capability // 10 and have <= last]
+    fitting = [capability] if capability in kernel.cubins else older
     if not fitting:
         held = ", ".join(f"sm_{have}" for have in sorted(kernel.cubins)) or "none"
         raise DeviceError(

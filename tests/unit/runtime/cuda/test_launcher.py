@@ -65,14 +65,16 @@ def kernel(*capabilities: int) -> CompiledKernel:
         ((80, 86, 90), 89, 86),
         ((80,), 86, 80),
         ((80, 86, 89), 80, 80),
-        ((100, 120), 121, 120),
+        ((90, 100, 120), 120, 120),
     ],
 )
 def test_own_machine_code_or_that_of_an_older_minor_version(have, gpu, chosen):
     assert choose_capability(kernel(*have), gpu) == chosen
 
 
-@pytest.mark.parametrize(("have", "gpu"), [((90,), 80), ((86,), 80), ((80, 90), 100), ((), 90)])
+@pytest.mark.parametrize(
+    ("have", "gpu"), [((90,), 80), ((86,), 80), ((80, 90), 100), ((100, 120), 121), ((), 90)]
+)
 def test_no_machine_code_names_both_sides(have, gpu):
     with pytest.raises(DeviceError, match="'probe_0d' has no machine code for this GPU") as error:
         choose_capability(kernel(*have), gpu)
