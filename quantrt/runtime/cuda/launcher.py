@@ -58,8 +58,8 @@ def open_launchers(
 def choose_capability(kernel: CompiledKernel, capability: int) -> int:
     """Which of the kernel's cubins runs on a GPU: its own, or the nearest older one of the same generation.
 
-    Machine code runs on later minor versions of its major version (CUDA C++ programming guide, 3.1.2), but from
-    9.0 on Triton makes that of one architecture alone ("sm_90a"), which runs on no other (the same, 5.1.2.2).
+    Machine code runs on later minor versions of its major version (CUDA C++ programming guide, 3.1.2). From
+    9.0 on Triton's is architecture-specific ("sm_90a"), which runs on no other (PTX ISA, directive .target).
 
     Args:
         capability: compute capability of the GPU, such as 86.
