@@ -3,6 +3,7 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from triton import knobs
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import compile_all
-from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, kernel_of
-from quantrt.kernels.conv2d.tiles import default_config
+from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, is_early, kernel_of
+from quantrt.kernels.conv2d.tiles import configs, default_config
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.regions.expression import Expression, Operand
@@ -117,6 +118,15 @@ def test_products_are_those_of_the_tensor_cores(
 ):
     used = instructions(compiled[dtype].cubins[capability], tmp_path)
     assert any(name.startswith(product) for name in used), used
+
+
+def test_short_sums_with_a_residual_do_not_spill():
+    """Their epilogue's operands are loaded before the products, and kept meanwhile."""
+    h200 = gpu_named("H200")
+    problems = [replace(problem(dtype, C=64, taps=1), H=56, W=56) for dtype in ("int8", "float16")]
+    specs = [kernel_of(x, config) for x in problems for config in configs(x, h200) if is_early(x, config)]
+    assert len(specs) > 8
+    assert all(kernel.spills == 0 for kernel in compiled_all(specs, (90,)))
 
 
 def test_the_default_tiles_do_not_spill():

@@ -162,7 +162,9 @@ def test_codes_behind_an_activation(activation: Callable[[Builder, int], int], r
         assert torch.equal(run(tactic, problem.inputs)[0], problem.expected()[0])
 
 
-@pytest.mark.parametrize("case", [CASES[3], DEPTHWISE_CASES[1]], ids=["product", "depthwise"])
+@pytest.mark.parametrize(
+    "case", [CASES[3], CASES[6], DEPTHWISE_CASES[1]], ids=["product", "pointwise", "depthwise"]
+)
 def test_residual_codes_and_two_outputs(case: Case, rng: np.random.Generator):
     b, x = biased(Operand("tensor", "r"), scalar(0.05), scalar(0.02))
     summed = b("add", x, b("mul", 3, 4))
@@ -172,6 +174,8 @@ def test_residual_codes_and_two_outputs(case: Case, rng: np.random.Generator):
         integer_problem(case, rng), rng, epilogue, tensors=[residual], outputs=("int8", "float16")
     )
     for tactic in variants(problem):
+        is_early = dict(tactic.drafts[0].kernels[0].constants).get("IS_EARLY", False)
+        assert is_early == (case == CASES[6])
         got = run(tactic, problem.inputs)
         assert all(map(torch.equal, got, problem.expected())), tactic.name
 

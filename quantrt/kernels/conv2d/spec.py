@@ -24,6 +24,7 @@ __all__ = [
     "Finished",
     "TileConfig",
     "epilogue_constants",
+    "is_early",
     "kernel_of",
     "kernel_types",
     "operand_types",
@@ -43,6 +44,10 @@ MAX_CODES_TAPS = (2**31 - 1) // (128 * 127)
 
 MAX_WHOLE_ACCUMULATORS = 64
 """Of a thread; with more the epilogue runs in two parts: as a whole it spills, compiled for 9.0."""
+
+MAX_EARLY_STEPS = 2
+MAX_EARLY_BYTES = 128
+"""Turns of the loop over a sum, and bytes of a thread."""
 
 CHANNEL_UNIT = 4
 MAX_PADDED = 16
@@ -206,6 +211,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         **epilogue_constants(problem),
         "IS_PACKED": config.is_packed,
         "PARTS": 2 if config.accumulators > MAX_WHOLE_ACCUMULATORS else 1,
+        "IS_EARLY": is_early(problem, config),
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "BLOCK_K": config.block_k,
@@ -220,6 +226,17 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         num_stages=config.num_stages,
         is_exact=True,
     )
+
+
+def is_early(problem: ConvProblem, config: TileConfig) -> bool:
+    """Whether the epilogue's operands are loaded before the products, so that both are waited for at once.
+
+    Where sums are short, for they stay in registers meanwhile.
+    """
+    steps = problem.R * problem.S * -(-problem.C // config.block_k)
+    held_bytes = config.accumulators * sum(ELEMENT_BYTES[dtype] for dtype in problem.tensors)
+    is_small = config.accumulators <= MAX_WHOLE_ACCUMULATORS and 0 < held_bytes <= MAX_EARLY_BYTES
+    return is_small and steps <= MAX_EARLY_STEPS
 
 
 def padded_channels(problem: ConvProblem) -> int | None:

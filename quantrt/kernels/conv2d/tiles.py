@@ -50,6 +50,11 @@ COPY_BYTES = 4
 MIN_ACCUMULATORS = 4
 MAX_ACCUMULATORS = 128
 """Of a thread; with more the machine code spills."""
+
+LIGHT_ACCUMULATORS = 32
+"""Of a thread that takes about 80 registers in all, so that a multiprocessor holds 24 warps: in 1x1 layers
+of 64 to 256 channels with a residual, compiled for 9.0, one with 128 takes 220 registers and more."""
+
 LONG_BLOCK_BYTES = 128
 
 REGISTERS = 65536
@@ -67,11 +72,13 @@ class Cost:
         flops: multiplications and additions of the product.
         size_bytes: of everything that is read and written once.
         time_us: the longer of the two at rates that are reached in practice.
+        is_bound_by_memory: whether it is that of the bytes.
     """
 
     flops: int
     size_bytes: int
     time_us: float
+    is_bound_by_memory: bool = False
 
 
 def cost(problem: ConvProblem, device: GpuFacts) -> Cost:
@@ -84,23 +91,33 @@ def cost(problem: ConvProblem, device: GpuFacts) -> Cost:
         read * ELEMENT_BYTES[problem.dtype] + problem.pixels * problem.N * stored + 4 * problem.N * constants
     )
     math_us = flops / (_math_rate(problem, device) * device.multiprocessors)
-    return Cost(flops, size_bytes, max(math_us, size_bytes / memory_rate(device)))
+    memory_us = size_bytes / memory_rate(device)
+    return Cost(flops, size_bytes, max(math_us, memory_us), memory_us > math_us)
 
 
 def configs(problem: ConvProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     """At most 10 tiles, the most promising first; all fit the device.
 
-    Each with its best number of stages, and no more than two that cut M and N alike.
+    Each with its best number of stages, and no more than two that cut M and N alike. Where memory bounds the
+    whole, all differ in how they cut, and every other one is light: what counts then is how many programs
+    wait at once, of which the estimate knows little.
     """
     best: dict[TileConfig, tuple[float, str, TileConfig]] = {}
     for config in _legal(problem, device):
         row = (estimate_us(problem, config, device), config.name, config)
         size = replace(config, num_stages=0)
         best[size] = min(best.get(size, row), row, key=lambda item: item[:2])
+    ranked = [config for _, _, config in sorted(best.values(), key=lambda item: item[:2])]
+    most = MAX_CONFIGS_PER_TILE
+    if cost(problem, device).is_bound_by_memory:
+        light = [config for config in ranked if config.accumulators <= LIGHT_ACCUMULATORS]
+        pairs = itertools.zip_longest(ranked, light)
+        ranked = list(dict.fromkeys(config for pair in pairs for config in pair if config is not None))
+        most = 1
     chosen: list[TileConfig] = []
-    for _, _, config in sorted(best.values(), key=lambda item: item[:2]):
+    for config in ranked:
         same = sum((x.block_m, x.block_n) == (config.block_m, config.block_n) for x in chosen)
-        if same < MAX_CONFIGS_PER_TILE and len(chosen) < MAX_CONFIGS:
+        if same < most and len(chosen) < MAX_CONFIGS:
             chosen.append(config)
     return tuple(chosen)
 

@@ -12,7 +12,7 @@ rest when compiled.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import store_tile
+from quantrt.kernels.epilogue.triton_kernel import load_operands, store_loaded, store_tile
 
 
 @triton.jit
@@ -52,6 +52,7 @@ def conv2d(
     OUTPUTS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     PARTS: tl.constexpr,
+    IS_EARLY: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -71,6 +72,18 @@ def conv2d(
         rows_w = tl.minimum(offs_n, N - column - 1)
     x_ptrs = x_ptr + pixel * C
     w_ptrs = w_ptr + column.to(tl.int64) * (R * S * C) + rows_w * (R * S * C)
+    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
+    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    IS_WHOLE: tl.constexpr = N % BLOCK_N == 0
+    TERMS: tl.constexpr = R * S * C
+    # One half of the columns after the other where the epilogue takes too many registers at once.
+    PART: tl.constexpr = BLOCK_N // PARTS
+    early = ()
+    if IS_EARLY:
+        for i in tl.static_range(PARTS):
+            first = column + i * PART
+            early = early + (load_operands(slots, row, first, M, N, KINDS, IS_WHOLE, BLOCK_M, PART),)
+
     if IS_PACKED:
         accumulator = _multiply_packed(
             x_ptrs, w_ptrs, y_in, x_in, H, W, R, S, C, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
@@ -79,33 +92,44 @@ def conv2d(
         accumulator = multiply(
             x_ptrs, w_ptrs, y_in, x_in, H, W, 0, R, S, C, 1, PADS, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
         )
-
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    IS_WHOLE: tl.constexpr = N % BLOCK_N == 0
-    TERMS: tl.constexpr = R * S * C
-    # One half of the columns after the other where that takes too many registers at once.
-    PART: tl.constexpr = BLOCK_N // PARTS
     parts = (accumulator,)
     if PARTS == 2:
         parts = tl.split(tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, PART)), (0, 2, 1)))
     for i in tl.static_range(PARTS):
-        store_tile(
-            parts[i],
-            pointers,
-            slots,
-            row,
-            column + i * PART,
-            M,
-            N,
-            TERMS,
-            KINDS,
-            PROGRAM,
-            OUTPUTS,
-            IS_WHOLE,
-            BLOCK_M,
-            PART,
-        )
+        first = column + i * PART
+        if IS_EARLY:
+            store_loaded(
+                parts[i],
+                early[i],
+                pointers,
+                row,
+                first,
+                M,
+                N,
+                TERMS,
+                PROGRAM,
+                OUTPUTS,
+                IS_WHOLE,
+                BLOCK_M,
+                PART,
+            )
+        else:
+            store_tile(
+                parts[i],
+                pointers,
+                slots,
+                row,
+                first,
+                M,
+                N,
+                TERMS,
+                KINDS,
+                PROGRAM,
+                OUTPUTS,
+                IS_WHOLE,
+                BLOCK_M,
+                PART,
+            )
 
 
 @triton.jit

@@ -7,7 +7,7 @@ import triton.language as tl
 
 from quantrt.kernels.expression.triton_kernel import ROUNDER, evaluate, to_element
 
-__all__ = ["store_tile", "sums_to_float"]
+__all__ = ["load_operands", "store_loaded", "store_tile", "sums_to_float"]
 
 ROUNDER_BITS = tl.constexpr(0x4B400000)
 """Bits of ROUNDER, 1.5 * 2**23; plus an integer below 2**22 in size, those of ROUNDER plus that integer."""
@@ -38,6 +38,37 @@ def store_tile(
         TERMS: products in each sum.
         IS_WHOLE: no tile has columns beyond N.
     """
+    operands = load_operands(slots, row, column, M, N, KINDS, IS_WHOLE, BLOCK_M, BLOCK_N)
+    store_loaded(
+        accumulator,
+        operands,
+        pointers,
+        row,
+        column,
+        M,
+        N,
+        TERMS,
+        PROGRAM,
+        OUTPUTS,
+        IS_WHOLE,
+        BLOCK_M,
+        BLOCK_N,
+    )
+
+
+@triton.jit
+def load_operands(
+    slots,
+    row,
+    column,
+    M,
+    N: tl.constexpr,
+    KINDS: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """What the epilogue of a tile reads beside the sums: blocks, rows and numbers."""
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
     mask_n = offs_n < N - column
@@ -46,16 +77,43 @@ def store_tile(
     mask = (offs_m < M - row)[:, None]
     if not IS_WHOLE:
         mask = mask & mask_n[None, :]
-    registers = (sums_to_float(accumulator, TERMS),)
+    operands = ()
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            registers = registers + (tl.load(slots[i] + tile + offsets, mask=mask, other=0),)
+            operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0),)
         elif KINDS[i] == "scalar":
-            registers = registers + (slots[i],)
+            operands = operands + (slots[i],)
         else:
             value = tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)
-            registers = registers + (value[None, :],)
-    results = evaluate(PROGRAM, registers)
+            operands = operands + (value[None, :],)
+    return operands
+
+
+@triton.jit
+def store_loaded(
+    accumulator,
+    operands,
+    pointers,
+    row,
+    column,
+    M,
+    N: tl.constexpr,
+    TERMS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """The rest of `store_tile`, behind `load_operands`."""
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    tile = row.to(tl.int64) * N + column
+    offsets = offs_m[:, None] * N + offs_n[None, :]
+    mask = (offs_m < M - row)[:, None]
+    if not IS_WHOLE:
+        mask = mask & (offs_n < N - column)[None, :]
+    results = evaluate(PROGRAM, (sums_to_float(accumulator, TERMS),) + operands)
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = tl.broadcast_to(results[OUTPUTS[i]], (BLOCK_M, BLOCK_N))
