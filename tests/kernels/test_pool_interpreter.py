@@ -17,8 +17,8 @@ from tests.kernels.expressions import Builder, constant, scalar
 from tests.kernels.pools import H200, Case, Problem, problem_of, with_epilogue
 
 POOLED = Operand("accumulator")
-TYPES = [torch.int8, torch.float16, torch.float32]
-SMALL = {"BLOCK_M": 32, "BLOCK_N": 16}
+TYPES = [torch.int8, torch.float16]
+SMALL = {"BLOCK_M": 64, "BLOCK_N": 32}
 
 WINDOWS = [
     Case(),
@@ -70,6 +70,12 @@ def test_windows(case: Case, kind: str, dtype: torch.dtype, rng: np.random.Gener
 @pytest.mark.parametrize("case", IMAGES, ids=lambda case: case.id)
 def test_whole_images(case: Case, kind: str, dtype: torch.dtype, rng: np.random.Generator):
     agrees(problem_of(case, kind, dtype, rng), BLOCK_M=16, BLOCK_N=32)
+
+
+@pytest.mark.parametrize("kind", ["max", "average"])
+@pytest.mark.parametrize("case", [WINDOWS[4], IMAGES[2]], ids=lambda case: case.id)
+def test_float32(case: Case, kind: str, rng: np.random.Generator):
+    agrees(problem_of(case, kind, torch.float32, rng), **SMALL)
 
 
 @pytest.mark.parametrize("case", [WINDOWS[0], IMAGES[0]], ids=lambda case: case.id)
