@@ -25,6 +25,7 @@ from quantrt.calibrate.stats import Stats
 from quantrt.config import Budget, BuildConfig
 from quantrt.device import describe_device
 from quantrt.errors import DataError, ModelError, UsageError
+from quantrt.ir.profile import read_profiles
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
@@ -127,6 +128,7 @@ def build(
         model = for_gpu(model)
     if keeps_scales(model, merged):
         merged = replace(merged, precisions=merged.precisions | {"int8"})
+    read_profiles(merged.cuda.profiles, model.inputs)  # an error now, not after calibration
     job = Job(model, merged, facts_here, on_event or (lambda event: None))
     samples, truth = open_data("calibration", calibration, model), open_data("validation", validation, model)
     metric = find_metric(merged.budget.metric, has_labels=has_labels(truth))

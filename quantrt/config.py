@@ -237,6 +237,12 @@ class BuildConfig:
             raise UsageError("no library here computes in fp16 on a CPU", hint="--bf16, or --device cuda")
         if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu or self.cuda.profiles):
             raise UsageError("targets, a GPU and shape profiles are of CUDA engines", hint="--device cuda")
+        if self.cuda.profiles and self.bench.batch is not None:
+            raise UsageError(
+                "cannot time at one batch size and choose kernels at another",
+                got=f"batch {self.bench.batch} and shapes {self.cuda.profiles[0]}",
+                expected="--batch or --shapes",
+            )
         if "bf16" in self.precisions and self.device.device == "cuda":
             raise UsageError("the CUDA engine does not compute in bf16 yet", hint="--fp16")
 

@@ -38,6 +38,7 @@ from quantrt.config import BuildConfig, CudaConfig
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError, UsageError
 from quantrt.gpu import GpuFacts, gpu_named, gpu_of_target
+from quantrt.ir.profile import read_profiles
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
@@ -86,6 +87,7 @@ def cross_build(
     model = for_gpu(model if isinstance(model, Model) else load_model(model))
     if keeps_scales(model, config):
         config = replace(config, precisions=config.precisions | {"int8"})
+    read_profiles(config.cuda.profiles, model.inputs)  # an error now, not after calibration
     here = {**describe_device(with_gpu=False), "gpu": None, "planned_for": _row(gpu)}
     job = Job(model, config, here, on_event or (lambda event: None))
     samples, truth = open_data("calibration", calibration, model), open_data("validation", validation, model)

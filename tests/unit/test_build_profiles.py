@@ -2,6 +2,7 @@
 """Builds with profiles of shapes, for a GPU for which the CPU stands in."""
 
 import importlib
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -78,3 +79,10 @@ def test_profiles_and_targets_are_of_cuda_engines():
     for options in ({"profiles": ("x=1",)}, {"targets": ("sm_90",)}, {"gpu": "H200"}):
         with pytest.raises(UsageError, match="are of CUDA engines"):
             BuildConfig(cuda=CudaConfig(**options))
+    with pytest.raises(UsageError, match="one batch size"):
+        replace(config("x=1x3x16x16"), bench=BenchConfig(batch=2))
+
+
+def test_a_profile_of_no_input_is_told_before_calibration(cpu_for_gpu: None):
+    with pytest.raises(UsageError, match="no input 'y'"):
+        build(resnet(), config=config("y=1x3x16x16"))
