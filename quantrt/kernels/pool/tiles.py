@@ -51,9 +51,8 @@ def cost(problem: PoolProblem, device: GpuFacts) -> Cost:
     read = window.images * window.H * window.W * window.N * ELEMENT_BYTES[window.dtype]
     size_bytes = read + elements * stored + 4 * window.N * constants
     flops = elements * window.R * window.S
-    return Cost(
-        flops, size_bytes, max(flops / (0.5e6 * device.fp32_tflops), size_bytes / memory_rate(device))
-    )
+    math_us, memory_us = flops / (0.5e6 * device.fp32_tflops), size_bytes / memory_rate(device)
+    return Cost(flops, size_bytes, max(math_us, memory_us), is_bound_by_memory=memory_us >= math_us)
 
 
 def configs(problem: PoolProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
