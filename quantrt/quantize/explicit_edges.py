@@ -238,15 +238,27 @@ class _Reader:
                 "codes, whose zero point is taken off behind the product" if shifted else "nothing reads it"
             )
         only_codes = not outputs and self._is_free(x) and self._all_codes(plain, wishes)
-        is_rounded = self._grids.get(x) == grid and self._is_free(x)
-        value = x if (has_codes and only_codes) or is_rounded else writer.rounded()
+        value = self._value_for(writer, is_annotated=has_codes and only_codes)
         if has_codes:
             self._connect(plain, value, grid)
         for node, index in plain:
             node.replace_input_with(index, value)
         for output in outputs:
             _take_over(output, value)
-        return "codes, on the edges that read it" if value is x else "a rounding in floats, exact in value"
+        is_rounding = value is not x and is_operator(value.producer(), "Mul")
+        return "a rounding in floats, exact in value" if is_rounding else "codes, on the edges that read it"
+
+    def _value_for(self, writer: RoundingWriter, *, is_annotated: bool) -> ir.Value:
+        """What the readers of a pair read: rounded in the graph, or by being read as codes.
+
+        A product that is left in floats later reads values that are not rounded, but saturate as the model's.
+        """
+        x = writer.x
+        if self._grids.get(x) == writer.grid and self._is_free(x):
+            return x
+        if not is_annotated:
+            return writer.rounded()
+        return x if x.is_graph_input() else writer.saturated()
 
     def _all_codes(
         self, readers: list[tuple[ir.Node, int]], wishes: Mapping[tuple[ir.Node, int], _Wish]

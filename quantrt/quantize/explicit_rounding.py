@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A QuantizeLinear and its DequantizeLinear as float operators, which fuse with their neighbours.
 
-k = clip(rint(x / s), -128 - z, 127 - z)      the code, less its zero point
-rounded = k * s                               what DequantizeLinear gives
-shifted = (k + z) * s                         on the grid of s with zero point 0
+k = clip(rint(x / s), -128 - z, 127 - z)            the code, less its zero point
+rounded = k * s                                     what DequantizeLinear gives
+shifted = (k + z) * s                               on the grid of s with zero point 0
+saturated = clip(x, (-128 - z) * s, (127 - z) * s)  has the codes of x; for readers of codes
 """
 
 from __future__ import annotations
@@ -37,6 +38,20 @@ class RoundingWriter:
         """What DequantizeLinear gives."""
         return self._add("Mul", "rounded", self._codes(), self._step_size())
 
+    def saturated(self) -> ir.Value:
+        """The value within the range of its codes: what a kernel for floats reads instead of them.
+
+        It takes over the name of x, unless x is an output of the model.
+        """
+        zero, scale = self.grid.zero_point, self.grid.scale
+        lo, hi = self._number("lowest", (-128 - zero) * scale), self._number("highest", (127 - zero) * scale)
+        value = self._add("Clip", "saturate", self.x, lo, hi)
+        if not self.x.is_graph_output():
+            name = self.x.name
+            self.x.name = self._free_value_name(f"{name}_unsaturated")
+            value.name = name
+        return value
+
     def shifted(self) -> ir.Value:
         """The rounded value plus zero_point * scale."""
         zero = self._number("zero_point", self.grid.zero_point)
@@ -67,6 +82,13 @@ class RoundingWriter:
         node.outputs[0].shape, node.outputs[0].type = self.x.shape, ir.TensorType(ir.DataType.FLOAT)
         self._graph.graph.insert_before(self._before, node)
         return node.outputs[0]
+
+    def _free_value_name(self, name: str) -> str:
+        graph = self._graph.graph
+        taken = {value.name for node in graph for value in node.outputs} | set(graph.initializers)
+        while name in taken:
+            name += "_"
+        return name
 
     def _free_name(self, name: str) -> str:
         taken = {node.name for node in self._graph.graph}

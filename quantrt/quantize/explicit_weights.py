@@ -69,7 +69,9 @@ def choose_weights(
         weight = node.inputs[rule.weight]
         stored = codes.get(weight) if weight is not None else None
         fitted = None if stored is None else recentred(stored)
-        if stored is None:
+        if weight is not None and weight.const_value is None:
+            reasons[node.name or ""] = "a product of two activations has no 8-bit kernel"
+        elif stored is None:
             reasons[node.name or ""] = "its weight is not quantized"
         elif fitted is None:
             reasons[node.name or ""] = "its weight has codes beyond int8 once its zero point is taken off"

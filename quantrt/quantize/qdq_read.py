@@ -30,7 +30,7 @@ from quantrt.quantize.targets.cuda import CUDA
 
 __all__ = ["read"]
 
-KINDS = ("QuantizeLinear", "DequantizeLinear")
+UNREAD = "its input does not come as int8 codes"
 
 CLIP_OPSET = 11
 """The first opset whose Clip takes its bounds as inputs."""
@@ -67,6 +67,7 @@ def read(model: Model, target: Target = CUDA) -> QuantizedModel:
     remove_unused(graph)
     graph.graph.sort()
     infer_shapes(graph)
+    refused |= {use[0]: UNREAD for use in weights if use[0] not in edges.readers}
     read_weights = {use: tensor for use, tensor in weights.items() if use[0] in edges.readers}
     return _annotated(model, graph, target, _Found(read_weights, {**refused, **folded}, edges))
 

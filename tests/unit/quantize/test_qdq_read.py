@@ -137,7 +137,7 @@ def test_what_reads_a_value_that_is_not_quantized_stays_float():
     result = check(images(f"{WEIGHTS} {pair('x', 'a')} h = Conv(a, dw) y = Conv(h, dv)"), IMAGE)
     assert int8(result) == ["Conv"]
     last = result.placement.decisions[-1]
-    assert not last.is_int8 and last.reason == "its input is not quantized"
+    assert not last.is_int8 and last.reason == "its input does not come as int8 codes"
 
 
 def test_a_reader_of_floats_gets_the_rounded_value():
@@ -303,6 +303,11 @@ def test_scales_along_the_inner_axis_stay_float():
     assert int8(result) == [] and "another axis" in reason(result, "MatMul") and roundings(result) == 1
 
 
+def test_a_product_of_two_activations_is_rounded_in_floats():
+    result = check(images(f"{pair('x', 'a')} {pair('x', 'c', 's2')} y = MatMul(a, c)"), IMAGE)
+    assert int8(result) == [] and "two activations" in reason(result, "MatMul") and roundings(result) == 2
+
+
 def test_a_product_without_quantized_weights_stays_float():
     values = {"f": samples(8, 8)}
     result = check(rows(f"{pair('x', 'a')} y = MatMul(a, f)", **values), ROWS)
@@ -360,6 +365,16 @@ def test_values_beyond_the_range_saturate():
         )
         check(rows(body), inputs)
         check(rows(f"{pair('x', 'a', zero=zero)} y = Neg(a)"), inputs)
+
+
+def test_where_a_product_is_left_in_floats_its_input_saturates_as_it_did():
+    body = f"{WEIGHTS} {pair('x', 'a')} h = Conv(a, dw) {pair('h', 'k', 's2')} y = Conv(k, dv)"
+    result = check(images(body, s2=scale(0.001)), IMAGE)
+    assert int8(result) == ["Conv", "Conv"] and roundings(result) == 0
+    values = {value.name: value for node in result.graph.graph for value in node.outputs}
+    assert values["h"].producer().op_type == "Clip"
+    (wanted,), (got,) = run_plain(images(body, s2=scale(0.001)).graph, IMAGE), run_plain(result.graph, IMAGE)
+    assert sqnr_db(wanted, got) > 20.0, "not rounded, but saturated"
 
 
 # ------------------------------------------------------------------------------- operators, what is left
