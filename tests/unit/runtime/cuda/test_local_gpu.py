@@ -60,7 +60,7 @@ def test_a_board_of_the_table_has_its_published_peaks(found: SimpleNamespace, ro
         (properties("NVIDIA GeForce RTX 3080 Ti", (8, 6), 80, 11.8), "RTX 3090"),
         (properties("NVIDIA H100 PCIe", (9, 0), 114, 79.1), "H100 SXM"),
         (properties("NVIDIA H200 MIG 1g.18gb", (9, 0), 16, 16.0), "H100 SXM"),
-        (properties("NVIDIA GeForce RTX 5090", (12, 0), 170, 31.4), "B200"),
+        (properties("NVIDIA GeForce RTX 5080", (12, 0), 84, 15.9), "RTX 5090"),
         (properties("NVIDIA A10G", (8, 6), 80, 22.1), "RTX 3090"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
@@ -77,9 +77,9 @@ def test_another_board_is_estimated_and_says_so(found: SimpleNamespace, base: st
 
 def test_the_memory_clock_is_better_than_an_estimate():
     found = properties(
-        "NVIDIA GeForce RTX 5090", (12, 0), 170, 31.4, memory_clock_rate=14_001_000, memory_bus_width=512
+        "NVIDIA GeForce RTX 5080", (12, 0), 84, 15.9, memory_clock_rate=15_001_000, memory_bus_width=256
     )
-    assert facts_of_properties(found).bandwidth_gb_s == pytest.approx(1792, rel=1e-3)
+    assert facts_of_properties(found).bandwidth_gb_s == pytest.approx(960, rel=1e-3)
 
 
 def test_a_gpu_as_a_row_of_the_machines_facts(monkeypatch: pytest.MonkeyPatch):
