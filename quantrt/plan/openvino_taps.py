@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import openvino as ov
+from typing import TYPE_CHECKING
 
 from quantrt.plan.lower import from_openvino
 from quantrt.plan.plan import LibraryModel
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 __all__ = ["tap_openvino", "tensors_of_openvino"]
 
@@ -38,4 +40,6 @@ def tap_openvino(model: LibraryModel, names: Sequence[str]) -> LibraryModel:
 
 
 def _read(model: LibraryModel) -> ov.Model:
+    import openvino as ov  # heavy: engines of other libraries are looked at without it
+
     return ov.Core().read_model(model.graph.decode("utf-8"), ov.Tensor(model.weights["bin"]))

@@ -11,7 +11,7 @@ import torch
 
 from quantrt.errors import DeviceError, QuantRtError
 from quantrt.runtime.cuda.host_copies import RecordCopies, ReuseCopies
-from quantrt.runtime.cuda.steps import OpenProgram, Values, run_steps
+from quantrt.runtime.cuda.steps import FreshMemory, OpenProgram, Values, run_steps
 from quantrt.runtime.cuda.tensors import is_dense, torch_dtype
 from quantrt.runtime.cuda.traced_memory import ArenaMemory, TracedMemory
 
@@ -99,7 +99,10 @@ class Recording:
 def record(
     opened: OpenProgram, shapes: Mapping[str, Sequence[int]], fill: Callable[[Values], None]
 ) -> Recording:
-    """Run a program twice on the current stream: once to see what it needs, once to record it.
+    """Run a program three times on the current stream: to warm up, to see what it needs, and to record it.
+
+    What steps keep from their first run, such as constants on the device, must be there before copies are
+    watched: the recorded run would not repeat them.
 
     Args:
         shapes: of the inputs, by name.
@@ -116,6 +119,7 @@ def record(
         for name, dtype in opened.program.inputs
     }
     fill(inputs)
+    run_steps(opened, dict(inputs), FreshMemory(device))
     traced, copies = TracedMemory(opened), RecordCopies()
     with copies:
         run_steps(opened, dict(inputs), traced)
