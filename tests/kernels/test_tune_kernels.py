@@ -10,10 +10,11 @@ import torch
 from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.regions.expression import Instruction
+from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.runtime.cuda.evaluate import compute
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.open_tactic import OpenTactic
+from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.sample_inputs import random_inputs
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 from quantrt.tactics.cuda.timing_cache import TimingCache
@@ -75,6 +76,30 @@ def test_kernels_are_chosen_before_the_reference(workload: Workload) -> None:
     again = tune([workload], tactics, gpu=H200, device=CPU, cache=first.cache, options=options)
     assert again.by_region[workload.region] == replace(choice, origin="cached")
     assert again.cache == first.cache
+
+
+def test_weights_that_lose_digits_in_float16_are_no_kernels_fault() -> None:
+    """Sums of hundreds, clipped to 6: the rounding of the weights alone is beyond any bound on the output."""
+    gemm = int8_gemm(M=300, K=48, N=16)
+    operands = (Operand("accumulator"),)
+    consts = (Instruction("const", (), 0.0), Instruction("const", (), 6.0))
+    epilogue = Expression(
+        operands, (*consts, Instruction("max", (0, 1)), Instruction("min", (3, 2))), (4,), (False,)
+    )
+    workload = replace(
+        gemm,
+        formula=replace(gemm.formula, epilogue=epilogue),
+        inputs=(replace(gemm.inputs[0], dtype="float16"),),
+        outputs=("float16",),
+        weight=100 * np.random.default_rng(5).standard_normal((48, 16)).astype(np.float32),
+        constants={},
+    )
+    tactics = {workload.region: list_tactics(workload, H200)}
+    found = tune([workload], tactics, gpu=H200, device=CPU, options=TuneOptions(level=1))
+    choice = found.by_region[workload.region]
+    assert choice.tactic.name != REFERENCE
+    kernels = [row for row in found.candidates[choice.key] if row.source == "triton"]
+    assert kernels[0].timing is not None, kernels[0].reason
 
 
 def test_a_kernel_for_other_work_is_found_out() -> None:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import torch
 
 from quantrt.errors import DeviceError
@@ -83,7 +84,7 @@ class Trial:
             DeviceError: memory is short even for the reference; names the region.
         """
         on = device.torch_device
-        weight = None if workload.weight is None else torch.tensor(workload.weight, device=on)
+        weight = None if workload.weight is None else _stored(workload.weight, inputs[0])
         constants = {name: torch.tensor(array, device=on) for name, array in workload.constants.items()}
         try:
             expected = compute(workload.formula, inputs, workload.outputs, weight, constants)
@@ -159,6 +160,15 @@ def first_right(trial: Trial, tactics: Sequence[Tactic]) -> dict[str, Verdict]:
         verdicts[tactic.name] = Verdict()
         break
     return verdicts
+
+
+def _stored(weight: np.ndarray, x: Tensor) -> Tensor:
+    """The weight as every tactic stores it: floats in the type of the other factor.
+
+    Rounding it is no tactic's error; behind a Clip of a large sum it would look like one.
+    """
+    tensor = torch.tensor(weight, device=x.device)
+    return tensor.to(x.dtype) if tensor.is_floating_point() else tensor
 
 
 def _free(device: Device) -> None:
