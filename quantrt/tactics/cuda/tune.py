@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,7 +23,7 @@ from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.tactics.cuda.choices import Choice, Choices
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.group import Group, make_groups
-from quantrt.tactics.cuda.prune import prune
+from quantrt.tactics.cuda.prune import REFERENCE, prune
 from quantrt.tactics.cuda.sample_inputs import random_inputs
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from quantrt.tactics.cuda.targets import compile_for_targets
@@ -112,7 +112,7 @@ def tune(
         cache=merge(cache, found),
         compile_s=tuner.compile_s,
         timing_s=tuner.timing_s,
-        notes=(*cache.notes, *tuner.notes(groups)),
+        notes=(*cache.notes, *tuner.notes(groups), *_fallbacks(groups, chosen)),
     )
 
 
@@ -264,6 +264,16 @@ class _Tuner:
     def spent_s(self) -> float:
         """Seconds since the beginning."""
         return time.monotonic() - self.begin_s
+
+
+def _fallbacks(groups: Sequence[Group], chosen: Mapping[str, Choice]) -> Iterator[str]:
+    """Regions that run on the reference though something faster was tried, with the first reason."""
+    for group in groups:
+        refused = [verdict.reason for name, verdict in group.verdicts.items() if name != REFERENCE]
+        if chosen[group.key].tactic.name == REFERENCE and any(refused):
+            others = f" and {len(group.members) - 1} like it" if len(group.members) > 1 else ""
+            reason = next(filter(None, refused))
+            yield f"region '{group.workload.region}'{others} runs on the reference, slowly: {reason}"
 
 
 def _specs(tactic: Tactic) -> list[KernelSpec]:
