@@ -107,12 +107,16 @@ def test_the_reference_is_timed_when_nothing_else_is_right():
     choices = tune_here([work], [[wrong(work), formula_tactic(work)]])
     choice = choices.by_region["scale"]
     assert (choice.tactic.name, choice.origin) == ("reference", "timed")
+    (note,) = [note for note in choices.notes if "reference" in note]
+    assert "region 'scale' runs on the reference, slowly: " in note
 
 
 def test_the_reference_alone_is_taken_without_a_trial():
     work = scaled_rows()
-    choice = tune_here([work], [[formula_tactic(work)]]).by_region["scale"]
+    choices = tune_here([work], [[formula_tactic(work)]])
+    choice = choices.by_region["scale"]
     assert (choice.tactic.name, choice.origin, choice.median_us) == ("reference", "untimed", None)
+    assert not any("reference" in note for note in choices.notes)
 
 
 def test_a_workload_without_a_reference_is_an_error():
