@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One layer of an engine, as its library runs it: what every view of an engine's insides is made from.
+
+What is not known is None or empty; nothing is ever guessed or filled in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["CHANNELS_LAST", "ROW_MAJOR", "EngineLayer", "Rival", "TensorForm"]
+
+ROW_MAJOR = "row major"
+CHANNELS_LAST = "channels last"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorForm:
+    """One tensor that a layer reads or writes, in the form it has there.
+
+    Attributes:
+        name: of the value; in a program for a GPU of the buffer, "#int8" behind it for codes.
+        dims: sizes, a name where one is free; None where the rank is not known.
+        dtype: numpy's name of the element type.
+        layout: "row major", "channels last", or the library's word for another one.
+    """
+
+    name: str
+    dims: tuple[int | str, ...] | None
+    dtype: str
+    layout: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival:
+    """Another way to run a layer that was considered and not taken.
+
+    Attributes:
+        name: "SOURCE: TACTIC".
+        median_us: of one run, alone; None where it was not timed.
+        reason: why it was not taken, one phrase.
+    """
+
+    name: str
+    median_us: float | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineLayer:
+    """What one library runs as one step or kernel.
+
+    Attributes:
+        name: unique in its engine.
+        kind: Conv, Gemm, Rows, Pool, Attention, View, Host or Nodes in a program for a GPU; elsewhere the
+            library's own layer type.
+        nodes: of the canonical model, by name.
+        sources: of the user's file, by name; those of `nodes` where a node has no others.
+        precision: what its values are stored in: "int8", "fp32", "fp16" or "bf16"; empty where it has none.
+        computes_in: what it multiplies in; another than `precision` where codes are computed with in floats.
+        reason: why it has that precision, one phrase; empty where that is not known.
+        tactic: the kernel that runs it, "SOURCE: NAME"; None where there is no choice or none is told.
+        rivals: the other ways, those that were timed first, the fastest ahead.
+        median_us: of one run alone when the engine was built; None where it was not timed.
+        bytes_moved: inputs, weights and outputs, each once; None where a size is free or not known.
+        operations: two for every multiply-add of a product, at the sizes of `inputs`; None as for bytes_moved.
+        inputs, outputs: activations, in the layer's order.
+        weights: how many bytes of which element type (numpy's name) it reads of the engine's weights.
+        attributes: of its operator, as far as known: kernel, strides, pads, dilations, groups, epilogue, ...
+    """
+
+    name: str
+    kind: str
+    nodes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    precision: str = ""
+    computes_in: str = ""
+    reason: str = ""
+    tactic: str | None = None
+    rivals: tuple[Rival, ...] = ()
+    median_us: float | None = None
+    bytes_moved: int | None = None
+    operations: int | None = None
+    inputs: tuple[TensorForm, ...] = ()
+    outputs: tuple[TensorForm, ...] = ()
+    weights: Mapping[str, int] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
