@@ -7,40 +7,32 @@ int8 codes accumulate in int32, exactly; float16 in float32. The epilogue reads 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.epilogue.spec import (
+    ELEMENT_BYTES,
+    MAX_CODE_TERMS,
+    POINTERS,
+    WARP,
+    epilogue_constants,
+    operand_types,
+    output_types,
+    why_not_epilogue,
+)
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.expression import Expression
 
 __all__ = [
-    "ELEMENT_BYTES",
-    "MAX_ARGS",
-    "MAX_OUTPUTS",
-    "POINTERS",
-    "WARP",
     "ConvProblem",
-    "Finished",
     "TileConfig",
-    "epilogue_constants",
     "is_early",
     "kernel_of",
     "kernel_types",
-    "operand_types",
     "pad_kernel_of",
     "padded_channels",
     "size_arguments",
     "why_not",
-    "why_not_epilogue",
 ]
-
-MAX_ARGS = 12
-MAX_OUTPUTS = 4
-"""Slots of the kernel for operands behind the accumulator, and for outputs."""
-
-MAX_CODES_TAPS = (2**31 - 1) // (128 * 127)
-"""Products of codes, at most 128 * 127 each, that always fit an int32 sum: 132104."""
 
 MAX_WHOLE_ACCUMULATORS = 64
 """Of a thread; with more the epilogue runs in two parts: as a whole it spills, compiled for 9.0."""
@@ -54,28 +46,8 @@ MAX_PADDED = 16
 PAD_BLOCK = 2048
 """Channels are padded to a multiple of 4 where there are at most 16; elements of one program that does it."""
 
-WARP = 32
 MAX_OFFSET = 2**31 - 1
 MAX_BLOCK = 256
-
-POINTERS = {"int8": "*i8", "float16": "*fp16", "float32": "*fp32", "bool": "*u8"}
-ELEMENT_BYTES = {"int8": 1, "float16": 2, "float32": 4, "bool": 1}
-
-
-class Finished(Protocol):
-    """Anything with an epilogue behind a product; see ConvProblem."""
-
-    @property
-    def epilogue(self) -> Expression:
-        """Operand 0 is the accumulator."""
-
-    @property
-    def tensors(self) -> tuple[str, ...]:
-        """Element types of its tensor operands."""
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Element types of what it stores."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +137,8 @@ def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
             f"{device.capability}: 80 is the least",
         ),
         (
-            problem.dtype == "int8" and problem.depth > MAX_CODES_TAPS,
-            f"int32 sums of {problem.depth} products of codes can overflow: at most {MAX_CODES_TAPS}",
+            problem.dtype == "int8" and problem.depth > MAX_CODE_TERMS,
+            f"int32 sums of {problem.depth} products of codes can overflow: at most {MAX_CODE_TERMS}",
         ),
         (problem.N < 1 or problem.depth < 1, "an empty weight"),
         (
@@ -175,26 +147,6 @@ def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
         ),
     )
     return next((reason for is_so, reason in reasons if is_so), None) or why_not_epilogue(problem)
-
-
-def why_not_epilogue(problem: ConvProblem) -> str | None:
-    """Why no kernel over tiles of pixels and channels can compute its epilogue; None when it can."""
-    operands = problem.epilogue.operands
-    stored = (*problem.tensors, *problem.outputs)
-    reasons = (
-        (
-            problem.epilogue.has_row or any(problem.epilogue.row_outputs),
-            "a reduction over rows: no tile has all",
-        ),
-        (
-            [x.kind for x in operands].count("accumulator") != 1 or operands[0].kind != "accumulator",
-            "an epilogue whose first operand alone is not the accumulator",
-        ),
-        (len(operands) - 1 > MAX_ARGS, f"{len(operands) - 1} operands: at most {MAX_ARGS}"),
-        (len(problem.outputs) > MAX_OUTPUTS, f"{len(problem.outputs)} outputs: at most {MAX_OUTPUTS}"),
-        (any(dtype not in POINTERS for dtype in stored), f"element types of {', '.join(stored)}"),
-    )
-    return next((reason for is_so, reason in reasons if is_so), None)
 
 
 def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
@@ -272,11 +224,10 @@ def pad_kernel_of(problem: ConvProblem, channels: int) -> KernelSpec:
 
 def kernel_types(problem: ConvProblem) -> dict[str, str]:
     """Arguments before the sizes, with their types: x, w, outputs, the epilogue's operands."""
-    outputs = {f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
     return {
         "x_ptr": POINTERS[problem.dtype],
         "w_ptr": POINTERS[problem.dtype],
-        **outputs,
+        **output_types(problem),
         **operand_types(problem),
     }
 
@@ -284,30 +235,6 @@ def kernel_types(problem: ConvProblem) -> dict[str, str]:
 def size_arguments() -> tuple[tuple[str, str], ...]:
     """The last arguments: output pixels, height and width of x and of y."""
     return tuple((name, "i32") for name in ("M", "H", "W", "P", "Q"))
-
-
-def epilogue_constants(problem: Finished) -> dict[str, Any]:
-    """Constants that say what the epilogue computes; 0 for slots that nothing fills."""
-    arguments = len(problem.epilogue.operands) - 1
-    empty = [f"y{i}_ptr" for i in range(len(problem.outputs), MAX_OUTPUTS)]
-    empty += [f"arg{i}" for i in range(arguments, MAX_ARGS)]
-    return {
-        **dict.fromkeys(empty, 0),
-        "KINDS": tuple(operand.kind for operand in problem.epilogue.operands[1:]),
-        "PROGRAM": program_of(problem.epilogue),
-        "OUTPUTS": problem.epilogue.outputs,
-    }
-
-
-def operand_types(problem: Finished) -> dict[str, str]:
-    """Slot and type of every operand behind the accumulator."""
-    tensors = iter(problem.tensors)
-    types = {"scalar": "fp32", "constant": "*fp32"}
-    kinds = [operand.kind for operand in problem.epilogue.operands[1:]]
-    return {
-        f"arg{i}": POINTERS[next(tensors)] if kind == "tensor" else types[kind]
-        for i, kind in enumerate(kinds)
-    }
 
 
 def _extent(padded: int, taps: int, stride: int, dilation: int) -> int:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.conv2d.spec import ELEMENT_BYTES, WARP, ConvProblem, TileConfig
+from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 
 __all__ = ["FILL_US", "LAUNCH_US", "Cost", "configs", "cost", "default_config", "estimate_us", "memory_rate"]
 

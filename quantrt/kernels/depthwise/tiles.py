@@ -11,9 +11,10 @@ import itertools
 import math
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.conv2d.spec import ELEMENT_BYTES, WARP, ConvProblem
+from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv2d.tiles import FILL_US, LAUNCH_US, Cost, memory_rate
 from quantrt.kernels.depthwise.spec import TileConfig
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.expression.spec import flops_of
 
 __all__ = ["configs", "cost", "default_config", "estimate_us"]

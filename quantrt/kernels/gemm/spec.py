@@ -7,18 +7,23 @@ int8 codes accumulate in int32, exactly; floats in float32. The epilogue reads t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.expression.spec import flops_of, program_of
+from quantrt.kernels.epilogue.spec import (
+    ELEMENT_BYTES,
+    MAX_CODE_TERMS,
+    POINTERS,
+    WARP,
+    epilogue_constants,
+    operand_types,
+    output_types,
+    why_not_epilogue,
+)
+from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.expression import Expression
 
 __all__ = [
-    "ELEMENT_BYTES",
-    "MAX_ARGS",
-    "MAX_CODES_K",
-    "MAX_OUTPUTS",
     "MAX_STRIDE_UNIT",
     "GemmProblem",
     "TileConfig",
@@ -26,15 +31,7 @@ __all__ = [
     "why_not",
 ]
 
-MAX_ARGS = 12
-MAX_OUTPUTS = 4
-"""Slots of the kernel for operands behind the accumulator, and for outputs."""
-
-MAX_CODES_K = (2**31 - 1) // (128 * 127)
-"""Products of codes, at most 128 * 127 each, that always fit an int32 sum: 132104."""
-
 MAX_OFFSET = 2**31 - 1
-WARP = 32
 
 MAX_STRIDE_UNIT = 16
 """Elements that one vector load takes at most: 16 bytes of int8."""
@@ -49,8 +46,6 @@ parts of the columns, so that a thread has no more accumulators at a time: as a 
 MANY_STORED tensors and outputs together, parts are as small as they may be."""
 
 PRODUCTS = ("int8", "float16", "float32")
-POINTERS = {"int8": "*i8", "float16": "*fp16", "float32": "*fp32", "bool": "*u8"}
-ELEMENT_BYTES = {"int8": 1, "float16": 2, "float32": 4, "bool": 1}
 
 
 @dataclass(frozen=True)
@@ -117,48 +112,28 @@ def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
             "least",
         ),
         (
-            problem.dtype == "int8" and problem.K > MAX_CODES_K,
-            f"int32 sums of {problem.K} products of codes can overflow: at most {MAX_CODES_K}",
+            problem.dtype == "int8" and problem.K > MAX_CODE_TERMS,
+            f"int32 sums of {problem.K} products of codes can overflow: at most {MAX_CODE_TERMS}",
         ),
         (problem.N < 1 or problem.K < 1, "an empty weight"),
         (problem.N * 256 > MAX_OFFSET or problem.K * 256 > MAX_OFFSET, "offsets in a tile beyond 32 bits"),
     )
-    return next((reason for is_so, reason in reasons if is_so), None) or _why_not_epilogue(problem)
-
-
-def _why_not_epilogue(problem: GemmProblem) -> str | None:
-    operands = problem.epilogue.operands
-    stored = (*problem.tensors, *problem.outputs)
-    reasons = (
-        (
-            problem.epilogue.has_row or any(problem.epilogue.row_outputs),
-            "a reduction over rows: no tile has all",
-        ),
-        (
-            [x.kind for x in operands].count("accumulator") != 1 or operands[0].kind != "accumulator",
-            "an epilogue whose first operand alone is not the accumulator",
-        ),
-        (len(operands) - 1 > MAX_ARGS, f"{len(operands) - 1} operands: at most {MAX_ARGS}"),
-        (len(problem.outputs) > MAX_OUTPUTS, f"{len(problem.outputs)} outputs: at most {MAX_OUTPUTS}"),
-        (any(dtype not in POINTERS for dtype in stored), f"element types of {', '.join(stored)}"),
-    )
-    return next((reason for is_so, reason in reasons if is_so), None)
+    return next((reason for is_so, reason in reasons if is_so), None) or why_not_epilogue(problem)
 
 
 def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against. M does not enter it."""
-    outputs = {f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
-    arguments = _arguments(problem)
-    types = {"x_ptr": POINTERS[problem.dtype], "w_ptr": POINTERS[problem.dtype], **outputs, **arguments}
-    empty = [f"y{i}_ptr" for i in range(len(outputs), MAX_OUTPUTS)]
-    empty += [f"arg{i}" for i in range(len(arguments), MAX_ARGS)]
-    fixed: dict[str, Any] = {
+    types = {
+        "x_ptr": POINTERS[problem.dtype],
+        "w_ptr": POINTERS[problem.dtype],
+        **output_types(problem),
+        **operand_types(problem),
+    }
+    fixed = {
         "STRIDE_UNIT": problem.stride_unit,
         "N": problem.N,
         "K": problem.K,
-        "KINDS": tuple(operand.kind for operand in problem.epilogue.operands[1:]),
-        "PROGRAM": program_of(problem.epilogue),
-        "OUTPUTS": problem.epilogue.outputs,
+        **epilogue_constants(problem),
         "PRECISION": "ieee",
         "PARTS": _parts(problem, config),
         "BLOCK_M": config.block_m,
@@ -171,7 +146,7 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
         function="gemm",
         signature=(*types.items(), ("M", "i32"), ("stride_xm", "i32")),
         aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
-        constants=(*((name, 0) for name in empty), *fixed.items()),
+        constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
         is_exact=True,
@@ -191,14 +166,3 @@ def _parts(problem: GemmProblem, config: TileConfig) -> int:
     ):
         parts *= 2
     return parts
-
-
-def _arguments(problem: GemmProblem) -> dict[str, str]:
-    """Slot and type of every operand behind the accumulator."""
-    tensors = iter(problem.tensors)
-    types = {"scalar": "fp32", "constant": "*fp32"}
-    kinds = [operand.kind for operand in problem.epilogue.operands[1:]]
-    return {
-        f"arg{i}": POINTERS[next(tensors)] if kind == "tensor" else types[kind]
-        for i, kind in enumerate(kinds)
-    }

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import product
 
 from quantrt.gpu import GpuFacts
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
-from quantrt.kernels.gemm.spec import ELEMENT_BYTES, MANY_STORED, GemmProblem, TileConfig
+from quantrt.kernels.gemm.spec import MANY_STORED, GemmProblem, TileConfig
 
 __all__ = ["Cost", "configs", "cost", "default_config", "estimate_us"]
 

@@ -10,14 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from quantrt.kernels.conv2d.spec import (
-    WARP,
-    ConvProblem,
-    epilogue_constants,
-    kernel_types,
-    size_arguments,
-    why_not_epilogue,
-)
+from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types, size_arguments
+from quantrt.kernels.epilogue.spec import WARP, epilogue_constants, why_not_epilogue
 from quantrt.kernels.kernel import KernelSpec
 
 __all__ = ["MAX_UNROLLED", "PoolProblem", "TileConfig", "kernel_of", "why_not"]

@@ -10,8 +10,8 @@ import itertools
 import math
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.conv2d.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.conv2d.tiles import FILL_US, LAUNCH_US, LOAD_US, Cost, memory_rate
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.pool.spec import PoolProblem, TileConfig
 

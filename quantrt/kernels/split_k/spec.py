@@ -11,11 +11,12 @@ from typing import Any
 
 from quantrt.kernels.conv2d import spec as conv2d
 from quantrt.kernels.conv2d.spec import ConvProblem
+from quantrt.kernels.epilogue.spec import POINTERS, epilogue_constants, operand_types, output_types
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.kernel import KernelSpec
 
-__all__ = ["SplitConfig", "add_kernel_of", "part_type", "parts_bytes", "parts_kernel_of", "rows_of"]
+__all__ = ["SplitConfig", "add_kernel_of", "parts_bytes", "parts_kernel_of", "rows_of"]
 
 ADD_COLUMNS = 128
 ADD_ELEMENTS = 1024
@@ -24,7 +25,6 @@ ADD_WARPS = 4
 
 PART_BYTES = 4
 _PART_POINTERS = {"int8": "*i32", "float16": "*fp32", "float32": "*fp32"}
-_PART_TYPES = {"int8": "int32", "float16": "float32", "float32": "float32"}
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,6 @@ class SplitConfig:
         return f"{self.tile.name} split {self.splits}"
 
 
-def part_type(dtype: str) -> str:
-    """Of the parts of sums of products of `dtype`."""
-    return _PART_TYPES[dtype]
-
-
 def parts_bytes(problem: ConvProblem | GemmProblem, config: SplitConfig) -> int:
     """Of all parts together."""
     return rows_of(problem) * problem.N * config.splits * PART_BYTES
@@ -63,7 +58,7 @@ def rows_of(problem: ConvProblem | GemmProblem) -> int:
 def parts_kernel_of(problem: ConvProblem | GemmProblem, config: SplitConfig) -> KernelSpec:
     """The kernel that makes the parts."""
     is_conv = isinstance(problem, ConvProblem)
-    product = conv2d.POINTERS[problem.dtype]
+    product = POINTERS[problem.dtype]
     types = {"x_ptr": product, "w_ptr": product, "parts_ptr": _PART_POINTERS[problem.dtype]}
     sizes = ("M", "H", "W", "P", "Q") if is_conv else ("M", "stride_xm")
     fixed = {
@@ -104,13 +99,16 @@ def _shape(problem: ConvProblem | GemmProblem, config: SplitConfig) -> dict[str,
 def add_kernel_of(problem: ConvProblem | GemmProblem, config: SplitConfig) -> KernelSpec:
     """The kernel that adds the parts and computes the epilogue."""
     terms = problem.depth if isinstance(problem, ConvProblem) else problem.K
-    outputs = {f"y{i}_ptr": conv2d.POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
-    types = {"parts_ptr": _PART_POINTERS[problem.dtype], **outputs, **conv2d.operand_types(problem)}
+    types = {
+        "parts_ptr": _PART_POINTERS[problem.dtype],
+        **output_types(problem),
+        **operand_types(problem),
+    }
     block_n = min(ADD_COLUMNS, max(16, 1 << (problem.N - 1).bit_length()))
     fixed = {
         "N": problem.N,
         "TERMS": terms,
-        **conv2d.epilogue_constants(problem),
+        **epilogue_constants(problem),
         "SPLITS": config.splits,
         "BLOCK_M": ADD_ELEMENTS // block_n,
         "BLOCK_N": block_n,

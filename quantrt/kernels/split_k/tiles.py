@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.conv2d import tiles as conv2d
-from quantrt.kernels.conv2d.spec import ELEMENT_BYTES, ConvProblem
+from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv2d.spec import TileConfig as ConvTile
 from quantrt.kernels.conv2d.tiles import LAUNCH_US, memory_rate
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.gemm import tiles as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.gemm.spec import TileConfig as GemmTile

@@ -11,15 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.conv2d.spec import (
-    ELEMENT_BYTES,
-    POINTERS,
-    WARP,
-    ConvProblem,
-    epilogue_constants,
-    kernel_types,
-)
+from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types
 from quantrt.kernels.conv2d.spec import why_not as why_not_conv2d
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, POINTERS, WARP, epilogue_constants
 from quantrt.kernels.kernel import KernelSpec
 
 __all__ = [

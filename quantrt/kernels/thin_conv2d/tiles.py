@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterator
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.conv2d.spec import ELEMENT_BYTES, WARP, ConvProblem
+from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv2d.tiles import FILL_US, LAUNCH_US, cost, memory_rate
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.thin_conv2d.spec import PIXEL, TileConfig, line_width, output_size, window_lines
 
 __all__ = ["bordered_bytes", "configs", "estimate_us", "programs_of"]

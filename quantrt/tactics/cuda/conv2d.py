@@ -13,6 +13,7 @@ from quantrt.kernels.conv2d import spec as conv2d
 from quantrt.kernels.conv2d import tiles as conv2d_tiles
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.depthwise import tiles as depthwise_tiles
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.split_k import spec as split_k
 from quantrt.kernels.split_k import tiles as split_k_tiles
@@ -107,7 +108,7 @@ def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
         options={"channels": channels},
         kernels=(conv2d.pad_kernel_of(thin, channels),),
     )
-    size_bytes = thin.images * thin.H * thin.W * channels * conv2d.ELEMENT_BYTES[thin.dtype]
+    size_bytes = thin.images * thin.H * thin.W * channels * ELEMENT_BYTES[thin.dtype]
     constant = _weight(formula.weight, weight, problem.dtype, channels)
     tactics = []
     for tile in conv2d_tiles.configs(problem, device):

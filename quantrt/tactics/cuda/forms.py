@@ -37,15 +37,17 @@ class Forms:
 
     Attributes:
         scales: of every value that can exist as codes.
-        reads: for every region, the form of each of its slots.
+        reads: for every region, value and form of each of its slots.
         stored: for every value, the forms that its maker stores, FLOAT first.
+        bools: values that are truths.
         movers: names of nodes besides views that hand on whatever form their input has.
     """
 
     scales: Mapping[str, float]
-    reads: Mapping[str, tuple[str, ...]]
+    reads: Mapping[str, tuple[tuple[str, str], ...]]
     stored: Mapping[str, tuple[str, ...]]
-    movers: frozenset[str] = frozenset()
+    bools: frozenset[str]
+    movers: frozenset[str]
 
     def moves_codes(self, region: Region) -> bool:
         """Whether a region hands on whatever form its input has."""
@@ -66,9 +68,13 @@ def expression_of(region: Region) -> Expression | None:
             return None
 
 
-def slots_of(region: Region, graph: ir.Graph) -> tuple[Slot, ...]:
-    """What a region's formula reads, in its order; a value that is read twice is there twice."""
-    return tuple(_slots(region, {node.name or "": node for node in graph}))
+def slots_of(region: Region, nodes: Mapping[str, ir.Node]) -> tuple[Slot, ...]:
+    """What a region's formula reads, in its order; a value that is read twice is there twice.
+
+    Args:
+        nodes: of the graph, by name.
+    """
+    return tuple(_slots(region, nodes))
 
 
 def choose_forms(graph: ir.Graph, regions: Regions, quantized: QuantizedModel | None) -> Forms:
@@ -76,25 +82,27 @@ def choose_forms(graph: ir.Graph, regions: Regions, quantized: QuantizedModel | 
     grids = _Grids(graph, quantized)
     nodes = {node.name or "": node for node in graph}
     needed: dict[str, set[str]] = {value.name or "": {FLOAT} for value in graph.outputs}
-    reads: dict[str, tuple[str, ...]] = {}
+    reads: dict[str, tuple[tuple[str, str], ...]] = {}
     for region in reversed(regions.regions):
-        slots = tuple(_slots(region, nodes))
+        slots = slots_of(region, nodes)
         if _moves_codes(region, grids.movers):
             wanted = set().union(*(needed.get(output, set()) for output in region.outputs)) or {FLOAT}
             needed.setdefault(slots[0].value, set()).update(wanted)
-            reads[region.name] = (FLOAT,) * len(slots)
+            reads[region.name] = tuple((slot.value, FLOAT) for slot in slots)
             continue
         wanted = set().union(*(needed.get(output, set()) for output in region.outputs))
         reads[region.name] = tuple(
-            _form(region, number, slot, grids, wanted) for number, slot in enumerate(slots)
+            (slot.value, _form(region, number, slot, grids, wanted)) for number, slot in enumerate(slots)
         )
-        for slot, form in zip(slots, reads[region.name], strict=True):
+        for value, form in reads[region.name]:
             if not isinstance(region.formula, Host):
-                needed.setdefault(slot.value, set()).add(form)
+                needed.setdefault(value, set()).add(form)
     stored = {
         value: tuple(form for form in (FLOAT, CODES) if form in forms) for value, forms in needed.items()
     }
-    return Forms(grids.scales, reads, stored, frozenset(grids.movers))
+    values = (value for node in graph for value in node.outputs)
+    bools = frozenset(value.name or "" for value in values if value.dtype == ir.DataType.BOOL)
+    return Forms(grids.scales, reads, stored, bools, frozenset(grids.movers))
 
 
 class _Grids:

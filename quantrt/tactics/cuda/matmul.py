@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.gemm.spec import MAX_CODES_K
+from quantrt.kernels.epilogue.spec import MAX_CODE_TERMS
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Rows
 from quantrt.runtime.cuda.evaluate import evaluate
@@ -118,7 +118,7 @@ def _why_not_codes(product: Product, device: GpuFacts) -> str | None:
             N % _CODE_MULTIPLE != 0 or K % _CODE_MULTIPLE != 0,
             f"a weight of {N} by {K}: multiples of {_CODE_MULTIPLE} for int8",
         ),
-        (K > MAX_CODES_K, f"int32 sums of {K} products of codes can overflow: at most {MAX_CODES_K}"),
+        (K > MAX_CODE_TERMS, f"int32 sums of {K} products of codes can overflow: at most {MAX_CODE_TERMS}"),
     )
     return next((reason for is_so, reason in reasons if is_so), None)
 

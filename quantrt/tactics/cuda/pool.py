@@ -16,7 +16,15 @@ from quantrt.regions.region import Pool, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import as_rows
 from quantrt.tactics.cuda.rows import list_tactics as list_rows
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tactic import (
+    Constant,
+    Draft,
+    Rejected,
+    Tactic,
+    TensorFacts,
+    Workload,
+    dense_strides,
+)
 
 __all__ = ["list_tactics", "problem_of"]
 
@@ -152,7 +160,7 @@ def _why_not_library(formula: Pool, dtype: str) -> str | None:
 def _rest(workload: Workload, formula: Pool, dtype: str, device: GpuFacts) -> tuple[Draft, ...] | str:
     """The epilogue over what was pooled, by the first rows tactic; why there is none."""
     shape = formula.output_shape(workload.inputs[0].shape)
-    facts = (TensorFacts(dtype, shape, _channels_last(shape)), *workload.inputs[1:])
+    facts = (TensorFacts(dtype, shape, dense_strides(shape, channels_last=True)), *workload.inputs[1:])
     expression = as_rows(formula.epilogue)
     axes = len(shape) - 2
     constants = {
@@ -172,14 +180,3 @@ def _reading(draft: Draft) -> Draft:
     """The draft with what was pooled in place of x."""
     inputs = tuple(_POOLED if name == "in0" else name for name in draft.inputs)
     return Draft(draft.runner, inputs, draft.outputs, draft.options, draft.constants, draft.kernels)
-
-
-def _channels_last(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a dense tensor with axis 1 innermost."""
-    order = [0, *range(2, len(shape)), 1]
-    strides = [0] * len(shape)
-    step = 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= max(shape[axis], 1)
-    return tuple(strides)

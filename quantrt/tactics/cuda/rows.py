@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from quantrt.kernels.rows.tiles import configs, variants
 from quantrt.kernels.rows.walk import View, Walk, iteration_shape, make_walk, output_order
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Rows
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload, dense_strides
 
 __all__ = ["list_tactics", "problem_of"]
 
@@ -60,7 +59,8 @@ def problem_of(workload: Workload) -> RowsProblem | None:
             facts = next(tensors)
             views.append(View(facts.shape, facts.strides))
         elif operand.kind == "constant":
-            views.append(_contiguous(workload.constants[operand.name].shape))
+            shape = workload.constants[operand.name].shape
+            views.append(View(shape, dense_strides(shape)))
     return RowsProblem(
         expression,
         tuple(facts.dtype for facts in workload.inputs),
@@ -78,10 +78,6 @@ def _walk(workload: Workload, views: list[View], *, is_by_row: bool) -> Walk:
     return make_walk(shape, views, order=order, has_rows=is_by_row)
 
 
-def _contiguous(shape: tuple[int, ...]) -> View:
-    return View(shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
-
-
 def _in_channels_last(workload: Workload, problem: RowsProblem) -> RowsProblem | None:
     """The problem as it is behind a convolution, which stores its channels innermost.
 
@@ -90,15 +86,12 @@ def _in_channels_last(workload: Workload, problem: RowsProblem) -> RowsProblem |
     rank = max((len(facts.shape) for facts in workload.inputs), default=0)
     if problem.has_rows or rank not in (4, 5):
         return None
-    moved = [_with_channels_last(x) if len(x.shape) == rank else x for x in workload.inputs]
+    moved = [
+        replace(x, strides=dense_strides(x.shape, channels_last=True)) if len(x.shape) == rank else x
+        for x in workload.inputs
+    ]
     other = problem_of(replace(workload, inputs=tuple(moved)))
     return None if other == problem else other
-
-
-def _with_channels_last(facts: TensorFacts) -> TensorFacts:
-    n, c, *spatial = facts.shape
-    stored = _contiguous((n, *spatial, c)).strides
-    return replace(facts, strides=(stored[0], stored[-1], *stored[1:-1]))
 
 
 def _tactic(workload: Workload, tile: TileConfig, kernels: Sequence[KernelSpec]) -> Tactic:

@@ -40,7 +40,7 @@ from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.forms import CODES, choose_forms
 from quantrt.tactics.cuda.prune import REFERENCE
-from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload, dense_strides
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
 
 __all__ = ["Finding", "Survey", "survey"]
@@ -157,24 +157,11 @@ def _workload(lowered: Lowered, shapes: Mapping[str, Shape], float_type: str) ->
             TensorFacts(
                 "int8" if form == CODES else float_type,
                 shapes[value],
-                _strides(shapes[value], channels_last=is_image),
+                dense_strides(shapes[value], channels_last=is_image),
             )
             for value, form in lowered.inputs
         ]
     )
-
-
-def _strides(shape: Shape, *, channels_last: bool) -> Shape:
-    """Strides of a dense tensor: row by row, or with axis 1 innermost as convolutions keep theirs."""
-    order = list(range(len(shape)))
-    if channels_last and len(shape) > 2:
-        order = [0, *order[2:], 1]
-    strides = [0] * len(shape)
-    step = 1
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= max(shape[axis], 1)
-    return tuple(strides)
 
 
 def _shapes(graph: ir.Model, inputs: Mapping[str, Shape]) -> dict[str, Shape]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.region import Formula
 
-__all__ = ["Constant", "Draft", "Rejected", "Tactic", "TensorFacts", "Workload"]
+__all__ = ["Constant", "Draft", "Rejected", "Tactic", "TensorFacts", "Workload", "dense_strides"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,19 @@ class TensorFacts:
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+
+def dense_strides(shape: Sequence[int], *, channels_last: bool = False) -> tuple[int, ...]:
+    """Strides without gaps: row by row, or with axis 1 innermost as convolutions keep theirs."""
+    order = list(range(len(shape)))
+    if channels_last and len(shape) > 2:
+        order = [0, *order[2:], 1]
+    strides = [0] * len(shape)
+    step = 1
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Attention, Conv, Formula, Gemm, Pool, Region, Rows
 from quantrt.regions.strength import reduce_strength
-from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of, slots_of
+from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
 __all__ = ["Lowered", "lower_region"]
@@ -67,10 +67,9 @@ def lower_region(
     Args:
         float_type: numpy's name of the type that floats are stored in.
     """
-    slots = slots_of(region, graph)
-    inputs = tuple((slot.value, form) for slot, form in zip(slots, forms.reads[region.name], strict=True))
+    inputs = forms.reads[region.name]
     outputs = tuple((value, form) for value in region.outputs for form in _forms_of(value, forms, region))
-    types = tuple(_type(graph, value, form, float_type) for value, form in outputs)
+    types = tuple(_type(value, form, forms, float_type) for value, form in outputs)
     if isinstance(region.formula, Attention):
         return Lowered(region, region.formula, inputs, outputs, types)
     expression = expression_of(region)
@@ -99,14 +98,10 @@ def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
     return stored if isinstance(region.formula, Gemm | Conv | Pool | Rows) else (FLOAT,)
 
 
-def _type(graph: ir.Graph, value: str, form: str, float_type: str) -> str:
+def _type(value: str, form: str, forms: Forms, float_type: str) -> str:
     if form == CODES:
         return "int8"
-    for node in graph:
-        for output in node.outputs:
-            if output.name == value:
-                return "bool" if output.dtype == ir.DataType.BOOL else float_type
-    return float_type
+    return "bool" if value in forms.bools else float_type
 
 
 def _weight(

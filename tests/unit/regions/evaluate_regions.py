@@ -41,7 +41,7 @@ def run_regions(graph: ir.Model, regions: Regions, feeds: Mapping[str, np.ndarra
 def _run_formula(graph: ir.Model, region: Region, scope):
     values = {value.name: value for node in graph.graph for value in node.outputs}
     types = [values[name].dtype.numpy().name for name in region.outputs]
-    slots = slots_of(region, graph.graph)
+    slots = slots_of(region, {node.name or "": node for node in graph.graph})
     assert dict.fromkeys(slot.value for slot in slots) == dict.fromkeys(region.inputs)
     weight = _constant(graph, region.formula.weight) if isinstance(region.formula, Conv | Gemm) else None
     constants = {name: _constant(graph, name) for name in constant_names(region.formula)}

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every kernel with an epilogue has in common: its slots for operands and outputs, and their types."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from quantrt.kernels.expression.spec import program_of
+from quantrt.regions.expression import Expression
+
+__all__ = [
+    "ELEMENT_BYTES",
+    "MAX_ARGS",
+    "MAX_CODE_TERMS",
+    "MAX_OUTPUTS",
+    "POINTERS",
+    "WARP",
+    "Finished",
+    "epilogue_constants",
+    "operand_types",
+    "output_types",
+    "why_not_epilogue",
+]
+
+MAX_ARGS = 12
+MAX_OUTPUTS = 4
+"""Slots of a kernel for operands behind the accumulator, and for outputs."""
+
+MAX_CODE_TERMS = (2**31 - 1) // (128 * 127)
+"""Products of codes, at most 128 * 127 each, that always fit an int32 sum: 132104."""
+
+WARP = 32
+
+POINTERS = {"int8": "*i8", "float16": "*fp16", "float32": "*fp32", "bool": "*u8"}
+ELEMENT_BYTES = {"int8": 1, "float16": 2, "float32": 4, "bool": 1}
+
+
+class Finished(Protocol):
+    """Anything with an epilogue behind an accumulator."""
+
+    @property
+    def epilogue(self) -> Expression:
+        """Operand 0 is the accumulator."""
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Element types of its tensor operands."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Element types of what it stores."""
+
+
+def why_not_epilogue(problem: Finished) -> str | None:
+    """Why no kernel over tiles of rows and columns can compute its epilogue; None when it can."""
+    operands = problem.epilogue.operands
+    stored = (*problem.tensors, *problem.outputs)
+    reasons = (
+        (
+            problem.epilogue.has_row or any(problem.epilogue.row_outputs),
+            "a reduction over rows: no tile has all",
+        ),
+        (
+            [x.kind for x in operands].count("accumulator") != 1 or operands[0].kind != "accumulator",
+            "an epilogue whose first operand alone is not the accumulator",
+        ),
+        (len(operands) - 1 > MAX_ARGS, f"{len(operands) - 1} operands: at most {MAX_ARGS}"),
+        (len(problem.outputs) > MAX_OUTPUTS, f"{len(problem.outputs)} outputs: at most {MAX_OUTPUTS}"),
+        (any(dtype not in POINTERS for dtype in stored), f"element types of {', '.join(stored)}"),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def output_types(problem: Finished) -> dict[str, str]:
+    """Slot and type of every output."""
+    return {f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
+
+
+def operand_types(problem: Finished) -> dict[str, str]:
+    """Slot and type of every operand behind the accumulator."""
+    tensors = iter(problem.tensors)
+    types = {"scalar": "fp32", "constant": "*fp32"}
+    kinds = [operand.kind for operand in problem.epilogue.operands[1:]]
+    return {
+        f"arg{i}": POINTERS[next(tensors)] if kind == "tensor" else types[kind]
+        for i, kind in enumerate(kinds)
+    }
+
+
+def epilogue_constants(problem: Finished) -> dict[str, Any]:
+    """Constants that say what the epilogue computes; 0 for slots that nothing fills."""
+    arguments = len(problem.epilogue.operands) - 1
+    empty = [f"y{i}_ptr" for i in range(len(problem.outputs), MAX_OUTPUTS)]
+    empty += [f"arg{i}" for i in range(arguments, MAX_ARGS)]
+    return {
+        **dict.fromkeys(empty, 0),
+        "KINDS": tuple(operand.kind for operand in problem.epilogue.operands[1:]),
+        "PROGRAM": program_of(problem.epilogue),
+        "OUTPUTS": problem.epilogue.outputs,
+    }
