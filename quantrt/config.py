@@ -26,6 +26,7 @@ __all__ = [
     "CudaConfig",
     "DeviceConfig",
     "QuantizeConfig",
+    "ReportConfig",
     "from_dict",
     "to_dict",
 ]
@@ -42,6 +43,7 @@ PRECISIONS = ("fp32", "fp16", "bf16", "int8")
 DEVICES = ("cpu", "cuda")
 TACTIC_SOURCES = ("triton", "cublaslt", "cudnn", "torch")
 MAX_LEVEL = 5
+HISTOGRAMS = ("auto", "always", "never")
 
 
 def _option(default: Any, help: str, **metadata: Any) -> Any:
@@ -219,6 +221,21 @@ class CompareConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """What an engine file keeps for reports alone."""
+
+    histograms: str = _option(
+        "auto",
+        "keep a small histogram of every quantized tensor for `quantrt report`; auto keeps them while they "
+        "are at most 1 %% of the engine",
+        choices=HISTOGRAMS,
+    )
+
+    def __post_init__(self) -> None:
+        _check_choice("value for histograms", self.histograms, HISTOGRAMS)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BuildConfig:
     """Everything `build` needs to know, stage by stage."""
 
@@ -229,6 +246,7 @@ class BuildConfig:
     cuda: CudaConfig = field(default_factory=CudaConfig)
     budget: Budget = field(default_factory=Budget)
     bench: BenchConfig = field(default_factory=BenchConfig)
+    report: ReportConfig = field(default_factory=ReportConfig)
 
     def __post_init__(self) -> None:
         for precision in self.precisions:

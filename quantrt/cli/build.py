@@ -20,6 +20,7 @@ from quantrt.config import (
     CudaConfig,
     DeviceConfig,
     QuantizeConfig,
+    ReportConfig,
 )
 from quantrt.errors import DeviceError, UsageError
 
@@ -63,6 +64,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, DeviceConfig, "device")
     add_config(parser, CudaConfig, "kernels on a GPU (--device cuda)")
     add_config(parser, BenchConfig, "timing of the candidates")
+    add_config(parser, ReportConfig, "what the engine keeps for reports")
 
 
 def _run(args: argparse.Namespace) -> Result:
@@ -88,6 +90,7 @@ def _read_build_config(args: argparse.Namespace) -> BuildConfig:
         cuda=read_config(args, CudaConfig),
         budget=read_config(args, Budget),
         bench=read_config(args, BenchConfig),
+        report=read_config(args, ReportConfig),
     )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -17,12 +18,17 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
 from quantrt.quantize.fit import Fitted
 from quantrt.report.inspect_program import node_tactics
+from quantrt.report.latency_bins import latency_bins
+from quantrt.report.range_bins import tensor_table, without_bins
 from quantrt.tactics.candidates import Candidate, Rejected
 from quantrt.tactics.timing import Latency, Paired
 
 __all__ = ["BuildFacts", "build_report", "layer_rows"]
 
 REPORT_VERSION = 1
+
+MOST_HISTOGRAM_RATIO = 0.01
+"""Histograms that make an engine larger by more than this part are left out, unless they are asked for."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
             "reason": facts.choice.reason,
             "checked_on": facts.checked_on,
         },
+        "tensors": _tensors(facts, winner),
         "notes": list(notes),
     }
 
@@ -136,14 +143,26 @@ def _candidate_row(facts: BuildFacts, name: str) -> dict[str, Any]:
     }
 
 
-def _latency(latency: Latency) -> dict[str, float]:
+def _latency(latency: Latency) -> dict[str, Any]:
     return {
         "median_ms": latency.median_ms,
-        "p20_ms": latency.p(0.2),
-        "p80_ms": latency.p(0.8),
+        "mean_ms": latency.mean_ms,
+        **{f"p{percent}_ms": latency.p(percent / 100) for percent in (20, 80, 95, 99)},
         "min_ms": latency.min_ms,
+        "max_ms": latency.max_ms,
         "runs": len(latency.samples_ms),
+        "histogram": latency_bins(latency),
     }
+
+
+def _tensors(facts: BuildFacts, winner: Candidate) -> dict[str, Any] | None:
+    """Grid and histogram of every quantized activation; None for an engine without any."""
+    if winner.fitted is None:
+        return None
+    table = tensor_table(winner.fitted.model.activations, facts.stats.tensors if facts.stats else {})
+    wanted = facts.config.report.histograms
+    is_small = len(json.dumps(table)) <= MOST_HISTOGRAM_RATIO * winner.model.size_bytes
+    return table if wanted == "always" or (wanted == "auto" and is_small) else without_bins(table)
 
 
 def _paired(pair: Paired) -> dict[str, float | int | None]:

@@ -9,12 +9,13 @@ import pytest
 
 from quantrt.assign.accuracy import Accuracy
 from quantrt.assign.choose import Choice, Verdict
-from quantrt.config import BuildConfig
+from quantrt.config import BuildConfig, ReportConfig
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.plan.program_json import program_to_model
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
+from quantrt.report.range_bins import BINS, read_tensors
 from quantrt.tactics.candidates import Candidate, Rejected, Spec
 from quantrt.tactics.timing import Latency, Paired
 from tests.nets import observe, quantized, resnet, samples
@@ -98,6 +99,25 @@ def test_notes_of_the_build_and_of_the_shipped_model(facts: BuildFacts):
         "reason": "because",
         "checked_on": "validation data",
     }
+
+
+def test_histograms_are_kept_as_asked_for(facts: BuildFacts):
+    def bins(histograms: str) -> set[int]:
+        config = replace(facts.config, report=ReportConfig(histograms=histograms))
+        rows = read_tensors(build_report(replace(facts, config=config))["tensors"])
+        assert {row["name"] for row in rows} == set(fitted.model.activations)
+        return {len(row["bins"]) for row in rows}
+
+    fitted = facts.candidates["openvino int8+bf16"].fitted
+    assert bins("always") == {BINS}
+    assert bins("never") == {0}
+    assert bins("auto") == {0}  # the model takes 10 bytes
+
+
+def test_latencies_come_with_their_histogram(facts: BuildFacts):
+    latency = build_report(facts)["candidates"][0]["latency"]
+    assert sum(latency["histogram"]["counts"]) + latency["histogram"]["above"] == latency["runs"] == 3
+    assert latency["max_ms"] == 1.1 and latency["p99_ms"] <= 1.1
 
 
 def test_layers_outside_int8_are_in_the_float_precision_of_the_engine(facts: BuildFacts):
