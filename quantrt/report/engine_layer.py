@@ -65,7 +65,7 @@ class EngineLayer:
         rivals: the other ways, those that were timed first, the fastest ahead.
         median_us: of one run alone when the engine was built; None where it was not timed.
         bytes_moved: inputs, weights and outputs, each once; None where a size is free or not known.
-        operations: two for every multiply-add of a product, at the sizes of `inputs`; None as for bytes_moved.
+        operations: two for every multiply-add of a product, at the sizes of `inputs`; None as before.
         inputs, outputs: activations, in the layer's order.
         weights: how many bytes of which element type (numpy's name) it reads of the engine's weights.
         attributes: of its operator, as far as known: kernel, strides, pads, dilations, groups, epilogue, ...

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long every layer of an engine takes, run by run."""
+"""How long every layer of an engine takes, run by run.
+
+Layers are timed in an executor of their own with the library's profiling switched on, so that the engine
+itself is never slowed: OpenVINO's performance counters, ONNX Runtime's profile, and on a GPU events around
+the steps of a run without a CUDA graph.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,15 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["LayerTimes"]
+import numpy as np
+
+from quantrt.errors import InternalError
+from quantrt.plan.plan import Plan
+from quantrt.runtime.check_inputs import InputCheck
+from quantrt.runtime.engine import Engine
+from quantrt.runtime.unique_names import unique_names
+
+__all__ = ["LayerTimes", "time_layers"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +32,7 @@ class LayerTimes:
     Attributes:
         names: layers as `quantrt.report.engine_layers` names them, in the order in which they ran.
         times_ms: for each of `names`, its time in each run; 0 where the library ran nothing for it.
-        run_ms: of each whole run, inputs in to outputs out, with the watching in it.
+        run_ms: of each whole run, with the watching in it; on a GPU the sum of its steps.
         method: how the times were taken, one phrase.
     """
 
@@ -33,3 +46,90 @@ class LayerTimes:
         """The median over the runs, by the layer's name."""
         rows = zip(self.names, self.times_ms, strict=True)
         return {name: statistics.median(row) for name, row in rows}
+
+
+def time_layers(
+    engine: Engine, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int
+) -> LayerTimes:
+    """Run an engine layer by layer.
+
+    Args:
+        inputs: of one run.
+        runs, warmup_runs: how many runs are timed, 1 at least, and how many before them are not.
+
+    Raises:
+        DataError: an input's name, element type or shape is wrong; names it.
+    """
+    if runs < 1 or warmup_runs < 0:
+        raise InternalError("cannot time layers", got=f"{runs} runs after {warmup_runs}", expected="1 run")
+    plan = engine.plan
+    given = InputCheck(plan.inputs).check(inputs)
+    if plan.model.library == "openvino":
+        return _time_openvino(plan, given, runs, warmup_runs)
+    if plan.model.library == "onnxruntime":
+        return _time_onnxruntime(plan, given, runs, warmup_runs)
+    return _time_cuda(engine, given, runs, warmup_runs)
+
+
+def _time_openvino(plan: Plan, inputs: Mapping[str, np.ndarray], runs: int, warmup_runs: int) -> LayerTimes:
+    from quantrt.runtime.openvino_watch import WatchedOpenVino  # openvino is optional
+
+    executor = WatchedOpenVino(plan.model, plan.options, output_names=[spec.name for spec in plan.outputs])
+    try:
+        names, rows, run_ms = executor.watch(inputs, runs=runs, warmup_runs=warmup_runs)
+    finally:
+        executor.close()
+    return LayerTimes(
+        names=names,
+        times_ms=_by_layer(rows),
+        run_ms=tuple(run_ms),
+        method="OpenVINO's performance counters",
+    )
+
+
+def _time_onnxruntime(
+    plan: Plan, inputs: Mapping[str, np.ndarray], runs: int, warmup_runs: int
+) -> LayerTimes:
+    from quantrt.runtime.onnxruntime_watch import watch_onnxruntime  # onnxruntime is optional
+
+    found = watch_onnxruntime(plan.model, plan.options, inputs, runs=runs, warmup_runs=warmup_runs)
+    names = unique_names([event.name for event in found[0][1]])
+    rows = [_onnxruntime_row(names, [(event.name, event.time_ms) for event in events]) for _, events in found]
+    return LayerTimes(
+        names=tuple(names),
+        times_ms=_by_layer(rows),
+        run_ms=tuple(run_ms for run_ms, _ in found),
+        method="ONNX Runtime's profile",
+    )
+
+
+def _onnxruntime_row(names: list[str], events: list[tuple[str, float]]) -> list[float]:
+    times = dict(zip(unique_names([name for name, _ in events]), (time for _, time in events), strict=True))
+    return [times.get(name, 0.0) for name in names]
+
+
+def _time_cuda(engine: Engine, inputs: Mapping[str, np.ndarray], runs: int, warmup_runs: int) -> LayerTimes:
+    from quantrt.runtime.cuda.executor import CudaExecutor  # torch is optional
+
+    executor = engine.executor
+    if not isinstance(executor, CudaExecutor):
+        raise InternalError("an engine for a GPU has another executor", got=type(executor).__name__)
+    found = executor.watch(inputs, runs=runs, warmup_runs=warmup_runs)
+    names = tuple(dict.fromkeys(region for region, _ in found[0]))
+    rows = []
+    for steps in found:
+        sums = dict.fromkeys(names, 0.0)
+        for region, latency_ms in steps:
+            sums[region] += latency_ms
+        rows.append(list(sums.values()))
+    return LayerTimes(
+        names=names,
+        times_ms=_by_layer(rows),
+        run_ms=tuple(sum(row) for row in rows),
+        method=executor.watch_method,
+    )
+
+
+def _by_layer(rows: list[list[float]]) -> tuple[tuple[float, ...], ...]:
+    """Times by run and layer -> by layer and run."""
+    return tuple(tuple(column) for column in np.array(rows, np.float64).T.tolist())

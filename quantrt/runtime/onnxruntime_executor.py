@@ -53,10 +53,19 @@ _NUMPY_NAMES = {
 
 
 class OnnxRuntimeExecutor:
-    """An ONNX Runtime session over weights that it does not own."""
+    """An ONNX Runtime session over weights that it does not own.
+
+    Args:
+        session_options: to start from; threads, logging and weights are set in them.
+    """
 
     def __init__(
-        self, model: LibraryModel, options: ExecOptions, *, output_names: Sequence[str] | None = None
+        self,
+        model: LibraryModel,
+        options: ExecOptions,
+        *,
+        output_names: Sequence[str] | None = None,
+        session_options: onnxruntime.SessionOptions | None = None,
     ) -> None:
         if options.float_precision != "fp32":
             raise DeviceError(
@@ -68,7 +77,8 @@ class OnnxRuntimeExecutor:
         self.parallel_runs = (options.threads or usable_cores()) if is_throughput else 1
         # 0: all physical cores, each thread pinned to one, which a count given by us would forgo.
         threads = 1 if is_throughput else options.threads or quota_threads() or 0
-        session = _open_session(model.graph, self._weights, threads)
+        base = session_options or onnxruntime.SessionOptions()
+        session = _open_session(model.graph, self._weights, threads, base)
         self._session: onnxruntime.InferenceSession | None = session
         self.inputs = tuple(_spec(value) for value in session.get_inputs())
         outputs = {value.name: _spec(value) for value in session.get_outputs()}
@@ -119,9 +129,11 @@ class OnnxRuntimeContext:
 
 
 def _open_session(
-    graph: bytes, weights: Mapping[str, onnxruntime.OrtValue], threads: int
+    graph: bytes,
+    weights: Mapping[str, onnxruntime.OrtValue],
+    threads: int,
+    options: onnxruntime.SessionOptions,
 ) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL_ONLY
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

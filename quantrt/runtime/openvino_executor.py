@@ -53,13 +53,22 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class OpenVinoExecutor:
-    """An OpenVINO model and its compiled variants over weights that it does not own."""
+    """An OpenVINO model and its compiled variants over weights that it does not own.
+
+    Args:
+        properties: of the library, beside those that `options` mean.
+    """
 
     def __init__(
-        self, model: LibraryModel, options: ExecOptions, *, output_names: Sequence[str] | None = None
+        self,
+        model: LibraryModel,
+        options: ExecOptions,
+        *,
+        output_names: Sequence[str] | None = None,
+        properties: Mapping[str, Any] | None = None,
     ) -> None:
         self._core = openvino.Core()
-        self._config = _compile_config(self._core, options)
+        self._config = {**_compile_config(self._core, options), **(properties or {})}
         self._weights = model.weights.get("bin", np.zeros(0, np.uint8))
         self._model = _read_model(self._core, model.graph, self._weights)
         self.parallel_runs = (options.threads or usable_cores()) if options.hint == "throughput" else 1

@@ -110,6 +110,33 @@ class CudaExecutor:
         pairs = zip(self._program.steps, timer.read(), strict=True)
         return [(step.region, step.runner, latency_ms) for step, latency_ms in pairs]
 
+    @property
+    def watch_method(self) -> str:
+        """How `watch` takes times, one phrase."""
+        if self._device.type == "cuda":
+            return "CUDA events around every step, without a CUDA graph"
+        return "the clock around every step, on the CPU"
+
+    def watch(
+        self, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int
+    ) -> list[list[tuple[str, float]]]:
+        """For every run (region, milliseconds) of every step, run one by one in a lane of its own."""
+        is_gpu = self._device.type == "cuda"
+        lane = self._make_lane()
+        found = []
+        try:
+            for number in range(warmup_runs + runs):
+                timer = GpuTimer(len(self._program.steps)) if is_gpu else HostTimer()
+                lane.run_steps_eagerly(inputs, timer.around)
+                latencies_ms = timer.read()
+                if number >= warmup_runs:
+                    pairs = zip(self._program.steps, latencies_ms, strict=True)
+                    found.append([(step.region, latency_ms) for step, latency_ms in pairs])
+        finally:
+            lane.close()
+            self._drop(lane)
+        return found
+
     def memory_report(self) -> dict[str, Any]:
         """Bytes on the device, JSON-ready.
 

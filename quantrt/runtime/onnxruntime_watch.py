@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ONNX Runtime session of which every node is timed, and the graph that it runs after optimization."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from quantrt.errors import InternalError
+from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
+
+__all__ = ["NodeEvent", "optimized_graph", "watch_onnxruntime"]
+
+_KERNEL = "_kernel_time"
+_EXTERNAL_WEIGHTS = "session.optimized_model_external_initializers_file_name"
+
+
+@dataclass(frozen=True)
+class NodeEvent:
+    """One node in one run.
+
+    Attributes:
+        name: of the node of the optimized graph.
+        op_type: its operator.
+        time_ms: of its kernel.
+        outputs: (element type as ONNX writes it, shape) of each output.
+    """
+
+    name: str
+    op_type: str
+    time_ms: float
+    outputs: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def watch_onnxruntime(
+    model: LibraryModel,
+    options: ExecOptions,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    runs: int,
+    warmup_runs: int,
+) -> list[tuple[float, list[NodeEvent]]]:
+    """For every run its milliseconds and the nodes of the main graph in the order in which they ran.
+
+    Raises:
+        DataError: the model cannot run these inputs.
+    """
+    with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
+        settings = onnxruntime.SessionOptions()
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(Path(folder) / "profile")
+        with _opened(model, options, settings) as executor:
+            for _ in range(warmup_runs + runs):
+                executor.run(inputs)
+            path = Path(executor.end_profiling())
+        return _runs_of(json.loads(path.read_bytes()))[warmup_runs:]
+
+
+def optimized_graph(model: LibraryModel, options: ExecOptions) -> onnx.ModelProto:
+    """The graph that ONNX Runtime makes of the model on this machine; large weights are not in it."""
+    with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
+        settings = onnxruntime.SessionOptions()
+        path = Path(folder) / "optimized.onnx"
+        settings.optimized_model_filepath = str(path)
+        settings.add_session_config_entry(_EXTERNAL_WEIGHTS, "optimized.bin")
+        with _opened(model, options, settings):
+            return onnx.load(path, load_external_data=False)
+
+
+class _Watched(OnnxRuntimeExecutor):
+    """An executor whose session writes a profile."""
+
+    def end_profiling(self) -> str:
+        """The path of the profile, which no later run adds to."""
+        if self._session is None:
+            raise InternalError("the ONNX Runtime session was used after it was closed")
+        return str(self._session.end_profiling())
+
+
+@contextmanager
+def _opened(
+    model: LibraryModel, options: ExecOptions, settings: onnxruntime.SessionOptions
+) -> Iterator[_Watched]:
+    executor = _Watched(model, options, session_options=settings)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def _runs_of(events: list[dict[str, Any]]) -> list[tuple[float, list[NodeEvent]]]:
+    """The profile's rows by run. A node inside the body of another counts for that other."""
+    rows = sorted((row for row in events if row.get("ph") == "X"), key=lambda row: (row["ts"], -row["dur"]))
+    found: list[tuple[float, list[NodeEvent]]] = []
+    end_us = 0
+    for row in rows:
+        if row["name"] == "model_run":
+            found.append((row["dur"] / 1e3, []))
+            end_us = 0
+        elif row.get("cat") == "Node" and row["name"].endswith(_KERNEL) and found and row["ts"] >= end_us:
+            found[-1][1].append(_event(row))
+            end_us = row["ts"] + row["dur"]
+    return found
+
+
+def _event(row: Mapping[str, Any]) -> NodeEvent:
+    args = row["args"]
+    shapes = (next(iter(output.items())) for output in args.get("output_type_shape", ()) if output)
+    return NodeEvent(
+        row["name"].removesuffix(_KERNEL),
+        args.get("op_name", ""),
+        row["dur"] / 1e3,
+        tuple((kind, tuple(shape)) for kind, shape in shapes),
+    )

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An OpenVINO model of which every layer is timed: slower than the executor that serves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import openvino
+
+from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.runtime.openvino_executor import OpenVinoExecutor, Shapes
+from quantrt.runtime.unique_names import unique_names
+
+__all__ = ["CONSTANT", "WatchedOpenVino", "layer_type", "layers_of", "text_of"]
+
+CONSTANT = "Const"
+
+_PORTS = ("Input", "Output")
+"""Layer types of the model's own inputs and outputs."""
+
+
+class WatchedOpenVino(OpenVinoExecutor):
+    """The model with performance counters on."""
+
+    def __init__(
+        self, model: LibraryModel, options: ExecOptions, *, output_names: Sequence[str] | None = None
+    ) -> None:
+        super().__init__(model, options, output_names=output_names, properties={"PERF_COUNT": True})
+
+    def input_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> Shapes | None:
+        """The shapes of the library's inputs in its order; None where one is not given and is free."""
+        found = {
+            self._input_index[name]: shape for name, shape in shapes.items() if name in self._input_index
+        }
+        for index, spec in enumerate(self.inputs):
+            sizes = spec.shape or ()
+            if spec.shape is not None and all(isinstance(size, int) for size in sizes):
+                found.setdefault(index, tuple(int(size) for size in sizes if isinstance(size, int)))
+        if len(found) != len(self.inputs):
+            return None
+        return tuple(found[index] for index in range(len(self.inputs)))
+
+    def runtime_model(self, shapes: Shapes | None) -> openvino.Model:
+        """What the plugin runs, layer by layer: for these shapes, or for any when None.
+
+        Raises:
+            DataError: the model cannot have these shapes.
+        """
+        if shapes is None:
+            return self._compile(None).compiled.get_runtime_model()
+        return self._variant(shapes).compiled.get_runtime_model()
+
+    def source_model(self) -> openvino.Model:
+        """The model as the engine file holds it."""
+        return self._model
+
+    def watch(
+        self, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int
+    ) -> tuple[tuple[str, ...], list[list[float]], list[float]]:
+        """Names of the layers, milliseconds of each in every run, and of every whole run."""
+        arrays = self._in_order(inputs)
+        compiled = self._variant(tuple(array.shape for array in arrays)).compiled
+        names = tuple(name for name, _ in layers_of(compiled.get_runtime_model()))
+        request = compiled.create_infer_request()
+        rows: list[list[float]] = []
+        run_ms: list[float] = []
+        for number in range(warmup_runs + runs):
+            begin = time.perf_counter()
+            self._infer(request, arrays)
+            whole_ms = (time.perf_counter() - begin) * 1e3
+            if number >= warmup_runs:
+                run_ms.append(whole_ms)
+                rows.append(_times_of(request, names))
+        return names, rows, run_ms
+
+
+def layers_of(model: openvino.Model) -> Iterator[tuple[str, Any]]:
+    """(unique name, node) of everything in a runtime model that computes, in the order in which it runs."""
+    fixed: set[str] = set()
+    nodes = []
+    for node in model.get_ordered_ops():
+        sources = [port.get_source_output().get_node().get_friendly_name() for port in node.inputs()]
+        kind = layer_type(node)
+        if kind == CONSTANT or (sources and kind != "Output" and all(name in fixed for name in sources)):
+            fixed.add(node.get_friendly_name())
+        elif kind not in _PORTS:
+            nodes.append(node)
+    nodes.sort(key=lambda node: int(text_of(node, "execOrder") or 0))
+    names = unique_names([node.get_friendly_name() for node in nodes])
+    yield from zip(names, nodes, strict=True)
+
+
+def layer_type(node: Any) -> str:
+    """The plugin's own type of a layer: "Convolution", "Reorder", "Subgraph", ..."""
+    return text_of(node, "layerType")
+
+
+def text_of(node: Any, key: str) -> str:
+    """What the plugin tells of a layer of its runtime model; empty where it tells nothing."""
+    facts = node.get_rt_info()
+    return str(facts[key].value) if key in facts else ""
+
+
+def _times_of(request: openvino.InferRequest, names: Sequence[str]) -> list[float]:
+    """Milliseconds of each layer in the request's last run."""
+    rows = [info for info in request.get_profiling_info() if info.node_type != CONSTANT]
+    keys = unique_names([info.node_name for info in rows])
+    times = {key: info.real_time.total_seconds() * 1e3 for key, info in zip(keys, rows, strict=True)}
+    return [times.get(name, 0.0) for name in names]
