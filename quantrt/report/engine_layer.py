@@ -6,14 +6,28 @@ What is not known is None or empty; nothing is ever guessed or filled in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CHANNELS_LAST", "ROW_MAJOR", "EngineLayer", "Rival", "TensorForm"]
+from quantrt.dtypes import DTYPES
+
+__all__ = [
+    "CHANNELS_LAST",
+    "ROW_MAJOR",
+    "EngineLayer",
+    "Rival",
+    "TensorForm",
+    "bytes_moved",
+    "elements",
+    "size_bytes",
+]
 
 ROW_MAJOR = "row major"
 CHANNELS_LAST = "channels last"
+
+_BITS = {row.name: row.bits for row in DTYPES if row.bits}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,3 +101,25 @@ class EngineLayer:
     outputs: tuple[TensorForm, ...] = ()
     weights: Mapping[str, int] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def elements(dims: tuple[int | str, ...] | None) -> int | None:
+    """How many elements a tensor has; None where a size is free or not known."""
+    if dims is None:
+        return None
+    sizes = [size for size in dims if isinstance(size, int)]
+    return math.prod(sizes) if len(sizes) == len(dims) else None
+
+
+def size_bytes(dims: tuple[int | str, ...] | None, dtype: str) -> int | None:
+    """Bytes of a tensor; None as for `elements`, and for a type without a size."""
+    count = elements(dims)
+    return None if count is None or dtype not in _BITS else count * _BITS[dtype] // 8
+
+
+def bytes_moved(forms: Iterable[TensorForm], weights: Mapping[str, int]) -> int | None:
+    """Bytes of activations and weights together, each once; None where one of them is not known."""
+    sizes = [size_bytes(form.dims, form.dtype) for form in dict.fromkeys(forms)]
+    if any(size is None for size in sizes):
+        return None
+    return sum(size or 0 for size in sizes) + sum(weights.values())

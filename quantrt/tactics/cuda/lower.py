@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from quantrt.plan.program import Program
 from quantrt.plan.program_json import program_to_model
 from quantrt.quantize.quantized_model import Decision, QuantizedModel
 from quantrt.regions.partition import partition
-from quantrt.regions.region import Conv, Gemm, Mismatch, Regions
+from quantrt.regions.region import Regions
 from quantrt.runtime.cuda.local_gpu import describe_gpu
 from quantrt.runtime.profile_check import PROFILES
 from quantrt.tactics.cuda.assemble import assemble
@@ -36,6 +36,7 @@ from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.forms import choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
 from quantrt.tactics.cuda.profiles import regions_that_fail
+from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts, Workload
 from quantrt.tactics.cuda.targets import capability_of, with_least_shared_memory
 from quantrt.tactics.cuda.timing_cache import TimingCache, load_timing_cache, save_timing_cache
@@ -106,16 +107,22 @@ class CudaLowering:
         Args:
             float_precision: "fp32" or "fp16": what is not in 8 bits.
         """
-        program, choices = self._tuned(quantized, float_precision)
+        beside = {region: {float_precision: time_us} for region, time_us in self._float_us.items()}
+        program, choices = self._tuned(quantized, float_precision, {} if quantized is None else beside)
         if quantized is None:
             if float_precision != "fp32":
                 self._float_us = _times(choices)
         else:
-            slower = _slower(choices, self._float_us, program.notes["regions"])
+            rows = program.notes["regions"]
+            slower = _slower(choices, self._float_us, rows)
             if slower:
+                left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.
                 other = keep_float(quantized, slower)
-                other_program, other_choices = self._tuned(other, float_precision)
+                codes_us = {region: {"int8": time_us} for region, time_us in _times(choices).items()}
+                other_program, other_choices = self._tuned(
+                    other, float_precision, {**beside, **{name: codes_us[name] for name in left_float}}
+                )
                 if other_choices.total_us < choices.total_us:
                     program, quantized = other_program, other
         self._save_cache()
@@ -135,9 +142,12 @@ class CudaLowering:
         forms = choose_forms(graph.graph, regions, quantized)
         return make_frame(graph, regions, forms, quantized, FLOAT_TYPES[precision]), regions
 
-    def _tuned(self, quantized: QuantizedModel | None, precision: str) -> tuple[Program, Choices]:
+    def _tuned(
+        self, quantized: QuantizedModel | None, precision: str, beside: Mapping[str, Mapping[str, float]]
+    ) -> tuple[Program, Choices]:
         frame, regions = self._framed(quantized, precision)
-        workloads = self._workloads(frame)
+        facts = trace(_by_reference(frame), self._inputs, self._device or torch.device("cpu"))
+        workloads = _workloads(frame, facts)
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
         listed_for = with_least_shared_memory(self._gpu, self._targets)
@@ -158,7 +168,7 @@ class CudaLowering:
         self._cache = choices.cache
         tactics = choices.tactics
         program = assemble(frame.program, frame.items, tactics, choices.kernels)
-        notes = _notes(frame, regions, choices)
+        notes = program_notes(frame, regions, choices, facts, beside)
         references = _references(frame)
         while failing := self._failing_in_profiles(program):
             for region, error in failing.items():
@@ -181,15 +191,6 @@ class CudaLowering:
         samples = [at_shapes(self._inputs, shapes) for one in self._profiles for shapes in _shapes(one)]
         return regions_that_fail(program, samples, self._device)
 
-    def _workloads(self, frame: Frame) -> list[Workload]:
-        """Every region with a formula at the shapes of the samples."""
-        facts = trace(_by_reference(frame), self._inputs, self._device or torch.device("cpu"))
-        return [
-            item.lowered.workload([facts[buffer] for buffer in item.inputs])
-            for item in frame.items
-            if item.lowered is not None
-        ]
-
     def _load_cache(self) -> TimingCache:
         environment = timing_environment(self._gpu)
         if self._config.timing_cache is None:
@@ -204,6 +205,15 @@ class CudaLowering:
     def _save_cache(self) -> None:
         if self._config.timing_cache is not None and self._device is not None:
             save_timing_cache(self._cache, Path(self._config.timing_cache))
+
+
+def _workloads(frame: Frame, facts: Mapping[str, TensorFacts]) -> list[Workload]:
+    """Every region with a formula at the shapes of the samples."""
+    return [
+        item.lowered.workload([facts[buffer] for buffer in item.inputs])
+        for item in frame.items
+        if item.lowered is not None
+    ]
 
 
 def _references(frame: Frame) -> dict[str, Tactic]:
@@ -269,34 +279,3 @@ def _slower(
 def _times(choices: Choices) -> dict[str, float]:
     rows = choices.by_region.items()
     return {region: choice.median_us for region, choice in rows if choice.median_us is not None}
-
-
-def _notes(frame: Frame, regions: Regions, choices: Choices) -> dict[str, Any]:
-    """What is known of every region, JSON-ready."""
-    rows: dict[str, Any] = {}
-    for item in frame.items:
-        choice = choices.by_region.get(item.region)
-        formula = None if item.lowered is None else item.lowered.formula
-        weight = None if item.lowered is None else item.lowered.weight
-        rows[item.region] = {
-            "formula": type(formula).__name__ if formula is not None else item.step and item.step.runner,
-            "nodes": [] if item.lowered is None else list(item.lowered.region.nodes),
-            "product": formula.x[0] if isinstance(formula, Gemm | Conv) else None,
-            "reads": item.inputs[0] if item.inputs else "",
-            "is_int8": weight is not None and weight.dtype == np.int8,
-            "tactic": None if choice is None else f"{choice.tactic.source}: {choice.tactic.name}",
-            "median_us": None if choice is None else choice.median_us,
-            "origin": None if choice is None else choice.origin,
-            "key": None if choice is None else choice.key,
-        }
-    return {
-        "regions": rows,
-        "mismatches": [[row.pattern, row.reason, row.node] for row in _sorted(regions.mismatches)],
-        "compile_s": round(choices.compile_s, 2),
-        "timing_s": round(choices.timing_s, 2),
-        "tuning": list(choices.notes),
-    }
-
-
-def _sorted(mismatches: Sequence[Mismatch]) -> list[Mismatch]:
-    return sorted(mismatches, key=lambda row: (row.pattern, row.node, row.reason))

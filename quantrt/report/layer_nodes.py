@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which nodes of the model a library's layer computes, and why they have their precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from quantrt.plan.plan import Layer, Plan
+
+__all__ = ["PRODUCTS", "PlanNodes", "default_shapes", "nodes_by_layer"]
+
+PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+"""Operators that decide a layer's precision where it computes several nodes."""
+
+_ADDED = ("Without", "Dequantization", "token_")
+"""How the parts begin that libraries put behind a node's name: "/WithoutBiases", "_token_4"."""
+
+
+@dataclass(frozen=True)
+class PlanNodes:
+    """The nodes of a plan, by name."""
+
+    layers: Mapping[str, Layer]
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanNodes:
+        """The nodes of this plan."""
+        return cls({layer.name: layer for layer in plan.layers})
+
+    def named(self, name: str) -> str | None:
+        """The node that a library's name comes from: itself, or without what libraries put behind it."""
+        while name not in self.layers:
+            cut = max(name.rfind("/"), name.rfind("_token_"))
+            if cut <= 0 or not name[cut:].lstrip("/_").startswith(_ADDED):
+                return None
+            name = name[:cut]
+        return name
+
+    def sources(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Nodes of the user's file, each once."""
+        found = (source for name in nodes for source in self.layers[name].sources or (name,))
+        return tuple(dict.fromkeys(found))
+
+    def reason(self, nodes: Sequence[str], computes_in: str) -> str:
+        """Why a layer of these nodes has its precision; empty where none of them says so."""
+        layers = [self.layers[name] for name in nodes]
+        main = next((layer for layer in layers if layer.op_type in PRODUCTS), layers[0] if layers else None)
+        if main is None:
+            return ""
+        if main.precision == "int8" and computes_in not in ("int8", ""):
+            return f"quantized in the graph, computed in {computes_in} by the library ({main.reason})"
+        return main.reason
+
+
+def nodes_by_layer(
+    layers: Sequence[str], told: Mapping[str, str], makers: Mapping[str, Sequence[str]], plan: PlanNodes
+) -> dict[str, tuple[str, ...]]:
+    """The nodes that each of `layers` computes, in the model's order.
+
+    An operation that no layer names was fused without a word into the layer that makes the first of what it
+    reads.
+
+    Args:
+        told: layer by operation of the engine's graph, as far as the library tells.
+        makers: for every operation of the engine's graph in topological order, those that make what it
+            reads, constants left out.
+    """
+    owners = dict(told)
+    by_node = {node: layer for name, layer in told.items() if (node := plan.named(name)) is not None}
+    for name, sources in makers.items():
+        node = plan.named(name)
+        layer = owners.get(name) or (by_node.get(node) if node is not None else None)
+        layer = layer or next((owners[maker] for maker in sources if maker in owners), None)
+        if layer is not None:
+            owners[name] = layer
+    found: dict[str, set[str]] = {layer: set() for layer in layers}
+    for name, layer in owners.items():
+        node = plan.named(name)
+        if node is not None and by_node.get(node, layer) == layer:
+            found[layer].add(node)
+    rank = {name: number for number, name in enumerate(plan.layers)}
+    return {layer: tuple(sorted(nodes, key=rank.__getitem__)) for layer, nodes in found.items()}
+
+
+def default_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:
+    """Shapes of the inputs whose only free size is their first, with 1 for it."""
+    found = {}
+    for spec in plan.inputs:
+        sizes = spec.shape
+        if sizes is not None and all(isinstance(size, int) for size in sizes[1:]):
+            found[spec.name] = tuple(size if isinstance(size, int) else 1 for size in sizes)
+    return found

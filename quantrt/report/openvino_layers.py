@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers of an engine on OpenVINO: what the plugin made of the model on this machine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import openvino
+
+from quantrt.plan.plan import Plan
+from quantrt.report.engine_layer import (
+    CHANNELS_LAST,
+    ROW_MAJOR,
+    EngineLayer,
+    TensorForm,
+    bytes_moved,
+    elements,
+    size_bytes,
+)
+from quantrt.report.layer_nodes import PlanNodes, default_shapes, nodes_by_layer
+from quantrt.runtime.openvino_watch import CONSTANT, WatchedOpenVino, layer_type, layers_of, text_of
+
+__all__ = ["openvino_layers"]
+
+_PRECISIONS = {"u8": "int8", "i8": "int8", "f32": "fp32", "f16": "fp16", "bf16": "bf16"}
+_PRIMITIVES = {"I8": "int8", "f32": "fp32", "FP32": "fp32", "bf16": "bf16", "BF16": "bf16"}
+"""The last part of a primitive's name says what it computes in."""
+
+_NO_PRIMITIVE = ("", "undef", "unknown")
+
+_NUMPY_NAMES = {
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u64": "uint64",
+    "u32": "uint32",
+    "u16": "uint16",
+    "u8": "uint8",
+    "boolean": "bool",
+}
+
+_NOT_RUN = ("Constant", "Parameter", "Result")
+
+_CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData")
+_ATTRIBUTES = ("strides", "pads_begin", "pads_end", "dilations", "kernel", "auto_pad", "axis", "mode")
+"""Of OpenVINO's operators, those that say what a layer does."""
+
+
+def openvino_layers(plan: Plan, shapes: Mapping[str, tuple[int, ...]] | None) -> tuple[EngineLayer, ...]:
+    """The layers in the order in which they run.
+
+    Args:
+        shapes: of the inputs, for which the model is compiled; None: a free batch is 1, and with other free
+            sizes the model is compiled for any shapes, so that sizes are not known.
+
+    Raises:
+        DataError: the model cannot have these shapes.
+    """
+    executor = WatchedOpenVino(plan.model, plan.options, output_names=[spec.name for spec in plan.outputs])
+    try:
+        given = executor.input_shapes(default_shapes(plan) if shapes is None else shapes)
+        model = executor.runtime_model(given)
+        source = executor.source_model()
+        rows = list(layers_of(model))
+        nodes = _nodes_by_layer(rows, source, PlanNodes.of(plan))
+        operators = {op.get_friendly_name(): op for op in source.get_ordered_ops()}
+        return tuple(_layer(name, node, nodes[name], PlanNodes.of(plan), operators) for name, node in rows)
+    finally:
+        executor.close()
+
+
+def _nodes_by_layer(
+    rows: list[tuple[str, Any]], source: openvino.Model, plan: PlanNodes
+) -> dict[str, tuple[str, ...]]:
+    """Nodes of the canonical model that each layer computes."""
+    told = {original: name for name, node in rows for original in _originals(node)}
+    operators = [op for op in source.get_ordered_ops() if op.get_type_name() not in _NOT_RUN]
+    makers = {
+        op.get_friendly_name(): [
+            port.get_source_output().get_node().get_friendly_name() for port in op.inputs()
+        ]
+        for op in operators
+    }
+    return nodes_by_layer([name for name, _ in rows], told, makers, plan)
+
+
+def _originals(node: Any) -> list[str]:
+    return [name for name in text_of(node, "originalLayersNames").split(",") if name]
+
+
+def _layer(
+    name: str, node: Any, nodes: tuple[str, ...], plan: PlanNodes, operators: Mapping[str, Any]
+) -> EngineLayer:
+    primitive = text_of(node, "primitiveType")
+    precision = _PRECISIONS.get(text_of(node, "runtimePrecision"), "")
+    stem, _, last = primitive.rpartition("_")
+    computes_in = _PRIMITIVES.get(last, precision)
+    kind = layer_type(node)
+    ports = list(node.inputs())
+    activations = [port for port in ports if not _is_constant(port)]
+    inputs = tuple(_form_of_input(port) for port in activations)
+    outputs = tuple(_form(name, port, node, number) for number, port in enumerate(node.outputs()))
+    weights = _weights([port for port in ports if _is_constant(port)])
+    return EngineLayer(
+        name=name,
+        kind=kind,
+        nodes=nodes,
+        sources=plan.sources(nodes),
+        precision=precision,
+        computes_in=computes_in,
+        reason=plan.reason(nodes, computes_in) or _conversion_reason(kind, node),
+        tactic=None if primitive in _NO_PRIMITIVE or stem in _NO_PRIMITIVE else f"openvino: {primitive}",
+        bytes_moved=bytes_moved((*inputs, *outputs), weights),
+        operations=_operations(kind, ports, outputs),
+        inputs=inputs,
+        outputs=outputs,
+        weights=weights,
+        attributes=dict(_attributes(node, ports, operators)),
+    )
+
+
+def _conversion_reason(kind: str, node: Any) -> str:
+    """What a layer that no node asked for is there for."""
+    readers = [
+        port.get_node().get_friendly_name() for out in node.outputs() for port in out.get_target_inputs()
+    ]
+    if kind != "Reorder" or not readers:
+        return ""
+    return f"a conversion of type or layout that '{readers[0]}' needs"
+
+
+def _is_constant(port: Any) -> bool:
+    """Whether a port reads what does not change from run to run."""
+    source = port.get_source_output().get_node()
+    if layer_type(source) == CONSTANT:
+        return True
+    ports = source.inputs()
+    return bool(ports) and all(_is_constant(one) for one in ports)
+
+
+def _form_of_input(port: Any) -> TensorForm:
+    output = port.get_source_output()
+    source = output.get_node()
+    return _form(source.get_friendly_name(), output, source, output.get_index())
+
+
+def _form(name: str, port: Any, maker: Any, number: int) -> TensorForm:
+    layouts = text_of(maker, "outputLayouts").split(",")
+    layout = layouts[number] if number < len(layouts) else layouts[0]
+    return TensorForm(name=name, dims=_dims(port), dtype=_dtype(port), layout=_layout(layout))
+
+
+def _dims(port: Any) -> tuple[int | str, ...] | None:
+    shape = port.get_partial_shape()
+    if not shape.rank.is_static:
+        return None
+    return tuple(dim.get_length() if dim.is_static else "?" for dim in shape)
+
+
+def _dtype(port: Any) -> str:
+    """Numpy's name of the element type; the library's own for one that numpy lacks."""
+    name: str = port.get_element_type().get_type_name()
+    return _NUMPY_NAMES.get(name, name)
+
+
+def _layout(text: str) -> str:
+    if text == "".join(sorted(text)) and text.islower():
+        return ROW_MAJOR
+    if len(text) > 2 and text == f"a{''.join(sorted(text[1:-1]))}b":
+        return CHANNELS_LAST
+    return text or ROW_MAJOR
+
+
+def _weights(ports: list[Any]) -> dict[str, int]:
+    """Bytes of constants by element type."""
+    found: dict[str, int] = {}
+    for port in ports:
+        size = size_bytes(_dims(port), _dtype(port))
+        if size:
+            found[_dtype(port)] = found.get(_dtype(port), 0) + size
+    return found
+
+
+def _operations(kind: str, ports: list[Any], outputs: tuple[TensorForm, ...]) -> int | None:
+    """Two for every multiply-add; None for a layer whose products are not known, such as a subgraph."""
+    dims = outputs[0].dims if outputs else None
+    count = elements(dims)
+    if dims is None or count is None:
+        return None
+    shapes = [_dims(port) for port in ports]
+    if kind == "Convolution" and len(shapes) > 1 and shapes[1] is not None:
+        taps = shapes[1][len(shapes[1]) - (len(dims) - 1) :]  # input channels of a group, then the kernel
+        return 2 * count * math.prod(size for size in taps if isinstance(size, int))
+    if kind in ("FullyConnected", "MatMul") and shapes and shapes[0]:
+        terms = shapes[0][-1]
+        return 2 * count * terms if isinstance(terms, int) else None
+    return None
+
+
+def _attributes(node: Any, ports: list[Any], operators: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    originals = [operators[name] for name in _originals(node) if name in operators]
+    found = {key: value for op in reversed(originals) for key, value in op.get_attributes().items()}
+    yield from ((key, _plain(found[key])) for key in _ATTRIBUTES if key in found and found[key] is not None)
+    main = next((op for op in originals if op.get_type_name() in _CONVOLUTIONS), None)
+    if main is not None and len(ports) > 1:
+        weight, rank = _dims(ports[1]) or (), len(_dims(node.outputs()[0]) or ())
+        yield "kernel", list(weight[len(weight) - (rank - 2) :])
+        yield "groups", weight[0] if len(weight) > rank else 1
+    fused = [op.get_type_name() for op in originals if op is not main]
+    if fused:
+        yield "fused", fused
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool) else [int(item) for item in value]

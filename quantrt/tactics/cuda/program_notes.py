@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program for a GPU tells of its regions: tactics, rivals, sizes, work; JSON-ready.
+
+"regions"      by region: what it computes, its tactic and times, the tensors at the shapes it was timed at
+"candidates"   by the key of a workload: [name, median_us or null, reason] of tactics that were not taken
+"mismatches"   [pattern, reason, node] of fusions that did not happen
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from quantrt.regions.expression import Expression
+from quantrt.regions.region import Attention, Conv, Formula, Gemm, Mismatch, Pool, Regions, Rows
+from quantrt.tactics.cuda.assemble import Item
+from quantrt.tactics.cuda.choices import Candidate, Choices
+from quantrt.tactics.cuda.estimate import work_of
+from quantrt.tactics.cuda.frame import Frame
+from quantrt.tactics.cuda.tactic import TensorFacts
+
+__all__ = ["program_notes"]
+
+MAX_TIMED = 6
+MAX_REJECTED = 8
+"""Rivals that are noted of one workload: the fastest, and one for every reason why others cannot be used."""
+
+
+def program_notes(
+    frame: Frame,
+    regions: Regions,
+    choices: Choices,
+    facts: Mapping[str, TensorFacts],
+    beside: Mapping[str, Mapping[str, float]],
+) -> dict[str, Any]:
+    """All that is known when a program has been tuned.
+
+    Args:
+        facts: of every buffer, at the shapes that were timed.
+        beside: by region, microseconds of its fastest tactic in other precisions, by their names.
+    """
+    rows = {item.region: _row(item, choices, facts) for item in frame.items}
+    for name in rows.keys() & beside.keys():
+        rows[name]["beside_us"] = dict(beside[name])
+    taken = {
+        choice.key: f"{choice.tactic.source}: {choice.tactic.name}" for choice in choices.by_region.values()
+    }
+    return {
+        "regions": rows,
+        "candidates": {
+            key: [*_rivals(table, taken.get(key, ""))] for key, table in choices.candidates.items()
+        },
+        "mismatches": [[row.pattern, row.reason, row.node] for row in _sorted(regions.mismatches)],
+        "compile_s": round(choices.compile_s, 2),
+        "timing_s": round(choices.timing_s, 2),
+        "tuning": list(choices.notes),
+    }
+
+
+def _row(item: Item, choices: Choices, facts: Mapping[str, TensorFacts]) -> dict[str, Any]:
+    """One region. Bytes and operations are those of the least work that any tactic has to do."""
+    choice = choices.by_region.get(item.region)
+    lowered = item.lowered
+    formula = None if lowered is None else lowered.formula
+    weight = None if lowered is None else lowered.weight
+    work = None
+    if lowered is not None and all(buffer in facts for buffer in item.inputs):
+        work = work_of(lowered.workload([facts[buffer] for buffer in item.inputs]))
+    return {
+        "formula": type(formula).__name__ if formula is not None else item.step and item.step.runner,
+        "nodes": [] if lowered is None else list(lowered.region.nodes),
+        "product": formula.x[0] if isinstance(formula, Gemm | Conv) else None,
+        "reads": item.inputs[0] if item.inputs else "",
+        "is_int8": weight is not None and weight.dtype == np.int8,
+        "tactic": None if choice is None else f"{choice.tactic.source}: {choice.tactic.name}",
+        "median_us": None if choice is None else choice.median_us,
+        "origin": None if choice is None else choice.origin,
+        "key": None if choice is None else choice.key,
+        "inputs": [_tensor(buffer, facts) for buffer in item.inputs],
+        "outputs": [_tensor(buffer, facts) for buffer in item.outputs],
+        "bytes": None if work is None else work.moved_bytes,
+        "operations": None if work is None else 2 * work.products,
+        "attributes": {} if formula is None else dict(_attributes(formula, weight)),
+    }
+
+
+def _tensor(buffer: str, facts: Mapping[str, TensorFacts]) -> list[Any]:
+    """[name, element type, shape, whether axis 1 lies innermost]; nulls where it is no tensor on the GPU."""
+    found = facts.get(buffer)
+    if found is None:
+        return [buffer, None, None, False]
+    is_image = len(found.shape) > 2 and found.strides[1] == 1 and found.shape[1] > 1
+    return [buffer, found.dtype, list(found.shape), is_image]
+
+
+def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[str, Any]]:
+    """What a reader knows an operator by."""
+    match formula:
+        case Conv():
+            yield "kernel", [] if weight is None else list(weight.shape[2:])
+            yield "strides", list(formula.strides)
+            yield "pads", list(formula.pads)
+            yield "dilations", list(formula.dilations)
+            yield "groups", formula.groups
+        case Pool():
+            yield "mode", f"global {formula.kind}" if formula.is_global else formula.kind
+            for name in ("kernel", "strides", "pads", "dilations"):
+                yield name, list(getattr(formula, name))
+        case Attention():
+            yield "scale", formula.scale
+            yield "has_mask", formula.has_mask
+        case _:
+            pass
+    match formula:
+        case Gemm(epilogue=expression) | Conv(epilogue=expression) | Pool(epilogue=expression):
+            yield "epilogue", _operations_of(expression)
+        case Rows(expression):
+            yield "expression", _operations_of(expression)
+        case _:
+            pass
+    if weight is not None:
+        yield "weight", [str(weight.dtype), list(weight.shape)]
+
+
+def _operations_of(expression: Expression) -> list[str]:
+    return [instruction.op for instruction in expression.instructions]
+
+
+def _rivals(table: Sequence[Candidate], taken: str) -> Iterator[list[Any]]:
+    """The fastest of those that were timed, then one of every source and reason, with how many more."""
+    others = [row for row in table if f"{row.source}: {row.name}" != taken]
+    timed = [row for row in others if row.timing is not None]
+    for row in timed[:MAX_TIMED]:
+        yield [f"{row.source}: {row.name}", row.timing and row.timing.median_us, "slower"]
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in others:
+        if row.timing is None:
+            reasons.setdefault((row.source, row.reason), []).append(row.name)
+    for (source, reason), names in list(reasons.items())[:MAX_REJECTED]:
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield [f"{source}: {names[0]}{more}", None, reason]
+
+
+def _sorted(mismatches: Sequence[Mismatch]) -> list[Mismatch]:
+    return sorted(mismatches, key=lambda row: (row.pattern, row.node, row.reason))
