@@ -98,7 +98,7 @@ def _encode(
     low, high = INTEGER_RANGES[target]
     # Held to an exact range first: what lies beyond it is clipped in any case.
     reach = 2.0**24
-    codes = torch.nan_to_num(torch.round(ratio), nan=0.0).clamp(-reach, reach).to(torch.int64)
+    codes = torch.nan_to_num(torch.round(ratio), nan=float("-inf")).clamp(-reach, reach).to(torch.int64)
     codes = codes if zero is None else codes + zero.to(torch.int64)
     return convert(codes.clamp(low, high), target)
 

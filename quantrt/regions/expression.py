@@ -60,6 +60,12 @@ ARITY = {
 """Arguments of every operation. `quantize(x, s)` is clip(rint(x / s), -128, 127), rint half to even, the
 division correctly rounded; `max` and `min` hand on NaN; `div` is correctly rounded."""
 
+ROUNDED_OPS = frozenset(
+    "const neg abs reciprocal floor ceil rint sign not row_max row_min add sub mul div max min eq lt le gt "
+    "ge and or xor quantize where".split()
+)
+"""Operations whose float32 result IEEE 754 fixes to the last bit."""
+
 
 @dataclass(frozen=True)
 class Operand:
@@ -112,6 +118,11 @@ class Expression:
     def has_row(self) -> bool:
         """Whether any instruction reduces over rows."""
         return any(instruction.op.startswith("row_") for instruction in self.instructions)
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether IEEE 754 fixes every float32 result to the last bit."""
+        return all(instruction.op in ROUNDED_OPS for instruction in self.instructions)
 
     @property
     def is_identity(self) -> bool:

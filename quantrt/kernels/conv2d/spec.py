@@ -19,6 +19,7 @@ from quantrt.kernels.epilogue.spec import (
     output_types,
     why_not_epilogue,
 )
+from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.expression import Expression
 
@@ -176,7 +177,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
-        is_exact=True,
+        is_exact=needs_exact(problem.epilogue, problem.outputs),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types, size_arguments
 from quantrt.kernels.epilogue.spec import WARP, epilogue_constants, why_not_epilogue
+from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.kernel import KernelSpec
 
 __all__ = ["TileConfig", "kernel_of", "why_not"]
@@ -79,5 +80,5 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=1,
-        is_exact=True,
+        is_exact=needs_exact(problem.epilogue, problem.outputs),
     )

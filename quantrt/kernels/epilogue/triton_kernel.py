@@ -5,7 +5,7 @@
 import triton
 import triton.language as tl
 
-from quantrt.kernels.expression.triton_kernel import ROUNDER, evaluate, to_element
+from quantrt.kernels.expression.triton_kernel import ROUNDER, evaluate, stored
 
 __all__ = ["load_operands", "store_loaded", "store_tile", "sums_to_float"]
 
@@ -116,8 +116,8 @@ def store_loaded(
     results = evaluate(PROGRAM, (sums_to_float(accumulator, TERMS),) + operands)
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
-        y = tl.broadcast_to(results[OUTPUTS[i]], (BLOCK_M, BLOCK_N))
-        tl.store(y_ptr + tile + offsets, to_element(y, y_ptr.dtype.element_ty), mask=mask)
+        y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
+        tl.store(y_ptr + tile + offsets, tl.broadcast_to(y, (BLOCK_M, BLOCK_N)), mask=mask)
 
 
 @triton.jit

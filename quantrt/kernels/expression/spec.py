@@ -14,7 +14,7 @@ from collections.abc import Collection
 from quantrt.errors import InternalError
 from quantrt.regions.expression import ARITY, Expression, Instruction
 
-__all__ = ["OPS", "Program", "flops_of", "program_of"]
+__all__ = ["OPS", "Program", "flops_of", "needs_exact", "program_of"]
 
 Program = tuple[tuple[int, int, int, int, float], ...]
 
@@ -47,6 +47,15 @@ def program_of(expression: Expression) -> Program:
         rows.append(_row(_simplified(instruction, fixed), first + number, reductions))
         reductions += instruction.op.startswith("row_")
     return tuple(rows)
+
+
+def needs_exact(expression: Expression, outputs: Collection[str]) -> bool:
+    """Whether a kernel must round every operation by itself, for its codes to be the reference's.
+
+    Args:
+        outputs: element types of what is stored.
+    """
+    return expression.is_rounded and not {"int8", "bool"}.isdisjoint(outputs)
 
 
 def flops_of(expression: Expression, narrow: Collection[int] = ()) -> int:

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.expression.spec import OPS
+from quantrt.kernels.functions.triton_kernel import INTERPRETED, erf, exp, power, sigmoid, softplus, tanh
 
 __all__ = [
     "combine_rows",
@@ -22,6 +23,7 @@ __all__ = [
     "evaluate_rows",
     "reduce_row",
     "start_rows",
+    "stored",
     "to_element",
 ]
 
@@ -68,7 +70,6 @@ OR = tl.constexpr(OPS.index("or"))
 XOR = tl.constexpr(OPS.index("xor"))
 QUANTIZE = tl.constexpr(OPS.index("quantize"))
 
-INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 INF = tl.constexpr(float("inf"))
 WHOLE = tl.constexpr(8388608.0)
 """2**23: at and above it every float32 is a whole number; adding it to a smaller one rounds half to even."""
@@ -78,9 +79,6 @@ CODE_OFFSET = tl.constexpr(8388736.0)
 """2**23 + 128."""
 ROUNDER = tl.constexpr(12582912.0)
 """1.5 * 2**23: added to |x| <= 2**22 and taken away again, it rounds half to even, of either sign."""
-TANH_SMALL = tl.constexpr(0.625)
-"""Below it tanh(x) = x + x**3 * P(x**2), P the minimax polynomial of degree 4: relative error 4.4e-9 before
-rounding. Above it (1 - e) / (1 + e) with e = exp(-2 |x|) cancels too little to matter: 2 ulp."""
 
 
 @triton.jit
@@ -166,7 +164,7 @@ def apply_one(op: tl.constexpr, x):
     elif op == ABS:
         y = tl.abs(x)
     elif op == EXP:
-        y = tl.exp(x)
+        y = exp(x)
     elif op == LOG:
         y = tl.log(x)
     elif op == SQRT:
@@ -176,11 +174,11 @@ def apply_one(op: tl.constexpr, x):
     elif op == RECIPROCAL:
         y = tl.div_rn(1.0, x)
     elif op == ERF:
-        y = tl.erf(x)
+        y = erf(x)
     elif op == TANH:
         y = tanh(x)
     elif op == SIGMOID:
-        y = 1.0 / (1.0 + tl.exp(-x))
+        y = sigmoid(x)
     elif op == SOFTPLUS:
         y = softplus(x)
     elif op == SIN:
@@ -311,7 +309,7 @@ def quotient(x, scale):
     else:
         inverse = tl.div_rn(1.0, scale)
         near = x * inverse
-        y = tl.fma(tl.fma(-near, scale, x), inverse, near)
+        y = tl.fma(tl.fma(near, -scale, x), inverse, near)
     return y
 
 
@@ -327,58 +325,49 @@ def quantize(x, scale):
 
 
 @triton.jit
+def code(x, scale):
+    """The same as int8; NaN has the lowest code, as the larger of NaN and a number is the number."""
+    y = x
+    if INTERPRETED:  # where it is NaN
+        y = tl.where(x == x, x, -INF)
+    y = tl.maximum(y, -128.0 * scale)
+    y = tl.minimum(y, 127.0 * scale)
+    # The digits of a whole number plus ROUNDER end in its two's complement.
+    return (quotient(y, scale) + ROUNDER).to(tl.int32, bitcast=True).to(tl.int8)
+
+
+@triton.jit
 def rint(x):
     magnitude = (tl.abs(x) + WHOLE) - WHOLE
     return tl.where(tl.abs(x) < WHOLE, tl.where(x < 0.0, -magnitude, magnitude), x)
 
 
 @triton.jit
-def tanh(x):
-    square = x * x
-    small = -0.00570498 * square + 0.02063908
-    small = small * square - 0.05373971
-    small = small * square + 0.13331442
-    small = small * square - 0.33333282
-    small = x + x * (square * small)
-    e = tl.exp(-2.0 * tl.abs(x))
-    large = (1.0 - e) / (1.0 + e)
-    return tl.where(tl.abs(x) < TANH_SMALL, small, tl.where(x < 0.0, -large, large))
+def stored(program: tl.constexpr, output: tl.constexpr, registers, element: tl.constexpr):
+    """Register `output` of a program as it is stored.
 
-
-@triton.jit
-def softplus(x):
-    """max(x, 0) + log1p(e), e = exp(-|x|); log1p by Kahan's correction, for 1 + e loses digits of e."""
-    e = tl.exp(-tl.abs(x))
-    one = 1.0 + e
-    log1p = tl.where(one == 1.0, e, tl.log(one) * (e / (one - 1.0)))
-    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) + log1p
-
-
-@triton.jit
-def power(a, b):
-    """a ** b as C's pow: through float64, for a float32 logarithm times b loses digits."""
-    x = a.to(tl.float64)
-    y = b.to(tl.float64)
-    size = tl.exp2(y * tl.log2(tl.abs(x))).to(tl.float32)
-    size = tl.where((tl.abs(a) == 1.0) & (tl.abs(b) == INF), 1.0, size)
-    is_whole = tl.floor(b) == b
-    is_odd = is_whole & (tl.floor(b * 0.5) != b * 0.5)
-    is_negative = (a < 0.0) | (tl.div_rn(1.0, a) < 0.0)  # -0.0 too
-    signed = tl.where(is_negative & is_odd, -size, size)
-    signed = tl.where((a < 0.0) & (a != -INF) & (is_whole == 0), float("nan"), signed)
-    return tl.where((b == 0.0) | (a == 1.0), 1.0, signed)
+    Args:
+        registers: all of them.
+        element: type behind the pointer; see `to_element`.
+    """
+    row: tl.constexpr = output - (len(registers) - len(program))
+    if element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE:
+        x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])
+        y = code(x, scale)
+    else:
+        y = to_element(registers[output], element)
+    return y
 
 
 @triton.jit
 def to_element(x, element: tl.constexpr):
-    """A register as it is stored: rounded to nearest even, truth as 0 and 1; NaN has no int8 code: 0.
+    """A float as it is stored: rounded to nearest even, truth as 0 and 1; NaN has the lowest code of int8.
 
     Args:
-        element: type behind the pointer. uint8 and int1 store truth; int8 must come from "quantize".
+        element: uint8 and int1 store truth; int8 must come from "quantize".
     """
     if element == tl.int8:
-        # The digits of a whole number plus ROUNDER end in its two's complement.
-        digits = (tl.where(x == x, x, 0.0) + ROUNDER).to(tl.int32, bitcast=True)
+        digits = (tl.where(x == x, x, -128.0) + ROUNDER).to(tl.int32, bitcast=True)
         y = digits.to(tl.int8)
     elif element == tl.uint8 or element == tl.int1:
         y = (x != 0.0).to(element)

@@ -19,7 +19,7 @@ from quantrt.kernels.epilogue.spec import (
     output_types,
     why_not_epilogue,
 )
-from quantrt.kernels.expression.spec import flops_of
+from quantrt.kernels.expression.spec import flops_of, needs_exact
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.expression import Expression
 
@@ -37,13 +37,14 @@ MAX_STRIDE_UNIT = 16
 """Elements that one vector load takes at most: 16 bytes of int8."""
 
 MAX_SHORT_FLOPS = 16
+MAX_SHORT_ACCUMULATORS = 64
 MAX_LONG_ACCUMULATORS = 32
 MAX_PARTS = 4
 MANY_STORED = 3
 MIN_PART = 16
-"""An epilogue of more operations than that for one element, or with more tensors than one output, runs on
-parts of the columns, so that a thread has no more accumulators at a time: as a whole it spills on 9.0. With
-MANY_STORED tensors and outputs together, parts are as small as they may be."""
+"""An epilogue runs on parts of the columns, so that a thread has no more accumulators at a time: as a whole
+it spills on 9.0. It is short with at most so many operations for one element and nothing stored but one
+output; with MANY_STORED tensors and outputs together, parts are as small as they may be."""
 
 PRODUCTS = ("int8", "float16", "float32")
 
@@ -149,19 +150,19 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
-        is_exact=True,
+        is_exact=needs_exact(problem.epilogue, problem.outputs),
     )
 
 
 def _parts(problem: GemmProblem, config: TileConfig) -> int:
     """In how many parts the epilogue runs."""
     stored = len(problem.outputs) + len(problem.tensors)
-    if flops_of(problem.epilogue) <= MAX_SHORT_FLOPS and stored == 1:
-        return 1
+    is_short = flops_of(problem.epilogue) <= MAX_SHORT_FLOPS and stored == 1
+    limit = MAX_LONG_ACCUMULATORS if stored < MANY_STORED else MIN_PART
     parts = 1
     while (
         parts < MAX_PARTS
-        and config.accumulators > parts * (MAX_LONG_ACCUMULATORS if stored < MANY_STORED else MIN_PART)
+        and config.accumulators > parts * (MAX_SHORT_ACCUMULATORS if is_short else limit)
         and config.block_n >= 2 * parts * MIN_PART
     ):
         parts *= 2

@@ -12,6 +12,7 @@ from typing import Any
 
 from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types, size_arguments
 from quantrt.kernels.epilogue.spec import WARP, epilogue_constants, why_not_epilogue
+from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.kernel import KernelSpec
 
 __all__ = ["MAX_UNROLLED", "PoolProblem", "TileConfig", "kernel_of", "why_not"]
@@ -118,7 +119,7 @@ def kernel_of(problem: PoolProblem, config: TileConfig) -> KernelSpec:
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=1,
-        is_exact=True,
+        is_exact=needs_exact(problem.window.epilogue, problem.window.outputs),
     )
 
 

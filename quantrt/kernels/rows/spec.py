@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.expression.spec import needs_exact, program_of
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.rows.walk import Walk
 from quantrt.regions.expression import Expression
@@ -163,7 +163,7 @@ def kernel_of(problem: RowsProblem, variant: Variant) -> KernelSpec:
         constants=tuple(fixed.items()),
         num_warps=variant.tile.num_warps,
         num_stages=1,
-        is_exact=True,
+        is_exact=needs_exact(expression, problem.outputs),
     )
 
 

@@ -23,7 +23,7 @@ from quantrt.kernels.expression.triton_kernel import (
     evaluate_rows,
     reduce_row,
     start_rows,
-    to_element,
+    stored,
 )
 from quantrt.kernels.rows import spec
 
@@ -109,7 +109,7 @@ def map_rows(
             part = columns + first
             registers = load_all(KINDS, slots, strides, index, part, rows < R, part < C, OUTER)
             results = evaluate_known(PROGRAM, len(PROGRAM), registers, known)
-            store_all(OUTPUTS, ROW_OUTPUTS, pointers, results, rows, part, R, C, BLOCK_R, BLOCK_C)
+            store_all(PROGRAM, OUTPUTS, ROW_OUTPUTS, pointers, results, rows, part, R, C, BLOCK_R, BLOCK_C)
             first += BLOCK_C
     else:
         registers = load_all(KINDS, slots, strides, index, columns, rows < R, columns < C, OUTER)
@@ -117,7 +117,7 @@ def map_rows(
             results = evaluate(PROGRAM, registers)
         else:
             results = evaluate_rows(PROGRAM, registers, columns < C, C)
-        store_all(OUTPUTS, ROW_OUTPUTS, pointers, results, rows, columns, R, C, BLOCK_R, BLOCK_C)
+        store_all(PROGRAM, OUTPUTS, ROW_OUTPUTS, pointers, results, rows, columns, R, C, BLOCK_R, BLOCK_C)
 
 
 @triton.jit
@@ -178,12 +178,12 @@ def load_one(
 
 @triton.jit
 def store_all(
-    outputs: tl.constexpr, row_outputs: tl.constexpr, pointers, results, rows, columns, R, C,
-    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    program: tl.constexpr, outputs: tl.constexpr, row_outputs: tl.constexpr, pointers, results,
+    rows, columns, R, C, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):
     for i in tl.static_range(len(outputs)):
-        y = tl.broadcast_to(results[outputs[i]], (BLOCK_R, BLOCK_C))
-        y = to_element(y, pointers[i].dtype.element_ty)
+        y = stored(program, outputs[i], results, pointers[i].dtype.element_ty)
+        y = tl.broadcast_to(y, (BLOCK_R, BLOCK_C))
         far = rows.to(tl.int64)
         if row_outputs[i]:
             # Every column holds the row's value; the first stores it, of a row without columns too.

@@ -12,6 +12,7 @@ from typing import Any
 from quantrt.kernels.conv2d import spec as conv2d
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.epilogue.spec import POINTERS, epilogue_constants, operand_types, output_types
+from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.kernel import KernelSpec
@@ -121,5 +122,5 @@ def add_kernel_of(problem: ConvProblem | GemmProblem, config: SplitConfig) -> Ke
         constants=tuple(fixed.items()),
         num_warps=ADD_WARPS,
         num_stages=1,
-        is_exact=True,
+        is_exact=needs_exact(problem.epilogue, problem.outputs),
     )

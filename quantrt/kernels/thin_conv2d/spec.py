@@ -14,6 +14,7 @@ from quantrt.gpu import GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types
 from quantrt.kernels.conv2d.spec import why_not as why_not_conv2d
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, POINTERS, WARP, epilogue_constants
+from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.kernel import KernelSpec
 
 __all__ = [
@@ -149,7 +150,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,
-        is_exact=True,
+        is_exact=needs_exact(problem.epilogue, problem.outputs),
     )
 
 

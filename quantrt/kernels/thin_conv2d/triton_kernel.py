@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.epilogue.triton_kernel import sums_to_float
-from quantrt.kernels.expression.triton_kernel import INTERPRETED, evaluate, to_element
+from quantrt.kernels.expression.triton_kernel import INTERPRETED, evaluate, stored
 
 __all__ = ["add_borders", "thin_conv2d"]
 
@@ -174,8 +174,8 @@ def _store(
     results = evaluate(PROGRAM, registers)
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
-        y = tl.broadcast_to(results[OUTPUTS[i]], accumulator.shape)
-        tl.store(y_ptr + tile + offsets, to_element(y, y_ptr.dtype.element_ty), mask=mask)
+        y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
+        tl.store(y_ptr + tile + offsets, tl.broadcast_to(y, accumulator.shape), mask=mask)
 
 
 @triton.jit

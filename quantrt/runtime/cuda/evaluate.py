@@ -231,7 +231,7 @@ def _attention(formula: Attention, inputs: Sequence[Tensor]) -> Tensor:
 def _stored(result: Tensor, dtype: str) -> Tensor:
     if dtype == "bool":
         return result != 0
-    if dtype == "int8":  # NaN has no code: 0, as a cast from NaN gives on a GPU
-        return torch.nan_to_num(result, nan=0.0).to(torch.int8)
+    if dtype == "int8":  # NaN has the lowest code
+        return torch.nan_to_num(result, nan=-128.0).to(torch.int8)
     kind: torch.dtype = getattr(torch, dtype)
     return result.to(kind)

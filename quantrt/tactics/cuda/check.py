@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 import torch
 
-from quantrt.regions.expression import Expression
 from quantrt.regions.region import Conv, Gemm, Pool, Rows
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 
@@ -27,12 +26,6 @@ Tensor = torch.Tensor
 
 DEQUANTIZED = "dequantized"
 """A word in the name of a tactic that computes an int8 workload in floats."""
-
-ROUNDED_OPS = frozenset(
-    "const neg abs reciprocal floor ceil rint sign not row_max row_min add sub mul div max min eq lt le gt "
-    "ge and or xor quantize where".split()
-)
-"""Operations whose float32 result IEEE 754 fixes to the last bit."""
 
 APPROXIMATE_RATIO = 2e-3
 """Codes that may be off by one where float32 functions are approximated or sums reordered: a relative
@@ -74,11 +67,11 @@ def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
         return FLOAT16_RATIO
     match workload.formula:
         case Gemm(epilogue=expression) | Conv(epilogue=expression) if workload.inputs[0].dtype == "int8":
-            return 0.0 if _is_rounded(expression) else APPROXIMATE_RATIO
+            return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case Pool(kind=kind, epilogue=expression) if kind == "max" or workload.inputs[0].dtype == "int8":
-            return 0.0 if _is_rounded(expression) else APPROXIMATE_RATIO
+            return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case Rows(expression):
-            return 0.0 if _is_rounded(expression) else APPROXIMATE_RATIO
+            return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case _:
             return FLOAT16_RATIO
 
@@ -100,10 +93,6 @@ def check(
         if reason:
             return Rejected(tactic.source, tactic.name, f"output {number} {reason}")
     return None
-
-
-def _is_rounded(expression: Expression) -> bool:
-    return all(instruction.op in ROUNDED_OPS for instruction in expression.instructions)
 
 
 def _difference(output: Tensor, want: Tensor, ratio: float) -> str:

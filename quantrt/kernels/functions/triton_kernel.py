@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of float32 blocks that no instruction computes, from those that one does: exp2 and reciprocal.
+
+Errors are absolute unless said otherwise, before the roundings of float32 on the way. With floating-point
+fusion off they cost half as much again.
+"""
+
+# mypy: ignore-errors
+import triton
+import triton.language as tl
+
+__all__ = ["INTERPRETED", "erf", "exp", "power", "sigmoid", "softplus", "tanh"]
+
+INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
+INF = tl.constexpr(float("inf"))
+LOG2E = tl.constexpr(1.4426950408889634)
+TANH_SMALL = tl.constexpr(0.625)
+"""Below it tanh(x) = x + x**3 * P(x**2), P the minimax polynomial of degree 4: relative error 4.4e-9. Above
+it (1 - e) / (1 + e) with e = exp(-2 |x|) cancels too little to matter: 2 ulp."""
+
+
+@triton.jit
+def exp2(x):
+    """Within 2 ulp; results below 2**-126 are 0."""
+    if INTERPRETED:
+        y = tl.exp2(x)
+    else:
+        y = tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return y
+
+
+@triton.jit
+def reciprocal(x):
+    """Within 1 ulp; of what is beyond 2**126 it is 0."""
+    if INTERPRETED:
+        y = 1.0 / x
+    else:
+        y = tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return y
+
+
+@triton.jit
+def exp(x):
+    return exp2(x * LOG2E)
+
+
+@triton.jit
+def sigmoid(x):
+    return reciprocal(1.0 + exp2(x * -LOG2E))
+
+
+@triton.jit
+def erf(x):
+    """1 - 2 / (1 + 2**(x * P(x**2))), P of degree 6 by Lawson's weighted least squares: error 5.8e-8.
+
+    The exponent is log2((1 + erf x) / (1 - erf x)), which is odd and smooth. P is positive everywhere, so
+    that the quotient saturates beyond 4, where erf is 1 in float32.
+    """
+    square = x * x
+    p = 4.586545179665515e-07 * square - 1.7270999808193585e-05
+    p = p * square + 0.00025885582241794256
+    p = p * square - 0.0018054456626844049
+    p = p * square - 0.0005320177611876963
+    p = p * square + 0.2965185003593994
+    p = p * square + 3.255815610708451
+    return 1.0 - 2.0 * reciprocal(1.0 + exp2(x * p))
+
+
+@triton.jit
+def tanh(x):
+    square = x * x
+    small = -0.00570498 * square + 0.02063908
+    small = small * square - 0.05373971
+    small = small * square + 0.13331442
+    small = small * square - 0.33333282
+    small = x + x * (square * small)
+    e = exp(-2.0 * tl.abs(x))
+    large = (1.0 - e) * reciprocal(1.0 + e)
+    return tl.where(tl.abs(x) < TANH_SMALL, small, tl.where(x < 0.0, -large, large))
+
+
+@triton.jit
+def softplus(x):
+    """max(x, 0) + log1p(e), e = exp(-|x|); log1p by Kahan's correction, for 1 + e loses digits of e."""
+    e = exp(-tl.abs(x))
+    one = 1.0 + e
+    log1p = tl.where(one == 1.0, e, tl.log(one) * (e / (one - 1.0)))
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL) + log1p
+
+
+@triton.jit
+def power(a, b):
+    """a ** b as C's pow: through float64, for a float32 logarithm times b loses digits."""
+    x = a.to(tl.float64)
+    y = b.to(tl.float64)
+    size = tl.exp2(y * tl.log2(tl.abs(x))).to(tl.float32)
+    size = tl.where((tl.abs(a) == 1.0) & (tl.abs(b) == INF), 1.0, size)
+    is_whole = tl.floor(b) == b
+    is_odd = is_whole & (tl.floor(b * 0.5) != b * 0.5)
+    is_negative = (a < 0.0) | (tl.div_rn(1.0, a) < 0.0)  # -0.0 too
+    signed = tl.where(is_negative & is_odd, -size, size)
+    signed = tl.where((a < 0.0) & (a != -INF) & (is_whole == 0), float("nan"), signed)
+    return tl.where((b == 0.0) | (a == 1.0), 1.0, signed)
