@@ -22,6 +22,7 @@ from quantrt.runtime.cuda.lane import Lane, Shapes
 from quantrt.runtime.cuda.launcher import CubinLauncher
 from quantrt.runtime.cuda.step_timers import GpuTimer, HostTimer
 from quantrt.runtime.cuda.steps import OpenProgram, open_program
+from quantrt.runtime.cuda.timed_runs import TimedRuns
 from quantrt.runtime.request_pool import RequestPool
 
 __all__ = ["CudaContext", "CudaExecutor", "specs_of"]
@@ -96,9 +97,13 @@ class CudaExecutor:
         with self._lane() as lane:
             return lane.prepare(inputs, waits=waits)
 
-    def create_context(self) -> CudaContext:
-        """A lane of its own for one thread: own activations and CUDA graphs, shared weights."""
-        return CudaContext(self, self._make_lane())
+    def create_context(self, *, capture: bool = True) -> CudaContext:
+        """A lane of its own for one thread: own activations and CUDA graphs, shared weights.
+
+        Args:
+            capture: False runs step by step, without CUDA graphs.
+        """
+        return CudaContext(self, self._make_lane(capture=capture))
 
     def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[str, str, float]]:
         """(region, runner, milliseconds) of every step, run one by one after one run that is not timed."""
@@ -172,11 +177,11 @@ class CudaExecutor:
             if isinstance(launcher, CubinLauncher):
                 launcher.close()
 
-    def _make_lane(self) -> Lane:
+    def _make_lane(self, *, capture: bool = True) -> Lane:
         opened = self._opened
         if opened is None:
             raise UsageError("cannot use an executor that is closed")
-        lane = Lane(opened, records=self._records)
+        lane = Lane(opened, records=self._records and capture)
         with self._lock:
             self._lanes.append(lane)
         return lane
@@ -228,6 +233,10 @@ class CudaContext:
     def run_device(self, inputs: Mapping[str, Any], *, copies: bool = True) -> dict[str, torch.Tensor]:
         """Outputs by name on the device; see CudaExecutor.run_device."""
         return self._lane.run_device(self._executor._on_device(inputs), copies=copies)
+
+    def time_runs(self, inputs: Mapping[str, np.ndarray], *, copies: bool, spins: bool) -> TimedRuns:
+        """Runs of these inputs with the times of their parts; see TimedRuns."""
+        return TimedRuns(self._lane, inputs, copies=copies, spins=spins)
 
     def close(self) -> None:
         """Free the lane; the executor stays open. Closing twice is allowed."""

@@ -13,7 +13,7 @@ from quantrt.device import nvidia_driver
 from quantrt.errors import DeviceError
 from quantrt.gpu import GPUS, GpuFacts
 
-__all__ = ["describe_gpu", "facts_of_properties", "gpu_row"]
+__all__ = ["describe_gpu", "facts_of_properties", "gpu_details", "gpu_row"]
 
 
 def describe_gpu(index: int = 0) -> GpuFacts:
@@ -44,6 +44,25 @@ def gpu_row(index: int = 0) -> dict[str, Any]:
         "memory_bytes": gpu.memory_bytes,
         "driver": nvidia_driver(),
         "compute_capability": f"{gpu.capability // 10}.{gpu.capability % 10}",
+    }
+
+
+def gpu_details(index: int = 0) -> dict[str, Any]:
+    """What the driver tells of the GPU with that CUDA index, JSON-ready; None where it hides something."""
+    describe_gpu(index)  # raises where there is none
+    properties: Any = torch.cuda.get_device_properties(index)
+    names = ("shared_memory_per_multiprocessor", "memory_bus_width", "clock_rate", "memory_clock_rate")
+    shared_bytes, bus_bits, clock_khz, memory_clock_khz = (getattr(properties, name, None) for name in names)
+    return {
+        "name": properties.name,
+        "uuid": str(properties.uuid) if hasattr(properties, "uuid") else None,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "memory_bytes": properties.total_memory,
+        "shared_memory_per_multiprocessor_bytes": shared_bytes,
+        "memory_bus_bits": bus_bits,
+        "clock_khz": clock_khz,
+        "memory_clock_khz": memory_clock_khz,
     }
 
 

@@ -70,11 +70,23 @@ class Recording:
     def load(self, given: Mapping[str, torch.Tensor]) -> None:
         """Copy tensors in host memory into the inputs, by way of pinned memory that is read later."""
         for name, tensor in self.inputs.items():
-            staged = self._staged_inputs.get(name)
-            if staged is None:
-                staged = self._staged_inputs[name] = pinned_like(tensor)
-            staged.copy_(given[name])
-            tensor.copy_(staged, non_blocking=True)
+            tensor.copy_(self._staged(name, given[name]), non_blocking=True)
+
+    def stage(self, given: Mapping[str, torch.Tensor]) -> None:
+        """Copy tensors in host memory to pinned memory alone, which nothing may be reading."""
+        for name in self.inputs:
+            self._staged(name, given[name])
+
+    def copy_in(self) -> None:
+        """Copy what was staged last into the inputs, on the current stream."""
+        for name, tensor in self.inputs.items():
+            tensor.copy_(self._staged_inputs[name], non_blocking=True)
+
+    def _staged(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """The input's pinned memory, with this value."""
+        if name not in self._staged_inputs:
+            self._staged_inputs[name] = pinned_like(self.inputs[name])
+        return self._staged_inputs[name].copy_(tensor)
 
     def unload(self) -> dict[str, torch.Tensor]:
         """Copies of the outputs in pinned memory, filled once the stream is synchronized."""

@@ -10,7 +10,7 @@ import torch
 from quantrt.errors import DeviceError
 from quantrt.gpu import gpu_named
 from quantrt.runtime.cuda import local_gpu
-from quantrt.runtime.cuda.local_gpu import describe_gpu, facts_of_properties
+from quantrt.runtime.cuda.local_gpu import describe_gpu, facts_of_properties, gpu_details
 
 
 def properties(
@@ -106,3 +106,17 @@ def test_the_gpu_that_is_here():
     assert facts.name == torch.cuda.get_device_name(0)
     assert facts.capability >= 70
     assert facts.bandwidth_gb_s > 0
+
+
+def test_details_name_what_the_driver_hides(monkeypatch: pytest.MonkeyPatch):
+    found = properties(
+        "NVIDIA H200", (9, 0), 132, 139.8, memory_bus_width=6144, shared_memory_per_multiprocessor=233472
+    )
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: found)
+    details = gpu_details()
+    assert details["compute_capability"] == "9.0"
+    assert details["memory_bus_bits"] == 6144
+    assert details["shared_memory_per_multiprocessor_bytes"] == 233472
+    assert details["clock_khz"] is details["uuid"] is None
