@@ -8,9 +8,9 @@ load -> calibrate -> fit (place, choose ranges, correct biases) -> open candidat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +19,35 @@ import numpy as np
 from quantrt.assign.accuracy import Accuracy, Metric, find_metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose
-from quantrt.calibrate.collect import collect
-from quantrt.calibrate.dataset import Dataset, open_dataset, random_dataset
+from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
+from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.config import Budget, BuildConfig
 from quantrt.device import describe_device
-from quantrt.errors import DataError, ModelError, UsageError
+from quantrt.errors import ModelError, UsageError
 from quantrt.ir.profile import read_profiles
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
-from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, fit_own, keeps_scales, observe_reference
-from quantrt.quantize.placement import is_quantized
-from quantrt.quantize.quantize import observed_values
-from quantrt.quantize.target import Target
+from quantrt.prepare import Event, Job, OnEvent, Quantized, open_cache, quantize_for_device
+from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine
-from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, int8_target, list_specs
+from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, list_specs
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 
 __all__ = [
     "Data",
     "Event",
-    "Job",
     "OnEvent",
-    "Quantized",
     "build",
     "has_labels",
     "make_checker",
     "make_plan",
     "open_data",
-    "quantize_for_device",
 ]
 
 log = logging.getLogger(__name__)
@@ -60,32 +55,7 @@ log = logging.getLogger(__name__)
 Data = Dataset | str | Path | Iterable[Mapping[str, np.ndarray]] | Mapping[str, np.ndarray]
 """Samples: a path, an array per input, or an iterable of dicts of arrays."""
 
-RANDOM_SAMPLES = 32
-"""Samples of --calib-random: their ranges mean nothing, so a few do."""
-
-KERNEL_STAGES = {"compile": ("compiling", "kernels"), "time": ("timing kernels", "workloads")}
-"""Stages of the choice of kernels for a GPU, as events call them, with their units."""
-
 TIMED_ON_RANDOM = "there are no data: timed on random values, free sizes at 1"
-
-
-@dataclass(frozen=True)
-class Event:
-    """Progress of one stage.
-
-    Attributes:
-        stage: "calibrating", "quantizing", "opening", "timing" or "checking"; on a GPU also "compiling" and
-            "timing kernels", again for every candidate.
-        done, total: in `unit`; total is None when it is not known.
-    """
-
-    stage: str
-    done: int
-    total: int | None
-    unit: str
-
-
-OnEvent = Callable[[Event], None]
 
 
 def build(
@@ -98,6 +68,7 @@ def build(
     calibration: Data | None = None,
     validation: Data | None = None,
     stats: Stats | None = None,
+    calibration_cache: TrtCache | str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> Engine:
     """Make a verified engine of a float ONNX model for this machine.
@@ -114,14 +85,17 @@ def build(
         validation: samples, with labels for top1, on which the accuracy drop is measured. Without them it is
             measured as cosine on calibration samples.
         stats: result of an earlier calibration of the same model.
+        calibration_cache: scales of a TensorRT calibration cache, kept bit for bit. What it leaves out stays
+            float, or is observed on `calibration` samples or taken from `stats` where these are given.
         on_event: called as stages go on.
 
     Raises:
         UsageError: int8 without calibration data, an unknown metric or layer name.
-        ModelError, DataError: the model or the data cannot be used.
+        ModelError, DataError: the model, the data or the cache cannot be used.
         DeviceError: a library or the GPU is missing.
     """
     merged = _merged(config or BuildConfig(), device, precisions, budget)
+    cache = open_cache(calibration_cache, merged)
     facts_here = _describe_device(merged)
     model = model if isinstance(model, Model) else load_model(model)
     if merged.device.device == "cuda":
@@ -132,42 +106,12 @@ def build(
     job = Job(model, merged, facts_here, on_event or (lambda event: None))
     samples, truth = open_data("calibration", calibration, model), open_data("validation", validation, model)
     metric = find_metric(merged.budget.metric, has_labels=has_labels(truth))
-    quantized = (
-        quantize_for_device(job, samples, stats) if "int8" in merged.precisions else Quantized(samples, stats)
-    )
+    quantized = Quantized(samples, stats)
+    if "int8" in merged.precisions:
+        quantized = quantize_for_device(job, samples, stats, cache)
     facts = _decide(job, quantized, truth, metric)
     log.info("%s", facts.choice.reason)
     return Engine(make_plan(facts), name=model.path.stem if model.path else "engine")
-
-
-@dataclass(frozen=True)
-class Job:
-    """What every stage of one build needs."""
-
-    model: Model
-    config: BuildConfig
-    device: Mapping[str, Any]
-    emit: OnEvent
-
-    def on_kernels(self, stage: str, done: int, total: int) -> None:
-        """Emit what CudaLowering reports of a stage of its own."""
-        name, unit = KERNEL_STAGES[stage]
-        self.emit(Event(name, done, total, unit))
-
-
-@dataclass(frozen=True)
-class Quantized:
-    """The int8 side of a build; without int8, only the data that were given.
-
-    Attributes:
-        samples: calibration samples, random ones among them.
-        fits: a quantized model by library.
-    """
-
-    samples: Dataset | None
-    stats: Stats | None
-    fits: Mapping[str, Fitted] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
 
 
 def _describe_device(config: BuildConfig) -> dict[str, Any]:
@@ -211,80 +155,6 @@ def has_labels(dataset: Dataset | None) -> bool:
     return dataset is not None and bool(next(iter(dataset.batches(1, 1))).labels)
 
 
-def quantize_for_device(job: Job, samples: Dataset | None, stats: Stats | None) -> Quantized:
-    """Calibrate once, and fit a quantized model per library."""
-    if keeps_scales(job.model, job.config):
-        own = fit_own(job.model)
-        notes = (f"the model is quantized already: its ranges are {own.method}",)
-        return Quantized(samples, None, {"cuda": own}, notes)
-    libraries = ("cuda",) if job.config.device.device == "cuda" else job.config.device.libraries
-    targets = {library: int8_target(library, job.device) for library in libraries}
-    names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
-    if not names:
-        return Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job.model)}",))
-    samples = _calibration_samples(samples, stats, job)
-    if stats is None:
-        stats = _calibrate(job, names, samples)
-    elif stats.fingerprint != job.model.fingerprint:
-        got, expected = (
-            f"{f.graph[:12]}/{f.weights[:12]}" for f in (stats.fingerprint, job.model.fingerprint)
-        )
-        raise DataError(
-            "cannot use these ranges: they are of another model or checkpoint",
-            got=f"graph/weights {got}",
-            expected=expected,
-        )
-    return Quantized(samples, stats, _fit(job, stats, targets, samples))
-
-
-def _why_none(model: Model) -> str:
-    if is_quantized(model.graph.graph):
-        return "the model is quantized already, and runs as it is"
-    return "no node of the model has an 8-bit form"
-
-
-def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: Job) -> Dataset | None:
-    """The data to calibrate on; random only when asked for."""
-    options = job.config.calibration
-    if samples is not None or stats is not None:
-        return samples
-    if options.calib_random:
-        return random_dataset(job.model.inputs, options.max_samples or RANDOM_SAMPLES, options.seed)
-    raise UsageError(
-        "cannot build an int8 engine without calibration",
-        expected="calibration data, or ranges of an earlier calibration",
-        hint="calibration=..., stats=..., or CalibrationConfig(calib_random=True) to measure speed only",
-    )
-
-
-def _calibrate(job: Job, names: Sequence[str], samples: Dataset | None) -> Stats:
-    """One pass over the data for all targets together."""
-    if samples is None:
-        raise UsageError("cannot calibrate without data")
-
-    def on_progress(done: int, total: int | None) -> None:
-        job.emit(Event("calibrating", done, total, "samples"))
-
-    return collect(job.model, names, samples, job.config.calibration, on_progress=on_progress)
-
-
-def _fit(job: Job, stats: Stats, targets: Mapping[str, Target], samples: Dataset | None) -> dict[str, Fitted]:
-    """A quantized model per library."""
-    options = job.config.calibration
-    limit = min(FIT_SAMPLES, options.max_samples or FIT_SAMPLES)
-    # One sample at a time: every layer's input is held at once, and larger runs are hardly faster.
-    batches = [batch.inputs for batch in samples.batches(1, limit)] if samples is not None else []
-    reference = observe_reference(job.model, batches, job.config.quantize)
-    fits: dict[str, Fitted] = {}
-    for done, (library, target) in enumerate(targets.items()):
-        job.emit(Event("quantizing", done, len(targets), "targets"))
-        fits[library] = fit(
-            job.model, stats, target, reference, config=job.config.quantize, calibration=options
-        )
-    job.emit(Event("quantizing", len(targets), len(targets), "targets"))
-    return fits
-
-
 def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metric) -> BuildFacts:
     """Open, time and check the candidates, and choose one; all are closed again."""
     data = truth or quantized.samples
@@ -310,6 +180,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         config=job.config,
         device=job.device,
         stats=quantized.stats,
+        cache=quantized.cache,
         checked_on=checked.name,
         candidates=candidates,
         rejected=rejected,
@@ -377,6 +248,6 @@ def make_plan(facts: BuildFacts) -> Plan:
         layers=layer_rows(facts),
         fingerprint=facts.model.fingerprint,
         device=facts.device,
-        is_calibrated=not (is_int8 and facts.stats is not None and facts.stats.is_random),
+        is_calibrated=not (is_int8 and facts.is_random),
         report=build_report(facts),
     )

@@ -23,17 +23,15 @@ from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
 from quantrt.build import (
     Data,
-    Job,
     OnEvent,
-    Quantized,
     has_labels,
     make_checker,
     make_plan,
     open_data,
-    quantize_for_device,
 )
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
+from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.config import BuildConfig, CudaConfig
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError, UsageError
@@ -44,6 +42,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.program_json import program_from_model, program_to_model
+from quantrt.prepare import Job, Quantized, open_cache, quantize_for_device
 from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.report.build_report import BuildFacts
 from quantrt.tactics.candidates import Candidate, Rejected, list_specs
@@ -64,13 +63,14 @@ def cross_build(
     calibration: Data | None = None,
     validation: Data | None = None,
     stats: Stats | None = None,
+    calibration_cache: TrtCache | str | Path | None = None,
     on_event: OnEvent | None = None,
 ) -> Plan:
     """Plan an engine for GPUs that are not here; `quantrt.plan.serialize.save_plan` writes it.
 
     Args:
         config: of a build for "cuda", with `cuda.targets` or `cuda.gpu`.
-        calibration, validation, stats, on_event: as in `quantrt.build`.
+        calibration, validation, stats, calibration_cache, on_event: as in `quantrt.build`.
 
     Raises:
         UsageError: no target is given; int8 without calibration data.
@@ -84,6 +84,7 @@ def cross_build(
                 f"cannot compile kernels: the package '{package}' is not installed here",
                 hint="`pip install 'quantrt[cuda]'`",
             )
+    cache = open_cache(calibration_cache, config)
     model = for_gpu(model if isinstance(model, Model) else load_model(model))
     if keeps_scales(model, config):
         config = replace(config, precisions=config.precisions | {"int8"})
@@ -92,9 +93,9 @@ def cross_build(
     job = Job(model, config, here, on_event or (lambda event: None))
     samples, truth = open_data("calibration", calibration, model), open_data("validation", validation, model)
     metric = find_metric(config.budget.metric, has_labels=has_labels(truth))
-    quantized = (
-        quantize_for_device(job, samples, stats) if "int8" in config.precisions else Quantized(samples, stats)
-    )
+    quantized = Quantized(samples, stats)
+    if "int8" in config.precisions:
+        quantized = quantize_for_device(job, samples, stats, cache)
     return make_plan(_decide(job, gpu, quantized, truth, metric))
 
 
@@ -151,6 +152,7 @@ def _decide(
         config=config,
         device=job.device,
         stats=quantized.stats,
+        cache=quantized.cache,
         checked_on=checked.name if checked.data is None else f"{checked.name}, {ON_THE_CPU}",
         candidates=candidates,
         rejected=rejected,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.ir.same_values import inherit_names
 from quantrt.ir.sources import add_sources, sources_of
 
 __all__ = [
@@ -102,6 +103,7 @@ def absorb(node: ir.Node, follower: ir.Node) -> None:
     """
     mine, theirs = node.outputs[0], follower.outputs[0]
     name = theirs.name
+    inherit_names(mine, theirs)
     theirs.replace_all_uses_with(mine, replace_graph_outputs=True)
     mine.shape, mine.type = theirs.shape or mine.shape, theirs.type or mine.type
     add_sources(node, sources_of(follower))

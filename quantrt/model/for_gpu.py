@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from quantrt.ir.clone import clone
+from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.model import Model
 from quantrt.model.passes.merge_projections import merge_projections
 from quantrt.model.passes.spell_batch_norm import spell_batch_norm
@@ -18,4 +19,6 @@ def for_gpu(model: Model) -> Model:
     graph = clone(model.graph)
     merge_projections(graph)
     spell_batch_norm(graph)
-    return replace(model, graph=graph)
+    gone = absent_tensors(tensors_of(model.graph), graph)
+    absent = {name: None if same in gone else same for name, same in model.absent.items()}
+    return replace(model, graph=graph, absent={**absent, **gone})

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
 from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.canonicalize import canonicalize
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.model import Model
@@ -48,6 +49,7 @@ def make_model(graph: ir.Model) -> Model:
 
 def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[str, ...]) -> Model:
     identity = fingerprint(graph)
+    before = tuple(tensors_of(graph))
     changes = canonicalize(graph)
     opset = graph.opset_imports.get("", TARGET_OPSET)
     if opset < TARGET_OPSET:
@@ -63,6 +65,7 @@ def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[
         changes=changes,
         file_bytes=file_bytes,
         notes=notes,
+        absent=absent_tensors(before, graph),
     )
 
 

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx_ir as ir
@@ -40,6 +41,8 @@ class Model:
         file_bytes: size of the file and its external data; 0 for a model made in memory.
         notes: what a user should know about the model, one line each, such as operators from outside the
             ONNX standard.
+        absent: tensors of the file's main graph that the canonical one has no more -> the tensor that has the
+            very same values; None where none has, as for what a BatchNormalization was folded into.
     """
 
     graph: ir.Model
@@ -50,3 +53,4 @@ class Model:
     changes: tuple[str, ...] = ()
     file_bytes: int = 0
     notes: tuple[str, ...] = ()
+    absent: Mapping[str, str | None] = field(default_factory=dict, compare=False)

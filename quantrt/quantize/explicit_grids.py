@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from quantrt.dtypes import INT8, DType, dtype
 from quantrt.ir.edit import constant_of, int_attribute
-from quantrt.quantize.qparams import QParams, QuantizedTensor
+from quantrt.quantize.qparams import QParams, QuantizedTensor, given_qparams
 
 __all__ = ["CodeGrid", "constant_params", "grid_of", "recentred"]
 
@@ -37,8 +37,7 @@ class CodeGrid:
 
     def qparams(self) -> QParams:
         """The grid without its zero point, which the graph holds."""
-        scale = np.asarray(self.scale, np.float32)
-        return QParams(scale, np.zeros((), np.int32), INT8, None, -128, 127)
+        return given_qparams(self.scale)
 
 
 def grid_of(node: ir.Node) -> CodeGrid | str:

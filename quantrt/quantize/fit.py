@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from quantrt.calibrate.given import Given
 from quantrt.calibrate.stats import Stats
 from quantrt.config import BuildConfig, CalibrationConfig, QuantizeConfig
 from quantrt.errors import ModelError
@@ -33,6 +34,7 @@ from quantrt.reference.metrics import Error
 
 __all__ = [
     "FIT_SAMPLES",
+    "GIVEN_SCALES",
     "OWN_SCALES",
     "Fitted",
     "Reference",
@@ -55,6 +57,11 @@ TRIED = ("auto", "entropy")
 
 OWN_SCALES = "those it came with"
 """Range method of a model that was quantized before."""
+
+GIVEN_SCALES = "those given"
+"""Range method where every scale came from elsewhere, such as a calibration cache."""
+
+UNCORRECTED = "no samples to fit on: biases are not corrected"
 
 UNFITTED = "no samples to fit on: biases are not corrected, ranges are of least error per tensor"
 
@@ -107,29 +114,34 @@ def observe_reference(model: Model, batches: Sequence[Inputs], config: QuantizeC
 
 def fit(
     model: Model,
-    stats: Stats,
+    stats: Stats | None,
     target: Target,
     reference: Reference,
     *,
     config: QuantizeConfig,
     calibration: CalibrationConfig,
+    given: Given | None = None,
 ) -> Fitted:
     """Quantize for one target; with the range method "auto", by the better of TRIED as measured.
 
-    Where nothing can be measured, "auto" is the least error of each tensor.
+    Where nothing can be measured, "auto" is the least error of each tensor. Given scales are kept: methods
+    are for what has none but is observed.
     """
     methods = TRIED if calibration.method == "auto" and reference.is_comparable else (calibration.method,)
+    only_given = given is not None and (stats is None or stats.tensors.keys() <= given.scales.keys())
+    methods = methods[:1] if only_given else methods
     models: dict[str, QuantizedModel] = {}
     noise: dict[str, float] = {}
     for method in methods:
         options = replace(calibration, method=method)
-        models[method] = quantize(model, stats, target, config, options, means=reference.means)
+        models[method] = quantize(model, stats, target, config, options, means=reference.means, given=given)
         if reference.is_comparable:
             noise[method] = _output_noise(models[method], reference)
             log.debug("%s ranges for %s: noise ratio %.2e", method, target.name, noise[method])
     best = min(methods, key=lambda method: _rank(noise.get(method, 0.0)))
-    notes = models[best].notes if reference.batches else (*models[best].notes, UNFITTED)
-    return Fitted(replace(models[best], notes=notes), best, noise)
+    unfitted = UNCORRECTED if only_given else UNFITTED
+    notes = models[best].notes if reference.batches else (*models[best].notes, unfitted)
+    return Fitted(replace(models[best], notes=notes), GIVEN_SCALES if only_given else best, noise)
 
 
 def fit_own(model: Model) -> Fitted:

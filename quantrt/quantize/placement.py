@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
@@ -42,7 +42,12 @@ QDQ_OPSET = 10
 
 
 def place(
-    graph: ir.Model, target: Target, *, exclude: tuple[str, ...] = (), exclude_types: tuple[str, ...] = ()
+    graph: ir.Model,
+    target: Target,
+    *,
+    exclude: tuple[str, ...] = (),
+    exclude_types: tuple[str, ...] = (),
+    kept_float: Mapping[str, str] | None = None,
 ) -> Placement:
     """Apply a target's rules to a canonical float graph.
 
@@ -50,11 +55,12 @@ def place(
         graph: nodes have unique names; shapes are known where inference could tell.
         exclude: node names or globs that stay float.
         exclude_types: operator types that stay float.
+        kept_float: names of further nodes that stay float, with the reason.
 
     Raises:
         UsageError: a name, glob or type matches no node.
     """
-    excluded = _excluded(graph.graph, exclude, exclude_types)
+    excluded = {**(kept_float or {}), **_excluded(graph.graph, exclude, exclude_types)}
     obstacle = _obstacle(graph)
     if obstacle is not None:
         excluded = {_name(node): obstacle for node in graph.graph}

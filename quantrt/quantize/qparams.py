@@ -23,6 +23,7 @@ __all__ = [
     "bias_qparams",
     "choose_qparams",
     "dequantize",
+    "given_qparams",
     "quantize_array",
     "quantize_weight",
 ]
@@ -103,6 +104,15 @@ def choose_qparams(
         safe = np.where(scale > 0, scale, 1.0)
         zero_point = np.clip(np.rint(qmin - lo / safe), qmin, qmax).astype(np.int32)
     return QParams(_usable(scale), zero_point, dtype, axis, qmin, qmax)
+
+
+def given_qparams(scale: float, *, dtype: DType = INT8, qmin: int = -128, qmax: int = 127) -> QParams:
+    """The grid of symmetric int8 codes on a scale from elsewhere, bit for bit.
+
+    In a type whose codes begin at qmin = 0 the zero point is 128: code - zero_point is the int8 code.
+    """
+    zero_point = np.asarray(qmin + 128, np.int32)
+    return QParams(np.asarray(scale, np.float32), zero_point, dtype, None, qmin, qmax)
 
 
 def quantize_array(x: Array, qparams: QParams) -> Array:

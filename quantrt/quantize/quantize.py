@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.calibrate.given import Given
 from quantrt.calibrate.grid import Grid as RangeGrid
 from quantrt.calibrate.ranges import Range, choose_range
 from quantrt.calibrate.stats import Stats, TensorStats
@@ -16,12 +17,14 @@ from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
+from quantrt.quantize.known_ranges import place_known
 from quantrt.quantize.placement import place
 from quantrt.quantize.qparams import (
     QParams,
     QuantizedTensor,
     bias_qparams,
     choose_qparams,
+    given_qparams,
     quantize_array,
     quantize_weight,
 )
@@ -50,25 +53,34 @@ def observed_values(model: Model, targets: tuple[Target, ...], config: QuantizeC
 
 def quantize(
     model: Model,
-    stats: Stats,
+    stats: Stats | None,
     target: Target,
     config: QuantizeConfig,
     calibration: CalibrationConfig,
     *,
     means: ChannelMeans | None = None,
+    given: Given | None = None,
 ) -> QuantizedModel:
     """Quantize a float model for one target.
 
     Args:
-        stats: observed activations, with an entry for each value the target quantizes.
+        stats: observed activations, with an entry for each value the target quantizes; with `given` scales
+            they fill the gaps, and what has neither keeps its readers float.
         means: channel means of layer inputs, for bias correction; None leaves the biases as they are.
 
     Raises:
-        DataError: a value was not observed; names it.
+        DataError: a value was not observed, and no scales are given; names it.
         UsageError: an exclusion matches nothing.
     """
-    placement = place(model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types)
-    activations, notes = _activations(placement, stats, target, calibration)
+    observed = {} if stats is None else stats.tensors
+    if given is None:
+        placement = place(model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types)
+        _check_observed(placement, observed)
+        activations, notes = _activations(placement, observed, target, calibration, {})
+    else:
+        known = {*given.scales, *observed}
+        placement = place_known(model.graph, target, config, known, given.source).placement
+        activations, notes = _activations(placement, observed, target, calibration, given.scales)
     operands = _operands(model.graph)
     is_per_channel = config.per_channel and model.graph.opset_imports.get("", 0) >= PER_CHANNEL_OPSET
     axes = {use: axis if is_per_channel else None for use, axis in placement.weights.items()}
@@ -90,16 +102,23 @@ def quantize(
     )
 
 
-def _activations(
-    placement: Placement, stats: Stats, target: Target, calibration: CalibrationConfig
-) -> tuple[dict[str, QParams], tuple[str, ...]]:
-    """One grid per quantized value, from the joint statistics of its group; and what to tell the user."""
-    missing = sorted(name for name in placement.values if name not in stats.tensors)
+def _check_observed(placement: Placement, observed: Mapping[str, TensorStats]) -> None:
+    missing = sorted(name for name in placement.values if name not in observed)
     if missing:
         raise DataError(
             f"no range for {len(missing)} of {len(placement.values)} activations, such as '{missing[0]}'",
             hint="calibrating this model again, with these exclusions and this version",
         )
+
+
+def _activations(
+    placement: Placement,
+    observed: Mapping[str, TensorStats],
+    target: Target,
+    calibration: CalibrationConfig,
+    given: Mapping[str, float],
+) -> tuple[dict[str, QParams], tuple[str, ...]]:
+    """One grid per quantized value, the same for all of its group; and what to tell the user."""
     group_of = {name: group for group in placement.groups for name in group}
     chosen: dict[str, QParams] = {}
     notes: list[str] = []
@@ -107,13 +126,27 @@ def _activations(
         members = sorted(group_of.get(name, frozenset([name])))
         if name != members[0]:
             continue
-        joint = _joined([stats.tensors[member] for member in members])
+        parts = [observed[member] for member in members if member not in given]
+        if len(parts) < len(members):
+            scale = max(given[member] for member in members if member in given)
+            chosen |= dict.fromkeys(members, _given_qparams(scale, parts, target))
+            continue
+        joint = _joined(parts)
         grid = target.grid_for(joint.lo, joint.hi, symmetric=bool(placement.symmetric & set(members)))
         range_ = choose_range(joint, RangeGrid(grid.levels, grid.symmetric, grid.signed), calibration)
         chosen |= dict.fromkeys(members, _qparams(range_, grid))
         if joint.is_zero:
             notes.append(f"'{name}' was all zero in calibration: its scale is 1")
     return chosen, tuple(notes)
+
+
+def _given_qparams(scale: float, parts: list[TensorStats], target: Target) -> QParams:
+    """The grid of a given scale, widened to hold observed values that must share it."""
+    for part in parts:
+        amax = np.float32(max(-part.lo, part.hi))
+        scale = max(scale, float(amax / np.float32(127)))
+    grid = target.grid_for(-scale, scale, symmetric=True)
+    return given_qparams(scale, dtype=grid.dtype, qmin=grid.qmin, qmax=grid.qmax)
 
 
 def _joined(parts: list[TensorStats]) -> TensorStats:

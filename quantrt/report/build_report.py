@@ -16,7 +16,9 @@ from quantrt.config import BuildConfig, to_dict
 from quantrt.ir.sources import sources_of
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
+from quantrt.quantize.cache_match import CacheMatch
 from quantrt.quantize.fit import Fitted
+from quantrt.report.inspect_cache import describe_match
 from quantrt.report.inspect_program import node_tactics
 from quantrt.report.latency_bins import latency_bins
 from quantrt.report.range_bins import tensor_table, without_bins
@@ -36,6 +38,7 @@ class BuildFacts:
     """What the stages of one build found.
 
     Attributes:
+        cache: the calibration cache that scales were taken from.
         checked_on: what accuracy was measured on.
         latencies: of the finalists; the other candidates were slower in the first heat.
         memory: bytes on the GPU for the timed inputs, by candidate; None on a CPU.
@@ -53,6 +56,13 @@ class BuildFacts:
     choice: Choice
     memory: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    cache: CacheMatch | None = None
+
+    @property
+    def is_random(self) -> bool:
+        """Whether ranges are of random data, and mean nothing."""
+        origin = None if self.cache is None else self.cache.cache.origin
+        return any(source is not None and source.is_random for source in (self.stats, origin))
 
 
 def build_report(facts: BuildFacts) -> dict[str, Any]:
@@ -68,6 +78,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         },
         "config": to_dict(facts.config),
         "calibration": _calibration(facts),
+        "calibration_cache": None if facts.cache is None else describe_match(facts.cache),
         "candidates": [
             *(_candidate_row(facts, name) for name in _order(facts)),
             *(

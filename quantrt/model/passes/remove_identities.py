@@ -6,6 +6,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from quantrt.ir.edit import absorb, constant_of, int_attribute, is_operator, only_consumer
+from quantrt.ir.same_values import add_names
 from quantrt.ir.sources import add_sources, sources_of
 
 __all__ = ["remove_identities"]
@@ -52,6 +53,7 @@ def _remove(node: ir.Node) -> bool:
         return False
     producer = before.producer()
     if not after.is_graph_output():
+        add_names(before, after)
         after.replace_all_uses_with(before)
         if producer is not None and producer.graph is node.graph:
             add_sources(producer, sources_of(node))
@@ -62,5 +64,6 @@ def _remove(node: ir.Node) -> bool:
         return False
     if before.is_graph_output() or only_consumer(before) is not node:
         return False
+    add_names(after, before)
     absorb(producer, node)
     return True

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of ONNX Runtime's TensorRT provider: tensor -> largest magnitude, as text or as flatbuffers.
+
+The schema, two tables, is that of onnxruntime/core/flatbuffers/ort_trt_int8_cal_table.fbs:
+
+    table TrtTable { dict: [KeyValue]; }      table KeyValue { key: string (key); value: string; }
+
+Layout (flatbuffers.dev, "FlatBuffer Internals"): a table begins with the distance back to its list of field
+offsets; tables, vectors and strings are pointed at by distances forward; everything is little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+from quantrt.errors import DataError
+
+__all__ = ["TABLE", "TEXT_TABLE", "read_table", "read_text_table"]
+
+TABLE = "ONNX Runtime calibration table (flatbuffers)"
+TEXT_TABLE = "ONNX Runtime calibration table (text)"
+
+
+def read_table(data: bytes, name: str) -> dict[str, float]:
+    """The entries of a flatbuffers file.
+
+    Raises:
+        DataError: it is none, or is damaged.
+    """
+    try:
+        table = _forward(data, 0)
+        entries = _field(data, table, 0)
+        if entries is None:
+            raise ValueError("it holds no entries")
+        vector = _forward(data, entries)
+        count = _unsigned(data, vector)
+        if count * 4 > len(data) - vector - 4:
+            raise ValueError(f"{count} entries do not fit in {len(data)} bytes")
+        found: dict[str, float] = {}
+        for index in range(count):
+            pair = _forward(data, vector + 4 + 4 * index)
+            key, value = (_string(data, _field(data, pair, slot)) for slot in (0, 1))
+            if not key or not key.isprintable():
+                raise ValueError(f"entry {index} has no name")
+            found[key] = _number(value, f"entry {index}, '{key}'")
+    except (ValueError, struct.error) as error:
+        raise DataError(
+            f"cannot read '{name}': it is no calibration cache, or damaged",
+            got=str(error),
+            expected="TensorRT's text, or a table of ONNX Runtime's TensorRT provider",
+        ) from error
+    return found
+
+
+def read_text_table(lines: Iterable[tuple[int, str]], name: str) -> dict[str, float]:
+    """The entries of numbered lines "<tensor> <largest magnitude>".
+
+    Raises:
+        DataError: a line is something else; names it.
+    """
+    found: dict[str, float] = {}
+    for number, line in lines:
+        tensor, _, value = line.rpartition(" ")
+        try:
+            if not tensor:
+                raise ValueError("no name and number")
+            amax = _number(value, "the line")
+        except ValueError as error:
+            raise DataError(
+                f"cannot read '{name}': line {number} is no line of a calibration cache",
+                got=repr(line if len(line) <= 80 else f"{line[:77]}..."),
+                expected="a first line TRT-<version>-<calibrator>, or '<tensor> <largest magnitude>' alone",
+            ) from error
+        if found.setdefault(tensor, amax) != amax:
+            raise DataError(f"cannot read '{name}': line {number} gives '{tensor}' a second range")
+    return found
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ValueError(f"{where} has no number but {text[:40]!r}") from error
+
+
+def _unsigned(data: bytes, place: int) -> int:
+    if not 0 <= place <= len(data) - 4:
+        raise ValueError(f"an offset leads to {place}, behind the {len(data)} bytes of the file")
+    return int(struct.unpack_from("<I", data, place)[0])
+
+
+def _forward(data: bytes, place: int) -> int:
+    """Where the distance that stands at `place` leads."""
+    return place + _unsigned(data, place)
+
+
+def _field(data: bytes, table: int, slot: int) -> int | None:
+    """Where a field of a table stands; None for one that is absent."""
+    _unsigned(data, table)
+    fields = table - int(struct.unpack_from("<i", data, table)[0])
+    if not 0 <= fields <= len(data) - 4:
+        raise ValueError(f"a table at {table} has no list of fields")
+    (size,) = struct.unpack_from("<H", data, fields)
+    entry = 4 + 2 * slot
+    if entry + 2 > size:
+        return None
+    (distance,) = struct.unpack_from("<H", data, fields + entry)
+    return table + distance if distance else None
+
+
+def _string(data: bytes, place: int | None) -> str:
+    if place is None:
+        return ""
+    start = _forward(data, place)
+    length = _unsigned(data, start)
+    if length > len(data) - start - 4:
+        raise ValueError(f"a text of {length} bytes at {start} does not fit in the file")
+    return data[start + 4 : start + 4 + length].decode("utf-8")

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The int8 side of a build: ranges from data or a calibration cache, then a quantized model per library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from quantrt.calibrate.collect import collect
+from quantrt.calibrate.dataset import Dataset, random_dataset
+from quantrt.calibrate.given import Given
+from quantrt.calibrate.stats import Stats
+from quantrt.calibrate.trt_cache import TrtCache, read_cache
+from quantrt.config import BuildConfig
+from quantrt.errors import DataError, UsageError
+from quantrt.model.model import Model
+from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
+from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, fit_own, keeps_scales, observe_reference
+from quantrt.quantize.placement import is_quantized
+from quantrt.quantize.quantize import observed_values
+from quantrt.quantize.target import Target
+from quantrt.tactics.candidates import int8_target
+
+__all__ = ["Event", "Job", "OnEvent", "Quantized", "open_cache", "quantize_for_device"]
+
+RANDOM_SAMPLES = 32
+"""Samples of --calib-random: their ranges mean nothing, so a few do."""
+
+KERNEL_STAGES = {"compile": ("compiling", "kernels"), "time": ("timing kernels", "workloads")}
+"""Stages of the choice of kernels for a GPU, as events call them, with their units."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Progress of one stage.
+
+    Attributes:
+        stage: "calibrating", "quantizing", "opening", "timing" or "checking"; on a GPU also "compiling" and
+            "timing kernels", again for every candidate.
+        done, total: in `unit`; total is None when it is not known.
+    """
+
+    stage: str
+    done: int
+    total: int | None
+    unit: str
+
+
+OnEvent = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every stage of one build needs."""
+
+    model: Model
+    config: BuildConfig
+    device: Mapping[str, Any]
+    emit: OnEvent
+
+    def on_kernels(self, stage: str, done: int, total: int) -> None:
+        """Emit what CudaLowering reports of a stage of its own."""
+        name, unit = KERNEL_STAGES[stage]
+        self.emit(Event(name, done, total, unit))
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """The int8 side of a build; without int8, only the data that were given.
+
+    Attributes:
+        samples: calibration samples, random ones among them.
+        fits: a quantized model by library.
+        cache: the calibration cache beside the model.
+    """
+
+    samples: Dataset | None
+    stats: Stats | None
+    fits: Mapping[str, Fitted] = field(default_factory=dict)
+    cache: CacheMatch | None = None
+    notes: tuple[str, ...] = ()
+
+
+def open_cache(cache: TrtCache | str | Path | None, config: BuildConfig) -> TrtCache | None:
+    """The calibration cache that is to be used.
+
+    Raises:
+        UsageError: int8 is not asked for, or random data are.
+        DataError: it cannot be read.
+    """
+    if cache is None:
+        return None
+    if "int8" not in config.precisions:
+        raise UsageError("a calibration cache is used by int8 only", hint="precisions={'int8'}")
+    if config.calibration.calib_random:
+        raise UsageError(
+            "cannot fill the gaps of a calibration cache with random data",
+            hint="calibration data, or the cache alone",
+        )
+    return cache if isinstance(cache, TrtCache) else read_cache(cache)
+
+
+def quantize_for_device(
+    job: Job, samples: Dataset | None, stats: Stats | None, cache: TrtCache | None = None
+) -> Quantized:
+    """Calibrate once, and fit a quantized model per library."""
+    if keeps_scales(job.model, job.config) and cache is None:
+        own = fit_own(job.model)
+        notes = (f"the model is quantized already: its ranges are {own.method}",)
+        return Quantized(samples, None, {"cuda": own}, notes=notes)
+    libraries = ("cuda",) if job.config.device.device == "cuda" else job.config.device.libraries
+    targets = {library: int8_target(library, job.device) for library in libraries}
+    match = None if cache is None else match_cache(job.model, cache, targets.values(), job.config.quantize)
+    names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
+    if not names:
+        return Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job.model)}",))
+    if match is None:
+        samples = _calibration_samples(samples, stats, job)
+    else:
+        names = tuple(name for name in names if name not in match.given.scales)
+    if stats is None and names and (match is None or samples is not None):
+        stats = _calibrate(job, names, samples)
+    elif stats is not None and stats.fingerprint != job.model.fingerprint:
+        got, expected = (
+            f"{f.graph[:12]}/{f.weights[:12]}" for f in (stats.fingerprint, job.model.fingerprint)
+        )
+        raise DataError(
+            "cannot use these ranges: they are of another model or checkpoint",
+            got=f"graph/weights {got}",
+            expected=expected,
+        )
+    fits = _fit(job, stats, targets, samples, None if match is None else match.given)
+    return Quantized(samples, stats, fits, match, () if match is None else match_notes(match, stats))
+
+
+def _why_none(model: Model) -> str:
+    if is_quantized(model.graph.graph):
+        return "the model is quantized already, and runs as it is"
+    return "no node of the model has an 8-bit form"
+
+
+def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: Job) -> Dataset | None:
+    """The data to calibrate on; random only when asked for."""
+    options = job.config.calibration
+    if samples is not None or stats is not None:
+        return samples
+    if options.calib_random:
+        return random_dataset(job.model.inputs, options.max_samples or RANDOM_SAMPLES, options.seed)
+    raise UsageError(
+        "cannot build an int8 engine without calibration",
+        expected="calibration data, or ranges of an earlier calibration",
+        hint="calibration=..., stats=..., or CalibrationConfig(calib_random=True) to measure speed only",
+    )
+
+
+def _calibrate(job: Job, names: Sequence[str], samples: Dataset | None) -> Stats:
+    """One pass over the data for all targets together."""
+    if samples is None:
+        raise UsageError("cannot calibrate without data")
+
+    def on_progress(done: int, total: int | None) -> None:
+        job.emit(Event("calibrating", done, total, "samples"))
+
+    return collect(job.model, names, samples, job.config.calibration, on_progress=on_progress)
+
+
+def _fit(
+    job: Job,
+    stats: Stats | None,
+    targets: Mapping[str, Target],
+    samples: Dataset | None,
+    given: Given | None,
+) -> dict[str, Fitted]:
+    """A quantized model per library."""
+    options = job.config.calibration
+    limit = min(FIT_SAMPLES, options.max_samples or FIT_SAMPLES)
+    # One sample at a time: every layer's input is held at once, and larger runs are hardly faster.
+    batches = [batch.inputs for batch in samples.batches(1, limit)] if samples is not None else []
+    reference = observe_reference(job.model, batches, job.config.quantize)
+    fits: dict[str, Fitted] = {}
+    for done, (library, target) in enumerate(targets.items()):
+        job.emit(Event("quantizing", done, len(targets), "targets"))
+        fits[library] = fit(
+            job.model,
+            stats,
+            target,
+            reference,
+            config=job.config.quantize,
+            calibration=options,
+            given=given,
+        )
+    job.emit(Event("quantizing", len(targets), len(targets), "targets"))
+    return fits

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in a calibration cache, and what it means for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from quantrt.calibrate.cache_origin import Origin
+from quantrt.calibrate.trt_cache import SYMMETRIC_MAX, TrtCache
+from quantrt.quantize.cache_match import CacheMatch
+from quantrt.report.quantities import bytes_text
+from quantrt.report.tables import facts, heading, show, table
+
+__all__ = ["describe_cache", "describe_match", "show_cache"]
+
+SHOWN = 8
+"""Rows of a kind that are shown without being asked for."""
+
+
+def describe_cache(cache: TrtCache, path: Path, match: CacheMatch | None = None) -> dict[str, Any]:
+    """JSON-ready facts of a cache file; with `match`, what each tensor is to a model."""
+    return {
+        "kind": "calibration cache",
+        "path": str(path),
+        "file_bytes": path.stat().st_size,
+        "header": cache.header,
+        "tensorrt_version": cache.version,
+        "algorithm": cache.algorithm,
+        "origin": None if cache.origin is None else _origin(cache.origin),
+        "tensors": [
+            {"name": name, "scale": scale, "lo": -scale * (SYMMETRIC_MAX + 1), "hi": scale * SYMMETRIC_MAX}
+            for name, scale in cache.scales.items()
+        ],
+        "invalid": dict(cache.invalid),
+        "notes": list(cache.notes),
+        "model": None if match is None else describe_match(match),
+    }
+
+
+def describe_match(match: CacheMatch) -> dict[str, Any]:
+    """JSON-ready facts of a cache beside a model."""
+    return {
+        "path": match.cache.name,
+        "header": match.cache.header,
+        "used": [
+            {"tensor": name, "line": line, "scale": match.given.scales[name]}
+            for name, line in match.used.items()
+        ],
+        "idle": list(match.idle),
+        "unknown": dict(match.unknown),
+        "missing": {
+            name: {target: list(nodes) for target, nodes in by_target.items()}
+            for name, by_target in match.missing.items()
+        },
+        "others_float": {target: list(nodes) for target, nodes in match.others.items()},
+        "invalid": dict(match.invalid),
+        "notes": list(match.notes),
+    }
+
+
+def show_cache(data: Mapping[str, Any], *, layers: bool = False) -> None:
+    """The facts as tables; with `layers`, every tensor too."""
+    count = len(data["tensors"]) + len(data["invalid"])
+    version = "" if data["tensorrt_version"] is None else f", TensorRT {data['tensorrt_version']}"
+    notes = data["notes"] if data["model"] is None else data["model"]["notes"]
+    pairs = [
+        ("size", bytes_text(data["file_bytes"])),
+        ("written by", f"{data['header']}{version}"),
+        *_origin_pairs(data["origin"]),
+        *(("note", note) for note in notes),
+    ]
+    show(heading(f"{data['path']}: calibration cache of {count} tensors"), facts(pairs))
+    match = data["model"]
+    _show_rows("cannot be used", ("tensor", "scale"), list(data["invalid"].items()), layers)
+    if match is not None:
+        _show_match(match, layers)
+    if layers:
+        _show_tensors(data, match)
+
+
+def _show_match(match: Mapping[str, Any], layers: bool) -> None:
+    counts = (
+        ("used", len(match["used"]), "8-bit tensors on a scale of the cache"),
+        ("missing", len(match["missing"]), "tensors without scale, whose readers stay float"),
+        ("unknown", len(match["unknown"]), "tensors of the cache that the model has not"),
+        ("invalid", len(match["invalid"]), "tensors whose scale cannot be used"),
+        ("idle", len(match["idle"]), "tensors of the model that nothing reads in 8 bits"),
+    )
+    rows = [(name, str(count), text) for name, count, text in counts]
+    show("", table(("for this model", "tensors", "which are"), rows, left=("for this model", "which are")))
+    missing = [
+        (name, f"{target}: {', '.join(nodes) or 'nothing by itself'}")
+        for name, by_target in match["missing"].items()
+        for target, nodes in by_target.items()
+    ]
+    _show_rows("missing", ("tensor", "float because of it"), missing, layers)
+    others = [(target, ", ".join(nodes)) for target, nodes in match["others_float"].items()]
+    _show_rows("float because those are", ("target", "nodes"), others, layers)
+    _show_rows("unknown", ("tensor", "why"), list(match["unknown"].items()), layers)
+
+
+def _show_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], layers: bool) -> None:
+    """A table of two columns, cut short where not all is asked for."""
+    if not rows:
+        return
+    shown = rows if layers else rows[:SHOWN]
+    show("", heading(title), table(columns, shown, fold=columns))
+    if len(shown) < len(rows):
+        show(f"and {len(rows) - len(shown)} more: --layers shows them")
+
+
+def _show_tensors(data: Mapping[str, Any], match: Mapping[str, Any] | None) -> None:
+    columns = ["tensor", "scale", "range"]
+    roles: dict[str, str] = {}
+    if match is not None:
+        columns.append("role")
+        roles = dict.fromkeys(match["unknown"], "unknown") | {row["line"]: "used" for row in match["used"]}
+    rows = [
+        (
+            row["name"],
+            f"{row['scale']:.6g}",
+            f"{row['lo']:.4g} .. {row['hi']:.4g}",
+            *(() if match is None else (roles.get(row["name"], "idle"),)),
+        )
+        for row in data["tensors"]
+    ]
+    show("", table(columns, rows, left=("role",), fold=("tensor",)))
+
+
+def _origin(origin: Origin) -> dict[str, Any]:
+    return {
+        "fingerprint": {"graph": origin.fingerprint.graph, "weights": origin.fingerprint.weights},
+        "samples": origin.samples,
+        "data_hash": origin.data_hash,
+        "is_random": origin.is_random,
+        "method": origin.method,
+    }
+
+
+def _origin_pairs(origin: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    if origin is None:
+        return []
+    random = ", random: the ranges mean nothing" if origin["is_random"] else ""
+    return [
+        ("samples", f"{origin['samples']}{random}"),
+        ("method", origin["method"]),
+        ("data", origin["data_hash"]),
+        ("graph", origin["fingerprint"]["graph"]),
+        ("weights", origin["fingerprint"]["weights"]),
+    ]
