@@ -135,7 +135,8 @@ class CudaConfig:
     profiles: tuple[str, ...] = _option(
         (),
         "accept shapes from MIN to MAX and choose kernels at OPT, as in images=1x3x224x224:8x3x224x224:"
-        "32x3x224x224; inputs by commas, repeatable (default: any shape, kernels chosen at the timed one)",
+        "32x3x224x224; inputs by commas, repeatable (default: any shape, kernels chosen at the timed one); on a "
+        "CPU an engine takes any shape, and is timed at OPT",
         metavar="INPUT=MIN:OPT:MAX",
         flag="--shapes",
     )
@@ -253,8 +254,8 @@ class BuildConfig:
             _check_choice("precision", precision, PRECISIONS)
         if "fp16" in self.precisions and self.device.device == "cpu":
             raise UsageError("no library here computes in fp16 on a CPU", hint="--bf16, or --device cuda")
-        if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu or self.cuda.profiles):
-            raise UsageError("targets, a GPU and shape profiles are of CUDA engines", hint="--device cuda")
+        if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu):
+            raise UsageError("targets and a GPU are of CUDA engines", hint="--device cuda")
         if self.cuda.profiles and self.bench.batch is not None:
             raise UsageError(
                 "cannot time at one batch size and choose kernels at another",
