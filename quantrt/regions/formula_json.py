@@ -22,7 +22,7 @@ def to_json(formula: Formula) -> dict[str, Any]:
 
 
 def from_json(data: Mapping[str, Any]) -> Formula:
-    """The formula that `to_json` described.
+    """The formula that `to_json` described; fields that are not there have their defaults.
 
     Raises:
         ModelError: the data do not describe one.
@@ -30,8 +30,8 @@ def from_json(data: Mapping[str, Any]) -> Formula:
     for formula in _FORMULAS:
         if data.get("type") == formula.__name__:
             try:
-                values = {field.name: _value(field.name, data[field.name]) for field in fields(formula)}
-                return formula(**values)
+                given = [field.name for field in fields(formula) if field.name in data]
+                return formula(**{name: _value(name, data[name]) for name in given})
             except (KeyError, TypeError, ValueError) as error:
                 raise ModelError(f"cannot read a {formula.__name__} formula", got=repr(error)) from error
     names = ", ".join(formula.__name__ for formula in _FORMULAS)

@@ -26,12 +26,12 @@ __all__ = ["partition"]
 
 
 def partition(graph: ir.Model) -> Regions:
-    """Every node of a canonical graph in exactly one region, the regions in an order in which they can run.
+    """The nodes of a canonical graph in regions, each in one, in an order in which these can run.
 
     Attention first, because its parts would fit elsewhere too; then products with their epilogues, the last
     of the graph first, so that a sum of two products belongs to the later one; then pools with theirs; then
     chains of what is left that is elementwise or reduces rows. A node that nothing fits is a region of its
-    own.
+    own. What no region reads in the end is left out.
 
     Raises:
         InternalError: nodes without a name, or with one name.
@@ -54,7 +54,7 @@ def partition(graph: ir.Model) -> Regions:
         if position not in claimed:
             found.append(_left(position, facts))
     told = tuple(dict.fromkeys(_worth_telling(mismatches, found)))
-    return Regions(_in_order(found, facts, clusters), told, facts.host)
+    return Regions(_that_count(_in_order(found, facts, clusters), facts), told, facts.host)
 
 
 def _check_names(graph: ir.Model) -> None:
@@ -118,6 +118,17 @@ def _alone(position: int, facts: Facts, formula: View | Host | Nodes) -> Region:
     name = facts.nodes[position].name or ""
     inputs, outputs = facts.crossing([position])
     return Region(name, formula, (name,), inputs, outputs)
+
+
+def _that_count(ordered: tuple[Region, ...], facts: Facts) -> tuple[Region, ...]:
+    """Without regions whose results no other reads, such as a causal mask that attention knows of itself."""
+    read = set(facts.outputs)
+    kept: list[Region] = []
+    for region in reversed(ordered):
+        if read & set(region.outputs):
+            read.update(region.inputs)
+            kept.append(region)
+    return tuple(reversed(kept))
 
 
 def _in_order(found: list[Region], facts: Facts, clusters: Clusters) -> tuple[Region, ...]:

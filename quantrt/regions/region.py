@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from quantrt.regions.expression import Expression
@@ -125,22 +126,30 @@ class Rows:
 
 @dataclass(frozen=True)
 class Attention:
-    """outputs[0] = softmax(scale * q @ k^T + mask) @ v; q [B, H, S, D], v [B, H, T, D].
+    """outputs[0] = softmax(masked(scale * q @ k^T)) @ v; q [B, H, S, D], k [B, G, T, D], v [B, G, T, E].
 
-    Inputs of the region: q, k, v, and the mask where there is one, added to the scores (float, broadcast
-    to [B, H, S, T]).
+    Every head of k and v serves H / G heads of q. Inputs of the region: q, k, v, and the mask where there is
+    one that is no constant; it broadcasts to [B, H, S, T]. A query that may see no key gives zeros.
 
     Attributes:
         edges: of q, k and v.
         scale: of the scores.
-        is_transposed: k is [B, H, D, T], as exported; otherwise [B, H, T, D].
+        is_transposed: k is [B, G, D, T], as exported; otherwise [B, G, T, D].
         has_mask: whether inputs[3] is a mask.
+        mask_kind: "added" to the scores (floats), or truths: keys that are "kept", or "dropped".
+        mask_value: what the scores of keys that are not kept, or dropped, become.
+        mask_constant: name of the constant that is the mask; empty where inputs[3] is, or none is.
+        is_causal: a query sees the keys up to its own place, counted from the first of each.
     """
 
     edges: tuple[tuple[str, int], ...]
     scale: float
     is_transposed: bool
     has_mask: bool
+    mask_kind: str = "added"
+    mask_value: float = -math.inf
+    mask_constant: str = ""
+    is_causal: bool = False
 
 
 @dataclass(frozen=True)
@@ -198,7 +207,8 @@ class Region:
         name: of its anchor node; unique.
         nodes: names of its nodes, in topological order.
         inputs: names of the activations and host values it reads: no constants, each once. The order is the
-            formula's: x first for Gemm, Conv and Pool, then tensor operands in their order.
+            formula's: x first for Gemm, Conv and Pool, then tensor operands in their order. What its nodes
+            read and the formula does not is left out.
         outputs: names of the values that other regions, or the model's outputs, read.
     """
 
@@ -211,7 +221,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Regions:
-    """All nodes of a graph, each in exactly one region, in an order in which they can run.
+    """The nodes of a graph that its outputs come from, each in one region, in an order in which they can run.
 
     Attributes:
         host_values: names of the values that live on the CPU.

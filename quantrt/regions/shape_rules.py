@@ -18,7 +18,7 @@ SAME_AS_FIRST = frozenset(
     "Abs Acos Asin Atan Cast Ceil Celu Clip Cos Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Hardmax "
     "Identity IsInf IsNaN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu "
     "QuantizeLinear DequantizeLinear RMSNormalization Reciprocal Relu Round Selu Sigmoid Sign Sin Softmax "
-    "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu BatchNormalization InstanceNormalization "
+    "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu BatchNormalization InstanceNormalization "
     "GroupNormalization SimplifiedLayerNormalization".split()
 )
 BROADCASTING = frozenset(
@@ -45,6 +45,10 @@ def shape_after(
         return source
     if node.op_type in BROADCASTING:
         return broadcast(shapes)
+    if node.op_type == "ConstantOfShape":
+        return elements[0]
+    if node.op_type == "Range":
+        return elements[1] if elements[0] == (0,) and elements[2] == (1,) and elements[1] != (0,) else None
     if source is None:
         return None
     match node.op_type:

@@ -54,6 +54,11 @@ class Sizes:
         shape = self.shape(one)
         return shape is not None and shape == self.shape(other)
 
+    def elements(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
+        """The elements of a small integer tensor: numbers and symbols; None where they are not known."""
+        known = self._elements.get(value.name or "") if value is not None else None
+        return None if known is None else tuple(self._find(dim) for dim in known)
+
     def _visit(self, node: ir.Node) -> None:
         is_standard = node.domain in ("", "ai.onnx")
         if is_standard:

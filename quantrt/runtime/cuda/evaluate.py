@@ -17,6 +17,7 @@ from quantrt.operators.operator import Context
 from quantrt.operators.pool import average_pool, max_pool
 from quantrt.regions.expression import Expression, Instruction
 from quantrt.regions.region import Attention, Conv, Formula, Gemm, Pool, Rows
+from quantrt.runtime.cuda.attend import attend
 
 __all__ = ["compute", "evaluate"]
 
@@ -103,7 +104,7 @@ def compute(
             shaped = {name: _along_channels(array, pooled.dim()) for name, array in constants.items()}
             results = evaluate(formula.epilogue, pooled, inputs[1:], shaped)
         case Attention():
-            results = [_attention(formula, inputs)]
+            results = [attend(formula, inputs, constants)]
         case _:
             raise InternalError(f"no reference for this formula: {type(formula).__name__}")
     return [_stored(result, dtype) for result, dtype in zip(results, outputs, strict=True)]
@@ -213,19 +214,6 @@ def _channels_innermost(x: Tensor) -> Tensor:
 def _along_channels(array: Tensor, rank: int) -> Tensor:
     """A constant of a convolution's epilogue, [C] in any broadcast shape, as [C, 1, ...]."""
     return array.reshape(-1, *[1] * (rank - 2)) if array.numel() > 1 else array.reshape(())
-
-
-def _attention(formula: Attention, inputs: Sequence[Tensor]) -> Tensor:
-    q, k, v = (tensor.double() for tensor in inputs[:3])
-    k = k.transpose(-1, -2) if formula.is_transposed else k
-    groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
-    k, v = (tensor.repeat_interleave(groups, 1) if groups > 1 else tensor for tensor in (k, v))
-    scores = torch.matmul(q, k.transpose(-1, -2)) * formula.scale
-    if formula.has_mask:
-        scores = scores + inputs[3].double()
-    # A query that may see nothing gets zeros, as ONNX's Attention has it, not softmax's 0 / 0.
-    is_blind = scores.amax(-1, keepdim=True) == float("-inf")
-    return torch.matmul(torch.softmax(scores, -1).masked_fill(is_blind, 0.0), v).float()
 
 
 def _stored(result: Tensor, dtype: str) -> Tensor:

@@ -12,9 +12,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import ml_dtypes
+import numpy as np
+
 from quantrt.gpu import GpuFacts
 from quantrt.regions.region import Attention
-from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, Workload
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 
 __all__ = ["list_tactics"]
 
@@ -22,6 +25,10 @@ _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 _MAX_FLASH_HEAD = 256
 _MAX_CUDNN_HEAD = 128
 _MAX_CUDNN_BATCH = 65_535
+_MASK_UNIT = 16
+"""Elements that rows of a mask begin at multiples of (memory-efficient attention; it copies others)."""
+
+_LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38, "float32": -3.4028234663852886e38}
 _ROW_BYTES = 16
 """Rows of q, k and v begin at multiples of this, or are copied."""
 
@@ -39,6 +46,7 @@ class _Case:
     E: int
     dtype: str
     has_mask: bool
+    is_causal: bool
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -70,10 +78,37 @@ def _tactic(workload: Workload, formula: Attention, case: _Case, source: str, ba
         "dtype": case.dtype,
         "scale": formula.scale,
         "is_transposed": formula.is_transposed,
+        "is_causal": formula.is_causal,
+        "mask_kind": formula.mask_kind,
+        "mask_value": formula.mask_value,
     }
     inputs = tuple(f"in{number}" for number in range(3 + formula.has_mask))
-    draft = Draft("attention", inputs, ("out0",), options)
+    constants = (_constant_mask(workload, formula, case.dtype),) if formula.mask_constant else ()
+    draft = Draft("attention", inputs, ("out0",), options, constants)
     return Tactic(source, backends[0], (draft,), _workspace_bytes(workload, formula, case, backends[0]))
+
+
+def _constant_mask(workload: Workload, formula: Attention, dtype: str) -> Constant:
+    """A constant mask as it is added; its rows are filled up, so that each begins where a kernel may read."""
+    name = formula.mask_constant
+    array = workload.constants[name]
+
+    def make() -> np.ndarray:
+        added = _added_mask(array, formula.mask_kind, formula.mask_value, dtype)
+        is_row = added.ndim > 0 and added.shape[-1] > 1
+        room = -added.shape[-1] % _MASK_UNIT if is_row else 0
+        return np.pad(added, [(0, 0)] * (added.ndim - 1) + [(0, room)]) if room else added
+
+    return Constant(f"{name}:mask:{formula.mask_kind}:{formula.mask_value}:{dtype}", make)
+
+
+def _added_mask(array: np.ndarray, kind: str, number: float, dtype: str) -> np.ndarray:
+    """A mask as floats that are added to the scores: what is finite stays finite in the type of q."""
+    if kind != "added":
+        is_kept = array if kind == "kept" else ~array
+        array = np.where(is_kept, np.float32(0.0), np.float32(number))
+    clipped = np.where(np.isneginf(array), array, np.maximum(array, np.float32(_LOWEST[dtype])))
+    return np.ascontiguousarray(clipped.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype))
 
 
 def _with_fallbacks(name: str, legal: list[str]) -> list[str]:
@@ -102,7 +137,8 @@ def _why_not_attention(workload: Workload) -> str | None:
 def _case(workload: Workload, formula: Attention) -> _Case:
     (_, H, S, D), _, (_, G, T, E) = (fact.shape for fact in workload.inputs[:3])
     B = max(fact.shape[0] for fact in workload.inputs[:3])
-    return _Case(B, H, S, D, G, T, E, workload.outputs[0], formula.has_mask)
+    has_mask = formula.has_mask or bool(formula.mask_constant)
+    return _Case(B, H, S, D, G, T, E, workload.outputs[0], has_mask, formula.is_causal)
 
 
 def _why_not_flash(case: _Case, device: GpuFacts) -> str | None:
@@ -112,6 +148,8 @@ def _why_not_flash(case: _Case, device: GpuFacts) -> str | None:
         return "flash attention has no float32"
     if case.has_mask:
         return "flash attention takes no mask"
+    if case.is_causal and case.S != case.T:
+        return f"flash attention is causal for as many keys as queries, got {case.T} and {case.S}"
     if case.D != case.E or case.D > _MAX_FLASH_HEAD:
         return f"flash attention needs equal heads of at most {_MAX_FLASH_HEAD}, got {case.D} and {case.E}"
     return _why_not_fused(case)

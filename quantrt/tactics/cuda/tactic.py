@@ -140,7 +140,7 @@ def _plain(value: Any) -> Any:
 
 def _nameless(formula: Any) -> Any:
     """The formula's structure: names, edges and the values of scalars left out."""
-    dropped = {"name", "use", "x", "w", "weight", "edges"}
+    dropped = {"name", "use", "x", "w", "weight", "edges", "mask_constant"}
     if isinstance(formula, tuple):
         return [_nameless(item) for item in formula]
     if not hasattr(formula, "__dataclass_fields__"):

@@ -71,7 +71,9 @@ def lower_region(
     outputs = tuple((value, form) for value in region.outputs for form in _forms_of(value, forms, region))
     types = tuple(_type(value, form, forms, float_type) for value, form in outputs)
     if isinstance(region.formula, Attention):
-        return Lowered(region, region.formula, inputs, outputs, types)
+        name = region.formula.mask_constant
+        masks = {name: _array(graph, name)} if name else None
+        return Lowered(region, region.formula, inputs, outputs, types, constants=masks)
     expression = expression_of(region)
     if expression is None:
         raise InternalError(f"region '{region.name}' has no formula to lower")

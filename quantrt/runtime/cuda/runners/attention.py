@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""softmax(scale * q @ k^T + mask) @ v through torch's scaled_dot_product_attention.
+"""softmax(masked(scale * q @ k^T)) @ v through torch's scaled_dot_product_attention.
 
 options: {"backends": names, best first, the last for any shape; "dtype": numpy's name of the type it computes
-and stores; "scale": float; "is_transposed": k is [B, H, D, T]}. Inputs: q, k, v, a mask or none.
+and stores; "scale": float; "is_transposed": k is [B, H, D, T]; "is_causal"; "mask_kind", "mask_value": as in
+the formula}. Inputs: q, k, v, a mask or none. Weights: the mask where it is a constant, to be added, of the
+type that is computed in; its rows may be longer than there are keys.
 A query that may attend to nothing (-inf all along) gives 0, as ONNX has it. A CPU always takes "math":
 torch's fused kernel there turns a query with NaN into zeros.
 """
@@ -10,6 +12,7 @@ torch's fused kernel there turns a query with NaN into zeros.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -42,31 +45,37 @@ _ROW_BYTES = 16
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _AttentionRunner(step, assets.device)
+    return _AttentionRunner(step, assets.device, *(assets.weights[key] for key in step.weights))
 
 
 class _AttentionRunner:
-    def __init__(self, step: Step, device: torch.device) -> None:
+    def __init__(self, step: Step, device: torch.device, mask: torch.Tensor | None = None) -> None:
         options = step.options
         self._region = step.region
         self._backends: tuple[str, ...] = tuple(options["backends"])
         self._dtype: torch.dtype = getattr(torch, options["dtype"])
         self._scale = float(options["scale"])
         self._is_transposed = bool(options["is_transposed"])
+        self._is_causal = bool(options.get("is_causal", False))
+        self._mask_kind = str(options.get("mask_kind", "added"))
+        self._mask_value = float(options.get("mask_value", -math.inf))
+        self._constant = mask
         self._is_on_cpu = device.type == "cpu"
         self._replaced: set[str] = set()
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
-        """See Runner.run; the result is strided as the backend left it, mostly [B, S, H, D] in memory."""
+        """See Runner.run; the axes of the result lie as the backend left them, mostly in the order of q's."""
         q, k, v = (tensor.to(self._dtype) for tensor in inputs[:3])
         k = k.transpose(-1, -2) if self._is_transposed else k
-        mask = inputs[3] if len(inputs) > 3 else None
+        mask = self._given_mask(inputs, k.shape[2])
         self._check(q, k, v, mask)
         batch = max(q.shape[0], k.shape[0], v.shape[0])
         qkv = [tensor.expand(batch, -1, -1, -1) for tensor in (q, k, v)]
-        if mask is not None:
-            mask = _prepared_mask(mask, k.shape[2], self._dtype)
         try:
+            if mask is not None:
+                mask = _prepared_mask(self._addend(mask), k.shape[2], self._dtype)
+                if self._is_causal:
+                    mask = mask + _causal_mask(q.shape[2], k.shape[2], mask)
             return [self._attend(qkv, mask)]
         except torch.OutOfMemoryError as error:
             raise DeviceError(
@@ -75,18 +84,42 @@ class _AttentionRunner:
                 hint="a smaller batch or a shorter sequence",
             ) from error
 
+    def _given_mask(self, inputs: Sequence[Any], T: int) -> torch.Tensor | None:
+        mask = self._constant
+        if mask is None:
+            return inputs[3] if len(inputs) > 3 else None
+        return mask[..., :T] if mask.dim() and mask.shape[-1] > 1 else mask
+
+    def _addend(self, mask: torch.Tensor) -> torch.Tensor:
+        """The mask as floats that are added to the scores."""
+        if self._constant is not None or self._mask_kind == "added":
+            return mask
+        number = self._mask_value
+        if math.isfinite(number):
+            number = max(number, torch.finfo(self._dtype).min)
+        start, rest = (number, 0.0) if self._mask_kind == "kept" else (0.0, number)
+        addend = torch.full(mask.shape, start, dtype=self._dtype, device=mask.device)
+        return addend.masked_fill_(mask, rest)
+
     def _attend(self, qkv: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
         q, k, v = qkv if self._is_on_cpu else [_packed(tensor) for tensor in qkv]
         with _SWITCHES, sdpa_kernel(_BACKENDS[self._usable(q, k, v, mask)]):
             return torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, mask, scale=self._scale, enable_gqa=q.shape[1] != k.shape[1]
+                q,
+                k,
+                v,
+                mask,
+                scale=self._scale,
+                is_causal=self._is_causal and mask is None,
+                enable_gqa=q.shape[1] != k.shape[1],
             )
 
     def _usable(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> str:
         """The first backend that takes the tensors; the last is not asked."""
         if self._is_on_cpu:
             return "math"
-        parameters = fused.SDPAParams(q, k, v, mask, 0.0, False, q.shape[1] != k.shape[1])
+        is_causal = self._is_causal and mask is None
+        parameters = fused.SDPAParams(q, k, v, mask, 0.0, is_causal, q.shape[1] != k.shape[1])
         checks = {
             "cudnn": fused.can_use_cudnn_attention,
             "flash": fused.can_use_flash_attention,
@@ -146,6 +179,11 @@ def _prepared_mask(mask: torch.Tensor, T: int, dtype: torch.dtype) -> torch.Tens
     mask = mask.to(dtype)
     mask = mask.expand(-1, -1, -1, T)
     return mask if mask.stride(-1) == 1 or T == 1 else mask.contiguous()
+
+
+def _causal_mask(S: int, T: int, like: torch.Tensor) -> torch.Tensor:
+    """[S, T]: -inf where a key comes after the query."""
+    return torch.full((S, T), -math.inf, dtype=like.dtype, device=like.device).triu_(1)
 
 
 def _packed(tensor: torch.Tensor) -> torch.Tensor:

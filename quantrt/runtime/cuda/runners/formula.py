@@ -13,7 +13,7 @@ from typing import Any
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
 from quantrt.regions.formula_json import from_json
-from quantrt.regions.region import Conv, Formula, Gemm, Pool, Rows
+from quantrt.regions.region import Attention, Conv, Formula, Gemm, Pool, Rows
 from quantrt.runtime.cuda.evaluate import compute
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
@@ -29,7 +29,9 @@ def constant_names(formula: Formula) -> tuple[str, ...]:
             | Conv(epilogue=expression)
             | Pool(epilogue=expression)
         ):
-            return tuple(dict.fromkeys(x.name for x in expression.operands if x.kind == "constant"))
+            return tuple(dict.fromkeys(x.name for x in expression.operands if x.kind in ("constant", "lookup")))
+        case Attention(mask_constant=name) if name:
+            return (name,)
         case _:
             return ()
 

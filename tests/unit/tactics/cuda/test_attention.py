@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which backends of torch's attention are planned, and why the others are not."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -29,14 +30,20 @@ def workload(
     mask: tuple[int, ...] | None = None,
     is_transposed: bool = True,
     output: str | None = None,
+    constant: np.ndarray | None = None,
+    **fields: object,
 ) -> Workload:
     v = v or q
     k = (*v[:-2], q[-1], v[-2]) if is_transposed else (*v[:-1], q[-1])
     inputs = [facts(q, dtype), facts(k, dtype), facts(v, dtype)]
     if mask is not None:
         inputs.append(facts(mask, dtype))
-    formula = Attention((("n", 0), ("n", 1), ("n", 2)), 0.125, is_transposed, has_mask=mask is not None)
-    return Workload("attention", formula, tuple(inputs), (output or dtype,))
+    edges = (("n", 0), ("n", 1), ("n", 2))
+    constants = {} if constant is None else {"table": constant}
+    if constants:
+        fields["mask_constant"] = "table"
+    formula = Attention(edges, 0.125, is_transposed, has_mask=mask is not None, **fields)
+    return Workload("attention", formula, tuple(inputs), (output or dtype,), None, constants)
 
 
 def legal(case: Workload, gpu: str = "h200") -> set[str]:
@@ -55,6 +62,13 @@ def reason(case: Workload, name: str, gpu: str = "h200") -> str:
         pytest.param(workload(), "h200", ALL, id="plain"),
         pytest.param(workload(is_transposed=False), "a10", ALL, id="k not transposed"),
         pytest.param(workload(mask=(2, 1, 1, 128)), "h200", ALL - {"flash"}, id="mask"),
+        pytest.param(
+            workload(constant=np.zeros((128, 128), np.float32)), "h200", ALL - {"flash"}, id="constant"
+        ),
+        pytest.param(workload(is_causal=True), "h200", ALL, id="causal"),
+        pytest.param(
+            workload(is_causal=True, v=(2, 12, 64, 64)), "h200", ALL - {"flash"}, id="causal, fewer keys"
+        ),
         pytest.param(workload(), "t4", {"efficient", "math"}, id="t4"),
         pytest.param(workload(), "v100", {"efficient", "math"}, id="v100"),
         pytest.param(workload(dtype="float32"), "h200", {"efficient", "math"}, id="float32"),
@@ -123,6 +137,56 @@ def test_workspace():
         for row in list_tactics(workload(q=(1, 2, 8, 16), is_transposed=False), gpu_named("h200"))
     }
     assert by_rows["flash"].workspace_bytes == 4 * 2 * 8
+
+
+CONSTANTS = {
+    "added": np.linspace(-3, 1, 4 * 7 * 9, dtype=np.float32).reshape(4, 7, 9),
+    "of one row": np.array([0, -np.inf, 1, 2, -1e30, 0, 0, -1, 3], np.float32),
+    "of one column": np.linspace(-1, 1, 7, dtype=np.float32)[:, None],
+    "kept": np.tri(7, 9, k=2, dtype=bool),
+    "dropped": ~np.tri(7, 9, k=2, dtype=bool),
+}
+
+
+@pytest.mark.parametrize("kind", CONSTANTS)
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_a_constant_mask_is_stored_as_it_is_added(kind: str, dtype: str, is_causal: bool):
+    array = CONSTANTS[kind]
+    mask_kind = kind if kind in ("kept", "dropped") else "added"
+    case = workload(
+        q=(2, 4, 7, 16),
+        v=(2, 2, 9, 16),
+        dtype=dtype,
+        constant=array,
+        mask_kind=mask_kind,
+        mask_value=-1e9,
+        is_causal=is_causal,
+    )
+    generator = torch.Generator().manual_seed(7)
+    inputs = [torch.randn(fact.shape, generator=generator).to(getattr(torch, dtype)) for fact in case.inputs]
+    [want] = compute(case.formula, inputs, case.outputs, None, {"table": torch.from_numpy(array)})
+    tactics = [row for row in list_tactics(case, gpu_named("h200")) if isinstance(row, Tactic)]
+    for tactic in tactics:
+        [draft] = tactic.drafts
+        [constant] = draft.constants
+        stored = torch.from_numpy(constant.make())
+        assert stored.dtype == getattr(torch, dtype) and not stored.isnan().any()
+        assert stored.shape[-1] in (1, 16), "rows of a fused kernel begin at multiples of 16 elements"
+        step = Step(draft.runner, "r", draft.inputs, draft.outputs, draft.options, (constant.key,))
+        runner = open_runner(step, Assets(torch.device("cpu"), {constant.key: stored}, {}))
+        [got] = runner.run(inputs, lambda: None)
+        assert torch.allclose(got, want, rtol=0, atol=1e-5 if dtype == "float32" else 8e-3)
+
+
+def test_equal_masks_of_other_kinds_are_other_constants():
+    truths = np.tri(128, dtype=bool)
+    keys = set()
+    for kind, number in (("kept", -np.inf), ("dropped", -np.inf), ("kept", -1e9)):
+        case = workload(constant=truths, mask_kind=kind, mask_value=number)
+        rows = [row for row in list_tactics(case, gpu_named("h200")) if isinstance(row, Tactic)]
+        keys |= {row.drafts[0].constants[0].key for row in rows}
+    assert len(keys) == 3
 
 
 def test_a_draft_opens_and_computes():

@@ -65,10 +65,9 @@ def tensors(case: Case, dtype: torch.dtype, rng: np.random.Generator) -> list[to
     return [q.to(dtype), (k.transpose(2, 3).contiguous() if case.is_transposed else k).to(dtype), v.to(dtype)]
 
 
-def formula_of(case: Case, *, has_mask: bool = False) -> Attention:
-    return Attention(
-        (("n", 0), ("n", 1), ("n", 2)), 1 / math.sqrt(case.D), case.is_transposed, has_mask=has_mask
-    )
+def formula_of(case: Case, *, has_mask: bool = False, **fields: object) -> Attention:
+    edges = (("n", 0), ("n", 1), ("n", 2))
+    return Attention(edges, 1 / math.sqrt(case.D), case.is_transposed, has_mask=has_mask, **fields)
 
 
 def opened(formula: Attention, dtype: str, backends: tuple[str, ...] = ("math",), device: str = "cpu"):
@@ -77,6 +76,9 @@ def opened(formula: Attention, dtype: str, backends: tuple[str, ...] = ("math",)
         "dtype": dtype,
         "scale": formula.scale,
         "is_transposed": formula.is_transposed,
+        "is_causal": formula.is_causal,
+        "mask_kind": formula.mask_kind,
+        "mask_value": formula.mask_value,
     }
     step = Step("attention", "layer0/attention", ("q", "k", "v", "mask"), ("y",), options)
     return open_runner(step, Assets(torch.device(device), {}, {}))
@@ -116,6 +118,35 @@ def test_masks_broadcast(shape: tuple[int, ...], mask_type: torch.dtype, rng: np
     check(
         formula_of(case, has_mask=True), [*tensors(case, torch.float16, rng), mask.to(mask_type)], "float16"
     )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("case", [*CASES[:5], CASES[7], CASES[9]], ids=lambda case: case.id)
+def test_causal(case: Case, dtype: str, rng: np.random.Generator):
+    q, k, v = tensors(case, getattr(torch, dtype), rng)
+    got = check(formula_of(case, is_causal=True), [q, k, v], dtype)
+    groups = case.H // (case.G or case.H)
+    first = v[:, :, :1].repeat_interleave(groups, 1)
+    assert torch.equal(got[:, :, :1], first), "the first query sees the first key alone"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("shape", [(7, 33), (2, 1, 1, 33), (2, 3, 7, 33)], ids=str)
+def test_causal_and_a_mask(shape: tuple[int, ...], dtype: str, rng: np.random.Generator):
+    mask = torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+    inputs = [*tensors(Case(T=33), getattr(torch, dtype), rng), mask.to(getattr(torch, dtype))]
+    got = check(formula_of(Case(T=33), has_mask=True, is_causal=True), inputs, dtype)
+    assert torch.equal(got[:, :, 0], inputs[2][:, :, 0])
+
+
+@pytest.mark.parametrize("number", [-math.inf, torch.finfo(torch.float32).min, -1e9], ids=str)
+@pytest.mark.parametrize("kind", ["kept", "dropped"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_masks_of_truths(kind: str, number: float, dtype: str, rng: np.random.Generator):
+    keeps = torch.from_numpy(rng.random((2, 1, 7, 33)) < 0.5)
+    mask = keeps if kind == "kept" else ~keeps
+    formula = formula_of(Case(T=33), has_mask=True, mask_kind=kind, mask_value=number)
+    check(formula, [*tensors(Case(T=33), getattr(torch, dtype), rng), mask], dtype)
 
 
 @pytest.mark.parametrize("lowest", [-math.inf, torch.finfo(torch.float32).min, -10000.0])

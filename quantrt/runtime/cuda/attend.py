@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What attention means, in torch and float64; masks as any backend can take them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from quantrt.regions.region import Attention
+
+__all__ = ["attend", "axes_in_memory", "laid_like"]
+
+Tensor = torch.Tensor
+
+
+def attend(formula: Attention, inputs: Sequence[Tensor], constants: Mapping[str, Tensor]) -> Tensor:
+    """The result in float32, its axes in memory in the order of q's, as fused kernels leave them.
+
+    Args:
+        inputs: q, k, v, and the mask where it is no constant.
+        constants: holds the mask where it is one.
+    """
+    q, k, v = (tensor.double() for tensor in inputs[:3])
+    k = k.transpose(-1, -2) if formula.is_transposed else k
+    groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
+    k, v = (tensor.repeat_interleave(groups, 1) if groups > 1 else tensor for tensor in (k, v))
+    scores = torch.matmul(q, k.transpose(-1, -2)) * formula.scale
+    mask = constants[formula.mask_constant] if formula.mask_constant else None
+    mask = inputs[3] if formula.has_mask else mask
+    if mask is not None and formula.mask_kind == "added":
+        scores = scores + mask.double()
+    elif mask is not None:
+        is_masked = mask if formula.mask_kind == "dropped" else ~mask
+        scores = scores.masked_fill(is_masked, formula.mask_value)
+    if formula.is_causal:
+        is_later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(is_later, float("-inf"))
+    # A query that may see nothing gets zeros, as ONNX's Attention has it, not softmax's 0 / 0.
+    is_blind = scores.amax(-1, keepdim=True) == float("-inf")
+    weights = torch.softmax(scores, -1).masked_fill(is_blind, 0.0)
+    return laid_like(torch.matmul(weights, v).float(), inputs[0])
+
+
+def laid_like(x: Tensor, other: Tensor) -> Tensor:
+    """X without gaps, its axes in memory in the order of the other's."""
+    order = axes_in_memory(other)
+    inverse = sorted(range(x.dim()), key=order.__getitem__)
+    return x.permute(order).contiguous().permute(inverse)
+
+
+def axes_in_memory(x: Tensor) -> list[int]:
+    """The axes from the outermost in memory to the innermost; those of one element keep their places."""
+    sizes = zip(x.shape, x.stride(), strict=True)
+    strides = [stride if size > 1 else 0 for size, stride in sizes]
+    axes = [axis for axis, stride in enumerate(strides) if stride]
+    moved = iter(sorted(axes, key=lambda axis: -strides[axis]))
+    return [next(moved) if stride else axis for axis, stride in enumerate(strides)]
