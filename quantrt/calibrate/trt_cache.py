@@ -21,9 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-from quantrt.calibrate.cache_origin import Origin, read_origin
+from quantrt.calibrate.cache_origin import Origin, read_origin, write_origin
 from quantrt.calibrate.ort_table import TABLE, TEXT_TABLE, read_table, read_text_table
 from quantrt.errors import DataError
+from quantrt.ir.atomic import replace_file
 
 __all__ = [
     "DEFAULT_HEADER",
@@ -34,6 +35,7 @@ __all__ = [
     "parse_cache",
     "read_cache",
     "why_invalid",
+    "write_cache",
 ]
 
 DEFAULT_HEADER = "TRT-8601-EntropyCalibration2"
@@ -143,6 +145,20 @@ def parse_cache(data: bytes, name: str, origin: Origin | None = None) -> TrtCach
     if header.endswith(AFTER_FUSION):
         notes.append(f"{header.rpartition('-')[2]} ran on fused layers: names may be of one device alone")
     return TrtCache(name, header, scales, reasons, origin, tuple(notes))
+
+
+def write_cache(cache: TrtCache, path: Path) -> None:
+    """Write a cache in TensorRT's text, and what it was made of beside it, each wholly or not at all.
+
+    Raises:
+        DataError: as for `cache_text`.
+        DeviceError: a file cannot be written.
+    """
+    text = cache_text(cache.scales, cache.header)
+    if cache.origin is not None:
+        write_origin(cache.origin, path)
+    with replace_file(path) as file:
+        file.write(text.encode())
 
 
 def cache_text(scales: Mapping[str, float], header: str = DEFAULT_HEADER) -> str:

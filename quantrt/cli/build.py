@@ -11,7 +11,7 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, find_local_modules, open_data
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import given_sources, read_stats
+from quantrt.cli.ranges import CACHE_HELP, given_sources, read_stats
 from quantrt.config import (
     BenchConfig,
     Budget,
@@ -41,7 +41,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--report", type=Path, metavar="REPORT.json", help="also write the build report as JSON"
     )
     precisions = parser.add_argument_group("precisions (fp32 is always a candidate)")
-    precisions.add_argument("--int8", action="store_true", help="try int8; needs calibration data or ranges")
+    precisions.add_argument("--int8", action="store_true", help="try int8; needs data, ranges or a cache")
     precisions.add_argument(
         "--fp16", action="store_true", help="try float16, on a GPU; --int8 brings it there"
     )
@@ -57,6 +57,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument(
         "--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`, no new pass"
     )
+    data.add_argument("--calib-cache", type=Path, metavar="FILE", help=CACHE_HELP)
     add_preprocess(data)
     add_config(parser, CalibrationConfig, "calibration")
     add_config(parser, QuantizeConfig, "quantization")
@@ -100,7 +101,7 @@ def _check_data(args: argparse.Namespace) -> None:
     if args.int8 and not given:
         raise UsageError(
             "cannot build an int8 engine without calibration",
-            expected="--calib-data, --ranges or --calib-random",
+            expected="--calib-data, --ranges, --calib-cache or --calib-random",
             hint="--calib-data calib.npz, or --calib-random to measure speed only",
         )
     if given and not args.int8:
@@ -158,14 +159,22 @@ def _cross_build(args: argparse.Namespace, config: BuildConfig) -> Plan:
 
 def _open_data(args: argparse.Namespace, model: Model) -> dict[str, Any]:
     """Calibration and validation data and ranges, as keyword arguments of a build."""
+    from quantrt.calibrate.trt_cache import read_cache
+
     stats = read_stats(args.ranges, model) if args.ranges else None
+    cache = read_cache(args.calib_cache) if args.calib_cache else None
     calibration = validation = None
     if args.calib_data is not None:
         calibration = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
     if args.valid_data is not None:
         validation = open_data(args.valid_data, model.inputs, preprocess=args.preprocess, labels=args.labels)
     find_local_modules(args.metric)
-    return {"calibration": calibration, "validation": validation, "stats": stats}
+    return {
+        "calibration": calibration,
+        "validation": validation,
+        "stats": stats,
+        "calibration_cache": cache,
+    }
 
 
 def _write_report(plan: Plan, path: Path) -> None:
@@ -202,6 +211,11 @@ COMMAND = Command(
             "keep the head float, allow half a percent",
             "quantrt build model.onnx --int8 --calib-data calib.npz --valid-data valid.npz "
             "--exclude '/head/*' --max-drop 0.005 -o model.qrt",
+        ),
+        (
+            "on the scales of a TensorRT calibration cache",
+            "quantrt build model.onnx --int8 --calib-cache calibration.cache --valid-data valid.npz "
+            "-o model.qrt",
         ),
         (
             "speed only: the engine is marked uncalibrated",

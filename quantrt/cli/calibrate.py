@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`quantrt calibrate`: model + data -> ranges file; and merging of such files."""
+"""`quantrt calibrate`: model + data -> ranges file or calibration cache; and merging of ranges files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import calibration_data, collect_stats
+from quantrt.cli.ranges import calibration_data, collect_stats, read_stats
 from quantrt.config import CalibrationConfig
 from quantrt.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from quantrt.calibrate.stats import Stats
+    from quantrt.model.model import Model
 
 __all__ = ["COMMAND"]
 
@@ -25,7 +28,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model and data, or files to merge; where to write."""
     parser.add_argument("model", type=Path, nargs="?", metavar="MODEL.onnx", help="the float model")
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="X.ranges", help="ranges file to write"
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="X.ranges, or X.cache for a calibration cache of TensorRT",
     )
     parser.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
     add_preprocess(parser)
@@ -36,22 +44,57 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X.ranges",
         help="add up ranges files of one model; runs nothing",
     )
+    parser.add_argument(
+        "--ranges", type=Path, metavar="X.ranges", help="write a cache of these; runs nothing"
+    )
+    parser.add_argument(
+        "--cache-header",
+        metavar="HEADER",
+        help="first line of a cache (default: TRT-8601-EntropyCalibration2)",
+    )
     parser.add_argument("--resume", action="store_true", help="continue an interrupted run with the same -o")
     add_config(parser, CalibrationConfig, "calibration")
 
 
 def _run(args: argparse.Namespace) -> Result:
     """Collect or merge statistics and save them."""
-    from quantrt.calibrate.stats import save_stats
-    from quantrt.report.inspect_ranges import describe_ranges, show_ranges
-
-    check_output(args.output, ".ranges")
+    check_output(args.output, ".ranges", ".cache")
     _check_sources(args)
     config = read_config(args, CalibrationConfig)
-    stats = _merge(args.merge) if args.merge else _collect(args, config)
+    return _write_cache(args, config) if _is_cache(args) else _write_ranges(args, config)
+
+
+def _is_cache(args: argparse.Namespace) -> bool:
+    return bool(args.output.suffix == ".cache")
+
+
+def _write_ranges(args: argparse.Namespace, config: CalibrationConfig) -> Result:
+    from quantrt.calibrate.stats import save_stats
+    from quantrt.model.load import load_model
+    from quantrt.report.inspect_ranges import describe_ranges, show_ranges
+
+    stats = _merge(args.merge) if args.merge else _collect(load_model(args.model), args, config, None)
     save_stats(stats, args.output)
     data = describe_ranges(stats, args.output, config)
     return Result(data, lambda: show_ranges(data, layers=False))
+
+
+def _write_cache(args: argparse.Namespace, config: CalibrationConfig) -> Result:
+    from quantrt.calibrate.trt_cache import DEFAULT_HEADER, check_header, write_cache
+    from quantrt.model.load import load_model
+    from quantrt.quantize.make_cache import float_activations, make_cache
+    from quantrt.report.inspect_cache import describe_cache, show_cache
+
+    header = check_header(args.cache_header or DEFAULT_HEADER)
+    model = load_model(args.model)
+    if args.ranges is not None:
+        stats = read_stats(args.ranges, model)
+    else:
+        stats = _collect(model, args, config, float_activations(model))
+    cache = make_cache(model, stats, config, str(args.output), header)
+    write_cache(cache, args.output)
+    data = describe_cache(cache, args.output)
+    return Result(data, lambda: show_cache(data, layers=False))
 
 
 def _check_sources(args: argparse.Namespace) -> None:
@@ -62,10 +105,26 @@ def _check_sources(args: argparse.Namespace) -> None:
             got=" and ".join(given) or "neither a model nor --merge",
             expected="MODEL.onnx with data, or --merge A.ranges B.ranges",
         )
-    if args.model and bool(args.calib_data) == bool(args.calib_random):
+    if args.merge and _is_cache(args):
         raise UsageError(
-            "cannot calibrate from two sources" if args.calib_data else "cannot calibrate without data",
-            expected="--calib-data P or --calib-random",
+            "--merge writes a ranges file",
+            got=f"'{args.output}'",
+            hint=f"-o {args.output.with_suffix('.ranges')}, and a cache of that with --ranges",
+        )
+    if args.ranges and not _is_cache(args):
+        raise UsageError("--ranges is what a cache is written of", got=f"'{args.output}'", hint="-o X.cache")
+    if args.cache_header and not _is_cache(args):
+        raise UsageError(
+            "--cache-header is of a calibration cache", got=f"'{args.output}'", hint="-o X.cache"
+        )
+    sources = {"--calib-data": args.calib_data, "--calib-random": args.calib_random, "--ranges": args.ranges}
+    found = [flag for flag, value in sources.items() if value]
+    if args.model and len(found) != 1:
+        raise UsageError(
+            "cannot calibrate from two sources" if found else "cannot calibrate without data",
+            got=" and ".join(found) or None,
+            expected="--calib-data P or --calib-random"
+            + (" or --ranges X.ranges" if _is_cache(args) else ""),
         )
 
 
@@ -78,28 +137,33 @@ def _merge(paths: list[Path]) -> Stats:
     return stats
 
 
-def _collect(args: argparse.Namespace, config: CalibrationConfig) -> Stats:
-    from quantrt.model.load import load_model
-
+def _collect(
+    model: Model, args: argparse.Namespace, config: CalibrationConfig, names: Sequence[str] | None
+) -> Stats:
     checkpoint = args.output.with_suffix(".partial")
     if not args.resume:
         checkpoint.unlink(missing_ok=True)
-    model = load_model(args.model)
     dataset = calibration_data(model, args, config)
-    return collect_stats(model, dataset, config, resume=checkpoint, quiet=args.quiet)
+    return collect_stats(model, dataset, config, names=names, resume=checkpoint, quiet=args.quiet)
 
 
 COMMAND = Command(
     name="calibrate",
-    summary="observe a model's activations on data, write a ranges file",
+    summary="observe a model's activations on data, write a ranges file or a TensorRT cache",
     details="Run the float model on the data once and keep one histogram per tensor, in a file that `build` "
     "and `quantize` read. The range method is chosen later, from the same file. Files of parts of "
-    "the data can be merged; the result equals one pass over all of it, bit for bit.",
+    "the data can be merged; the result equals one pass over all of it, bit for bit. "
+    "With -o X.cache every float tensor is observed, and the scales are written for TensorRT.",
     examples=(
         ("one pass over the data", "quantrt calibrate model.onnx --calib-data calib.npz -o model.ranges"),
         (
             "the same after an interruption",
             "quantrt calibrate model.onnx --calib-data calib.npz -o model.ranges --resume",
+        ),
+        (
+            "a calibration cache for TensorRT 10.3",
+            "quantrt calibrate model.onnx --calib-data calib.npz "
+            "--cache-header TRT-100300-EntropyCalibration2 -o calibration.cache",
         ),
         ("two machines' halves", "quantrt calibrate --merge a.ranges b.ranges -o model.ranges"),
     ),

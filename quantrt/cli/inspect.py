@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`quantrt inspect`: what is in a model, a ranges file or an engine."""
+"""`quantrt inspect`: what is in a model, a ranges file, a calibration cache or an engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ __all__ = ["COMMAND"]
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "file", type=Path, metavar="FILE", help="model (.onnx), ranges (.ranges) or engine (.qrt)"
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="model (.onnx), ranges (.ranges), engine (.qrt) or calibration cache (.cache)",
+    )
+    parser.add_argument(
+        "--model", type=Path, metavar="MODEL.onnx", help="what a calibration cache means for this model"
     )
     parser.add_argument("--layers", action="store_true", help="list every layer or tensor, with the reason")
     skip = ("max_samples", "batch_size", "calib_random", "seed", "memory_mb")
@@ -25,6 +31,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> Result:
     path = args.file
+    if args.model is not None and not _is_cache(path):
+        raise UsageError("--model belongs to a calibration cache", got=f"'{path}'")
+    if _is_cache(path):
+        return _inspect_cache(path, args)
     if path.suffix == ".onnx":
         return _inspect_model(path, args)
     if path.suffix == ".ranges":
@@ -32,8 +42,20 @@ def _run(args: argparse.Namespace) -> Result:
     if path.suffix == ".qrt":
         return _inspect_engine(path, args)
     raise UsageError(
-        f"cannot tell what '{path}' is", got=f"suffix '{path.suffix}'", expected=".onnx, .ranges or .qrt"
+        f"cannot tell what '{path}' is",
+        got=f"suffix '{path.suffix}'",
+        expected=".onnx, .ranges, .qrt or .cache",
     )
+
+
+def _is_cache(path: Path) -> bool:
+    """Whether a file is a calibration cache: by its suffix, or for one that is unknown by how it begins."""
+    if path.suffix in (".cache", ".flatbuffers"):
+        return True
+    if path.suffix in (".onnx", ".ranges", ".qrt") or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(4) == b"TRT-"
 
 
 def _inspect_model(path: Path, args: argparse.Namespace) -> Result:
@@ -52,6 +74,22 @@ def _inspect_ranges(path: Path, args: argparse.Namespace) -> Result:
     return Result(data, lambda: show_ranges(data, layers=args.layers))
 
 
+def _inspect_cache(path: Path, args: argparse.Namespace) -> Result:
+    from quantrt.calibrate.trt_cache import read_cache
+    from quantrt.report.inspect_cache import describe_cache, show_cache
+
+    cache, match = read_cache(path), None
+    if args.model is not None:
+        from quantrt.model.load import load_model
+        from quantrt.quantize.cache_match import match_cache
+        from quantrt.quantize.targets import TARGETS
+        from quantrt.quantize.targets.cuda import CUDA
+
+        match = match_cache(load_model(args.model), cache, (*TARGETS, CUDA))
+    data = describe_cache(cache, path, match)
+    return Result(data, lambda: show_cache(data, layers=args.layers))
+
+
 def _inspect_engine(path: Path, args: argparse.Namespace) -> Result:
     from quantrt.plan.serialize import load_plan
     from quantrt.report.inspect_engine import describe_engine, show_engine
@@ -62,13 +100,15 @@ def _inspect_engine(path: Path, args: argparse.Namespace) -> Result:
 
 COMMAND = Command(
     name="inspect",
-    summary="show what is in a model, a ranges file or an engine",
+    summary="show what is in a model, a ranges file, a calibration cache or an engine",
     details="A model: inputs, outputs, operators, parameters, what canonicalization did. A ranges file: the "
-    "range of each tensor. An engine: why it is what it is, precisions by layer, candidates, size, "
+    "range of each tensor. A calibration cache: its scales, and with --model which of them apply. An "
+    "engine: why it is what it is, precisions by layer, candidates, size, "
     "device.",
     examples=(
         ("a model", "quantrt inspect model.onnx"),
         ("why is each layer int8 or float?", "quantrt inspect model.qrt --layers"),
+        ("does this cache fit this model?", "quantrt inspect calibration.cache --model model.onnx"),
         ("what would another method choose?", "quantrt inspect model.ranges --layers --method entropy"),
     ),
     add_arguments=_add_arguments,

@@ -11,17 +11,18 @@ from quantrt.errors import DeviceError, UsageError
 __all__ = ["check_output"]
 
 
-def check_output(path: Path, suffix: str) -> Path:
-    """The path of a file that is going to be written.
+def check_output(path: Path, *suffixes: str) -> Path:
+    """The path of a file that is going to be written, with one of these suffixes.
 
     Raises:
         UsageError: its folder does not exist, it is a folder, or its suffix says another kind of file.
         DeviceError: its folder may not be written to.
     """
-    if path.suffix != suffix:
-        raise UsageError(f"cannot write '{path}'", got=f"suffix '{path.suffix}'", expected=f"'{suffix}'")
+    if path.suffix not in suffixes:
+        expected = " or ".join(f"'{suffix}'" for suffix in suffixes)
+        raise UsageError(f"cannot write '{path}'", got=f"suffix '{path.suffix}'", expected=expected)
     if path.is_dir():
-        raise UsageError(f"cannot write '{path}': it is a folder", hint=f"'{path / ('out' + suffix)}'")
+        raise UsageError(f"cannot write '{path}': it is a folder", hint=f"'{path / ('out' + path.suffix)}'")
     if not path.parent.is_dir():
         raise UsageError(
             f"cannot write '{path}': its folder does not exist", hint=f"mkdir -p '{path.parent}'"

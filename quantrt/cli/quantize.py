@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,11 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import calibration_data, collect_stats, given_sources, read_stats
+from quantrt.cli.ranges import CACHE_HELP, calibration_data, collect_stats, given_sources, read_stats
 from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
-from quantrt.errors import InternalError, ModelError, UsageError
+from quantrt.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from quantrt.calibrate.stats import Stats
     from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["COMMAND"]
@@ -35,6 +35,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="whose placement rules to follow (default: %(default)s)",
     )
     parser.add_argument("--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`")
+    parser.add_argument("--calib-cache", type=Path, metavar="FILE", help=CACHE_HELP)
     parser.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
     add_preprocess(parser)
     add_config(parser, CalibrationConfig, "calibration")
@@ -46,42 +47,52 @@ def _run(args: argparse.Namespace) -> Result:
     check_output(args.output, ".onnx")
     if not given_sources(args):
         raise UsageError(
-            "cannot quantize without ranges", expected="--ranges, --calib-data or --calib-random"
+            "cannot quantize without ranges",
+            expected="--ranges, --calib-cache, --calib-data or --calib-random",
         )
-    quantized, stats = _quantize(args)
+    quantized, is_random = _quantize(args)
     if not any(row.is_int8 for row in quantized.placement.decisions):
         raise ModelError(
             f"no node of '{args.model}' can be quantized for {args.target}",
             hint="another --target, or fewer exclusions",
         )
-    data = _write(quantized, stats, args)
+    data = _write(quantized, is_random, args)
     if not (args.calib_data or args.calib_random) and args.bias_correction is not False:
         data["notes"].append("biases are not corrected without --calib-data")
     return Result(data, lambda: _show(data))
 
 
-def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, Stats]:
+def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, bool]:
+    """The quantized model, and whether its ranges are of random data."""
+    from quantrt.calibrate.trt_cache import read_cache
     from quantrt.model.load import load_model
+    from quantrt.quantize.cache_match import match_cache, match_notes
     from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
     from quantrt.quantize.targets import target_named
 
     config, options = read_config(args, CalibrationConfig), read_config(args, QuantizeConfig)
-    model = load_model(args.model)
+    cache = read_cache(args.calib_cache) if args.calib_cache is not None else None
+    model, target = load_model(args.model), target_named(args.target)
+    match = match_cache(model, cache, (target,), options) if cache is not None else None
     stats = read_stats(args.ranges, model) if args.ranges is not None else None
     batches = []
     if args.calib_data is not None or args.calib_random:
         dataset = calibration_data(model, args, config)
-        stats = stats or collect_stats(model, dataset, config, resume=None, quiet=args.quiet)
+        gaps = None if match is None else tuple(match.missing)
+        if stats is None and gaps != ():
+            stats = collect_stats(model, dataset, config, names=gaps, quiet=args.quiet)
         limit = min(FIT_SAMPLES, config.max_samples or FIT_SAMPLES)
         batches = [batch.inputs for batch in dataset.batches(config.batch_size, limit)]
-    if stats is None:
-        raise InternalError("quantize was called without a source of ranges")
     reference = observe_reference(model, batches, options)
-    target = target_named(args.target)
-    return fit(model, stats, target, reference, config=options, calibration=config).model, stats
+    given = None if match is None else match.given
+    made = fit(model, stats, target, reference, config=options, calibration=config, given=given).model
+    if match is not None:
+        made = replace(made, notes=(*match_notes(match, stats), *made.notes))
+    origin = None if cache is None else cache.origin
+    return made, any(source is not None and source.is_random for source in (stats, origin))
 
 
-def _write(quantized: QuantizedModel, stats: Stats, args: argparse.Namespace) -> dict[str, Any]:
+def _write(quantized: QuantizedModel, is_random: bool, args: argparse.Namespace) -> dict[str, Any]:
     from quantrt.model.read import read_model
     from quantrt.model.save import save_model
     from quantrt.quantize.qdq import write
@@ -97,7 +108,7 @@ def _write(quantized: QuantizedModel, stats: Stats, args: argparse.Namespace) ->
         "quantized_weights": len(quantized.weights),
         "size_bytes": read_model(args.output).file_bytes,
         "float_size_bytes": quantized.model.file_bytes,
-        "is_calibrated": not stats.is_random,
+        "is_calibrated": not is_random,
         "notes": list(quantized.notes),
     }
 
@@ -136,6 +147,10 @@ COMMAND = Command(
         (
             "for TensorRT, from data",
             "quantrt quantize model.onnx --calib-data calib.npz --target tensorrt -o model.trt.onnx",
+        ),
+        (
+            "on the scales of a TensorRT calibration cache",
+            "quantrt quantize model.onnx --calib-cache calibration.cache --target tensorrt -o model.trt.onnx",
         ),
         (
             "one block stays float",

@@ -12,25 +12,35 @@ from quantrt.config import CalibrationConfig
 from quantrt.errors import DataError, ModelError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from quantrt.calibrate.dataset import Dataset
     from quantrt.calibrate.stats import Stats
     from quantrt.model.model import Model
 
-__all__ = ["calibration_data", "collect_stats", "given_sources", "read_stats"]
+__all__ = ["CACHE_HELP", "calibration_data", "collect_stats", "given_sources", "read_stats"]
+
+CACHE_HELP = "scales of a TensorRT calibration cache; --calib-data fills its gaps"
 
 RANDOM_SAMPLES = 32
 """Samples that --calib-random draws unless --max-samples says otherwise: enough for every layer to run."""
 
 
 def given_sources(args: argparse.Namespace) -> list[str]:
-    """Which of --ranges, --calib-data and --calib-random were given.
+    """Which of --ranges, --calib-cache, --calib-data and --calib-random were given.
 
     Ranges and data go together: the ranges save the pass over the data, the data serve to correct biases.
+    Both fill the gaps of a calibration cache.
 
     Raises:
         UsageError: random data together with another source.
     """
-    sources = {"--ranges": args.ranges, "--calib-data": args.calib_data, "--calib-random": args.calib_random}
+    sources = {
+        "--ranges": args.ranges,
+        "--calib-cache": args.calib_cache,
+        "--calib-data": args.calib_data,
+        "--calib-random": args.calib_random,
+    }
     given = [flag for flag, value in sources.items() if value]
     if args.calib_random and len(given) > 1:
         raise UsageError(f"cannot calibrate from {' and '.join(given)} together", hint=f"{given[0]} alone")
@@ -72,11 +82,18 @@ def calibration_data(model: Model, args: argparse.Namespace, config: Calibration
 
 
 def collect_stats(
-    model: Model, dataset: Dataset, config: CalibrationConfig, *, resume: Path | None, quiet: bool
+    model: Model,
+    dataset: Dataset,
+    config: CalibrationConfig,
+    *,
+    names: Sequence[str] | None = None,
+    resume: Path | None = None,
+    quiet: bool,
 ) -> Stats:
     """Statistics of every activation that any target quantizes.
 
     Args:
+        names: observe these instead.
         resume: file that an interrupted run continues from; None to start anew and keep no such file.
 
     Raises:
@@ -88,7 +105,8 @@ def collect_stats(
     from quantrt.quantize.quantize import observed_values
     from quantrt.quantize.targets import TARGETS
 
-    names = observed_values(model, TARGETS, QuantizeConfig())
+    if names is None:
+        names = observed_values(model, TARGETS, QuantizeConfig())
     if not names:
         is_quantized = any(node.op_type == "DequantizeLinear" for node in model.graph.graph)
         raise ModelError(

@@ -7,23 +7,28 @@ DequantizeLinear on the edges that read them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx_ir as ir
 
 from quantrt.dtypes import INT32
 from quantrt.ir.clone import clone
+from quantrt.ir.edit import is_operator
+from quantrt.quantize.clipped_codes import CLIPPING, clip_codes
 from quantrt.quantize.qparams import QParams, QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["write"]
 
+CLIP_CODES_OPSET = 12
+"""The first opset whose Clip takes 8-bit integers."""
+
 
 def write(quantized: QuantizedModel) -> ir.Model:
     """The standard ONNX Q/DQ model, which ONNX Runtime, OpenVINO and TensorRT load."""
     model = clone(quantized.graph)
-    writer = _Writer(model)
+    writer = _Writer(model, clips_codes=quantized.target.quantizes_outputs)
     nodes = {node.name or "": node for node in model.graph}
     readers: dict[str, list[tuple[ir.Node, int]]] = {name: [] for name in quantized.activations}
     for (node, index), name in quantized.placement.uses.items():
@@ -34,6 +39,7 @@ def write(quantized: QuantizedModel) -> ir.Model:
             writer.replace_output(name, rounded)
     for (node, index), tensor in {**quantized.weights, **quantized.biases}.items():
         writer.store_constant(nodes[node], index, tensor)
+    _remove_bypassed(model.graph, writer.bypassed)
     model.graph.sort()
     for name in [name for name, value in model.graph.initializers.items() if not value.uses()]:
         if not model.graph.initializers[name].is_graph_output():
@@ -41,11 +47,29 @@ def write(quantized: QuantizedModel) -> ir.Model:
     return model
 
 
-class _Writer:
-    """Adds nodes and initializers to one cloned graph."""
+def _remove_bypassed(graph: ir.Graph, values: Iterable[ir.Value]) -> None:
+    """Remove the activations that make these values, where nothing reads them any more."""
+    for value in values:
+        node = value.producer()
+        while node is not None and not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
+            before = node.inputs[0]
+            if not is_operator(node, *CLIPPING):
+                break
+            graph.remove(node, safe=True)
+            node = before.producer() if before is not None else None
 
-    def __init__(self, model: ir.Model) -> None:
+
+class _Writer:
+    """Adds nodes and initializers to one cloned graph.
+
+    Args:
+        clips_codes: whether activations that clip are done on codes where the grid goes beyond their bounds.
+    """
+
+    def __init__(self, model: ir.Model, *, clips_codes: bool) -> None:
         self.graph = model.graph
+        self.clips_codes = clips_codes and model.opset_imports.get("", 0) >= CLIP_CODES_OPSET
+        self.bypassed: list[ir.Value] = []
         self.values = {v.name or "": v for v in self.graph.inputs}
         self.values |= {v.name or "": v for node in self.graph for v in node.outputs}
         self.taken = {name for part in model.graphs() for name in _names(part)}
@@ -80,9 +104,18 @@ class _Writer:
     def quantize_value(self, name: str, qparams: QParams, readers: list[tuple[ir.Node, int]]) -> ir.Value:
         """Put QuantizeLinear -> DequantizeLinear on the edges that read a value; the rounded value."""
         value = self.values[name]
+        clipped = clip_codes(value, qparams) if self.clips_codes else None
         grid = self.grid_of(name, qparams)
-        codes = self.add("QuantizeLinear", [value, *grid], f"{name}_quantize", like=value)
+        source = value if clipped is None else clipped.source
+        codes = self.add("QuantizeLinear", [source, *grid], f"{name}_quantize", like=value)
         codes.type = ir.TensorType(ir.DataType[qparams.dtype.name.upper()])
+        if clipped is not None:
+            bounds = [
+                self.constant(f"{name}_{side}", np.asarray(bound, qparams.dtype.name))
+                for side, bound in (("least", clipped.lo), ("most", clipped.hi))
+            ]
+            codes = self.add("Clip", [codes, *bounds], f"{name}_clip", like=codes)
+            self.bypassed.append(value)
         rounded = self.add("DequantizeLinear", [codes, *grid], f"{name}_dequantize", like=value)
         for node, index in readers:
             node.replace_input_with(index, rounded)

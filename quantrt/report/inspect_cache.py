@@ -91,14 +91,21 @@ def _show_match(match: Mapping[str, Any], layers: bool) -> None:
     rows = [(name, str(count), text) for name, count, text in counts]
     show("", table(("for this model", "tensors", "which are"), rows, left=("for this model", "which are")))
     missing = [
-        (name, f"{target}: {', '.join(nodes) or 'nothing by itself'}")
+        (name, f"{targets}: {nodes}")
         for name, by_target in match["missing"].items()
-        for target, nodes in by_target.items()
+        for targets, nodes in _by_nodes(by_target)
     ]
     _show_rows("missing", ("tensor", "float because of it"), missing, layers)
-    others = [(target, ", ".join(nodes)) for target, nodes in match["others_float"].items()]
-    _show_rows("float because those are", ("target", "nodes"), others, layers)
+    _show_rows("float because those are", ("target", "nodes"), _by_nodes(match["others_float"]), layers)
     _show_rows("unknown", ("tensor", "why"), list(match["unknown"].items()), layers)
+
+
+def _by_nodes(by_target: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
+    """Targets that lose the same nodes, in one row."""
+    found: dict[str, list[str]] = {}
+    for target, nodes in by_target.items():
+        found.setdefault(", ".join(sorted(nodes)) or "nothing by itself", []).append(target)
+    return [(", ".join(targets), nodes) for nodes, targets in found.items()]
 
 
 def _show_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], layers: bool) -> None:
