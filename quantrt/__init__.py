@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quantrt.build import build as build
+    from quantrt.calibrate.stats import Stats as Stats
+    from quantrt.calibrate.stats import load_stats as load_stats
     from quantrt.config import Budget as Budget
     from quantrt.config import BuildConfig as BuildConfig
     from quantrt.errors import AccuracyError as AccuracyError
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from quantrt.errors import ModelError as ModelError
     from quantrt.errors import QuantRtError as QuantRtError
     from quantrt.errors import UsageError as UsageError
+    from quantrt.report.report import Report as Report
+    from quantrt.report.report import make_report as make_report
     from quantrt.runtime.engine import Engine as Engine
     from quantrt.runtime.engine import load as load
 
@@ -37,9 +41,13 @@ _HOMES = {
     "InternalError": "quantrt.errors",
     "ModelError": "quantrt.errors",
     "QuantRtError": "quantrt.errors",
+    "Report": "quantrt.report.report",
+    "Stats": "quantrt.calibrate.stats",
     "UsageError": "quantrt.errors",
     "build": "quantrt.build",
     "load": "quantrt.runtime.engine",
+    "load_stats": "quantrt.calibrate.stats",
+    "make_report": "quantrt.report.report",
 }
 """Public name -> the module that defines it."""
 
@@ -53,10 +61,14 @@ __all__ = [
     "InternalError",
     "ModelError",
     "QuantRtError",
+    "Report",
+    "Stats",
     "UsageError",
     "__version__",
     "build",
     "load",
+    "load_stats",
+    "make_report",
 ]
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "CompareConfig",
     "CudaConfig",
     "DeviceConfig",
+    "LayerTimingConfig",
     "QuantizeConfig",
     "ReportConfig",
     "from_dict",
@@ -219,6 +220,21 @@ class CompareConfig:
         if self.max_samples is not None:
             _check_positive("number of samples", self.max_samples)
         _check_positive("batch size", self.batch_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerTimingConfig:
+    """How often an engine is run to time its layers."""
+
+    layer_runs: int = _option(20, "timed runs of the layers", metavar="N")
+    warmup_runs: int = _option(3, "untimed runs before them", metavar="N")
+
+    def __post_init__(self) -> None:
+        _check_positive("number of runs", self.layer_runs)
+        if self.warmup_runs < 0:
+            raise UsageError(
+                "cannot use this number of runs", got=str(self.warmup_runs), expected="0 or more"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

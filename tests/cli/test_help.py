@@ -37,7 +37,7 @@ def test_the_overview_lists_every_verb(capsys: pytest.CaptureFixture[str]):
 
 
 def test_verbs_are_the_documented_ones():
-    assert VERBS == "build calibrate quantize run bench compare inspect check doctor completion".split()
+    assert VERBS == "build calibrate quantize run bench compare inspect report check doctor completion".split()
 
 
 @pytest.mark.parametrize(("command", "line"), EXAMPLES)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt report`: one HTML file about an engine, or about two side by side."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quantrt.cli.command import Command, Result
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options import add_config, read_config
+from quantrt.cli.paths import check_output
+from quantrt.cli.shapes import parse_shape, with_shapes
+from quantrt.config import LayerTimingConfig
+from quantrt.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from quantrt.plan.plan import Plan
+    from quantrt.report.report import Report, Source
+
+__all__ = ["COMMAND"]
+
+log = logging.getLogger(__name__)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("engine", type=Path, metavar="ENGINE.qrt", help="the engine")
+    parser.add_argument(
+        "other", type=Path, nargs="?", metavar="OTHER.qrt", help="another one of the same model, beside it"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, metavar="REPORT.html", help="page to write"
+    )
+    timing = parser.add_argument_group("times of layers")
+    timing.add_argument("--no-run", action="store_true", help="do not run the engines on this machine")
+    timing.add_argument(
+        "--data", type=data_source, metavar="P", help=f"real inputs (default: random): {DATA_HELP}"
+    )
+    add_preprocess(timing)
+    timing.add_argument(
+        "--shape",
+        action="append",
+        type=parse_shape,
+        metavar="NAME=1x384",
+        help="shape of a random input with free sizes, repeatable",
+    )
+    add_config(parser, LayerTimingConfig, "how often")
+
+
+def _run(args: argparse.Namespace) -> Result:
+    from quantrt.cli.progress import progress_bars
+    from quantrt.plan.serialize import load_plan
+    from quantrt.report.report import make_report
+
+    check_output(args.output, ".html")
+    if args.no_run and (args.data is not None or args.shape):
+        raise UsageError("inputs are for running the engines, and they are not to be run", hint="no --no-run")
+    paths = [path for path in (args.engine, args.other) if path is not None]
+    plans = [load_plan(path) for path in paths]
+    with ExitStack() as stack, progress_bars(quiet=args.quiet) as bars:
+        sources = [_open(path, plan, args, stack) for path, plan in zip(paths, plans, strict=True)]
+        runs_here = any(source is not plan for source, plan in zip(sources, plans, strict=True))
+        inputs = _inputs(args, plans[0]) if runs_here else None
+        report = make_report(
+            *sources,
+            inputs=inputs,
+            inputs_are="random values" if args.data is None else f"the first of {args.data}",
+            config=read_config(args, LayerTimingConfig),
+            names=[path.name for path in paths],
+            file_bytes=[path.stat().st_size for path in paths],
+            on_progress=bars.counter("timing layers", "engines"),
+        )
+    report.save(args.output)
+    return Result(report.data, lambda: _show(report, args.output))
+
+
+def _open(path: Path, plan: Plan, args: argparse.Namespace, stack: ExitStack) -> Source:
+    """The engine, where it may run and can; else what its file says."""
+    from quantrt.runtime.engine import load
+
+    if args.no_run:
+        return plan
+    try:
+        return stack.enter_context(load(path))
+    except DeviceError as error:
+        log.warning("%s is described without being run: %s", path, error.message)
+        return plan
+
+
+def _inputs(args: argparse.Namespace, plan: Plan) -> dict[str, np.ndarray]:
+    """The first sample of --data, or random values."""
+    from quantrt.calibrate.dataset import random_dataset
+
+    if args.data is not None:
+        dataset = open_data(args.data, plan.inputs, preprocess=args.preprocess)
+    else:
+        otherwise = ", --data with real inputs, or --no-run"
+        specs = with_shapes(plan.inputs, dict(args.shape or ()), str(args.engine), otherwise=otherwise)
+        dataset = random_dataset(specs, 1, 0)
+    batch = dataset.layout.fixed_batch or 1
+    return next(iter(dataset.batches(batch, batch))).inputs
+
+
+def _show(report: Report, path: Path) -> None:
+    from quantrt.report.quantities import bytes_text
+    from quantrt.report.tables import show
+
+    show(report.__rich__(), "", f"wrote {path}, {bytes_text(path.stat().st_size)}: open it in a browser")
+
+
+COMMAND = Command(
+    name="report",
+    summary="write an HTML page about an engine, or about two side by side",
+    details="One file that loads nothing from anywhere: the verdict and what it rests on, every candidate, "
+    "latency histograms, where the time goes, a table of all layers, their graph, the ranges of quantized "
+    "tensors over what calibration saw, a roofline; with two engines, their layers side by side. Layers are "
+    "timed on this machine when the engine runs here; the page says what was measured where.",
+    examples=(
+        ("one engine", "quantrt report model.qrt -o report.html"),
+        ("before and after", "quantrt report old.qrt new.qrt -o report.html"),
+        (
+            "from the file alone, for an engine of another machine",
+            "quantrt report model.qrt --no-run -o report.html",
+        ),
+        ("layers timed on real data", "quantrt report model.qrt --data valid.npz -o report.html"),
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

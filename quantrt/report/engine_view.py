@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything a report shows of one engine, JSON-ready."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quantrt.gpu import gpu_sold_as
+from quantrt.plan.plan import Plan
+from quantrt.report.device_text import device_line
+from quantrt.report.engine_layer import EngineLayer, TensorForm
+from quantrt.report.graph_layout import BOX_HEIGHT, BOX_WIDTH, draw_graph
+from quantrt.report.layer_graph import layer_edges
+from quantrt.report.range_bins import read_tensors
+from quantrt.runtime.layer_times import LayerTimes
+
+__all__ = ["Measured", "engine_view", "flat_layers", "layers_of_plan"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was done with an engine on this machine for a report.
+
+    Attributes:
+        times: of its layers; None when it was not run.
+        here: facts of this machine.
+        inputs: what it was run on, one phrase.
+        why_not: why it was not run, one sentence; empty when it was.
+    """
+
+    times: LayerTimes | None
+    here: Mapping[str, Any]
+    inputs: str = ""
+    why_not: str = ""
+
+
+def engine_view(
+    plan: Plan,
+    layers: Sequence[EngineLayer],
+    measured: Measured,
+    *,
+    name: str,
+    file_bytes: int | None,
+    notes: Sequence[str],
+    graph_aspect: float = 1.9,
+) -> dict[str, Any]:
+    """One engine of a report.
+
+    Args:
+        layers: of `quantrt.report.engine_layers`, or of `layers_of_plan`.
+        file_bytes: None for an engine that was not saved.
+        notes: what to know before trusting it here.
+        graph_aspect: width over height of the drawing of its layers.
+    """
+    build = {key: value for key, value in plan.report.items() if key != "tensors"}
+    return {
+        "name": name,
+        "file_bytes": file_bytes,
+        "model_bytes": plan.model.size_bytes,
+        "precision": plan.precision,
+        "library": plan.model.library,
+        "is_calibrated": plan.is_calibrated,
+        "inputs": [str(spec) for spec in plan.inputs],
+        "outputs": [str(spec) for spec in plan.outputs],
+        "node_counts": dict(Counter(layer.precision for layer in plan.layers).most_common()),
+        "node_total": len(plan.layers),
+        "built_on": device_line(plan.device, plan.model.library),
+        "build": build,
+        "notes": list(notes),
+        "tensors": read_tensors(plan.report.get("tensors")),
+        "layers": _layer_rows(layers, measured.times),
+        "measured": _measured(measured, plan.model.library),
+        "peaks": _peaks(plan),
+        "graph": _graph(layers, graph_aspect),
+    }
+
+
+def flat_layers(view: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row of plain values for each layer of an engine's view, as a data frame takes them."""
+    rows = []
+    for layer in view["layers"]:
+        row = {key: value for key, value in layer.items() if not isinstance(value, dict | list)}
+        row |= {key: ", ".join(layer[key]) for key in ("nodes", "sources", "inputs", "outputs")}
+        row["weight_bytes"] = sum(layer["weights"].values())
+        rows.append({"engine": view["name"], **row})
+    return rows
+
+
+def layers_of_plan(plan: Plan) -> tuple[EngineLayer, ...]:
+    """The nodes of an engine's model in place of what its library runs, where that library is not here."""
+    return tuple(
+        EngineLayer(
+            name=layer.name,
+            kind=layer.op_type,
+            nodes=(layer.name,),
+            sources=layer.sources or (layer.name,),
+            precision=layer.precision,
+            computes_in=layer.precision,
+            reason=layer.reason,
+        )
+        for layer in plan.layers
+    )
+
+
+def _layer_rows(layers: Sequence[EngineLayer], times: LayerTimes | None) -> list[dict[str, Any]]:
+    here_ms = dict(times.median_ms) if times is not None else {}
+    rows = [_layer_row(layer, here_ms.get(layer.name)) for layer in layers]
+    total_us = sum(row["time_us"] or 0.0 for row in rows)
+    for row in rows:
+        time_us = row["time_us"]
+        row["share_ratio"] = None if time_us is None or not total_us else time_us / total_us
+        is_known = bool(time_us) and row["operations"] is not None
+        row["gops"] = row["operations"] / time_us / 1e3 if is_known else None
+    return rows
+
+
+def _layer_row(layer: EngineLayer, here_ms: float | None) -> dict[str, Any]:
+    """One layer; its time is the one measured here, or else that of the build."""
+    return {
+        "name": layer.name,
+        "kind": layer.kind,
+        "precision": layer.precision,
+        "computes_in": layer.computes_in or layer.precision,
+        "time_us": layer.median_us if here_ms is None else here_ms * 1e3,
+        "share_ratio": None,
+        "built_us": layer.median_us,
+        "bytes_moved": layer.bytes_moved,
+        "operations": layer.operations,
+        "intensity": layer.operations / layer.bytes_moved if layer.operations and layer.bytes_moved else None,
+        "gops": None,
+        "tactic": layer.tactic,
+        "reason": layer.reason,
+        "nodes": list(layer.nodes),
+        "sources": list(layer.sources),
+        "inputs": [_form_text(form) for form in layer.inputs],
+        "outputs": [_form_text(form) for form in layer.outputs],
+        "weights": dict(layer.weights),
+        "attributes": {key: str(value) for key, value in layer.attributes.items()},
+        "rivals": [[rival.name, rival.median_us, rival.reason] for rival in layer.rivals],
+    }
+
+
+def _form_text(form: TensorForm) -> str:
+    dims = "?" if form.dims is None else ",".join(map(str, form.dims))
+    return f"{form.name} {form.dtype}[{dims}] {form.layout}"
+
+
+def _measured(measured: Measured, library: str) -> dict[str, Any]:
+    times = measured.times
+    return {
+        "here": device_line(measured.here, library) if times is not None else device_line(measured.here),
+        "inputs": measured.inputs,
+        "why_not": measured.why_not,
+        "method": None if times is None else times.method,
+        "runs": 0 if times is None else len(times.run_ms),
+        "run_ms": None if times is None else statistics.median(times.run_ms),
+    }
+
+
+def _peaks(plan: Plan) -> list[dict[str, Any]]:
+    """Published limits of the GPU that an engine was timed on or planned for; none are known of CPUs."""
+    if plan.model.library != "cuda":
+        return []
+    named = plan.device.get("planned_for") or next(iter(plan.device.get("gpu") or ()), None)
+    gpu = gpu_sold_as(str(named["name"])) if named else None
+    if gpu is None:
+        return []
+    compute = {"int8": gpu.int8_tops, "fp16": gpu.fp16_tflops, "fp32": gpu.fp32_tflops}
+    rows = [{"precision": key, "gops": peak * 1e3} for key, peak in compute.items() if peak]
+    memory: dict[str, Any] = {"precision": None, "gb_s": gpu.bandwidth_gb_s}
+    return [{**row, "source": f"{gpu.name}, {gpu.source}"} for row in (*rows, memory)]
+
+
+def _graph(layers: Sequence[EngineLayer], aspect_ratio: float) -> dict[str, Any]:
+    """Boxes, and an SVG path for every tensor that goes from one layer to another."""
+    edges = layer_edges(layers)
+    pairs = list(dict.fromkeys((edge.producer, edge.consumer) for edge in edges))
+    dtypes = {(edge.producer, edge.consumer): edge.dtype for edge in edges}
+    drawing = draw_graph(len(layers), pairs, aspect_ratio=aspect_ratio)
+    return {
+        "width": drawing.width,
+        "height": drawing.height,
+        "box": [BOX_WIDTH, BOX_HEIGHT],
+        "boxes": [list(box) for box in drawing.boxes],
+        "edges": [[*pair, dtypes[pair], path] for pair, path in zip(pairs, drawing.paths, strict=True)],
+    }

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of one engine, or of two side by side: data, tables for data frames, and one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import quantrt
+from quantrt.config import LayerTimingConfig
+from quantrt.device import describe_device
+from quantrt.errors import DeviceError
+from quantrt.ir.atomic import replace_file
+from quantrt.notebook import rich_table, table_html
+from quantrt.plan.plan import Plan
+from quantrt.report.engine_layer import EngineLayer
+from quantrt.report.engine_layers import engine_layers
+from quantrt.report.engine_view import Measured, engine_view, flat_layers, layers_of_plan
+from quantrt.report.html_page import html_page
+from quantrt.report.layer_graph import align_layers
+from quantrt.report.quantities import bytes_text, ms_text
+from quantrt.runtime.engine import Engine
+from quantrt.runtime.layer_times import LayerTimes, time_layers
+from quantrt.runtime.machine import describe_machine
+from quantrt.runtime.notes import engine_notes
+from quantrt.tactics.time_candidates import timed_inputs
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Report", "Source", "make_report"]
+
+REPORT_VERSION = 1
+
+WHOLE_ASPECT, HALF_ASPECT = 1.9, 0.9
+"""Width over height of a graph that has the page to itself, and of one of two."""
+
+Inputs = Mapping[str, np.ndarray]
+Source = Engine | Plan
+
+
+class Report:
+    """What is known of one engine, or of two.
+
+    Attributes:
+        data: everything that the page shows, JSON-ready.
+    """
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self.data = data
+
+    @property
+    def layers(self) -> list[dict[str, Any]]:
+        """A flat row per layer, ready for `pandas.DataFrame`; with two engines, told apart by "engine"."""
+        return [row for view in self.data["engines"] for row in flat_layers(view)]
+
+    @property
+    def candidates(self) -> list[dict[str, Any]]:
+        """A flat row for each way to run the model that was tried when the engine was built."""
+        return [row for view in self.data["engines"] for row in _candidate_rows(view)]
+
+    @property
+    def tensors(self) -> list[dict[str, Any]]:
+        """A flat row per quantized activation: its grid, what calibration saw, and what the grid loses."""
+        return [
+            {"engine": view["name"], **{key: value for key, value in row.items() if key != "bins"}}
+            for view in self.data["engines"]
+            for row in view["tensors"]
+        ]
+
+    def html(self) -> str:
+        """One page with everything in it: it loads nothing from anywhere."""
+        return html_page(self.data)
+
+    def save(self, path: Path | str) -> None:
+        """Write the page, wholly or not at all.
+
+        Raises:
+            DeviceError: the path cannot be written or the disk is full.
+        """
+        with replace_file(Path(path)) as file:
+            file.write(self.html().encode())
+
+    def __repr__(self) -> str:
+        names = " and ".join(f"{view['name']} ({view['precision']})" for view in self.data["engines"])
+        return f"<Report of {names}: {len(self.layers)} layers>"
+
+    def __rich__(self) -> Table:
+        return rich_table(*self._summary())
+
+    def _repr_html_(self) -> str:
+        return table_html(*self._summary())
+
+    def _summary(self) -> tuple[str, list[str], list[list[str]]]:
+        """A column per engine."""
+        views = self.data["engines"]
+        facts = [_facts(view) for view in views]
+        rows = [[name, *(fact[name] for fact in facts)] for name in facts[0]]
+        return "report", ["", *(str(view["name"]) for view in views)], rows
+
+
+def make_report(
+    engine: Source,
+    other: Source | None = None,
+    *,
+    inputs: Inputs | None = None,
+    inputs_are: str = "",
+    run: bool = True,
+    config: LayerTimingConfig | None = None,
+    names: Sequence[str] = (),
+    file_bytes: Sequence[int] = (),
+    on_progress: Callable[[int, int | None], None] | None = None,
+) -> Report:
+    """Report on an engine, or on two beside each other.
+
+    Args:
+        engine, other: opened engines, whose layers are timed; a plan is described without being run.
+        inputs: of one run; None for random values, free sizes at 1.
+        inputs_are: what they are called on the page.
+        run: whether layers are timed on this machine.
+        config: how often they are run.
+        names, file_bytes: of the engines' files, for the title; by default the engines' own names.
+        on_progress: called with engines done and their number.
+
+    Raises:
+        DataError: the inputs do not suit an engine.
+        DeviceError: the layers of an engine were asked for, and its library fails.
+    """
+    sources = [engine] if other is None else [engine, other]
+    views: list[dict[str, Any]] = []
+    described: list[tuple[EngineLayer, ...]] = []
+    for index, source in enumerate(sources):
+        if on_progress is not None:
+            on_progress(index, len(sources))
+        plan = source.plan if isinstance(source, Engine) else source
+        measured = _measure(source, inputs, inputs_are, config or LayerTimingConfig(), run=run)
+        layers, layer_notes = _layers(source, inputs)
+        described.append(layers)
+        view = engine_view(
+            plan,
+            layers,
+            measured,
+            name=names[index] if names else getattr(source, "name", "engine"),
+            file_bytes=file_bytes[index] if file_bytes else None,
+            notes=(*_notes(source), *layer_notes),
+            graph_aspect=WHOLE_ASPECT if other is None else HALF_ASPECT,
+        )
+        views.append(view)
+    if on_progress is not None:
+        on_progress(len(sources), len(sources))
+    aligned = align_layers(*described) if other is not None else ()
+    return Report(
+        {
+            "version": REPORT_VERSION,
+            "quantrt": quantrt.__version__,
+            "engines": views,
+            "aligned": [[list(row.sources), list(row.left), list(row.right)] for row in aligned],
+        }
+    )
+
+
+def _measure(
+    source: Source, inputs: Inputs | None, inputs_are: str, config: LayerTimingConfig, *, run: bool
+) -> Measured:
+    """Times of the layers, where the engine is open and may run."""
+    if not isinstance(source, Engine):
+        return Measured(None, describe_device(), why_not="the engine was not opened")
+    if not run:
+        return Measured(None, describe_device(), why_not="it was not to be run")
+    given = timed_inputs(None, source.inputs, None) if inputs is None else inputs
+    times: LayerTimes = time_layers(source, given, runs=config.layer_runs, warmup_runs=config.warmup_runs)
+    shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in given.items())
+    what = inputs_are or ("random values" if inputs is None else "the given inputs")
+    return Measured(times, describe_machine(source.plan.model.library), inputs=f"{what}, {shapes}")
+
+
+def _layers(source: Source, inputs: Inputs | None) -> tuple[tuple[EngineLayer, ...], tuple[str, ...]]:
+    """What the library runs; where it is not installed, the model's nodes, and a note that they are."""
+    plan = source.plan if isinstance(source, Engine) else source
+    is_gpu = plan.model.library == "cuda"
+    shapes = None if inputs is None or is_gpu else {name: array.shape for name, array in inputs.items()}
+    try:
+        return engine_layers(source, shapes=shapes), ()
+    except DeviceError as error:
+        note = f"{error.message}: the layers are the model's nodes, and not what the library makes of them"
+        return layers_of_plan(plan), (note,)
+
+
+def _notes(source: Source) -> tuple[str, ...]:
+    if isinstance(source, Engine):
+        return tuple(source.notes)
+    return tuple(engine_notes(source, describe_device(with_gpu=source.model.library == "cuda")))
+
+
+def _candidate_rows(view: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Candidates of one build, without what is nested."""
+    rows = []
+    for row in view["build"].get("candidates", ()):
+        latency, accuracy = row.get("latency") or {}, row.get("accuracy") or {}
+        pair = row.get("against_float") or {}
+        rows.append(
+            {
+                "engine": view["name"],
+                "name": row["name"],
+                "status": row["status"],
+                "reason": row["reason"],
+                "size_bytes": row.get("size_bytes"),
+                **{f"{key}_ms": latency.get(f"{key}_ms") for key in ("median", "p95", "p99")},
+                "speedup_ratio": 1 / pair["ratio"] if pair.get("ratio") else None,
+                "drop_ratio": accuracy.get("drop_ratio"),
+                "sqnr_db": accuracy.get("sqnr_db"),
+            }
+        )
+    return rows
+
+
+def _facts(view: Mapping[str, Any]) -> dict[str, str]:
+    """What a small table says of one engine."""
+    shipped = next((row for row in _candidate_rows(view) if row["status"] == "shipped"), None) or {}
+    latency, speedup, drop = (shipped.get(key) for key in ("median_ms", "speedup_ratio", "drop_ratio"))
+    size = view["file_bytes"] or view["model_bytes"]
+    return {
+        "precision": f"{view['precision']} on {view['library']}",
+        "latency at the build": "not timed" if latency is None else f"{ms_text(latency)} ms",
+        "against FP32": "" if speedup is None else f"{speedup:.2f}x",
+        "accuracy drop": "not checked" if drop is None else f"{drop:.4f}",
+        "size": bytes_text(size),
+        "layers": ", ".join(f"{count} {name}" for name, count in view["node_counts"].items()),
+        "timed here": view["measured"]["why_not"] or f"{view['measured']['runs']} runs",
+    }
