@@ -8,7 +8,19 @@ import os
 import sys
 from collections.abc import Sequence
 
-from quantrt.cli import bench, build, calibrate, check, compare, completion, doctor, inspect, quantize, run
+from quantrt.cli import (
+    bench,
+    build,
+    calibrate,
+    check,
+    compare,
+    completion,
+    doctor,
+    inspect,
+    quantize,
+    report,
+    run,
+)
 from quantrt.cli.command import Command
 from quantrt.cli.failure import Failure, explain
 from quantrt.cli.json_text import json_text
@@ -25,6 +37,7 @@ COMMANDS: tuple[Command, ...] = (
     bench.COMMAND,
     compare.COMMAND,
     inspect.COMMAND,
+    report.COMMAND,
     check.COMMAND,
     doctor.COMMAND,
     completion.COMMAND,
