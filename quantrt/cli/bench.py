@@ -6,19 +6,14 @@ from __future__ import annotations
 import argparse
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
-from quantrt.cli.shapes import parse_shape, with_shapes
+from quantrt.cli.shapes import parse_shape
+from quantrt.cli.timed_inputs import timed_inputs
 from quantrt.config import BenchConfig, DeviceConfig
-from quantrt.errors import DataError, UsageError
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from quantrt.report.subject import Subject
+from quantrt.errors import UsageError
 
 __all__ = ["COMMAND"]
 
@@ -56,7 +51,9 @@ def _run(args: argparse.Namespace) -> Result:
     config, device = read_config(args, BenchConfig), read_config(args, DeviceConfig)
     with ExitStack() as stack:
         subjects = [stack.enter_context(open_subject(path, threads=device.threads)) for path in args.files]
-        inputs, batches = zip(*(_inputs(subject, args, config) for subject in subjects), strict=True)
+        inputs, batches = zip(
+            *(timed_inputs(args, subject.inputs, subject.name) for subject in subjects), strict=True
+        )
         if len(set(batches)) > 1:
             sizes = ", ".join(f"{size} for '{s.name}'" for s, size in zip(subjects, batches, strict=True))
             raise UsageError("cannot compare latencies of different batch sizes", got=sizes, hint="--batch N")
@@ -64,32 +61,6 @@ def _run(args: argparse.Namespace) -> Result:
             on_progress = bars.counter("timing", "ms per file")
             data = measure(subjects, inputs, config, batch=batches[0], on_progress=on_progress)
     return Result(data, lambda: show_bench(data))
-
-
-def _inputs(
-    subject: Subject, args: argparse.Namespace, config: BenchConfig
-) -> tuple[dict[str, np.ndarray], int]:
-    """One batch, the first of --data or random values, and its size."""
-    from quantrt.calibrate.dataset import random_dataset
-
-    if args.data is None:
-        dataset = random_dataset(
-            with_shapes(subject.inputs, dict(args.shape or ()), subject.name), config.batch or 1, 0
-        )
-    else:
-        dataset = open_data(args.data, subject.inputs, preprocess=args.preprocess)
-    fixed = dataset.layout.fixed_batch
-    if fixed is not None and config.batch not in (None, fixed):
-        raise UsageError(f"'{subject.name}' takes batches of {fixed} only", got=f"--batch {config.batch}")
-    batch = fixed or config.batch or 1
-    first = next(iter(dataset.batches(batch, batch)))
-    if fixed is None and first.count < batch:
-        raise DataError(
-            f"cannot make a batch of {batch} for '{subject.name}'",
-            got=f"{first.count} samples of one shape",
-            hint="a smaller --batch",
-        )
-    return first.inputs, batch
 
 
 COMMAND = Command(

@@ -21,6 +21,7 @@ from quantrt.cli import (
     report,
     run,
 )
+from quantrt.cli import explain as explain_verb
 from quantrt.cli.command import Command
 from quantrt.cli.failure import Failure, explain
 from quantrt.cli.json_text import json_text
@@ -37,6 +38,7 @@ COMMANDS: tuple[Command, ...] = (
     bench.COMMAND,
     compare.COMMAND,
     inspect.COMMAND,
+    explain_verb.COMMAND,
     report.COMMAND,
     check.COMMAND,
     doctor.COMMAND,

@@ -21,11 +21,15 @@ __all__ = [
     "TensorForm",
     "bytes_moved",
     "elements",
+    "is_conversion",
     "size_bytes",
 ]
 
 ROW_MAJOR = "row major"
 CHANNELS_LAST = "channels last"
+
+_CONVERTERS = ("Reorder", "ReorderInput", "ReorderOutput", "Transpose", "Convert", "Cast")
+"""Layer types of libraries that move elements, and compute nothing."""
 
 _BITS = {row.name: row.bits for row in DTYPES if row.bits}
 
@@ -123,3 +127,12 @@ def bytes_moved(forms: Iterable[TensorForm], weights: Mapping[str, int]) -> int 
     if any(size is None for size in sizes):
         return None
     return sum(size or 0 for size in sizes) + sum(weights.values())
+
+
+def is_conversion(layer: EngineLayer) -> bool:
+    """Whether a layer makes another form of one tensor, for which no node of the model asked."""
+    if layer.nodes or not layer.inputs or len(layer.outputs) != 1:
+        return False
+    read, made = layer.inputs[0], layer.outputs[0]
+    changes = read.dtype != made.dtype or read.layout != made.layout or layer.kind in _CONVERTERS
+    return changes and elements(read.dims) == elements(made.dims)

@@ -40,6 +40,8 @@ _NUMPY_NAMES = {"float": "float32", "double": "float64", "tensor(string)": "stri
 """Element types that ONNX and numpy name differently."""
 
 _BLOCKED = "com.microsoft.nchwc"
+_BLOCKED_NAME = "_nchwc"
+"""Behind the name of the value that a node on blocks of channels makes, the node's own name."""
 
 _CONVOLUTIONS = ("Conv", "FusedConv", "NhwcFusedConv", "QLinearConv", "ConvInteger", "QLinearConvTranspose")
 _PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul", "QGemm", "QLinearMatMul", "MatMulInteger")
@@ -106,6 +108,8 @@ def _nodes_by_layer(plan: Plan, named: Mapping[str, onnx.NodeProto]) -> dict[str
     plan_nodes = PlanNodes.of(plan)
     stems = {node: name for name in named if (node := plan_nodes.named(name)) is not None and node in rows}
     told = {**stems, **told}
+    values = {name: name.removesuffix(_BLOCKED_NAME) for name in named if name.endswith(_BLOCKED_NAME)}
+    told.update((maker[value], name) for name, value in values.items() if value in maker)
     for name, node in named.items():
         stop = set(node.input)
         waiting = [maker[value] for value in node.output if value in maker]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import openvino
@@ -115,7 +115,7 @@ def _layer(
         sources=plan.sources(nodes),
         precision=precision,
         computes_in=computes_in,
-        reason=plan.reason(nodes, computes_in) or _conversion_reason(kind, node),
+        reason=plan.reason(nodes, computes_in) or _conversion_reason(inputs, outputs),
         tactic=None if primitive in _NO_PRIMITIVE or stem in _NO_PRIMITIVE else f"openvino: {primitive}",
         bytes_moved=bytes_moved((*inputs, *outputs), weights),
         operations=_operations(kind, ports, outputs),
@@ -126,14 +126,14 @@ def _layer(
     )
 
 
-def _conversion_reason(kind: str, node: Any) -> str:
+def _conversion_reason(inputs: Sequence[TensorForm], outputs: Sequence[TensorForm]) -> str:
     """What a layer that no node asked for is there for."""
-    readers = [
-        port.get_node().get_friendly_name() for out in node.outputs() for port in out.get_target_inputs()
-    ]
-    if kind != "Reorder" or not readers:
+    if not inputs or not outputs:
         return ""
-    return f"a conversion of type or layout that '{readers[0]}' needs"
+    read, made = inputs[0], outputs[0]
+    if read.dtype != made.dtype:
+        return f"a conversion from {read.dtype} to {made.dtype}"
+    return f"a conversion from {read.layout} to {made.layout}" if read.layout != made.layout else ""
 
 
 def _is_constant(port: Any) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from quantrt.gpu import GpuFacts
+from quantrt.gpu import BANDWIDTH_RATIO, LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import Attention, Conv, Gemm, Pool, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
@@ -23,12 +23,6 @@ from quantrt.tactics.cuda.tactic import Tactic, Workload
 
 __all__ = ["Work", "estimate_us", "work_of"]
 
-LAUNCH_US = 2.0
-"""From the end of one kernel to the start of the next inside a CUDA graph, about."""
-PEAK_RATIO = 0.75
-"""Of a data sheet's peak: 8192**3 products on an H200 reach 810 of 989 (fp16) and 1341 of 1979 (int8)."""
-BANDWIDTH_RATIO = 0.87
-"""Of a data sheet's bandwidth: a device copy on an H200 reaches 4.2 of 4.8 TB/s."""
 FLOAT64_RATIO = 0.5
 """The reference multiplies in float64: half the float32 peak on the boards that are good at it."""
 

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One batch to time runs with: the first of --data, or random values of --shape."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from quantrt.cli.data import open_data
+from quantrt.cli.shapes import with_shapes
+from quantrt.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from quantrt.ir.tensor_spec import TensorSpec
+
+__all__ = ["timed_inputs"]
+
+
+def timed_inputs(
+    args: argparse.Namespace, specs: Sequence[TensorSpec], name: str
+) -> tuple[dict[str, np.ndarray], int]:
+    """The batch, and its size.
+
+    Args:
+        args: with data, shape, preprocess and batch.
+        specs: what the model takes.
+        name: of its file.
+
+    Raises:
+        UsageError: a free size is not given, or the model takes batches of another size only.
+        DataError: the data do not fit, or are too few for a batch.
+    """
+    from quantrt.calibrate.dataset import random_dataset
+
+    if args.data is None:
+        dataset = random_dataset(with_shapes(specs, dict(args.shape or ()), name), args.batch or 1, 0)
+    else:
+        dataset = open_data(args.data, specs, preprocess=args.preprocess)
+    fixed = dataset.layout.fixed_batch
+    if fixed is not None and args.batch not in (None, fixed):
+        raise UsageError(f"'{name}' takes batches of {fixed} only", got=f"--batch {args.batch}")
+    batch = fixed or args.batch or 1
+    first = next(iter(dataset.batches(batch, batch)))
+    if fixed is None and first.count < batch:
+        raise DataError(
+            f"cannot make a batch of {batch} for '{name}'",
+            got=f"{first.count} samples of one shape",
+            hint="a smaller --batch",
+        )
+    return first.inputs, batch

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cheapest changes that would make an engine faster, each with its gain and how that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from quantrt.plan.plan import Plan
+from quantrt.report.explain.peaks import Peaks
+from quantrt.report.explain.rows import CONVERSIONS, LayerRow
+from quantrt.report.explain.times import AT_BUILD, ESTIMATED, Times
+from quantrt.report.explain.what_if import Prediction, predict
+
+__all__ = ["MAX_CHANGES", "BatchTime", "Change", "cheapest_changes"]
+
+MAX_CHANGES = 3
+
+LEAST_GAIN_RATIO = 0.01
+"""Of a run, below which a change is not worth its line."""
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTime:
+    """An engine at another batch size than the one explained.
+
+    Attributes:
+        speedup_ratio: samples per second there over those here.
+    """
+
+    batch: int
+    now: int
+    speedup_ratio: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One thing to try.
+
+    Attributes:
+        what: one sentence.
+        gain_ratio: of a run's time that it should save, per sample where the batch changes.
+        basis: how that is known.
+        command: the options to try it with.
+    """
+
+    what: str
+    gain_ratio: float
+    basis: str
+    command: str
+
+
+def cheapest_changes(
+    plan: Plan, rows: Sequence[LayerRow], times: Times, peaks: Peaks | None, batch: BatchTime | None
+) -> tuple[Change, ...]:
+    """At most MAX_CHANGES, the largest gain first."""
+    found = [
+        *_faster_candidates(plan.report),
+        *_other_precisions(rows, times, peaks),
+        *_conversions(rows, times),
+        *_batch(batch),
+    ]
+    worth = [change for change in found if change.gain_ratio >= LEAST_GAIN_RATIO]
+    return tuple(sorted(worth, key=lambda change: -change.gain_ratio)[:MAX_CHANGES])
+
+
+def _batch(batch: BatchTime | None) -> Iterator[Change]:
+    if batch is not None and batch.speedup_ratio > 1:
+        yield Change(
+            what=f"batch {batch.batch} instead of {batch.now}: {batch.speedup_ratio:.2f}x the throughput",
+            gain_ratio=1 - 1 / batch.speedup_ratio,
+            basis="measured here",
+            command=f"quantrt bench ENGINE --batch {batch.batch}",
+        )
+
+
+def _faster_candidates(report: Mapping[str, Any]) -> Iterator[Change]:
+    """Candidates of the build that were faster and lost too much accuracy."""
+    rows = {row["name"]: row for row in report.get("candidates", ()) if row.get("latency")}
+    shipped = rows.get(report.get("verdict", {}).get("shipped", ""))
+    for name, row in rows.items():
+        accuracy = row.get("accuracy")
+        if shipped is None or row["status"] != "over budget" or accuracy is None:
+            continue
+        ratio = row["latency"]["median_ms"] / shipped["latency"]["median_ms"]
+        drop = accuracy["drop_ratio"]
+        lost = "an accuracy that is not a number" if drop is None else f"a drop of {drop:.4f}"
+        yield Change(
+            what=f"{name}, which the build found outside the accuracy budget ({lost})",
+            gain_ratio=1 - ratio,
+            basis=AT_BUILD,
+            command="quantrt build ... --exclude SENSITIVE_LAYERS, or a larger --max-drop",
+        )
+
+
+def _other_precisions(rows: Sequence[LayerRow], times: Times, peaks: Peaks | None) -> Iterator[Change]:
+    """Products that are or would be faster in the other precision, grouped by why they are as they are."""
+    groups: dict[tuple[str, str, str], list[tuple[LayerRow, Prediction]]] = {}
+    for row in rows:
+        if not row.layer.operations or not row.layer.nodes:
+            continue
+        to = "int8" if row.layer.precision != "int8" else _float_beside(row)
+        if not to:
+            continue
+        found = predict(row, to, peaks, None, "")
+        if found.gain_us is not None and found.gain_us > 0:
+            groups.setdefault((to, found.basis, row.cause), []).append((row, found))
+    for (to, basis, _), members in groups.items():
+        gain_us = sum(found.gain_us or 0.0 for _, found in members)
+        first = members[0][0].layer
+        node = first.nodes[0]
+        others = f" and {len(members) - 1} like it" if len(members) > 1 else ""
+        why = f" (now: {first.reason})" if first.reason else ""
+        yield Change(
+            what=f"'{node}'{others} in {to} instead of {first.precision}{why}",
+            gain_ratio=gain_us / times.total_us if times.total_us else 0.0,
+            basis=basis if basis != ESTIMATED else "estimated from the roofline, without conversions",
+            command="quantrt build ... --int8" if to == "int8" else f"quantrt build ... --exclude '{node}'",
+        )
+
+
+def _float_beside(row: LayerRow) -> str:
+    """The float precision in which the build timed a layer of codes."""
+    return next((name for name in row.layer.attributes.get("beside_us", {}) if name != "int8"), "")
+
+
+def _conversions(rows: Sequence[LayerRow], times: Times) -> Iterator[Change]:
+    """Conversions at the border between codes and floats: one line for the costliest reader."""
+    by_reader: dict[str, float] = {}
+    for row in rows:
+        if row.cause != CONVERSIONS or not row.time_us:
+            continue
+        own = next((one for one in row.conversions if one.layer.name == row.layer.name), None)
+        if own is not None and own.readers and "int8" in own.change.split(" -> "):
+            by_reader[own.readers[0]] = by_reader.get(own.readers[0], 0.0) + row.time_us
+    for reader, time_us in by_reader.items():
+        yield Change(
+            what=f"both sides of the conversion before '{reader}' in one precision, so that it goes",
+            gain_ratio=time_us / times.total_us if times.total_us else 0.0,
+            basis=f"its time, {times.basis}",
+            command=f"quantrt explain ENGINE --layer '{reader}'",
+        )

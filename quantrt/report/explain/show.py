@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An explanation as tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from quantrt.report.quantities import bytes_text, count_text
+from quantrt.report.tables import facts, heading, show, table
+
+__all__ = ["show_explanation"]
+
+LONGEST = 12
+"""Layers that are shown without being asked for."""
+
+FULL_LAYERS = 3
+"""Layers asked for that are shown with everything known of them; more than that as a table."""
+
+LEAST_SHARE = 0.001
+
+FLOAT_LAYERS = 4
+RIVALS = 8
+AGAINST = 8
+
+_DETAIL = re.compile(r"\s*[:;(].*$")
+"""What a reason goes on with; `--layer` shows all of it."""
+
+Data = Mapping[str, Any]
+
+
+def show_explanation(data: Data, *, with_all: bool = False) -> None:
+    """The whole engine, or of the layers asked for all that is known."""
+    show(heading(f"{data['path']}: {data['precision']} engine on {data['library']}"))
+    if data["pattern"] is None:
+        _show_whole(data, with_all=with_all)
+    elif len(data["layers"]) <= FULL_LAYERS:
+        for layer in data["layers"]:
+            _show_layer(layer)
+    else:
+        _show_layers(data["layers"])
+    if data["what_if"] is not None:
+        _show_what_if(data["what_if"])
+    if data["against"] is not None:
+        _show_against(data["against"])
+
+
+def _show_whole(data: Data, *, with_all: bool) -> None:
+    show(facts([*_time_facts(data), *(("verdict", text) for text in data["verdicts"])]))
+    layers = data["layers"]
+    if not with_all and len(layers) > LONGEST:
+        layers = sorted(layers, key=lambda row: -(row["time_us"] or 0.0))[:LONGEST]
+    _show_layers(layers)
+    if len(layers) < len(data["layers"]):
+        show(f"and {len(data['layers']) - len(layers)} more, which are shorter: --all lists all")
+    if data["times"]["layers_us"]:
+        _show_sums(data)
+    _show_changes(data["changes"])
+    _show_size(data["size"])
+
+
+def _show_sums(data: Data) -> None:
+    """What the time is spent on."""
+    for title, key in (("time by precision", "by_precision"), ("time by cause", "by_cause")):
+        rows = [
+            (row["name"], str(row["layers"]), _us(row["time_us"]), _share(row["share_ratio"]))
+            for row in data[key]
+        ]
+        show("", table((title, "layers", "us", "share"), rows, left=(title,), fold=(title,)))
+    bounds = [row for row in data["by_bound"] if row["share_ratio"] >= LEAST_SHARE]
+    if any(row["name"] != "not known" for row in bounds):
+        text = ", ".join(f"{row['name']} {_share(row['share_ratio'])}" for row in bounds)
+        show("", facts([("bound by", text)]))
+
+
+def _time_facts(data: Data) -> Iterator[tuple[str, str]]:
+    times, peaks = data["times"], data["peaks"]
+    if times["engine_us"] is not None:
+        yield "latency", f"{_us(times['engine_us'])} us"
+    shapes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in data["shapes"].items())
+    yield "layers", f"{_us(times['layers_us'])} us together, {times['basis']}: {times['method']}"
+    if shapes:
+        yield "inputs", shapes
+    if times["busy_ratio"] is not None:
+        yield "busy", f"{times['busy_ratio']:.2f}: all layers over a whole run"
+    if times["outside_layers_ratio"]:
+        yield "outside layers", _share(times["outside_layers_ratio"])
+    if peaks is None:
+        yield "roofline", f"none: {data['no_peaks']}"
+    else:
+        rates = ", ".join(
+            f"{name} {count_text(rate * 1e9)}op/s" for name, rate in peaks["giga_operations_per_s"].items()
+        )
+        memory = ", ".join(_memory_text(row) for row in peaks["gb_per_s"])
+        yield "roofline", f"{rates}; {memory} ({peaks['source']})"
+
+
+def _memory_text(row: Data) -> str:
+    size = f" up to {bytes_text(row['up_to_bytes'])}" if row["up_to_bytes"] else ""
+    return f"{row['rate']:.3g} GB/s{size}"
+
+
+def _show_layers(layers: Sequence[Data]) -> None:
+    columns = ("layer", "kind", "in", "us", "share", "of roof", "bound", "why")
+    rows = [
+        (
+            _title(row),
+            row["kind"],
+            _precision(row),
+            _us(row["time_us"]),
+            _share(row["share_ratio"]),
+            "" if row["reached_ratio"] is None else f"{row['reached_ratio']:.2f}",
+            row["bound"] or "",
+            _DETAIL.sub("", row["reason"]),
+        )
+        for row in layers
+    ]
+    show("", table(columns, rows, left=("kind", "in", "bound"), fold=("layer", "why")))
+
+
+def _title(row: Data) -> str:
+    """A layer by the first node that it computes; one without nodes by its own name."""
+    nodes = row["nodes"]
+    if not nodes:
+        return str(row["name"])
+    return f"{nodes[0]} + {len(nodes) - 1}" if len(nodes) > 1 else str(nodes[0])
+
+
+def _precision(row: Data) -> str:
+    if row["computes_in"] in ("", row["precision"]):
+        return str(row["precision"])
+    return f"{row['precision']} in {row['computes_in']}"
+
+
+def _show_layer(row: Data) -> None:
+    show("", heading(row["name"]), facts(_layer_facts(row)))
+    rivals = row["rivals"][:RIVALS]
+    if rivals:
+        cells = [(rival["name"], _us(rival["median_us"]), rival["reason"]) for rival in rivals]
+        show("", table(("not taken", "us", "because"), cells, fold=("not taken", "because")))
+
+
+def _layer_facts(row: Data) -> Iterator[tuple[str, str]]:
+    yield "kind", row["kind"]
+    if row["nodes"]:
+        yield "nodes", ", ".join(row["nodes"])
+    sources = [name for name in row["sources"] if name not in row["nodes"]]
+    if sources:
+        yield "also in the file", ", ".join(sources)
+    yield "precision", f"{_precision(row) or 'none'}{': ' + row['reason'] if row['reason'] else ''}"
+    if row["tactic"]:
+        yield "runs as", row["tactic"]
+    if row["time_us"] is not None:
+        yield "time", f"{_us(row['time_us'])} us, {_share(row['share_ratio'])} of all layers"
+    yield "work", _work_text(row)
+    if row["reached_ratio"] is not None:
+        yield (
+            "roofline",
+            f"bound by {row['bound']}; its bytes and operations allow {_us(row['roofline_us'])} us, "
+            f"{row['reached_ratio']:.2f} of which it reaches",
+        )
+    for name in ("inputs", "outputs"):
+        for form in row[name]:
+            yield name.removesuffix("s"), _form_text(form)
+    if row["weights"]:
+        yield "weights", ", ".join(f"{bytes_text(size)} {dtype}" for dtype, size in row["weights"].items())
+    beside = row["attributes"].get("beside_us")
+    if beside:
+        texts = (f"{_us(time_us)} us in {name}" for name, time_us in beside.items())
+        yield "in others", ", ".join(texts) + ", measured at build"
+    for one in row["conversions"]:
+        yield "conversion", f"{one['change']} between '{one['maker']}' and {_readers_text(one['readers'])}"
+    for text in row["missed_fusions"]:
+        yield "not fused", text
+
+
+def _work_text(row: Data) -> str:
+    moved = "bytes not known" if row["bytes"] is None else bytes_text(row["bytes"])
+    done = (
+        "operations not known" if row["operations"] is None else f"{count_text(row['operations'])} operations"
+    )
+    return f"{moved}, {done}"
+
+
+def _form_text(form: Data) -> str:
+    dims = "size not known" if form["dims"] is None else "x".join(map(str, form["dims"])) or "scalar"
+    return f"{form['name']}: {dims} {form['dtype']}, {form['layout']}"
+
+
+def _readers_text(readers: Sequence[str]) -> str:
+    return ", ".join(f"'{name}'" for name in readers) or "the caller"
+
+
+def _show_changes(changes: Sequence[Data]) -> None:
+    if not changes:
+        show("", facts([("changes", "none known that would gain 1 % or more")]))
+        return
+    rows = [(row["what"], f"-{row['gain_ratio']:.0%}", row["basis"], row["command"]) for row in changes]
+    show(
+        "",
+        table(
+            ("cheapest changes", "time", "known from", "try"),
+            rows,
+            fold=("cheapest changes", "known from", "try"),
+        ),
+    )
+
+
+def _show_size(size: Data) -> None:
+    rows = [
+        (row["what"], bytes_text(row["bytes"]), _share(row["bytes"] / size["file_bytes"]))
+        for row in size["parts"]
+    ]
+    show("", table(("what is in the file", "bytes", "share"), rows, left=("what is in the file",)))
+    pairs = [("file", bytes_text(size["file_bytes"]))]
+    if size["model_file_bytes"]:
+        ratio = size["file_bytes"] / size["model_file_bytes"]
+        pairs.append(
+            ("float model", f"{bytes_text(size['model_file_bytes'])}; the engine is {ratio:.2f} of it")
+        )
+    if size["duplicate_bytes"]:
+        pairs.append(("twice in it", bytes_text(size["duplicate_bytes"])))
+    for row in size["float_layers"][:FLOAT_LAYERS]:
+        why = f": {row['reason']}" if row["reason"] else ""
+        pairs.append(("float weights", f"{bytes_text(row['bytes'])} in '{row['layer']}'{why}"))
+    others = len(size["float_layers"]) - FLOAT_LAYERS
+    if others > 0:
+        pairs.append(("float weights", f"{bytes_text(size['float_weight_bytes'])} with {others} more layers"))
+    show("", facts(pairs))
+
+
+def _show_what_if(data: Data) -> None:
+    rows = [
+        (
+            row["layer"],
+            _us(row["time_us"]),
+            _us(row["predicted_us"]),
+            "" if row["gain_us"] is None else f"{-row['gain_us']:+.1f}",
+            row["basis"],
+        )
+        for row in data["layers"]
+    ]
+    columns = (f"in {data['precision']}", "us now", "us then", "change", "known from")
+    show("", table(columns, rows, fold=(columns[0], "known from")))
+    unknown = f"; {data['unknown_layers']} layers have no figure" if data["unknown_layers"] else ""
+    if data["gain_ratio"] is not None:
+        show(
+            f"together {-data['gain_us']:+.1f} us, {-data['gain_ratio']:+.0%} of all layers, without the "
+            f"conversions at their borders{unknown}"
+        )
+
+
+def _show_against(data: Data) -> None:
+    rows = [
+        (
+            row["layer"],
+            row["precision"],
+            _us(row["time_us"]),
+            _us(row["other_us"]),
+            f"{row['time_us'] - row['other_us']:+.1f}",
+        )
+        for row in data["layers"]
+    ]
+    slower = [row for row in rows if row[-1].startswith("+")][:AGAINST]
+    columns = ("slower here", "in", "us", f"us in {data['precision']}", "more")
+    if slower:
+        show("", table(columns, slower, left=("in",), fold=("slower here",)))
+    pairs = [("against", f"{data['name']}, {data['precision']}")]
+    if data["engine_us"] and data["other_engine_us"]:
+        ratio = data["other_engine_us"] / data["engine_us"]
+        pairs.append(
+            (
+                "latency",
+                f"{_us(data['engine_us'])} us against {_us(data['other_engine_us'])}: {ratio:.2f}x as fast",
+            )
+        )
+    pairs.append(
+        (
+            "conversions",
+            f"{_us(data['conversions_us'])} us against {_us(data['other_conversions_us'])}",
+        )
+    )
+    show("", facts(pairs))
+
+
+def _us(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}"
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
