@@ -14,6 +14,7 @@ from quantrt.quantize.explicit_grids import constant_params, recentred
 from quantrt.quantize.operands import is_plain_gemm, weight_axis
 from quantrt.quantize.qparams import QParams, QuantizedTensor, quantize_array
 from quantrt.quantize.quantized_model import Use
+from quantrt.quantize.tables import is_table_rule, why_no_table
 from quantrt.quantize.target import Target
 
 __all__ = ["choose_weights", "dequantize_constants"]
@@ -69,7 +70,10 @@ def choose_weights(
         weight = node.inputs[rule.weight]
         stored = codes.get(weight) if weight is not None else None
         fitted = None if stored is None else recentred(stored)
-        if weight is not None and weight.const_value is None:
+        no_table = why_no_table(node, rule) if is_table_rule(rule) else None
+        if no_table is not None:
+            reasons[node.name or ""] = no_table
+        elif weight is not None and weight.const_value is None:
             reasons[node.name or ""] = "a product of two activations has no 8-bit kernel"
         elif stored is None:
             reasons[node.name or ""] = "its weight is not quantized"

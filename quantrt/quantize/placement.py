@@ -21,6 +21,7 @@ from quantrt.quantize.attention import attention_products
 from quantrt.quantize.gates import gate_nodes
 from quantrt.quantize.operands import is_plain_gemm, weight_axis
 from quantrt.quantize.quantized_model import Decision, Placement, Use
+from quantrt.quantize.tables import is_table_rule, why_not_table
 from quantrt.quantize.target import OpRule, Target
 
 __all__ = ["is_quantized", "place"]
@@ -64,7 +65,7 @@ def place(
     obstacle = _obstacle(graph)
     if obstacle is not None:
         excluded = {_name(node): obstacle for node in graph.graph}
-    placer = _Placer(graph.graph, target, excluded)
+    placer = _Placer(graph, target, excluded)
     for node in graph.graph:
         placer.ask(node)
     for node in graph.graph:
@@ -113,8 +114,9 @@ def _obstacle(graph: ir.Model) -> str | None:
 class _Placer:
     """Working state of `place`; every method adds edges, none removes any but `carry`."""
 
-    def __init__(self, graph: ir.Graph, target: Target, excluded: dict[str, str]) -> None:
-        self.graph = graph
+    def __init__(self, model: ir.Model, target: Target, excluded: dict[str, str]) -> None:
+        self.graph = graph = model.graph
+        self.opset = model.opset_imports.get("", QDQ_OPSET)
         self.target = target
         self.excluded = excluded
         self.gates = gate_nodes(graph)
@@ -140,6 +142,8 @@ class _Placer:
             self.reasons[_name(node)] = refusal or "its input is not quantized"
         elif node.op_type == "Add":
             self._ask_residual(node, rule)
+        elif is_table_rule(rule):
+            self._ask_table(node, rule)
         elif rule.weight is not None:
             self._ask_compute(node, rule)
 
@@ -167,6 +171,13 @@ class _Placer:
             if rule.bias is not None:  # also where there is none yet: correcting it may make one
                 self.biases[(_name(node), rule.bias)] = ((_name(node), 0), weight)
         self._became_int8(node, rule)
+
+    def _ask_table(self, node: ir.Node, rule: OpRule) -> None:
+        refusal = why_not_table(node, rule, self.opset)
+        self.reasons[_name(node)] = refusal or "8-bit table: rows are dequantized where they are read"
+        if refusal is None:
+            self.weights[(_name(node), rule.weight or 0)] = rule.weight_axis
+            self.int8.add(_name(node))
 
     def _operands(self, node: ir.Node, rule: OpRule) -> tuple[tuple[int, ...], str | None]:
         """Which inputs of a convolution or product are quantized activations; or why it stays float."""

@@ -25,6 +25,7 @@ from quantrt.quantize.explicit_shift import take_off_shift, take_off_sum_shift
 from quantrt.quantize.explicit_weights import choose_weights, dequantize_constants
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Decision, Placement, QuantizedModel, Use
+from quantrt.quantize.tables import is_table_rule
 from quantrt.quantize.target import OpRule, Target
 from quantrt.quantize.targets.cuda import CUDA
 
@@ -67,8 +68,10 @@ def read(model: Model, target: Target = CUDA) -> QuantizedModel:
     remove_unused(graph)
     graph.graph.sort()
     infer_shapes(graph)
-    refused |= {use[0]: UNREAD for use in weights if use[0] not in edges.readers}
-    read_weights = {use: tensor for use, tensor in weights.items() if use[0] in edges.readers}
+    tables = {name for name, _ in weights if name in nodes and is_table_rule(_rule(target, nodes[name]))}
+    read = edges.readers | tables
+    refused |= {use[0]: UNREAD for use in weights if use[0] not in read}
+    read_weights = {use: tensor for use, tensor in weights.items() if use[0] in read}
     return _annotated(model, graph, target, _Found(read_weights, {**refused, **folded}, edges))
 
 
@@ -111,9 +114,12 @@ def _decisions(graph: ir.Graph, target: Target, found: _Found, obstacle: str | N
     for node in graph:
         name = node.name or ""
         rule = target.rule(node.op_type) if is_operator(node, node.op_type) else None
-        is_int8 = name in found.edges.readers
+        is_table = rule is not None and is_table_rule(rule) and (name, rule.weight) in found.weights
+        is_int8 = is_table or name in found.edges.readers
         if obstacle is not None:
             reason = obstacle
+        elif is_table:
+            reason = "rows of its table are dequantized where they are read"
         elif is_int8:
             reason = "reads codes on the model's own scales"
         elif rule is not None and rule.passes:

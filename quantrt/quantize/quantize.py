@@ -16,6 +16,7 @@ from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError
 from quantrt.model.model import Model
+from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
 from quantrt.quantize.known_ranges import place_known
 from quantrt.quantize.placement import place
@@ -81,15 +82,16 @@ def quantize(
         known = {*given.scales, *observed}
         placement = place_known(model.graph, target, config, known, given.source).placement
         activations, notes = _activations(placement, observed, target, calibration, given.scales)
-    operands = _operands(model.graph)
     is_per_channel = config.per_channel and model.graph.opset_imports.get("", 0) >= PER_CHANNEL_OPSET
     axes = {use: axis if is_per_channel else None for use, axis in placement.weights.items()}
+    graph = balance_tables(model.graph, axes)
+    operands = _operands(graph)
     floors = _least_weight_scales(placement, activations, axes, operands)
     weights = {
         use: quantize_weight(operands[use], axis=axis, qmax=target.weight_qmax, min_scale=floors.get(use))
         for use, axis in axes.items()
     }
-    graph = model.graph if means is None else correct_biases(model.graph, weights, means)
+    graph = graph if means is None else correct_biases(graph, weights, means)
     return QuantizedModel(
         model=model,
         graph=graph,

@@ -60,7 +60,8 @@ class QuantizedModel:
 
     Attributes:
         model: the float model it annotates.
-        graph: that model's graph, or a clone whose constants an algorithm has changed.
+        graph: that model's graph, or a clone whose constants an algorithm has changed; behind a table it may
+            have put a Mul.
         target: the rules that placed the edges.
         placement: which edges are quantized.
         activations: grid of each quantized value, by name.

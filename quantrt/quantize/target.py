@@ -47,13 +47,15 @@ class OpRule:
     Attributes:
         op_type: ONNX name, default domain.
         activations: input indices that must be quantized for an int8 kernel.
-        weight: index of the input that must be a constant, quantized per `weight_axis`; None for none.
+        weight: index of the input that must be a constant, quantized per `weight_axis`; None for none. A rule
+            with a weight and no activations is of a table, whose rows are dequantized as they are read.
         weight_axis: the output-channel axis of the weight; None per tensor.
         bias: index of the bias input; None for none.
         passes: value-preserving: input 0 and the output share one grid, and the op runs on codes.
         only_if_quantized: quantized only where its inputs are so anyway (pools, concatenations).
         output: the output must be quantized too for an int8 kernel to be chosen.
         symmetric: its activations use the target's symmetric grid, because zero points cost time here.
+        least_elements: of a table; a smaller one stays float.
     """
 
     op_type: str
@@ -65,6 +67,7 @@ class OpRule:
     only_if_quantized: bool = False
     output: bool = False
     symmetric: bool = False
+    least_elements: int = 0
 
 
 @dataclass(frozen=True)

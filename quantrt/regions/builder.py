@@ -21,9 +21,15 @@ class ExpressionBuilder:
         self.instructions: list[Instruction] = []
         self._known: dict[object, Register] = {}
 
-    def operand(self, kind: str, name: str = "", use: tuple[str, int] = ("", 0)) -> Register:
-        """The register of an operand; a value that is read twice has one, with the use that came first."""
-        key = (kind, name)
+    def operand(
+        self, kind: str, name: str = "", use: tuple[str, int] = ("", 0), *, is_shared: bool = True
+    ) -> Register:
+        """The register of an operand; a value that is read twice has one, with the use that came first.
+
+        Args:
+            is_shared: False keeps the operand to readings of this edge: lookups are found by theirs.
+        """
+        key = (kind, name) if is_shared else (kind, name, use)
         if key not in self._known:
             self.operands.append(Operand(kind, name, use))
             self._known[key] = -len(self.operands)

@@ -11,6 +11,7 @@ from quantrt.ir.edit import constant_of
 from quantrt.regions.builder import ExpressionBuilder, Register
 from quantrt.regions.facts import Facts
 from quantrt.regions.from_onnx import emit_elementwise, why_not_elementwise
+from quantrt.regions.lookup import emit_lookup, index_of, is_lookup, why_not_lookup
 from quantrt.regions.row_operators import emit_row_operator, is_row_operator, why_not_row_operator
 
 __all__ = ["emit_nodes", "operands_of", "read", "why_not_expressible"]
@@ -20,11 +21,15 @@ def why_not_expressible(node: ir.Node, facts: Facts) -> str | None:
     """Why a node cannot be instructions of an expression; None when it can."""
     if is_row_operator(node):
         return why_not_row_operator(node, facts)
+    if is_lookup(node):
+        return why_not_lookup(node, facts)
     return why_not_elementwise(node, facts)
 
 
 def operands_of(node: ir.Node) -> tuple[ir.Value | None, ...]:
-    """The inputs that an expression reads: not the axes of a reduction."""
+    """The inputs that an expression reads: neither the axes of a reduction nor a table."""
+    if is_lookup(node):
+        return (index_of(node),)
     is_reduction = is_row_operator(node) and node.op_type.startswith("Reduce")
     values = tuple(node.inputs[:1] if is_reduction else node.inputs)
     return tuple(None if value is None or not value.name else value for value in values)
@@ -40,6 +45,9 @@ def emit_nodes(
     """
     for position in sorted(positions):
         node = facts.nodes[position]
+        if is_lookup(node):
+            registers[node.outputs[0].name or ""] = emit_lookup(builder, node)
+            continue
         args = [
             None if value is None else read(value, (node.name or "", place), builder, registers)
             for place, value in enumerate(operands_of(node))

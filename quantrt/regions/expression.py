@@ -73,7 +73,8 @@ class Operand:
 
     Attributes:
         kind: "accumulator" (what the region's anchor computed), "tensor" (an activation), "constant" (a
-            weight of the model with more than one element) or "scalar" (a float given at launch).
+            weight of the model with more than one element), "scalar" (a float given at launch) or "lookup"
+            (rows of a constant matrix, see `Expression.lookups`).
         name: of the value or the constant; empty for the others.
         use: the edge that reads it, (node name, input index); ("", 0) where there is none.
         value: of a scalar.
@@ -118,6 +119,17 @@ class Expression:
     def has_row(self) -> bool:
         """Whether any instruction reduces over rows."""
         return any(instruction.op.startswith("row_") for instruction in self.instructions)
+
+    @property
+    def lookups(self) -> dict[int, int]:
+        """For every lookup, by its number: the number of the tensor operand that says which rows.
+
+        That operand's edge is of the same node. It has integers, and no axis along the row: one of shape
+        [B, S] picks rows [B, S, C] of a matrix [V, C]; where C is 1 they broadcast. Numbers below 0 count
+        from the last row; a row that is not there is NaN.
+        """
+        tensors = {x.use[0]: i for i, x in enumerate(self.operands) if x.kind == "tensor" and x.use[0]}
+        return {i: tensors[x.use[0]] for i, x in enumerate(self.operands) if x.kind == "lookup"}
 
     @property
     def is_rounded(self) -> bool:

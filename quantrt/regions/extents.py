@@ -16,6 +16,7 @@ from quantrt.ir.edit import constant_of
 from quantrt.regions.contents import Dim
 from quantrt.regions.express import operands_of
 from quantrt.regions.facts import Facts
+from quantrt.regions.lookup import index_of, is_lookup, table_of
 from quantrt.regions.row_operators import is_row_operator
 from quantrt.regions.shape_rules import Shape
 
@@ -54,18 +55,25 @@ def find_extents(members: Sequence[int], facts: Facts) -> Extents | None:
     made = {value.name for member in members for value in facts.nodes[member].outputs}
     read = {x.name or "": x for member in members for x in operands_of(facts.nodes[member]) if x is not None}
     operands = [value for name, value in read.items() if name not in made]
-    is_uniform = _is_uniform(operands, facts)
+    lookups = [facts.nodes[member] for member in members if is_lookup(facts.nodes[member])]
+    indices = {index_of(node).name for node in lookups}
+    is_uniform = not lookups and _is_uniform(operands, facts)
     for value in operands:
         shape = facts.sizes.shape(value)
         if shape is None and not is_uniform:
             return None
         of[value.name or ""] = _extent(shape) if not is_uniform else _uniform_extent(value)
-    iteration = _joined(of.values())
+        if value.name in indices:
+            of[value.name or ""] += (frozenset(),)  # one number for a whole row
+    columns = {node.name: _extent(facts.sizes.shape(table_of(node)))[1:] for node in lookups}
+    iteration = _joined([*of.values(), *columns.values()])
     for member in members:
         node = facts.nodes[member]
         parts = [of[value.name or ""] for value in operands_of(node) if value is not None]
         if is_row_operator(node) and node.op_type.startswith("Reduce"):
             of[node.outputs[0].name or ""] = (*parts[0][:-1], frozenset())
+        elif node.name in columns:
+            of[node.outputs[0].name or ""] = (*parts[0][:-1], *columns[node.name])
         else:
             of[node.outputs[0].name or ""] = _joined(parts)
     return Extents(iteration, of)

@@ -10,6 +10,7 @@ from quantrt.regions.clusters import Clusters
 from quantrt.regions.express import emit_nodes, operands_of, why_not_expressible
 from quantrt.regions.extents import find_extents
 from quantrt.regions.facts import Facts
+from quantrt.regions.lookup import is_large, is_lookup
 from quantrt.regions.region import Mismatch, Region, Rows
 from quantrt.regions.row_operators import is_row_operator
 
@@ -18,6 +19,9 @@ __all__ = ["MAX_INSTRUCTIONS", "MAX_OUTPUTS", "MAX_TENSORS", "find_rows"]
 MAX_TENSORS = 8
 MAX_INSTRUCTIONS = 48
 MAX_OUTPUTS = 4
+
+MAX_OPERANDS = 12
+"""Of an expression with lookups, with a scale for each that is quantized and for each output."""
 
 
 def find_rows(
@@ -78,6 +82,10 @@ def _why_not(members: Sequence[int], facts: Facts) -> str | None:
     emit_nodes(facts, members, builder, {})
     if len(builder.instructions) > MAX_INSTRUCTIONS:
         return f"it would have more than {MAX_INSTRUCTIONS} instructions"
+    lookups = [facts.nodes[x] for x in members if is_lookup(facts.nodes[x])]
+    scales = sum(is_large(node) for node in lookups) + len(outputs)
+    if lookups and len(builder.operands) + scales > MAX_OPERANDS:
+        return f"with their scales it would have more than {MAX_OPERANDS} operands"
     return None
 
 

@@ -52,6 +52,26 @@ def truth_kernels() -> tuple[KernelSpec, ...]:
     return kernels_of(expression, [facts("bool", 64, 64), facts("float32", 64, 1)], "bool", "float32")
 
 
+def lookup_kernels() -> tuple[KernelSpec, ...]:
+    """A sum of embeddings, one of them in codes, and its norm."""
+    index, table, scales = (
+        Operand(kind, name, ("word", place))
+        for kind, name, place in (("tensor", "ids", 1), ("lookup", "codes", 0), ("lookup", "scales", 0))
+    )
+    b = Builder(index, table, scales, TENSOR, constant("gamma"), constant("beta"), scalar(1e-5))
+    added = b("add", b("mul", 1, 2), 3)
+    arrays = {
+        "codes": np.ones((3000, 384), np.int8),
+        "scales": np.ones((3000, 1), np.float32),
+        "gamma": np.ones(384, np.float32),
+        "beta": np.ones(384, np.float32),
+    }
+    formula = Rows(b.build(spelled.layer_norm(b, added, 4, 5, 6)))
+    inputs = (facts("int64", 32, 128), facts("float16", 32, 128, 384))
+    workload = Workload("region", formula, inputs, ("float16",), None, arrays)
+    return list_tactics(workload, H200)[0].drafts[0].kernels
+
+
 def every_operation() -> tuple[KernelSpec, ...]:
     """One expression that uses every instruction there is, and sums them up."""
     b = Builder(TENSOR, Operand("tensor", "y"), scalar(0.1))
@@ -64,9 +84,9 @@ def every_operation() -> tuple[KernelSpec, ...]:
 def test_kernels_compile_for_all_architectures() -> None:
     norm, softmax, truth = norm_kernels(), softmax_kernels(), truth_kernels()
     assert [len(kernels) for kernels in (norm, softmax, truth)] == [3, 3, 3]
-    specs = [norm[0], norm[-1], softmax[0], truth[1], every_operation()[0]]
+    specs = [norm[0], norm[-1], softmax[0], truth[1], lookup_kernels()[0], every_operation()[0]]
     results = compile_all(specs, CAPABILITIES, workers=min(2, os.cpu_count() or 1))
     for result in results.values():
         assert isinstance(result, CompiledKernel), result
         assert set(result.cubins) == set(CAPABILITIES)
-    assert not any(result.spills for result in list(results.values())[:4])
+    assert not any(result.spills for result in list(results.values())[:5])

@@ -9,7 +9,7 @@ whatever there is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from quantrt.kernels.expression.spec import needs_exact, program_of
@@ -20,6 +20,7 @@ from quantrt.regions.expression import Expression
 __all__ = [
     "MAX_OUTER",
     "RowsProblem",
+    "Table",
     "TileConfig",
     "Variant",
     "arguments_of",
@@ -42,6 +43,11 @@ SCALAR, ELEMENT, ROW, COLUMN, BLOCK, STRIDED = range(6)
 """How an operand is read: a float argument; one element of memory; one element for each row; the same
 neighbouring elements for all rows; rows of neighbouring elements; by its strides, whatever they are."""
 
+LOOKUP = 6
+LOOKUP_ELEMENT = LOOKUP + MAX_ARGS
+"""And rows of a table that operand i numbers: LOOKUP + i, or LOOKUP_ELEMENT + i where they have one element.
+Its first stride is that of the rows, its second one how many there are."""
+
 TILES, WHOLE_ROWS, LONG_ROWS = range(3)
 
 POINTERS = {
@@ -56,7 +62,17 @@ POINTERS = {
     "float32": "*fp32",
     "float64": "*fp64",
 }
+TABLES = ("int8", "float16", "bfloat16", "float32")
 STORED = ("bool", "int8", "float16", "bfloat16", "float32")
+
+
+@dataclass(frozen=True)
+class Table:
+    """The constant of a lookup."""
+
+    dtype: str
+    rows: int
+    columns: int
 
 
 @dataclass(frozen=True)
@@ -66,13 +82,27 @@ class RowsProblem:
     Attributes:
         tensors: element type of each tensor operand.
         outputs: element type of each output.
-        walk: over the operands that are tensors or constants, in their order.
+        walk: over the operands that are no scalars, in their order; of a lookup over one row of its table.
+        tables: of each lookup, by its operand's number.
     """
 
     expression: Expression
     tensors: tuple[str, ...]
     outputs: tuple[str, ...]
     walk: Walk
+    tables: Mapping[int, Table] = field(default_factory=dict)
+
+    @property
+    def memory_types(self) -> tuple[str, ...]:
+        """Element types of the operands that are no scalars, in their order."""
+        tensors = iter(self.tensors)
+        operands = enumerate(self.expression.operands)
+        of_tables = {number: table.dtype for number, table in self.tables.items()}
+        return tuple(
+            next(tensors) if x.kind == "tensor" else of_tables.get(number, "float32")
+            for number, x in operands
+            if x.kind != "scalar"
+        )
 
     @property
     def has_rows(self) -> bool:
@@ -117,19 +147,21 @@ class Variant:
 
 def has_rows(expression: Expression) -> bool:
     """Whether an expression needs the last axis for itself."""
-    return expression.has_row or any(expression.row_outputs)
+    return expression.has_row or any(expression.row_outputs) or bool(expression.lookups)
 
 
 def why_not(problem: RowsProblem) -> str | None:
     """Why no kernel can compute the problem, in one phrase; None when one can."""
     operands = problem.expression.operands
     unread = [dtype for dtype in problem.tensors if dtype not in POINTERS]
+    unlisted = [table.dtype for table in problem.tables.values() if table.dtype not in TABLES]
     unstored = [dtype for dtype in problem.outputs if dtype not in STORED]
     reasons = (
         (any(x.kind == "accumulator" for x in operands), "an operand that is an accumulator"),
         (len(operands) > MAX_ARGS, f"{len(operands)} operands: at most {MAX_ARGS}"),
         (len(problem.outputs) > MAX_OUTPUTS, f"{len(problem.outputs)} outputs: at most {MAX_OUTPUTS}"),
         (bool(unread), f"operands of {', '.join(unread)}"),
+        (bool(unlisted), f"tables of {', '.join(unlisted)}"),
         (bool(unstored), f"outputs of {', '.join(unstored)}"),
     )
     return next((reason for is_so, reason in reasons if is_so), None)
@@ -167,8 +199,14 @@ def kernel_of(problem: RowsProblem, variant: Variant) -> KernelSpec:
     )
 
 
-def arguments_of(expression: Expression, walk: Walk, outer: int) -> dict[str, int]:
-    """Sizes and strides of a walk by the names of the kernel's arguments, over `outer` >= its dimensions."""
+def arguments_of(
+    expression: Expression, walk: Walk, outer: int, tables: Mapping[int, Table]
+) -> dict[str, int]:
+    """Sizes and strides of a walk by the names of the kernel's arguments, over `outer` >= its dimensions.
+
+    Args:
+        tables: of each lookup, by its operand's number.
+    """
     missing = outer - len(walk.outer)
     sizes = (1,) * missing + walk.outer
     values = {"R": walk.rows, "C": walk.columns}
@@ -178,6 +216,8 @@ def arguments_of(expression: Expression, walk: Walk, outer: int) -> dict[str, in
         values |= {f"x{slot}_s{missing + i}": stride for i, stride in enumerate(strides[:-1])}
         values |= {f"x{slot}_s{i}": 0 for i in range(missing)}
         values[f"x{slot}_sc"] = strides[-1]
+    for slot, table in tables.items():
+        values |= {f"x{slot}_s0": table.columns, f"x{slot}_s1": table.rows}
     return values
 
 
@@ -193,6 +233,8 @@ def fits(constants: Mapping[str, Any], walk: Walk) -> bool:
 
 
 def _can_read(kind: int, strides: Sequence[int], columns: int) -> bool:
+    if kind >= LOOKUP:
+        return True
     is_fixed = kind in (ROW, BLOCK, STRIDED) or not any(strides[:-1])
     if kind == STRIDED or columns == 1:
         return is_fixed
@@ -201,13 +243,15 @@ def _can_read(kind: int, strides: Sequence[int], columns: int) -> bool:
 
 def _slots(problem: RowsProblem, variant: Variant) -> dict[str, str]:
     """Types of the arguments of the operands."""
-    tensors = iter(problem.tensors)
+    stored = iter(problem.memory_types)
     types: dict[str, str] = {}
-    for i, (operand, kind) in enumerate(zip(problem.expression.operands, variant.kinds, strict=True)):
+    for i, kind in enumerate(variant.kinds):
         if kind == SCALAR:
             types[f"x{i}"] = "fp32"
             continue
-        types[f"x{i}"] = POINTERS[next(tensors)] if operand.kind == "tensor" else "*fp32"
+        types[f"x{i}"] = POINTERS[next(stored)]
+        if kind >= LOOKUP:
+            types |= {f"x{i}_s0": "i32", f"x{i}_s1": "i32"}
         if kind in (ROW, BLOCK, STRIDED):
             types |= {f"x{i}_s{j}": "i32" for j in range(variant.outer)}
         if kind == STRIDED:

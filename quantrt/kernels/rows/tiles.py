@@ -18,6 +18,8 @@ from quantrt.kernels.rows.spec import (
     COLUMN,
     ELEMENT,
     LONG_ROWS,
+    LOOKUP,
+    LOOKUP_ELEMENT,
     MAX_OUTER,
     ROW,
     SCALAR,
@@ -74,13 +76,15 @@ def cost(problem: RowsProblem, device: GpuFacts) -> Cost:
     walk = problem.walk
     elements = walk.rows * walk.columns
     sizes = (*walk.outer, walk.columns)
-    tensors = iter(problem.tensors)
-    kinds = [x.kind for x in problem.expression.operands if x.kind != "scalar"]
-    types = [next(tensors) if kind == "tensor" else "float32" for kind in kinds]
     size_bytes = sum(
         ELEMENT_BYTES.get(dtype, WIDEST_BYTES)
         * math.prod(size for size, stride in zip(sizes, strides, strict=True) if stride)
-        for dtype, strides in zip(types, walk.strides, strict=True)
+        for dtype, strides in zip(problem.memory_types, walk.strides, strict=True)
+    )
+    # The walk sees one row of each table; at most every row of the outputs reads another.
+    size_bytes += sum(
+        ELEMENT_BYTES[table.dtype] * table.columns * max(min(walk.rows, table.rows) - 1, 0)
+        for table in problem.tables.values()
     )
     for dtype, is_row in zip(problem.outputs, problem.expression.row_outputs, strict=True):
         size_bytes += ELEMENT_BYTES.get(dtype, WIDEST_BYTES) * (walk.rows if is_row else elements)
@@ -126,7 +130,7 @@ def variants(
             chosen.append(_variant(problem, _similar_kinds(problem), MAX_OUTER, usual))
     if other is not None and 0 < len(other.walk.outer) <= MAX_OUTER:
         chosen.append(_variant(other, _similar_kinds(other), MAX_OUTER, usual))
-    any_kinds = tuple(SCALAR if kind == SCALAR else STRIDED for kind in _exact_kinds(problem))
+    any_kinds = tuple(kind if kind == SCALAR or kind >= LOOKUP else STRIDED for kind in _exact_kinds(problem))
     mode, general = (
         (LONG_ROWS, TileConfig(1, 2048, 8)) if problem.has_rows else (TILES, TileConfig(1, 512, 4))
     )
@@ -140,8 +144,10 @@ def _variant(problem: RowsProblem, kinds: tuple[int, ...], outer: int, tile: Til
 
 def _exact_kinds(problem: RowsProblem) -> tuple[int, ...]:
     strides = iter(problem.walk.strides)
-    operands = problem.expression.operands
-    return tuple(SCALAR if x.kind == "scalar" else _kind_of(next(strides)) for x in operands)
+    kinds = [SCALAR if x.kind == "scalar" else _kind_of(next(strides)) for x in problem.expression.operands]
+    for number, index in problem.expression.lookups.items():
+        kinds[number] = index + (LOOKUP_ELEMENT if problem.tables[number].columns == 1 else LOOKUP)
+    return tuple(kinds)
 
 
 def _similar_kinds(problem: RowsProblem) -> tuple[int, ...]:
@@ -164,7 +170,7 @@ def _aligned(problem: RowsProblem, kinds: Sequence[int], outer: int) -> frozense
 
     A stride that is 0 for want of a batch will be a multiple of the columns where there is one.
     """
-    values = arguments_of(problem.expression, problem.walk, outer)
+    values = arguments_of(problem.expression, problem.walk, outer, problem.tables)
     likely = {name: value or problem.walk.columns for name, value in values.items()}
     numbers = {name for name, value in likely.items() if value % ALIGNMENT == 0}
     pointers = {f"x{i}" for i, kind in enumerate(kinds) if kind not in (SCALAR, ELEMENT)}

@@ -34,6 +34,8 @@ ELEMENT = tl.constexpr(spec.ELEMENT)
 ROW = tl.constexpr(spec.ROW)
 COLUMN = tl.constexpr(spec.COLUMN)
 BLOCK = tl.constexpr(spec.BLOCK)
+LOOKUP = tl.constexpr(spec.LOOKUP)
+LOOKUP_ELEMENT = tl.constexpr(spec.LOOKUP_ELEMENT)
 TILES = tl.constexpr(spec.TILES)
 LONG_ROWS = tl.constexpr(spec.LONG_ROWS)
 
@@ -141,10 +143,35 @@ def load_all(
 ):
     registers = ()
     for i in tl.static_range(len(kinds)):
-        registers = registers + (
-            load_one(kinds[i], slots[i], strides[i], index, columns, mask_r, mask_c, OUTER),
-        )
+        if kinds[i] >= LOOKUP_ELEMENT:
+            number = registers[kinds[i] - LOOKUP_ELEMENT]
+            x = look_up(number, slots[i], strides[i], 0, tl.full((1, 1), 1, tl.int1))
+        elif kinds[i] >= LOOKUP:
+            number = registers[kinds[i] - LOOKUP]
+            if kinds[kinds[i] - LOOKUP] == ELEMENT:
+                x = look_up(number, slots[i], strides[i], columns, mask_c)
+            else:
+                x = look_up(number, slots[i], strides[i], columns, mask_r & mask_c)
+        else:
+            x = load_one(kinds[i], slots[i], strides[i], index, columns, mask_r, mask_c, OUTER)
+        registers = registers + (x,)
     return registers
+
+
+@triton.jit
+def look_up(number, table, sizes, columns, mask):
+    """Columns of the numbered row, as float32; below 0 from the last; NaN for a row that is not there.
+
+    Args:
+        number: float32, whole; [BLOCK_R, 1], or less where it broadcasts.
+        sizes: stride of the rows, how many there are.
+    """
+    number += tl.zeros((1, 1), tl.float32)
+    row = tl.where(number < 0, number + sizes[1], number)
+    is_there = (row >= 0) & (row < sizes[1])
+    place = tl.where(is_there, row, 0.0).to(tl.int64) * sizes[0] + columns
+    x = tl.load(table + place, mask=mask & is_there, other=0).to(tl.float32)
+    return tl.where(is_there, x, float("nan"))
 
 
 @triton.jit

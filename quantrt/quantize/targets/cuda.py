@@ -6,12 +6,14 @@ codes at once. Of a residual sum the skip branch is read as codes and the other 
 (NVIDIA TensorRT developer guide, "Working with quantized types": an unquantized skip branch costs the gain).
 Means over windows and whole images read codes where the products beside them do: no floats need be written.
 Grouped convolutions do a few multiplications per byte and stay float unless they are timed faster.
+Embedding tables are codes with a scale for every row, for their size: their rows are read as fast as halves.
 """
 
 from __future__ import annotations
 
 from quantrt.dtypes import INT8
 from quantrt.quantize.target import Grid, OpRule, Target
+from quantrt.regions.lookup import LARGE_TABLE
 
 __all__ = ["CUDA"]
 
@@ -22,6 +24,7 @@ CUDA = Target(
         OpRule("Conv", (0,), weight=1, weight_axis=0),
         OpRule("Gemm", (0,), weight=1, weight_axis=1),
         OpRule("MatMul", (0,), weight=1, weight_axis=1),
+        OpRule("Gather", (), weight=0, weight_axis=0, least_elements=LARGE_TABLE),
         OpRule("Add", (0, 1)),
         OpRule("AveragePool", only_if_quantized=True),
         OpRule("GlobalAveragePool", only_if_quantized=True),

@@ -126,12 +126,17 @@ def evaluate(
     device = given[0].device if given else torch.device("cpu")
     registers: list[Tensor] = []
     remaining = iter(tensors)
-    for operand in expression.operands:
+    lookups = expression.lookups
+    for number, operand in enumerate(expression.operands):
         match operand.kind:
             case "accumulator" if accumulator is not None:
                 registers.append(accumulator)
+            case "tensor" if number in lookups.values():
+                registers.append(next(remaining).long().unsqueeze(-1))
             case "tensor":
                 registers.append(next(remaining).float())
+            case "lookup":
+                registers.append(_picked(constants[operand.name], registers[lookups[number]]))
             case "constant":
                 registers.append(constants[operand.name].float())
             case _:
@@ -144,6 +149,14 @@ def evaluate(
         registers[register].expand(row_shape if is_row else shape)
         for register, is_row in zip(expression.outputs, expression.row_outputs, strict=True)
     ]
+
+
+def _picked(table: Tensor, index: Tensor) -> Tensor:
+    """Rows of a table [V, C] by numbers [..., 1]: [..., C]; NaN for a row that is not there."""
+    rows = torch.where(index < 0, index + len(table), index)
+    is_there = (rows >= 0) & (rows < len(table))
+    picked = table.index_select(0, torch.where(is_there, rows, 0).reshape(-1)).float()
+    return torch.where(is_there, picked.reshape(*index.shape[:-1], table.shape[1]), float("nan"))
 
 
 def _step(

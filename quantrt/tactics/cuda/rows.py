@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from quantrt.errors import DataError
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.kernel import KernelSpec
-from quantrt.kernels.rows.spec import RowsProblem, TileConfig, has_rows, kernel_of, why_not
+from quantrt.kernels.rows.spec import RowsProblem, Table, TileConfig, has_rows, kernel_of, why_not
 from quantrt.kernels.rows.tiles import configs, variants
 from quantrt.kernels.rows.walk import View, Walk, iteration_shape, make_walk, output_order
 from quantrt.regions.formula_json import to_json
@@ -53,20 +53,31 @@ def problem_of(workload: Workload) -> RowsProblem | None:
         return None
     expression = workload.formula.expression
     tensors = iter(workload.inputs)
+    indices = frozenset(expression.lookups.values())
     views = []
-    for operand in expression.operands:
+    for number, operand in enumerate(expression.operands):
         if operand.kind == "tensor":
             facts = next(tensors)
-            views.append(View(facts.shape, facts.strides))
-        elif operand.kind == "constant":
+            one = (1,) if number in indices else ()
+            views.append(View(facts.shape + one, facts.strides + one))
+        elif operand.kind != "scalar":
             shape = workload.constants[operand.name].shape
+            shape = shape[1:] if operand.kind == "lookup" else shape
             views.append(View(shape, dense_strides(shape)))
     return RowsProblem(
         expression,
         tuple(facts.dtype for facts in workload.inputs),
         workload.outputs,
         _walk(workload, views, is_by_row=has_rows(expression)),
+        {
+            number: _table(workload.constants[expression.operands[number].name])
+            for number in expression.lookups
+        },
     )
+
+
+def _table(array: np.ndarray) -> Table:
+    return Table(str(array.dtype), *array.shape)
 
 
 def _walk(workload: Workload, views: list[View], *, is_by_row: bool) -> Walk:
@@ -96,17 +107,17 @@ def _in_channels_last(workload: Workload, problem: RowsProblem) -> RowsProblem |
 
 def _tactic(workload: Workload, tile: TileConfig, kernels: Sequence[KernelSpec]) -> Tactic:
     operands = workload.formula.expression.operands if isinstance(workload.formula, Rows) else ()
-    constants = dict.fromkeys(x.name for x in operands if x.kind == "constant")
+    constants = dict.fromkeys(x.name for x in operands if x.kind in ("constant", "lookup"))
     draft = Draft(
         runner="rows",
         inputs=tuple(f"in{number}" for number in range(len(workload.inputs))),
         outputs=tuple(f"out{number}" for number in range(len(workload.outputs))),
         options={"formula": to_json(workload.formula), "outputs": list(workload.outputs)},
-        constants=tuple(Constant(f"{name}:float32", _maker(workload.constants[name])) for name in constants),
+        constants=tuple(_constant(name, workload.constants[name]) for name in constants),
         kernels=tuple(dict.fromkeys(kernels)),
     )
     return Tactic(_SOURCE, f"rows {tile.name}", (draft,))
 
 
-def _maker(array: np.ndarray) -> Callable[[], np.ndarray]:
-    return lambda: np.ascontiguousarray(array, np.float32)
+def _constant(name: str, array: np.ndarray) -> Constant:
+    return Constant(f"{name}:{array.dtype}", lambda: np.ascontiguousarray(array))

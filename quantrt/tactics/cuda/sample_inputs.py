@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import torch
 
+from quantrt.regions.region import Rows
 from quantrt.runtime.cuda.tensors import torch_dtype
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
@@ -14,20 +15,38 @@ SEED = 0
 
 
 def random_inputs(workload: Workload, device: torch.device) -> list[torch.Tensor]:
-    """One tensor per input, always the same: codes uniform in -128..127, floats normal, bools fair."""
+    """One tensor per input, always the same.
+
+    Codes are uniform in -128..127, numbers of a table's rows among these, floats normal, bools fair.
+    """
     generator = torch.Generator(device).manual_seed(SEED)
-    return [_tensor(facts, generator) for facts in workload.inputs]
+    rows = _table_rows(workload)
+    return [_tensor(facts, generator, rows.get(number, 2)) for number, facts in enumerate(workload.inputs)]
 
 
-def _tensor(facts: TensorFacts, generator: torch.Generator) -> torch.Tensor:
+def _table_rows(workload: Workload) -> dict[int, int]:
+    """How many rows the tables have that an input numbers."""
+    if not isinstance(workload.formula, Rows):
+        return {}
+    operands = workload.formula.expression.operands
+    tensors = [number for number, operand in enumerate(operands) if operand.kind == "tensor"]
+    return {
+        tensors.index(index): len(workload.constants[operands[table].name])
+        for table, index in workload.formula.expression.lookups.items()
+    }
+
+
+def _tensor(facts: TensorFacts, generator: torch.Generator, count: int) -> torch.Tensor:
     spans = zip(facts.shape, facts.strides, strict=True)
     size = 1 + sum((length - 1) * stride for length, stride in spans) if 0 not in facts.shape else 0
-    return _values(size, torch_dtype(facts.dtype), generator).as_strided(facts.shape, facts.strides)
+    values = _values(size, torch_dtype(facts.dtype), generator, count)
+    return values.as_strided(facts.shape, facts.strides)
 
 
-def _values(size: int, dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+def _values(size: int, dtype: torch.dtype, generator: torch.Generator, count: int) -> torch.Tensor:
+    """Numbers of a type; of plain integers 0 to count - 1."""
     device = generator.device
     if dtype.is_floating_point:
         return torch.randn(size, generator=generator, device=device).to(dtype)
-    low, high = (-128, 128) if dtype == torch.int8 else (0, 2)
+    low, high = (-128, 128) if dtype == torch.int8 else (0, count)
     return torch.randint(low, high, (size,), generator=generator, device=device).to(dtype)

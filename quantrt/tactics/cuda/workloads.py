@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.errors import InternalError
+from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Attention, Conv, Formula, Gemm, Pool, Region, Rows
@@ -25,6 +26,9 @@ Array = np.ndarray[Any, Any]
 ACCUMULATOR_SCALE = "accumulator scale"
 """The constant that turns the sums of an int8 product into floats: s_x * s_w[n], float32 [N]."""
 
+TABLE_CODES, TABLE_SCALES = " codes", " scales"
+"""What follows the name of a table that is quantized: int8 [V, C], and float32 [V, 1]."""
+
 
 @dataclass(frozen=True)
 class Lowered:
@@ -35,7 +39,6 @@ class Lowered:
         outputs: (value, form) of each stored output.
         types: element type of each stored output.
         weight, constants: as in Workload.
-        weight_name: of the model's constant; empty without one.
     """
 
     region: Region
@@ -44,7 +47,6 @@ class Lowered:
     outputs: tuple[tuple[str, str], ...]
     types: tuple[str, ...]
     weight: Array | None = None
-    weight_name: str = ""
     constants: Mapping[str, Array] | None = None
 
     def workload(self, inputs: Sequence[TensorFacts]) -> Workload:
@@ -77,11 +79,21 @@ def lower_region(
     expression = expression_of(region)
     if expression is None:
         raise InternalError(f"region '{region.name}' has no formula to lower")
-    weight, weight_name, scale = _weight(region.formula, inputs, forms, quantized, graph)
+    weight, scale = _weight(region.formula, inputs, forms, quantized, graph)
     constants = _constants(expression, graph)
     if scale is not None:
         constants[ACCUMULATOR_SCALE] = scale
-    lowered = _lower(reduce_strength(expression), region, inputs, outputs, forms, has_scale=scale is not None)
+    tables, codes = _tables(expression, graph, quantized, float_type)
+    constants |= tables
+    lowered = _lower(
+        reduce_strength(expression),
+        region,
+        inputs,
+        outputs,
+        forms,
+        tables=codes,
+        has_scale=scale is not None,
+    )
     return Lowered(
         region,
         _with_expression(region.formula, lowered),
@@ -89,7 +101,6 @@ def lower_region(
         outputs,
         types,
         weight,
-        weight_name,
         constants,
     )
 
@@ -112,22 +123,41 @@ def _weight(
     forms: Forms,
     quantized: QuantizedModel | None,
     graph: ir.Graph,
-) -> tuple[Array | None, str, Array | None]:
-    """The product's weight, its name, and for codes the float32 scale of every output channel's sums."""
+) -> tuple[Array | None, Array | None]:
+    """The product's weight, and for codes the float32 scale of every output channel's sums."""
     if not isinstance(formula, Gemm | Conv):
-        return None, "", None
+        return None, None
     value, form = inputs[0]
     if form == FLOAT or quantized is None:
-        return _array(graph, formula.weight), formula.weight, None
+        return _array(graph, formula.weight), None
     tensor = quantized.weights[formula.w]
     scale = np.float32(forms.scales[value]) * np.asarray(tensor.qparams.scale, np.float32)
     channels = tensor.codes.shape[0 if isinstance(formula, Conv) or formula.is_transposed else 1]
-    return tensor.codes, formula.weight, np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), (channels,)))
+    return tensor.codes, np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), (channels,)))
 
 
 def _constants(expression: Expression, graph: ir.Graph) -> dict[str, Array]:
     names = dict.fromkeys(x.name for x in expression.operands if x.kind == "constant")
     return {name: np.asarray(_array(graph, name), np.float32) for name in names}
+
+
+def _tables(
+    expression: Expression, graph: ir.Graph, quantized: QuantizedModel | None, float_type: str
+) -> tuple[dict[str, Array], dict[int, QuantizedTensor]]:
+    """Constants of the lookups by name, and which of them are codes, by operand."""
+    arrays: dict[str, Array] = {}
+    codes: dict[int, QuantizedTensor] = {}
+    for number in expression.lookups:
+        operand = expression.operands[number]
+        tensor = None if quantized is None else quantized.weights.get(operand.use)
+        if tensor is None:
+            arrays[operand.name] = _array(graph, operand.name).astype(float_type)
+            continue
+        codes[number] = tensor
+        arrays[operand.name + TABLE_CODES] = tensor.codes
+        if tensor.qparams.axis is not None:
+            arrays[operand.name + TABLE_SCALES] = np.asarray(tensor.qparams.scale, np.float32).reshape(-1, 1)
+    return arrays, codes
 
 
 def _array(graph: ir.Graph, name: str) -> Array:
@@ -144,9 +174,14 @@ def _lower(
     outputs: tuple[tuple[str, str], ...],
     forms: Forms,
     *,
+    tables: Mapping[int, QuantizedTensor],
     has_scale: bool,
 ) -> Expression:
-    """The expression over what is read, to what is stored."""
+    """The expression over what is read, to what is stored.
+
+    Args:
+        tables: those of its lookups that are codes, by operand.
+    """
     has_anchor = isinstance(region.formula, Gemm | Conv | Pool)
     tensor_inputs = inputs[1:] if has_anchor else inputs
     builder = _Builder(expression)
@@ -162,6 +197,8 @@ def _lower(
     if step is not None and not all(is_code):
         builder.dequantize_accumulator(step)
     builder.dequantize(tensor_inputs, forms)
+    for number, tensor in tables.items():
+        builder.dequantize_rows(number, tensor)
     builder.copy_instructions()
     for number, scale, is_stored_as_it_is in zip(numbers, scales, is_code, strict=True):
         if is_stored_as_it_is:
@@ -218,6 +255,16 @@ class _Builder:
             if form == CODES:
                 scale = self._operand(Operand("scalar", value=forms.scales[value]))
                 self.of[number] = self._add("mul", (("operand", number), scale))
+
+    def dequantize_rows(self, number: int, table: QuantizedTensor) -> None:
+        """Rows of a table of codes, times the scale of each row or of the table."""
+        operand = self.operands[number]
+        self.operands[number] = replace(operand, name=operand.name + TABLE_CODES)
+        if table.qparams.axis is None:
+            scale = self._operand(Operand("scalar", value=float(table.qparams.scale)))
+        else:
+            scale = self._operand(replace(operand, name=operand.name + TABLE_SCALES))
+        self.of[number] = self._add("mul", (("operand", number), scale))
 
     def copy_instructions(self) -> None:
         """The source's instructions, on the registers where their arguments are now."""

@@ -21,7 +21,7 @@ __all__ = ["compute", "constant_names", "open_runner"]
 
 
 def constant_names(formula: Formula) -> tuple[str, ...]:
-    """Names of the constants of a formula's expression, in operand order, each once."""
+    """Names of the constants and tables of a formula's expression, in operand order, each once."""
     match formula:
         case (
             Rows(expression)
@@ -29,7 +29,9 @@ def constant_names(formula: Formula) -> tuple[str, ...]:
             | Conv(epilogue=expression)
             | Pool(epilogue=expression)
         ):
-            return tuple(dict.fromkeys(x.name for x in expression.operands if x.kind in ("constant", "lookup")))
+            return tuple(
+                dict.fromkeys(x.name for x in expression.operands if x.kind in ("constant", "lookup"))
+            )
         case Attention(mask_constant=name) if name:
             return (name,)
         case _:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expressions over elements and rows, by the kernel of family "rows".
 
-options: {"formula": JSON of the formula, "outputs": [element types]}; weights: the expression's constants in
-operand order, each once. The axes of the outputs lie in memory in the order of the first input of full
-shape; those of an expression over rows are contiguous.
+options: {"formula": JSON of the formula, "outputs": [element types]}; weights: the expression's constants and
+tables in operand order, each once. The axes of the outputs lie in memory in the order of the first input of
+full shape; those of an expression over rows are contiguous.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from quantrt.errors import DataError, InternalError
-from quantrt.kernels.rows.spec import ALIGNMENT, MAX_INT32, TILES, arguments_of, fits, has_rows
+from quantrt.kernels.rows.spec import ALIGNMENT, MAX_INT32, TILES, Table, arguments_of, fits, has_rows
 from quantrt.kernels.rows.walk import View, Walk, iteration_shape, make_walk, output_order
 from quantrt.plan.program import Step
 from quantrt.regions.formula_json import from_json
@@ -65,9 +65,16 @@ class _RowsRunner:
         types = dict(self._kernels[0][0].spec.signature)
         operands = formula.expression.operands
         self._types = [_TYPES[types[f"x{i}"]] for i, x in enumerate(operands) if x.kind != "scalar"]
-        names = list(dict.fromkeys(x.name for x in operands if x.kind == "constant"))
+        names = list(dict.fromkeys(x.name for x in operands if x.kind in ("constant", "lookup")))
         weights = dict(zip(names, (assets.weights[key] for key in step.weights), strict=True))
-        self._sources = [weights.get(x.name) if x.kind == "constant" else None for x in operands]
+        lookups = formula.expression.lookups
+        self._indices = frozenset(lookups.values())
+        self._tables = {i: Table("", *weights[operands[i].name].shape) for i in lookups}
+        # Of a table its first row: the kernel finds the others from there.
+        sources = {i: weights[operands[i].name][0] for i in lookups}
+        sources |= {i: weights[x.name] for i, x in enumerate(operands) if x.kind == "constant"}
+        self._sources = [sources.get(i) for i in range(len(operands))]
+        self._is_table = [i in lookups for i, x in enumerate(operands) if x.kind != "scalar"]
         self._kinds = [x.kind for x in operands]
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
@@ -89,14 +96,12 @@ class _RowsRunner:
         """Tensors of all operands that are no scalars, on the device, in the types of the kernels."""
         given = iter(inputs)
         used = [
-            next(given) if kind == "tensor" else source
-            for kind, source in zip(self._kinds, self._sources, strict=True)
+            source if source is not None else _along_rows(next(given), is_index=i in self._indices)
+            for i, (kind, source) in enumerate(zip(self._kinds, self._sources, strict=True))
             if kind != "scalar"
         ]
         return [
-            _as_bytes(tensor).to(self._device, dtype)
-            for tensor, dtype in zip(used, self._types, strict=True)
-            if tensor is not None
+            _as_bytes(tensor).to(self._device, dtype) for tensor, dtype in zip(used, self._types, strict=True)
         ]
 
     def _allocate(
@@ -121,7 +126,10 @@ class _RowsRunner:
         for operands in (tensors, None):
             if operands is None:
                 # Too many dimensions for any kernel: copies that lie as the outputs do have few.
-                operands = [_spread(tensor, shape, order) for tensor in tensors]
+                operands = [
+                    tensor if is_table else _spread(tensor, shape, order)
+                    for tensor, is_table in zip(tensors, self._is_table, strict=True)
+                ]
             walk = make_walk(
                 shape,
                 [_view(tensor) for tensor in operands],
@@ -161,7 +169,7 @@ class _RowsRunner:
         """The launch's arguments; None when the kernel is not right for them."""
         if not fits(constants, walk) or walk.rows > MAX_ROWS:
             return None
-        values = pointers | arguments_of(self._expression, walk, constants["OUTER"])
+        values = pointers | arguments_of(self._expression, walk, constants["OUTER"], self._tables)
         for name, kind in launcher.spec.signature:
             value = values[name]
             if kind == "i32" and isinstance(value, int) and value > MAX_INT32:
@@ -178,6 +186,11 @@ def _grid(constants: dict[str, Any], walk: Walk) -> tuple[int, int, int]:
     if constants["MODE"] == TILES:
         programs *= -(-walk.columns // constants["BLOCK_C"])
     return (programs, 1, 1)
+
+
+def _along_rows(tensor: torch.Tensor, *, is_index: bool) -> torch.Tensor:
+    """The operand with the axes of the result, one number for a whole row of a table."""
+    return tensor.unsqueeze(-1) if is_index else tensor
 
 
 def _view(tensor: torch.Tensor) -> View:

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Embedding tables as codes: where, why not, and what that does to their rows."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from quantrt.calibrate.stats import Stats
+from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.model.load import make_model
+from quantrt.model.model import Model
+from quantrt.quantize.algorithms.balance_tables import balance_tables
+from quantrt.quantize.placement import place
+from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq_read import read
+from quantrt.quantize.qparams import quantize_weight
+from quantrt.quantize.quantize import quantize
+from quantrt.quantize.quantized_model import Decision, QuantizedModel
+from quantrt.quantize.targets.cuda import CUDA
+from quantrt.quantize.targets.onnxruntime import ORT
+from quantrt.quantize.targets.openvino import OPENVINO
+from quantrt.reference.metrics import sqnr_db
+from tests.nets import net, run_ort
+
+ROWS, COLUMNS = 8192, 128
+EMBEDDED = "net (int64[B,S] ids) => (float[B,S,128] y) { e = Gather(table, ids) y = Add(e, one) }"
+
+
+def table(rng: np.random.Generator, rows: int = ROWS) -> np.ndarray:
+    """Like a trained one: the rows of frequent words reach far beyond the rest in a few columns."""
+    array = rng.standard_normal((rows, COLUMNS)).astype(np.float32)
+    array[:16, :3] *= 30
+    return array
+
+
+def embedding(rng: np.random.Generator, text: str = EMBEDDED, rows: int = ROWS) -> Model:
+    return net(text, {"table": table(rng, rows), "one": np.ones(COLUMNS, np.float32)})
+
+
+def decision_of(model: Model, **options: object) -> Decision:
+    placement = place(model.graph, CUDA, **options)
+    return next(row for row in placement.decisions if row.op_type == "Gather")
+
+
+def numbers(rng: np.random.Generator, high: int = ROWS) -> dict[str, np.ndarray]:
+    return {"ids": rng.integers(0, high, (4, 50))}
+
+
+def in_codes(model: Model, **options: bool) -> QuantizedModel:
+    """Nothing is to be observed: a table has its own range."""
+    return quantize(
+        model, Stats({}, 0, "", model.fingerprint), CUDA, QuantizeConfig(**options), CalibrationConfig()
+    )
+
+
+def test_a_large_table_is_placed_and_says_so(rng: np.random.Generator):
+    model = embedding(rng)
+    placement = place(model.graph, CUDA)
+    node = decision_of(model).node
+    assert dict(placement.weights) == {(node, 0): 0}
+    assert decision_of(model) == Decision(
+        node, "Gather", True, "8-bit table: rows are dequantized where they are read"
+    )
+
+
+@pytest.mark.parametrize("target", [ORT, OPENVINO], ids=lambda target: target.name)
+def test_the_libraries_of_a_cpu_keep_their_tables(target, rng: np.random.Generator):
+    assert not place(embedding(rng).graph, target).weights
+
+
+CASES = {
+    "too small": (EMBEDDED, {"rows": 100}, "its table has 12800 elements"),
+    "columns": (
+        EMBEDDED.replace("Gather(", "Gather<axis=1>(").replace("y = Add(e, one)", "y = Identity(e)"),
+        {},
+        "it does not pick rows",
+    ),
+    "activation": (
+        "net (int64[B,S] ids, float[N,128] x) => (float[B,S,128] y) { y = Gather(x, ids) }",
+        {},
+        "it picks from an activation",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_stays_float_says_why(case: str, rng: np.random.Generator):
+    text, options, reason = CASES[case]
+    arrays = {"table": table(rng, options.get("rows", ROWS)), "one": np.ones(COLUMNS, np.float32)}
+    used = {name: array for name, array in arrays.items() if f"{name}," in text or f"{name})" in text}
+    decision = decision_of(net(text, used))
+    assert not decision.is_int8
+    assert decision.reason.startswith(reason)
+
+
+def test_a_scale_for_every_row_takes_opset_13(rng: np.random.Generator):
+    model = embedding(rng)
+    model.graph.opset_imports[""] = 12  # as of a file that cannot be raised
+    assert decision_of(model).reason == "opset 12 has no scale for every row"
+
+
+def test_an_excluded_table_stays_float(rng: np.random.Generator):
+    model = embedding(rng)
+    assert decision_of(model, exclude_types=("Gather",)).reason == "excluded by type Gather"
+    assert not place(model.graph, CUDA, exclude_types=("Gather",)).weights
+
+
+def test_frequent_rows_keep_forty_decibels(rng: np.random.Generator):
+    """One scale for a row alone is not enough where columns differ."""
+    model, frequent = embedding(rng), numbers(rng, 16)
+    codes = in_codes(model)
+    (want,) = run_ort(model.graph, frequent)
+    (got,) = run_ort(write(codes), frequent)
+    assert sqnr_db(want - 1, got - 1) > 40
+    (tensor,) = codes.weights.values()
+    assert tensor.codes.dtype == np.int8
+    assert tensor.qparams.scale.shape == (ROWS,)
+    assert tensor.codes.min() >= -127
+    plain = quantize_weight(table(np.random.default_rng(1)), axis=0).dequantize()
+    assert sqnr_db(table(np.random.default_rng(1))[:16, 3:], plain[:16, 3:]) < 30
+
+
+def test_balanced_tables_are_the_same_model(rng: np.random.Generator):
+    array = table(rng)
+    array[:, 5] = 0
+    model = net(EMBEDDED, {"table": array, "one": np.ones(COLUMNS, np.float32)})
+    node = decision_of(model).node
+    balanced = balance_tables(model.graph, {(node, 0): 0})
+    feeds = numbers(rng)
+    (want,), (got,) = (run_ort(graph, feeds) for graph in (model.graph, balanced))
+    assert sqnr_db(want, got) > 130
+    assert {v.name for n in model.graph.graph for v in n.outputs} <= {
+        v.name for n in balanced.graph for v in n.outputs
+    }
+    assert balance_tables(model.graph, {(node, 0): None}) is model.graph
+
+
+def test_a_table_without_scales_of_its_rows(rng: np.random.Generator):
+    (tensor,) = in_codes(embedding(rng), per_channel=False).weights.values()
+    assert tensor.qparams.axis is None
+
+
+def test_tables_that_were_quantized_before_keep_their_codes(rng: np.random.Generator):
+    source = write(in_codes(embedding(rng)))
+    found = read(make_model(source))
+    (tensor,) = found.weights.values()
+    stored = source.graph.initializers[next(n for n in source.graph.initializers if n.endswith("_quantized"))]
+    assert np.array_equal(tensor.codes, stored.const_value.numpy())
+    assert [row.reason for row in found.placement.decisions if row.op_type == "Gather"] == [
+        "rows of its table are dequantized where they are read"
+    ]
+    feeds = numbers(rng)
+    (want,), (got,) = (run_ort(graph, feeds) for graph in (source, found.graph))
+    assert sqnr_db(want, got) > 110
+    assert isinstance(found.graph, ir.Model)
