@@ -26,7 +26,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layers",
         action="store_true",
-        help="also compare every tensor inside that both have by the same name",
+        help="also compare every layer: in floats, fake-quantized, compiled; which layers do the damage",
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="with --layers: every layer, in the order they run"
     )
     add_config(parser, CompareConfig, "limits")
 
@@ -40,9 +43,8 @@ def _run(args: argparse.Namespace) -> Result:
     with open_subject(args.reference) as reference, open_subject(args.subject) as subject:
         dataset = open_data(args.data, reference.inputs, preprocess=args.preprocess)
         with progress_bars(quiet=args.quiet) as bars:
-            on_progress = bars.counter("comparing", "samples")
-            data = compare(reference, subject, dataset, config, layers=args.layers, on_progress=on_progress)
-    return Result(data, lambda: show_comparison(data), exit_code=0 if data["passed"] else 1)
+            data = compare(reference, subject, dataset, config, layers=args.layers, counter=bars.counter)
+    return Result(data, lambda: show_comparison(data, every=args.all), exit_code=0 if data["passed"] else 1)
 
 
 COMMAND = Command(

@@ -12,7 +12,7 @@ from quantrt.plan.plan import LibraryModel
 if TYPE_CHECKING:
     import openvino as ov
 
-__all__ = ["tap_openvino", "tensors_of_openvino"]
+__all__ = ["read_openvino", "tap_openvino", "tensors_of_openvino"]
 
 _NOT_COMPUTED = ("Parameter", "Constant", "Result")
 
@@ -24,7 +24,7 @@ def tensors_of_openvino(model: LibraryModel) -> dict[str, str]:
     """
     return {
         name: node.get_type_name()
-        for node in _read(model).get_ordered_ops()
+        for node in read_openvino(model).get_ordered_ops()
         if node.get_type_name() not in _NOT_COMPUTED
         for port in node.outputs()
         for name in sorted(port.names)
@@ -33,13 +33,14 @@ def tensors_of_openvino(model: LibraryModel) -> dict[str, str]:
 
 def tap_openvino(model: LibraryModel, names: Sequence[str]) -> LibraryModel:
     """The same model with `names` as outputs besides its own; the library fuses less around them."""
-    graph = _read(model)
+    graph = read_openvino(model)
     present = {name for port in graph.outputs for name in port.names}
     graph.add_outputs([name for name in names if name not in present])
     return from_openvino(graph)
 
 
-def _read(model: LibraryModel) -> ov.Model:
+def read_openvino(model: LibraryModel) -> ov.Model:
+    """The graph of a model of library "openvino"."""
     import openvino as ov  # heavy: engines of other libraries are looked at without it
 
     return ov.Core().read_model(model.graph.decode("utf-8"), ov.Tensor(model.weights["bin"]))

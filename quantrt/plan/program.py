@@ -15,7 +15,10 @@ import numpy as np
 
 from quantrt.kernels.kernel import CompiledKernel
 
-__all__ = ["Program", "Step", "codes_of"]
+__all__ = ["QUANTIZATION", "Program", "Step", "codes_of"]
+
+QUANTIZATION = "quantization"
+"""The note that holds the record of the quantized model; see `quantrt.quantize.record`."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,9 @@ from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.reference.metrics import Error
+from quantrt.report.layers.graphs import has_float_and_quantized
+from quantrt.report.layers.show import WORST, show_three_ways
+from quantrt.report.layers.three_way import Counter, compare_three_ways, uncounted
 from quantrt.report.quantities import db_text, error_text
 from quantrt.report.subject import Subject, own_rows
 from quantrt.report.tables import heading, show, table, verdict
@@ -52,16 +56,19 @@ def compare(
     config: CompareConfig,
     *,
     layers: bool = False,
-    on_progress: Progress | None = None,
+    counter: Counter = uncounted,
 ) -> dict[str, Any]:
     """Compare two models on data.
 
     Args:
-        layers: also compare every tensor inside that both make under one name. Tapping a tensor keeps the
-            library from fusing across it, so the numbers inside are those of the unfused layers.
+        layers: also look inside. Where B is quantized and A the float model it was made of, every layer is
+            compared in floats, fake-quantized and compiled (see `quantrt.report.layers`); otherwise every
+            tensor that both make under one name. Tapping a tensor keeps the library from fusing across it, so
+            these are the numbers of the unfused layers.
+        counter: makes a progress callback of a title and a unit.
 
     Returns:
-        JSON-ready facts: a row per output and per layer, whether all limits hold.
+        JSON-ready facts: a row per output, the layers, whether all limits hold.
 
     Raises:
         UsageError: the models take different inputs, or one of them cannot be looked into.
@@ -69,7 +76,9 @@ def compare(
         DataError: the data are empty.
     """
     _check_inputs(reference, subject)
-    inner = _shared_tensors(reference, subject) if layers else {}
+    is_three_way = layers and has_float_and_quantized(reference, subject)
+    inner = _shared_tensors(reference, subject) if layers and not is_three_way else {}
+    on_progress = counter("comparing", "samples")
     found = _compare_runs(reference.run, subject.run, dataset, config, on_progress)
     if not found.errors:
         reasons = "; ".join(f"'{name}': {reason}" for name, reason in found.skipped.items())
@@ -85,14 +94,21 @@ def compare(
             "max_abs": config.max_abs,
         },
         "outputs": rows,
-        "layers": _layer_rows(reference, subject, dataset, config, inner) if layers else None,
+        "layers": _layer_rows(reference, subject, dataset, config, inner) if inner else None,
+        "three_way": compare_three_ways(reference, subject, dataset, config, counter)
+        if is_three_way
+        else None,
         "notes": [*reference.notes, *subject.notes],
         "passed": all(row["passed"] for row in rows if row["skipped"] is None),
     }
 
 
-def show_comparison(data: Mapping[str, Any]) -> None:
-    """The comparison as tables, ending with PASSED or FAILED."""
+def show_comparison(data: Mapping[str, Any], *, every: bool = False) -> None:
+    """The comparison as tables, ending with PASSED or FAILED.
+
+    Args:
+        every: all layers, in the order they run; otherwise the worst.
+    """
     show(heading(f"{data['subject']} against {data['reference']}, {data['samples']} samples"))
     columns = ("output", "max abs", "cosine", "SQNR dB", "")
     rows = [
@@ -104,8 +120,9 @@ def show_comparison(data: Mapping[str, Any]) -> None:
     ]
     show(table(columns, rows, fold=("output", "")))
     if data["layers"] is not None:
-        inner = [(row["op_type"], *_cells(row)) for row in data["layers"]]
-        show("", table(("operator", "tensor", *columns[1:4]), inner, left=("operator",), fold=("tensor",)))
+        _show_layers(data["layers"], every=every)
+    if data["three_way"] is not None:
+        show_three_ways(data["three_way"], every=every)
     show(*(f"note: {note}" for note in data["notes"]))
     compared = sum(row["skipped"] is None for row in data["outputs"])
     limits = ", ".join(_limits_text(data["limits"]))
@@ -113,6 +130,22 @@ def show_comparison(data: Mapping[str, Any]) -> None:
         "",
         verdict(data["passed"], f"{compared} of {len(data['outputs'])} outputs compared, limits: {limits}"),
     )
+
+
+def _show_layers(layers: Sequence[Mapping[str, Any]], *, every: bool) -> None:
+    """Tensors that both have; unless all are asked for, those with the least SQNR."""
+    rows = list(layers) if every else sorted(layers, key=lambda row: _badness(row["sqnr_db"]))[:WORST]
+    inner = [(row["op_type"], *_cells(row)) for row in rows]
+    columns = ("operator", "tensor", "max abs", "cosine", "SQNR dB")
+    show("", heading(f"{len(rows)} of {len(layers)} tensors inside" + ("" if every else ", the worst first")))
+    show(table(columns, inner, left=("operator",), fold=("tensor",)))
+    if len(rows) < len(layers):
+        show(f"and {len(layers) - len(rows)} more, which are closer: --all shows every tensor")
+
+
+def _badness(sqnr_db: float) -> float:
+    """For sorting: NaN first."""
+    return -math.inf if math.isnan(sqnr_db) else sqnr_db
 
 
 def _check_inputs(reference: Subject, subject: Subject) -> None:

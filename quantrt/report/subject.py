@@ -18,7 +18,9 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.read import read_model
 from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.openvino_taps import tap_openvino, tensors_of_openvino
-from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
+from quantrt.plan.program import codes_of
+from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.runtime.engine import load
 from quantrt.runtime.executor import Executor, open_executor
 
@@ -45,6 +47,7 @@ class Subject:
         model, options: what the library runs, and how.
         inputs: what `run` takes.
         notes: what a user should know, one sentence each.
+        plan: of an engine; None for an ONNX file.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Subject:
         kind: str,
         precision: str,
         notes: tuple[str, ...] = (),
+        plan: Plan | None = None,
     ) -> None:
         self.path = path
         self.kind = kind
@@ -67,6 +71,7 @@ class Subject:
         self.options = options
         self.inputs = inputs
         self.notes = notes
+        self.plan = plan
         self._runnable = runnable
         self._executor = executor
 
@@ -86,17 +91,25 @@ class Subject:
     def tensors(self) -> dict[str, str]:
         """Every named tensor that a node of the main graph makes -> that node's operator, in order.
 
-        Raises:
-            UsageError: it is an engine for a GPU, which cannot be looked into.
+        Of an engine for a GPU, the buffers that its steps make -> the step's runner; codes are named like
+        `quantrt.plan.program.codes_of` says.
         """
         if self.model.library == "openvino":
             return tensors_of_openvino(self.model)
+        if self.model.library == "cuda":
+            steps = program_from_model(self.model).steps
+            return {name: step.runner for step in steps if not step.is_host for name in step.outputs if name}
         return {name: node.op_type for node in self._proto().graph.node for name in node.output if name}
 
     def tap(self, names: Sequence[str]) -> Executor:
         """The same model with `names` as its outputs; the library fuses less around them than without."""
         if self.model.library == "openvino":
             return open_executor(tap_openvino(self.model, names), self.options, output_names=names)
+        if self.model.library == "cuda":
+            program = program_from_model(self.model)
+            outputs = tuple((name, name, _tapped_type(name)) for name in names)
+            tapped = program_to_model(replace(program, outputs=outputs))
+            return open_executor(tapped, self.options, output_names=names)
         proto = self._proto()
         present = {value.name: value for value in proto.graph.output}
         del proto.graph.output[:]
@@ -104,11 +117,6 @@ class Subject:
         return open_executor(replace(self.model, graph=proto.SerializeToString()), self.options)
 
     def _proto(self) -> onnx.ModelProto:
-        if self.model.library == "cuda":
-            raise UsageError(
-                f"cannot look into '{self.name}': the regions of an engine for a GPU keep no tensors inside",
-                hint="without --layers; `quantrt inspect --layers` shows its regions",
-            )
         proto = onnx.ModelProto()
         proto.ParseFromString(self.model.graph)
         return proto
@@ -124,6 +132,11 @@ class Subject:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _tapped_type(buffer: str) -> str:
+    """The element type in which a buffer of a program is handed out."""
+    return "int8" if buffer == codes_of(buffer.partition("#")[0]) else "float32"
 
 
 def own_rows(outputs: Mapping[str, np.ndarray], batch: Batch, dataset: Dataset) -> dict[str, np.ndarray]:
@@ -176,5 +189,6 @@ def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency
             kind="engine",
             precision=engine.precision,
             notes=tuple(engine.notes),
+            plan=engine.plan,
         )
     raise UsageError(f"cannot run '{path}'", got=f"suffix '{path.suffix}'", expected=".onnx or .qrt")

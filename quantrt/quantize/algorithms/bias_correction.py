@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator, only_consumer
 from quantrt.ir.session import float_session
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Use
 
-__all__ = ["ChannelMeans", "correct_biases", "observe_channel_means"]
+__all__ = ["ChannelMeans", "correct_biases", "corrected_biases", "observe_channel_means", "set_biases"]
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,34 @@ def correct_biases(graph: ir.Model, weights: Mapping[Use, QuantizedTensor], mean
     return corrected
 
 
+def corrected_biases(graph: ir.Model) -> dict[str, Array]:
+    """What `correct_biases` gave to a graph: the bias of each layer that it changed, by node name."""
+    found = {}
+    for node in graph.graph:
+        holder, index = _bias_holder(node)
+        bias = holder.inputs[index] if holder is not None and len(holder.inputs) > index else None
+        array = constant_of(bias)
+        if bias is not None and array is not None and (bias.name or "").startswith(_name(node)):
+            found[node.name or ""] = array
+    return found
+
+
+def set_biases(graph: ir.Model, biases: Mapping[str, Array]) -> ir.Model:
+    """A clone of a float graph with the biases that `correct_biases` gave to an earlier clone of it.
+
+    Raises:
+        ModelError: the graph has no such layer; names it.
+    """
+    changed = clone(graph)
+    nodes = {node.name or "": node for node in changed.graph}
+    for name, bias in biases.items():
+        holder, index = _bias_holder(nodes[name]) if name in nodes else (None, 0)
+        if holder is None:
+            raise ModelError(f"the model has no layer '{name}' with a bias")
+        _set_bias(changed, nodes[name], holder, index, bias)
+    return changed
+
+
 def _is_layer(node: ir.Node) -> bool:
     """A convolution or product of an activation and a constant weight."""
     if not is_operator(node, *CORRECTABLE) or int_attribute(node, "transA", 0):
@@ -106,7 +135,7 @@ def _shift(node: ir.Node, tensor: QuantizedTensor, mean: Array) -> Array | None:
 
 def _subtract(graph: ir.Model, node: ir.Node, shift: Array) -> bool:
     """Subtract `shift` from the layer's bias; False where there is no bias to hold it."""
-    holder, index = (node, 2) if node.op_type != "MatMul" else _following_add(node)
+    holder, index = _bias_holder(node)
     if holder is None:
         return False
     present = holder.inputs[index] if len(holder.inputs) > index else None
@@ -114,11 +143,27 @@ def _subtract(graph: ir.Model, node: ir.Node, shift: Array) -> bool:
     if present is not None and (bias is None or bias.size != shift.size or bias.shape[-1:] != shift.shape):
         return False
     new = -shift if bias is None else bias - shift.reshape(bias.shape)
-    value = add_constant(graph, f"{node.name}_corrected_bias", new.astype(np.float32))
+    _set_bias(graph, node, holder, index, new.astype(np.float32))
+    return True
+
+
+def _set_bias(graph: ir.Model, node: ir.Node, holder: ir.Node, index: int, bias: Array) -> None:
+    value = add_constant(graph, _name(node), bias)
     if len(holder.inputs) <= index:
         holder.resize_inputs(index + 1)
     holder.replace_input_with(index, value)
-    return True
+
+
+def _name(node: ir.Node) -> str:
+    """What the corrected bias of a layer is called."""
+    return f"{node.name}_corrected_bias"
+
+
+def _bias_holder(node: ir.Node) -> tuple[ir.Node | None, int]:
+    """The node that adds a layer's bias, and at which input; None for a layer without such a node."""
+    if not is_operator(node, *CORRECTABLE):
+        return None, 0
+    return (node, 2) if node.op_type != "MatMul" else _following_add(node)
 
 
 def _following_add(node: ir.Node) -> tuple[ir.Node | None, int]:

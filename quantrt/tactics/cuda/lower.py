@@ -22,9 +22,10 @@ from quantrt.gpu import GpuFacts
 from quantrt.ir.profile import Profile, at_shapes, profile_rows, read_profiles
 from quantrt.model.model import Model
 from quantrt.plan.plan import LibraryModel
-from quantrt.plan.program import Program
+from quantrt.plan.program import QUANTIZATION, Program
 from quantrt.plan.program_json import program_to_model
 from quantrt.quantize.quantized_model import Decision, QuantizedModel
+from quantrt.quantize.record import record_of
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Regions
 from quantrt.runtime.cuda.local_gpu import describe_gpu
@@ -169,6 +170,8 @@ class CudaLowering:
         tactics = choices.tactics
         program = assemble(frame.program, frame.items, tactics, choices.kernels)
         notes = program_notes(frame, regions, choices, facts, beside)
+        if quantized is not None:
+            notes[QUANTIZATION] = record_of(quantized)
         references = _references(frame)
         while failing := self._failing_in_profiles(program):
             for region, error in failing.items():

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The numbers of a quantized model that cannot be had from its float model again, JSON-ready and small.
+
+Codes of weights are left out: the float weights and the axis give them. An engine whose graph does not show
+its quantization keeps this record, so that it can be held against the fake-quantized model later.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.dtypes import dtype
+from quantrt.errors import ModelError, UsageError
+from quantrt.ir.edit import constant_of
+from quantrt.model.model import Model
+from quantrt.quantize.algorithms.balance_tables import balance_tables
+from quantrt.quantize.algorithms.bias_correction import corrected_biases, set_biases
+from quantrt.quantize.qparams import QParams, QuantizedTensor, quantize_weight
+from quantrt.quantize.quantized_model import Placement, QuantizedModel
+from quantrt.quantize.target import Target
+
+__all__ = ["from_record", "record_of"]
+
+
+def record_of(quantized: QuantizedModel) -> dict[str, Any]:
+    """The record of a model whose biases are floats."""
+    used = set(quantized.placement.uses.values())
+    return {
+        "activations": {
+            name: _grid_row(grid) for name, grid in quantized.activations.items() if name in used
+        },
+        "uses": [[node, index, value] for (node, index), value in quantized.placement.uses.items()],
+        "weights": [[node, index, x.qparams.axis] for (node, index), x in quantized.weights.items()],
+        "biases": {name: _text(bias) for name, bias in corrected_biases(quantized.graph).items()},
+    }
+
+
+def from_record(model: Model, record: Mapping[str, Any], target: Target) -> QuantizedModel:
+    """The quantized model that `record_of` described.
+
+    Args:
+        model: the float model that was quantized.
+
+    Raises:
+        ModelError: the record is damaged, or of another model.
+    """
+    try:
+        activations = {name: _grid(*row) for name, row in record["activations"].items()}
+        uses = {(str(node), int(index)): str(value) for node, index, value in record["uses"]}
+        axes = {(str(node), int(index)): axis for node, index, axis in record["weights"]}
+        biases = {str(name): _array(text) for name, text in record["biases"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError, binascii.Error) as error:
+        raise ModelError("the record of the quantization is damaged", got=str(error)) from error
+    placement = Placement(
+        values=frozenset(activations),
+        uses=uses,
+        outputs=frozenset(),
+        symmetric=frozenset(),
+        groups=(),
+        weights=axes,
+        biases={},
+        decisions=(),
+    )
+    graph = balance_tables(model.graph, axes)
+    weights = {use: _codes(graph, use, axis, target) for use, axis in axes.items()}
+    graph = set_biases(graph, biases)
+    return QuantizedModel(model, graph, target, placement, activations, weights)
+
+
+def _codes(graph: ir.Model, use: tuple[str, int], axis: int | None, target: Target) -> QuantizedTensor:
+    node = next((node for node in graph.graph if node.name == use[0]), None)
+    weight = None if node is None or len(node.inputs) <= use[1] else constant_of(node.inputs[use[1]])
+    if weight is None:
+        raise ModelError(f"the model has no layer '{use[0]}' with a constant weight")
+    return quantize_weight(weight, axis=axis, qmax=target.weight_qmax)
+
+
+def _grid_row(grid: QParams) -> list[Any]:
+    return [float(grid.scale), int(grid.zero_point), grid.dtype.name, grid.qmin, grid.qmax]
+
+
+def _grid(scale: float, zero_point: int, name: str, qmin: int, qmax: int) -> QParams:
+    return QParams(
+        np.asarray(scale, np.float32),
+        np.asarray(zero_point, np.int32),
+        dtype(name),
+        None,
+        int(qmin),
+        int(qmax),
+    )
+
+
+def _text(array: np.ndarray) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, "<f4").tobytes()).decode()
+
+
+def _array(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text, validate=True), "<f4").astype(np.float32)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The float graph and the fake-quantized graph behind two subjects."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from quantrt.errors import ModelError, UsageError
+from quantrt.ir.clone import clone
+from quantrt.model.for_gpu import for_gpu
+from quantrt.model.load import load_model
+from quantrt.model.model import Model
+from quantrt.plan.plan import LibraryModel, Plan
+from quantrt.plan.program import QUANTIZATION
+from quantrt.plan.program_json import program_from_model
+from quantrt.quantize.explicit_operators import spell_integer_operators
+from quantrt.quantize.placement import is_quantized
+from quantrt.quantize.qdq import write
+from quantrt.quantize.record import from_record
+from quantrt.quantize.targets.cuda import CUDA
+from quantrt.report.layers.from_openvino import from_openvino_engine
+from quantrt.report.subject import Subject
+
+__all__ = ["fake_graph_of", "float_model_of", "has_float_and_quantized", "onnx_graph_of"]
+
+
+def has_float_and_quantized(reference: Subject, subject: Subject) -> bool:
+    """Whether the subject is a quantized form of a float ONNX model."""
+    is_float = reference.kind == "onnx" and not is_quantized(onnx_graph_of(reference).graph)
+    if not is_float or subject.kind == "engine":
+        return is_float and subject.precision == "int8"
+    return is_quantized(onnx_graph_of(subject).graph)
+
+
+def float_model_of(reference: Subject, subject: Subject) -> Model:
+    """The reference as the subject was made of it.
+
+    Raises:
+        UsageError: the subject is an engine of another model.
+    """
+    model = load_model(reference.path)
+    plan = subject.plan
+    if plan is None:
+        return model
+    if plan.fingerprint != model.fingerprint:
+        part = "weights" if plan.fingerprint.graph == model.fingerprint.graph else "structure"
+        raise UsageError(
+            f"cannot compare the layers of '{subject.name}': it was not built from '{reference.name}'",
+            got=f"{part} of another model",
+            hint="the ONNX file that it was built from as A",
+        )
+    return for_gpu(model) if plan.model.library == "cuda" else model
+
+
+def fake_graph_of(model: Model, subject: Subject) -> ir.Model:
+    """The subject's quantization as QuantizeLinear and DequantizeLinear.
+
+    Raises:
+        ModelError: the engine does not tell how it was quantized.
+    """
+    plan = subject.plan
+    if plan is None:
+        graph = clone(load_model(subject.path).graph)
+        spell_integer_operators(graph)
+        return graph
+    if plan.model.library == "onnxruntime":
+        return onnx_graph_of(subject)
+    if plan.model.library == "openvino":
+        return write(from_openvino_engine(model, plan.model))
+    return write(from_record(model, _record(plan, subject), CUDA))
+
+
+def onnx_graph_of(subject: Subject) -> ir.Model:
+    """The graph of an ONNX file, or of an engine of ONNX Runtime, with its weights."""
+    return _with_weights(subject.model)
+
+
+def _record(plan: Plan, subject: Subject) -> dict[str, object]:
+    record = program_from_model(plan.model).notes.get(QUANTIZATION)
+    if not isinstance(record, dict):
+        raise ModelError(
+            f"'{subject.name}' does not say how it was quantized",
+            hint="building it again with this version",
+        )
+    return record
+
+
+def _with_weights(model: LibraryModel) -> ir.Model:
+    graph: ir.Model = ir.serde.deserialize_model(onnx.ModelProto.FromString(model.graph))
+    for name, value in graph.graph.initializers.items():
+        if name in model.weights:
+            value.const_value = ir.Tensor(model.weights[name], name=name)
+    return graph

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A quantized model from its record and its float model: the same codes, grids and biases."""
+
+import json
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from quantrt.errors import ModelError
+from quantrt.quantize.qdq import write
+from quantrt.quantize.record import from_record, record_of
+from quantrt.quantize.targets.cuda import CUDA
+from tests.nets import quantized, resnet, run_ort, samples
+
+X = {"x": samples(6, 3, 16, 16)}
+
+
+def test_a_record_and_the_float_model_give_the_quantized_model():
+    made = quantized(resnet(), CUDA, X)
+    record = json.loads(json.dumps(record_of(made)))
+    again = from_record(resnet(), record, CUDA)
+    assert again.placement.uses == made.placement.uses
+    for use, tensor in made.weights.items():
+        np.testing.assert_array_equal(again.weights[use].codes, tensor.codes)
+    for name, grid in again.activations.items():
+        assert grid.scale == made.activations[name].scale
+    (want,), (got,) = run_ort(write(made), X), run_ort(write(again), X)
+    np.testing.assert_array_equal(got, want)
+    (plain,) = run_ort(write(quantized(resnet(), CUDA, X, bias_correction=False)), X)
+    assert not np.array_equal(plain, want), "biases are in the record"
+
+
+def test_a_record_is_small():
+    made = quantized(resnet(), CUDA, X)
+    weights_bytes = sum(tensor.codes.nbytes for tensor in made.weights.values())
+    assert len(json.dumps(record_of(made))) < weights_bytes
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"uses": [["Conv_0", 0]]},
+        {"activations": {"x": [1.0, 0, "int9", -128, 127]}},
+        {"biases": {"Conv_0": "not base64!"}},
+        {"biases": {"nobody": ""}},
+        {"weights": [["nobody", 1, 0]]},
+        {"uses": None},
+    ],
+)
+def test_a_damaged_record_is_refused(damage: dict):
+    record = {**record_of(quantized(resnet(), CUDA, X)), **damage}
+    with pytest.raises(ModelError):
+        from_record(resnet(), record, CUDA)
+
+
+def test_a_record_of_another_model_is_refused():
+    record = record_of(quantized(resnet(), CUDA, X))
+    other = resnet()
+    graph: ir.Model = other.graph
+    for node in graph.graph:
+        node.name = f"other_{node.name}"
+    with pytest.raises(ModelError, match="no layer"):
+        from_record(other, record, CUDA)
