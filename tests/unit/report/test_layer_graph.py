@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers are joined by the tensors they share, and aligned by the nodes of the file they share."""
+
+from collections.abc import Sequence
+
+from quantrt.report.engine_layer import EngineLayer, TensorForm
+from quantrt.report.layer_graph import Aligned, align_layers, layer_edges
+
+
+def form(name: str, dtype: str = "float32") -> TensorForm:
+    return TensorForm(name=name, dims=(1,), dtype=dtype, layout="row major")
+
+
+def layer(name: str, reads: Sequence[str] = (), makes: Sequence[str] = (), sources: str = "") -> EngineLayer:
+    return EngineLayer(
+        name=name,
+        kind="Conv",
+        inputs=tuple(map(form, reads)),
+        outputs=tuple(map(form, makes)),
+        sources=tuple(sources.split()),
+    )
+
+
+def test_edges_follow_the_last_maker_of_a_tensor():
+    layers = [
+        layer("a", ["x"], ["t"]),
+        layer("b", ["t"], ["t"]),  # in place
+        layer("c", ["t", "t"], ["y"]),
+    ]
+    assert [(edge.producer, edge.consumer, edge.tensor) for edge in layer_edges(layers)] == [
+        (0, 1, "t"),
+        (1, 2, "t"),
+    ]
+
+
+def test_an_edge_has_the_type_that_its_reader_sees():
+    a = EngineLayer(name="a", kind="Conv", outputs=(form("t", "int8"),))
+    b = EngineLayer(name="b", kind="Conv", inputs=(form("t", "int8"),))
+    assert layer_edges([a, b])[0].dtype == "int8"
+
+
+def test_layers_that_share_a_node_are_together():
+    left = [layer("conv", sources="conv norm"), layer("relu", sources="relu"), layer("fc", sources="fc")]
+    right = [layer("fused", sources="conv relu"), layer("fc8", sources="fc"), layer("own", sources="new")]
+    assert align_layers(left, right) == (
+        Aligned(("conv", "norm", "relu"), (0, 1), (0,)),
+        Aligned(("fc",), (2,), (1,)),
+        Aligned(("new",), (), (2,)),
+    )
+
+
+def test_chains_of_shared_nodes_end_in_one_group():
+    left = [layer("a", sources="1 2"), layer("b", sources="3 4"), layer("c", sources="5")]
+    right = [layer("x", sources="2 3"), layer("y", sources="4 5")]
+    (row,) = align_layers(left, right)
+    assert set(row.sources) == set("12345") and row.left == (0, 1, 2) and row.right == (0, 1)
+
+
+def test_layers_without_sources_stand_alone():
+    rows = align_layers([layer("cast"), layer("a", sources="a")], [layer("cast"), layer("a", sources="a")])
+    assert [(row.sources, row.left, row.right) for row in rows] == [
+        ((), (0,), ()),
+        (("a",), (1,), (1,)),
+        ((), (), (0,)),
+    ]
