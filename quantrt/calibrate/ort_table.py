@@ -12,11 +12,11 @@ offsets; tables, vectors and strings are pointed at by distances forward; everyt
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from quantrt.errors import DataError
 
-__all__ = ["TABLE", "TEXT_TABLE", "read_table", "read_text_table"]
+__all__ = ["TABLE", "TEXT_TABLE", "read_table", "read_text_table", "table_bytes"]
 
 TABLE = "ONNX Runtime calibration table (flatbuffers)"
 TEXT_TABLE = "ONNX Runtime calibration table (text)"
@@ -75,6 +75,28 @@ def read_text_table(lines: Iterable[tuple[int, str]], name: str) -> dict[str, fl
         if found.setdefault(tensor, amax) != amax:
             raise DataError(f"cannot read '{name}': line {number} gives '{tensor}' a second range")
     return found
+
+
+def table_bytes(entries: Mapping[str, float]) -> bytes:
+    """A flatbuffers file of these entries, keys sorted as the schema wants them."""
+    keys = sorted(entries, key=str.encode)
+    # Root, its field offsets, its table, and the vector of pairs; then the field offsets of every pair.
+    head = struct.pack("<I4HiII", 12, 6, 8, 4, 0, 8, 4, len(keys))
+    fields = len(head) + 4 * len(keys)
+    pairs = bytearray(struct.pack("<4H", 8, 12, 4, 8))
+    distances = bytearray()
+    for index, key in enumerate(keys):
+        place = fields + len(pairs)
+        distances += struct.pack("<I", place - (len(head) + 4 * index))
+        first, second = _text(key), _text(repr(float(entries[key])))
+        pairs += struct.pack("<iII", place - fields, 8, 4 + len(first)) + first + second
+    return head + bytes(distances) + bytes(pairs)
+
+
+def _text(text: str) -> bytes:
+    """A string: its length, its bytes, a zero, and what fills four bytes up."""
+    data = text.encode()
+    return struct.pack("<I", len(data)) + data + bytes(4 - len(data) % 4)
 
 
 def _number(text: str, where: str) -> float:

@@ -22,13 +22,14 @@ from pathlib import Path
 import numpy as np
 
 from quantrt.calibrate.cache_origin import Origin, read_origin, write_origin
-from quantrt.calibrate.ort_table import TABLE, TEXT_TABLE, read_table, read_text_table
+from quantrt.calibrate.ort_table import TABLE, TEXT_TABLE, read_table, read_text_table, table_bytes
 from quantrt.errors import DataError
 from quantrt.ir.atomic import replace_file
 
 __all__ = [
     "DEFAULT_HEADER",
     "SYMMETRIC_MAX",
+    "TABLE_SUFFIX",
     "TrtCache",
     "cache_text",
     "check_header",
@@ -40,6 +41,8 @@ __all__ = [
 
 DEFAULT_HEADER = "TRT-8601-EntropyCalibration2"
 """Of TensorRT 8.6.1 and the calibrator that trtexec --calib reads with."""
+
+TABLE_SUFFIX = ".flatbuffers"
 
 MAX_CACHE_BYTES = 1 << 28
 """A larger file is no cache: a tensor takes a line."""
@@ -148,17 +151,21 @@ def parse_cache(data: bytes, name: str, origin: Origin | None = None) -> TrtCach
 
 
 def write_cache(cache: TrtCache, path: Path) -> None:
-    """Write a cache in TensorRT's text, and what it was made of beside it, each wholly or not at all.
+    """Write a cache, and what it was made of beside it, each wholly or not at all.
+
+    The suffix ".flatbuffers" gives a table of ONNX Runtime's TensorRT provider, any other TensorRT's text.
 
     Raises:
         DataError: as for `cache_text`.
         DeviceError: a file cannot be written.
     """
-    text = cache_text(cache.scales, cache.header)
+    data = cache_text(cache.scales, cache.header).encode()
+    if path.suffix == TABLE_SUFFIX:
+        data = table_bytes({tensor: scale * SYMMETRIC_MAX for tensor, scale in cache.scales.items()})
     if cache.origin is not None:
         write_origin(cache.origin, path)
     with replace_file(path) as file:
-        file.write(text.encode())
+        file.write(data)
 
 
 def cache_text(scales: Mapping[str, float], header: str = DEFAULT_HEADER) -> str:
@@ -170,7 +177,7 @@ def cache_text(scales: Mapping[str, float], header: str = DEFAULT_HEADER) -> str
     lines = [check_header(header)]
     for tensor, scale in scales.items():
         reason = why_invalid(np.float32(scale))
-        if reason is not None or not tensor.strip() or len(tensor.splitlines()) != 1:
+        if reason is not None or not tensor.strip() or not tensor.isprintable():
             raise DataError(
                 f"cannot write the scale of '{tensor}'", got=reason or "a name that is not one line of text"
             )
@@ -271,6 +278,6 @@ def _read_headless(data: bytes, name: str) -> dict[str, float]:
 
 
 def _from_amax(entries: Mapping[str, float]) -> dict[str, np.float32]:
-    """Scales of tensors whose largest magnitude is known: amax / 127 in float32."""
+    """Scales of tensors whose largest magnitude is known: amax / 127, rounded to float32 once."""
     with np.errstate(over="ignore"):
-        return {tensor: np.float32(amax) / np.float32(SYMMETRIC_MAX) for tensor, amax in entries.items()}
+        return {tensor: np.float32(amax / SYMMETRIC_MAX) for tensor, amax in entries.items()}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMAND"]
 
+CACHE_SUFFIXES = (".cache", ".flatbuffers")
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model and data, or files to merge; where to write."""
@@ -33,7 +36,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FILE",
-        help="X.ranges, or X.cache for a calibration cache of TensorRT",
+        help="X.ranges; X.cache for TensorRT; X.flatbuffers for ONNX Runtime's TensorRT provider",
     )
     parser.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
     add_preprocess(parser)
@@ -58,14 +61,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> Result:
     """Collect or merge statistics and save them."""
-    check_output(args.output, ".ranges", ".cache")
+    check_output(args.output, ".ranges", *CACHE_SUFFIXES)
     _check_sources(args)
     config = read_config(args, CalibrationConfig)
     return _write_cache(args, config) if _is_cache(args) else _write_ranges(args, config)
 
 
 def _is_cache(args: argparse.Namespace) -> bool:
-    return bool(args.output.suffix == ".cache")
+    return args.output.suffix in CACHE_SUFFIXES
 
 
 def _write_ranges(args: argparse.Namespace, config: CalibrationConfig) -> Result:
@@ -80,7 +83,7 @@ def _write_ranges(args: argparse.Namespace, config: CalibrationConfig) -> Result
 
 
 def _write_cache(args: argparse.Namespace, config: CalibrationConfig) -> Result:
-    from quantrt.calibrate.trt_cache import DEFAULT_HEADER, check_header, write_cache
+    from quantrt.calibrate.trt_cache import DEFAULT_HEADER, check_header, read_cache, write_cache
     from quantrt.model.load import load_model
     from quantrt.quantize.make_cache import float_activations, make_cache
     from quantrt.report.inspect_cache import describe_cache, show_cache
@@ -93,7 +96,7 @@ def _write_cache(args: argparse.Namespace, config: CalibrationConfig) -> Result:
         stats = _collect(model, args, config, float_activations(model))
     cache = make_cache(model, stats, config, str(args.output), header)
     write_cache(cache, args.output)
-    data = describe_cache(cache, args.output)
+    data = describe_cache(replace(read_cache(args.output), notes=cache.notes), args.output)
     return Result(data, lambda: show_cache(data, layers=False))
 
 

@@ -57,9 +57,10 @@ def place_known(
             nodes = dict.fromkeys(node for (node, _), value in placement.uses.items() if value == name)
             if target.quantizes_outputs:
                 nodes |= dict.fromkeys(_makers(makers, name))
+            cause = _source(makers, target, name, known)
             for node in nodes:
-                kept_float.setdefault(node, f"no range for '{name}' in {source}")
-                costs.setdefault(name, {})[node] = None
+                kept_float.setdefault(node, f"no range for '{cause}' in {source}")
+                costs.setdefault(cause, {})[node] = None
         if len(kept_float) == before:
             raise InternalError(f"'{missing[0]}' is quantized though nothing reads or makes it")
         placement = place(
@@ -83,6 +84,21 @@ def _makers(makers: Mapping[str, ir.Node], name: str) -> Iterator[str]:
         yield node.name or ""
         source = node.inputs[0] if node.inputs else None
         node = source.producer() if is_operator(node, *FUSED_ACTIVATIONS) and source is not None else None
+
+
+def _source(makers: Mapping[str, ir.Node], target: Target, name: str, known: Collection[str]) -> str:
+    """The first value without range whose values these are, before they were moved."""
+    node = makers.get(name)
+    while node is not None and node.inputs and node.inputs[0] is not None and _moves(node, target):
+        if (before := node.inputs[0].name or "") in known:
+            break
+        name, node = before, makers.get(before)
+    return name
+
+
+def _moves(node: ir.Node, target: Target) -> bool:
+    rule = target.rule(node.op_type) if is_operator(node, node.op_type) else None
+    return rule is not None and rule.passes and node.op_type != "Concat"
 
 
 def _int8(placement: Placement) -> frozenset[str]:
