@@ -22,7 +22,7 @@ from tests.plans import LIBRARIES, make_plan
 from tests.programs import cuda_plan
 
 QUICK = LayerTimingConfig(layer_runs=3, warmup_runs=1)
-WIDE = "wide (float[N,512] x) => (float[N,512] y) { h = MatMul(x, w) y = Relu(h) }"
+WIDE = "wide (float[N,512] x) => (float[N,512] y) { [mm] h = MatMul(x, w) [relu] y = Relu(h) }"
 
 
 @pytest.fixture(params=LIBRARIES)
