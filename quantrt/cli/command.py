@@ -36,6 +36,8 @@ class Command:
         examples: pairs (what it does, command), shown at the end of `quantrt NAME -h`.
         add_arguments: declares the verb's own arguments; imports no heavy package.
         run: does the work; imports what it needs inside.
+        reads_words: `run` gets the words behind the name as `args.words`, unread: they follow rules of their
+            own. What `add_arguments` declares is for help texts and shells then.
     """
 
     name: str
@@ -44,3 +46,4 @@ class Command:
     examples: tuple[tuple[str, str], ...]
     add_arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], Result]
+    reads_words: bool = False

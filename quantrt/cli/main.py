@@ -20,6 +20,7 @@ from quantrt.cli import (
     quantize,
     report,
     run,
+    trtexec,
 )
 from quantrt.cli import explain as explain_verb
 from quantrt.cli.command import Command
@@ -40,6 +41,7 @@ COMMANDS: tuple[Command, ...] = (
     inspect.COMMAND,
     explain_verb.COMMAND,
     report.COMMAND,
+    trtexec.COMMAND,
     check.COMMAND,
     doctor.COMMAND,
     completion.COMMAND,

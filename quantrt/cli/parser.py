@@ -77,10 +77,23 @@ def parse(commands: Sequence[Command], argv: Sequence[str]) -> argparse.Namespac
     _check_flags(parser, argv[:position])
     if position < len(argv):
         _check_verb(argv[position], verbs)
-        _check_flags(verbs[argv[position]], argv[position + 1 :])
+        command = verbs[argv[position]].get_default("command")
+        words = argv[position + 1 :]
+        if command.reads_words and not {"-h", "--help"} & set(words):
+            return _unread(parser.parse_args(argv[:position]), command, words)
+        _check_flags(verbs[argv[position]], words)
     args = parser.parse_args(argv)
     if not hasattr(args, "command"):
         raise UsageError("no command was given", expected="one of " + ", ".join(verbs), hint="quantrt -h")
+    return args
+
+
+def _unread(args: argparse.Namespace, command: Command, words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command that reads its words itself; the switches of every verb are looked up."""
+    switches = {"json": ("--json",), "traceback": ("--traceback",), "verbose": ("-v", "--verbose")}
+    for name, flags in {**switches, "quiet": ("-q", "--quiet")}.items():
+        setattr(args, name, getattr(args, name) or any(flag in words for flag in flags))
+    args.command, args.words = command, tuple(words)
     return args
 
 

@@ -12,7 +12,7 @@ from quantrt.calibrate.records import Array, Layout, Record
 from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["random_records"]
+__all__ = ["free_size", "random_records", "random_values"]
 
 IMAGE_SIZE = 224
 """For free height and width of a 4-D input: what most image networks were trained at."""
@@ -40,15 +40,21 @@ def _random_array(spec: TensorSpec, layout: Layout, rng: np.random.Generator) ->
     if spec.shape is None or spec.dtype == "string":
         raise UsageError(f"cannot make random data for input {spec}", hint="--calib-data with real samples")
     shape = list(spec.shape[1:] if layout.is_batched else spec.shape)
-    sizes = [dim if isinstance(dim, int) else _free_size(spec) for dim in shape]
+    sizes = [dim if isinstance(dim, int) else free_size(spec) for dim in shape]
     if not layout.is_batched and shape and not isinstance(shape[0], int):
         sizes[0] = 1
-    dtype = numpy_dtype(spec.dtype)
+    return random_values(spec.dtype, sizes, rng)
+
+
+def random_values(dtype_name: str, sizes: Sequence[int], rng: np.random.Generator) -> Array:
+    """Values that most models accept: standard normal floats, whole numbers 0 and 1, uint8 of pictures."""
+    dtype = numpy_dtype(dtype_name)
     if dtype.kind in "iub":
         end = 256 if dtype == np.uint8 else WHOLE_NUMBER_END
         return rng.integers(0, end, sizes).astype(dtype)
     return rng.standard_normal(sizes, np.float32).astype(dtype)
 
 
-def _free_size(spec: TensorSpec) -> int:
+def free_size(spec: TensorSpec) -> int:
+    """The size of a free axis that is not the batch's."""
     return IMAGE_SIZE if spec.shape is not None and len(spec.shape) == 4 else SEQUENCE_SIZE

@@ -55,6 +55,9 @@ class _Moment(Protocol):
 class TimedRuns:
     """Enqueues runs of one set of inputs in one lane; for one thread at a time.
 
+    Attributes:
+        begin_s: when times began, on the host's `time.perf_counter`.
+
     Args:
         lane: nothing else may use it meanwhile.
         copies: whether inputs are copied to the device in every run, and outputs from it.
@@ -80,7 +83,7 @@ class TimedRuns:
             lane._wait()
             self._begin = self._moment()
             self._begin.wait()
-            self._begin_s = time.perf_counter()
+            self.begin_s = time.perf_counter()
 
     def enqueue(self) -> TimedRun:
         """Begin one run."""
@@ -92,7 +95,7 @@ class TimedRuns:
                     part()
                 moments.append(self._moment())
             end_s = time.perf_counter()
-        enqueued_ms = ((start_s - self._begin_s) * 1e3, (end_s - self._begin_s) * 1e3)
+        enqueued_ms = ((start_s - self.begin_s) * 1e3, (end_s - self.begin_s) * 1e3)
         return TimedRun(self._begin, enqueued_ms, tuple(moments))
 
     def _parts(self) -> tuple[Callable[[], None] | None, ...]:

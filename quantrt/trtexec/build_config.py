@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What flags about a build come to for QuantRT's builder on one device, and what they do not do there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from quantrt.config import (
+    BenchConfig,
+    BuildConfig,
+    CalibrationConfig,
+    CudaConfig,
+    DeviceConfig,
+    QuantizeConfig,
+)
+from quantrt.device import precision_facts
+from quantrt.errors import UsageError, close_match
+from quantrt.gpu import TARGETS
+from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.trtexec.device import Device
+from quantrt.trtexec.layer_rules import layer_rules
+from quantrt.trtexec.settings import BuildSettings
+from quantrt.trtexec.shapes import profile_text
+
+__all__ = ["Mapped", "allowed_precisions", "map_build"]
+
+MIB = 2**20
+
+SOURCES = {
+    "CUBLAS": "cublaslt",
+    "CUBLAS_LT": "cublaslt",
+    "CUBLASLT": "cublaslt",
+    "CUDNN": "cudnn",
+    "TRITON": "triton",
+    "TORCH": "torch",
+}
+_BENCHES = (
+    BenchConfig(warmup_s=0.05, duration_s=0.2, max_duration_s=0.5),
+    BenchConfig(warmup_s=0.1, duration_s=0.5, max_duration_s=2.0),
+    BenchConfig(warmup_s=0.2, duration_s=1.0, max_duration_s=5.0),
+    BenchConfig(),
+    BenchConfig(duration_s=6.0),
+    BenchConfig(duration_s=10.0),
+)
+"""How long whole candidates are timed on a CPU, by --builderOptimizationLevel."""
+
+NO_SOURCES = ("EDGE_MASK_CONVOLUTIONS", "JIT_CONVOLUTIONS")
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """What the builder is told.
+
+    Attributes:
+        notes: what flags do not do here, one sentence each.
+    """
+
+    config: BuildConfig
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class _Mapping:
+    """One mapping in progress."""
+
+    settings: BuildSettings
+    device: Device
+    isa: Sequence[str]
+    notes: list[str] = field(default_factory=list)
+
+
+def map_build(
+    settings: BuildSettings,
+    device: Device,
+    facts: Mapping[str, Any],
+    specs: Sequence[TensorSpec],
+    *,
+    has_own_scales: bool,
+) -> Mapped:
+    """The builder's options.
+
+    Args:
+        facts: of this machine, as `quantrt.device.describe_device` gives them.
+        specs: the model's inputs.
+        has_own_scales: whether the model has Q/DQ nodes: then int8 needs no ranges.
+
+    Raises:
+        UsageError: int8 without ranges, ranges without int8, a layer that cannot have its precision, or
+            shapes that do not suit the model.
+    """
+    mapping = _Mapping(settings, device, facts.get("isa", ()))
+    precisions = allowed_precisions(settings, device, mapping.isa, mapping.notes)
+    _check_ranges(settings, precisions, has_own_scales=has_own_scales)
+    rules = layer_rules(settings, precisions, is_gpu=device.is_gpu)
+    mapping.notes += rules.notes
+    config = BuildConfig(
+        precisions=rules.precisions | {"fp32"},
+        calibration=CalibrationConfig(calib_random=settings.calibration.is_random),
+        quantize=QuantizeConfig(exclude=rules.exclude),
+        device=DeviceConfig(device=device.name),
+        cuda=_cuda(mapping, specs),
+        bench=BenchConfig() if device.is_gpu or settings.level is None else _BENCHES[settings.level],
+    )
+    return Mapped(config, tuple(mapping.notes))
+
+
+def allowed_precisions(
+    settings: BuildSettings, device: Device, isa: Sequence[str], notes: list[str]
+) -> frozenset[str]:
+    """Precisions beside fp32 that the builder may choose: what flags allow and the device has.
+
+    With int8 comes the best float precision of the device, for what stays float.
+    """
+    if settings.is_strongly_typed:
+        if settings.precisions:
+            names = ", ".join(f"--{name}" for name in sorted(settings.precisions))
+            notes.append(f"{names}: nothing is allowed by it, --stronglyTyped keeps the model's own types")
+        return frozenset()
+    asked = settings.precisions | ({"fp16", "bf16", "int8"} if settings.is_best else set())
+    has_bf16 = any(row.precision == "bf16" and row.is_native for row in precision_facts(isa))
+    floats = {"fp16"} if device.is_gpu else ({"bf16"} if has_bf16 else set())
+    if not settings.is_best:
+        reasons = {
+            "fp16": "this CPU has no kernels for it",
+            "bf16": "there are no kernels for it on a GPU"
+            if device.is_gpu
+            else "this CPU has no instructions for it",
+        }
+        lacking = sorted(settings.precisions & reasons.keys() - floats)
+        notes += [f"--{name}: {reasons[name]}, so it is not used" for name in lacking]
+    allowed = asked & (floats | {"int8"})
+    return frozenset(allowed | floats if "int8" in allowed else allowed)
+
+
+def _check_ranges(settings: BuildSettings, precisions: frozenset[str], *, has_own_scales: bool) -> None:
+    sources = settings.calibration.sources
+    if "int8" in precisions and not sources and not has_own_scales:
+        flag = "--int8" if "int8" in settings.precisions else "--best"
+        raise UsageError(
+            f"{flag} needs the ranges of activations, and there are none",
+            expected="--calib=CACHE, --calib-data=DATA or --calib-random",
+            hint="--calib-random to measure speed only",
+        )
+    if sources and "int8" not in precisions:
+        raise UsageError(
+            f"{sources[0]} is used by int8 only, and it is not allowed", hint=f"--int8 {sources[0]}"
+        )
+
+
+def _cuda(mapping: _Mapping, specs: Sequence[TensorSpec]) -> CudaConfig:
+    settings = mapping.settings
+    profiles = [profile.for_inputs(specs) for profile in settings.profiles]
+    texts = tuple(profile_text(ranges) for ranges in profiles if ranges)
+    if not mapping.device.is_gpu:
+        _note_cpu(mapping)
+        return CudaConfig(profiles=texts)
+    options: dict[str, Any] = {"profiles": texts, "exclude_tactic_sources": _excluded_sources(mapping)}
+    if settings.level is not None:
+        options["builder_optimization_level"] = settings.level
+    if settings.timing_cache is not None and not settings.keeps_no_cache:
+        options["timing_cache"] = str(settings.timing_cache)
+    if "workspace" in settings.pools_bytes:
+        options["workspace_mb"] = int(settings.pools_bytes["workspace"] / MIB)
+    if settings.compatibility == "ampere+":
+        options["targets"] = TARGETS
+    return CudaConfig(**options)
+
+
+def _note_cpu(mapping: _Mapping) -> None:
+    """Say which flags of a GPU's do nothing."""
+    settings = mapping.settings
+    _excluded_sources(mapping)  # an unknown one is an error on a CPU too
+    given = {
+        "--timingCacheFile": settings.timing_cache is not None,
+        "--errorOnTimingCacheMiss": settings.is_miss_an_error,
+        "--memPoolSize": bool(settings.pools_bytes),
+        "--tacticSources": bool(settings.sources),
+        "--hardwareCompatibilityLevel": settings.compatibility == "ampere+",
+    }
+    names = [name for name, is_given in given.items() if is_given]
+    if names:
+        mapping.notes.append(
+            f"{', '.join(names)}: nothing is done on a CPU, whose libraries choose their kernels"
+        )
+    if settings.profiles:
+        mapping.notes.append("profiles: on a CPU an engine takes any shape, and is timed at the opt shapes")
+
+
+def _excluded_sources(mapping: _Mapping) -> tuple[str, ...]:
+    excluded = []
+    for name, is_on in mapping.settings.sources:
+        upper = name.upper()
+        if upper in NO_SOURCES:
+            mapping.notes.append(f"--tacticSources: there is no source {upper} here")
+        elif upper not in SOURCES:
+            known = (*SOURCES, *NO_SOURCES)
+            near = close_match(upper, known)
+            raise UsageError(
+                f"unknown tactic source '{name}'",
+                expected="one of " + ", ".join(known),
+                hint=f"--tacticSources={'+' if is_on else '-'}{near}" if near else None,
+            )
+        elif not is_on:
+            excluded.append(SOURCES[upper])
+    return tuple(dict.fromkeys(excluded))

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of a command line: built from the model, or opened from its file."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from quantrt.build import OnEvent, build
+from quantrt.calibrate.dataset import Dataset, open_dataset
+from quantrt.device import describe_device
+from quantrt.errors import DataError, DeviceError, UsageError
+from quantrt.ir.profile import Profile, read_profiles
+from quantrt.model.load import load_model
+from quantrt.model.model import Model
+from quantrt.plan.serialize import peek_plan
+from quantrt.quantize.placement import is_quantized
+from quantrt.runtime.engine import Engine, load
+from quantrt.trtexec.build_config import Mapped, map_build
+from quantrt.trtexec.device import Device
+from quantrt.trtexec.io_formats import check_formats
+from quantrt.trtexec.log import Log
+from quantrt.trtexec.settings import BuildSettings
+
+__all__ = ["OpenedEngine", "build_engine", "load_engine", "plan_version_line"]
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class OpenedEngine:
+    """An engine with the profiles it was built for.
+
+    Attributes:
+        profiles: in the order of the command line, or of the engine file.
+    """
+
+    engine: Engine
+    profiles: tuple[Profile, ...]
+
+
+def build_engine(settings: BuildSettings, device: Device, out: Log, on_event: OnEvent) -> OpenedEngine:
+    """Build, save where that is asked for, and say how long it took.
+
+    Raises:
+        UsageError, ModelError, DataError, DeviceError: as `quantrt.build.build`; also when a timing that was
+            not in the timing cache had to be taken and that is to be an error.
+    """
+    if settings.onnx is None:
+        raise UsageError("no model was given", hint="--onnx=model.onnx")
+    _check_output(settings.save)
+    start_s = time.perf_counter()
+    model = load_model(settings.onnx)
+    out.info(f"Finished parsing network model. Parse time: {time.perf_counter() - start_s:.6g}")
+    check_formats(settings, model.inputs, model.outputs)
+    mapped = _map(settings, device, model)
+    for note in mapped.notes:
+        out.warn(note)
+    known = _known_timings(settings, device)
+    start_s = time.perf_counter()
+    engine = _build(settings, model, mapped, on_event)
+    out.info(f"Engine built in {time.perf_counter() - start_s:.6g} sec.")
+    try:
+        _check_timings(settings, device, known)
+        size_mib = engine.plan.model.size_bytes / MIB
+        if settings.save is not None:
+            engine.save(settings.save)
+            size_mib = settings.save.stat().st_size / MIB
+        out.info(f"Created engine with size: {size_mib:.6g} MiB")
+    except BaseException:
+        engine.close()
+        raise
+    return OpenedEngine(engine, read_profiles(mapped.config.cuda.profiles, engine.inputs))
+
+
+def load_engine(path: Path, out: Log) -> OpenedEngine:
+    """Open an engine file, and say how long it took.
+
+    Raises:
+        ModelError, DeviceError: as `quantrt.load`.
+    """
+    start_s = time.perf_counter()
+    engine = load(path)
+    out.info(f"Engine loaded in {time.perf_counter() - start_s:.6g} sec.")
+    out.info(f"Loaded engine with size: {path.stat().st_size / MIB:.6g} MiB")
+    return OpenedEngine(engine, engine_profiles(engine))
+
+
+def engine_profiles(engine: Engine) -> tuple[Profile, ...]:
+    """The profiles that an engine for a GPU was built for; none for other engines."""
+    if engine.plan.model.library != "cuda":
+        return ()
+    from quantrt.ir.profile import profiles_from_rows
+    from quantrt.plan.program_json import program_from_model
+    from quantrt.runtime.profile_check import PROFILES
+
+    return profiles_from_rows(program_from_model(engine.plan.model).notes.get(PROFILES, []))
+
+
+def plan_version_line(path: Path) -> str:
+    """What --getPlanVersionOnly prints."""
+    facts = peek_plan(path)
+    return (
+        f"Plan was created with QuantRT, engine format {facts.format_version}, for {facts.plan.model.library}"
+    )
+
+
+def _map(settings: BuildSettings, device: Device, model: Model) -> Mapped:
+    return map_build(
+        settings,
+        device,
+        describe_device(with_gpu=False),
+        model.inputs,
+        has_own_scales=is_quantized(model.graph.graph),
+    )
+
+
+def _build(settings: BuildSettings, model: Model, mapped: Mapped, on_event: OnEvent) -> Engine:
+    found = settings.calibration
+    return build(
+        model,
+        config=mapped.config,
+        calibration=_data(found.data, model, found.preprocess),
+        validation=_data(found.validation, model, found.preprocess),
+        calibration_cache=found.cache,
+        on_event=on_event,
+    )
+
+
+def _data(path: Path | None, model: Model, preprocess: str | None) -> Dataset | None:
+    return None if path is None else open_dataset(path, model.inputs, preprocess=preprocess)
+
+
+def _check_output(path: Path | None) -> None:
+    """Fail before the build when its engine cannot be written."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        reason = "it is a folder" if path.is_dir() else "its folder does not exist"
+        raise UsageError(f"cannot write '{path}': {reason}", hint=f"mkdir -p '{path.parent}'")
+
+
+def _known_timings(settings: BuildSettings, device: Device) -> set[tuple[str, str]] | None:
+    """(workload, tactic) of every timing in the timing cache; None where a miss is no error."""
+    if not settings.is_miss_an_error or not device.is_gpu:
+        return None
+    if settings.timing_cache is None or settings.keeps_no_cache or not settings.timing_cache.exists():
+        raise UsageError(
+            "--errorOnTimingCacheMiss needs a timing cache to find timings in",
+            got=str(settings.timing_cache or "none"),
+            hint="--timingCacheFile=FILE of an earlier build",
+        )
+    return _timings_in(settings.timing_cache)
+
+
+def _check_timings(settings: BuildSettings, device: Device, known: set[tuple[str, str]] | None) -> None:
+    if known is None or settings.timing_cache is None:
+        return
+    missed = _timings_in(settings.timing_cache) - known
+    if missed:
+        workloads = sorted({workload for workload, _ in missed})
+        raise DeviceError(
+            f"{len(missed)} timings of {len(workloads)} workloads were not in '{settings.timing_cache}'",
+            got=_shown(workloads),
+            hint="the same command again: they are in it now",
+        )
+
+
+def _timings_in(path: Path) -> set[tuple[str, str]]:
+    try:
+        data: Any = json.loads(path.read_text(encoding="utf-8"))
+        return {(key, tactic) for key, entry in data["workloads"].items() for tactic in entry["tactics"]}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"cannot read '{path}': it is no timing cache of QuantRT's", got=str(error)
+        ) from error
+
+
+def _shown(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--layerPrecisions in QuantRT's terms: a layer can be kept out of int8, and nothing else can be forced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from quantrt.errors import UsageError
+from quantrt.trtexec.settings import BuildSettings
+
+__all__ = ["LayerRules", "layer_rules"]
+
+FLOATS = ("fp32", "fp16", "bf16")
+KNOWN = (*FLOATS, "int8")
+
+
+@dataclass(frozen=True)
+class LayerRules:
+    """What the rules come to.
+
+    Attributes:
+        exclude: globs of nodes that stay float.
+        precisions: those still allowed, without fp32.
+        notes: rules that are not kept, one sentence each.
+    """
+
+    exclude: tuple[str, ...]
+    precisions: frozenset[str]
+    notes: tuple[str, ...]
+
+
+def layer_rules(settings: BuildSettings, precisions: frozenset[str], *, is_gpu: bool) -> LayerRules:
+    """The rules of --layerPrecisions under --precisionConstraints; of two for one layer the later counts.
+
+    Raises:
+        UsageError: a type is unknown, a later rule takes a layer out of an earlier pattern, or under "obey"
+            a rule cannot be kept.
+    """
+    rules = dict(settings.layer_precisions)
+    for kind in rules.values():
+        if kind not in KNOWN:
+            raise UsageError(
+                f"--layerPrecisions: layers cannot be {kind}", expected="one of " + ", ".join(KNOWN)
+            )
+    if not rules or settings.constraint == "none":
+        dropped = ("--layerPrecisions: nothing is done without --precisionConstraints=obey or prefer",)
+        return LayerRules((), precisions, dropped if rules else ())
+    exclude = [layer for layer, kind in rules.items() if kind in FLOATS]
+    broken = [
+        reason for layer, kind in rules.items() if (reason := _why_not(layer, kind, precisions, is_gpu))
+    ]
+    _check_patterns(rules)
+    if "fp32" in rules.values() and not is_gpu and "bf16" in precisions:
+        precisions = precisions - {"bf16"}
+    if broken and settings.constraint == "obey":
+        raise UsageError(broken[0], hint="--precisionConstraints=prefer")
+    globs = tuple(layer.replace("[", "[[]").replace("?", "[?]") for layer in exclude)
+    return LayerRules(globs if "int8" in precisions else (), precisions, tuple(broken))
+
+
+def _why_not(layer: str, kind: str, precisions: frozenset[str], is_gpu: bool) -> str | None:
+    """Why a rule is not kept; None when it is."""
+    if kind == "int8":
+        return f"layer '{layer}' cannot be forced to int8: it is int8 where that is faster and in the budget"
+    if kind == "fp32" and is_gpu and precisions & {"int8", "fp16"}:
+        return f"layer '{layer}' cannot be kept in fp32: on a GPU what is not int8 is fp16 in such an engine"
+    if kind == "fp16" and not is_gpu:
+        return f"layer '{layer}' cannot be fp16 on a CPU: it stays in the CPU's float precision"
+    if kind == "bf16" and (is_gpu or "bf16" not in precisions):
+        return f"layer '{layer}' cannot be bf16 here: it stays in the device's float precision"
+    return None
+
+
+def _check_patterns(rules: dict[str, str]) -> None:
+    """A glob that stays float cannot spare one of its layers."""
+    floats = [layer for layer, kind in rules.items() if kind in FLOATS and "*" in layer]
+    for layer, kind in rules.items():
+        caught = next((glob for glob in floats if glob != layer and fnmatchcase(layer, glob)), None)
+        if kind == "int8" and caught is not None:
+            raise UsageError(
+                f"--layerPrecisions: '{layer}' cannot be taken out of '{caught}'",
+                hint="the other layers of the pattern one by one",
+            )
