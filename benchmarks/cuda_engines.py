@@ -53,6 +53,7 @@ ROWS = (
     Row("minilm-b32", "minilm", 32, SEQUENCE_LENGTH),
     Row("bert_large-b1-s128", "bert_large", 1, 128),
     Row("bert_large-b1-s384", "bert_large", 1, 384),
+    Row("bert_large-b32-s384", "bert_large", 32, 384),
 )
 
 
@@ -87,7 +88,7 @@ def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
     module, feed, names = _module(row)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{row.model}.onnx"
-        _export(module, path, feed, names)
+        _export(module, path, feed, names, has_free_batch=row.length > 0)
         want = _float_outputs(path, feed)
         result: dict[str, Any] = {"onnx_bytes": path.stat().st_size}
         runs: dict[str, Callable[[], object]] = {}
@@ -151,11 +152,23 @@ def _module(row: Row) -> tuple[torch.nn.Module, dict[str, np.ndarray], list[str]
     return calibrated_vision_model(row.model), {"images": make_images(row.batch, 224, 0)}, ["images"]
 
 
-def _export(module: torch.nn.Module, path: Path, feed: dict[str, np.ndarray], names: list[str]) -> None:
+def _export(
+    module: torch.nn.Module,
+    path: Path,
+    feed: dict[str, np.ndarray],
+    names: list[str],
+    *,
+    has_free_batch: bool,
+) -> None:
+    """Write the module; with a free batch, a few samples are enough to calibrate a large one."""
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    rows = max(2, len(feed[names[0]])) if has_free_batch else len(feed[names[0]])
+    samples = {name: np.resize(feed[name], (rows, *feed[name].shape[1:])) for name in names}
     torch.onnx.export(
         module,
-        tuple(torch.from_numpy(feed[name]) for name in names),
+        tuple(torch.from_numpy(samples[name]) for name in names),
         path,
+        dynamic_shapes={name: {0: batch} for name in names} if has_free_batch else None,
         input_names=names,
         output_names=["output"],
         opset_version=18,
@@ -182,8 +195,9 @@ def _build(path: Path, precision: str, row: Row, level: int, cache: Path) -> tup
         budget=Budget(metric="sqnr", max_drop_ratio=1.0),
         bench=BenchConfig(batch=row.batch, duration_s=0.5, max_duration_s=2.0, warmup_s=0.1),
     )
-    _, feed, _ = _module(Row(row.name, row.model, max(row.batch, CALIBRATION_SAMPLES), row.length))
-    data = [{name: array[: row.batch] for name, array in feed.items()}]
+    samples = CALIBRATION_SAMPLES if row.length else max(row.batch, CALIBRATION_SAMPLES)
+    _, feed, _ = _module(Row(row.name, row.model, samples, row.length))
+    data = [{name: array[: samples if row.length else row.batch] for name, array in feed.items()}]
     began = time.perf_counter()
     engine = quantrt.build(path, config=config, calibration=data)
     return engine, time.perf_counter() - began
