@@ -11,6 +11,8 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from quantrt.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from quantrt.build import build as build
     from quantrt.calibrate.stats import Stats as Stats
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from quantrt.report.report import make_report as make_report
     from quantrt.runtime.engine import Engine as Engine
     from quantrt.runtime.engine import load as load
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "AccuracyError": "quantrt.errors",

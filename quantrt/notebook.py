@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,15 +33,21 @@ def table_html(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str
     return f"<table><caption>{_escape(caption)}</caption><tr>{head}</tr>{body}</table>"
 
 
-def rich_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """The same for a terminal, as rich prints it."""
+def rich_table(
+    caption: str, columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: Collection[int] = (0,)
+) -> Table:
+    """The same for a terminal, as rich prints it.
+
+    Args:
+        left: columns of words, by place; the others are right-aligned.
+    """
     from rich.box import SIMPLE_HEAD  # rich takes a tenth of a second, and is needed by who prints alone
     from rich.table import Table
     from rich.text import Text
 
     made = Table(title=Text(caption), title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for i, name in enumerate(columns):
-        made.add_column(Text(name), justify="right" if i else "left", overflow="fold")
+        made.add_column(Text(name), justify="left" if i in left else "right", overflow="fold")
     for row in rows:
         made.add_row(*(Text(cell) for cell in row))
     return made

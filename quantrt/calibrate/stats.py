@@ -8,16 +8,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from quantrt.calibrate.histogram import KEY_COUNT, Histogram
 from quantrt.calibrate.sample_hash import add_hashes
+from quantrt.calibrate.show import COLUMNS, stats_rows, stats_title
 from quantrt.errors import DataError
 from quantrt.ir.atomic import replace_file
 from quantrt.model.model import Fingerprint
+from quantrt.notebook import rich_table, table_html
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["Stats", "TensorStats", "load_stats", "save_stats", "stats_notes"]
 
@@ -99,7 +104,7 @@ class TensorStats:
         return f"TensorStats(lo={self.lo!r}, hi={self.hi!r}, count={self.count}, {bins}/{KEY_COUNT} bins)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stats:
     """Statistics of a model's tensors over a set of samples.
 
@@ -147,6 +152,16 @@ class Stats:
             is_random=self.is_random or other.is_random,
             notes=(*stats_notes(tensors), *dict.fromkeys(self.data_notes + other.data_notes)),
         )
+
+    def __repr__(self) -> str:
+        graph = self.fingerprint.graph[:12]
+        return f"<Stats of {stats_title(self)}, graph {graph}>"
+
+    def __rich__(self) -> Table:
+        return rich_table(stats_title(self), COLUMNS, stats_rows(self.tensors))
+
+    def _repr_html_(self) -> str:
+        return table_html(stats_title(self), COLUMNS, stats_rows(self.tensors))
 
     @property
     def data_notes(self) -> tuple[str, ...]:

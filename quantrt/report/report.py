@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import quantrt
 from quantrt.config import LayerTimingConfig
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError
@@ -27,6 +26,7 @@ from quantrt.runtime.layer_times import LayerTimes, time_layers
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.notes import engine_notes
 from quantrt.tactics.time_candidates import timed_inputs
+from quantrt.version import __version__
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -155,7 +155,7 @@ def make_report(
     return Report(
         {
             "version": REPORT_VERSION,
-            "quantrt": quantrt.__version__,
+            "quantrt": __version__,
             "engines": views,
             "aligned": [[list(row.sources), list(row.left), list(row.right)] for row in aligned],
         }

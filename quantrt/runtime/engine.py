@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,10 @@ from quantrt.runtime.check_inputs import InputCheck
 from quantrt.runtime.executor import Executor, ExecutorContext, check_library, open_executor
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.notes import UNCALIBRATED, engine_notes
-from quantrt.runtime.show import engine_html
+from quantrt.runtime.show import engine_html, engine_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 __all__ = ["Context", "Engine", "load"]
 
@@ -159,6 +162,9 @@ class Engine:
 
     def _repr_html_(self) -> str:
         return engine_html(self.plan, self.name, self.notes)
+
+    def __rich__(self) -> Table:
+        return engine_table(self.plan, self.name, self.notes)
 
 
 class Context:

@@ -4,8 +4,11 @@
 import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +56,36 @@ def test_all_lists_exactly_what_a_module_defines_for_others(name: str):
         and value.__module__ == name
     }
     assert defined <= listed, f"{name}: add these to __all__, or give them a leading underscore"
+
+
+def test_the_version_is_that_of_the_project():
+    pyproject = Path(__file__).resolve().parents[2] / "pyproject.toml"
+    assert tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]["version"] == quantrt.__version__
+
+
+def test_the_python_page_names_what_is_public():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+    errors = "`quantrt.QuantRtError`" in page and "(errors.md)" in page
+    named = {name for name in quantrt.__all__ if re.search(rf"`{name}\b", page)}
+    kinds = {name for name in quantrt.__all__ if name.endswith("Error")}
+    assert errors and set(quantrt.__all__) - named - kinds == {"__version__"}
+
+
+def test_ranges_show_themselves_without_a_library_that_runs_models():
+    code = """
+import sys
+import numpy as np
+import quantrt
+from quantrt.calibrate.stats import TensorStats
+from quantrt.model.model import Fingerprint
+
+tensor = TensorStats.from_values(np.ones(3, np.float32))
+stats = quantrt.Stats({"t": tensor}, 1, "0", Fingerprint("a", "b"))
+print(len(repr(stats)) > 0 and "<table>" in stats._repr_html_())
+print([name for name in ("onnxruntime", "openvino", "torch", "triton", "rich") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["True", "[]"]
 
 
 def test_importing_the_package_loads_no_library():

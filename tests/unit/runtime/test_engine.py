@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import quantrt.runtime.engine as engine_module
 from quantrt.device import describe_device
@@ -163,6 +164,15 @@ def test_an_uncalibrated_engine_says_so_everywhere(tmp_path: Path, caplog: pytes
 def test_a_calibrated_engine_does_not():
     engine = Engine(make_plan("onnxruntime"))
     assert "uncalibrated" not in repr(engine) + engine._repr_html_() + "".join(engine.notes)
+
+
+def test_a_terminal_gets_the_facts_of_the_notebook():
+    engine = Engine(make_plan("onnxruntime"), name="m.qrt")
+    console = Console(width=80, force_terminal=False)
+    with console.capture() as capture:
+        console.print(engine)
+    text = capture.get()
+    assert "m.qrt" in text and "x float32 [N,32]" in text and "onnxruntime, latency" in text
 
 
 def test_html_escapes_the_models_names():
