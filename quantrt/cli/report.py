@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from quantrt.plan.plan import Plan
-    from quantrt.report.report import Report, Source
+    from quantrt.report.report import Report, Subject
 
 __all__ = ["COMMAND"]
 
@@ -55,7 +55,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     from quantrt.cli.progress import progress_bars
     from quantrt.plan.serialize import load_plan
-    from quantrt.report.report import make_report
+    from quantrt.report.report import report_subjects
 
     check_output(args.output, ".html")
     if args.no_run and (args.data is not None or args.shape):
@@ -63,33 +63,29 @@ def _run(args: argparse.Namespace) -> Result:
     paths = [path for path in (args.engine, args.other) if path is not None]
     plans = [load_plan(path) for path in paths]
     with ExitStack() as stack, progress_bars(quiet=args.quiet) as bars:
-        sources = [_open(path, plan, args, stack) for path, plan in zip(paths, plans, strict=True)]
-        runs_here = any(source is not plan for source, plan in zip(sources, plans, strict=True))
-        inputs = _inputs(args, plans[0]) if runs_here else None
-        report = make_report(
-            *sources,
-            inputs=inputs,
-            inputs_are="random values" if args.data is None else f"the first of {args.data}",
-            config=read_config(args, LayerTimingConfig),
-            names=[path.name for path in paths],
-            file_bytes=[path.stat().st_size for path in paths],
-            on_progress=bars.counter("timing layers", "engines"),
-        )
+        subjects = [_open(path, plan, args, stack) for path, plan in zip(paths, plans, strict=True)]
+        inputs = None if all(subject.why_not for subject in subjects) else _inputs(args, plans[0])
+        inputs_are = "random values" if args.data is None else f"the first of {args.data}"
+        config = read_config(args, LayerTimingConfig)
+        on_progress = bars.counter("timing layers", "engines")
+        report = report_subjects(subjects, inputs, inputs_are, config, on_progress)
     report.save(args.output)
     return Result(report.data, lambda: _show(report, args.output))
 
 
-def _open(path: Path, plan: Plan, args: argparse.Namespace, stack: ExitStack) -> Source:
-    """The engine, where it may run and can; else what its file says."""
+def _open(path: Path, plan: Plan, args: argparse.Namespace, stack: ExitStack) -> Subject:
+    """The engine, where it may run and can; else what its file says, and why it does not run."""
+    from quantrt.report.report import Subject
     from quantrt.runtime.engine import load
 
+    size_bytes = path.stat().st_size
     if args.no_run:
-        return plan
+        return Subject(plan, path.name, size_bytes, "the engine was not to be run (--no-run)")
     try:
-        return stack.enter_context(load(path))
+        return Subject(stack.enter_context(load(path)), path.name, size_bytes)
     except DeviceError as error:
         log.warning("%s is described without being run: %s", path, error.message)
-        return plan
+        return Subject(plan, path.name, size_bytes, error.message)
 
 
 def _inputs(args: argparse.Namespace, plan: Plan) -> dict[str, np.ndarray]:

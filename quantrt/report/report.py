@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from quantrt.report.html_page import html_page
 from quantrt.report.layer_graph import align_layers
 from quantrt.report.quantities import bytes_text, ms_text
 from quantrt.runtime.engine import Engine
-from quantrt.runtime.layer_times import LayerTimes, time_layers
+from quantrt.runtime.layer_times import time_layers
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.notes import engine_notes
 from quantrt.tactics.time_candidates import timed_inputs
@@ -31,7 +32,7 @@ from quantrt.version import __version__
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["Report", "Source", "make_report"]
+__all__ = ["Report", "Source", "Subject", "make_report", "report_subjects"]
 
 REPORT_VERSION = 1
 
@@ -102,16 +103,35 @@ class Report:
         return "report", ["", *(str(view["name"]) for view in views)], rows
 
 
+@dataclass(frozen=True)
+class Subject:
+    """One engine of a report.
+
+    Attributes:
+        source: an opened engine, whose layers are timed, or a plan.
+        name: what it is called on the page.
+        file_bytes: of its file; None for an engine that was not saved.
+        why_not: why its layers are not timed, one phrase; empty where they are.
+    """
+
+    source: Source
+    name: str
+    file_bytes: int | None = None
+    why_not: str = ""
+
+    @property
+    def plan(self) -> Plan:
+        """What the engine consists of."""
+        return self.source.plan if isinstance(self.source, Engine) else self.source
+
+
 def make_report(
     engine: Source,
     other: Source | None = None,
     *,
     inputs: Inputs | None = None,
-    inputs_are: str = "",
     run: bool = True,
     config: LayerTimingConfig | None = None,
-    names: Sequence[str] = (),
-    file_bytes: Sequence[int] = (),
     on_progress: Callable[[int, int | None], None] | None = None,
 ) -> Report:
     """Report on an engine, or on two beside each other.
@@ -119,62 +139,69 @@ def make_report(
     Args:
         engine, other: opened engines, whose layers are timed; a plan is described without being run.
         inputs: of one run; None for random values, free sizes at 1.
-        inputs_are: what they are called on the page.
         run: whether layers are timed on this machine.
         config: how often they are run.
-        names, file_bytes: of the engines' files, for the title; by default the engines' own names.
         on_progress: called with engines done and their number.
 
     Raises:
         DataError: the inputs do not suit an engine.
-        DeviceError: the layers of an engine were asked for, and its library fails.
+        DeviceError: the layers of an engine were to be timed, and its library fails.
     """
-    sources = [engine] if other is None else [engine, other]
+    subjects = []
+    for source in (engine,) if other is None else (engine, other):
+        is_open = isinstance(source, Engine)
+        name = source.name if isinstance(source, Engine) else "engine"
+        why_not = "the engine was not opened" if not is_open else "" if run else "it was not to be run"
+        subjects.append(Subject(source, name, why_not=why_not))
+    inputs_are = "random values" if inputs is None else "the given inputs"
+    return report_subjects(subjects, inputs, inputs_are, config or LayerTimingConfig(), on_progress)
+
+
+def report_subjects(
+    subjects: Sequence[Subject],
+    inputs: Inputs | None,
+    inputs_are: str,
+    config: LayerTimingConfig,
+    on_progress: Callable[[int, int | None], None] | None = None,
+) -> Report:
+    """As `make_report`, for one or two engines with names of their own.
+
+    Args:
+        inputs_are: what the inputs are called on the page.
+    """
+    emit = on_progress or (lambda done, total: None)
     views: list[dict[str, Any]] = []
     described: list[tuple[EngineLayer, ...]] = []
-    for index, source in enumerate(sources):
-        if on_progress is not None:
-            on_progress(index, len(sources))
-        plan = source.plan if isinstance(source, Engine) else source
-        measured = _measure(source, inputs, inputs_are, config or LayerTimingConfig(), run=run)
-        layers, layer_notes = _layers(source, inputs)
+    for index, subject in enumerate(subjects):
+        emit(index, len(subjects))
+        measured = _measure(subject, inputs, inputs_are, config)
+        layers, layer_notes = _layers(subject.source, inputs)
         described.append(layers)
         view = engine_view(
-            plan,
+            subject.plan,
             layers,
             measured,
-            name=names[index] if names else getattr(source, "name", "engine"),
-            file_bytes=file_bytes[index] if file_bytes else None,
-            notes=(*_notes(source), *layer_notes),
-            graph_aspect=WHOLE_ASPECT if other is None else HALF_ASPECT,
+            name=subject.name,
+            file_bytes=subject.file_bytes,
+            notes=(*_notes(subject.source), *layer_notes),
+            graph_aspect=WHOLE_ASPECT if len(subjects) == 1 else HALF_ASPECT,
         )
         views.append(view)
-    if on_progress is not None:
-        on_progress(len(sources), len(sources))
-    aligned = align_layers(*described) if other is not None else ()
-    return Report(
-        {
-            "version": REPORT_VERSION,
-            "quantrt": __version__,
-            "engines": views,
-            "aligned": [[list(row.sources), list(row.left), list(row.right)] for row in aligned],
-        }
-    )
+    emit(len(subjects), len(subjects))
+    aligned = align_layers(*described) if len(subjects) > 1 else ()
+    rows = [[list(row.sources), list(row.left), list(row.right)] for row in aligned]
+    return Report({"version": REPORT_VERSION, "quantrt": __version__, "engines": views, "aligned": rows})
 
 
-def _measure(
-    source: Source, inputs: Inputs | None, inputs_are: str, config: LayerTimingConfig, *, run: bool
-) -> Measured:
+def _measure(subject: Subject, inputs: Inputs | None, inputs_are: str, config: LayerTimingConfig) -> Measured:
     """Times of the layers, where the engine is open and may run."""
-    if not isinstance(source, Engine):
-        return Measured(None, describe_device(), why_not="the engine was not opened")
-    if not run:
-        return Measured(None, describe_device(), why_not="it was not to be run")
-    given = timed_inputs(None, source.inputs, None) if inputs is None else inputs
-    times: LayerTimes = time_layers(source, given, runs=config.layer_runs, warmup_runs=config.warmup_runs)
+    engine = subject.source
+    if subject.why_not or not isinstance(engine, Engine):
+        return Measured(None, describe_device(), why_not=subject.why_not or "the engine was not opened")
+    given = timed_inputs(None, engine.inputs, None) if inputs is None else inputs
+    times = time_layers(engine, given, runs=config.layer_runs, warmup_runs=config.warmup_runs)
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in given.items())
-    what = inputs_are or ("random values" if inputs is None else "the given inputs")
-    return Measured(times, describe_machine(source.plan.model.library), inputs=f"{what}, {shapes}")
+    return Measured(times, describe_machine(engine.plan.model.library), inputs=f"{inputs_are}, {shapes}")
 
 
 def _layers(source: Source, inputs: Inputs | None) -> tuple[tuple[EngineLayer, ...], tuple[str, ...]]:

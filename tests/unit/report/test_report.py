@@ -68,7 +68,7 @@ def test_own_inputs_have_to_suit(engine: Engine):
 
 def test_an_engine_for_a_gpu_is_described_from_its_plan():
     plan = cuda_plan()
-    report = make_report(plan, names=["gpu.qrt"])
+    report = make_report(plan)
     view = report.data["engines"][0]
     times = {row["name"]: row["time_us"] for row in report.layers}
     assert times["region of pool"] == 12.34 and view["measured"]["why_not"] == "the engine was not opened"
@@ -100,8 +100,8 @@ def test_without_its_library_the_nodes_stand_for_the_layers(monkeypatch: pytest.
 
 
 def test_two_engines_are_aligned(engine: Engine):
-    report = make_report(engine, engine.plan, config=QUICK, names=["a", "b"])
-    assert {row["engine"] for row in report.layers} == {"a", "b"}
+    report = make_report(engine, engine.plan, config=QUICK)
+    assert {row["engine"] for row in report.layers} == {"linear", "engine"}
     places = [place for _, left, right in report.data["aligned"] for place in (*left, *right)]
     assert len(places) == len(report.layers)
 
