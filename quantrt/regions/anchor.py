@@ -24,10 +24,13 @@ class Anchor:
 
     Attributes:
         x: the activation.
-        result: the node's output.
+        result: the node's output; of a gate the left half of its columns.
+        other: of a gate the right half.
+        members: positions of the nodes that belong to it beside its own.
         channels: size of the output's channel axis.
         channels_axis: of a constant that runs along it, counted from the end.
-        start: writes what the node does to the accumulator, its bias for one; the register of `result`.
+        start: writes what the node does to the accumulator, its bias for one; the register of `result`,
+            and of `other`.
         formula: of the region, given its epilogue.
     """
 
@@ -36,8 +39,20 @@ class Anchor:
     result: ir.Value
     channels: int
     channels_axis: int
-    start: Callable[[ExpressionBuilder], Register]
+    start: Callable[[ExpressionBuilder], tuple[Register, ...]]
     formula: Callable[[Expression], Formula]
+    other: ir.Value | None = None
+    members: tuple[int, ...] = ()
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Of all its nodes."""
+        return (self.position, *self.members)
+
+    @property
+    def results(self) -> tuple[ir.Value, ...]:
+        """What its expression starts from, in the order of `start`."""
+        return (self.result,) if self.other is None else (self.result, self.other)
 
 
 def is_float(value: ir.Value | None, facts: Facts) -> bool:

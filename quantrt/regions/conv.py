@@ -48,7 +48,7 @@ def find_conv(position: int, facts: Facts) -> Anchor | str | None:
         return Conv((name, 0), (name, 1), weight.name or "", strides, dilations, pads, groups, epilogue)
 
     axis = 1 - len(shape)
-    return Anchor(position, x, node.outputs[0], shape[0], axis, lambda b: _start(b, node), formula)
+    return Anchor(position, x, node.outputs[0], shape[0], axis, lambda b: (_start(b, node),), formula)
 
 
 def _start(builder: ExpressionBuilder, node: ir.Node) -> Register:

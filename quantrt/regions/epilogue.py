@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import constant_of, is_operator
+from quantrt.ir.edit import constant_of
 from quantrt.regions.anchor import Anchor, is_per_channel
 from quantrt.regions.builder import ExpressionBuilder
 from quantrt.regions.clusters import Clusters
@@ -18,7 +18,7 @@ from quantrt.regions.facts import Facts
 from quantrt.regions.from_onnx import is_elementwise, why_not_elementwise
 from quantrt.regions.region import Mismatch, Region
 
-__all__ = ["MAX_INSTRUCTIONS", "MAX_TENSORS", "fuse_epilogue"]
+__all__ = ["MAX_INSTRUCTIONS", "MAX_TENSORS", "fuse_epilogue", "fuse_gate"]
 
 MAX_TENSORS = 4
 """Tensor operands of an epilogue: each needs a tile of registers beside the accumulators."""
@@ -41,11 +41,27 @@ def fuse_epilogue(
     growth = _Growth(anchor, facts, clusters, claimed)
     growth.grow()
     kept = growth.taken[: growth.best]
-    clusters.merge([anchor.position, *kept])
+    clusters.merge([*anchor.positions, *kept])
     for position in growth.taken[growth.best :]:
         growth.refuse(position, "what it reads is needed elsewhere too")
     region = _region(anchor, kept, facts)
-    return region, [*growth.refused, *_gates(region, facts)]
+    return region, growth.refused
+
+
+def fuse_gate(
+    anchor: Anchor, facts: Facts, clusters: Clusters, claimed: Collection[int]
+) -> tuple[Region, list[Mismatch]] | Mismatch:
+    """`fuse_epilogue` of a product whose halves meet again behind it; why they do not meet inside of it."""
+    growth = _Growth(anchor, facts, clusters, claimed)
+    growth.grow()
+    members = [*anchor.positions, *growth.taken[: growth.best]]
+    halves = {value.name for value in anchor.results}
+    if growth.best and not halves & set(facts.crossing(members)[1]) and clusters.can_merge(members):
+        return fuse_epilogue(anchor, facts, clusters, claimed)
+    is_shared = halves & set(facts.crossing([*anchor.positions, *growth.taken])[1])
+    reason = "half of its columns are needed elsewhere too" if is_shared else "its halves do not meet"
+    reason = growth.refused[0].reason if growth.refused else reason
+    return Mismatch("gated activation", reason, facts.nodes[anchor.members[0]].name or "")
 
 
 @dataclass
@@ -62,7 +78,8 @@ class _Growth:
 
     def grow(self) -> None:
         """Take every reader of what was taken that fits, from the first to the last of the graph."""
-        waiting = list(self.facts.readers_of(self.anchor.result))
+        waiting = [reader for value in self.anchor.results for reader in self.facts.readers_of(value)]
+        waiting = sorted(set(waiting) - set(self.anchor.members))
         seen = set(waiting)
         heapq.heapify(waiting)
         while waiting:
@@ -74,7 +91,7 @@ class _Growth:
                 self.refuse(position, reason)
                 continue
             self.taken.append(position)
-            if _is_worth_keeping([self.anchor.position, *self.taken], self.facts, self.claimed):
+            if _is_worth_keeping([*self.anchor.positions, *self.taken], self.facts, self.claimed):
                 self.best = len(self.taken)
             for reader in set(self.facts.readers_of(self.facts.nodes[position].outputs[0])) - seen:
                 seen.add(reader)
@@ -94,7 +111,7 @@ class _Growth:
         reason = why_not_elementwise(node, self.facts)
         if reason is not None:
             return reason
-        members = [self.anchor.position, *self.taken]
+        members = [*self.anchor.positions, *self.taken]
         made = {value for member in members for value in self.facts.nodes[member].outputs}
         for value in node.inputs:
             if value is not None and value not in made and not _is_operand(value, self.anchor, self.facts):
@@ -133,31 +150,18 @@ def _is_worth_keeping(positions: Sequence[int], facts: Facts, claimed: Collectio
     )
 
 
-def _gates(region: Region, facts: Facts) -> list[Mismatch]:
-    """A Split whose parts meet again in one expression: a gated activation that is no epilogue."""
-    found = []
-    for name in region.outputs:
-        for reader in facts.readers.get(name, ()):
-            node = facts.nodes[reader]
-            parts = [facts.readers_of(value) for value in node.outputs] if is_operator(node, "Split") else []
-            behind = [facts.nodes[position] for part in parts for position in part]
-            if len(parts) > 1 and behind and all(is_elementwise(other) for other in behind):
-                reason = "the parts of the product's result are combined behind a Split"
-                found.append(Mismatch("gated activation", reason, node.name or ""))
-    return found
-
-
 def _written(
     anchor: Anchor, positions: Sequence[int], facts: Facts
 ) -> tuple[ExpressionBuilder, dict[str, int]]:
     builder = ExpressionBuilder()
-    registers = {anchor.result.name or "": anchor.start(builder)}
+    starts = zip(anchor.results, anchor.start(builder), strict=True)
+    registers = {value.name or "": register for value, register in starts}
     emit_nodes(facts, positions, builder, registers)
     return builder, registers
 
 
 def _region(anchor: Anchor, positions: Sequence[int], facts: Facts) -> Region:
-    members = sorted([anchor.position, *positions])
+    members = sorted([*anchor.positions, *positions])
     builder, registers = _written(anchor, positions, facts)
     _, outputs = facts.crossing(members)
     epilogue = builder.build([registers[name] for name in outputs], [False] * len(outputs))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import onnx_ir as ir
@@ -13,8 +13,9 @@ from quantrt.regions.anchor import Anchor
 from quantrt.regions.attention import find_attention
 from quantrt.regions.clusters import Clusters
 from quantrt.regions.conv import find_conv
-from quantrt.regions.epilogue import fuse_epilogue
+from quantrt.regions.epilogue import fuse_epilogue, fuse_gate
 from quantrt.regions.facts import Facts, gather_facts
+from quantrt.regions.gate import find_gate
 from quantrt.regions.gemm import find_gemm
 from quantrt.regions.host import find_host, host_nodes, reads_device_values
 from quantrt.regions.pool import find_pool
@@ -89,11 +90,23 @@ def _find_around(
     taken = {*claimed, *(anchor.position for anchor in anchors)}
     places = {node.name: position for position, node in enumerate(facts.nodes)}
     for anchor in reversed(anchors):
-        region, failed = fuse_epilogue(anchor, facts, clusters, taken)
+        region, failed = _fused(anchor, facts, clusters, taken)
         taken.update(places[name] for name in region.nodes)
         regions.append(region)
         mismatches += failed
     return regions, mismatches
+
+
+def _fused(
+    anchor: Anchor, facts: Facts, clusters: Clusters, claimed: Collection[int]
+) -> tuple[Region, list[Mismatch]]:
+    """The region around an anchor: with both halves of a gate where it is one, else with what follows it."""
+    gate = find_gate(anchor, facts)
+    found = None if gate is None else fuse_gate(gate, facts, clusters, claimed)
+    if isinstance(found, tuple):
+        return found
+    region, failed = fuse_epilogue(anchor, facts, clusters, claimed)
+    return region, failed if found is None else [*failed, found]
 
 
 def _worth_telling(mismatches: list[Mismatch], found: list[Region]) -> list[Mismatch]:

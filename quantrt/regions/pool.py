@@ -50,7 +50,9 @@ def find_pool(position: int, facts: Facts) -> Anchor | str | None:
         return _formula(node, () if is_global else pads, epilogue)
 
     axis = 1 - len(shape) if _keeps_axes(node) else -1
-    return Anchor(position, x, node.outputs[0], channels, axis, lambda b: b.operand("accumulator"), formula)
+    return Anchor(
+        position, x, node.outputs[0], channels, axis, lambda b: (b.operand("accumulator"),), formula
+    )
 
 
 def _is_over_images(node: ir.Node, shape: Shape | None) -> bool:

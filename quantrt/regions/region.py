@@ -35,6 +35,8 @@ class Gemm:
         is_transposed: the constant is [N, K]; otherwise [K, N].
         epilogue: operand 0 is the accumulator, shape [..., N]; constants have N elements and run along it;
             tensors have the shape of the output.
+        is_gated: the product has 2 N columns: operand 0 are the left ones, operand 1, an accumulator too, the
+            right ones.
     """
 
     x: tuple[str, int]
@@ -42,6 +44,7 @@ class Gemm:
     weight: str
     is_transposed: bool
     epilogue: Expression
+    is_gated: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from tests.kernels import expressions as spelled
 from tests.kernels.expressions import TENSOR, Builder, constant, scalar
 
 SUM = Operand("accumulator")
+RIGHT = Operand("accumulator", "right half")
 
 
 def plain_codes(M: int, N: int, K: int) -> GemmProblem:
@@ -42,3 +43,18 @@ def heavy_floats(M: int, N: int, K: int) -> GemmProblem:
     b = Builder(SUM, constant("bias"), TENSOR)
     y = b("add", spelled.gelu_erf(b, b("add", 0, 1)), 2)
     return GemmProblem(M, N, K, "float16", 16, b.build(y), ("float16",), ("float16",))
+
+
+def gated_codes(M: int, N: int, K: int) -> GemmProblem:
+    """Codes in, + biases, GEGLU, codes out."""
+    b = Builder(SUM, RIGHT, *map(constant, ("scale", "right scale", "bias", "right bias")), scalar(0.05))
+    left, right = b("add", b("mul", 0, 2), 4), b("add", b("mul", 1, 3), 5)
+    y = b("quantize", b("mul", left, spelled.gelu_erf(b, right)), 6)
+    return GemmProblem(M, N, K, "int8", 16, b.build(y), (), ("int8",), is_gated=True)
+
+
+def gated_floats(M: int, N: int, K: int) -> GemmProblem:
+    """float16 in, SwiGLU, float16 out."""
+    b = Builder(SUM, RIGHT)
+    y = b("mul", spelled.silu(b, 0), 1)
+    return GemmProblem(M, N, K, "float16", 16, b.build(y), (), ("float16",), is_gated=True)

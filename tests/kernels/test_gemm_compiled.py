@@ -13,7 +13,15 @@ from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.gemm.spec import GemmProblem, TileConfig, kernel_of
 from quantrt.kernels.gemm.tiles import configs
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from tests.kernels.gemm_problems import both_forms, heavy_codes, heavy_floats, plain_codes, plain_floats
+from tests.kernels.gemm_problems import (
+    both_forms,
+    gated_codes,
+    gated_floats,
+    heavy_codes,
+    heavy_floats,
+    plain_codes,
+    plain_floats,
+)
 
 CAPABILITIES = (80, 86, 89, 90, 100, 120)
 SHARED_BYTES = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
@@ -29,6 +37,8 @@ def compiled() -> dict[str, CompiledKernel]:
     specs = {
         "int8": kernel_of(plain_codes(*LAYER), TileConfig(128, 64, 128, 4, 3)),
         "float16": kernel_of(plain_floats(*LAYER), TileConfig(128, 64, 64, 4, 3)),
+        "int8 gate": kernel_of(gated_codes(*LAYER), TileConfig(128, 64, 128, 4, 3)),
+        "float16 gate": kernel_of(gated_floats(*LAYER), TileConfig(128, 64, 64, 4, 3)),
     }
     return dict(zip(specs, compiled_all(list(specs.values()), CAPABILITIES), strict=True))
 
@@ -41,16 +51,17 @@ def compiled_all(specs: list[KernelSpec], capabilities: tuple[int, ...]) -> list
 
 
 def instructions(cubin: bytes, folder: Path) -> set[str]:
-    """Names of the machine's products, copies into shared memory, and accesses to spilled values."""
+    """Names of the machine's products, copies into shared memory, exchanges between threads, and accesses to
+    spilled values."""
     path = folder / "kernel.cubin"
     path.write_bytes(cubin)
     command = [knobs.nvidia.nvdisasm.path, "-c", str(path)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return set(re.findall(r"\b(?:[A-Z]*MMA|LDGSTS|STL|LDL)\b[\w.]*", text))
+    return set(re.findall(r"\b(?:[A-Z]*MMA|LDGSTS|STL|LDL|SHFL)\b[\w.]*", text))
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("dtype", ["int8", "float16"])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "int8 gate", "float16 gate"])
 def test_it_compiles_everywhere(
     compiled: dict[str, CompiledKernel], dtype: str, capability: int, tmp_path: Path
 ):
@@ -60,6 +71,15 @@ def test_it_compiles_everywhere(
     assert any("MMA" in name for name in used)
     assert "LDGSTS.E.BYPASS.128" in used  # copies of 16 bytes run ahead of the products
     assert not any(name.startswith(("STL", "LDL")) for name in used)
+
+
+@pytest.mark.parametrize("dtype", ["int8 gate", "float16 gate"])
+def test_the_halves_of_a_gate_meet_in_registers(
+    compiled: dict[str, CompiledKernel], dtype: str, tmp_path: Path
+):
+    for capability in CAPABILITIES:
+        used = instructions(compiled[dtype].cubins[capability], tmp_path)
+        assert not any(name.startswith("SHFL") for name in used), capability
 
 
 @pytest.mark.parametrize(
@@ -79,7 +99,9 @@ def test_products_are_those_of_the_tensor_cores(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [plain_codes, both_forms, heavy_codes, plain_floats, heavy_floats])
+@pytest.mark.parametrize(
+    "make", [plain_codes, both_forms, heavy_codes, plain_floats, heavy_floats, gated_codes]
+)
 def test_no_tile_spills_on_hopper(make):
     h200 = gpu_named("H200")
     problem: GemmProblem = make(*LAYER)

@@ -51,9 +51,14 @@ class Finished(Protocol):
         """Element types of what it stores."""
 
 
-def why_not_epilogue(problem: Finished) -> str | None:
-    """Why no kernel over tiles of rows and columns can compute its epilogue; None when it can."""
+def why_not_epilogue(problem: Finished, *, accumulators: int = 1) -> str | None:
+    """Why no kernel over tiles of rows and columns can compute its epilogue; None when it can.
+
+    Args:
+        accumulators: how many of the first operands are sums.
+    """
     operands = problem.epilogue.operands
+    sums = [number for number, operand in enumerate(operands) if operand.kind == "accumulator"]
     stored = (*problem.tensors, *problem.outputs)
     reasons = (
         (
@@ -61,10 +66,12 @@ def why_not_epilogue(problem: Finished) -> str | None:
             "a reduction over rows: no tile has all",
         ),
         (
-            [x.kind for x in operands].count("accumulator") != 1 or operands[0].kind != "accumulator",
-            "an epilogue whose first operand alone is not the accumulator",
+            sums != list(range(accumulators)),
+            "an epilogue whose first operand alone is not the accumulator"
+            if accumulators == 1
+            else f"an epilogue without {accumulators} accumulators in front",
         ),
-        (len(operands) - 1 > MAX_ARGS, f"{len(operands) - 1} operands: at most {MAX_ARGS}"),
+        (len(operands) - len(sums) > MAX_ARGS, f"{len(operands) - len(sums)} operands: at most {MAX_ARGS}"),
         (len(problem.outputs) > MAX_OUTPUTS, f"{len(problem.outputs)} outputs: at most {MAX_OUTPUTS}"),
         (any(dtype not in POINTERS for dtype in stored), f"element types of {', '.join(stored)}"),
     )
@@ -77,10 +84,10 @@ def output_types(problem: Finished) -> dict[str, str]:
 
 
 def operand_types(problem: Finished) -> dict[str, str]:
-    """Slot and type of every operand behind the accumulator."""
+    """Slot and type of every operand behind the accumulators."""
     tensors = iter(problem.tensors)
     types = {"scalar": "fp32", "constant": "*fp32"}
-    kinds = [operand.kind for operand in problem.epilogue.operands[1:]]
+    kinds = _kinds(problem)
     return {
         f"arg{i}": POINTERS[next(tensors)] if kind == "tensor" else types[kind]
         for i, kind in enumerate(kinds)
@@ -89,12 +96,17 @@ def operand_types(problem: Finished) -> dict[str, str]:
 
 def epilogue_constants(problem: Finished) -> dict[str, Any]:
     """Constants that say what the epilogue computes; 0 for slots that nothing fills."""
-    arguments = len(problem.epilogue.operands) - 1
+    arguments = len(_kinds(problem))
     empty = [f"y{i}_ptr" for i in range(len(problem.outputs), MAX_OUTPUTS)]
     empty += [f"arg{i}" for i in range(arguments, MAX_ARGS)]
     return {
         **dict.fromkeys(empty, 0),
-        "KINDS": tuple(operand.kind for operand in problem.epilogue.operands[1:]),
+        "KINDS": _kinds(problem),
         "PROGRAM": program_of(problem.epilogue),
         "OUTPUTS": problem.epilogue.outputs,
     }
+
+
+def _kinds(problem: Finished) -> tuple[str, ...]:
+    """Of every operand behind the accumulators."""
+    return tuple(x.kind for x in problem.epilogue.operands if x.kind != "accumulator")

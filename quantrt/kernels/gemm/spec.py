@@ -2,6 +2,8 @@
 """y[M, N] = epilogue(x[M, K] @ w[N, K]^T): what the kernel can do, in which tiles, and what it costs.
 
 int8 codes accumulate in int32, exactly; floats in float32. The epilogue reads the accumulator as float32.
+A gate has two accumulators, y = epilogue(x @ a^T, x @ b^T). Its w [2 N, K] holds rows of a and b in turns, so
+that both sums of one output stand side by side in a tile, in registers of the same thread.
 """
 
 from __future__ import annotations
@@ -55,11 +57,13 @@ class GemmProblem:
 
     Attributes:
         M: rows of x: all axes but the last; the kernel takes any other number too.
+        N: columns of y.
         dtype: of x and w: int8, float16 or float32.
         stride_unit: the row stride of x is a multiple of this many elements; a power of 2, at most 16.
         epilogue: operand 0 is the accumulator.
         tensors: element type of each tensor operand of the epilogue.
         outputs: element type of each output.
+        is_gated: the product has two columns for each of y.
     """
 
     M: int
@@ -70,6 +74,12 @@ class GemmProblem:
     epilogue: Expression
     tensors: tuple[str, ...]
     outputs: tuple[str, ...]
+    is_gated: bool = False
+
+    @property
+    def columns(self) -> int:
+        """Of the product."""
+        return 2 * self.N if self.is_gated else self.N
 
 
 @dataclass(frozen=True)
@@ -77,7 +87,8 @@ class TileConfig:
     """How the product is cut.
 
     Attributes:
-        block_m, block_n, block_k: one program's tile, and how much of K it multiplies at once, in elements.
+        block_m, block_n, block_k: one program's tile of the product, and how much of K it multiplies at once,
+            in elements.
         group_m: rows of tiles that programs walk down before the next column, so that they share w in L2.
     """
 
@@ -117,9 +128,13 @@ def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
             f"int32 sums of {problem.K} products of codes can overflow: at most {MAX_CODE_TERMS}",
         ),
         (problem.N < 1 or problem.K < 1, "an empty weight"),
-        (problem.N * 256 > MAX_OFFSET or problem.K * 256 > MAX_OFFSET, "offsets in a tile beyond 32 bits"),
+        (
+            problem.columns * 256 > MAX_OFFSET or problem.K * 256 > MAX_OFFSET,
+            "offsets in a tile beyond 32 bits",
+        ),
     )
-    return next((reason for is_so, reason in reasons if is_so), None) or why_not_epilogue(problem)
+    found = next((reason for is_so, reason in reasons if is_so), None)
+    return found or why_not_epilogue(problem, accumulators=2 if problem.is_gated else 1)
 
 
 def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
@@ -134,6 +149,7 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
         "STRIDE_UNIT": problem.stride_unit,
         "N": problem.N,
         "K": problem.K,
+        "GATED": problem.is_gated,
         **epilogue_constants(problem),
         "PRECISION": "ieee",
         "PARTS": _parts(problem, config),

@@ -74,10 +74,12 @@ class Cost:
 def cost(problem: GemmProblem, device: GpuFacts) -> Cost:
     """max(flops / peak, bytes / bandwidth), both peaks as kernels reach them."""
     M, N, K = problem.M, problem.N, problem.K
-    flops = 2 * M * N * K
+    flops = 2 * M * problem.columns * K
     stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.tensors, *problem.outputs))
     constants = sum(operand.kind == "constant" for operand in problem.epilogue.operands)
-    size_bytes = (M * K + N * K) * ELEMENT_BYTES[problem.dtype] + M * N * stored + 4 * N * constants
+    size_bytes = (
+        (M * K + problem.columns * K) * ELEMENT_BYTES[problem.dtype] + M * N * stored + 4 * N * constants
+    )
     time_us = max(flops / _math_rate(problem, device), size_bytes / _memory_rate(device))
     return Cost(flops, size_bytes, time_us)
 
@@ -117,7 +119,7 @@ def estimate_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> f
 
 def _busy_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> float:
     """How long the multiprocessor with most tiles is busy."""
-    tiles = _ceil(problem.M, config.block_m) * _ceil(problem.N, config.block_n)
+    tiles = _ceil(problem.M, config.block_m) * _ceil(problem.columns, config.block_n)
     busiest = _ceil(max(tiles, 1), device.multiprocessors)
     resident = _resident(problem, config, device)
     steps = _ceil(problem.K, config.block_k)
@@ -132,7 +134,8 @@ def _busy_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> floa
     wait_us = STEP_US / max(config.num_stages - 1, 1)
     # A float32 instruction is half a fused multiply-add; with each tensor come a few to load, convert, store.
     instructions = flops_of(problem.epilogue) + 6 * (len(problem.outputs) + len(problem.tensors))
-    epilogue_us = share * elements * instructions / (0.5e6 * device.fp32_tflops)
+    outputs = elements // 2 if problem.is_gated else elements
+    epilogue_us = share * outputs * instructions / (0.5e6 * device.fp32_tflops)
     # What one program waits for, the products of another hide.
     hidden = min(resident, busiest)
     step_us = max(math_us, load_us, wait_us / hidden) + BARRIER_US / hidden
@@ -144,7 +147,7 @@ def _legal(problem: GemmProblem, device: GpuFacts) -> Iterator[TileConfig]:
     size = ELEMENT_BYTES[problem.dtype]
     k_bytes = (64, 128, 256) if problem.dtype != "float32" else (64,)
     for block_m, block_n, k, num_warps, num_stages in product(
-        _blocks(problem.M), _blocks(problem.N), k_bytes, (4, 8), (2, 3, 4, 5)
+        _blocks(problem.M), _blocks(problem.columns), k_bytes, (4, 8), (2, 3, 4, 5)
     ):
         config = TileConfig(block_m, block_n, k // size, num_warps, num_stages)
         if _is_worth(problem, config, device):

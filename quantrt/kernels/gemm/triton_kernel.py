@@ -2,14 +2,15 @@
 """y[M, N] = epilogue(x[M, K] @ w[N, K]^T), both operands contiguous along K.
 
 int8 codes accumulate in int32, exactly; floats in float32. The epilogue reads the accumulator as float32 and
-runs in registers. One program computes one tile; M is known at launch, N and K when compiled.
+runs in registers. One program computes one tile; M is known at launch, N and K when compiled. Of a gate, w
+has two rows for every column of y, side by side.
 """
 
 # mypy: ignore-errors
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import store_tile
+from quantrt.kernels.epilogue.triton_kernel import load_operands, store_loaded, store_tile, sums_to_float
 
 __all__ = ["gemm", "multiply", "tile_of"]
 
@@ -39,6 +40,7 @@ def gemm(
     STRIDE_UNIT: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
+    GATED: tl.constexpr,
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
@@ -49,7 +51,8 @@ def gemm(
     BLOCK_K: tl.constexpr,
     GROUP_M: tl.constexpr,
 ):
-    pid_m, pid_n = tile_of(tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
+    COLUMNS: tl.constexpr = 2 * N if GATED else N
+    pid_m, pid_n = tile_of(tl.cdiv(M, BLOCK_M), tl.cdiv(COLUMNS, BLOCK_N), GROUP_M)
     # Inside a tile 32 bits are enough; where the tile begins may be beyond them.
     row = pid_m.to(tl.int64) * BLOCK_M
     column = pid_n * BLOCK_N
@@ -59,8 +62,8 @@ def gemm(
     # Rows beyond the last read the last one again: cheaper than masks, and they are never stored.
     rows_x = tl.minimum(offs_m, M - pid_m * BLOCK_M - 1)
     rows_w = offs_n
-    if N % BLOCK_N != 0:
-        rows_w = tl.minimum(offs_n, N - column - 1)
+    if COLUMNS % BLOCK_N != 0:
+        rows_w = tl.minimum(offs_n, COLUMNS - column - 1)
     stride = stride_xm * STRIDE_UNIT
     x_ptrs = x_ptr + row * stride + rows_x[:, None] * stride
     w_ptrs = w_ptr + column.to(tl.int64) * K + rows_w[None, :] * K
@@ -76,22 +79,77 @@ def gemm(
     if PARTS == 4:
         parts = _halves(parts[0]) + _halves(parts[1])
     for i in tl.static_range(PARTS):
-        store_tile(
-            parts[i],
-            pointers,
-            slots,
-            row,
-            column + i * PART,
-            M,
-            N,
-            K,
-            KINDS,
-            PROGRAM,
-            OUTPUTS,
-            N % BLOCK_N == 0,
-            BLOCK_M,
-            PART,
-        )
+        if GATED:
+            store_gate(
+                parts[i],
+                pointers,
+                slots,
+                row,
+                (column + i * PART) // 2,
+                M,
+                N,
+                K,
+                KINDS,
+                PROGRAM,
+                OUTPUTS,
+                COLUMNS % BLOCK_N == 0,
+                BLOCK_M,
+                PART // 2,
+            )
+        else:
+            store_tile(
+                parts[i],
+                pointers,
+                slots,
+                row,
+                column + i * PART,
+                M,
+                N,
+                K,
+                KINDS,
+                PROGRAM,
+                OUTPUTS,
+                N % BLOCK_N == 0,
+                BLOCK_M,
+                PART,
+            )
+
+
+@triton.jit
+def store_gate(
+    accumulator,
+    pointers,
+    slots,
+    row,
+    column,
+    M,
+    N: tl.constexpr,
+    TERMS: tl.constexpr,
+    KINDS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """The epilogue of a tile [BLOCK_M, 2 BLOCK_N] with columns of the left and the right half in turns."""
+    left, right = tl.split(tl.reshape(accumulator, (BLOCK_M, BLOCK_N, 2)))
+    operands = load_operands(slots, row, column, M, N, KINDS, IS_WHOLE, BLOCK_M, BLOCK_N)
+    store_loaded(
+        left,
+        (sums_to_float(right, TERMS),) + operands,
+        pointers,
+        row,
+        column,
+        M,
+        N,
+        TERMS,
+        PROGRAM,
+        OUTPUTS,
+        IS_WHOLE,
+        BLOCK_M,
+        BLOCK_N,
+    )
 
 
 @triton.jit

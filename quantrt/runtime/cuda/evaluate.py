@@ -94,7 +94,9 @@ def compute(
             if formula.channels_last and results[0].dim() > 2:
                 results = [_channels_innermost(result) for result in results]
         case Gemm() if weight is not None:
-            results = evaluate(formula.epilogue, _gemm(formula, inputs[0], weight), inputs[1:], constants)
+            sums = _gemm(formula, inputs[0], weight)
+            left, right = sums.chunk(2, -1) if formula.is_gated else (sums, None)
+            results = evaluate(formula.epilogue, left, inputs[1:], constants, right=right)
         case Conv() if weight is not None:
             rank = inputs[0].dim()
             shaped = {name: _along_channels(array, rank) for name, array in constants.items()}
@@ -115,11 +117,14 @@ def evaluate(
     accumulator: Tensor | None,
     tensors: Sequence[Tensor],
     constants: Mapping[str, Tensor],
+    *,
+    right: Tensor | None = None,
 ) -> list[Tensor]:
     """The outputs of an expression in float32, broadcast to its iteration shape (rows: last axis 1).
 
     Args:
         accumulator: float32; None when no operand asks for it.
+        right: the second accumulator of a gate.
         tensors: of the tensor operands, in their order.
     """
     given = [*tensors, *constants.values()] if accumulator is None else [accumulator]
@@ -130,7 +135,7 @@ def evaluate(
     for number, operand in enumerate(expression.operands):
         match operand.kind:
             case "accumulator" if accumulator is not None:
-                registers.append(accumulator)
+                registers.append(accumulator if number == 0 or right is None else right)
             case "tensor" if number in lookups.values():
                 registers.append(next(remaining).long().unsqueeze(-1))
             case "tensor":

@@ -57,8 +57,9 @@ def scaled_accumulator(expression: Expression, scale: float) -> Expression:
 
 
 def as_rows(expression: Expression) -> Expression:
-    """The expression over an accumulator that was stored: operand 0 is a tensor."""
-    return replace(expression, operands=(Operand("tensor"), *expression.operands[1:]))
+    """The expression over accumulators that were stored: they are tensors."""
+    stored = (Operand("tensor") if x.kind == "accumulator" else x for x in expression.operands)
+    return replace(expression, operands=tuple(stored))
 
 
 def is_relu(expression: Expression) -> bool:

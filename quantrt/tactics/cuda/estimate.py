@@ -50,10 +50,10 @@ def work_of(workload: Workload) -> Work:
     weight = workload.weight
     products, elements = 0, largest
     match workload.formula:
-        case Gemm(is_transposed=is_transposed) if weight is not None:
-            N = weight.shape[0 if is_transposed else 1]
-            elements = math.prod(shapes[0][:-1]) * N
-            products = elements * shapes[0][-1]
+        case Gemm(is_transposed=is_transposed, is_gated=is_gated) if weight is not None:
+            columns = math.prod(shapes[0][:-1]) * weight.shape[0 if is_transposed else 1]
+            elements = columns // 2 if is_gated else columns
+            products = columns * shapes[0][-1]
         case Conv() as formula if weight is not None:
             elements = math.prod((shapes[0][0], weight.shape[0], *_extents(formula, shapes[0], weight.shape)))
             products = elements * math.prod(weight.shape[1:])

@@ -47,6 +47,7 @@ def problem_of(product: Product) -> GemmProblem:
         epilogue=product.formula.epilogue,
         tensors=tuple(facts.dtype for facts in tensors),
         outputs=product.workload.outputs,
+        is_gated=product.formula.is_gated,
     )
 
 
@@ -65,7 +66,8 @@ def _own(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
     if reason:
         return [Rejected(_SOURCE, _NAME, reason)]
     whole = [_tactic(product, problem, config) for config in configs(problem, device)]
-    split = [_split(product, problem, config) for config in split_k_tiles.configs(problem, device)]
+    in_parts = () if problem.is_gated else split_k_tiles.configs(problem, device)
+    split = [_split(product, problem, config) for config in in_parts]
     return [*whole[:_BEFORE_SPLIT], *split, *whole[_BEFORE_SPLIT:]]
 
 
@@ -83,7 +85,7 @@ def _split(product: Product, problem: GemmProblem, config: split_k.SplitConfig) 
 
 
 def _tactic(product: Product, problem: GemmProblem, config: TileConfig) -> Tactic:
-    operands = problem.epilogue.operands[1:]
+    operands = [operand for operand in problem.epilogue.operands if operand.kind != "accumulator"]
     draft = Draft(
         runner="gemm",
         inputs=tuple(f"in{i}" for i in range(1 + len(problem.tensors))),
@@ -94,7 +96,7 @@ def _tactic(product: Product, problem: GemmProblem, config: TileConfig) -> Tacti
             "outputs": list(problem.outputs),
         },
         constants=(
-            product.weight_constant(),
+            product.weight_constant(in_turns=problem.is_gated),
             *(product.channel_constant(x.name, "float32") for x in operands if x.kind == "constant"),
         ),
         kernels=(kernel_of(problem, config),),

@@ -23,7 +23,7 @@ from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import as_rows, is_relu, scaled_accumulator, split_bias
 from quantrt.tactics.cuda.product import Product, product_of
 from quantrt.tactics.cuda.rows import list_tactics as list_rows
-from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload, dense_strides
 
 __all__ = ["list_library_tactics"]
 
@@ -31,7 +31,8 @@ _SOURCE = "cublaslt"
 _NAME = "matmul"
 _CODES = "codes"
 _SUMS = "sums"
-"""Buffers between drafts: codes of x as floats, and what the product's step stores."""
+_HALVES = ("left half", "right half")
+"""Buffers between drafts: codes of x as floats, what the product's step stores, and of a gate its halves."""
 
 _CODE_MULTIPLE = 8
 """torch._int_mm wants N and K to be multiples of this."""
@@ -73,7 +74,8 @@ def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | 
         return [Rejected(_SOURCE, _NAME, product)]
     reason = _why_not_codes(product, device) if product.is_codes else None
     if reason:
-        return [Rejected(_SOURCE, _NAME, reason), _dequantized(product, device)]
+        rejected = Rejected(_SOURCE, _NAME, reason)
+        return [rejected] if product.formula.is_gated else [rejected, _dequantized(product, device)]
     fused = _fused(product)
     stored = "int32" if product.is_codes else product.dtype
     first = _draft(product, fused, stored)
@@ -82,7 +84,7 @@ def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | 
     rest = _rest(product, fused.rest, stored, device)
     if isinstance(rest, str):
         return [Rejected(_SOURCE, fused.name, rest)]
-    return [Tactic(_SOURCE, fused.name, (first, *rest), product.M * product.N * _SUM_BYTES[stored])]
+    return [Tactic(_SOURCE, fused.name, (first, *rest), product.M * product.columns * _SUM_BYTES[stored])]
 
 
 def _dequantized(product: Product, device: GpuFacts) -> Tactic | Rejected:
@@ -110,7 +112,7 @@ def _dequantized(product: Product, device: GpuFacts) -> Tactic | Rejected:
 
 def _why_not_codes(product: Product, device: GpuFacts) -> str | None:
     """What torch checks before it calls cuBLASLt (aten/src/ATen/native/cuda/Blas.cpp, _int_mm)."""
-    N, K = product.N, product.K
+    N, K = product.columns, product.K
     reasons = (
         (not device.has_int8_tensor_cores, f"no int8 products on compute capability {device.capability}"),
         (product.M < MIN_CODE_ROWS, f"{product.M} rows: at least {MIN_CODE_ROWS} for int8"),
@@ -126,7 +128,7 @@ def _why_not_codes(product: Product, device: GpuFacts) -> str | None:
 def _fused(product: Product) -> _Fused:
     """What of the epilogue goes with the product."""
     epilogue = product.formula.epilogue
-    if product.is_codes or product.workload.outputs != (product.dtype,):
+    if product.formula.is_gated or product.is_codes or product.workload.outputs != (product.dtype,):
         return _Fused(rest=epilogue)
     split = split_bias(epilogue)
     if split.rest.is_identity:
@@ -162,10 +164,20 @@ def _draft(product: Product, fused: _Fused, stored: str) -> Draft:
 def _rest(product: Product, epilogue: Expression, stored: str, device: GpuFacts) -> Sequence[Draft] | str:
     """Drafts for the epilogue over stored sums; why there are none."""
     workload = product.workload
-    shape = (*workload.inputs[0].shape[:-1], product.N)
-    sums = TensorFacts(stored, shape, tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape))))
-    facts = (sums, *workload.inputs[1:])
-    return _rows(product, as_rows(epilogue), facts, workload.outputs, names={"in0": _SUMS}, device=device)
+    whole = (*workload.inputs[0].shape[:-1], product.columns)
+    sums = TensorFacts(stored, (*whole[:-1], product.N), dense_strides(whole))
+    if not product.formula.is_gated:
+        facts = (sums, *workload.inputs[1:])
+        return _rows(product, as_rows(epilogue), facts, workload.outputs, names={"in0": _SUMS}, device=device)
+    facts = (sums, sums, *workload.inputs[1:])
+    names = {"in0": _HALVES[0], "in1": _HALVES[1], **_one_less(2, len(facts))}
+    after = _rows(product, as_rows(epilogue), facts, workload.outputs, names=names, device=device)
+    return after if isinstance(after, str) else [Draft("halves", (_SUMS,), _HALVES), *after]
+
+
+def _one_less(start: int, stop: int) -> dict[str, str]:
+    """Inputs of rows over two halves, by the names that they have for the product."""
+    return {f"in{number}": f"in{number - 1}" for number in range(start, stop)}
 
 
 def _rows(

@@ -22,8 +22,9 @@ class Product:
     """x[M, K] @ w[K, N] of int8 codes or of floats.
 
     Attributes:
-        weight: as the formula has it, [N, K] or [K, N].
+        weight: as the formula has it, [columns, K] or [K, columns].
         M: at the shapes that are timed.
+        N: columns of the result: half of the product's where it is a gate's.
         dtype: of x, in which w is multiplied too.
     """
 
@@ -40,10 +41,21 @@ class Product:
         """Whether int8 codes are multiplied."""
         return self.dtype == "int8"
 
-    def weight_constant(self) -> Constant:
-        """The weight as [N, K], contiguous along K; float32 rounded to float16 for float16 activations."""
+    @property
+    def columns(self) -> int:
+        """Of the product."""
+        return 2 * self.N if self.formula.is_gated else self.N
+
+    def weight_constant(self, *, in_turns: bool = False) -> Constant:
+        """The weight as [columns, K], contiguous along K; float32 rounded to float16 for such activations.
+
+        Args:
+            in_turns: a row of the left half, then one of the right, and so on.
+        """
         rows = self.weight if self.formula.is_transposed else self.weight.T
-        key = f"{self.formula.weight}:nk:{self.dtype}"
+        if in_turns:
+            rows = rows.reshape(2, self.N, self.K).swapaxes(0, 1).reshape(-1, self.K)
+        key = f"{self.formula.weight}:{'turns' if in_turns else 'nk'}:{self.dtype}"
         return Constant(key, lambda: np.ascontiguousarray(rows.astype(self.dtype)))
 
     def channel_constant(self, name: str, dtype: str) -> Constant:
@@ -61,7 +73,10 @@ def product_of(workload: Workload) -> Product | str:
     x = workload.inputs[0]
     if weight.ndim != 2 or not weight.size:
         return f"a weight of {list(weight.shape)}"
-    N, K = weight.shape if formula.is_transposed else weight.shape[::-1]
+    columns, K = weight.shape if formula.is_transposed else weight.shape[::-1]
+    if formula.is_gated and columns % 2:
+        return f"a gate of {columns} columns"
+    N = columns // 2 if formula.is_gated else columns
     if x.shape[-1:] != (K,):
         return f"an input of {list(x.shape)} for a weight of {list(weight.shape)}"
     if x.dtype not in _TYPES or (x.dtype == "int8") != (weight.dtype == np.int8):

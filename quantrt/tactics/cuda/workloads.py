@@ -23,8 +23,9 @@ __all__ = ["Lowered", "lower_region"]
 
 Array = np.ndarray[Any, Any]
 
-ACCUMULATOR_SCALE = "accumulator scale"
-"""The constant that turns the sums of an int8 product into floats: s_x * s_w[n], float32 [N]."""
+ACCUMULATOR_SCALES = ("accumulator scale", "accumulator scale, right half")
+"""The constants that turn the sums of an int8 product into floats: s_x * s_w[n], float32 [N]; the second for
+the right half of a gate."""
 
 TABLE_CODES, TABLE_SCALES = " codes", " scales"
 """What follows the name of a table that is quantized: int8 [V, C], and float32 [V, 1]."""
@@ -81,8 +82,10 @@ def lower_region(
         raise InternalError(f"region '{region.name}' has no formula to lower")
     weight, scale = _weight(region.formula, inputs, forms, quantized, graph)
     constants = _constants(expression, graph)
+    is_gated = isinstance(region.formula, Gemm) and region.formula.is_gated
     if scale is not None:
-        constants[ACCUMULATOR_SCALE] = scale
+        scales = np.split(scale, 2) if is_gated else [scale]
+        constants.update(zip(ACCUMULATOR_SCALES, scales, strict=False))
     tables, codes = _tables(expression, graph, quantized, float_type)
     constants |= tables
     lowered = _lower(
@@ -186,7 +189,7 @@ def _lower(
     tensor_inputs = inputs[1:] if has_anchor else inputs
     builder = _Builder(expression)
     if has_scale:
-        builder.scale_accumulator()
+        builder.scale_accumulators()
     numbers = [region.outputs.index(value) for value, _ in outputs]
     scales = [None if form == FLOAT else forms.scales[value] for value, form in outputs]
     step = forms.scales[inputs[0][0]] if isinstance(region.formula, Pool) and inputs[0][1] == CODES else None
@@ -234,10 +237,12 @@ class _Builder:
         self.instructions.append((op, args, value))
         return ("instruction", len(self.instructions) - 1)
 
-    def scale_accumulator(self) -> None:
-        """Operand 0, the sums of codes, times the scale of their channel."""
-        scale = self._operand(Operand("constant", ACCUMULATOR_SCALE))
-        self.of[0] = self._add("mul", (("operand", 0), scale))
+    def scale_accumulators(self) -> None:
+        """Sums of codes, times the scale of their channel."""
+        sums = [n for n, operand in enumerate(self.source.operands) if operand.kind == "accumulator"]
+        for number, name in zip(sums, ACCUMULATOR_SCALES, strict=False):
+            scale = self._operand(Operand("constant", name))
+            self.of[number] = self._add("mul", (("operand", number), scale))
 
     def dequantize_accumulator(self, scale: float) -> None:
         """Operand 0, a maximum or mean of codes, times their scale."""

@@ -272,7 +272,7 @@ def test_unknown_sizes_that_differ_are_not_added_in_the_epilogue(rng):
 
 
 def test_gated_activations(rng):
-    """Of two products, the later multiplies; the halves of one wide product are left to their own kernel."""
+    """Of two products, the later multiplies; the halves of one wide product meet in its epilogue."""
     weights = {name: rng.standard_normal((8, 8)).astype(np.float32) for name in "uw"}
     two = partitioned(
         "g = MatMul(x, w) s = Sigmoid(g) a = Mul(g, s) u1 = MatMul(x, u) y = Mul(a, u1)",
@@ -286,8 +286,53 @@ def test_gated_activations(rng):
         inputs="float[7,8] x",
         weights={"w": weights["w"], "sizes": np.array([4, 4])},
     )
-    assert wide.kinds() == ["Gemm: MatMul", "View: Split", "Rows: Sigmoid Mul"]
-    assert wide.reasons("gated activation") == [
-        "the parts of the product's result are combined behind a Split"
-    ]
+    assert wide.kinds() == ["Gemm: MatMul Split Sigmoid Mul"]
+    assert wide.only(Gemm).formula.is_gated
+    assert wide.reasons("gated activation") == []
     check_values(wide, random_feeds(wide.graph, rng), tolerance=FLOAT32)
+
+
+def test_a_gate_with_biases_a_residual_and_gelu(rng):
+    found = partitioned(
+        "p = MatMul(x, w) h0, g0 = Split<axis=-1>(p, sizes) h = Add(h0, b) g = Add(c, g0) e = Gelu(g)"
+        " m = Mul(h, e) y = Add(m, r)",
+        inputs="float[2,7,8] x, float[2,7,5] r",
+        weights={
+            "w": rng.standard_normal((8, 10)).astype(np.float32),
+            "sizes": np.array([5, 5]),
+            "b": rng.standard_normal(5).astype(np.float32),
+            "c": rng.standard_normal(5).astype(np.float32),
+        },
+        opset=20,
+    )
+    assert found.kinds() == ["Gemm: MatMul Split Add Add Gelu Mul Add"]
+    kinds = [operand.kind for operand in found.only(Gemm).formula.epilogue.operands]
+    assert kinds[:2] == ["accumulator", "accumulator"] and kinds[2:].count("constant") == 2
+    check_values(found, random_feeds(found.graph, rng), tolerance=FLOAT32)
+
+
+NO_GATES = {
+    "a half that is read elsewhere": (
+        "h = MatMul(x, w) g, u = Split<axis=-1>(h, sizes) a = Sigmoid(g) m = Mul(a, u) z = Transpose(u)"
+        " t = Transpose(m) y = Add(t, z)",
+        "needed elsewhere",
+    ),
+    "halves that do not meet": (
+        "h = MatMul(x, w) g, u = Split<axis=-1>(h, sizes) a = Sigmoid(g) b = Transpose(u) c = Transpose(b)"
+        " y = Mul(a, c)",
+        "depends on the product's result",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NO_GATES)
+def test_what_is_no_gate_says_why(case, rng):
+    body, reason = NO_GATES[case]
+    found = partitioned(
+        body,
+        inputs="float[7,8] x",
+        weights={"w": rng.standard_normal((8, 8)).astype(np.float32), "sizes": np.array([4, 4])},
+    )
+    assert not any(isinstance(r.formula, Gemm) and r.formula.is_gated for r in found.regions.regions)
+    assert reason in found.reasons("gated activation")[0]
+    check_values(found, random_feeds(found.graph, rng), tolerance=FLOAT32)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """epilogue(x[..., K] @ w) with one of our kernels.
 
-options: {"kinds": kind of every operand behind the accumulator, "scalars": values of the scalar ones,
+options: {"kinds": kind of every operand behind the accumulators, "scalars": values of the scalar ones,
 "outputs": element types}. Inputs: x, then the tensor operands, in the shape of the output. Weights: the
-weight [N, K], then the constant operands, float32 [N] each.
+weight [N, K], of a gate [2 N, K], then the constant operands, float32 [N] each.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class GemmRunner:
         self._launch: Launcher = assets.kernels[step.kernels[0]]
         self._fixed = dict(self._launch.spec.constants)
         self._stride_unit = int(self._fixed["STRIDE_UNIT"])
+        self._halves = 2 if self._fixed.get("GATED") else 1
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; outputs are contiguous."""
-        N, K = self._weight.shape
         self._check(inputs)
-        shape = (*inputs[0].shape[:-1], N)
+        shape = self._shape(inputs[0])
         outputs = [allocate(number, shape, dtype) for number, dtype in enumerate(self._outputs)]
         x = rows_of(inputs[0], self._stride_unit)
         M = x.shape[0]
@@ -85,12 +85,16 @@ class GemmRunner:
         sources = {"tensor": iter(tensors), "scalar": iter(self._scalars), "constant": iter(self._constants)}
         return [next(sources[kind]) for kind in self._kinds]
 
+    def _shape(self, x: Tensor) -> tuple[int, ...]:
+        """Of the outputs."""
+        return (*x.shape[:-1], self._weight.shape[0] // self._halves)
+
     def _check(self, inputs: Sequence[Any]) -> None:
-        N, K = self._weight.shape
+        K = self._weight.shape[1]
         x, *tensors = inputs
         if x.dim() < 1 or x.shape[-1] != K or x.dtype != self._weight.dtype:
             raise self._error(f"{x.dtype} {list(x.shape)}", f"{self._weight.dtype} [..., {K}]")
-        shape = [*x.shape[:-1], N]
+        shape = list(self._shape(x))
         for tensor in tensors:
             if list(tensor.shape) != shape:
                 raise self._error(f"an operand of {list(tensor.shape)}", f"{shape}")

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from quantrt.config import TACTIC_SOURCES, CudaConfig  # noqa: E402
 from quantrt.gpu import gpu_named  # noqa: E402
+from quantrt.model.for_gpu import for_gpu  # noqa: E402
 from quantrt.model.model import Model  # noqa: E402
 from quantrt.plan.program import Program, codes_of  # noqa: E402
 from quantrt.plan.program_json import program_from_model  # noqa: E402
@@ -42,6 +43,28 @@ def mlp() -> Model:
     return net(MLP, weights(shapes), opset=20)
 
 
+GATED = """gated (float[N,S,16] x) => (float[N,S,16] y) {
+  n = LayerNormalization<axis=-1>(x, g, b)
+  gate = MatMul(n, w_gate)
+  up0 = MatMul(n, w_up)
+  up = Add(up0, b_up)
+  bent = Sigmoid(gate)
+  silu = Mul(gate, bent)
+  h = Mul(silu, up)
+  o = MatMul(h, w_down)
+  y = Add(x, o)
+}"""
+
+
+def gated() -> Model:
+    """SwiGLU, its two products merged."""
+    shapes = {"g": (16,), "b": (16,), "w_gate": (16, 40), "w_up": (16, 40), "b_up": (40,), "w_down": (40, 16)}
+    return for_gpu(net(GATED, weights(shapes), opset=20))
+
+
+MODELS = pytest.mark.parametrize("model", [resnet(), mlp(), gated()], ids=["resnet", "mlp", "gated"])
+
+
 def lowering(model: Model, inputs: Mapping[str, np.ndarray]) -> CudaLowering:
     return CudaLowering(model, LIBRARIES_ONLY, inputs, gpu=gpu_named("h200"), device="cpu")
 
@@ -60,7 +83,7 @@ def run(model: Model, program: Program, inputs: Mapping[str, np.ndarray]) -> np.
         executor.close()
 
 
-@pytest.mark.parametrize("model", [resnet(), mlp()], ids=["resnet", "mlp"])
+@MODELS
 @pytest.mark.parametrize(("precision", "floor_db"), [("fp32", 110), ("fp16", 50)])
 def test_floats_give_what_the_model_gives(model: Model, precision: str, floor_db: float):
     inputs = {"x": samples(3, 3, 16, 16) if len(model.inputs[0].shape or ()) == 4 else samples(3, 7, 16)}
@@ -70,7 +93,7 @@ def test_floats_give_what_the_model_gives(model: Model, precision: str, floor_db
     assert sqnr_db(want, got) > floor_db
 
 
-@pytest.mark.parametrize("model", [resnet(), mlp()], ids=["resnet", "mlp"])
+@MODELS
 def test_codes_give_what_the_standard_model_of_the_same_codes_gives(model: Model):
     """In float32 beside the codes, so that nothing but the order of a sum differs from Q/DQ arithmetic."""
     inputs = {"x": samples(3, 3, 16, 16) if len(model.inputs[0].shape or ()) == 4 else samples(3, 7, 16)}
@@ -152,3 +175,15 @@ def test_inputs_and_outputs_keep_the_models_types_and_names():
     assert {name: array.dtype.name for name, array in outputs.items()} == {"y": "float32", "z": "bool"}
     np.testing.assert_array_equal(outputs["z"], inputs["x"] > 0)
     np.testing.assert_allclose(outputs["y"], inputs["x"][[2, 0, 1]], rtol=1e-3)
+
+
+def test_a_gate_is_one_product_that_stores_what_the_next_reads():
+    model, inputs = gated(), {"x": samples(3, 7, 16)}
+    codes = quantized(model, CUDA, inputs)
+    program = program_of(model, inputs, "fp16", codes)
+    rows = program.notes["regions"]
+    products = [name for name, row in rows.items() if row["formula"] == "Gemm"]
+    assert [len(rows[name]["nodes"]) for name in products] == [6, 2], "the gate, and the way back"
+    gate, back = (next(step for step in program.steps if step.region == name) for name in products)
+    assert gate.outputs == (codes_of("h"),) and back.inputs[0] == codes_of("h")
+    assert not any(step.runner == "view" for step in program.steps)
