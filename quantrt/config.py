@@ -86,6 +86,9 @@ class QuantizeConfig:
     exclude_types: tuple[str, ...] = _option((), "keep these operator types float, repeatable", metavar="OP")
     per_channel: bool = _option(True, "one weight scale per output channel (otherwise per tensor)")
     bias_correction: bool = _option(True, "correct the mean shift that rounding the weights causes")
+    equalization: bool = _option(
+        True, "bring channels to like ranges where the outputs gain by it (not on GPUs)"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from quantrt.config import BuildConfig
 from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
+from quantrt.quantize.equalized import equalize
 from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, fit_own, keeps_scales, observe_reference
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantize import observed_values
@@ -178,7 +179,12 @@ def _fit(
     limit = min(FIT_SAMPLES, options.max_samples or FIT_SAMPLES)
     # One sample at a time: every layer's input is held at once, and larger runs are hardly faster.
     batches = [batch.inputs for batch in samples.batches(1, limit)] if samples is not None else []
-    reference = observe_reference(job.model, batches, job.config.quantize)
+    job.emit(Event("quantizing", 0, len(targets), "targets"))
+    # On a GPU the values inside keep the names and the meaning of the float model's.
+    equalized = None
+    if samples is not None and stats is not None and given is None and "cuda" not in targets:
+        equalized = equalize(job.model, samples, job.config.quantize, limit=options.max_samples)
+    reference = observe_reference(job.model, batches, job.config.quantize, equalized)
     fits: dict[str, Fitted] = {}
     for done, (library, target) in enumerate(targets.items()):
         job.emit(Event("quantizing", done, len(targets), "targets"))

@@ -3,11 +3,12 @@ import numpy as np
 import pytest
 
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.fit import TRIED, UNFITTED, fit, observe_reference
+from quantrt.quantize.equalized import equalize
+from quantrt.quantize.fit import EQUALIZED, TRIED, UNFITTED, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
-from tests.nets import constant, net, nodes, observe, resnet, samples, weights
+from tests.nets import constant, dataset, net, nodes, observe, resnet, run_ort, samples, weights
 
 IMAGES = {"x": samples(8, 3, 16, 16)}
 
@@ -40,6 +41,60 @@ def outlier_inputs() -> dict[str, np.ndarray]:
     x[:, 0] = 0
     x[:4, 0] = 300.0
     return {"x": x}
+
+
+def uneven_net():
+    """A depthwise convolution reads channels of ranges from 1 to 1/1000; the last layer weighs them alike."""
+    text = """net (float[N,8,8,8] x) => (float[N,4,i,j] y) {
+      h = Conv(x, first) r = Relu(h) d = Conv<group=8>(r, deep) y = Conv(d, last) }"""
+    ranges = np.logspace(0, -3, 8, dtype=np.float32).reshape(-1, 1, 1, 1)
+    arrays = weights({"first": (8, 8, 1, 1), "deep": (8, 1, 3, 3), "last": (4, 8, 1, 1)})
+    return net(text, arrays | {"first": arrays["first"] * ranges, "deep": arrays["deep"] / ranges})
+
+
+def with_equalization(model, inputs, **options):
+    config = QuantizeConfig(**options)
+    twin = equalize(model, dataset(model, inputs), config)
+    reference = observe_reference(model, [inputs], config, twin)
+    stats = observe(model, (OPENVINO,), inputs)
+    return twin, fit(model, stats, OPENVINO, reference, config=config, calibration=CalibrationConfig())
+
+
+def test_channels_are_equalized_where_the_outputs_gain_by_it():
+    model, inputs = uneven_net(), {"x": samples(16, 8, 8, 8)}
+    _, result = with_equalization(model, inputs)
+    assert result.method.endswith(EQUALIZED) and result.model.model is model
+    plain = result.noise_ratios[result.method.removesuffix(EQUALIZED)]
+    assert result.noise_ratios[result.method] < plain / 10
+    unseen = {"x": samples(16, 8, 8, 8, seed=9)}
+    want = run_ort(model.graph, unseen)[0]
+    noise = [
+        np.square(run_ort(write(quantized), unseen)[0] - want).sum()
+        for quantized in (result.model, fitted(model, inputs).model)
+    ]
+    assert noise[0] < noise[1] / 10
+
+
+def test_where_the_outputs_gain_too_little_nothing_is_equalized():
+    """Most of the noise is that of another branch."""
+    text = """net (float[N,8,8,8] x) => (float[N,4,8,8] y) {
+      h = Conv(x, first) r = Relu(h) d = Conv<group=8, pads=[1,1,1,1]>(r, deep) s = Conv(d, last)
+      t = Conv(x, strong) y = Add(s, t) }"""
+    ranges = np.logspace(0, -3, 8, dtype=np.float32).reshape(-1, 1, 1, 1)
+    shapes = {"first": (8, 8, 1, 1), "deep": (8, 1, 3, 3), "last": (4, 8, 1, 1), "strong": (4, 8, 1, 1)}
+    arrays = weights(shapes)
+    arrays["first"] *= ranges
+    arrays["strong"] *= 100
+    twin, result = with_equalization(net(text, arrays), {"x": samples(16, 8, 8, 8)})
+    assert twin is not None and EQUALIZED not in result.method
+    assert result.method + EQUALIZED in result.noise_ratios
+
+
+@pytest.mark.parametrize("option", ["equalization", "per_channel"])
+def test_equalization_is_off_on_request_and_for_weights_with_one_scale(option: str):
+    model, inputs = uneven_net(), {"x": samples(16, 8, 8, 8)}
+    twin, result = with_equalization(model, inputs, **{option: False})
+    assert twin is None and EQUALIZED not in result.method
 
 
 def test_outliers_that_matter_to_nothing_are_clipped_and_those_that_matter_are_kept():

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An equalized twin of a float model, with what is known of the activations that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from quantrt.calibrate.collect import collect
+from quantrt.calibrate.dataset import Dataset
+from quantrt.calibrate.stats import Stats, TensorStats
+from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.model.model import Model
+from quantrt.quantize.algorithms.bias_correction import ChannelMeans
+from quantrt.quantize.algorithms.equalization import (
+    Scales,
+    choose_scales,
+    equalized_values,
+    scale_channels,
+)
+
+__all__ = ["Equalized", "equalize"]
+
+WEIGHT_QMAX = 127
+
+SAMPLES = 128
+"""Calibration samples that ranges of channels are taken from; from fewer, what is narrow there may be wide
+elsewhere: 64 made a ResNet-20 worse by 2.7 dB, 300 by 0.2."""
+
+
+@dataclass(frozen=True)
+class Equalized:
+    """A float model with equalized channels: the same outputs, other values in between.
+
+    Attributes:
+        model: the model with its graph replaced.
+        observed: statistics of the values that differ, by their new names.
+        scales: what the output channels of layers were divided by.
+        readers: the same by the layers that read them.
+    """
+
+    model: Model
+    observed: Mapping[str, TensorStats]
+    scales: Scales
+    readers: Scales
+
+    def stats(self, stats: Stats) -> Stats:
+        """Those of the given model, and of the values that differ from it."""
+        return replace(stats, tensors={**stats.tensors, **self.observed})
+
+    def means(self, means: ChannelMeans | None) -> ChannelMeans | None:
+        """Channel means of layer inputs, from those of the given model."""
+        if means is None:
+            return None
+        return {
+            name: mean / self.readers[name] if name in self.readers else mean for name, mean in means.items()
+        }
+
+
+def equalize(
+    model: Model, samples: Dataset, config: QuantizeConfig, *, limit: int | None = None
+) -> Equalized | None:
+    """Equalize what gains by it, as predicted; None where nothing does, or config does not want it.
+
+    Args:
+        limit: calibration samples to use at most, when fewer than SAMPLES.
+    """
+    if not (config.equalization and config.per_channel):  # one scale for a weight would lose by it
+        return None
+    count = min(SAMPLES, limit or SAMPLES)
+    batches = (batch.inputs for batch in samples.batches(1, count))
+    scales = choose_scales(model.graph, batches, qmax=WEIGHT_QMAX)
+    if not scales:
+        return None
+    changed = replace(model, graph=scale_channels(model.graph, scales))
+    names, readers = equalized_values(changed.graph, scales)
+    observed = collect(changed, names, samples, CalibrationConfig(max_samples=count))
+    return Equalized(changed, observed.tensors, scales, readers)
