@@ -6,6 +6,9 @@ data come from the data folder. Everything is calibrated on the same samples and
 signal over quantization noise against FP32 in ONNX Runtime, how often decisions agree with FP32's, and the
 model's own metric where there are labels. QuantRT's int8 engine is the faster of its int8 candidates, as
 `quantrt.build` would take it without a bound on accuracy. A second run adds its models to the results.
+
+What is compared, and on how many samples, is the same for all and fixed in `benchmarks.picture_tasks` and
+`benchmarks.real_tasks`.
 """
 
 __all__ = ["measure_task"]
@@ -22,16 +25,15 @@ from openvino.frontend import OpConversionFailure
 
 from benchmarks.accuracy_page import accuracy_page
 from benchmarks.contenders import Contender, Run, make_quantrt, peer_contenders
-from benchmarks.real_tasks import TASK_NAMES, Task, load_task
+from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr, sqnr_db
+from benchmarks.real_tasks import TASK_NAMES, load_task
 from benchmarks.record import commit, load_results, write_results
+from benchmarks.task import Task
 from quantrt.errors import QuantRtError
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cpu.json"
-SAMPLES = 2000
-RESAMPLES = 1000
 PEERS = ("ort default", "nncf default", "nncf read_model")
 """The peers with their defaults, the best of which is the bar."""
-INTERVAL = (0.025, 0.975)
 
 Array = npt.NDArray[Any]
 
@@ -52,7 +54,7 @@ def main() -> None:
     args = _parser().parse_args()
     results = load_results(args.out)
     for name in args.names:
-        row = measure_task(load_task(name, args.models, args.samples))
+        row = measure_task(load_task(name, args.models))
         results["models"][name] = row
         order = [task for task in TASK_NAMES if task in results["models"]]
         results["models"] = {task: results["models"][task] for task in order}
@@ -64,7 +66,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Accuracy of int8 on real models, QuantRT and its peers.")
     parser.add_argument("models", type=Path, help="folder with the exported models")
     parser.add_argument("names", nargs="*", default=TASK_NAMES, metavar="NAME", help="default: all models")
-    parser.add_argument("--samples", type=int, default=SAMPLES, help="validation samples at most")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; tables go beside it")
     return parser
 
@@ -88,14 +89,15 @@ def measure_task(task: Task) -> dict[str, Any]:
         "commit": commit(),
         "calibration_samples": len(task.calibration),
         "validation_samples": reference.samples,
-        "score_name": task.score_name,
-        "float_score": None if task.score is None else task.score(reference.arrays()),
+        "validation_sources": int(task.sources.max()) + 1,
+        "score_name": "" if task.score is None else task.score.name,
+        "float_score": None if task.score is None else task.score.of(reference.arrays()),
         "note": task.note,
         "int8_library": ours.int8,
         "range_methods": ours.methods,
         "shipped": ours.engine.report["verdict"],
         "contenders": {name: item.row for name, item in judged.items()},
-        "comparisons": _compare(judged, names),
+        "comparisons": _compare(judged, names, task),
     }
 
 
@@ -120,17 +122,7 @@ class _Outputs:
         return [np.concatenate(self.parts[name]) for name in self.names]
 
 
-class _Judged:
-    """One contender's figures; `noise`, `signal` f64 [samples] by output and `same` f64 [samples] or None."""
-
-    def __init__(self, row: dict[str, Any]) -> None:
-        self.row = row
-        self.noise: dict[str, Array] = {}
-        self.signal: dict[str, Array] = {}
-        self.same: Array | None = None
-
-
-def _judge(contender: Contender, task: Task, reference: _Outputs) -> _Judged:
+def _judge(contender: Contender, task: Task, reference: _Outputs) -> Judged:
     outputs = _Outputs(reference.names)
     try:
         with contender.open() as run:
@@ -139,19 +131,20 @@ def _judge(contender: Contender, task: Task, reference: _Outputs) -> _Judged:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = lines[-1] if lines else type(error).__name__
         print(f"{task.name}: {contender.name}: {reason}", file=sys.stderr)
-        return _Judged({"error": reason[:300]})
+        return Judged({"error": reason[:300]})
     wanted, got = reference.arrays(), outputs.arrays()
-    judged = _Judged({})
+    judged = Judged({})
     for name, a, b in zip(reference.names, wanted, got, strict=True):
         rows_a, rows_b = (x.reshape(len(x), -1).astype(np.float64) for x in (a, b))
         judged.signal[name] = np.square(rows_a).sum(1)
         judged.noise[name] = np.square(rows_a - rows_b).sum(1)
-    judged.row["sqnr_db"] = {name: _sqnr_db(judged, name, slice(None)) for name in reference.names}
+    judged.row["sqnr_db"] = {name: sqnr_db(judged, name) for name in reference.names}
     if task.decisions is not None:
         judged.same = task.decisions(wanted, got)
         judged.row["agreement_ratio"] = float(np.mean(judged.same))
     if task.score is not None:
-        judged.row["score"] = task.score(got)
+        judged.values = task.score.values(got)
+        judged.row["score"] = task.score.of(got)
     return judged
 
 
@@ -160,50 +153,17 @@ def _run_all(run: Run, task: Task, outputs: _Outputs) -> None:
         outputs.add(run(feed))
 
 
-def _sqnr_db(judged: _Judged, name: str, rows: Any) -> float:
-    noise = judged.noise[name][rows].sum()
-    return float(10 * np.log10(judged.signal[name][rows].sum() / noise)) if noise > 0 else 999.0
-
-
-def _compare(judged: dict[str, _Judged], names: Sequence[str]) -> list[dict[str, Any]]:
-    """QuantRT's int8 engine minus the best peer, with bootstrap intervals over samples."""
+def _compare(judged: dict[str, Judged], names: Sequence[str], task: Task) -> list[dict[str, Any]]:
+    """QuantRT's int8 engine minus the best peer; the score where there are no decisions to agree on."""
     ours = judged["quantrt int8"]
     peers = {name: judged[name] for name in PEERS if "error" not in judged[name].row}
     if "error" in ours.row or not peers:
         return []
-    count = len(ours.noise[names[0]])
-    draws = np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
-    rows = []
-    for name in names:
-        best = max(peers, key=lambda peer: peers[peer].row["sqnr_db"][name])
-        differences = [_sqnr_db(ours, name, d) - _sqnr_db(peers[best], name, d) for d in draws]
-        here, there = ours.row["sqnr_db"][name], peers[best].row["sqnr_db"][name]
-        rows.append(_comparison(f"SQNR {name} dB", best, here, there, differences))
-    if ours.same is not None:
-        best = max(peers, key=lambda peer: peers[peer].row["agreement_ratio"])
-        other = peers[best].same
-        if other is not None:
-            differences = [float(np.mean(ours.same[d] - other[d])) for d in draws]
-            here, there = ours.row["agreement_ratio"], peers[best].row["agreement_ratio"]
-            rows.append(_comparison("agreement", best, here, there, differences))
-    return rows
-
-
-def _comparison(
-    metric: str, peer: str, here: float, there: float, differences: Sequence[float]
-) -> dict[str, Any]:
-    lo, hi = (float(np.quantile(differences, q)) for q in INTERVAL)
-    verdict = "better" if lo > 0 else "worse" if hi < 0 else "same"
-    return {
-        "metric": metric,
-        "quantrt": here,
-        "best_peer": peer,
-        "peer": there,
-        "difference": here - there,
-        "lo": lo,
-        "hi": hi,
-        "verdict": verdict,
-    }
+    rows: list[dict[str, Any] | None] = [compare_sqnr(ours, peers, name, task.sources) for name in names]
+    rows.append(compare_agreement(ours, peers, task.sources))
+    if task.score is not None and task.decisions is None:
+        rows.append(compare_score(ours, peers, task.score))
+    return [row for row in rows if row is not None]
 
 
 def _print(name: str, row: dict[str, Any]) -> None:

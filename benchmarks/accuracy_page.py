@@ -27,8 +27,15 @@ Every column is calibrated on the same samples and judged on others. `ort defaul
 what is not int8), both with their defaults, on the model as `openvino.convert_model` imports it. `nncf
 read_model` is the same on `Core.read_model`'s, which NNCF quantizes elsewhere; `nncf transformer` adds
 `model_type=TRANSFORMER`. `quantrt int8` is the faster of QuantRT's two int8 models on this machine: what
-`quantrt build` would take without a bound on accuracy. Intervals are 95 % bootstrap intervals over samples,
-of the difference to the best of the three peers with defaults.
+`quantrt build` would take without a bound on accuracy.
+
+Agreement asks how often a model decides as FP32 does. It needs no labels, so it is measured on all pictures
+at hand that are not for calibration, and where these are few on fixed views of them (the whole, corners,
+mirror images); which and how many is said at the end and was fixed before anything was measured. All
+contenders see the same samples. Differences are to the best of the three peers with defaults. Intervals are
+95 % paired bootstrap intervals over sources, that is over pictures with all their views: a difference is
+called better or worse when its interval excludes 0. `only one agrees` counts the samples on which QuantRT and
+not the peer agrees with FP32, and the other way round.
 
 Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.accuracy MODELS`
 
@@ -36,7 +43,7 @@ Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m ben
 
 
 def accuracy_page(results: dict[str, Any]) -> str:
-    """Markdown: the comparison, then a table per figure, then what is shipped and the notes."""
+    """Markdown: the comparison, then a table per figure, then the samples and the notes."""
     models = results["models"]
     parts = [HEAD.format(machine=machine_line(results["environment"]))]
     parts.append("## Against the best peer\n\n" + _comparisons(models))
@@ -46,7 +53,7 @@ def accuracy_page(results: dict[str, Any]) -> str:
         + _figures(models, lambda row: _percent(row.get("agreement_ratio")), None)
     )
     parts.append("## The model's own metric\n\n" + _figures(models, _score, "FP32"))
-    parts.append("## What `quantrt build` ships with its default budget\n\n" + _shipped(models))
+    parts.append("## Samples, and sources of them\n\n" + _samples(models))
     return "\n".join(parts)
 
 
@@ -58,12 +65,14 @@ def _comparisons(models: dict[str, Any]) -> str:
             f"{item['quantrt']:.4g}",
             f"{item['peer']:.4g} ({item['best_peer']})",
             f"{item['difference']:+.3g} [{item['lo']:+.3g}, {item['hi']:+.3g}]",
+            f"{item['only_quantrt']} / {item['only_peer']}" if "only_peer" in item else "",
             item["verdict"],
         ]
         for name, model in models.items()
         for item in model["comparisons"]
     ]
-    return _table(["model", "figure", "QuantRT int8", "best peer", "difference", "QuantRT is"], rows)
+    columns = ["model", "figure", "QuantRT int8", "best peer", "difference", "only one agrees", "QuantRT is"]
+    return _table(columns, rows)
 
 
 def _sqnr(models: dict[str, Any]) -> str:
@@ -98,19 +107,21 @@ def _figures(
     return _table(["model", *front, *COLUMNS], rows)
 
 
-def _shipped(models: dict[str, Any]) -> str:
+def _samples(models: dict[str, Any]) -> str:
     rows = [
         [
             name,
-            model["shipped"]["shipped"],
-            model["shipped"]["reason"],
-            f"{model['calibration_samples']} / {model['validation_samples']}",
+            str(model["calibration_samples"]),
+            f"{model['validation_samples']} of {model['validation_sources']}",
+            "; ".join(f"{library}: {method}" for library, method in model["range_methods"].items()),
+            model["int8_library"],
             model["commit"],
             model["note"],
         ]
         for name, model in models.items()
     ]
-    return _table(["model", "shipped", "reason", "calibration / validation samples", "commit", "data"], rows)
+    columns = ["model", "calibration", "judged on", "ranges", "quantrt int8", "commit", "data"]
+    return _table(columns, rows)
 
 
 def _score(row: dict[str, Any]) -> str | None:

@@ -15,13 +15,14 @@ import numpy as np
 
 from benchmarks.inputs import Feed
 from benchmarks.peers import Runner, nncf_int8, open_openvino, open_ort, ort_int8
-from benchmarks.real_tasks import Task
+from benchmarks.task import Task
 from quantrt.build import build
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BenchConfig, BuildConfig
 from quantrt.device import describe_device
 from quantrt.model.load import load_model
+from quantrt.quantize.equalized import equalize
 from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, observe_reference
 from quantrt.quantize.quantize import observed_values
 from quantrt.runtime.engine import Engine
@@ -71,9 +72,8 @@ def make_quantrt(task: Task) -> QuantRt:
     samples = open_dataset(task.calibration, model.inputs)
     names = observed_values(model, tuple(targets.values()), config.quantize)
     stats = collect(model, names, samples, config.calibration)
-    reference = observe_reference(
-        model, [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)], config.quantize
-    )
+    batches = [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)]
+    reference = observe_reference(model, batches, config.quantize, equalize(model, samples, config.quantize))
     fits = {
         library: fit(model, stats, target, reference, config=config.quantize, calibration=config.calibration)
         for library, target in targets.items()
@@ -84,7 +84,6 @@ def make_quantrt(task: Task) -> QuantRt:
         Contender(f"quantrt {library}", partial(_open_int8, opener, library, fitted))
         for library, fitted in fits.items()
     ]
-    contenders.append(Contender("quantrt build", partial(_open_engine, engine)))
     methods = {library: fitted.method for library, fitted in fits.items()}
     return QuantRt(contenders, _fastest_int8(engine), engine, methods)
 
@@ -119,12 +118,6 @@ def _open_int8(opener: Opener, library: str, fitted: Fitted) -> Iterator[Run]:
         yield found.executor.run
     finally:
         found.executor.close()
-
-
-@contextmanager
-def _open_engine(engine: Engine) -> Iterator[Run]:
-    with engine:
-        yield engine.run
 
 
 @contextmanager

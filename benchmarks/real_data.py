@@ -7,8 +7,9 @@ The folder is `QUANTRT_TEST_DATA`, by default ../shared/data beside the reposito
 __all__ = [
     "DATA",
     "cifar_images",
-    "face_images",
     "imagenet_images",
+    "normalized",
+    "photos",
     "sentence_pairs",
     "speech_frames",
     "toycar_windows",
@@ -20,6 +21,7 @@ import io
 import os
 import wave
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +40,14 @@ CONTEXT = 64
 """Samples of the frame before that each step sees again."""
 
 
-def cifar_images(part: str, count: int, prep: dict[str, Any]) -> tuple[Floats, Array]:
+def cifar_images(part: str, count: int | None, prep: dict[str, Any]) -> tuple[Floats, Array]:
     """CIFAR-10 pictures f32 [N, 3, 32, 32] and labels; a label is the number its file name starts with."""
     files = _pictures(DATA / "images" / f"cifar10_{part}.zip", count)
     images = np.stack([_normalize(picture, prep) for _, picture in files])
     return images, np.array([int(name.partition("_")[0]) for name, _ in files])
 
 
-def imagenet_images(part: str, count: int, prep: dict[str, Any]) -> tuple[Floats, Array]:
+def imagenet_images(part: str, count: int | None, prep: dict[str, Any]) -> tuple[Floats, Array]:
     """ImageNet pictures f32 [N, 3, size, size] and class indices.
 
     They are 256x256 as stored; a size of 224 is cropped from the centre, smaller ones are scaled to.
@@ -57,10 +59,14 @@ def imagenet_images(part: str, count: int, prep: dict[str, Any]) -> tuple[Floats
     return images, np.array([classes[name] for name, _ in files])
 
 
-def face_images(prep: dict[str, Any]) -> Floats:
-    """The face detector's demo photos, f32 [24, 3, 240, 320]."""
-    files = _pictures(DATA / "images" / "ultraface_demo_320x240.zip", None)
-    return np.stack([_normalize(picture, prep) for _, picture in files])
+def photos(archive: str, count: int | None = None) -> list[Image.Image]:
+    """The pictures of an archive in the folder of images, in its order, as they are stored."""
+    return [picture for _, picture in _pictures(DATA / "images" / f"{archive}.zip", count)]
+
+
+def normalized(pictures: Iterable[Image.Image], prep: dict[str, Any]) -> Floats:
+    """Pictures of one size as a model's input, f32 [N, 3, H, W]."""
+    return np.stack([_normalize(picture, prep) for picture in pictures])
 
 
 def toycar_windows() -> Floats:
@@ -70,11 +76,15 @@ def toycar_windows() -> Floats:
     return np.stack([frames[start : start + 5].ravel() for start in range(len(frames) - 4)])
 
 
-def speech_frames() -> Floats:
-    """A minute of speech as the model's steps: context and new samples, f32 [1875, 576]."""
+def speech_frames(offset: int = 0) -> Floats:
+    """A minute of speech as the model's steps: context and new samples, f32 [1875 or 1874, 576].
+
+    Args:
+        offset: samples to leave out at the start.
+    """
     with wave.open(str(DATA / "audio" / "silero_test.wav"), "rb") as file:
         sound = np.frombuffer(file.readframes(file.getnframes()), "<i2").astype(np.float32) / 32768
-    sound = np.concatenate([np.zeros(CONTEXT, np.float32), sound])
+    sound = np.concatenate([np.zeros(CONTEXT, np.float32), sound[offset:]])
     starts = range(0, len(sound) - CONTEXT - FRAME + 1, FRAME)
     return np.stack([sound[start : start + CONTEXT + FRAME] for start in starts])
 
