@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quantrt.cli.next_command import next_command
 from quantrt.errors import DeviceError, InternalError, QuantRtError
 
 __all__ = ["INTERRUPTED", "Failure", "explain"]
@@ -33,22 +35,29 @@ class Failure:
     traceback: str
 
 
-def explain(error: BaseException) -> Failure:
-    """The text, document and exit code for any exception."""
+def explain(error: BaseException, argv: Sequence[str] = (), verbs: Sequence[str] = ()) -> Failure:
+    """The text, document and exit code for any exception; each but an interruption ends in what to try.
+
+    Args:
+        argv: the words of the command line that failed.
+        verbs: names of all commands.
+    """
     where = "".join(traceback.format_exception(error))
     if isinstance(error, KeyboardInterrupt):
         data = {"type": "KeyboardInterrupt", "message": "interrupted", "exit_code": INTERRUPTED}
         return Failure("interrupted", {"error": data}, INTERRUPTED, where)
     known = error if isinstance(error, QuantRtError) else _as_known(error)
+    hint = known.hint or next_command(known, argv, verbs)
     data = {
         "type": type(known).__name__,
         "message": known.message,
         "got": known.got,
         "expected": known.expected,
-        "hint": known.hint,
+        "hint": hint,
         "exit_code": known.exit_code,
     }
-    return Failure(f"error: {known}", {"error": data}, known.exit_code, where)
+    text = f"error: {known}" if known.hint else f"error: {known}\n  try {hint}"
+    return Failure(text, {"error": data}, known.exit_code, where)
 
 
 def _as_known(error: BaseException) -> QuantRtError:

@@ -80,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
     except SystemExit as leaving:  # argparse after -h and --version
         return int(leaving.code or 0)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the last handler: nothing may pass it
-        failure = explain(error)
+        failure = explain(error, argv, [command.name for command in COMMANDS])
         _print_failure(failure, argv)
         return failure.exit_code
     return int(result.exit_code)

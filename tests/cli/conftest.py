@@ -57,7 +57,10 @@ def quantrt_json(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
         got = main([*words, "--json", "-q"])
         out, err = capsys.readouterr()
         assert got == code, err
-        return json.loads(out)
+        document = json.loads(out)
+        if isinstance(document, dict) and "error" in document:
+            assert document["error"]["hint"], "a failure ends in what to try"
+        return document
 
     return call
 

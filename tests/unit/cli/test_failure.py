@@ -51,7 +51,7 @@ def test_the_document_has_the_same_parts():
 
 def test_a_full_disk_names_the_file():
     failure = explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.qrt"))
-    assert failure.text == "error: cannot use 'a.qrt': No space left on device"
+    assert failure.text == "error: cannot use 'a.qrt': No space left on device\n  try quantrt doctor"
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), MemoryError()])
