@@ -116,10 +116,8 @@ def _check_sources(args: argparse.Namespace) -> None:
         )
     if args.ranges and not _is_cache(args):
         raise UsageError("--ranges is what a cache is written of", got=f"'{args.output}'", hint="-o X.cache")
-    if args.cache_header and not _is_cache(args):
-        raise UsageError(
-            "--cache-header is of a calibration cache", got=f"'{args.output}'", hint="-o X.cache"
-        )
+    if args.cache_header and args.output.suffix != ".cache":
+        raise UsageError("--cache-header is of TensorRT's caches", got=f"'{args.output}'", hint="-o X.cache")
     sources = {"--calib-data": args.calib_data, "--calib-random": args.calib_random, "--ranges": args.ranges}
     found = [flag for flag, value in sources.items() if value]
     if args.model and len(found) != 1:

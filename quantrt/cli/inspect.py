@@ -32,7 +32,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     path = args.file
     if args.model is not None and not _is_cache(path):
-        raise UsageError("--model belongs to a calibration cache", got=f"'{path}'")
+        raise UsageError("--model belongs to a calibration cache", got=f"'{path}'", expected="X.cache")
     if _is_cache(path):
         return _inspect_cache(path, args)
     if path.suffix == ".onnx":
