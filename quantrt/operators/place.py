@@ -12,48 +12,10 @@ from collections.abc import Sequence
 
 import torch
 
+from quantrt.operators.numbers import NUMBERS
 from quantrt.operators.operator import Value
 
-__all__ = ["PARAMETERS", "Placement"]
-
-PARAMETERS: dict[str, tuple[int, ...]] = {
-    "AffineGrid": (1,),
-    "BlackmanWindow": (0,),
-    "ConcatFromSequence": (),
-    "ConstantOfShape": (0,),
-    "CumSum": (1,),
-    "Dropout": (1, 2),
-    "Expand": (1,),
-    "HammingWindow": (0,),
-    "HannWindow": (0,),
-    "NonMaxSuppression": (2, 3, 4),
-    "OneHot": (1,),
-    "Pad": (1, 3),
-    "Range": (0, 1, 2),
-    "ReduceL1": (1,),
-    "ReduceL2": (1,),
-    "ReduceLogSum": (1,),
-    "ReduceLogSumExp": (1,),
-    "ReduceMax": (1,),
-    "ReduceMean": (1,),
-    "ReduceMin": (1,),
-    "ReduceProd": (1,),
-    "ReduceSum": (1,),
-    "ReduceSumSquare": (1,),
-    "Reshape": (1,),
-    "Resize": (1, 2, 3),
-    "STFT": (1, 3),
-    "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "SplitToSequence": (1,),
-    "Squeeze": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Trilu": (1,),
-    "Unsqueeze": (1,),
-    "Upsample": (1,),
-}
-"""Inputs by position that an operator's function reads as numbers; it computes with all others."""
+__all__ = ["Placement"]
 
 _SHAPES = ("Shape", "Size")
 _HANDED_ON = (
@@ -88,7 +50,7 @@ class Placement:
             return [_shadow(value) if isinstance(value, torch.Tensor) else value for value in values]
         if op_type in _HANDED_ON:
             return list(values)
-        numbers = PARAMETERS.get(op_type, ())
+        numbers = NUMBERS.get(op_type, ())
         tensors = [x for n, x in enumerate(values) if n not in numbers and isinstance(x, torch.Tensor)]
         if all(x.device.type == "cpu" for x in tensors):
             return list(values)

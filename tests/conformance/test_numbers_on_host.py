@@ -19,7 +19,7 @@ from quantrt.operators.conformance.cases import Case, load_cases
 from quantrt.operators.conformance.skips import SKIPS
 from quantrt.operators.element_types import from_numpy
 from quantrt.operators.interpret import TorchGraph
-from quantrt.operators.place import PARAMETERS
+from quantrt.operators.numbers import NUMBERS
 
 READERS = {"If", "Loop", "NonMaxSuppression", "NonZero", "RoiAlign", "SequenceInsert", "SequenceMap"}
 """Operators whose course or result depends on values, or that are computed on the host."""
@@ -46,7 +46,7 @@ def run_without_values(case: Case) -> None:
     numbers = {
         node.inputs[place].name
         for node in graph.graph
-        for place in PARAMETERS.get(node.op_type, ())
+        for place in NUMBERS.get(node.op_type, ())
         if place < len(node.inputs) and node.inputs[place] is not None
     }
     initialized = {tensor.name for tensor in case.model.graph.initializer}

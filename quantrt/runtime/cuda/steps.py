@@ -26,6 +26,7 @@ __all__ = [
     "OpenStep",
     "Values",
     "open_program",
+    "open_runner",
     "run_steps",
 ]
 
@@ -111,7 +112,7 @@ def open_program(
     steps = []
     for number, step in enumerate(program.steps):
         frees = [name for name in dict.fromkeys((*step.inputs, *step.outputs)) if last.get(name) == number]
-        steps.append(OpenStep(step, (open_step or _open_runner)(step, assets), tuple(frees)))
+        steps.append(OpenStep(step, (open_step or open_runner)(step, assets), tuple(frees)))
     return OpenProgram(program, assets, tuple(steps), last)
 
 
@@ -168,7 +169,12 @@ def _run_step(opened: OpenProgram, number: int, values: Values, memory: Memory) 
         values.pop(name, None)
 
 
-def _open_runner(step: Step, assets: Assets) -> Runner:
+def open_runner(step: Step, assets: Assets) -> Runner:
+    """What runs a step.
+
+    Raises:
+        ModelError: there is no such runner, or the step does not suit it; names the region.
+    """
     name = f"{_RUNNERS}.{step.runner}"
     if not step.runner.isidentifier() or importlib.util.find_spec(name) is None:
         raise ModelError(
@@ -176,9 +182,9 @@ def _open_runner(step: Step, assets: Assets) -> Runner:
             got=f"'{step.runner}'",
             hint="building the engine again",
         )
-    open_runner: Callable[[Step, Assets], Runner] = importlib.import_module(name).open_runner
+    make: Callable[[Step, Assets], Runner] = importlib.import_module(name).open_runner
     try:
-        return open_runner(step, assets)
+        return make(step, assets)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ModelError(
             f"the step of region '{step.region}' does not suit its runner '{step.runner}'",

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 import torch
 
-from quantrt.errors import InternalError
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.launcher import open_launchers
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
+from quantrt.runtime.cuda.steps import open_runner
 from quantrt.runtime.cuda.tensors import empty_tensor
 from quantrt.tactics.cuda.tactic import Draft, Tactic
 
@@ -123,8 +122,4 @@ def _open_runner(
         weights=tuple(constant.key for constant in draft.constants),
         kernels=tuple(kernel_key(spec) for spec in draft.kernels),
     )
-    if not draft.runner.isidentifier():
-        raise InternalError(f"region '{region}' has a step with no runner", got=draft.runner)
-    module = importlib.import_module(f"quantrt.runtime.cuda.runners.{draft.runner}")
-    runner: Runner = module.open_runner(step, Assets(device, weights, launchers))
-    return runner
+    return open_runner(step, Assets(device, weights, launchers))

@@ -11,7 +11,8 @@ import torch
 from quantrt.errors import ModelError
 from quantrt.operators.extract import extract_nodes
 from quantrt.operators.interpret import TorchGraph
-from quantrt.operators.place import PARAMETERS, Placement
+from quantrt.operators.numbers import NUMBERS
+from quantrt.operators.place import Placement
 from quantrt.operators.table import OPERATORS
 
 META = torch.device("meta")
@@ -25,7 +26,7 @@ def parse(text: str, **constants: np.ndarray) -> ir.Model:
 
 
 def test_parameters_are_of_operators_that_exist():
-    assert set(PARAMETERS) <= {row.op_type for row in OPERATORS}
+    assert set(NUMBERS) <= {row.op_type for row in OPERATORS}
 
 
 def test_a_node_runs_where_its_tensors_are():

@@ -96,7 +96,7 @@ def test_wrong_and_broken_tactics_are_rejected_with_reasons(caplog: pytest.LogCa
     assert choices.tactics["scale"].name == "right"
     found = reasons(choices)
     assert "differs from the reference in" in found["wrong"]
-    assert "failed: ModuleNotFoundError" in found["broken"]
+    assert "failed: ModelError: region 'scale' needs a runner" in found["broken"]
     assert found["never"] == "no such thing"
     assert found["right"] == ""
     assert "tactic 'broken' of region 'scale' failed" in caplog.text
