@@ -10,6 +10,7 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
 from quantrt.cli.options import add_config, read_config
 from quantrt.config import CompareConfig
+from quantrt.errors import UsageError
 
 __all__ = ["COMMAND"]
 
@@ -31,6 +32,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="with --layers: every layer, in the order they run"
     )
+    parser.add_argument(
+        "--bisect",
+        action="store_true",
+        help="find the fewest nodes that show a failure (a difference, NaN, a crash), and save them",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="with --bisect: folder to write")
     add_config(parser, CompareConfig, "limits")
 
 
@@ -39,12 +46,46 @@ def _run(args: argparse.Namespace) -> Result:
     from quantrt.report.compare import compare, show_comparison
     from quantrt.report.subject import open_subject
 
+    _check(args)
     config = read_config(args, CompareConfig)
+    if args.bisect:
+        return _bisect(args, config)
     with open_subject(args.reference) as reference, open_subject(args.subject) as subject:
         dataset = open_data(args.data, reference.inputs, preprocess=args.preprocess)
         with progress_bars(quiet=args.quiet) as bars:
             data = compare(reference, subject, dataset, config, layers=args.layers, counter=bars.counter)
     return Result(data, lambda: show_comparison(data, every=args.all), exit_code=0 if data["passed"] else 1)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Options that need each other.
+
+    Raises:
+        UsageError: one is missing.
+    """
+    if args.bisect and args.output is None:
+        raise UsageError("cannot bisect without a folder to write", hint="--bisect -o FOLDER")
+    if args.bisect and args.layers:
+        raise UsageError("cannot show layers and bisect at once", hint="--layers first, then --bisect")
+    if args.output is not None and not args.bisect:
+        raise UsageError("a comparison writes no file", got=f"-o {args.output}", hint="--bisect, or --json")
+    if args.all and not args.layers:
+        raise UsageError(
+            "--all shows every layer, and there are none without --layers", hint="--layers --all"
+        )
+
+
+def _bisect(args: argparse.Namespace, config: CompareConfig) -> Result:
+    from quantrt.cli.progress import progress_bars
+    from quantrt.report.bisect.bisect import bisect, read_sides, show_bisection
+    from quantrt.report.bisect.folder import check_folder
+
+    check_folder(args.output)
+    sides = read_sides(args.reference, args.subject)
+    dataset = open_data(args.data, sides[0].inputs, preprocess=args.preprocess)
+    with progress_bars(quiet=args.quiet) as bars:
+        data = bisect(sides, dataset, config, args.output, bars.counter("bisecting", "runs"))
+    return Result(data, lambda: show_bisection(data), exit_code=0 if data["passed"] else 1)
 
 
 COMMAND = Command(
@@ -59,6 +100,10 @@ COMMAND = Command(
         (
             "where does the error come in?",
             "quantrt compare model.onnx model.int8.onnx --data valid.npz --layers",
+        ),
+        (
+            "the fewest nodes that show a failure",
+            "quantrt compare model.onnx model.qrt --data valid.npz --bisect -o failure",
         ),
         (
             "limits of your own",

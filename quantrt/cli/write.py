@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
+from quantrt.ir.array_file import write_arrays
 from quantrt.ir.atomic import replace_file
 
 __all__ = ["write_arrays", "write_text"]
@@ -22,17 +19,3 @@ def write_text(path: Path, text: str) -> None:
     """
     with replace_file(path) as file:
         file.write(text.encode())
-
-
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a .npz file, one entry per array, uncompressed.
-
-    As `numpy.savez`, whose keyword arguments would not take an array called "file".
-
-    Raises:
-        DeviceError: as for `write_text`.
-    """
-    with replace_file(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
-                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)

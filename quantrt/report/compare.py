@@ -22,7 +22,7 @@ from quantrt.report.quantities import db_text, error_text
 from quantrt.report.subject import Subject, own_rows
 from quantrt.report.tables import heading, show, table, verdict
 
-__all__ = ["compare", "show_comparison"]
+__all__ = ["compare", "limits_text", "show_comparison", "violations_of"]
 
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 Progress = Callable[[int, int | None], None]
@@ -125,7 +125,7 @@ def show_comparison(data: Mapping[str, Any], *, every: bool = False) -> None:
         show_three_ways(data["three_way"], every=every)
     show(*(f"note: {note}" for note in data["notes"]))
     compared = sum(row["skipped"] is None for row in data["outputs"])
-    limits = ", ".join(_limits_text(data["limits"]))
+    limits = ", ".join(limits_text(data["limits"]))
     show(
         "",
         verdict(data["passed"], f"{compared} of {len(data['outputs'])} outputs compared, limits: {limits}"),
@@ -188,7 +188,7 @@ def _row(name: str, found: _Tensors, config: CompareConfig) -> dict[str, Any]:
     if name in found.skipped:
         return {"name": name, "skipped": found.skipped[name], "passed": None, "violations": []}
     error = found.errors[name]
-    violations = _violations(error, config)
+    violations = violations_of(error, config)
     return {
         "name": name,
         "skipped": None,
@@ -207,7 +207,7 @@ def _figures(error: Error) -> dict[str, float]:
     }
 
 
-def _violations(error: Error, config: CompareConfig) -> list[str]:
+def violations_of(error: Error, config: CompareConfig) -> list[str]:
     """The limits that do not hold. NaN holds none of them, hence `not (a >= b)`."""
     violations = []
     if config.min_sqnr_db is not None and not error.sqnr_db >= config.min_sqnr_db:
@@ -255,6 +255,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, str, str, str]:
     return (row["name"], error_text(row["max_abs"]), f"{row['cosine']:.6f}", db_text(row["sqnr_db"]))
 
 
-def _limits_text(limits: Mapping[str, float | None]) -> list[str]:
+def limits_text(limits: Mapping[str, float | None]) -> list[str]:
+    """A phrase for each limit that is checked."""
     words = {"min_sqnr_db": "SQNR >= {:g} dB", "min_cosine": "cosine >= {:g}", "max_abs": "max abs <= {:g}"}
     return [text.format(limits[name]) for name, text in words.items() if limits[name] is not None]

@@ -22,7 +22,14 @@ from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.layers.from_openvino import from_openvino_engine
 from quantrt.report.subject import Subject
 
-__all__ = ["fake_graph_of", "float_model_of", "has_float_and_quantized", "onnx_graph_of"]
+__all__ = [
+    "check_built_from",
+    "fake_graph_of",
+    "float_model_of",
+    "has_float_and_quantized",
+    "library_graph",
+    "onnx_graph_of",
+]
 
 
 def has_float_and_quantized(reference: Subject, subject: Subject) -> bool:
@@ -40,17 +47,28 @@ def float_model_of(reference: Subject, subject: Subject) -> Model:
         UsageError: the subject is an engine of another model.
     """
     model = load_model(reference.path)
-    plan = subject.plan
-    if plan is None:
+    if subject.plan is None:
         return model
+    check_built_from(subject.plan, subject.name, model)
+    return for_gpu(model) if subject.plan.model.library == "cuda" else model
+
+
+def check_built_from(plan: Plan, name: str, model: Model) -> None:
+    """Fail unless an engine was built from this model.
+
+    Args:
+        name: of the engine.
+
+    Raises:
+        UsageError: it was not.
+    """
     if plan.fingerprint != model.fingerprint:
         part = "weights" if plan.fingerprint.graph == model.fingerprint.graph else "structure"
         raise UsageError(
-            f"cannot compare the layers of '{subject.name}': it was not built from '{reference.name}'",
+            f"cannot compare the layers of '{name}': it was not built from '{model.path}'",
             got=f"{part} of another model",
             hint="the ONNX file that it was built from as A",
         )
-    return for_gpu(model) if plan.model.library == "cuda" else model
 
 
 def fake_graph_of(model: Model, subject: Subject) -> ir.Model:
@@ -65,7 +83,7 @@ def fake_graph_of(model: Model, subject: Subject) -> ir.Model:
         spell_integer_operators(graph)
         return graph
     if plan.model.library == "onnxruntime":
-        return onnx_graph_of(subject)
+        return library_graph(plan.model)
     if plan.model.library == "openvino":
         return write(from_openvino_engine(model, plan.model))
     return write(from_record(model, _record(plan, subject), CUDA))
@@ -73,7 +91,7 @@ def fake_graph_of(model: Model, subject: Subject) -> ir.Model:
 
 def onnx_graph_of(subject: Subject) -> ir.Model:
     """The graph of an ONNX file, or of an engine of ONNX Runtime, with its weights."""
-    return _with_weights(subject.model)
+    return library_graph(subject.model)
 
 
 def _record(plan: Plan, subject: Subject) -> dict[str, object]:
@@ -86,7 +104,8 @@ def _record(plan: Plan, subject: Subject) -> dict[str, object]:
     return record
 
 
-def _with_weights(model: LibraryModel) -> ir.Model:
+def library_graph(model: LibraryModel) -> ir.Model:
+    """The graph of a model of library "onnxruntime", with its weights."""
     graph: ir.Model = ir.serde.deserialize_model(onnx.ModelProto.FromString(model.graph))
     for name, value in graph.graph.initializers.items():
         if name in model.weights:

@@ -127,19 +127,20 @@ def _verdict(damage: Mapping[str, Any], labels: Mapping[str, str]) -> Iterator[s
     total, limit = damage["total_db"], damage["limit_db"]
     where = f"on {damage['samples']} samples"
     if total >= limit:
-        yield f"no layer destroys the outputs: {db_text(total)} dB with all of them quantized, {where}"
+        yield f"no layer destroys the outputs: {_db(total)} with all of them quantized, {where}"
     else:
-        yield (
-            f"the outputs have {db_text(total)} dB with all layers quantized, {where}; "
-            f"{limit:g} dB are wanted"
-        )
+        yield (f"the outputs have {_db(total)} with all layers quantized, {where}; {limit:g} dB are wanted")
     yield from _named(damage["worst"], labels)
     if total >= limit or not damage["in_floats"]:
         return
     last = damage["in_floats"][-1]
     options = " ".join(f"--exclude '{name}'" for name in last["layers"])
-    yield f"with {len(last['layers'])} of them in floats: {db_text(last['sqnr_db'])} dB"
+    yield f"with {len(last['layers'])} of them in floats: {_db(last['sqnr_db'])}"
     yield f"next: quantrt build ... {options}"
+
+
+def _db(decibels: float) -> str:
+    return "no noise" if decibels == math.inf else f"{db_text(decibels)} dB"
 
 
 def _named(worst: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Iterator[str]:
@@ -156,4 +157,4 @@ def _named(worst: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Ite
     for row in worst[:count]:
         names = [labels[name] for name in row["layers"]]
         name = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]} ({len(names)} layers)"
-        yield f"  {100 * row['share_ratio']:5.1f} %  {name}, {db_text(row['alone_db'])} dB alone"
+        yield f"  {100 * row['share_ratio']:5.1f} %  {name}, {_db(row['alone_db'])} alone"

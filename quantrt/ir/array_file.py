@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays by name in a .npz file, written wholly or not at all."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from quantrt.ir.atomic import replace_file
+
+__all__ = ["write_arrays"]
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a .npz file, one entry per array, uncompressed.
+
+    As `numpy.savez`, whose keyword arguments would not take an array called "file".
+
+    Raises:
+        DeviceError: the disk is full or the folder may not be written to.
+    """
+    with replace_file(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, np.asanyarray(array), allow_pickle=False)
