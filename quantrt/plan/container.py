@@ -34,7 +34,8 @@ from quantrt.plan.foreign import damaged, foreign, missing
 
 __all__ = ["FORMAT_VERSION", "Container", "open_container", "write_container"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""1: machine code of GPUs stood beside the graph, as tensors. Such files are still read."""
 METADATA_KEY = "quantrt"
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library reads no longer ones
 

@@ -6,7 +6,8 @@
     weights/cubin/KEY/90   machine code of a kernel for compute capability 9.0, uint8
     weights/nodes          the protobuf of Program.nodes, uint8
 
-Options may hold infinities; they are written as Python's json writes them.
+Options may hold infinities; they are written as Python's json writes them. In the file, graph and machine
+code are one compressed stream: packed.py.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import Program, Step
 
-__all__ = ["LIBRARY", "program_from_model", "program_to_model"]
+__all__ = ["CUBIN", "LIBRARY", "program_from_model", "program_to_model"]
 
 LIBRARY = "cuda"
 

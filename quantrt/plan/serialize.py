@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan -> engine file -> Plan. The file is safetensors with a JSON header; nothing in it is ever executed.
 
-Tensor "graph" holds the bytes of the library's model, "weights/NAME" each of its weights.
+Tensor "graph" holds the bytes of the library's model, "weights/NAME" each of its weights; of an engine for a
+GPU the machine code is compressed into "graph" too (packed.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from quantrt.errors import ModelError
 from quantrt.plan.container import FORMAT_VERSION, Container, open_container, write_container
 from quantrt.plan.foreign import damaged
 from quantrt.plan.header import header_of, plan_from_header
+from quantrt.plan.packed import pack, unpack
 from quantrt.plan.plan import LibraryModel, Plan
 
 __all__ = ["PlanFacts", "load_plan", "peek_plan", "save_plan"]
@@ -48,8 +50,9 @@ def save_plan(plan: Plan, path: Path | str) -> None:
         DeviceError: the path cannot be written or the disk is full; nothing is left behind.
         InternalError: the report or the device facts are not JSON.
     """
-    tensors = {WEIGHTS + name: array for name, array in plan.model.weights.items()}
-    tensors[GRAPH] = np.frombuffer(plan.model.graph, np.uint8)
+    model = pack(plan.model)
+    tensors = {WEIGHTS + name: array for name, array in model.weights.items()}
+    tensors[GRAPH] = np.frombuffer(model.graph, np.uint8)
     write_container(Path(path), {"format_version": FORMAT_VERSION, **header_of(plan)}, tensors)
 
 
@@ -93,7 +96,7 @@ def _plan(container: Container, graph: bytes, weights: dict[str, np.ndarray], pa
             expected=" or ".join(LIBRARIES),
         )
     try:
-        return plan_from_header(container.header, LibraryModel(library, graph, weights))
+        return plan_from_header(container.header, unpack(LibraryModel(library, graph, weights)))
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(
             path, f"its header does not describe an engine ({type(error).__name__}: {error})"

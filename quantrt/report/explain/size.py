@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from quantrt.plan.packed import pack
 from quantrt.plan.plan import Plan
 from quantrt.plan.program_json import program_from_model
 from quantrt.report.engine_layer import EngineLayer
@@ -86,7 +87,9 @@ def describe_size(plan: Plan, file_bytes: int | None, layers: Sequence[EngineLay
     rest = plan.model.size_bytes - sum(sums.values())
     sums[GRAPH] = sums.get(GRAPH, 0) + rest
     if file_bytes is not None:
-        sums[HEADER] = file_bytes - plan.model.size_bytes
+        stored = pack(plan.model)
+        _shrink(sums, plan.model.size_bytes - stored.size_bytes)
+        sums[HEADER] = file_bytes - stored.size_bytes
     return Size(
         file_bytes=file_bytes if file_bytes is not None else plan.model.size_bytes,
         parts=tuple(sorted(((what, size) for what, size in sums.items() if size), key=lambda row: -row[1])),
@@ -94,6 +97,15 @@ def describe_size(plan: Plan, file_bytes: int | None, layers: Sequence[EngineLay
         float_layers=_float_layers(layers),
         model_bytes=plan.report.get("model", {}).get("file_bytes") or None,
     )
+
+
+def _shrink(sums: dict[str, int], saved_bytes: int) -> None:
+    """Take off what compression saves, of the graph and the machine code in equal parts of their sizes."""
+    packed = [what for what in sums if what == GRAPH or what.startswith(MACHINE_CODE)]
+    total = sum(sums[what] for what in packed)
+    for what in packed:
+        sums[what] -= round(saved_bytes * sums[what] / max(total, 1))
+    sums[GRAPH] += total - saved_bytes - sum(sums[what] for what in packed)
 
 
 def _float_layers(layers: Iterable[EngineLayer]) -> tuple[tuple[str, int, str], ...]:

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graph and machine code of a program as one compressed stream."""
+
+import builtins
+import lzma
+
+import numpy as np
+import pytest
+
+from quantrt.errors import DeviceError
+from quantrt.plan.packed import MAX_UNPACKED_BYTES, is_packed, pack, unpack
+from quantrt.plan.plan import LibraryModel
+from quantrt.plan.program_json import CUBIN
+
+
+def program(rng: np.random.Generator) -> LibraryModel:
+    """Two kernels that are nearly alike, an empty one, and a weight."""
+    code = rng.integers(0, 256, 20_000).astype(np.uint8)
+    other = np.concatenate([code[:9000], rng.integers(0, 256, 10).astype(np.uint8), code[9000:]])
+    weights = {
+        "weight/a": rng.standard_normal((7, 3)).astype(np.float32),
+        f"{CUBIN}one/90": code,
+        f"{CUBIN}two/90": other,
+        f"{CUBIN}empty/80": code[:0],
+    }
+    return LibraryModel("cuda", b'{"steps":[]}', weights)
+
+
+def assert_same(got: LibraryModel, want: LibraryModel) -> None:
+    assert got.graph == want.graph
+    assert got.weights.keys() == want.weights.keys()
+    assert all(np.array_equal(got.weights[name], array) for name, array in want.weights.items())
+
+
+def test_a_program_comes_back(rng: np.random.Generator):
+    model = program(rng)
+    packed = pack(model)
+    assert is_packed(packed)
+    assert not is_packed(model)
+    assert list(packed.weights) == ["weight/a"]
+    assert packed.size_bytes < 22_000, "kernels that are alike are stored once"
+    assert pack(packed) is packed
+    assert pack(model).graph == packed.graph
+    assert_same(unpack(packed), model)
+
+
+def test_what_is_not_packed_stays_as_it_is(rng: np.random.Generator):
+    model = program(rng)
+    assert unpack(model) is model
+    other = LibraryModel("onnxruntime", b"\x08\x0a", {f"{CUBIN}x": np.zeros(3)})
+    assert pack(other) is other
+    assert unpack(other) is other
+
+
+def stream(data: bytes) -> LibraryModel:
+    return LibraryModel("cuda", lzma.compress(data), {})
+
+
+def index(text: bytes) -> bytes:
+    return len(text).to_bytes(8, "little") + text
+
+
+DAMAGED = {
+    "nothing": b"",
+    "an index that is no JSON": index(b"{") + b"graph",
+    "an index without a graph": index(b'{"arrays":[]}'),
+    "an index of something else": index(b"[1]"),
+    "parts that are longer": index(b'{"graph":9,"arrays":[]}') + b"graph",
+    "parts that are shorter": index(b'{"graph":3,"arrays":[["cubin/a/90",1]]}') + b"graph",
+    "a negative size": index(b'{"graph":9,"arrays":[["cubin/a/90",-4]]}') + b"graph",
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_index_is_an_error(case: str):
+    with pytest.raises(ValueError, match="its index|its parts|Expecting"):
+        unpack(stream(DAMAGED[case]))
+
+
+def test_a_damaged_stream_is_an_error(rng: np.random.Generator):
+    model = pack(program(rng))
+    flipped = bytearray(model.graph)
+    flipped[len(flipped) // 2] ^= 1
+    for graph in (model.graph[:-30], model.graph + b"more", bytes(flipped)):
+        with pytest.raises(ValueError, match=r"cut off|Corrupt|orrupt"):
+            unpack(LibraryModel("cuda", graph, {}))
+
+
+def test_a_stream_that_claims_to_be_endless_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("quantrt.plan.packed.MAX_UNPACKED_BYTES", 1000)
+    assert MAX_UNPACKED_BYTES > 1000
+    with pytest.raises(ValueError, match="cut off"):
+        unpack(stream(b"0" * 2000))
+
+
+def test_a_python_without_lzma_is_told(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
+    real = builtins.__import__
+
+    def without(name: str, *args: object, **kwargs: object) -> object:
+        if name == "lzma":
+            raise ImportError("No module named '_lzma'")
+        return real(name, *args, **kwargs)
+
+    model = program(rng)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DeviceError, match="built without lzma"):
+        pack(model)
