@@ -189,6 +189,31 @@ STATIC: Mapping[str, Callable[[], nn.Module]] = {
 }
 
 
+def encoder() -> nn.Module:
+    """Two of torch's own layers, with its own MultiheadAttention."""
+    layer = nn.TransformerEncoderLayer(WIDTH, HEADS, 2 * WIDTH, batch_first=True, norm_first=True)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+
+def export_encoder(exporter: str) -> onnx.ModelProto:
+    """`encoder` for any number of samples."""
+    torch.manual_seed(0)
+    x = torch.from_numpy(inputs()["x"])
+    options = {"input_names": ["x"], "output_names": ["y"], "opset_version": EXPORTERS[exporter]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.backends.mha.set_fastpath_enabled(False)  # it is one operator that ONNX does not have
+        if exporter != "torchscript":
+            shapes = ({0: torch.export.Dim("B", min=2, max=64)},)
+            return torch.onnx.export(
+                encoder().eval(), (x,), dynamo=True, dynamic_shapes=shapes, verbose=False, **options
+            ).model_proto
+        file = io.BytesIO()
+        axes = {"x": {0: "B"}}
+        torch.onnx.export(encoder().eval(), (x,), file, dynamo=False, dynamic_axes=axes, **options)
+    return onnx.load_from_string(file.getvalue())
+
+
 def inputs() -> dict[str, np.ndarray]:
     """One batch; the second sample is padded."""
     rng = np.random.default_rng(7)
@@ -204,7 +229,7 @@ def inputs() -> dict[str, np.ndarray]:
 
 
 def path_of(exporter: str, sizes: str) -> Path:
-    """The file that an exporter wrote: of DYNAMIC blocks, "free" sizes, or of STATIC ones, "fixed"."""
+    """What an exporter wrote: DYNAMIC blocks, of "free" sizes, or STATIC ones, "fixed", or the "encoder"."""
     return FOLDER / f"attention {exporter} {sizes}.onnx".replace(" ", "_")
 
 
@@ -238,14 +263,19 @@ def export(blocks: Mapping[str, Callable[[], nn.Module]], exporter: str) -> onnx
     return onnx.load_from_string(file.getvalue())
 
 
+def save(model: onnx.ModelProto, path: Path) -> None:
+    """Without what exporters say of where nodes came from."""
+    for node in model.graph.node:
+        node.ClearField("metadata_props")
+        node.ClearField("doc_string")
+    model.ClearField("metadata_props")
+    model.graph.ClearField("metadata_props")
+    onnx.save(model, path)
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for exporter in EXPORTERS:
         for sizes, blocks in (("free", DYNAMIC), ("fixed", STATIC)):
-            model = export(blocks, exporter)
-            for node in model.graph.node:
-                node.ClearField("metadata_props")
-                node.ClearField("doc_string")
-            model.ClearField("metadata_props")
-            model.graph.ClearField("metadata_props")
-            onnx.save(model, path_of(exporter, sizes))
+            save(export(blocks, exporter), path_of(exporter, sizes))
+        save(export_encoder(exporter), path_of(exporter, "encoder"))

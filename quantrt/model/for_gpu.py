@@ -8,6 +8,7 @@ from dataclasses import replace
 from quantrt.ir.clone import clone
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.model import Model
+from quantrt.model.passes.batch_first import batch_first
 from quantrt.model.passes.merge_gates import merge_gates
 from quantrt.model.passes.merge_projections import merge_projections
 from quantrt.model.passes.spell_batch_norm import spell_batch_norm
@@ -18,6 +19,7 @@ __all__ = ["for_gpu"]
 def for_gpu(model: Model) -> Model:
     """The same function of the same inputs; the model given is not changed."""
     graph = clone(model.graph)
+    batch_first(graph)
     merge_projections(graph)
     merge_gates(graph)
     spell_batch_norm(graph)

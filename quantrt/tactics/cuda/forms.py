@@ -87,6 +87,8 @@ def choose_forms(graph: ir.Graph, regions: Regions, quantized: QuantizedModel | 
         slots = slots_of(region, nodes)
         if _moves_codes(region, grids.movers):
             wanted = set().union(*(needed.get(output, set()) for output in region.outputs)) or {FLOAT}
+            if CODES in wanted and not grids.takes_scale(slots[0].value, region.outputs, needed):
+                wanted = {FLOAT}
             needed.setdefault(slots[0].value, set()).update(wanted)
             reads[region.name] = tuple((slot.value, FLOAT) for slot in slots)
             continue
@@ -129,6 +131,14 @@ class _Grids:
                 for output in node.outputs:
                     self.carried[output.name or ""] = grid
                     self.scales[output.name or ""] = self.scales[grid]
+
+    def takes_scale(
+        self, value: str, outputs: Collection[str], needed: Mapping[str, Collection[str]]
+    ) -> bool:
+        """Whether codes of a value are those of what is only moved; a value without a scale takes theirs."""
+        found = {self.scales.get(output) for output in outputs if CODES in needed.get(output, ())}
+        scale = found.pop() if len(found) == 1 else None
+        return scale is not None and self.scales.setdefault(value, scale) == scale
 
     def has_codes(self, slot: Slot) -> bool:
         """Whether the edge reads codes."""

@@ -187,3 +187,20 @@ def test_a_gate_is_one_product_that_stores_what_the_next_reads():
     gate, back = (next(step for step in program.steps if step.region == name) for name in products)
     assert gate.outputs == (codes_of("h"),) and back.inputs[0] == codes_of("h")
     assert not any(step.runner == "view" for step in program.steps)
+
+
+def test_codes_that_are_moved_before_they_are_read_have_the_scale_of_their_reader():
+    text = """moved (float[N,S,16] x) => (float[S,N,8] y) {
+      n = LayerNormalization<axis=-1>(x, g, b)
+      t = Transpose<perm=[1,0,2]>(n)
+      s = Shape(t)
+      f = Reshape(t, s)
+      y = MatMul(f, w)
+    }"""
+    model = net(text, weights({"g": (16,), "b": (16,), "w": (16, 8)}), opset=17)
+    inputs = {"x": samples(3, 7, 16)}
+    codes = quantized(model, CUDA, inputs)
+    (want,) = run_ort(write(codes), inputs)
+    program = program_of(model, inputs, "fp32", codes)
+    assert sum(row["is_int8"] for row in program.notes["regions"].values()) == 1
+    assert sqnr_db(want, run(model, program, inputs)) > 60
