@@ -78,13 +78,13 @@ def _do(given: Given, args: argparse.Namespace, out: Log) -> Result:
     settings = read_settings(given)
     from quantrt.trtexec.run import run
 
-    with _package_log(out, quiet=args.quiet), progress_bars(quiet=args.quiet) as bars:
+    with _package_log(out), progress_bars(quiet=args.quiet) as bars:
         outcome = run(settings, out, bars.on_event)
     return Result(outcome.data, _show_nothing, exit_code=0 if outcome.passed else 1)
 
 
 @contextmanager
-def _package_log(out: Log, *, quiet: bool) -> Iterator[None]:
+def _package_log(out: Log) -> Iterator[None]:
     """What the package logs, in trtexec's form."""
     from quantrt.trtexec.log import LogHandler
 

@@ -18,6 +18,7 @@ from quantrt.config import (
 from quantrt.device import precision_facts
 from quantrt.errors import UsageError, close_match
 from quantrt.gpu import TARGETS
+from quantrt.ir.profile import read_profiles
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.trtexec.device import Device
 from quantrt.trtexec.layer_rules import layer_rules
@@ -151,8 +152,7 @@ def _check_ranges(settings: BuildSettings, precisions: frozenset[str], *, has_ow
 
 def _cuda(mapping: _Mapping, specs: Sequence[TensorSpec]) -> CudaConfig:
     settings = mapping.settings
-    profiles = [profile.for_inputs(specs) for profile in settings.profiles]
-    texts = tuple(profile_text(ranges) for ranges in profiles if ranges)
+    texts = _profile_texts(settings, specs)
     if not mapping.device.is_gpu:
         _note_cpu(mapping)
         return CudaConfig(profiles=texts)
@@ -166,6 +166,21 @@ def _cuda(mapping: _Mapping, specs: Sequence[TensorSpec]) -> CudaConfig:
     if settings.compatibility == "ampere+":
         options["targets"] = TARGETS
     return CudaConfig(**options)
+
+
+def _profile_texts(settings: BuildSettings, specs: Sequence[TensorSpec]) -> tuple[str, ...]:
+    """The profiles as the builder reads them; a scalar has no sizes to give."""
+    found = []
+    for profile in settings.profiles:
+        ranges = {name: shapes for name, shapes in profile.for_inputs(specs).items() if shapes.best}
+        if ranges:
+            found.append(profile_text(ranges))
+    try:
+        read_profiles(found, specs)
+    except UsageError as error:
+        hint = "--minShapes, --optShapes and --maxShapes of all inputs with free sizes"
+        raise UsageError(error.message, got=error.got, expected=error.expected, hint=hint) from error
+    return tuple(found)
 
 
 def _note_cpu(mapping: _Mapping) -> None:

@@ -60,6 +60,7 @@ def build_engine(settings: BuildSettings, device: Device, out: Log, on_event: On
     mapped = _map(settings, device, model)
     for note in mapped.notes:
         out.warn(note)
+    out.info(f"Precisions allowed on this device: {', '.join(sorted(mapped.config.precisions))}")
     known = _known_timings(settings, device)
     start_s = time.perf_counter()
     engine = _build(settings, model, mapped, on_event)
@@ -71,6 +72,8 @@ def build_engine(settings: BuildSettings, device: Device, out: Log, on_event: On
             engine.save(settings.save)
             size_mib = settings.save.stat().st_size / MIB
         out.info(f"Created engine with size: {size_mib:.6g} MiB")
+        for note in engine.report.get("notes", ()):
+            out.info(f"Note: {note}")
     except BaseException:
         engine.close()
         raise

@@ -75,8 +75,9 @@ def time_queries(streams: Sequence[Stream], settings: RunSettings, *, in_threads
     """
     stop = threading.Event()
     groups = [[stream] for stream in streams] if in_threads else [list(streams)]
+    start = threading.Barrier(len(groups))  # all streams compete from the first query on
     with ThreadPoolExecutor(len(groups)) as pool:
-        futures = [pool.submit(_loop, group, settings, stop.is_set) for group in groups]
+        futures = [pool.submit(_loop, group, settings, start, stop.is_set) for group in groups]
         try:
             return [query for future in futures for query in future.result()]
         except KeyboardInterrupt:
@@ -88,8 +89,14 @@ def time_queries(streams: Sequence[Stream], settings: RunSettings, *, in_threads
             stop.set()
 
 
-def _loop(streams: Sequence[Stream], settings: RunSettings, is_stopped: Callable[[], bool]) -> list[Query]:
+def _loop(
+    streams: Sequence[Stream],
+    settings: RunSettings,
+    start: threading.Barrier,
+    is_stopped: Callable[[], bool],
+) -> list[Query]:
     """What one thread does."""
+    start.wait()
     until_ms = settings.duration_s * 1e3 + settings.warm_up_ms if settings.duration_s >= 0 else float("inf")
     pending: list[deque[Pending]] = [deque() for _ in streams]
     found: list[Query] = []

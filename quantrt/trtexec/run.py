@@ -168,8 +168,9 @@ class _Run:
 
     def _engine_facts(self) -> dict[str, Any]:
         plan = self.engine.plan
-        for note in self.engine.notes:
-            self.out.warn(note)
+        if self.settings.build.load is None:  # loading says it by itself
+            for note in self.engine.notes:
+                self.out.warn(note)
         self.out.info(f"Engine: {plan.precision} on {plan.model.library}")
         return {
             "library": plan.model.library,
