@@ -112,11 +112,13 @@ def _nodes_by_layer(plan: Plan, named: Mapping[str, onnx.NodeProto]) -> dict[str
     told.update((maker[value], name) for name, value in values.items() if value in maker)
     for name, node in named.items():
         stop = set(node.input)
-        waiting = [maker[value] for value in node.output if value in maker]
+        waiting = [maker[value] for value in (*node.output, values.get(name, "")) if value in maker]
         while waiting:
             found = waiting.pop()
             if told.setdefault(found, name) != name:
                 continue
+            if name in values and rows[found].op_type == node.op_type:
+                continue  # what it reads has names of the library's own: its graph does not tell where to stop
             before = [maker[value] for value in rows[found].input if value in maker and value not in stop]
             waiting += [other for other in before if other not in told]
     makers = {
