@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quantrt.gpu import gpu_sold_as
 from quantrt.plan.plan import Plan
 from quantrt.report.device_text import device_line
 from quantrt.report.engine_layer import EngineLayer, TensorForm
+from quantrt.report.explain.peaks import Peaks
 from quantrt.report.graph_layout import BOX_HEIGHT, BOX_WIDTH, draw_graph
 from quantrt.report.layer_graph import layer_edges
 from quantrt.report.range_bins import read_tensors
@@ -30,12 +30,14 @@ class Measured:
         here: facts of this machine.
         inputs: what it was run on, one phrase.
         why_not: why it was not run, one sentence; empty when it was.
+        peaks: what its device could do at best; None where that is not known.
     """
 
     times: LayerTimes | None
     here: Mapping[str, Any]
     inputs: str = ""
     why_not: str = ""
+    peaks: Peaks | None = None
 
 
 def engine_view(
@@ -74,7 +76,7 @@ def engine_view(
         "tensors": read_tensors(plan.report.get("tensors")),
         "layers": _layer_rows(layers, measured.times),
         "measured": _measured(measured, plan.model.library),
-        "peaks": _peaks(plan),
+        "peaks": _peaks(measured.peaks),
         "graph": _graph(layers, graph_aspect),
     }
 
@@ -161,18 +163,15 @@ def _measured(measured: Measured, library: str) -> dict[str, Any]:
     }
 
 
-def _peaks(plan: Plan) -> list[dict[str, Any]]:
-    """Published limits of the GPU that an engine was timed on or planned for; none are known of CPUs."""
-    if plan.model.library != "cuda":
-        return []
-    named = plan.device.get("planned_for") or next(iter(plan.device.get("gpu") or ()), None)
-    gpu = gpu_sold_as(str(named["name"])) if named else None
-    if gpu is None:
-        return []
-    compute = {"int8": gpu.int8_tops, "fp16": gpu.fp16_tflops, "fp32": gpu.fp32_tflops}
-    rows = [{"precision": key, "gops": peak * 1e3} for key, peak in compute.items() if peak]
-    memory: dict[str, Any] = {"precision": None, "gb_s": gpu.bandwidth_gb_s}
-    return [{**row, "source": f"{gpu.name}, {gpu.source}"} for row in (*rows, memory)]
+def _peaks(peaks: Peaks | None) -> dict[str, Any] | None:
+    """Rates in 1e9 operations and bytes per second; bytes by the working set that is read at that rate."""
+    if peaks is None:
+        return None
+    return {
+        "gops": {name: rate / 1e3 for name, rate in peaks.operations_per_us.items()},
+        "gb_s": [[limit, rate / 1e3] for limit, rate in peaks.bytes_per_us],
+        "source": peaks.source,
+    }
 
 
 def _graph(layers: Sequence[EngineLayer], aspect_ratio: float) -> dict[str, Any]:

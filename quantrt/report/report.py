@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +13,15 @@ import numpy as np
 
 from quantrt.config import LayerTimingConfig
 from quantrt.device import describe_device
-from quantrt.errors import DeviceError
+from quantrt.errors import DeviceError, ModelError
 from quantrt.ir.atomic import replace_file
 from quantrt.notebook import rich_table, table_html
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.engine_view import Measured, engine_view, flat_layers, layers_of_plan
+from quantrt.report.explain.cpu_peaks import measure_cpu_peaks
+from quantrt.report.explain.peaks import Peaks, gpu_peaks
 from quantrt.report.html_page import html_page
 from quantrt.report.layer_graph import align_layers
 from quantrt.report.quantities import bytes_text, ms_text
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = ["Report", "Source", "Subject", "make_report", "report_subjects"]
+
+log = logging.getLogger(__name__)
 
 REPORT_VERSION = 1
 
@@ -195,13 +200,27 @@ def report_subjects(
 
 def _measure(subject: Subject, inputs: Inputs | None, inputs_are: str, config: LayerTimingConfig) -> Measured:
     """Times of the layers, where the engine is open and may run."""
-    engine = subject.source
+    engine, is_gpu = subject.source, subject.plan.model.library == "cuda"
+    peaks = gpu_peaks(subject.plan.device) if is_gpu else None
     if subject.why_not or not isinstance(engine, Engine):
-        return Measured(None, describe_device(), why_not=subject.why_not or "the engine was not opened")
+        why_not = subject.why_not or "the engine was not opened"
+        return Measured(None, describe_device(), why_not=why_not, peaks=peaks)
+    if not is_gpu:
+        peaks = _cpu_peaks(subject.plan)
     given = timed_inputs(None, engine.inputs, None) if inputs is None else inputs
     times = time_layers(engine, given, runs=config.layer_runs, warmup_runs=config.warmup_runs)
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in given.items())
-    return Measured(times, describe_machine(engine.plan.model.library), inputs=f"{inputs_are}, {shapes}")
+    here = describe_machine(engine.plan.model.library)
+    return Measured(times, here, inputs=f"{inputs_are}, {shapes}", peaks=peaks)
+
+
+def _cpu_peaks(plan: Plan) -> Peaks | None:
+    """Measured here; None, with a warning, where the library cannot run the probes."""
+    try:
+        return measure_cpu_peaks(plan.model.library, plan.options)
+    except (DeviceError, ModelError) as error:
+        log.warning("the peaks of this machine could not be measured: %s", error.message)
+        return None
 
 
 def _layers(source: Source, inputs: Inputs | None) -> tuple[tuple[EngineLayer, ...], tuple[str, ...]]:

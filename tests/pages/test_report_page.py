@@ -14,7 +14,7 @@ CHROMIUM = find_chromium()
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed: apt-get install chromium")
 
 MANY = 2000
-SHOWN = 200
+SHOWN = 50
 """Rows of a table before all are asked for."""
 
 CHECK_HEADER = (

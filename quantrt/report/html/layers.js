@@ -24,13 +24,14 @@ function layerDetail(layer) {
 function layerColumns() {
   const mega = (value) => (known(value) ? digits(value / 1e6) : "-");
   const share = (layer) => {
+    if (!known(layer.share_ratio)) return "";
     const bar = el("i", { class: tone(layer.computes_in) });
     bar.style.width = (layer.share_ratio || 0) / layer.most * 100 + "%";
     return el("div", { class: "bar", title: percent(layer.share_ratio) + " %" }, bar);
   };
   return [
     { key: "place", title: "#", number: true, value: (layer) => layer.place, cell: (layer) => String(layer.place + 1) },
-    { key: "name", title: "Layer", value: (layer) => layer.name, cell: (layer) => layer.name, style: "name" },
+    { key: "name", title: "Layer", value: (layer) => layer.name, cell: (layer) => breakable(layer.name), style: "name" },
     { key: "kind", title: "Kind", value: (layer) => layer.kind, cell: (layer) => layer.kind, style: "word" },
     { key: "precision", title: "Precision", value: (layer) => layer.precision, cell: (layer) => chip(layer.precision) },
     { key: "time", title: "time", unit: "µs", number: true, value: (layer) => layer.time_us, cell: (layer) => us(layer.time_us) },

@@ -49,6 +49,11 @@ function fitted(text, most, font) {
   return tail(text, count);
 }
 
+// A name with places where a line may end.
+function breakable(name) {
+  return name.split(/(?<=[/_.:])/).flatMap((part) => [part, el("wbr")]);
+}
+
 // The end of a long name tells more than its beginning.
 function tail(text, most) { return text.length <= most ? text : "…" + text.slice(text.length - most + 1); }
 

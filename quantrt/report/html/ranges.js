@@ -36,7 +36,7 @@ function rangeCard(tensor) {
   const lost = tensor.clipped_ratio > MUCH_CLIPPED;
   const fact = (text, style) => el("span", { class: style || null }, text);
   return el("div", { class: "range" },
-    el("div", { class: "title", title: tensor.name }, el("bdi", null, tensor.name)),
+    el("div", { class: "title", title: tensor.name }, breakable(tensor.name)),
     rangeDrawing(tensor),
     el("div", { class: "facts" },
       fact(tensor.dtype), fact("scale " + tensor.scale.toPrecision(3)), fact("zero " + tensor.zero_point),
@@ -64,7 +64,7 @@ function rangesOf(engine, isOne) {
     more.parentElement.hidden = list.length <= limit;
   }
 
-  const root = el("div", null, title, el("div", { class: "controls" }, words, pick), grid, el("p", null, more));
+  const root = el("div", null, title, el("div", { class: "controls" }, words, pick), grid, el("p", { class: "more" }, more));
   if (engine.tensors.every((tensor) => !tensor.bins)) {
     grid.before(el("p", { class: "lead" }, "The engine keeps no histograms; build with --histograms always to have them."));
   }

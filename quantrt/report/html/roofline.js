@@ -15,28 +15,32 @@ function rooflineOf(engine) {
     detail.hidden = false;
     detail.replaceChildren(el("h3", null, layer.name), layerDetail(layer));
   });
-  const sources = [...new Set(engine.peaks.map((peak) => peak.source))];
-  const said = sources.length ? "Roofs: published peaks of " + sources.join("; ") + "." : "Dashed: the most that any layer here reached, not a limit of the machine.";
-  return el("div", null, el("div", { class: "scroll" }, drawing), el("p", { class: "muted" }, said), detail);
+  return el("div", null, el("div", { class: "scroll" }, drawing), el("p", { class: "muted" }, saidOf(engine.peaks)), detail);
 }
 
-// Roofs: { precision, gops } flat, { gb_s } sloped; of the machine, or of the best layers.
+// Roofs: what the device can do at best, or what its best layers reached.
 function roofsOf(engine, points) {
-  if (engine.peaks.length) {
-    const used = new Set(points.map((layer) => layer.computes_in));
-    return engine.peaks.filter((peak) => peak.precision === null || used.has(peak.precision));
+  const used = new Set(points.map((layer) => layer.computes_in));
+  if (engine.peaks) {
+    const flat = Object.entries(engine.peaks.gops).filter(([precision]) => used.has(precision));
+    return { flat, slopes: engine.peaks.gb_s.map(([, rate]) => rate), reached: false };
   }
-  const best = new Map();
-  for (const layer of points) best.set(layer.computes_in, Math.max(best.get(layer.computes_in) || 0, layer.gops));
-  const flat = [...best].map(([precision, gops]) => ({ precision, gops, reached: true }));
-  return [...flat, { precision: null, gb_s: Math.max(...points.map((layer) => layer.gops / layer.intensity)), reached: true }];
+  const flat = [...used].map((precision) => [precision, Math.max(...points.filter((layer) => layer.computes_in === precision).map((layer) => layer.gops))]);
+  return { flat, slopes: [Math.max(...points.map((layer) => layer.gops / layer.intensity))], reached: true };
+}
+
+function saidOf(peaks) {
+  if (!peaks) return "Dashed: the most that any layer here reached, not a limit of the machine.";
+  const slopes = peaks.gb_s.map(([limit, rate], index) => digits(rate) + " GB/s"
+    + (peaks.gb_s.length === 1 ? "" : index < peaks.gb_s.length - 1 ? " within " + bytes(limit).join(" ") : " beyond"));
+  return "Slopes: " + slopes.join(", ") + ". Peaks are " + (peaks.source.startsWith("measured") ? "" : "from ") + peaks.source + ".";
 }
 
 function rooflineDrawing(points, roofs, choose) {
   const width = drawingWidth(), height = Math.min(430, width * 0.7 + 80), left = 64, right = 24, top = 16, bottom = 46;
   const span = (values) => [Math.floor(Math.log10(Math.min(...values)) * 2) / 2, Math.ceil(Math.log10(Math.max(...values)) * 2) / 2 + 0.001];
   const [x0, x1] = span(points.map((layer) => layer.intensity));
-  const [y0, y1] = span([...points.map((layer) => layer.gops), ...roofs.filter((roof) => roof.gops).map((roof) => roof.gops)]);
+  const [y0, y1] = span([...points.map((layer) => layer.gops), ...roofs.flat.map(([, gops]) => gops)]);
   const x = (value) => left + (Math.log10(value) - x0) / (x1 - x0) * (width - left - right);
   const y = (value) => height - bottom - (Math.log10(value) - y0) / (y1 - y0) * (height - top - bottom);
   const axes = [
@@ -45,8 +49,7 @@ function rooflineDrawing(points, roofs, choose) {
     label((left + width - right) / 2, height - 6, "operations per byte moved", "middle"),
     svg("text", { transform: `translate(14 ${(top + height - bottom) / 2}) rotate(-90)`, "text-anchor": "middle" }, "Gop/s"),
   ];
-  const slope = roofs.find((roof) => roof.gb_s);
-  const lines = roofs.filter((roof) => roof.gops).map((roof) => roofLine(roof, slope, x, y, [10 ** x0, 10 ** x1, 10 ** y0]));
+  const lines = roofLines(roofs, x, y, [10 ** x0, 10 ** x1, 10 ** y0]);
   const dots = [...points].sort((a, b) => (b.share_ratio || 0) - (a.share_ratio || 0)).map((layer) => {
     const dot = svg("circle", { class: "point " + tone(layer.computes_in), cx: x(layer.intensity), cy: y(layer.gops), r: 3 + 26 * Math.sqrt(layer.share_ratio || 0), tabindex: 0, onclick: () => take(dot, layer) },
       svg("title", null, layer.name + "\n" + layer.kind + ", " + us(layer.time_us) + " µs, " + digits(layer.gops) + " Gop/s"));
@@ -63,12 +66,18 @@ function rooflineDrawing(points, roofs, choose) {
     el("div", { class: "legend" }, used.map((precision) => el("span", null, el("span", { class: "dot " + tone(precision) }), precision || "none")))];
 }
 
-function roofLine(roof, slope, x, y, [xLow, xHigh, yLow]) {
-  const knee = slope ? roof.gops / slope.gb_s : xLow;
-  const start = slope ? Math.max(xLow, yLow / slope.gb_s) : xLow;
-  const bend = Math.min(Math.max(knee, start), xHigh);
-  const at = (value) => `${x(value)} ${y(Math.min(slope ? value * slope.gb_s : roof.gops, roof.gops))}`;
-  const name = (roof.precision || "none") + " " + digits(roof.gops) + " Gop/s";
-  const end = y(Math.min(slope ? xHigh * slope.gb_s : roof.gops, roof.gops));
-  return [svg("path", { class: roof.reached ? "roof reached" : "roof", d: `M${at(start)}L${at(bend)}L${at(xHigh)}` }), label(x(xHigh) - 6, end - 6, name, "end", "strong")];
+function roofLines({ flat, slopes, reached }, x, y, [xLow, xHigh, yLow]) {
+  const style = reached ? "roof reached" : "roof";
+  const steepest = Math.max(...slopes), highest = Math.max(...flat.map(([, gops]) => gops), 0);
+  const line = (fromX, fromY, toX, toY) => svg("path", { class: style, d: `M${x(fromX)} ${y(fromY)}L${x(toX)} ${y(toY)}` });
+  const sloped = slopes.map((rate) => {
+    const start = Math.max(xLow, yLow / rate), end = Math.min(xHigh, highest / rate);
+    return end > start ? line(start, start * rate, end, end * rate) : null;
+  });
+  const roofs = flat.map(([precision, gops]) => {
+    const start = Math.max(xLow, gops / steepest);
+    if (start >= xHigh) return null;
+    return [line(start, gops, xHigh, gops), label(x(xHigh) - 6, y(gops) - 6, (precision || "none") + " " + digits(gops) + " Gop/s", "end", "strong")];
+  });
+  return [sloped, roofs];
 }

@@ -22,14 +22,14 @@ function stackOf(groups, key) {
 }
 
 function barRows(groups, total, styleOf) {
-  const most = Math.max(...groups.map((group) => group.time), 1e-9);
+  const most = Math.max(...groups.filter((group) => !group.isRest).map((group) => group.time), 1e-9);
   return el("table", null, el("thead", null, el("tr", null,
     ["", "", el("span", null, "time", el("span", { class: "unit" }, " µs")), el("span", null, "share", el("span", { class: "unit" }, " %"))]
       .map((title, index) => el("th", { class: index > 1 ? "number" : null }, title)))),
     el("tbody", null, groups.map((group) => {
       const bar = el("i", { class: styleOf(group) });
       bar.style.width = group.time / most * 100 + "%";
-      return el("tr", null, el("td", { class: "name" }, group.title || group.name), el("td", null, el("div", { class: "bar" }, bar)),
+      return el("tr", null, el("td", { class: "name" }, breakable(group.title || group.name)), el("td", null, group.isRest ? "" : el("div", { class: "bar" }, bar)),
         el("td", { class: "number" }, us(group.time)), el("td", { class: "number" }, percent(group.time / total)));
     })));
 }
@@ -48,7 +48,7 @@ function sharesOf(engine, isOne) {
   const longest = [...engine.layers].filter((layer) => layer.time_us).sort((a, b) => b.time_us - a.time_us);
   const top = longest.slice(0, 12).map((layer) => ({ name: layer.computes_in, title: layer.name, time: layer.time_us }));
   const rest = longest.slice(12);
-  if (rest.length) top.push({ name: "none", title: "the other " + rest.length, time: sum(rest.map((layer) => layer.time_us)) });
+  if (rest.length) top.push({ name: "none", title: "the other " + rest.length, isRest: true, time: sum(rest.map((layer) => layer.time_us)) });
   const kinds = grouped(engine.layers, "kind").filter((group) => group.time).slice(0, 12)
     .map((group) => ({ ...group, title: group.name + " (" + group.count + ")" }));
   return el("div", null, title, stackOf(precisions, "time"), el("div", { class: "legend" }, legend),
@@ -59,6 +59,6 @@ function sharesOf(engine, isOne) {
 
 function sharesSection(report) {
   const isOne = report.engines.length === 1;
-  return section("time", "Where the time goes", "Medians per layer. Watching layers slows a run, so their sum is more than the latency.",
+  return section("time", "Where the time goes", "Medians per layer, as its library or its kernel was watched; the sum of layers is not the latency of a run.",
     report.engines.map((engine) => sharesOf(engine, isOne)));
 }

@@ -26,7 +26,7 @@ function sideBySideSection(report) {
   const column = (key, title, value) => ({ key, title, unit: "µs", number: true, value, cell: (row) => us(value(row)) });
   const columns = [
     { key: "sources", title: "Nodes of the file", value: (row) => row.sources.join(" "), style: "name",
-      cell: (row) => (row.sources.length > 2 ? row.sources[0] + " and " + (row.sources.length - 1) + " more" : row.sources.join(", ") || [...row.left, ...row.right].map((layer) => layer.name).join(", ")) },
+      cell: (row) => breakable(row.sources.length > 2 ? row.sources[0] + " and " + (row.sources.length - 1) + " more" : row.sources.join(", ") || [...row.left, ...row.right].map((layer) => layer.name).join(", ")) },
     { key: "left", title: left.name, style: "word", value: (row) => row.left.length, cell: (row) => names(row.left) },
     column("before", "time", (row) => row.before),
     { key: "right", title: right.name, style: "word", value: (row) => row.right.length, cell: (row) => names(row.right) },

@@ -2,7 +2,7 @@
 // A table that is sorted by its headers and shows the first rows of many.
 
 // columns: { key, title, unit, number, value(row) to sort by, cell(row) to show }. detail(row) opens below a row.
-function sortable({ columns, rows, sorted, descending = true, first = 200, detail = null, name = "" }) {
+function sortable({ columns, rows, sorted, descending = true, first = 50, detail = null, name = "" }) {
   let order = { key: sorted, descending };
   let shown = rows;
   let limit = first;

@@ -13,6 +13,7 @@ from rich.console import Console
 import quantrt
 from quantrt.config import LayerTimingConfig
 from quantrt.errors import DataError, DeviceError
+from quantrt.gpu import BANDWIDTH_RATIO, PEAK_RATIO, gpu_named
 from quantrt.plan.plan import Plan
 from quantrt.report import report as report_module
 from quantrt.report.report import Report, make_report
@@ -46,6 +47,8 @@ def test_layers_are_timed_here(library: str, rng: np.random.Generator):
     assert report.layers and all(row["engine"] == "wide" for row in report.layers)
     assert sum(row["time_us"] or 0 for row in report.layers) > 0
     assert sum(row["share_ratio"] or 0 for row in report.layers) == pytest.approx(1.0)
+    peaks = report.data["engines"][0]["peaks"]
+    assert peaks["gops"]["fp32"] > 0 and len(peaks["gb_s"]) > 1 and "measured here" in peaks["source"]
     measured = report.data["engines"][0]["measured"]
     assert measured["runs"] == 3 and measured["inputs"] == "the given inputs, x [256, 512]"
     assert json.loads(json.dumps(report.data, allow_nan=False)) == report.data
@@ -79,13 +82,10 @@ def test_the_peaks_of_a_known_gpu_are_published_ones():
     plan = cuda_plan()
     gpu = {**plan.device["gpu"][0], "name": "NVIDIA H200"}
     peaks = make_report(replace(plan, device={**plan.device, "gpu": [gpu]})).data["engines"][0]["peaks"]
-    assert {row["precision"]: row.get("gops") or row.get("gb_s") for row in peaks} == {
-        "int8": 1978.9e3,
-        "fp16": 989.4e3,
-        "fp32": 67e3,
-        None: 4800,
-    }
-    assert make_report(plan).data["engines"][0]["peaks"] == []  # no figures are made up for an unknown one
+    h200 = gpu_named("H200")
+    assert peaks["gops"]["int8"] == pytest.approx(h200.int8_tops * 1e3 * PEAK_RATIO)
+    assert peaks["gb_s"] == [[0, pytest.approx(h200.bandwidth_gb_s * BANDWIDTH_RATIO)]]
+    assert make_report(plan).data["engines"][0]["peaks"] is None  # no figures are made up for an unknown one
 
 
 def test_without_its_library_the_nodes_stand_for_the_layers(monkeypatch: pytest.MonkeyPatch):
