@@ -33,6 +33,7 @@ from quantrt.plan.plan import Plan
 from quantrt.prepare import Event, Job, OnEvent, Quantized, open_cache, quantize_for_device
 from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
+from quantrt.report.candidate_times import candidate_times, told_candidates
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine
@@ -175,6 +176,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
             make_checker(candidates, metric, checked, job.emit),
             job.config.budget.max_drop_ratio,
         )
+    told = told_candidates(candidates, latencies, choice)
     return BuildFacts(
         model=job.model,
         config=job.config,
@@ -187,6 +189,12 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         latencies=latencies,
         choice=choice,
         memory=memory,
+        layer_times=candidate_times(
+            {name: candidates[name] for name in told},
+            job.model,
+            inputs,
+            lambda done: job.emit(Event("timing layers", done, len(told), "candidates")),
+        ),
         notes=(*job.model.notes, *quantized.notes, *(() if data else (TIMED_ON_RANDOM,))),
     )
 

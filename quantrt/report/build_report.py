@@ -42,6 +42,7 @@ class BuildFacts:
         checked_on: what accuracy was measured on.
         latencies: of the finalists; the other candidates were slower in the first heat.
         memory: bytes on the GPU for the timed inputs, by candidate; None on a CPU.
+        layer_times: of some candidates, as quantrt.report.candidate_times tells them.
         notes: what the user should know, whatever was shipped.
     """
 
@@ -55,6 +56,7 @@ class BuildFacts:
     latencies: Mapping[str, Latency]
     choice: Choice
     memory: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    layer_times: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     cache: CacheMatch | None = None
 
@@ -147,6 +149,7 @@ def _candidate_row(facts: BuildFacts, name: str) -> dict[str, Any]:
         "size_bytes": candidate.model.size_bytes,
         "memory": facts.memory.get(name),
         "latency": None if latency is None else _latency(latency),
+        "layer_times": facts.layer_times.get(name),
         "against_float": None if verdict.against_float is None else _paired(verdict.against_float),
         "accuracy": None if verdict.accuracy is None else _accuracy(verdict.accuracy),
         "range_method": None if candidate.fitted is None else candidate.fitted.method,

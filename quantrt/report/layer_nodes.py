@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quantrt.plan.plan import Layer, Plan
@@ -54,19 +54,28 @@ class PlanNodes:
 
 
 def nodes_by_layer(
-    layers: Sequence[str], told: Mapping[str, str], makers: Mapping[str, Sequence[str]], plan: PlanNodes
+    layers: Sequence[str],
+    told: Mapping[str, str],
+    makers: dict[str, list[str]],
+    plan: PlanNodes,
+    *,
+    products: Collection[str] = (),
 ) -> dict[str, tuple[str, ...]]:
     """The nodes that each of `layers` computes, in the model's order.
 
     An operation that no layer names was fused without a word into the layer that makes the first of what it
-    reads.
+    reads; a product into the layer that reads it, such as that of its bias.
 
     Args:
         told: layer by operation of the engine's graph, as far as the library tells.
         makers: for every operation of the engine's graph in topological order, those that make what it
             reads, constants left out.
+        products: the operations that multiply.
     """
     owners = dict(told)
+    for name, reader in _read_by(makers, told).items():
+        if name in products:
+            owners.setdefault(name, reader)
     by_node = {node: layer for name, layer in told.items() if (node := plan.named(name)) is not None}
     for name, sources in makers.items():
         node = plan.named(name)
@@ -81,6 +90,18 @@ def nodes_by_layer(
             found[layer].add(node)
     rank = {name: number for number, name in enumerate(plan.layers)}
     return {layer: tuple(sorted(nodes, key=rank.__getitem__)) for layer, nodes in found.items()}
+
+
+def _read_by(makers: dict[str, list[str]], told: Mapping[str, str]) -> dict[str, str]:
+    """The layer that reads what an operation makes, directly or through operations without a layer."""
+    found: dict[str, str] = {}
+    for name in reversed(makers):
+        layer = told.get(name) or found.get(name)
+        if layer is not None:
+            for maker in makers[name]:
+                if maker not in told:
+                    found.setdefault(maker, layer)
+    return found
 
 
 def default_shapes(plan: Plan) -> dict[str, tuple[int, ...]]:

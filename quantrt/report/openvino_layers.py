@@ -49,6 +49,7 @@ _NUMPY_NAMES = {
 _NOT_RUN = ("Constant", "Parameter", "Result")
 
 _CONVOLUTIONS = ("Convolution", "GroupConvolution", "ConvolutionBackpropData")
+_PRODUCTS = (*_CONVOLUTIONS, "MatMul")
 _ATTRIBUTES = ("strides", "pads_begin", "pads_end", "dilations", "kernel", "auto_pad", "axis", "mode")
 """Of OpenVINO's operators, those that say what a layer does."""
 
@@ -88,7 +89,8 @@ def _nodes_by_layer(
         ]
         for op in operators
     }
-    return nodes_by_layer([name for name, _ in rows], told, makers, plan)
+    products = {op.get_friendly_name() for op in operators if op.get_type_name() in _PRODUCTS}
+    return nodes_by_layer([name for name, _ in rows], told, makers, plan, products=products)
 
 
 def _originals(node: Any) -> list[str]:

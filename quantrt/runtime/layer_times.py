@@ -20,7 +20,7 @@ from quantrt.runtime.check_inputs import InputCheck
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.unique_names import unique_names
 
-__all__ = ["LayerTimes", "time_layers"]
+__all__ = ["LayerTimes", "time_layers", "time_plan"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +60,32 @@ def time_layers(
     Raises:
         DataError: an input's name, element type or shape is wrong; names it.
     """
-    if runs < 1 or warmup_runs < 0:
-        raise InternalError("cannot time layers", got=f"{runs} runs after {warmup_runs}", expected="1 run")
-    plan = engine.plan
+    if engine.plan.model.library != "cuda":
+        return time_plan(engine.plan, inputs, runs=runs, warmup_runs=warmup_runs)
+    _check_runs(runs, warmup_runs)
+    return _time_cuda(engine, InputCheck(engine.plan.inputs).check(inputs), runs, warmup_runs)
+
+
+def time_plan(plan: Plan, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int) -> LayerTimes:
+    """As `time_layers`, for what runs on a CPU and need not be open.
+
+    Raises:
+        DataError: as for `time_layers`.
+        DeviceError, ModelError: the library is missing or cannot load the model.
+        InternalError: the plan is for a GPU.
+    """
+    _check_runs(runs, warmup_runs)
     given = InputCheck(plan.inputs).check(inputs)
     if plan.model.library == "openvino":
         return _time_openvino(plan, given, runs, warmup_runs)
     if plan.model.library == "onnxruntime":
         return _time_onnxruntime(plan, given, runs, warmup_runs)
-    return _time_cuda(engine, given, runs, warmup_runs)
+    raise InternalError("the layers of a plan for a GPU are timed in its engine", got=plan.model.library)
+
+
+def _check_runs(runs: int, warmup_runs: int) -> None:
+    if runs < 1 or warmup_runs < 0:
+        raise InternalError("cannot time layers", got=f"{runs} runs after {warmup_runs}", expected="1 run")
 
 
 def _time_openvino(plan: Plan, inputs: Mapping[str, np.ndarray], runs: int, warmup_runs: int) -> LayerTimes:

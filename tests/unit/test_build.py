@@ -276,7 +276,7 @@ def test_events_come_in_the_order_of_the_stages(prefer):
     events: list[Event] = []
     make(precisions="int8", calibration=IMAGES, on_event=events.append).close()
     stages = list(dict.fromkeys(event.stage for event in events))
-    assert stages == ["calibrating", "quantizing", "opening", "timing", "checking"]
+    assert stages == ["calibrating", "quantizing", "opening", "timing", "checking", "timing layers"]
     for stage in stages:
         done = [event.done for event in events if event.stage == stage]
         assert done == sorted(done)

@@ -10,17 +10,24 @@ from typing import Any
 from quantrt.plan.plan import Plan
 from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.rows import CONVERSIONS, LayerRow
-from quantrt.report.explain.times import AT_BUILD, ESTIMATED, Times
+from quantrt.report.explain.times import AT_BUILD, ESTIMATED, HERE, Times
 from quantrt.report.explain.what_if import Prediction, predict
 
-__all__ = ["MAX_CHANGES", "BatchTime", "Change", "cheapest_changes"]
+__all__ = ["BATCH_FACTOR", "MAX_CHANGES", "BatchTime", "Change", "cheapest_changes"]
 
 MAX_CHANGES = 3
 
 LEAST_GAIN_RATIO = 0.01
 """Of a run, below which a change is not worth its line."""
 
-REFERENCE = "reference"
+LEAST_LAYER_RATIO = 0.1
+"""Of a layer's time, below which two measurements do not tell it from another precision."""
+
+EXCLUDED = "excluded"
+"""In the reason of a node that the user keeps float."""
+
+BATCH_FACTOR = 8
+"""How many times as many samples are tried or estimated, where the batch is free."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +41,7 @@ class BatchTime:
     batch: int
     now: int
     speedup_ratio: float
+    basis: str = HERE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +67,9 @@ def cheapest_changes(
     """At most MAX_CHANGES, the largest gain first."""
     found = [
         *_faster_candidates(plan.report),
-        *_other_precisions(rows, times, peaks),
+        *_other_precisions(plan, rows, times, peaks),
         *_conversions(rows, times),
-        *_batch(batch),
+        *_batch(batch or _estimated_batch(plan, rows, times)),
     ]
     worth = [change for change in found if change.gain_ratio >= LEAST_GAIN_RATIO]
     return tuple(sorted(worth, key=lambda change: -change.gain_ratio)[:MAX_CHANGES])
@@ -72,9 +80,35 @@ def _batch(batch: BatchTime | None) -> Iterator[Change]:
         yield Change(
             what=f"batch {batch.batch} instead of {batch.now}: {batch.speedup_ratio:.2f}x the throughput",
             gain_ratio=1 - 1 / batch.speedup_ratio,
-            basis="measured here",
+            basis=batch.basis,
             command=f"quantrt bench ENGINE --batch {batch.batch}",
         )
+
+
+def _estimated_batch(plan: Plan, rows: Sequence[LayerRow], times: Times) -> BatchTime | None:
+    """A larger batch on a GPU: what launches take stays, the rest grows with the batch.
+
+    None where a layer's work is not known, or the batch is fixed.
+    """
+    timed = [row for row in rows if row.time_us]
+    is_free = all(spec.shape and not isinstance(spec.shape[0], int) for spec in plan.inputs)
+    sizes = [form.dims[0] for row in rows for form in row.layer.inputs[:1] if form.dims]
+    is_known = all(row.roofline_us is not None for row in timed)
+    if plan.model.library != "cuda" or not (is_free and timed and sizes and is_known):
+        return None
+    then_us = sum(
+        (row.time_us or 0.0) + (BATCH_FACTOR - 1) * (row.roofline_us or 0.0)
+        if row.bound == "launch"
+        else BATCH_FACTOR * (row.time_us or 0.0)
+        for row in timed
+    )
+    now = int(sizes[0])
+    return BatchTime(
+        batch=BATCH_FACTOR * now,
+        now=now,
+        speedup_ratio=BATCH_FACTOR * times.total_us / then_us,
+        basis="estimated from the roofline",
+    )
 
 
 def _faster_candidates(report: Mapping[str, Any]) -> Iterator[Change]:
@@ -96,17 +130,19 @@ def _faster_candidates(report: Mapping[str, Any]) -> Iterator[Change]:
         )
 
 
-def _other_precisions(rows: Sequence[LayerRow], times: Times, peaks: Peaks | None) -> Iterator[Change]:
+def _other_precisions(
+    plan: Plan, rows: Sequence[LayerRow], times: Times, peaks: Peaks | None
+) -> Iterator[Change]:
     """Products that are or would be faster in the other precision, grouped by why they are as they are."""
     groups: dict[tuple[str, str, str], list[tuple[LayerRow, Prediction]]] = {}
     for row in rows:
         if not row.layer.operations or not row.layer.nodes:
             continue
         to = "int8" if row.layer.precision != "int8" else _float_beside(row)
-        if not to:
-            continue
+        if not to or (to == "int8" and plan.precision == "int8" and EXCLUDED not in row.layer.reason):
+            continue  # the rules keep it float, and no option changes that
         found = predict(row, to, peaks, None, "")
-        if found.gain_us is not None and found.gain_us > 0:
+        if found.gain_us is not None and found.gain_us > LEAST_LAYER_RATIO * (row.time_us or 0.0):
             groups.setdefault((to, found.basis, row.cause), []).append((row, found))
     for (to, basis, _), members in groups.items():
         gain_us = sum(found.gain_us or 0.0 for _, found in members)
@@ -117,9 +153,16 @@ def _other_precisions(rows: Sequence[LayerRow], times: Times, peaks: Peaks | Non
         yield Change(
             what=f"'{node}'{others} in {to} instead of {first.precision}{why}",
             gain_ratio=gain_us / times.total_us if times.total_us else 0.0,
-            basis=basis if basis != ESTIMATED else "estimated from the roofline, without conversions",
-            command="quantrt build ... --int8" if to == "int8" else f"quantrt build ... --exclude '{node}'",
+            basis=f"{'estimated from the roofline' if basis == ESTIMATED else basis}, without conversions",
+            command=_how(to, node, first.reason),
         )
+
+
+def _how(to: str, node: str, reason: str) -> str:
+    """The options that change a node's precision."""
+    if to != "int8":
+        return f"quantrt build ... --exclude '{node}'"
+    return "quantrt build ... without --exclude" if EXCLUDED in reason else "quantrt build ... --int8"
 
 
 def _float_beside(row: LayerRow) -> str:

@@ -11,6 +11,7 @@ from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer, TensorForm
 from quantrt.report.explain.changes import BatchTime, cheapest_changes
 from quantrt.report.explain.neighbours import Conversion, conversions, missed_fusions
+from quantrt.report.explain.not_shipped import describe_not_shipped
 from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.rows import BOUNDS, CONVERSIONS, NO_WORK, LayerRow, layer_rows
 from quantrt.report.explain.size import Size, describe_size
@@ -102,6 +103,7 @@ def describe_explanation(
         "peaks": None if evidence.peaks is None else _peaks(evidence.peaks),
         "no_peaks": evidence.no_peaks,
         "verdicts": list(_verdicts(evidence, rows, changed)),
+        "not_shipped": describe_not_shipped(plan),
         "by_precision": _sums(rows, lambda row: row.layer.computes_in or "none", times),
         "by_cause": _sums(rows, lambda row: row.cause, times),
         "by_bound": _sums(rows, lambda row: row.bound or "not known", times),
@@ -157,8 +159,8 @@ def _verdicts(evidence: Evidence, rows: Sequence[LayerRow], changed: Sequence[Co
     if changed:
         types = sum(row.layer.inputs[0].dtype != row.layer.outputs[0].dtype for row in changed)
         yield (
-            f"{len(changed)} conversions between layers take {converting_us / times.total_us:.0%}, "
-            f"{types} of them between types"
+            f"conversions between layers: {len(changed)}, {types} of them of types, take "
+            f"{converting_us / times.total_us:.0%}"
         )
     yield from _float_verdicts(evidence, rows)
 
@@ -169,7 +171,7 @@ def _float_verdicts(evidence: Evidence, rows: Sequence[LayerRow]) -> Iterable[st
     left = [row for row in rows if row.layer.operations and row.layer.computes_in != "int8"]
     share = sum(row.share_ratio or 0.0 for row in left)
     if left and share >= SLOW_FLOAT_SHARE:
-        yield f"{len(left)} products run in floats and take {share:.0%}: the causes are below"
+        yield f"products in floats: {len(left)}, take {share:.0%}; the causes are below"
 
 
 def _sums(rows: Sequence[LayerRow], key: Callable[[LayerRow], str], times: Times) -> list[dict[str, Any]]:

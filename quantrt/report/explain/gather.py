@@ -10,9 +10,10 @@ import numpy as np
 
 from quantrt.errors import DataError, DeviceError, ModelError, UsageError
 from quantrt.plan.plan import Plan
+from quantrt.report.candidate_times import with_candidates
 from quantrt.report.engine_layer import is_conversion
 from quantrt.report.engine_layers import engine_layers
-from quantrt.report.explain.changes import BatchTime
+from quantrt.report.explain.changes import BATCH_FACTOR, BatchTime
 from quantrt.report.explain.cpu_peaks import measure_cpu_peaks
 from quantrt.report.explain.describe import Against, Evidence
 from quantrt.report.explain.peaks import Peaks, gpu_peaks
@@ -22,9 +23,6 @@ from quantrt.runtime.engine import Engine
 from quantrt.tactics.timing import time_interleaved
 
 __all__ = ["gather_against", "gather_from_file", "gather_from_runs"]
-
-BATCH_FACTOR = 8
-"""How many times as many samples are tried, where the batch is free."""
 
 Inputs = Mapping[str, np.ndarray]
 
@@ -52,7 +50,7 @@ def gather_from_runs(engine: Engine, path: Path, inputs: Inputs) -> Evidence:
     """
     plan = engine.plan
     shapes = {name: tuple(array.shape) for name, array in inputs.items()}
-    layers = engine_layers(plan, shapes=shapes)
+    layers = with_candidates(plan, engine_layers(plan, shapes=shapes), shapes)
     times, _ = measured_times(engine, inputs)
     peaks, no_peaks = _peaks(plan)
     return Evidence(

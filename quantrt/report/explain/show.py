@@ -19,6 +19,8 @@ FULL_LAYERS = 3
 """Layers asked for that are shown with everything known of them; more than that as a table."""
 
 LEAST_SHARE = 0.001
+TERA = 1e3
+"""In giga."""
 
 FLOAT_LAYERS = 4
 RIVALS = 8
@@ -57,6 +59,7 @@ def _show_whole(data: Data, *, with_all: bool) -> None:
     if data["times"]["layers_us"]:
         _show_sums(data)
     _show_changes(data["changes"])
+    _show_not_shipped(data["not_shipped"])
     _show_size(data["size"])
 
 
@@ -90,7 +93,7 @@ def _time_facts(data: Data) -> Iterator[tuple[str, str]]:
         yield "roofline", f"none: {data['no_peaks']}"
     else:
         rates = ", ".join(
-            f"{name} {count_text(rate * 1e9)}op/s" for name, rate in peaks["giga_operations_per_s"].items()
+            f"{name} {_rate_text(rate)}op/s" for name, rate in peaks["giga_operations_per_s"].items()
         )
         memory = ", ".join(_memory_text(row) for row in peaks["gb_per_s"])
         yield "roofline", f"{rates}; {memory} ({peaks['source']})"
@@ -98,7 +101,11 @@ def _time_facts(data: Data) -> Iterator[tuple[str, str]]:
 
 def _memory_text(row: Data) -> str:
     size = f" up to {bytes_text(row['up_to_bytes'])}" if row["up_to_bytes"] else ""
-    return f"{row['rate']:.3g} GB/s{size}"
+    return f"{_rate_text(row['rate'])}B/s{size}"
+
+
+def _rate_text(giga: float) -> str:
+    return f"{giga / 1e3:.3g} T" if giga >= TERA else f"{giga:.3g} G"
 
 
 def _show_layers(layers: Sequence[Data]) -> None:
@@ -205,6 +212,23 @@ def _show_changes(changes: Sequence[Data]) -> None:
             fold=("cheapest changes", "known from", "try"),
         ),
     )
+
+
+def _show_not_shipped(rows: Sequence[Data]) -> None:
+    """What the build measured of the other precisions."""
+    cells = [
+        (
+            row["name"],
+            "" if row["ratio"] is None else f"{row['ratio']:.2f}x",
+            f"{_us(row['conversions_us'])} in {row['conversions']}",
+            ", ".join(f"{name} {more:+.1f}" for name, more in row["slower"]),
+            row["reason"],
+        )
+        for row in rows
+    ]
+    if cells:
+        columns = ("not shipped", "time", "us converting", "slower by us", "because")
+        show("", table(columns, cells, fold=("not shipped", "slower by us", "because")))
 
 
 def _show_size(size: Data) -> None:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What would change if layers ran in another precision.
 
-Measured where the engine or another one holds the time, else estimated: the roofline's time in that
-precision, over the part of its present roofline that the layer reaches. Either way conversions that the
-change would add or save at the layer's borders are not in it.
+Measured where the engine or another one holds the time (of the build the ratio counts, for it was taken on
+another day), else estimated: the roofline's time in that
+precision, over the part of its present roofline that the layer reaches; a layer that launches bind keeps what
+it takes beyond its roofline. Either way conversions that the change would add or save at the layer's borders
+are not in it.
 """
 
 from __future__ import annotations
@@ -77,8 +79,8 @@ def predict(
     beside = layer.attributes.get("beside_us", {})
     if precision in (layer.precision, layer.computes_in) and layer.precision == layer.computes_in:
         predicted_us, basis = row.time_us, f"it is in {precision} already"
-    elif precision in beside:
-        predicted_us, basis = float(beside[precision]), AT_BUILD
+    elif precision in beside and row.time_us is not None and layer.median_us:
+        predicted_us, basis = row.time_us * float(beside[precision]) / layer.median_us, AT_BUILD
     elif against is not None and any(node in against for node in layer.nodes):
         predicted_us = sum(against.get(node, 0.0) for node in layer.nodes)
         basis = f"measured here, in {name}"
@@ -109,7 +111,9 @@ def _estimate(row: LayerRow, precision: str, peaks: Peaks | None) -> tuple[float
     if compute_us is None or now is None or then is None:
         return None, f"the peak of {precision} is not known here"
     least_us = max(compute_us, peaks.memory_us(int(layer.bytes_moved * then / now)))
-    return max(least_us / min(row.reached_ratio, 1.0), peaks.launch_us), ESTIMATED
+    if row.bound == "launch" and row.time_us is not None:
+        return max(peaks.launch_us, row.time_us + least_us - row.roofline_us), ESTIMATED
+    return max(peaks.launch_us, least_us / min(row.reached_ratio, 1.0)), ESTIMATED
 
 
 def _matches(name: str, pattern: str) -> bool:
