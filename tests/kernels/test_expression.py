@@ -153,16 +153,75 @@ def test_the_program_of_an_expression() -> None:
     b = Builder(TENSOR, scalar(2.0))
     mean = b("row_mean", b("pow", 0, 1))
     total = b("row_sum", b("mul", mean, b.const(0.5)))
-    rows = program_of(b.build(total, rows=(True,)))
+    rows = program_of(b.build(total, rows=(True,)), ("float16",))
     assert [OPS[row[0]] for row in rows] == ["square", "row_mean", "const", "mul", "row_sum"]
     assert rows[1][1:] == (2, 0, 0, 0.0)
     assert rows[2][1:] == (0, 0, 0, 0.5)
     assert rows[4][1:] == (5, 0, 1, 0.0)  # the second reduction
-    assert flops_of(b.build(total)) == 2  # the square and the mean; the rest is one number for each row
-    assert flops_of(b.build(total), narrow=(0,)) == 0
+    assert (
+        flops_of(b.build(total), ("float16",)) == 2
+    )  # the square and the mean; the rest is one number for each row
+    assert flops_of(b.build(total), ("float16",), narrow=(0,)) == 0
+
+
+SQRT_HALF = 0.7071067811865476
+
+
+def erf_gelu(b: Builder, form: str) -> int:
+    """The register of x / 2 * (1 + erf(x / sqrt(2))), its factors in some order; x is register 0."""
+    gate = b("add", b.const(1.0), b("erf", b("mul", 0, b.const(SQRT_HALF))))
+    half = b.const(0.5)
+    forms = {
+        "x gate half": lambda: b("mul", b("mul", 0, gate), half),
+        "half gate x": lambda: b("mul", b("mul", half, gate), 0),
+        "half x gate": lambda: b("mul", gate, b("mul", 0, half)),
+    }
+    return forms[form]()
+
+
+@pytest.mark.parametrize("form", ["x gate half", "half gate x", "half x gate"])
+def test_a_gelu_is_one_step_in_every_order(form: str) -> None:
+    b = Builder(TENSOR)
+    expression = b.build(erf_gelu(b, form))
+    assert [OPS[row[0]] for row in program_of(expression, ("float16",))].count("gelu") == 1
+    assert not any(OPS[row[0]] == "gelu" for row in program_of(expression, ("float32",)))
+    x = torch.linspace(-12, 12, 4001)
+    got, _ = run_tactic(tactics_of(workload(expression, [x], ("float16",)))[0], [x])
+    want = 0.5 * x.double() * (1 + torch.erf(x.double() * SQRT_HALF))
+    assert float((got[0].double() - want).abs().sub(want.abs() * 2.0**-11).max()) < 3.5e-6
+
+
+@pytest.mark.parametrize(
+    ("gate", "scale", "half"), [(2.0, SQRT_HALF, 0.5), (1.0, 0.7, 0.5), (1.0, SQRT_HALF, 1.0)]
+)
+def test_what_is_nearly_a_gelu_is_none(gate: float, scale: float, half: float) -> None:
+    b = Builder(TENSOR)
+    opened = b("add", b("erf", b("mul", 0, b.const(scale))), b.const(gate))
+    rows = program_of(b.build(b("mul", b("mul", 0, opened), b.const(half))), ("float16",))
+    assert not any(OPS[row[0]] == "gelu" for row in rows)
+
+
+def test_a_product_of_two_is_no_gelu_of_one() -> None:
+    b = Builder(TENSOR, TENSOR)
+    gate = b("add", b("erf", b("mul", 0, b.const(SQRT_HALF))), b.const(1.0))
+    rows = program_of(b.build(b("mul", b("mul", 1, gate), b.const(0.5))), ("float16",))
+    assert not any(OPS[row[0]] == "gelu" for row in rows)
+
+
+def test_codes_behind_an_approximation_are_at_most_one_apart(rng: np.random.Generator) -> None:
+    special = torch.tensor([INF, -INF, NAN, 1e30, -1e30, 0.0])
+    x = torch.cat([special, torch.from_numpy((rng.standard_normal(20000) * 3).astype(np.float32))])
+    b = Builder(TENSOR, scalar(0.0123))
+    expression = b.build(b("quantize", b("tanh", 0), 1))
+    assert [OPS[row[0]] for row in program_of(expression, ("int8",))] == ["tanh", "quantize_near"]
+    got, _ = run_tactic(tactics_of(workload(expression, [x], ("int8",)))[0], [x])
+    want = torch.round(torch.tanh(x.double()) / float(np.float32(0.0123))).clamp(-128, 127)
+    distance = (got[0].double() - want.nan_to_num(nan=-128.0)).abs()
+    assert float(distance.max()) <= 1
+    assert int((distance > 0).sum()) <= 10
 
 
 def test_a_program_that_reads_ahead_is_an_error() -> None:
     expression = Expression((TENSOR,), (Instruction("neg", (1,)),), (1,), (False,))
     with pytest.raises(InternalError, match="not computed yet"):
-        program_of(expression)
+        program_of(expression, ("float16",))

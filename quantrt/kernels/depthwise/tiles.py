@@ -77,7 +77,7 @@ def estimate_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> f
     rows = config.accumulators / vector  # that a thread has use for each weight in
     per_tap = TAP_INSTRUCTIONS + LOAD_INSTRUCTIONS / vector + WEIGHT_INSTRUCTIONS / rows
     stored = len(problem.tensors) + len(problem.outputs)
-    per_element = taps * per_tap + flops_of(problem.epilogue) + STORE_INSTRUCTIONS * stored
+    per_element = taps * per_tap + flops_of(problem.epilogue, problem.outputs) + STORE_INSTRUCTIONS * stored
     # One float32 instruction is half a fused multiply-add.
     rate = 0.5e6 * device.fp32_tflops / device.multiprocessors
     resident = max(1, 32 // config.num_warps)

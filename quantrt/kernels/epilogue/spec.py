@@ -102,7 +102,7 @@ def epilogue_constants(problem: Finished) -> dict[str, Any]:
     return {
         **dict.fromkeys(empty, 0),
         "KINDS": _kinds(problem),
-        "PROGRAM": program_of(problem.epilogue),
+        "PROGRAM": program_of(problem.epilogue, problem.outputs),
         "OUTPUTS": problem.epilogue.outputs,
     }
 

@@ -12,39 +12,45 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from quantrt.errors import InternalError
+from quantrt.kernels.expression.gelu import find_gelus
 from quantrt.regions.expression import ARITY, Expression, Instruction
 
 __all__ = ["OPS", "Program", "flops_of", "needs_exact", "program_of"]
 
 Program = tuple[tuple[int, int, int, int, float], ...]
 
-OPS = (*ARITY, "square", "cube")
-"""Every operation; its place is its number. The last two are powers, which no expression spells so."""
+OPS = (*ARITY, "square", "cube", "gelu", "quantize_near")
+"""Every operation; its place is its number. The last are what `program_of` makes of others."""
 
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 """Exponents with an operation of their own: exact or correctly rounded, and cheap."""
 
 _FLOPS = {
     **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "div", "quantize", "rint", "cube"), 10),
-    **dict.fromkeys(("sin", "cos", "erf", "tanh", "sigmoid", "softplus"), 30),
+    **dict.fromkeys(("erf", "tanh", "softplus", "gelu"), 15),
+    **dict.fromkeys(("sin", "cos"), 30),
+    "sigmoid": 5,
+    "quantize_near": 4,
     "pow": 100,
     "const": 0,
 }
 """Instructions that a GPU needs for one element, roughly; 1 for all others."""
 
 
-def program_of(expression: Expression) -> Program:
+def program_of(expression: Expression, outputs: Collection[str]) -> Program:
     """The instructions of an expression as rows of numbers.
+
+    Args:
+        outputs: element types of what is stored.
 
     Raises:
         InternalError: an instruction reads a register that comes after it.
     """
-    fixed = _fixed_values(expression)
     first = len(expression.operands)
     rows = []
     reductions = 0
-    for number, instruction in enumerate(expression.instructions):
-        rows.append(_row(_simplified(instruction, fixed), first + number, reductions))
+    for number, instruction in enumerate(_simplified(expression, outputs)):
+        rows.append(_row(instruction, first + number, reductions))
         reductions += instruction.op.startswith("row_")
     return tuple(rows)
 
@@ -58,18 +64,17 @@ def needs_exact(expression: Expression, outputs: Collection[str]) -> bool:
     return expression.is_rounded and not {"int8", "bool"}.isdisjoint(outputs)
 
 
-def flops_of(expression: Expression, narrow: Collection[int] = ()) -> int:
+def flops_of(expression: Expression, outputs: Collection[str], narrow: Collection[int] = ()) -> int:
     """Instructions for one element of the iteration shape, roughly: for estimates of time.
 
     Args:
+        outputs: element types of what is stored.
         narrow: operands that hold few elements. What is computed from such and from constants alone is left
             out, as is what is computed from the results of row_* instructions.
     """
     wide = [i not in narrow and x.kind != "scalar" for i, x in enumerate(expression.operands)]
-    fixed = _fixed_values(expression)
     flops = 0
-    for written in expression.instructions:
-        instruction = _simplified(written, fixed)
+    for instruction in _simplified(expression, outputs):
         is_wide = any(wide[arg] for arg in instruction.args)
         flops += _FLOPS.get(instruction.op, 1) if is_wide else 0
         wide.append(is_wide and not instruction.op.startswith("row_"))
@@ -84,12 +89,26 @@ def _fixed_values(expression: Expression) -> dict[int, float]:
     return {**operands, **consts}
 
 
-def _simplified(instruction: Instruction, fixed: dict[int, float]) -> Instruction:
-    """A power with one of the usual exponents as an operation of its own."""
-    if instruction.op != "pow":
-        return instruction
-    op = _POWERS.get(fixed.get(instruction.args[1], 0.0))
-    return Instruction(op, instruction.args[:1]) if op else instruction
+def _simplified(expression: Expression, outputs: Collection[str]) -> list[Instruction]:
+    """Powers with one of the usual exponents as operations of their own; the rest as cheap as may be.
+
+    What only an unread register was for stays, and costs nothing: the compiler drops it.
+    """
+    fixed = _fixed_values(expression)
+    gelus = {} if "float32" in outputs else find_gelus(expression, fixed)
+    first = len(expression.operands)
+    simplified = []
+    for register, instruction in enumerate(expression.instructions, first):
+        power = _POWERS.get(fixed.get(instruction.args[1], 0.0)) if instruction.op == "pow" else None
+        if register in gelus:
+            simplified.append(Instruction("gelu", (gelus[register],)))
+        elif power:
+            simplified.append(Instruction(power, instruction.args[:1]))
+        elif instruction.op == "quantize" and not expression.is_rounded:
+            simplified.append(Instruction("quantize_near", instruction.args))
+        else:
+            simplified.append(instruction)
+    return simplified
 
 
 def _row(instruction: Instruction, register: int, reductions: int) -> tuple[int, int, int, int, float]:

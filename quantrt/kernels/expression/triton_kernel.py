@@ -14,7 +14,16 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.expression.spec import OPS
-from quantrt.kernels.functions.triton_kernel import INTERPRETED, erf, exp, power, sigmoid, softplus, tanh
+from quantrt.kernels.functions.triton_kernel import (
+    INTERPRETED,
+    erf,
+    exp,
+    gelu,
+    power,
+    sigmoid,
+    softplus,
+    tanh,
+)
 
 __all__ = [
     "combine_rows",
@@ -69,6 +78,8 @@ AND = tl.constexpr(OPS.index("and"))
 OR = tl.constexpr(OPS.index("or"))
 XOR = tl.constexpr(OPS.index("xor"))
 QUANTIZE = tl.constexpr(OPS.index("quantize"))
+GELU = tl.constexpr(OPS.index("gelu"))
+QUANTIZE_NEAR = tl.constexpr(OPS.index("quantize_near"))
 
 INF = tl.constexpr(float("inf"))
 WHOLE = tl.constexpr(8388608.0)
@@ -150,6 +161,8 @@ def apply(program: tl.constexpr, i: tl.constexpr, registers, mask, columns):
         y = select(registers[program[i][1]], registers[program[i][2]], registers[program[i][3]])
     elif program[i][0] >= ROW_SUM and program[i][0] <= ROW_MIN:
         y = reduce_row(program[i][0], registers[program[i][1]], mask, columns)
+    elif program[i][0] == QUANTIZE_NEAR:
+        y = digits_near(registers[program[i][1]], registers[program[i][2]]) - ROUNDER
     elif program[i][0] >= ADD and program[i][0] <= QUANTIZE:
         y = apply_two(program[i][0], registers[program[i][1]], registers[program[i][2]])
     else:
@@ -195,6 +208,8 @@ def apply_one(op: tl.constexpr, x):
         y = tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, 0.0))
     elif op == NOT:
         y = (x == 0.0).to(tl.float32)
+    elif op == GELU:
+        y = gelu(x)
     elif op == SQUARE:
         y = x * x
     else:
@@ -337,6 +352,20 @@ def code(x, scale):
 
 
 @triton.jit
+def digits_near(x, scale):
+    """ROUNDER plus the code of x: the product with the reciprocal of the scale, which may round to the next.
+
+    NaN has the lowest code. The interpreter's maximum hands it on, a GPU's does not.
+    """
+    x, inverse = tl.broadcast(x, tl.div_rn(1.0, scale))
+    if INTERPRETED:
+        y = tl.where(x == x, x * inverse, -INF) + ROUNDER
+    else:
+        y = tl.fma(x, inverse, ROUNDER)
+    return tl.minimum(tl.maximum(y, ROUNDER - 128.0), ROUNDER + 127.0)
+
+
+@triton.jit
 def rint(x):
     magnitude = (tl.abs(x) + WHOLE) - WHOLE
     return tl.where(tl.abs(x) < WHOLE, tl.where(x < 0.0, -magnitude, magnitude), x)
@@ -354,6 +383,9 @@ def stored(program: tl.constexpr, output: tl.constexpr, registers, element: tl.c
     if element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE:
         x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])
         y = code(x, scale)
+    elif element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE_NEAR:
+        digits = digits_near(registers[program[row][1]], registers[program[row][2]])
+        y = digits.to(tl.int32, bitcast=True).to(tl.int8)
     else:
         y = to_element(registers[output], element)
     return y

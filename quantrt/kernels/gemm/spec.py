@@ -173,7 +173,7 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
 def _parts(problem: GemmProblem, config: TileConfig) -> int:
     """In how many parts the epilogue runs."""
     stored = len(problem.outputs) + len(problem.tensors)
-    is_short = flops_of(problem.epilogue) <= MAX_SHORT_FLOPS and stored == 1
+    is_short = flops_of(problem.epilogue, problem.outputs) <= MAX_SHORT_FLOPS and stored == 1
     limit = MAX_LONG_ACCUMULATORS if stored < MANY_STORED else MIN_PART
     parts = 1
     while (

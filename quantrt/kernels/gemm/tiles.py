@@ -133,7 +133,7 @@ def _busy_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> floa
     load_us = share * loaded / (1e6 * device.fp32_tflops * L2_BYTES_PER_FLOP)
     wait_us = STEP_US / max(config.num_stages - 1, 1)
     # A float32 instruction is half a fused multiply-add; with each tensor come a few to load, convert, store.
-    instructions = flops_of(problem.epilogue) + 6 * (len(problem.outputs) + len(problem.tensors))
+    instructions = flops_of(problem.epilogue, problem.outputs) + 6 * (len(problem.outputs) + len(problem.tensors))
     outputs = elements // 2 if problem.is_gated else elements
     epilogue_us = share * outputs * instructions / (0.5e6 * device.fp32_tflops)
     # What one program waits for, the products of another hide.

@@ -118,5 +118,5 @@ def _instructions(problem: PoolProblem, config: TileConfig, taps: int) -> float:
     per_tap = PACKED_INSTRUCTIONS if is_packed else TAP_INSTRUCTIONS[window.dtype]
     per_tap += LOAD_INSTRUCTIONS / vector
     stored = len(window.tensors) + len(window.outputs)
-    last = flops_of(window.epilogue) + STORE_INSTRUCTIONS * stored
+    last = flops_of(window.epilogue, window.outputs) + STORE_INSTRUCTIONS * stored
     return taps * per_tap + (last / config.block_m if problem.is_global else last)

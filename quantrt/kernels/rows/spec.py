@@ -170,7 +170,7 @@ def why_not(problem: RowsProblem) -> str | None:
 def kernel_of(problem: RowsProblem, variant: Variant) -> KernelSpec:
     """The kernel of one variant. The shapes of the problem do not enter it."""
     expression = problem.expression
-    program = program_of(expression)
+    program = program_of(expression, problem.outputs)
     types = {f"y{i}": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)} | _slots(problem, variant)
     types |= dict.fromkeys(_sizes(variant), "i32")
     reductions = tuple(i for i, x in enumerate(expression.instructions) if x.op.startswith("row_"))

@@ -90,7 +90,7 @@ def cost(problem: RowsProblem, device: GpuFacts) -> Cost:
         size_bytes += ELEMENT_BYTES.get(dtype, WIDEST_BYTES) * (walk.rows if is_row else elements)
     slots = [i for i, x in enumerate(problem.expression.operands) if x.kind != "scalar"]
     narrow = [i for i, strides in zip(slots, walk.strides, strict=True) if not strides[-1]]
-    flops = flops_of(problem.expression, narrow) * elements
+    flops = flops_of(problem.expression, problem.outputs, narrow) * elements
     # A fused multiply-add counts twice in the peak; these instructions are not fused.
     math_us = flops / (0.5e6 * device.fp32_tflops)
     memory_us = size_bytes / (1e3 * REACHED_BANDWIDTH * device.bandwidth_gb_s)
