@@ -27,13 +27,18 @@ def next_command(error: QuantRtError, argv: Sequence[str], verbs: Sequence[str])
     if isinstance(error, DeviceError):
         return "quantrt doctor" if verb != "doctor" else _with_traceback(argv)
     if isinstance(error, ModelError):  # DataError too: a model's inputs say what data it takes
-        model = next((word for word in argv if word.endswith(MODELS)), None)
+        model = next((_value(word) for word in argv if word.endswith(MODELS)), None)
         if model is None or verb is None:
             return f"quantrt {verb} -h" if verb else "quantrt -h"
         return _with_traceback(argv) if verb == INSPECT else f"quantrt {INSPECT} {shlex.quote(model)}"
     if isinstance(error, InternalError):
         return f"{_with_traceback(argv)}, and report what it prints"
     return f"quantrt {verb} -h" if verb else "quantrt -h"
+
+
+def _value(word: str) -> str:
+    """What a word names, behind the flag that it is the value of: `--onnx=model.onnx`."""
+    return word.partition("=")[2] if word.startswith("-") else word
 
 
 def _with_traceback(argv: Sequence[str]) -> str:

@@ -108,7 +108,7 @@ def _at_shape(array: np.ndarray, shape: Shape) -> np.ndarray:
     for axis, size in enumerate(shape):
         if array.shape[axis] != size:
             array = np.take(array, np.arange(size) % array.shape[axis], axis)
-    return np.ascontiguousarray(array)
+    return np.ascontiguousarray(array) if shape else array  # numpy would give a scalar an axis
 
 
 def _parsed(text: str) -> Profile:

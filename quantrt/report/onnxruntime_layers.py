@@ -118,7 +118,7 @@ def _nodes_by_layer(plan: Plan, named: Mapping[str, onnx.NodeProto]) -> dict[str
             if told.setdefault(found, name) != name:
                 continue
             if name in values and rows[found].op_type == node.op_type:
-                continue  # what it reads has names of the library's own: its graph does not tell where to stop
+                continue  # what it reads has names of the library's own, which say not where to stop
             before = [maker[value] for value in rows[found].input if value in maker and value not in stop]
             waiting += [other for other in before if other not in told]
     makers = {

@@ -22,6 +22,7 @@ from quantrt.quantize.placement import is_quantized
 from quantrt.runtime.engine import Engine, load
 from quantrt.trtexec.build_config import Mapped, map_build
 from quantrt.trtexec.device import Device
+from quantrt.trtexec.inputs import is_fixed
 from quantrt.trtexec.io_formats import check_formats
 from quantrt.trtexec.log import Log
 from quantrt.trtexec.settings import BuildSettings
@@ -124,14 +125,20 @@ def _map(settings: BuildSettings, device: Device, model: Model) -> Mapped:
 
 def _build(settings: BuildSettings, model: Model, mapped: Mapped, on_event: OnEvent) -> Engine:
     found = settings.calibration
-    return build(
-        model,
-        config=mapped.config,
-        calibration=_data(found.data, model, found.preprocess),
-        validation=_data(found.validation, model, found.preprocess),
-        calibration_cache=found.cache,
-        on_event=on_event,
-    )
+    try:
+        return build(
+            model,
+            config=mapped.config,
+            calibration=_data(found.data, model, found.preprocess),
+            validation=_data(found.validation, model, found.preprocess),
+            calibration_cache=found.cache,
+            on_event=on_event,
+        )
+    except DataError as error:
+        free = [spec for spec in model.inputs if not is_fixed(spec)]
+        if error.hint is None and free and not settings.profiles:
+            error.hint = f"--shapes={free[0].name}:SIZExSIZE..., for nobody gave its free sizes ({free[0]})"
+        raise
 
 
 def _data(path: Path | None, model: Model, preprocess: str | None) -> Dataset | None:

@@ -18,7 +18,7 @@ from quantrt.trtexec.log import Log
 from quantrt.trtexec.shapes import by_input, shape_text
 from quantrt.trtexec.values import Shape
 
-__all__ = ["check_profiles", "input_shapes", "make_inputs", "read_raw"]
+__all__ = ["check_profiles", "input_shapes", "is_fixed", "make_inputs", "read_raw"]
 
 SEED = 0
 
@@ -54,6 +54,11 @@ def check_profiles(profiles: Iterable[Profile], shapes: Mapping[str, Shape]) -> 
             expected=" or ".join(map(str, profiles)),
             hint="--minShapes and --maxShapes that include them",
         )
+
+
+def is_fixed(spec: TensorSpec) -> bool:
+    """Whether every size of an input is known."""
+    return spec.shape is not None and all(isinstance(dim, int) for dim in spec.shape)
 
 
 def make_inputs(
@@ -127,11 +132,13 @@ def _shape(spec: TensorSpec, shape: Shape | None, out: Log) -> Shape:
             raise UsageError(
                 f"the shape of input '{spec.name}' is not known", hint=f"--shapes={spec.name}:..."
             )
-        sizes = [dim if isinstance(dim, int) else 0 for dim in spec.shape]
-        if 0 not in sizes:
-            return tuple(sizes)
-        free = [1 if axis == 0 else free_size(spec) for axis in range(len(sizes))]
-        found = tuple(size or free[axis] for axis, size in enumerate(sizes))
+        defaults = [1 if axis == 0 else free_size(spec) for axis in range(len(spec.shape))]
+        found = tuple(
+            dim if isinstance(dim, int) else default
+            for dim, default in zip(spec.shape, defaults, strict=True)
+        )
+        if is_fixed(spec):
+            return found
         out.warn(
             f"Dynamic dimensions required for input: {spec.name}, but no shapes were provided. "
             f"Automatically overriding shape to: {shape_text(found)}"

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from quantrt.cli.main import main
@@ -201,6 +202,17 @@ def test_a_file_that_is_not_the_size_of_its_input(engine: Path, trtexec: Callabl
     _, err = trtexec(*words, code=3)
     assert "is not the size of input 'image'" in err
     assert "expected 3072: float32 of shape 1x3x16x16" in err
+
+
+def test_a_model_that_cannot_run_at_sizes_that_nobody_gave(
+    folder: Path, trtexec: Callable[..., tuple[str, str]]
+):
+    text = """<ir_version: 8, opset_import: ["": 13]>
+    g (float[n,s] x) => (float[n,s] y) <int64[2] shape = {-1, 7}> { h = Reshape(x, shape) y = Add(h, x) }"""
+    onnx.save(onnx.parser.parse_model(text), "free.onnx")
+    _, err = trtexec("--onnx=free.onnx", "--device=cpu", "--builderOptimizationLevel=0", code=3)
+    assert "try --shapes=x:" in err
+    assert "x float32 [n,s]" in err
 
 
 def test_raw_files_are_written_here(engine: Path, trtexec: Callable[..., tuple[str, str]]):

@@ -26,6 +26,7 @@ KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issu
         (ModelError("x"), BUILD, "quantrt inspect 'a model.onnx'"),
         (DataError("x"), ["run", "m.qrt", "--data", "x.npz"], "quantrt inspect m.qrt"),
         (ModelError("x"), ["inspect", "m.onnx"], "quantrt inspect m.onnx --traceback"),
+        (ModelError("x"), ["trtexec", "--onnx=a=b.onnx"], "quantrt inspect a=b.onnx"),
         (DataError("x"), ["calibrate"], "quantrt calibrate -h"),
         (DeviceError("x"), BUILD, "quantrt doctor"),
         (DeviceError("x"), ["doctor"], "quantrt doctor --traceback"),

@@ -69,6 +69,12 @@ def test_arrays_are_cut_and_repeated():
     assert found["y"] is not None and found["y"].shape == (2, 3)
 
 
+def test_a_scalar_stays_one():
+    found = at_shapes({"rate": np.array(16000), "x": np.zeros((2, 2))}, {"rate": (), "x": (1, 2)})
+    assert found["rate"].shape == ()
+    assert found["x"].shape == (1, 2)
+
+
 def test_what_no_profile_admits_is_refused_by_name_and_shape():
     rows = profile_rows(read_profiles(["ids=1x1:2x8:4x16", "ids=1x64:1x64:1x128"], TEXT))
     check = ProfileCheck({"profiles": rows})
