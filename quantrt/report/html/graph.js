@@ -145,7 +145,8 @@ function graphView(engine, choose) {
     if (event.key === "+") zoom(1.5);
     if (event.key === "-") zoom(1 / 1.5);
   });
-  new ResizeObserver(() => { if (view === null || canvas.clientWidth !== view.width) { fit(); view.width = canvas.clientWidth; } }).observe(canvas);
+  let width = 0;
+  new ResizeObserver(() => { if (canvas.clientWidth !== width) { width = canvas.clientWidth; fit(); } }).observe(canvas);
 
   drawEdges();
   drawFar();
