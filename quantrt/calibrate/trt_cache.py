@@ -266,7 +266,10 @@ def _bad_line(name: str, number: int, line: str, expected: str) -> DataError:
 
 def _read_headless(data: bytes, name: str) -> dict[str, float]:
     """ONNX Runtime's text; TensorRT's without its first line is named as what it is."""
-    number, first = next(_lines(data, name))
+    lines = list(_lines(data, name))
+    if not lines:
+        raise DataError(f"cannot read '{name}': it is empty")
+    number, first = lines[0]
     if HEX.fullmatch(first.rpartition(":")[2].strip()) and ":" in first:
         raise DataError(
             f"cannot read '{name}': line {number} should say which calibrator wrote it",
@@ -274,7 +277,7 @@ def _read_headless(data: bytes, name: str) -> dict[str, float]:
             expected="a first line such as " + DEFAULT_HEADER,
             hint=f"to put {DEFAULT_HEADER} above it",
         )
-    return read_text_table(_lines(data, name), name)
+    return read_text_table(lines, name)
 
 
 def _from_amax(entries: Mapping[str, float]) -> dict[str, np.float32]:

@@ -120,6 +120,7 @@ def test_the_largest_usable_scale_has_a_finite_range():
     [
         (b"", "empty"),
         (b" \n \n", "empty"),
+        (b"\x1f\n\x1c", "empty"),
         (b"TRT-8601-EntropyCalibration2\n", "no tensor"),
         (b"TRT-8601-EntropyCalibration2\nx: 3f000000\nwhat is this\n", "line 3"),
         (b"TRT-8601-EntropyCalibration2\nx: 3f00000g\n", "line 2"),
@@ -145,6 +146,29 @@ def test_what_is_no_cache_is_said_with_its_line(data: bytes, said: str):
         parse(data)
     assert said in caught.value.message
     assert "'x.cache'" in caught.value.message
+
+
+def test_no_damage_does_more_than_an_error(rng: np.random.Generator):
+    whole = cache_text({f"/layer{i}/Conv: {i}": 0.5 + i for i in range(9)}).encode()
+    outcomes = set()
+    for _ in range(3000):
+        data = bytearray(whole)
+        place, size = int(rng.integers(len(data))), int(rng.integers(1, 12))
+        data[place : place + size] = rng.integers(0, 256, int(rng.integers(4)), np.uint8).tobytes()
+        try:
+            cache = parse(bytes(data))
+        except DataError:
+            outcomes.add("error")
+            continue
+        outcomes.add("read")
+        assert all(0 < scale < np.inf for scale in cache.scales.values())
+    assert outcomes == {"error", "read"}
+
+
+def test_noise_is_no_cache(rng: np.random.Generator):
+    for _ in range(2000):
+        with pytest.raises(DataError):
+            parse(rng.integers(0, 256, int(rng.integers(60)), np.uint8).tobytes())
 
 
 def test_two_scales_of_one_tensor_are_an_error_that_names_both():
