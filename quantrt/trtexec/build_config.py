@@ -199,7 +199,7 @@ def _note_cpu(mapping: _Mapping) -> None:
         mapping.notes.append(
             f"{', '.join(names)}: nothing is done on a CPU, whose libraries choose their kernels"
         )
-    if settings.profiles:
+    if any(profile.least != profile.most for profile in settings.profiles):
         mapping.notes.append("profiles: on a CPU an engine takes any shape, and is timed at the opt shapes")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,7 @@ def layers_json(plan: Plan, layers: Sequence[EngineLayer], *, is_detailed: bool)
     """What --exportLayerInfo writes; without detail the names alone."""
     names = layer_names(layers)
     op_types = {row.name: row.op_type for row in plan.layers}
-    rows = [dict(_fields(layer, names[layer.name], op_types)) for layer in layers]
+    rows = [dict(_fields(layer, names[layer.name], op_types)) for layer in _channels_first(layers)]
     return {
         "Layers": rows if is_detailed else list(names.values()),
         "Bindings": [spec.name for spec in (*plan.inputs, *plan.outputs)],
@@ -123,6 +124,26 @@ def format_text(form: TensorForm) -> str:
     if form.layout == CHANNELS_LAST and form.dtype in _CHANNELS:
         return _CHANNELS[form.dtype]
     return _BARE.get(form.dtype, "Unknown format")
+
+
+def _channels_first(layers: Sequence[EngineLayer]) -> list[EngineLayer]:
+    """The layers with the sizes of images in TensorRT's order, N C H W, wherever channels lie.
+
+    ONNX Runtime's operators on images whose channels lie innermost have them last in their shapes too.
+    """
+    inside = [layer for layer in layers if layer.attributes.get("channels_last")]
+    images = {form.name for layer in inside for form in (*layer.inputs[:1], *layer.outputs[:1])}
+
+    def turned(form: TensorForm) -> TensorForm:
+        dims = form.dims
+        if form.name not in images or form.layout != ROW_MAJOR or dims is None or len(dims) < 3:
+            return form
+        return replace(form, dims=(dims[0], dims[-1], *dims[1:-1]), layout=CHANNELS_LAST)
+
+    return [
+        replace(layer, inputs=tuple(map(turned, layer.inputs)), outputs=tuple(map(turned, layer.outputs)))
+        for layer in layers
+    ]
 
 
 def _fields(layer: EngineLayer, name: str, op_types: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
@@ -169,12 +190,12 @@ def _convolution(layer: EngineLayer, op_types: Mapping[str, str]) -> Iterator[tu
     dilations = found.sizes("dilations")
     if dilations is not None:
         yield "Dilation", dilations
-    maps = _channels(layer, layer.outputs)
+    maps = _channels(layer.outputs)
     if maps is not None:
         yield "OutMaps", maps
     if groups is not None:
         yield "Groups", groups
-    read = _channels(layer, layer.inputs)
+    read = _channels(layer.inputs)
     if kernel and groups and maps and read:
         yield from _weights(layer.weights, maps * (read // groups) * math.prod(kernel), maps)
     yield "HasSparseWeights", 0
@@ -241,13 +262,10 @@ def _weights(found: Mapping[str, int], count: int, maps: int) -> Iterator[tuple[
         yield "HasBias", int(bias[1] > 0)
 
 
-def _channels(layer: EngineLayer, forms: Sequence[TensorForm]) -> int | None:
-    """Channels of the first tensor; innermost where the library's operator has them there."""
+def _channels(forms: Sequence[TensorForm]) -> int | None:
+    """Channels of the first tensor, an image."""
     dims = forms[0].dims if forms else None
-    if not dims or len(dims) < 3:
-        return None
-    found = dims[-1] if layer.attributes.get("channels_last") else dims[1]
-    return found if isinstance(found, int) else None
+    return dims[1] if dims and len(dims) > 2 and isinstance(dims[1], int) else None
 
 
 def _integer(attributes: Mapping[str, Any], *names: str) -> int | None:

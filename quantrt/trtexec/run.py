@@ -248,7 +248,7 @@ class _Run:
         report = self.settings.report
         runs = max(self.settings.run.iterations, 1, min(self.data["summary"]["queries"], MAX_PROFILE_RUNS))
         found = time_layers(self.engine, inputs, runs=runs, warmup_runs=PROFILE_WARM_UP_RUNS)
-        times = self._renamed(found)
+        times = self._as_layers(found)
         self.out.info(f"Layers were timed in a run of their own, by {found.method}: watching slows them.")
         if report.dumps_profile:
             self.out.info("")
@@ -258,10 +258,16 @@ class _Run:
         if report.profile is not None:
             write_json(report.profile, profile_json(times))
 
-    def _renamed(self, times: LayerTimes) -> LayerTimes:
-        """With the names that layers have in --exportLayerInfo."""
-        names = layer_names(self.layers)
-        return replace(times, names=tuple(names.get(name, name) for name in times.names))
+    def _as_layers(self, times: LayerTimes) -> LayerTimes:
+        """A row for each layer, named and ordered as in --exportLayerInfo: readers pair them by place."""
+        names, rows = layer_names(self.layers), dict(zip(times.names, times.times_ms, strict=True))
+        order = [*(layer.name for layer in self.layers), *(name for name in rows if name not in names)]
+        idle = (0.0,) * len(times.run_ms)
+        return replace(
+            times,
+            names=tuple(names.get(name, name) for name in order),
+            times_ms=tuple(rows.get(name, idle) for name in order),
+        )
 
     def _compare(self) -> list[Loss]:
         """The loss of every output that there is a reference for."""

@@ -143,7 +143,7 @@ def test_layers_and_their_times_have_the_same_names(engine: Path, trtexec: Calla
     layers = json.loads(Path("l.json").read_text())
     assert count["count"] >= 10
     names = [layer["Name"] for layer in layers["Layers"]]
-    assert {row["name"] for row in rows} <= set(names)
+    assert [row["name"] for row in rows] == names
     assert layers["Bindings"] == ["image", "logits"]
     assert sum(row["percentage"] for row in rows) == pytest.approx(100)
     assert f"=== Profile ({count['count']} iterations ) ===" in out

@@ -59,7 +59,11 @@ def test_precisions(words: list[str], device: str, facts: Any, want: set[str]):
             "--timingCacheFile, --tacticSources: nothing",
         ),
         (["--tacticSources=+JIT_CONVOLUTIONS"], "cuda", "there is no source JIT_CONVOLUTIONS here"),
-        (["--optShapes=image:4x3x16x16"], "cpu", "on a CPU an engine takes any shape"),
+        (
+            ["--minShapes=image:1x3x16x16", "--optShapes=image:4x3x16x16", "--maxShapes=image:8x3x16x16"],
+            "cpu",
+            "on a CPU an engine takes any shape",
+        ),
     ],
 )
 def test_what_is_not_done_is_said(words: list[str], device: str, note: str):

@@ -148,6 +148,27 @@ def test_layers_of_one_node_have_names_of_their_own():
     }
 
 
+def test_images_have_their_channels_second_wherever_they_lie():
+    image = TensorForm(name="a", dims=(1, 8, 6, 3), dtype="uint8", layout=ROW_MAJOR)
+    made = TensorForm(name="b", dims=(1, 4, 3, 16), dtype="uint8", layout=ROW_MAJOR)
+    rows = TensorForm(name="c", dims=(1, 8, 6), dtype="uint8", layout=ROW_MAJOR)
+    conv = replace(
+        CONV,
+        inputs=(image,),
+        outputs=(made,),
+        weights={"int8": 16 * 3 * 9},
+        attributes={"channels_last": True, "kernel_shape": [3, 3], "group": 1},
+    )
+    turn = EngineLayer(name="turn", kind="Transpose", inputs=(rows,), outputs=(image,))
+    found = layers_json(PLAN, (turn, conv), is_detailed=True)["Layers"]
+    assert found[0]["Inputs"][0]["Dimensions"] == [1, 8, 6]
+    assert found[0]["Outputs"] == found[1]["Inputs"]
+    assert found[1]["Inputs"][0]["Dimensions"] == [1, 3, 8, 6]
+    assert found[1]["Inputs"][0]["Format/Datatype"] == "Channel major UInt8 format"
+    assert found[1]["OutMaps"] == 16
+    assert found[1]["Weights"] == {"Type": "Int8", "Count": 16 * 3 * 9}
+
+
 def test_names_alone_and_the_text():
     found = layers_json(PLAN, (CONV, POOL), is_detailed=False)
     assert found == {"Layers": ["conv1 + bn1 + relu1", "pool"], "Bindings": ["x", "y"]}
