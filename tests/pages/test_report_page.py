@@ -143,6 +143,20 @@ def test_ranges_are_sorted_filtered_and_drawn(page: Page, folder: Path):
     assert page.js("document.querySelectorAll('.range').length") == 1
 
 
+def test_ranges_that_were_given_were_not_observed(page: Page, tmp_path: Path):
+    report = made_up_report(4, tensors=2)
+    (view,) = report.data["engines"]
+    view["build"]["calibration_cache"] = {"path": "a.cache", "used": [{}, {}]}
+    for tensor in view["tensors"]:
+        tensor.update(bins="", min=None, max=None, clipped_ratio=None, noise_ratio=None)
+    report.save(tmp_path / "given.html")
+    page.open(tmp_path / "given.html")
+    assert "no values were observed" in page.js("document.querySelector('#ranges').innerText")
+    assert "2 scales of the calibration cache a.cache" in page.js(
+        "document.querySelector('#summary').innerText"
+    )
+
+
 def test_a_box_of_the_graph_tells_of_its_layer(page: Page, folder: Path):
     page.open(folder / "one.html")
     assert page.js("document.querySelectorAll('#graph .box').length") == 40

@@ -66,7 +66,8 @@ function rangesOf(engine, isOne) {
 
   const root = el("div", null, title, el("div", { class: "controls" }, words, pick), grid, el("p", { class: "more" }, more));
   if (engine.tensors.every((tensor) => !tensor.bins)) {
-    grid.before(el("p", { class: "lead" }, "The engine keeps no histograms; build with --histograms always to have them."));
+    const isObserved = engine.tensors.some((tensor) => known(tensor.min));
+    grid.before(el("p", { class: "lead" }, isObserved ? "The engine keeps no histograms; build with --histograms always to have them." : "The ranges were given: no values were observed."));
   }
   draw();
   return root;

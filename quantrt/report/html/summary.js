@@ -99,9 +99,12 @@ function measuredWhere(engine) {
   const here = measured.runs
     ? "on this machine for this report, " + measured.here + ": medians of " + counted(measured.runs, "run") + " on " + measured.inputs + "; " + measured.method
     : (timed ? "when the engine was built, on " + engine.built_on + ", each kernel alone" : "not measured: " + measured.why_not);
-  const ranges = calibration
+  const cache = engine.build.calibration_cache;
+  const ranges = cache
+    ? counted(cache.used.length, "scale") + " of the calibration cache " + cache.path
+    : calibration
     ? counted(calibration.samples, "calibration sample") + (calibration.is_random ? " of random values: they mean nothing" : "")
-    : (engine.tensors.length ? "given with the model" : "");
+    : (engine.tensors.length ? "given, not observed" : "");
   return definitions([
     ["Latency and accuracy", built + engine.built_on],
     ["Times of layers", here],
