@@ -80,7 +80,7 @@ def build(
     Args:
         model: path of an ONNX file, or a loaded model.
         config: all options; `device`, `precisions` and `budget` replace its parts.
-        precisions: any of "fp32", "fp16" (on a GPU), "bf16" (on a CPU), "int8"; FP32 is always a candidate.
+        precisions: any of "fp32", "fp16" (on a GPU), "bf16", "int8"; FP32 is always a candidate.
         calibration: samples that show the usual range of activations; needed for int8 without `stats`. Read
             twice, so no generator.
         validation: samples, with labels for top1, on which the accuracy drop is measured. Without them it is

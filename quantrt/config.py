@@ -281,8 +281,6 @@ class BuildConfig:
                 got=f"batch {self.bench.batch} and shapes {self.cuda.profiles[0]}",
                 expected="--batch or --shapes",
             )
-        if "bf16" in self.precisions and self.device.device == "cuda":
-            raise UsageError("the CUDA engine does not compute in bf16 yet", hint="--fp16")
 
 
 T = TypeVar("T")

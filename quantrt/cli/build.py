@@ -45,7 +45,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     precisions.add_argument(
         "--fp16", action="store_true", help="try float16, on a GPU; --int8 brings it there"
     )
-    precisions.add_argument("--bf16", action="store_true", help="try bfloat16 for what is not int8, on a CPU")
+    precisions.add_argument(
+        "--bf16", action="store_true", help="try bfloat16 for what is not int8, in place of fp16 on a GPU"
+    )
     data = parser.add_argument_group("data")
     data.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
     data.add_argument(

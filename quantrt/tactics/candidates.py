@@ -93,12 +93,18 @@ def list_specs(config: BuildConfig, device: Mapping[str, Any]) -> tuple[Spec, ..
 
 
 def _cuda_specs(config: BuildConfig) -> Iterator[Spec]:
-    """With int8 comes fp16: for the layers that stay float, and as the engine that int8 has to beat."""
+    """With int8 comes a float precision, fp16 where bf16 is not asked for.
+
+    It is for the layers that stay float, and the engine that int8 has to beat.
+    """
     yield Spec("cuda", "fp32")
-    if config.precisions & {"fp16", "int8"}:
-        yield Spec("cuda", "fp16", "fp16")
-    if "int8" in config.precisions:
-        yield Spec("cuda", "int8", "fp16")
+    floats = [name for name in ("fp16", "bf16") if name in config.precisions]
+    if "int8" in config.precisions and not floats:
+        floats = ["fp16"]
+    for name in floats:
+        yield Spec("cuda", name, name)
+        if "int8" in config.precisions:
+            yield Spec("cuda", "int8", name)
 
 
 def _specs(config: BuildConfig, isa: set[str]) -> Iterator[Spec]:

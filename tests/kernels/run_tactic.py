@@ -11,7 +11,7 @@ from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from quantrt.runtime.cuda.runner import Assets
-from quantrt.runtime.cuda.tensors import empty_tensor
+from quantrt.runtime.cuda.tensors import empty_tensor, tensor_on
 from quantrt.tactics.cuda.tactic import Draft, Tactic, TensorFacts
 
 CPU = torch.device("cpu")
@@ -54,7 +54,7 @@ def run_tactic(
 
 
 def _open(draft: Draft, keep: Callable[[int, KernelSpec], bool], launched: list[KernelSpec]):
-    weights = {constant.key: torch.from_numpy(constant.make()) for constant in draft.constants}
+    weights = {constant.key: tensor_on(constant.make()) for constant in draft.constants}
     kept = [spec for number, spec in enumerate(draft.kernels) if keep(number, spec)]
     kernels = {kernel_key(spec): CountingLauncher(spec, launched) for spec in kept}
     step = Step(

@@ -3,6 +3,7 @@
 
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,10 @@ def compiled() -> dict[str, CompiledKernel]:
         "int8": kernel_of(plain_codes(*LAYER), TileConfig(128, 64, 128, 4, 3)),
         "float16": kernel_of(plain_floats(*LAYER), TileConfig(128, 64, 64, 4, 3)),
         "int8 gate": kernel_of(gated_codes(*LAYER), TileConfig(128, 64, 128, 4, 3)),
+        "bfloat16": kernel_of(
+            replace(plain_floats(*LAYER), dtype="bfloat16", outputs=("bfloat16",)),
+            TileConfig(128, 64, 64, 4, 3),
+        ),
         "float16 gate": kernel_of(gated_floats(*LAYER), TileConfig(128, 64, 64, 4, 3)),
     }
     return dict(zip(specs, compiled_all(list(specs.values()), CAPABILITIES), strict=True))
@@ -61,7 +66,7 @@ def instructions(cubin: bytes, folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("dtype", ["int8", "float16", "int8 gate", "float16 gate"])
+@pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16", "int8 gate", "float16 gate"])
 def test_it_compiles_everywhere(
     compiled: dict[str, CompiledKernel], dtype: str, capability: int, tmp_path: Path
 ):
@@ -89,6 +94,7 @@ def test_the_halves_of_a_gate_meet_in_registers(
         ("int8", 90, "IGMMA.64x64x32.S8.S8"),  # wgmma m64n64k32 of s8
         ("float16", 80, "HMMA.16816.F32"),
         ("float16", 90, "HGMMA.64x64x16.F32"),
+        ("bfloat16", 90, "HGMMA.64x64x16.F32.BF16"),
     ],
 )
 def test_products_are_those_of_the_tensor_cores(

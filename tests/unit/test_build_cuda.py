@@ -96,6 +96,20 @@ def test_a_build_reports_its_kernels_its_gpu_and_its_memory(
     assert GPU["name"] in capsys.readouterr().out
 
 
+def test_bfloat16_takes_the_place_of_float16(cpu_for_gpu: None, tmp_path: Path):
+    config = replace(CONFIG, precisions=frozenset({"bf16", "int8"}))
+    model, path = resnet(), tmp_path / "m.qrt"
+    x = samples(3, 3, 16, 16, seed=9)
+    (want,) = run_ort(model.graph, {"x": x})
+    with build(model, config=config, calibration=IMAGES) as engine:
+        engine.save(path)
+        rows = {row["name"]: row for row in engine.report["candidates"]}
+        got = engine.run({"x": x})["y"]
+    assert set(rows) == {"cuda fp32", "cuda bf16", "cuda int8+bf16"}
+    assert "rejected" not in {row["status"] for row in rows.values()}
+    assert np.linalg.norm(got - want) <= 0.1 * np.linalg.norm(want)
+
+
 def test_a_build_for_a_gpu_that_is_not_there_fails_first(monkeypatch: pytest.MonkeyPatch):
     def refuse(library: str, **options: object) -> None:
         assert (library, options) == ("cuda", {"compiles": True})

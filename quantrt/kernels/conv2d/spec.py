@@ -61,7 +61,7 @@ class ConvProblem:
         N, R, S: of the weight [N, R, S, C].
         strides, dilations: vertical, horizontal.
         pads: top, left, bottom, right.
-        dtype: of x and w: int8 or float16.
+        dtype: of x and w: int8, float16 or bfloat16.
         epilogue: operand 0 is the accumulator.
         tensors: element type of each tensor operand of the epilogue.
         outputs: element type of each output.
@@ -131,7 +131,7 @@ class TileConfig:
 def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
     """Why the kernel cannot compute the problem on the device, in one phrase; None when it can."""
     reasons = (
-        (problem.dtype not in ("int8", "float16"), f"no product of {problem.dtype}"),
+        (problem.dtype not in ("int8", "float16", "bfloat16"), f"no product of {problem.dtype}"),
         (
             device.capability < 80,
             f"Triton compiles no {problem.dtype} tensor-core products for compute capability "

@@ -21,7 +21,7 @@ __all__ = ["FILL_US", "LAUNCH_US", "Cost", "configs", "cost", "default_config", 
 MAX_CONFIGS = 10
 MAX_CONFIGS_PER_TILE = 2
 
-REACHED_MATH = {"int8": 0.7, "float16": 0.8}
+REACHED_MATH = {"int8": 0.7, "float16": 0.8, "bfloat16": 0.8}
 REACHED_BANDWIDTH = 0.875
 """Of the data sheet's peaks: products of 8192 cubed and a copy on an H200 reach 1341 TOP/s, 810 TFLOP/s and
 4.2 TB/s."""
@@ -44,7 +44,7 @@ load (about 1000 cycles), and of a turn of the loop beside its products: a wait,
 
 BLOCKS_M = (32, 64, 128, 256)
 BLOCKS_N = (16, 32, 64, 128, 256)
-BLOCKS_K = {"int8": (32, 64, 128, 256), "float16": (32, 64, 128)}
+BLOCKS_K = {"int8": (32, 64, 128, 256), "float16": (32, 64, 128), "bfloat16": (32, 64, 128)}
 COPY_BYTES = 4
 """Copies that run ahead of the products take at least that many neighbouring bytes."""
 

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.epilogue.triton_kernel import load_operands, store_loaded, store_tile
+from quantrt.kernels.gemm.triton_kernel import factor
 
 
 @triton.jit
@@ -226,7 +227,7 @@ def multiply(
             w_block = tl.load(w_step, mask=mask_k[:, None], other=0)
         else:
             w_block = tl.load(w_step)
-        accumulator = tl.dot(x_block, w_block, accumulator, out_dtype=KIND)
+        accumulator = tl.dot(factor(x_block), factor(w_block), accumulator, out_dtype=KIND)
     return accumulator
 
 
@@ -260,7 +261,7 @@ def _multiply_packed(
         inside = (y >= 0) & (y < H) & (x >= 0) & (x < W) & mask_k[None, :]
         x_block = tl.load(x_ptrs[:, None] + ((dy * W + dx) * C + k % C)[None, :], mask=inside, other=0)
         w_block = tl.load(w_ptrs[None, :] + k[:, None], mask=mask_k[:, None], other=0)
-        accumulator = tl.dot(x_block, w_block, accumulator, out_dtype=KIND)
+        accumulator = tl.dot(factor(x_block), factor(w_block), accumulator, out_dtype=KIND)
     return accumulator
 
 

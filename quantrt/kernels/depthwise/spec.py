@@ -49,7 +49,10 @@ def why_not(problem: ConvProblem) -> str | None:
     taps = problem.R * problem.S
     reach = problem.R * problem.dilations[0] * (problem.W + problem.S * problem.dilations[1]) * problem.N
     reasons = (
-        (problem.dtype not in ("int8", "float16"), f"no depthwise convolution of {problem.dtype}"),
+        (
+            problem.dtype not in ("int8", "float16", "bfloat16"),
+            f"no depthwise convolution of {problem.dtype}",
+        ),
         (problem.C != problem.N, f"{problem.C} channels in and {problem.N} out"),
         (taps > MAX_TAPS, f"{taps} taps: at most {MAX_TAPS}"),
         (problem.N < 1 or taps < 1, "an empty weight"),

@@ -48,7 +48,7 @@ MIN_PART = 16
 it spills on 9.0. It is short with at most so many operations for one element and nothing stored but one
 output; with MANY_STORED tensors and outputs together, parts are as small as they may be."""
 
-PRODUCTS = ("int8", "float16", "float32")
+PRODUCTS = ("int8", "float16", "bfloat16", "float32")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class GemmProblem:
     Attributes:
         M: rows of x: all axes but the last; the kernel takes any other number too.
         N: columns of y.
-        dtype: of x and w: int8, float16 or float32.
+        dtype: of x and w: int8, float16, bfloat16 or float32.
         stride_unit: the row stride of x is a multiple of this many elements; a power of 2, at most 16.
         epilogue: operand 0 is the accumulator.
         tensors: element type of each tensor operand of the epilogue.

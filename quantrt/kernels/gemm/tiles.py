@@ -21,7 +21,7 @@ __all__ = ["Cost", "configs", "cost", "default_config", "estimate_us"]
 MAX_CONFIGS = 10
 MAX_CONFIGS_PER_TILE = 2
 
-REACHED_MATH = {"int8": 0.7, "float16": 0.8, "float32": 0.6}
+REACHED_MATH = {"int8": 0.7, "float16": 0.8, "bfloat16": 0.8, "float32": 0.6}
 REACHED_BANDWIDTH = 0.875
 """Of the data sheet's peaks: products of 8192 cubed and a copy on an H200 reach 1341 TOP/s, 810 TFLOP/s and
 4.2 TB/s. float32 goes without tensor cores; its share is a guess."""
@@ -133,7 +133,9 @@ def _busy_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> floa
     load_us = share * loaded / (1e6 * device.fp32_tflops * L2_BYTES_PER_FLOP)
     wait_us = STEP_US / max(config.num_stages - 1, 1)
     # A float32 instruction is half a fused multiply-add; with each tensor come a few to load, convert, store.
-    instructions = flops_of(problem.epilogue, problem.outputs) + 6 * (len(problem.outputs) + len(problem.tensors))
+    instructions = flops_of(problem.epilogue, problem.outputs) + 6 * (
+        len(problem.outputs) + len(problem.tensors)
+    )
     outputs = elements // 2 if problem.is_gated else elements
     epilogue_us = share * outputs * instructions / (0.5e6 * device.fp32_tflops)
     # What one program waits for, the products of another hide.
@@ -198,8 +200,8 @@ def _efficiency(config: TileConfig, device: GpuFacts) -> float:
 
 def _math_rate(problem: GemmProblem, device: GpuFacts) -> float:
     """Operations per microsecond that the device reaches."""
-    peaks = {"int8": device.int8_tops, "float16": device.fp16_tflops, "float32": device.fp32_tflops}
-    return 1e6 * peaks[problem.dtype] * REACHED_MATH[problem.dtype]
+    peaks = {"int8": device.int8_tops, "float32": device.fp32_tflops}
+    return 1e6 * peaks.get(problem.dtype, device.fp16_tflops) * REACHED_MATH[problem.dtype]
 
 
 def _memory_rate(device: GpuFacts) -> float:

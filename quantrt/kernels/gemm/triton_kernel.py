@@ -11,8 +11,9 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.epilogue.triton_kernel import load_operands, store_loaded, store_tile, sums_to_float
+from quantrt.kernels.functions.triton_kernel import INTERPRETED
 
-__all__ = ["gemm", "multiply", "tile_of"]
+__all__ = ["factor", "gemm", "multiply", "tile_of"]
 
 
 @triton.jit
@@ -170,6 +171,16 @@ def tile_of(tiles_m, tiles_n, GROUP_M: tl.constexpr):
 
 
 @triton.jit
+def factor(x):
+    """A block as tl.dot takes it; the interpreter would multiply the bits of bfloat16 as integers."""
+    if INTERPRETED and x.dtype == tl.bfloat16:
+        y = x.to(tl.float32)
+    else:
+        y = x
+    return y
+
+
+@triton.jit
 def multiply(
     x_ptrs,
     w_ptrs,
@@ -193,7 +204,7 @@ def multiply(
             mask_k = offs_k < K - k * BLOCK_K
             x = tl.load(x_ptrs, mask=mask_k[None, :], other=0)
             w = tl.load(w_ptrs, mask=mask_k[:, None], other=0)
-        accumulator = tl.dot(x, w, accumulator, input_precision=PRECISION, out_dtype=KIND)
+        accumulator = tl.dot(factor(x), factor(w), accumulator, input_precision=PRECISION, out_dtype=KIND)
         x_ptrs += BLOCK_K
         w_ptrs += BLOCK_K
     return accumulator

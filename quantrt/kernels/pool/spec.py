@@ -87,7 +87,7 @@ def why_not(problem: PoolProblem) -> str | None:
     reach = window.R * window.dilations[0] * (window.W + window.S * window.dilations[1]) * window.N
     summed = window.H * window.W if problem.is_global else window.R * window.S
     reasons = (
-        (window.dtype not in ("int8", "float16", "float32"), f"no pool of {window.dtype}"),
+        (window.dtype not in ("int8", "float16", "bfloat16", "float32"), f"no pool of {window.dtype}"),
         (window.N < 1 or window.R < 1 or window.S < 1, "an empty window"),
         (problem.kind == "average" and summed > MAX_SUMMED, f"windows of {summed}: at most {MAX_SUMMED}"),
         (

@@ -31,7 +31,7 @@ READ_BYTES_PER_US = 80_000.0
 SECTORS_BYTES = 64
 """Two sectors of 32 bytes: what memory hands over at a time."""
 
-TAP_INSTRUCTIONS = {"int8": 3.0, "float16": 2.0, "float32": 1.0}
+TAP_INSTRUCTIONS = {"int8": 3.0, "float16": 2.0, "bfloat16": 2.0, "float32": 1.0}
 PACKED_INSTRUCTIONS = 1.5
 """Of each tap and element: unpack, compare or add; codes that are compared four at a time are shifted only.
 Compiled for 9.0, a 3x3 maximum of codes takes 2.5 instructions for a tap and element with all that is around

@@ -13,6 +13,7 @@ import triton.language as tl
 
 from quantrt.kernels.epilogue.triton_kernel import sums_to_float
 from quantrt.kernels.expression.triton_kernel import INTERPRETED, evaluate, stored
+from quantrt.kernels.gemm.triton_kernel import factor
 
 __all__ = ["add_borders", "thin_conv2d"]
 
@@ -99,7 +100,7 @@ def thin_conv2d(
             else:
                 # Zero times infinity is not zero.
                 x = tl.load(x_ptrs, mask=(offs_k % WIDTH < S * PIXEL)[None, :], other=0)
-            accumulator = tl.dot(x, w[i], accumulator, out_dtype=KIND)
+            accumulator = tl.dot(factor(x), factor(w[i]), accumulator, out_dtype=KIND)
         _store(
             accumulator,
             pointers,

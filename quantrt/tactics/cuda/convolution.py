@@ -41,7 +41,7 @@ _SUMS = "sums"
 _MAX_RANK = 3
 _FLOAT16_MAX = 65504.0
 _MAX_PRODUCT = 128 * 127
-_BYTES = {"float16": 2, "float32": 4}
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 @dataclass(frozen=True)

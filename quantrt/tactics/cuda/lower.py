@@ -48,7 +48,7 @@ __all__ = ["CudaLowering", "keep_float"]
 
 log = logging.getLogger(__name__)
 
-FLOAT_TYPES = {"fp32": "float32", "fp16": "float16"}
+FLOAT_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """In what floats are stored."""
 
 FLOAT32_LEVEL = 0
@@ -95,7 +95,7 @@ class CudaLowering:
         self._device = None if device is None else torch.device(device)
         self._on_progress = on_progress
         self._cache = self._load_cache()
-        self._float_us: dict[str, float] = {}
+        self._float_us: dict[str, dict[str, float]] = {}
 
     def lower(
         self, quantized: QuantizedModel | None, float_precision: str
@@ -106,16 +106,17 @@ class CudaLowering:
         before.
 
         Args:
-            float_precision: "fp32" or "fp16": what is not in 8 bits.
+            float_precision: "fp32", "fp16" or "bf16": what is not in 8 bits.
         """
-        beside = {region: {float_precision: time_us} for region, time_us in self._float_us.items()}
+        float_us = self._float_us.get(float_precision, {})
+        beside = {region: {float_precision: time_us} for region, time_us in float_us.items()}
         program, choices = self._tuned(quantized, float_precision, {} if quantized is None else beside)
         if quantized is None:
             if float_precision != "fp32":
-                self._float_us = _times(choices)
+                self._float_us[float_precision] = _times(choices)
         else:
             rows = program.notes["regions"]
-            slower = _slower(choices, self._float_us, rows)
+            slower = _slower(choices, float_us, rows)
             if slower:
                 left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.

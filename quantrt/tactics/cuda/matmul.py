@@ -39,7 +39,7 @@ _CODE_MULTIPLE = 8
 
 _FLOAT16_MAX = 65504.0
 _MAX_PRODUCT = 128 * 127
-_SUM_BYTES = {"float16": 2, "float32": 4, "int32": 4}
+_SUM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}
 
 _GELU_TOLERANCE = 1e-5
 """Between two spellings of GELU in float32; its tanh form differs from that with erf by up to 4.7e-4."""

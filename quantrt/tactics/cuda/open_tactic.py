@@ -14,7 +14,7 @@ from quantrt.plan.program import Step
 from quantrt.runtime.cuda.launcher import open_launchers
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.steps import open_runner
-from quantrt.runtime.cuda.tensors import empty_tensor
+from quantrt.runtime.cuda.tensors import empty_tensor, tensor_on
 from quantrt.tactics.cuda.tactic import Draft, Tactic
 
 __all__ = ["OpenTactic"]
@@ -112,7 +112,7 @@ def _open_runner(
 ) -> Runner:
     for constant in draft.constants:
         if constant.key not in weights:
-            weights[constant.key] = torch.from_numpy(constant.make().copy()).to(device)
+            weights[constant.key] = tensor_on(constant.make().copy()).to(device)
     step = Step(
         runner=draft.runner,
         region=region,

@@ -33,7 +33,7 @@ _LIBRARY = "torch"
 _POOLED = "pooled"
 """The buffer of what torch pooled."""
 
-_BYTES = {"float16": 2, "float32": 4}
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:

@@ -13,7 +13,7 @@ from quantrt.tactics.cuda.tactic import Constant, Workload
 
 __all__ = ["Product", "product_of"]
 
-_TYPES = ("int8", "float16", "float32")
+_TYPES = ("int8", "float16", "bfloat16", "float32")
 _FLOAT16_MAX = 65504.0
 
 

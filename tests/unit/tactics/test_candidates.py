@@ -39,6 +39,24 @@ def test_specs_follow_the_config_and_the_cpu(precisions, libraries, device, name
     assert [spec.name for spec in list_specs(config, device)] == names
 
 
+@pytest.mark.parametrize(
+    ("precisions", "names"),
+    [
+        ({"fp32"}, ["cuda fp32"]),
+        ({"int8"}, ["cuda fp32", "cuda fp16", "cuda int8+fp16"]),
+        ({"bf16"}, ["cuda fp32", "cuda bf16"]),
+        ({"bf16", "int8"}, ["cuda fp32", "cuda bf16", "cuda int8+bf16"]),
+        (
+            {"bf16", "fp16", "int8"},
+            ["cuda fp32", "cuda fp16", "cuda int8+fp16", "cuda bf16", "cuda int8+bf16"],
+        ),
+    ],
+)
+def test_int8_on_a_gpu_comes_with_each_float_that_is_asked_for(precisions, names):
+    config = BuildConfig(precisions=frozenset(precisions), device=DeviceConfig(device="cuda"))
+    assert [spec.name for spec in list_specs(config, {})] == names
+
+
 def test_weights_keep_to_7_bits_only_where_sums_of_products_saturate():
     assert int8_target("onnxruntime", PLAIN).weight_qmax == 63
     assert int8_target("onnxruntime", BF16) == ORT

@@ -84,7 +84,7 @@ def run(model: Model, program: Program, inputs: Mapping[str, np.ndarray]) -> np.
 
 
 @MODELS
-@pytest.mark.parametrize(("precision", "floor_db"), [("fp32", 110), ("fp16", 50)])
+@pytest.mark.parametrize(("precision", "floor_db"), [("fp32", 110), ("fp16", 50), ("bf16", 32)])
 def test_floats_give_what_the_model_gives(model: Model, precision: str, floor_db: float):
     inputs = {"x": samples(3, 3, 16, 16) if len(model.inputs[0].shape or ()) == 4 else samples(3, 7, 16)}
     (want,) = run_ort(model.graph, inputs)
