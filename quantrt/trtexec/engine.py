@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from quantrt.build import OnEvent, build
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.device import describe_device
-from quantrt.errors import DataError, DeviceError, UsageError
+from quantrt.errors import DataError, UsageError
 from quantrt.ir.profile import Profile, read_profiles
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
@@ -21,6 +18,7 @@ from quantrt.plan.serialize import peek_plan
 from quantrt.quantize.placement import is_quantized
 from quantrt.runtime.engine import Engine, load
 from quantrt.trtexec.build_config import Mapped, map_build
+from quantrt.trtexec.cache_miss import check_no_miss, known_timings
 from quantrt.trtexec.device import Device
 from quantrt.trtexec.inputs import is_fixed
 from quantrt.trtexec.io_formats import check_formats
@@ -62,12 +60,14 @@ def build_engine(settings: BuildSettings, device: Device, out: Log, on_event: On
     for note in mapped.notes:
         out.warn(note)
     out.info(f"Precisions allowed on this device: {', '.join(sorted(mapped.config.precisions))}")
-    known = _known_timings(settings, device)
+    cache = None if settings.keeps_no_cache else settings.timing_cache
+    known = known_timings(cache) if settings.is_miss_an_error and device.is_gpu else None
     start_s = time.perf_counter()
     engine = _build(settings, model, mapped, on_event)
     out.info(f"Engine built in {time.perf_counter() - start_s:.6g} sec.")
     try:
-        _check_timings(settings, device, known)
+        if cache is not None and known is not None:
+            check_no_miss(cache, known)
         size_mib = engine.plan.model.size_bytes / MIB
         if settings.save is not None:
             engine.save(settings.save)
@@ -150,44 +150,3 @@ def _check_output(path: Path | None) -> None:
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
         reason = "it is a folder" if path.is_dir() else "its folder does not exist"
         raise UsageError(f"cannot write '{path}': {reason}", hint=f"mkdir -p '{path.parent}'")
-
-
-def _known_timings(settings: BuildSettings, device: Device) -> set[tuple[str, str]] | None:
-    """(workload, tactic) of every timing in the timing cache; None where a miss is no error."""
-    if not settings.is_miss_an_error or not device.is_gpu:
-        return None
-    if settings.timing_cache is None or settings.keeps_no_cache or not settings.timing_cache.exists():
-        raise UsageError(
-            "--errorOnTimingCacheMiss needs a timing cache to find timings in",
-            got=str(settings.timing_cache or "none"),
-            hint="--timingCacheFile=FILE of an earlier build",
-        )
-    return _timings_in(settings.timing_cache)
-
-
-def _check_timings(settings: BuildSettings, device: Device, known: set[tuple[str, str]] | None) -> None:
-    if known is None or settings.timing_cache is None:
-        return
-    missed = _timings_in(settings.timing_cache) - known
-    if missed:
-        workloads = sorted({workload for workload, _ in missed})
-        raise DeviceError(
-            f"{len(missed)} timings of {len(workloads)} workloads were not in '{settings.timing_cache}'",
-            got=_shown(workloads),
-            hint="the same command again: they are in it now",
-        )
-
-
-def _timings_in(path: Path) -> set[tuple[str, str]]:
-    try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-        return {(key, tactic) for key, entry in data["workloads"].items() for tactic in entry["tactics"]}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"cannot read '{path}': it is no timing cache of QuantRT's", got=str(error)
-        ) from error
-
-
-def _shown(names: Iterable[str]) -> str:
-    names = list(names)
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -55,7 +55,7 @@ def gpu_details(index: int = 0) -> dict[str, Any]:
     shared_bytes, bus_bits, clock_khz, memory_clock_khz = (getattr(properties, name, None) for name in names)
     return {
         "name": properties.name,
-        "uuid": str(properties.uuid) if hasattr(properties, "uuid") else None,
+        "uuid": f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else None,
         "compute_capability": f"{properties.major}.{properties.minor}",
         "multiprocessors": properties.multi_processor_count,
         "memory_bytes": properties.total_memory,

@@ -91,9 +91,11 @@ class TimedRuns:
             start_s = time.perf_counter()
             moments = [self._moment()]
             for part in self._parts():
-                if part is not None:
+                if part is None:
+                    moments.append(moments[-1])
+                else:
                     part()
-                moments.append(self._moment())
+                    moments.append(self._moment())
             end_s = time.perf_counter()
         enqueued_ms = ((start_s - self.begin_s) * 1e3, (end_s - self.begin_s) * 1e3)
         return TimedRun(self._begin, enqueued_ms, tuple(moments))

@@ -36,10 +36,11 @@ def test_the_parts_of_a_run_follow_each_other_and_runs_too():
     assert found[0].start_enqueue_ms >= 0
 
 
-def test_without_copies_they_take_next_to_nothing():
-    found = times_of(5, copies=False)
-    assert min(times.end_h2d_ms - times.start_h2d_ms for times in found) < 0.05
-    assert min(times.end_d2h_ms - times.start_d2h_ms for times in found) < 0.05
+def test_copies_that_are_left_out_take_no_time():
+    for times in times_of(3, copies=False):
+        assert times.end_h2d_ms == times.start_h2d_ms
+        assert times.end_d2h_ms == times.start_d2h_ms
+        assert times.end_compute_ms > times.start_compute_ms
 
 
 def test_inputs_are_copied_in_every_run_and_outputs_out_of_it():
