@@ -15,6 +15,7 @@ import torch
 from quantrt.errors import DeviceError
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.runtime.cuda.runners.formula import compute
+from quantrt.runtime.cuda.tensors import tensor_on
 from quantrt.tactics.cuda.check import check, poison
 from quantrt.tactics.cuda.measure import Untimed, measure
 from quantrt.tactics.cuda.open_tactic import OpenTactic
@@ -85,7 +86,7 @@ class Trial:
         """
         on = device.torch_device
         weight = None if workload.weight is None else _stored(workload.weight, inputs[0])
-        constants = {name: torch.tensor(array, device=on) for name, array in workload.constants.items()}
+        constants = {name: tensor_on(array).to(on) for name, array in workload.constants.items()}
         try:
             expected = compute(workload.formula, inputs, workload.outputs, weight, constants)
         except torch.OutOfMemoryError as error:

@@ -204,3 +204,29 @@ def test_codes_that_are_moved_before_they_are_read_have_the_scale_of_their_reade
     program = program_of(model, inputs, "fp32", codes)
     assert sum(row["is_int8"] for row in program.notes["regions"].values()) == 1
     assert sqnr_db(want, run(model, program, inputs)) > 60
+
+
+@pytest.mark.parametrize(("precision", "floor_db"), [("fp16", 50), ("bf16", 32)])
+def test_tables_and_masks_in_half_precision(precision: str, floor_db: float):
+    """Constants that are stored in the type of the floats around them."""
+    text = """words (int64[N,S] tokens) => (float[N,2,S,8] y) {
+      heads = Constant<value_ints=[0, 0, 2, 8]>()
+      scale = Constant<value_float=0.35>()
+      e = Gather(table, tokens)
+      n = LayerNormalization<axis=-1>(e, g, b)
+      r = Reshape(n, heads)
+      q = Transpose<perm=[0,2,1,3]>(r)
+      k = Transpose<perm=[0,2,3,1]>(r)
+      s0 = MatMul(q, k)
+      s1 = Mul(s0, scale)
+      s2 = Add(s1, bias)
+      p = Softmax<axis=-1>(s2)
+      y = MatMul(p, q)
+    }"""
+    arrays = weights({"table": (40, 16), "g": (16,), "b": (16,), "bias": (2, 7, 7)})
+    model = net(text, arrays, opset=17)
+    inputs = {"tokens": np.random.default_rng(5).integers(0, 40, (3, 7))}
+    (want,) = run_ort(model.graph, inputs)
+    program = program_of(model, inputs, precision)
+    assert {"Attention", "Rows"} <= {row["formula"] for row in program.notes["regions"].values()}
+    assert sqnr_db(want, run(model, program, inputs)) > floor_db
