@@ -22,6 +22,7 @@ from quantrt.kernels.thin_conv2d import tiles as thin_tiles
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda.convolution import list_library_tactics
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
+from quantrt.tactics.cuda.tiles_of import tiles_of
 
 __all__ = ["list_tactics"]
 
@@ -60,7 +61,10 @@ def _own(
         return [Rejected(_SOURCE, family, reason)]
     if is_depthwise:
         constant = _depthwise_weight(formula.weight, weight, problem.dtype)
-        found = [(x.name, depthwise.kernel_of(problem, x)) for x in depthwise_tiles.configs(problem, device)]
+        found = [
+            (x.name, depthwise.kernel_of(problem, x))
+            for x in tiles_of(depthwise_tiles.configs, problem, device)
+        ]
         return [_tactic(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
     constant = _weight(formula.weight, weight, problem.dtype, problem.C)
     whole = [
@@ -68,7 +72,7 @@ def _own(
         *_padded(workload, formula, weight, device),
         *(
             _tactic(workload, problem, constant, f"{family} {tile.name}", conv2d.kernel_of(problem, tile))
-            for tile in conv2d_tiles.configs(problem, device)
+            for tile in tiles_of(conv2d_tiles.configs, problem, device)
         ),
     ]
     split = _split(workload, problem, constant, device)
@@ -80,7 +84,7 @@ def _split(
 ) -> list[Tactic]:
     """Sums in parts, with a second kernel that adds them; none where tiles fill the device."""
     tactics = []
-    for config in split_k_tiles.configs(problem, device):
+    for config in tiles_of(split_k_tiles.configs, problem, device):
         name = f"{_CONV2D} {config.name}"
         parts = split_k.parts_kernel_of(problem, config)
         (draft,) = _tactic(workload, problem, weight, name, parts).drafts
@@ -111,7 +115,7 @@ def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
     size_bytes = thin.images * thin.H * thin.W * channels * ELEMENT_BYTES[thin.dtype]
     constant = _weight(formula.weight, weight, problem.dtype, channels)
     tactics = []
-    for tile in conv2d_tiles.configs(problem, device):
+    for tile in tiles_of(conv2d_tiles.configs, problem, device):
         name = f"{_CONV2D} {channels} channels {tile.name}"
         (product,) = _tactic(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
         product = replace(product, inputs=(_PADDED, *product.inputs[1:]))
@@ -126,7 +130,7 @@ def _thin(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFact
         return []
     constant = _thin_weight(formula.weight, problem, weight)
     tactics = []
-    for tile in thin_tiles.configs(problem, device):
+    for tile in tiles_of(thin_tiles.configs, problem, device):
         name = f"{_THIN} {tile.name}"
         (draft,) = _tactic(workload, problem, constant, name, thin_conv2d.kernel_of(problem, tile)).drafts
         draft = replace(

@@ -14,6 +14,7 @@ from quantrt.kernels.split_k import tiles as split_k_tiles
 from quantrt.tactics.cuda.matmul import list_library_tactics
 from quantrt.tactics.cuda.product import Product, product_of
 from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tiles_of import tiles_of
 
 __all__ = ["list_tactics", "problem_of"]
 
@@ -65,8 +66,8 @@ def _own(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
     reason = why_not(problem, device)
     if reason:
         return [Rejected(_SOURCE, _NAME, reason)]
-    whole = [_tactic(product, problem, config) for config in configs(problem, device)]
-    in_parts = () if problem.is_gated else split_k_tiles.configs(problem, device)
+    whole = [_tactic(product, problem, config) for config in tiles_of(configs, problem, device)]
+    in_parts = () if problem.is_gated else tiles_of(split_k_tiles.configs, problem, device)
     split = [_split(product, problem, config) for config in in_parts]
     return [*whole[:_BEFORE_SPLIT], *split, *whole[_BEFORE_SPLIT:]]
 
