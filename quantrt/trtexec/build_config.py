@@ -37,6 +37,11 @@ SOURCES = {
     "TRITON": "triton",
     "TORCH": "torch",
 }
+_LACKING = {
+    "fp16": "this CPU has no kernels for it",
+    "bf16": "this CPU has no instructions for it",
+}
+
 _BENCHES = (
     BenchConfig(warmup_s=0.05, duration_s=0.2, max_duration_s=0.5),
     BenchConfig(warmup_s=0.1, duration_s=0.5, max_duration_s=2.0),
@@ -112,7 +117,8 @@ def allowed_precisions(
 ) -> frozenset[str]:
     """Precisions beside fp32 that the builder may choose: what flags allow and the device has.
 
-    With int8 comes the best float precision of the device, for what stays float.
+    With int8 comes the best float precision of the device for what stays float: on a GPU the one that is
+    asked for, or else fp16.
     """
     if settings.is_strongly_typed:
         if settings.precisions:
@@ -120,17 +126,13 @@ def allowed_precisions(
             notes.append(f"{names}: nothing is allowed by it, --stronglyTyped keeps the model's own types")
         return frozenset()
     asked = settings.precisions | ({"fp16", "bf16", "int8"} if settings.is_best else set())
+    if device.is_gpu:
+        with_int8 = {"fp16"} if "int8" in asked and not asked & {"fp16", "bf16"} else set()
+        return frozenset(asked | with_int8)
     has_bf16 = any(row.precision == "bf16" and row.is_native for row in precision_facts(isa))
-    floats = {"fp16"} if device.is_gpu else ({"bf16"} if has_bf16 else set())
-    if not settings.is_best:
-        reasons = {
-            "fp16": "this CPU has no kernels for it",
-            "bf16": "there are no kernels for it on a GPU"
-            if device.is_gpu
-            else "this CPU has no instructions for it",
-        }
-        lacking = sorted(settings.precisions & reasons.keys() - floats)
-        notes += [f"--{name}: {reasons[name]}, so it is not used" for name in lacking]
+    floats = {"bf16"} if has_bf16 else set()
+    lacking = sorted(settings.precisions & _LACKING.keys() - floats)
+    notes += [f"--{name}: {_LACKING[name]}, so it is not used" for name in lacking]
     allowed = asked & (floats | {"int8"})
     return frozenset(allowed | floats if "int8" in allowed else allowed)
 

@@ -33,7 +33,7 @@ MODEL_FLAGS = (
 
 PRECISION_FLAGS = (
     Flag("--fp16", UNTIL_10, Form.SWITCH, _DOES, "allows float16; a CPU has no kernels for it, and says so"),
-    Flag("--bf16", _ONLY_10, Form.SWITCH, _DOES, "allows bfloat16; a GPU has no kernels for it, and says so"),
+    Flag("--bf16", _ONLY_10, Form.SWITCH, _DOES, "allows bfloat16; a CPU without its instructions says so"),
     Flag(
         "--int8", UNTIL_10, Form.SWITCH, _DOES,
         "allows int8, and the device's best float precision beside it; without ranges an error",

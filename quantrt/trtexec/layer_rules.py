@@ -63,13 +63,12 @@ def _why_not(layer: str, kind: str, precisions: frozenset[str], is_gpu: bool) ->
     """Why a rule is not kept; None when it is."""
     if kind == "int8":
         return f"layer '{layer}' cannot be forced to int8: it is int8 where that is faster and in the budget"
-    if kind == "fp32" and is_gpu and precisions & {"int8", "fp16"}:
-        return f"layer '{layer}' cannot be kept in fp32: on a GPU what is not int8 is fp16 in such an engine"
-    if kind == "fp16" and not is_gpu:
-        return f"layer '{layer}' cannot be fp16 on a CPU: it stays in the CPU's float precision"
-    if kind == "bf16" and (is_gpu or "bf16" not in precisions):
-        return f"layer '{layer}' cannot be bf16 here: it stays in the device's float precision"
-    return None
+    floats = precisions & {"fp16", "bf16"} if is_gpu else frozenset({"fp32"})
+    if floats in ({kind}, frozenset()):
+        return None
+    return (
+        f"layer '{layer}' cannot be kept in {kind}: outside int8 this engine is {' or '.join(sorted(floats))}"
+    )
 
 
 def _check_patterns(rules: dict[str, str]) -> None:

@@ -34,8 +34,9 @@ def mapped(*words: str, device: str = "cpu", facts: Any = WITHOUT, own: bool = F
         (["--fp16"], "cpu", WITH_BF16, {"fp32"}),
         (["--bf16"], "cpu", WITH_BF16, {"fp32", "bf16"}),
         (["--bf16"], "cpu", WITHOUT, {"fp32"}),
-        (["--bf16"], "cuda", WITHOUT, {"fp32"}),
-        (["--best", "--calib-random"], "cuda", WITHOUT, {"fp32", "int8", "fp16"}),
+        (["--bf16"], "cuda", WITHOUT, {"fp32", "bf16"}),
+        (["--int8", "--bf16", "--calib-random"], "cuda", WITHOUT, {"fp32", "int8", "bf16"}),
+        (["--best", "--calib-random"], "cuda", WITHOUT, {"fp32", "int8", "fp16", "bf16"}),
         (["--best", "--calib-random"], "cpu", WITH_BF16, {"fp32", "int8", "bf16"}),
         (["--stronglyTyped"], "cuda", WITHOUT, {"fp32"}),
         (["--stronglyTyped", "--fp16"], "cuda", WITHOUT, {"fp32"}),
@@ -51,7 +52,6 @@ def test_precisions(words: list[str], device: str, facts: Any, want: set[str]):
     [
         (["--fp16"], "cpu", "--fp16: this CPU has no kernels for it, so it is not used"),
         (["--bf16"], "cpu", "--bf16: this CPU has no instructions for it, so it is not used"),
-        (["--bf16"], "cuda", "--bf16: there are no kernels for it on a GPU, so it is not used"),
         (["--stronglyTyped", "--fp16"], "cuda", "--fp16: nothing is allowed by it"),
         (
             ["--timingCacheFile=t", "--tacticSources=-CUDNN"],

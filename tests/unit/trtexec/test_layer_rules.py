@@ -20,6 +20,13 @@ def test_fp16_on_a_gpu_is_what_a_layer_outside_int8_has():
     assert rules("/head/*:fp16,/a[0]:fp16", "obey") == LayerRules(("/head/*", "/a[[]0]"), GPU, ())
 
 
+def test_two_float_precisions_are_chosen_from_by_time():
+    both = frozenset({"int8", "fp16", "bf16"})
+    assert rules("/a:bf16", "obey", frozenset({"int8", "bf16"})).exclude == ("/a",)
+    with pytest.raises(UsageError, match="outside int8 this engine is bf16 or fp16"):
+        rules("/a:fp16", "obey", both)
+
+
 def test_fp32_on_a_cpu_is_kept_and_takes_bf16_away():
     found = rules("/a:fp32", "obey", frozenset({"int8", "bf16"}), is_gpu=False)
     assert found == LayerRules(("/a",), frozenset({"int8"}), ())
@@ -30,8 +37,9 @@ def test_fp32_on_a_cpu_is_kept_and_takes_bf16_away():
     [
         ("/a:fp32", True, "cannot be kept in fp32"),
         ("/a:int8", True, "cannot be forced to int8"),
-        ("/a:fp16", False, "cannot be fp16 on a CPU"),
-        ("/a:bf16", True, "cannot be bf16 here"),
+        ("/a:fp16", False, "cannot be kept in fp16: outside int8 this engine is fp32"),
+        ("/a:bf16", False, "cannot be kept in bf16"),
+        ("/a:bf16", True, "cannot be kept in bf16: outside int8 this engine is fp16"),
     ],
 )
 def test_what_cannot_be_kept(text: str, is_gpu: bool, message: str):
