@@ -13,6 +13,8 @@ from quantrt.plan.plan import Plan
 from quantrt.report.device_text import device_line
 from quantrt.report.engine_layer import EngineLayer, TensorForm
 from quantrt.report.explain.peaks import Peaks
+from quantrt.report.explain.rows import layer_rows
+from quantrt.report.explain.times import AT_BUILD, HERE, Times
 from quantrt.report.graph_layout import BOX_HEIGHT, BOX_WIDTH, draw_graph
 from quantrt.report.layer_graph import layer_edges
 from quantrt.report.range_bins import read_tensors
@@ -74,7 +76,7 @@ def engine_view(
         "build": build,
         "notes": list(notes),
         "tensors": read_tensors(plan.report.get("tensors")),
-        "layers": _layer_rows(layers, measured.times),
+        "layers": _layer_rows(plan, layers, measured),
         "measured": _measured(measured, plan.model.library),
         "peaks": _peaks(measured.peaks),
         "graph": _graph(layers, graph_aspect),
@@ -108,15 +110,24 @@ def layers_of_plan(plan: Plan) -> tuple[EngineLayer, ...]:
     )
 
 
-def _layer_rows(layers: Sequence[EngineLayer], times: LayerTimes | None) -> list[dict[str, Any]]:
-    here_ms = dict(times.median_ms) if times is not None else {}
+def _layer_rows(plan: Plan, layers: Sequence[EngineLayer], measured: Measured) -> list[dict[str, Any]]:
+    """Layers with their times, and how near they come to what the device could do, as `explain` tells it."""
+    here_ms = dict(measured.times.median_ms) if measured.times is not None else {}
     rows = [_layer_row(layer, here_ms.get(layer.name)) for layer in layers]
-    total_us = sum(row["time_us"] or 0.0 for row in rows)
-    for row in rows:
-        time_us = row["time_us"]
-        row["share_ratio"] = None if time_us is None or not total_us else time_us / total_us
-        is_known = bool(time_us) and row["operations"] is not None
-        row["gops"] = row["operations"] / time_us / 1e3 if is_known else None
+    times = Times(
+        layer_us={row["name"]: row["time_us"] for row in rows if row["time_us"] is not None},
+        basis=HERE if here_ms else AT_BUILD,
+        method="",
+        engine_us=None,
+    )
+    explained = layer_rows(plan, layers, times, measured.peaks, conversions=(), missed={})
+    for row, found in zip(rows, explained, strict=True):
+        is_known = bool(row["time_us"]) and row["operations"] is not None
+        row["gops"] = row["operations"] / row["time_us"] / 1e3 if is_known else None
+        row["share_ratio"] = found.share_ratio
+        row["roof_ratio"] = found.reached_ratio
+        row["bound_by"] = found.bound or None
+        row["cause"] = found.cause
     return rows
 
 
@@ -128,12 +139,10 @@ def _layer_row(layer: EngineLayer, here_ms: float | None) -> dict[str, Any]:
         "precision": layer.precision,
         "computes_in": layer.computes_in or layer.precision,
         "time_us": layer.median_us if here_ms is None else here_ms * 1e3,
-        "share_ratio": None,
         "built_us": layer.median_us,
         "bytes_moved": layer.bytes_moved,
         "operations": layer.operations,
         "intensity": layer.operations / layer.bytes_moved if layer.operations and layer.bytes_moved else None,
-        "gops": None,
         "tactic": layer.tactic,
         "reason": layer.reason,
         "nodes": list(layer.nodes),

@@ -10,6 +10,8 @@ function layerDetail(layer) {
   return definitions([
     ["Why this precision", layer.reason],
     ["Computes in", layer.computes_in !== layer.precision ? layer.computes_in : ""],
+    ["Time spent on", layer.cause],
+    ["Speed", known(layer.gops) ? digits(layer.gops) + " Gop/s, " + digits(layer.intensity) + " operations per byte" : ""],
     ["Tactic", layer.tactic],
     ["Other tactics", rivals.length ? rivals : null],
     ["Time at the build", differs ? us(layer.built_us) + " µs, alone" : ""],
@@ -39,7 +41,8 @@ function layerColumns() {
     { key: "bar", title: "", value: (layer) => layer.share_ratio, cell: share, number: false },
     { key: "moved", title: "moved", unit: "MB", number: true, value: (layer) => layer.bytes_moved, cell: (layer) => mega(layer.bytes_moved) },
     { key: "operations", title: "operations", unit: "M", number: true, value: (layer) => layer.operations, cell: (layer) => mega(layer.operations) },
-    { key: "gops", title: "speed", unit: "Gop/s", number: true, value: (layer) => layer.gops, cell: (layer) => digits(layer.gops) },
+    { key: "roof", title: "of roof", unit: "%", number: true, value: (layer) => layer.roof_ratio, cell: (layer) => percent(layer.roof_ratio, 0) },
+    { key: "bound", title: "Bound by", value: (layer) => layer.bound_by, cell: (layer) => layer.bound_by || "-", style: "word" },
   ];
 }
 

@@ -51,10 +51,12 @@ function sharesOf(engine, isOne) {
   if (rest.length) top.push({ name: "none", title: "the other " + rest.length, isRest: true, time: sum(rest.map((layer) => layer.time_us)) });
   const kinds = grouped(engine.layers, "kind").filter((group) => group.time).slice(0, 12)
     .map((group) => ({ ...group, title: group.name + " (" + group.count + ")" }));
+  const causes = grouped(engine.layers, "cause").filter((group) => group.time).slice(0, 8);
   return el("div", null, title, stackOf(precisions, "time"), el("div", { class: "legend" }, legend),
     el("div", { class: "split" },
       el("div", null, el("h3", null, "Longest layers"), barRows(top, total, (group) => tone(group.name))),
-      el("div", null, el("h3", null, "By kind"), barRows(kinds, total, () => "none"))));
+      el("div", null, el("h3", null, "By kind"), barRows(kinds, total, () => "none"),
+        el("h3", null, "By what it is spent on"), barRows(causes, total, () => "none"))));
 }
 
 function sharesSection(report) {

@@ -24,7 +24,7 @@ function sortable({ columns, rows, sorted, descending = true, first = 50, detail
 
   function compare(a, b) {
     const unknown = (value) => value === null || value === undefined;
-    if (unknown(a) || unknown(b)) return unknown(a) - unknown(b);
+    if (unknown(a) || unknown(b)) return Number(unknown(a)) - Number(unknown(b));
     const way = order.descending ? -1 : 1;
     return (typeof a === "string" ? a.localeCompare(b, "en", { numeric: true }) : a - b) * way;
   }

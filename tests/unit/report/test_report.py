@@ -16,6 +16,7 @@ from quantrt.errors import DataError, DeviceError
 from quantrt.gpu import BANDWIDTH_RATIO, PEAK_RATIO, gpu_named
 from quantrt.plan.plan import Plan
 from quantrt.report import report as report_module
+from quantrt.report.explain.rows import BOUNDS
 from quantrt.report.report import Report, make_report
 from quantrt.runtime.engine import Engine
 from tests.engine_views import made_up_report
@@ -48,6 +49,10 @@ def test_layers_are_timed_here(library: str, rng: np.random.Generator):
     assert sum(row["time_us"] or 0 for row in report.layers) > 0
     assert sum(row["share_ratio"] or 0 for row in report.layers) == pytest.approx(1.0)
     peaks = report.data["engines"][0]["peaks"]
+    slowest = max(report.layers, key=lambda row: row["time_us"] or 0)
+    assert (
+        slowest["bound_by"] in BOUNDS and 0 < slowest["roof_ratio"] and "products in fp32" in slowest["cause"]
+    )
     assert peaks["gops"]["fp32"] > 0 and len(peaks["gb_s"]) > 1 and "measured here" in peaks["source"]
     measured = report.data["engines"][0]["measured"]
     assert measured["runs"] == 3 and measured["inputs"] == "the given inputs, x [256, 512]"
