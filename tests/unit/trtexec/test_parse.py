@@ -41,7 +41,7 @@ def test_other_names_count_as_the_first_one():
         ("model.onnx", "takes flags alone", "--onnx=model.onnx"),
         ("--onnx", "--onnx needs a value", "--onnx=FILE"),
         ("--int8=maybe", "--int8 is a switch", None),
-        ("--precisionConstraints=obay", "unknown value 'obay'", "--precisionConstraints=obey"),
+        ("--precisionConstraints=obeys", "unknown value 'obeys'", "--precisionConstraints=obey"),
         ("--refit", "--refit cannot be done: engines cannot be refitted", "without --refit"),
     ],
 )
