@@ -12,6 +12,7 @@ from quantrt.model.passes.batch_first import batch_first
 from quantrt.model.passes.merge_gates import merge_gates
 from quantrt.model.passes.merge_projections import merge_projections
 from quantrt.model.passes.spell_batch_norm import spell_batch_norm
+from quantrt.model.passes.split_attention_heads import split_attention_heads
 
 __all__ = ["for_gpu"]
 
@@ -19,6 +20,7 @@ __all__ = ["for_gpu"]
 def for_gpu(model: Model) -> Model:
     """The same function of the same inputs; the model given is not changed."""
     graph = clone(model.graph)
+    split_attention_heads(graph)
     batch_first(graph)
     merge_projections(graph)
     merge_gates(graph)
