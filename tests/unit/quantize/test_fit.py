@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.equalized import equalize
+from quantrt.quantize.equalized import LEAST_SAMPLES, equalize
 from quantrt.quantize.fit import EQUALIZED, TRIED, UNFITTED, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.onnxruntime import ORT
@@ -61,7 +61,7 @@ def with_equalization(model, inputs, **options):
 
 
 def test_channels_are_equalized_where_the_outputs_gain_by_it():
-    model, inputs = uneven_net(), {"x": samples(16, 8, 8, 8)}
+    model, inputs = uneven_net(), {"x": samples(LEAST_SAMPLES, 8, 8, 8)}
     _, result = with_equalization(model, inputs)
     assert result.method.endswith(EQUALIZED) and result.model.model is model
     plain = result.noise_ratios[result.method.removesuffix(EQUALIZED)]
@@ -85,14 +85,19 @@ def test_where_the_outputs_gain_too_little_nothing_is_equalized():
     arrays = weights(shapes)
     arrays["first"] *= ranges
     arrays["strong"] *= 100
-    twin, result = with_equalization(net(text, arrays), {"x": samples(16, 8, 8, 8)})
+    twin, result = with_equalization(net(text, arrays), {"x": samples(LEAST_SAMPLES, 8, 8, 8)})
     assert twin is not None and EQUALIZED not in result.method
     assert result.method + EQUALIZED in result.noise_ratios
 
 
+def test_few_samples_do_not_show_the_ranges_of_channels():
+    twin, result = with_equalization(uneven_net(), {"x": samples(LEAST_SAMPLES - 1, 8, 8, 8)})
+    assert twin is None and EQUALIZED not in result.method
+
+
 @pytest.mark.parametrize("option", ["equalization", "per_channel"])
 def test_equalization_is_off_on_request_and_for_weights_with_one_scale(option: str):
-    model, inputs = uneven_net(), {"x": samples(16, 8, 8, 8)}
+    model, inputs = uneven_net(), {"x": samples(LEAST_SAMPLES, 8, 8, 8)}
     twin, result = with_equalization(model, inputs, **{option: False})
     assert twin is None and EQUALIZED not in result.method
 
