@@ -23,6 +23,11 @@ __all__ = ["MAX_UNKNOWN_RATIO", "CacheMatch", "match_notes", "match_cache"]
 MAX_UNKNOWN_RATIO = 0.25
 """A cache of whose tensors more than this part is not in the model was made for another one."""
 
+NO_SUCH_TENSOR = "the model has no such tensor"
+
+MAX_NEAREST = 20
+"""Unknown names that the nearest tensor is looked for: a search takes milliseconds."""
+
 SHOWN = 3
 
 OWN_TENSOR = re.compile(r"\(Unnamed Layer\* \d+\) \[[^\]]*\]_output|ONNXTRT_.*")
@@ -93,7 +98,8 @@ def match_cache(
     used = {name: found.get(given.shared.get(name, name), name) for name in sorted(quantized)}
     if not used:
         raise _nothing_used(model, cache, known)
-    idle = tuple(line for name, line in found.items() if name not in used and line not in used.values())
+    lines = set(used.values())
+    idle = tuple(line for name, line in found.items() if name not in used and line not in lines)
     return CacheMatch(
         cache=cache,
         given=given,
@@ -152,29 +158,30 @@ def _find(model: Model, cache: TrtCache) -> tuple[dict[str, str], dict[str, str]
             unknown[line] = "a tensor of TensorRT's own network"
         else:
             unknown[line] = NO_SUCH_TENSOR
-    return found, unknown
+    return found, unknown | _nearest(unknown, tensors)
 
 
-NO_SUCH_TENSOR = "the model has no such tensor"
+def _nearest(unknown: Mapping[str, str], tensors: Iterable[str]) -> dict[str, str]:
+    """Which tensor an unknown name may have meant, for as many as anybody reads."""
+    gone = [line for line, reason in unknown.items() if reason == NO_SUCH_TENSOR][:MAX_NEAREST]
+    names = list(tensors)
+    found = {line: close_match(line, names) for line in gone}
+    return {line: f"{NO_SUCH_TENSOR}, nearest '{near}'" for line, near in found.items() if near}
 
 
 def _check_graph(model: Model, cache: TrtCache, unknown: Mapping[str, str]) -> None:
     """The cache is of this graph, as far as names and its origin tell."""
-    gone = [line for line, reason in unknown.items() if reason == NO_SUCH_TENSOR]
+    gone = [line for line, reason in unknown.items() if reason.startswith(NO_SUCH_TENSOR)]
     named = [line for line in cache.scales if not OWN_TENSOR.fullmatch(line)]
     has_changed = cache.origin is not None and cache.origin.fingerprint.graph != model.fingerprint.graph
     if not gone or (not has_changed and len(gone) <= MAX_UNKNOWN_RATIO * len(named)):
         return
-    names = list(tensors_of(model.graph))
-    shown = []
-    for line in gone[:SHOWN]:
-        near = close_match(line, names)
-        shown.append(f"'{line}'" + (f" (nearest '{near}')" if near else ""))
+    shown = [f"'{line}'{unknown[line].removeprefix(NO_SUCH_TENSOR)}" for line in gone[:SHOWN]]
     more = f" and {len(gone) - SHOWN} more" if len(gone) > SHOWN else ""
     raise DataError(
         f"cannot use '{cache.name}' for {_model_name(model)}: it was made for another graph, "
         f"{len(gone)} of its {len(named)} tensors are not in this one",
-        got=", ".join(shown) + more,
+        got="; ".join(shown) + more,
         expected="every tensor" if has_changed else f"at least {1 - MAX_UNKNOWN_RATIO:.0%} of them",
         hint="the model the cache was made for, or to calibrate this one: --calib-data P",
     )

@@ -125,7 +125,7 @@ def test_another_checkpoint_is_a_note_and_another_graph_an_error(cache: Path, qu
     assert "another graph, 1 of its 6 tensors" in error["message"]
     assert "'r'" in error["got"]
     Path("calibration.cache.json").unlink()
-    assert quantrt_json(*words, "renamed.onnx")["model"]["unknown"] == {"r": "the model has no such tensor"}
+    assert quantrt_json(*words, "renamed.onnx")["model"]["unknown"].keys() == {"r"}
 
 
 def test_a_cache_without_the_suffix_is_known_by_its_first_line(cache: Path, quantrt_json, quantrt_text):

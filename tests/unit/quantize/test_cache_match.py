@@ -154,11 +154,11 @@ def test_a_few_names_that_are_gone_are_reported_and_many_are_another_graph():
     model = resnet()
     scales = scales_of(model)
     few = match_cache(model, cache_of(renamed(scales, len(scales) // 4)), ALL)
-    assert few.unknown["x_old"] == "the model has no such tensor"
+    assert few.unknown["c0_old"] == "the model has no such tensor, nearest 'c0'"
     assert "x" in few.missing
     with pytest.raises(DataError, match="made for another graph") as caught:
         match_cache(model, cache_of(renamed(scales, len(scales) // 4 + 1)), ALL)
-    assert "'c0_old' (nearest 'c0')" in (caught.value.got or "")
+    assert "'c0_old', nearest 'c0'" in (caught.value.got or "")
     assert "1 more" in (caught.value.got or "") and "--calib-data" in (caught.value.hint or "")
 
 
