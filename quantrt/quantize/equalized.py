@@ -28,8 +28,8 @@ SAMPLES = 128
 """Calibration samples that ranges of channels are taken from, at most."""
 
 LEAST_SAMPLES = 100
-"""With fewer nothing is equalized: a channel that is narrow in them may be wide elsewhere, and clips there. From
-64 samples two ResNets became worse by 2.5 dB on others, from 12 the scores of a face detector by 5 dB."""
+"""With fewer nothing is equalized: a channel that is narrow in them may be wide elsewhere, and clips there.
+From 64 two ResNets became worse by 2.5 dB on other samples, from 12 a face detector's scores by 5 dB."""
 
 
 @dataclass(frozen=True)
