@@ -64,8 +64,62 @@ def merge_gates(graph: ir.Model) -> int:
     for node in list(graph.graph):
         if node.graph is not graph.graph:
             continue  # merged into another meanwhile
+        _spell_split(graph, node)
         count += _split_first(graph, node) or _merge(graph, node)
     return count
+
+
+def _spell_split(graph: ir.Model, node: ir.Node) -> None:
+    """A Split in the place of two Slices that are the halves of a gate, as TorchScript writes it."""
+    product = _product(node, takes_add=True)
+    users = [] if product is None else list(dict.fromkeys(use.node for use in product.result.uses()))
+    slices = [user for user in users if not is_operator(user, "Shape")]
+    if product is None or len(slices) != 2 or product.result.is_graph_output():
+        return
+    columns = product.weight.shape[1]
+    ranges = {_columns(user, product.result, columns): user for user in slices if user.graph is node.graph}
+    halves = [ranges.get((0, columns // 2)), ranges.get((columns // 2, columns))]
+    if columns % 2 or halves[0] is None or halves[1] is None:
+        return
+    if _meeting(halves[0].outputs[0], halves[1].outputs[0]) is None:
+        return
+    sizes = add_constant(graph, f"{node.name}.halves", np.array([columns // 2] * 2, np.int64))
+    split = ir.Node("", "Split", [product.result, sizes], num_outputs=2, name=f"{node.name}.split")
+    split.attributes["axis"] = ir.AttrInt64("axis", -1)
+    split.metadata_props[SOURCES_KEY] = "\n".join(
+        dict.fromkeys(s for user in slices for s in sources_of(user))
+    )
+    graph.graph.insert_after(product.nodes[-1], [split])
+    for user, half in zip(halves, split.outputs, strict=True):
+        if user is not None:
+            _take_place(graph, user, half)
+            _describe(half, product.result, columns // 2, half.name)
+
+
+def _columns(node: ir.Node, value: ir.Value, columns: int) -> tuple[int, int] | None:
+    """Which columns of a value a Slice of its last axis takes."""
+    numbers = [constant_of(given) for given in node.inputs[1:]]
+    if (
+        not is_operator(node, "Slice")
+        or value.shape is None
+        or len(numbers) < 3
+        or node.inputs[0] is not value
+    ):
+        return None
+    found = [int(x.reshape(-1)[0]) for x in numbers if x is not None and x.size == 1]
+    start, end, axis, step = (*found, 1)[:4] if len(found) == len(numbers) else (0, 0, 0, 0)
+    if axis not in (-1, len(value.shape) - 1) or step != 1:
+        return None
+    return slice(start, end).indices(columns)[:2]
+
+
+def _take_place(graph: ir.Model, node: ir.Node, value: ir.Value) -> None:
+    """Put a value in the place of a node's result."""
+    result = node.outputs[0]
+    name = result.name
+    result.replace_all_uses_with(value, replace_graph_outputs=True)
+    graph.graph.remove(node, safe=True)
+    result.name, value.name = None, name
 
 
 def _split_first(graph: ir.Model, node: ir.Node) -> bool:
@@ -78,7 +132,7 @@ def _split_first(graph: ir.Model, node: ir.Node) -> bool:
         return False
     sources = [node, *product.nodes[1:]]
     matmul = _matmul(graph, node, product.weight, sources)
-    _describe(matmul, product.result, product.weight.shape[1], f"{product.result.name}.product")
+    _describe(matmul.outputs[0], product.result, product.weight.shape[1], f"{product.result.name}.product")
     split.replace_input_with(0, matmul.outputs[0])
     for half, bias in zip(split.outputs, np.split(product.bias, 2), strict=True):
         _add_bias(graph, split, half, bias)
@@ -182,7 +236,7 @@ def _join(graph: ir.Model, x: ir.Value, products: Sequence[_Product]) -> None:
     nodes = [product.nodes[0] for product in products]
     matmul = _matmul(graph, first, weight, nodes)
     model = products[0].result
-    _describe(matmul, model, weight.shape[1], f"{model.name}.merged_product")
+    _describe(matmul.outputs[0], model, weight.shape[1], f"{model.name}.merged_product")
     sizes = add_constant(graph, f"{first.name}.halves", np.array([weight.shape[1] // 2] * 2, np.int64))
     split = ir.Node("", "Split", [matmul.outputs[0], sizes], num_outputs=2, name=f"{first.name}.split")
     split.attributes["axis"] = ir.AttrInt64("axis", -1)
@@ -208,8 +262,7 @@ def _matmul(graph: ir.Model, place: ir.Node, weight: np.ndarray, merged: Sequenc
     return node
 
 
-def _describe(node: ir.Node, model: ir.Value, width: int, name: str) -> None:
-    value = node.outputs[0]
+def _describe(value: ir.Value, model: ir.Value, width: int, name: str | None) -> None:
     value.name, value.type = name, model.type
     if model.shape is not None:
         value.shape = ir.Shape([*model.shape.dims[:-1], width])

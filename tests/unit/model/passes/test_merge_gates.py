@@ -14,12 +14,16 @@ FLOAT32 = 1e-6  # sums of eight products may be added in another order
 GELU = "e1 = Div({0}, root) e2 = Erf(e1) e3 = Add(e2, one) e4 = Mul({0}, e3) {1} = Mul(e4, half)"
 NUMBERS = {"root": np.float32(1.4142135), "one": np.float32(1), "half": np.float32(0.5)}
 HALVES = {"sizes": np.array([6, 6])}
+BOUNDS = {"first": 0, "middle": 6, "back": -6, "end": 2**63 - 1, "last": -1}
 
 
 def made(body, rng, *, inputs="float[2,5,8] x", more=None, **shapes):
     """The model with names and inferred shapes, as it is when it was loaded."""
     arrays = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     arrays |= {name: array for name, array in (NUMBERS | HALVES).items() if f", {name})" in body}
+    arrays |= {
+        name: np.array([x]) for name, x in BOUNDS.items() if f", {name}," in body or f", {name})" in body
+    }
     model = model_of(body, inputs=inputs, weights=arrays | (more or {}))
     for number, node in enumerate(model.graph):
         node.name = node.name or f"{node.op_type}_{number}"
@@ -33,6 +37,10 @@ def checked(model, rng, changes):
 GEGLU = {
     "matmul": "a = MatMul(x, w) p = Add(a, b) h, g = Split<axis=-1>(p, sizes)",
     "bias first": "a = MatMul(x, w) p = Add(b, a) h, g = Split<axis=-1>(p, sizes)",
+    "slices": "a = MatMul(x, w) p = Add(a, b) h = Slice(p, first, middle, last)"
+    " g = Slice(p, middle, end, last)",
+    "slices from the end": "a = MatMul(x, w) p = Add(a, b) g = Slice(p, back, end, last)"
+    " h = Slice(p, first, back, last)",
     "axis from the front": "a = MatMul(x, w) p = Add(a, b) h, g = Split<axis=2>(p, sizes)",
 }
 
@@ -90,6 +98,10 @@ LEFT_ALONE = {
     " y = Concat<axis=0>(s, t)",
     "uneven parts": "a = MatMul(x, w) p = Add(a, b) h, g = Split<axis=-1>(p, uneven) s = Sigmoid(g)"
     " m = Mul(h, one) y = Concat<axis=-1>(m, s)",
+    "slices that do not meet": "p = MatMul(x, w) h = Slice(p, first, middle, last)"
+    " g = Slice(p, middle, end, last) s = Sigmoid(g) y = Concat<axis=0>(h, s)",
+    "slices that overlap": "p = MatMul(x, w) h = Slice(p, first, middle, last)"
+    " g = Slice(p, first, middle, last) s = Sigmoid(g) y = Mul(h, s)",
     "another axis": "a = MatMul(x, w) p = Add(a, b) h, g = Split<axis=0>(p) s = Sigmoid(g) y = Mul(h, s)",
 }
 
