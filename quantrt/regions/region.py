@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from quantrt.regions.expression import Expression
+from quantrt.regions.expression import Expression, Operand
 
 __all__ = [
     "Attention",
@@ -143,6 +143,7 @@ class Attention:
         mask_value: what the scores of keys that are not kept, or dropped, become.
         mask_constant: name of the constant that is the mask; empty where inputs[3] is, or none is.
         is_causal: a query sees the keys up to its own place, counted from the first of each.
+        epilogue: of the result, operand 0; its other operands are scalars.
     """
 
     edges: tuple[tuple[str, int], ...]
@@ -153,6 +154,7 @@ class Attention:
     mask_value: float = -math.inf
     mask_constant: str = ""
     is_causal: bool = False
+    epilogue: Expression = Expression((Operand("accumulator"),), (), (0,), (False,))
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def compute(
             shaped = {name: _along_channels(array, pooled.dim()) for name, array in constants.items()}
             results = evaluate(formula.epilogue, pooled, inputs[1:], shaped)
         case Attention():
-            results = [attend(formula, inputs, constants)]
+            results = evaluate(formula.epilogue, attend(formula, inputs, constants), (), {})
         case _:
             raise InternalError(f"no reference for this formula: {type(formula).__name__}")
     return [_stored(result, dtype) for result, dtype in zip(results, outputs, strict=True)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention by torch's scaled_dot_product_attention: one tactic per backend that takes the shapes at hand.
+"""Attention by our kernel, then by torch's scaled_dot_product_attention: each backend that takes the shapes.
 
 What each backend takes is what torch 2.11 checks before it chooses one (aten/src/ATen/native/transformers:
 cuda/sdp_utils.cpp, sdp_utils_cpp.h). Where torch or cuDNN is stricter, or other shapes arrive, the runner
@@ -10,14 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
 
 from quantrt.gpu import GpuFacts
-from quantrt.regions.region import Attention
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
+from quantrt.regions.region import Attention, Rows
+from quantrt.tactics.cuda import fused_attention
+from quantrt.tactics.cuda.epilogues import as_rows
+from quantrt.tactics.cuda.rows import list_tactics as list_rows
+from quantrt.tactics.cuda.tactic import (
+    Constant,
+    Draft,
+    Rejected,
+    Tactic,
+    TensorFacts,
+    Workload,
+    dense_strides,
+)
 
 __all__ = ["list_tactics"]
 
@@ -29,6 +40,9 @@ _MASK_UNIT = 16
 """Elements that rows of a mask begin at multiples of (memory-efficient attention; it copies others)."""
 
 _LOWEST = {"float16": -65504.0, "bfloat16": -3.3895313892515355e38, "float32": -3.4028234663852886e38}
+_ATTENDED = "attended"
+"""The buffer of what a backend gave, where there is an epilogue."""
+
 _ROW_BYTES = 16
 """Rows of q, k and v begin at multiples of this, or are copied."""
 
@@ -50,12 +64,15 @@ class _Case:
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
-    """A tactic or the reason against it for every backend of torch, the likely fastest first."""
+    """Our kernel in its tiles; every backend of torch, by their speed, or the reason against it."""
     formula = workload.formula
     wrong = _why_not_attention(workload)
     if wrong is not None or not isinstance(formula, Attention):
         return [Rejected(source, name, wrong or "no attention") for name, source, _ in _BACKENDS]
     case = _case(workload, formula)
+    mask = _constant_mask(workload, formula, case.dtype) if formula.mask_constant else None
+    own = fused_attention.list_tactics(workload, formula, mask, device)
+    rest = _rest(workload, formula, case, device)
     legal: list[str] = []
     reasons: dict[str, str] = {}
     for name, _, why_not in _BACKENDS:
@@ -64,15 +81,39 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
             legal.append(name)
         else:
             reasons[name] = reason
-    return [
+    if isinstance(rest, str):
+        reasons.update(dict.fromkeys(legal, f"no kernel for its epilogue: {rest}"))
+    library = [
         Rejected(source, name, reasons[name])
         if name in reasons
-        else _tactic(workload, formula, case, source, _with_fallbacks(name, legal))
+        else _tactic(workload, formula, case, _with_fallbacks(name, legal), rest)
         for name, source, _ in _BACKENDS
     ]
+    return [*own, *library]
 
 
-def _tactic(workload: Workload, formula: Attention, case: _Case, source: str, backends: list[str]) -> Tactic:
+def _rest(workload: Workload, formula: Attention, case: _Case, device: GpuFacts) -> tuple[Draft, ...] | str:
+    """The epilogue over what a backend gave, by the first rows tactic; or why there is none."""
+    if formula.epilogue.is_identity and workload.outputs == (case.dtype,):
+        return ()
+    shape = (case.B, case.S, case.H, case.E)
+    B, S, H, E = dense_strides(shape)
+    facts = TensorFacts(case.dtype, (case.B, case.H, case.S, case.E), (B, H, S, E))
+    rows = Workload(workload.region, Rows(as_rows(formula.epilogue)), (facts,), workload.outputs, None, {})
+    found = list_rows(rows, device)
+    tactic = next((item for item in found if isinstance(item, Tactic)), None)
+    if tactic is None:
+        return "; ".join(item.reason for item in found if isinstance(item, Rejected))
+    return tuple(replace(draft, inputs=(_ATTENDED,)) for draft in tactic.drafts)
+
+
+def _tactic(
+    workload: Workload,
+    formula: Attention,
+    case: _Case,
+    backends: list[str],
+    rest: tuple[Draft, ...] | str,
+) -> Tactic:
     options = {
         "backends": backends,
         "dtype": case.dtype,
@@ -84,8 +125,12 @@ def _tactic(workload: Workload, formula: Attention, case: _Case, source: str, ba
     }
     inputs = tuple(f"in{number}" for number in range(3 + formula.has_mask))
     constants = (_constant_mask(workload, formula, case.dtype),) if formula.mask_constant else ()
-    draft = Draft("attention", inputs, ("out0",), options, constants)
-    return Tactic(source, backends[0], (draft,), _workspace_bytes(workload, formula, case, backends[0]))
+    drafts = rest if isinstance(rest, tuple) else ()
+    draft = Draft("attention", inputs, (_ATTENDED if drafts else "out0",), options, constants)
+    stored = _BYTES[case.dtype] * case.B * case.H * case.S * case.E if drafts else 0
+    workspace_bytes = stored + _workspace_bytes(workload, formula, case, backends[0])
+    source = next(source for name, source, _ in _BACKENDS if name == backends[0])
+    return Tactic(source, backends[0], (draft, *drafts), workspace_bytes)
 
 
 def _constant_mask(workload: Workload, formula: Attention, dtype: str) -> Constant:
@@ -123,7 +168,7 @@ def _why_not_attention(workload: Workload) -> str | None:
         return f"the formula is {type(formula).__name__}, not attention"
     if len(facts) != 3 + formula.has_mask or any(len(fact.shape) != 4 for fact in facts[:3]):
         return "q, k and v are not [batch, heads, length, size]"
-    types = (*(fact.dtype for fact in facts[:3]), *workload.outputs)
+    types = (*(fact.dtype for fact in facts[:3]), fused_attention.float_type(workload))
     wrong = next((dtype for dtype in types if dtype not in _BYTES), None)
     if wrong is not None:
         return f"q, k, v and the result are floats for every backend, not {wrong}"
@@ -138,7 +183,7 @@ def _case(workload: Workload, formula: Attention) -> _Case:
     (_, H, S, D), _, (_, G, T, E) = (fact.shape for fact in workload.inputs[:3])
     B = max(fact.shape[0] for fact in workload.inputs[:3])
     has_mask = formula.has_mask or bool(formula.mask_constant)
-    return _Case(B, H, S, D, G, T, E, workload.outputs[0], has_mask, formula.is_causal)
+    return _Case(B, H, S, D, G, T, E, fused_attention.float_type(workload), has_mask, formula.is_causal)
 
 
 def _why_not_flash(case: _Case, device: GpuFacts) -> str | None:

@@ -114,7 +114,12 @@ def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[s
         case _:
             pass
     match formula:
-        case Gemm(epilogue=expression) | Conv(epilogue=expression) | Pool(epilogue=expression):
+        case (
+            Gemm(epilogue=expression)
+            | Conv(epilogue=expression)
+            | Pool(epilogue=expression)
+            | Attention(epilogue=expression)
+        ):
             yield "epilogue", _operations_of(expression)
         case Rows(expression):
             yield "expression", _operations_of(expression)

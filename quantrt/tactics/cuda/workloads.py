@@ -76,7 +76,9 @@ def lower_region(
     if isinstance(region.formula, Attention):
         name = region.formula.mask_constant
         masks = {name: _array(graph, name)} if name else None
-        return Lowered(region, region.formula, inputs, outputs, types, constants=masks)
+        epilogue = _lower(region.formula.epilogue, region, (), outputs, forms, tables={}, has_scale=False)
+        formula = replace(region.formula, epilogue=epilogue)
+        return Lowered(region, formula, inputs, outputs, types, constants=masks)
     expression = expression_of(region)
     if expression is None:
         raise InternalError(f"region '{region.name}' has no formula to lower")
@@ -111,7 +113,7 @@ def lower_region(
 def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
     """What the region stores of a value; a value that nothing reads is stored as floats."""
     stored = forms.stored.get(value) or (FLOAT,)
-    return stored if isinstance(region.formula, Gemm | Conv | Pool | Rows) else (FLOAT,)
+    return stored if isinstance(region.formula, Gemm | Conv | Pool | Rows | Attention) else (FLOAT,)
 
 
 def _type(value: str, form: str, forms: Forms, float_type: str) -> str:

@@ -17,6 +17,7 @@ from quantrt.quantize.targets.cuda import CUDA
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda.lower import CudaLowering
 from quantrt.tactics.cuda.profiles import regions_that_fail
+from quantrt.tactics.cuda.tune import tune
 from tests.nets import net, quantized, resnet, run_ort, samples
 from tests.programs import node_step, nodes_of
 
@@ -76,12 +77,17 @@ def test_a_transformer_built_at_batch_8_runs_at_others(shared_data):
         executor.run({spec.name: samples(64, *sizes)})
 
 
-def test_tactics_are_chosen_at_the_best_shapes():
-    model = resnet()
-    lowered = lowering(model, {"x": samples(1, 3, 16, 16)}, profiles=("x=2x3x16x16:5x3x16x16:9x3x16x16",))
-    frame, _ = lowered._framed(None, "fp16")
-    sizes = {facts.shape[0] for workload in lowered._workloads(frame) for facts in workload.inputs[:1]}
-    assert sizes == {5}
+def test_tactics_are_chosen_at_the_best_shapes(monkeypatch):
+    tuned = []
+
+    def remembering(workloads, tactics, **options):
+        tuned.extend(workloads)
+        return tune(workloads, tactics, **options)
+
+    monkeypatch.setattr("quantrt.tactics.cuda.lower.tune", remembering)
+    profile = "x=2x3x16x16:5x3x16x16:9x3x16x16"
+    lowering(resnet(), {"x": samples(1, 3, 16, 16)}, profiles=(profile,)).lower(None, "fp16")
+    assert {workload.inputs[0].shape[0] for workload in tuned} == {5}
 
 
 def test_a_profile_that_the_model_does_not_have_is_a_usage_error():

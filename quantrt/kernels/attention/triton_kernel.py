@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y = epilogue(softmax(masked(scale * q @ k^T)) @ v) without the scores in memory.
+
+One program computes BLOCK_M queries of one head: it walks over the keys in blocks, and keeps the largest
+score and the sum of exponentials of every query so far (Milakov, Gimelshein, "Online normalizer calculation
+for softmax", arXiv 1805.02867; Dao et al., "FlashAttention", arXiv 2205.14135). Products are of float16 or
+bfloat16 with sums in float32; exponents are powers of two, the factor log2(e) being in the scale.
+"""
+
+# mypy: ignore-errors
+import triton
+import triton.language as tl
+
+from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.functions.triton_kernel import INF, INTERPRETED, LOG2E, exp2
+
+__all__ = ["attention"]
+
+LOWEST = tl.constexpr(-3.0e38)
+
+
+@triton.jit
+def attention(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    mask_ptr,
+    y0_ptr,
+    y1_ptr,
+    arg0,
+    arg1,
+    arg2,
+    arg3,
+    H,
+    S,
+    T,
+    q_b,
+    q_h,
+    q_s,
+    k_b,
+    k_h,
+    k_t,
+    v_b,
+    v_h,
+    v_t,
+    mask_b,
+    mask_h,
+    mask_s,
+    y_b,
+    y_h,
+    y_s,
+    scale,
+    mask_value,
+    UNIT: tl.constexpr,
+    MASK_UNIT: tl.constexpr,
+    GROUPS: tl.constexpr,
+    D: tl.constexpr,
+    MASK: tl.constexpr,
+    HAS_MASK_ROWS: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+    KINDS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    tiles = tl.cdiv(S, BLOCK_M)
+    first = tl.program_id(0) % tiles * BLOCK_M
+    head = tl.program_id(0) // tiles % H
+    sample = (tl.program_id(0) // tiles // H).to(tl.int64)
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    offs_d = tl.arange(0, BLOCK_D)
+    # Rows beyond the last read the last one again; columns beyond D are 0 in q, and so do not count.
+    rows = tl.minimum(first + offs_m, S - 1)
+    q_tile = q_ptr + (sample * q_b + head * q_h) * UNIT
+    k_tile = k_ptr + (sample * k_b + head // GROUPS * k_h) * UNIT
+    v_tile = v_ptr + (sample * v_b + head // GROUPS * v_h) * UNIT
+    mask_tile = mask_ptr + (sample * mask_b + head * mask_h) * MASK_UNIT
+    q = load_rows(q_tile, rows * (q_s * UNIT), offs_d, D)
+
+    lowest = tl.full((BLOCK_M,), -INF, tl.float32)
+    state = (lowest, tl.zeros((BLOCK_M,), tl.float32), tl.zeros((BLOCK_M, BLOCK_D), tl.float32))
+    end = T
+    if IS_CAUSAL:
+        end = tl.minimum(T, first + BLOCK_M)
+    blocks = tl.cdiv(end, BLOCK_N)
+    keys = (k_tile, k_t * UNIT, v_tile, v_t * UNIT, offs_n, offs_d, T)
+    masks = (mask_tile, rows * (mask_s * MASK_UNIT), mask_value)
+    queries = first + offs_m
+    if INTERPRETED:  # which makes no range of an argument
+        block = first * 0
+        while block < blocks:
+            state = attend(
+                q,
+                block * BLOCK_N,
+                queries,
+                keys,
+                masks,
+                scale,
+                state,
+                D,
+                MASK,
+                HAS_MASK_ROWS,
+                MASK_UNIT,
+                IS_CAUSAL,
+            )
+            block += 1
+    else:
+        for block in tl.range(0, blocks):
+            state = attend(
+                q,
+                block * BLOCK_N,
+                queries,
+                keys,
+                masks,
+                scale,
+                state,
+                D,
+                MASK,
+                HAS_MASK_ROWS,
+                MASK_UNIT,
+                IS_CAUSAL,
+            )
+
+    _, total, sums = state
+    inverse = tl.where(total == 0.0, 0.0, 1.0 / total)
+    registers = (sums * inverse[:, None],)
+    slots = (arg0, arg1, arg2, arg3)
+    for i in tl.static_range(len(KINDS)):
+        registers = registers + (slots[i],)
+    results = evaluate(PROGRAM, registers)
+    pointers = (y0_ptr, y1_ptr)
+    place = sample * y_b + head * y_h + first.to(tl.int64) * y_s
+    offsets = offs_m[:, None] * y_s + offs_d[None, :]
+    mask = (first + offs_m < S)[:, None] & (offs_d < D)[None, :]
+    for i in tl.static_range(len(OUTPUTS)):
+        y = stored(PROGRAM, OUTPUTS[i], results, pointers[i].dtype.element_ty)
+        tl.store(pointers[i] + place + offsets, tl.broadcast_to(y, (BLOCK_M, BLOCK_D)), mask=mask)
+
+
+@triton.jit
+def attend(
+    q,
+    start,
+    queries,
+    keys,
+    masks,
+    scale,
+    state,
+    D: tl.constexpr,
+    MASK: tl.constexpr,
+    HAS_MASK_ROWS: tl.constexpr,
+    MASK_UNIT: tl.constexpr,
+    IS_CAUSAL: tl.constexpr,
+):
+    """Largest score, sum of exponentials and weighted sum of v after one more block of keys."""
+    largest, total, sums = state
+    k_tile, k_step, v_tile, v_step, offs_n, offs_d, T = keys
+    mask_tile, mask_rows, mask_value = masks
+    places = tl.minimum(start + offs_n, T - 1)
+    k = load_rows(k_tile, places * k_step, offs_d, D)
+    scores = multiply(q, tl.trans(k), tl.zeros((q.shape[0], k.shape[0]), tl.float32)) * scale
+    if MASK != "none":
+        seen = start + offs_n
+        scores = masked(scores, mask_tile, mask_rows, seen, T, mask_value, MASK, HAS_MASK_ROWS, MASK_UNIT)
+    is_seen = (start + offs_n < T)[None, :]
+    if IS_CAUSAL:
+        is_seen = is_seen & ((start + offs_n)[None, :] <= queries[:, None])
+    scores = tl.where(is_seen, scores, -INF)
+    peak = tl.maximum(largest, tl.max(scores, axis=1))
+    # A query that has seen nothing yet has no largest score to subtract.
+    base = tl.where(peak == -INF, 0.0, peak)
+    weights = exp2(scores - base[:, None])
+    rescale = exp2(largest - base)
+    v = load_rows(v_tile, places * v_step, offs_d, D)
+    sums = multiply(weights.to(v.dtype), v, sums * rescale[:, None])
+    return peak, total * rescale + tl.sum(weights, axis=1), sums
+
+
+@triton.jit
+def multiply(a, b, sums):
+    """Sums + a @ b, in float32. The interpreter has no products of bfloat16."""
+    if INTERPRETED:
+        y = tl.dot(a.to(tl.float32), b.to(tl.float32), sums, input_precision="ieee")
+    else:
+        y = tl.dot(a, b, sums)
+    return y
+
+
+@triton.jit
+def load_rows(tile, rows, columns, D: tl.constexpr):
+    """[rows, columns] of a tile; columns beyond D are 0."""
+    pointers = tile + rows[:, None] + columns[None, :]
+    if columns.shape[0] == D:
+        x = tl.load(pointers)
+    else:
+        x = tl.load(pointers, mask=(columns < D)[None, :], other=0.0)
+    return x
+
+
+@triton.jit
+def masked(
+    scores, tile, rows, keys, T, value, KIND: tl.constexpr, HAS_ROWS: tl.constexpr, UNIT: tl.constexpr
+):
+    """Scores in powers of two with a mask that is added, or keys that are kept or dropped.
+
+    Rows of the mask are filled up to a multiple of UNIT elements, which are read together.
+    """
+    is_there = keys // UNIT * UNIT < T
+    if HAS_ROWS:
+        given = tl.load(tile + rows[:, None] + keys[None, :], mask=is_there[None, :], other=0)
+    else:
+        given = tl.load(tile + keys, mask=is_there, other=0)[None, :]
+    if KIND == "added":
+        added = given.to(tl.float32) * LOG2E
+        if given.dtype != tl.float16:  # what is finite stays finite
+            added = tl.where(given == -INF, -INF, tl.maximum(added, LOWEST))
+        y = scores + added
+    elif KIND == "kept":
+        y = tl.where(given != 0, scores, value)
+    else:
+        y = tl.where(given != 0, value, scores)
+    return y
