@@ -67,7 +67,7 @@ def onnxruntime_layers(plan: Plan, shapes: Mapping[str, tuple[int, ...]] | None)
     known = default_shapes(plan) if shapes is None else shapes
     events = _events(plan, known, is_asked_for=shapes is not None)
     ran = dict(zip(unique_names([event.name for event in events]), events, strict=True))
-    named = dict(zip(unique_names([node.name for node in graph.node]), graph.node, strict=True))
+    named = _named(graph, ran)
     order = [*(name for name in ran if name in named), *(name for name in named if name not in ran)]
     nodes = _nodes_by_layer(plan, {name: named[name] for name in order})
     plan_nodes = PlanNodes.of(plan)
@@ -77,6 +77,20 @@ def onnxruntime_layers(plan: Plan, shapes: Mapping[str, tuple[int, ...]] | None)
     constants = {tensor.name: tensor for tensor in graph.initializer}
     found = ((name, nodes[name]) for name in order)
     return tuple(_layer(name, named[name], plan_nodes, forms, constants, nodes=own) for name, own in found)
+
+
+def _named(graph: onnx.GraphProto, ran: Mapping[str, NodeEvent]) -> dict[str, onnx.NodeProto]:
+    """The nodes by their names; one without gets that under which the profile has it, by its operator."""
+    given = {node.name for node in graph.node}
+    waiting: dict[str, list[str]] = {}
+    for name, event in ran.items():
+        if name not in given:
+            waiting.setdefault(event.op_type, []).append(name)
+    names = []
+    for node in graph.node:
+        others = waiting.get(node.op_type, [])
+        names.append(node.name or (others.pop(0) if others else node.op_type))
+    return dict(zip(unique_names(names), graph.node, strict=True))
 
 
 def _events(plan: Plan, known: Mapping[str, tuple[int, ...]], *, is_asked_for: bool) -> list[NodeEvent]:

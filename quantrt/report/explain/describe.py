@@ -111,10 +111,24 @@ def describe_explanation(
             asdict(change) for change in cheapest_changes(plan, rows, times, evidence.peaks, evidence.batch)
         ],
         "size": _size(size),
+        "next": list(_next(evidence)),
         "layers": [_layer(row) for row in chosen],
         "what_if": None if what_if is None else _what_if(evidence, chosen, what_if),
         "against": None if evidence.against is None else _against(evidence, rows, changed),
     }
+
+
+def _next(evidence: Evidence) -> Iterable[tuple[str, str]]:
+    """Questions that other commands answer: (what, command)."""
+    plan, path = evidence.plan, evidence.path
+    model = plan.report.get("model", {}).get("path") or "MODEL.onnx"
+    if plan.precision == "int8":
+        yield (
+            "which layers lose the accuracy",
+            f"quantrt compare {model} {path} --data DATA --layers",
+        )
+    if plan.model.library == "cuda":
+        yield "which kernels another GPU has", f"quantrt check {model} --device GPU"
 
 
 def _times(evidence: Evidence) -> dict[str, Any]:

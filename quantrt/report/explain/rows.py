@@ -34,7 +34,7 @@ class LayerRow:
         roofline_us: the least time that its bytes and operations allow; None where they are not known.
         reached_ratio: roofline_us over time_us.
         cause: what its time is spent on, and for floats why they are floats; the same for many layers.
-        conversions: that feed it or that it feeds.
+        conversions: that feed it or that it feeds, or that it is.
         missed: fusions that did not happen at it.
     """
 
@@ -75,7 +75,9 @@ def layer_rows(
                 roofline_us=roofline_us,
                 reached_ratio=roofline_us / time_us if roofline_us is not None and time_us else None,
                 cause=_cause(layer, types),
-                conversions=tuple(row for row in conversions if layer.name in (row.maker, *row.readers)),
+                conversions=tuple(
+                    row for row in conversions if layer.name in (row.layer.name, row.maker, *row.readers)
+                ),
                 missed=missed.get(layer.name, ()),
             )
         )

@@ -61,6 +61,8 @@ def _show_whole(data: Data, *, with_all: bool) -> None:
     _show_changes(data["changes"])
     _show_not_shipped(data["not_shipped"])
     _show_size(data["size"])
+    if data["next"]:
+        show("", facts((what, command) for what, command in data["next"]))
 
 
 def _show_sums(data: Data) -> None:
