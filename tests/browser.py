@@ -8,6 +8,7 @@ descriptor 3 of the browser and from descriptor 4.
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -96,6 +97,8 @@ class Page:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._in], [], [], TIMEOUT_S)
+            assert ready, "the browser says nothing"
             part = os.read(self._in, 1 << 16)
             assert part, "the browser has ended"
             self._rest += part
