@@ -106,7 +106,7 @@ def _inference_lines(settings: Settings) -> Iterator[str]:
     yield from _rows(
         {
             "Batch": "Explicit",
-            **_shapes_rows("inference", run.shapes),
+            **_shapes_rows("inference", _run_shapes(settings)),
             "Iterations": str(run.iterations),
             "Duration": f"{run.duration_s:g}s (+ {run.warm_up_ms:g}ms warm up)",
             "Sleep time": "0ms",
@@ -217,6 +217,12 @@ def _profile_lines(profiles: Sequence[GivenProfile]) -> Iterator[str]:
         for name, best in profile.best.items():
             shapes = "+".join(shape_text(s) for s in (profile.least[name], best, profile.most[name]))
             yield f"Input build shape (profile {number}): {name}={shapes}"
+
+
+def _run_shapes(settings: Settings) -> dict[str, Shape]:
+    """Those that inputs will have: of the profile where no others are given."""
+    profiles = settings.build.profiles[settings.run.profile :]
+    return {**(profiles[0].best if profiles else {}), **settings.run.shapes}
 
 
 def _shapes_rows(what: str, shapes: Mapping[str, Shape]) -> dict[str, str]:

@@ -112,6 +112,8 @@ def test_the_options_stand_in_trtexecs_order(folder: Path, trtexec: Callable[...
         "Input(s)s format", "Output(s)s format", "Input build shape (profile 0)", "Input calibration shapes",
     ]  # fmt: skip
     assert "Trace details" not in out
+    _, err = trtexec("--onnx=none.onnx", "--optShapes=image:8x3x16x16", "--json", code=3)
+    assert "Input inference shape: image=8x3x16x16" in err
 
 
 def test_times_of_a_loaded_engine(engine: Path, trtexec: Callable[..., tuple[str, str]]):
