@@ -16,9 +16,7 @@ from quantrt.model.passes.inline_functions import inline_functions
 from quantrt.model.read import read_model
 from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.serialize import load_plan
-from quantrt.quantize.qdq import write
-from quantrt.report.layers.from_openvino import from_openvino_engine
-from quantrt.report.layers.graphs import check_built_from, library_graph
+from quantrt.report.layers.graphs import check_built_from, library_graph, openvino_graph
 
 __all__ = ["Side", "read_side"]
 
@@ -81,4 +79,4 @@ def _openvino_graph(plan: Plan, path: Path, other: Path) -> ir.Model:
         )
     model = load_model(other)
     check_built_from(plan, str(path), model)
-    return write(from_openvino_engine(model, plan.model)) if plan.precision == "int8" else model.graph
+    return openvino_graph(model, plan.model) if plan.precision == "int8" else model.graph

@@ -7,7 +7,7 @@ DequantizeLinear, and the constants with scales, zero points, codes and correcte
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from quantrt.dtypes import INT8, UINT8, DType
 from quantrt.errors import ModelError
-from quantrt.ir.edit import constant_of
+from quantrt.ir.edit import constant_of, is_operator, set_constant_input
 from quantrt.model.model import Model
 from quantrt.plan.openvino_taps import read_openvino
 from quantrt.plan.plan import LibraryModel
@@ -29,6 +29,8 @@ from quantrt.quantize.targets.openvino import OPENVINO
 __all__ = ["from_openvino_engine"]
 
 BIAS = "_corrected_bias"
+
+RESHAPES = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Convert")
 
 _TYPES: Mapping[str, DType] = {"int8": INT8, "uint8": UINT8}
 
@@ -47,7 +49,7 @@ def from_openvino_engine(model: Model, engine: LibraryModel) -> QuantizedModel:
     activations: dict[str, QParams] = {}
     weights: dict[Use, QuantizedTensor] = {}
     for node in model.graph.graph:
-        sources = found.sources.get(node.name or "", frozenset())
+        sources = found.sources_of(node)
         for index, value in enumerate(node.inputs):
             name = (value.name if value is not None else None) or ""
             if f"{name}_dequantize" not in sources:
@@ -69,7 +71,23 @@ def from_openvino_engine(model: Model, engine: LibraryModel) -> QuantizedModel:
         decisions=(),
     )
     graph = set_biases(model.graph, found.biases())
+    _take_constants(graph, found, weights)
     return QuantizedModel(model, graph, OPENVINO, placement, activations, weights)
+
+
+def _take_constants(graph: ir.Model, engine: _Engine, weights: Collection[Use]) -> None:
+    """Float weights and biases as the engine has them: those of equalized channels are not the model's."""
+    for node in graph.graph:
+        if not is_operator(node, "Conv", "Gemm", "LayerNormalization"):
+            continue
+        for index in range(1, len(node.inputs)):
+            value = node.inputs[index]
+            array, name = constant_of(value), (value.name if value is not None else None) or ""
+            if array is None or (node.name or "", index) in weights or name not in engine.constants:
+                continue
+            found = engine.constant(name)
+            if found.size == array.size and not np.array_equal(found.reshape(array.shape), array):
+                set_constant_input(graph, node, index, found.reshape(array.shape).astype(array.dtype), name)
 
 
 @dataclass(frozen=True)
@@ -85,6 +103,11 @@ class _Engine:
     sources: Mapping[str, frozenset[str]]
     constants: Mapping[str, Any]
     graph: Any
+
+    def sources_of(self, node: ir.Node) -> frozenset[str]:
+        """Names of what an ONNX node reads; one that makes a model output is called like that output."""
+        names = [node.name, *(value.name for value in node.outputs)]
+        return frozenset().union(*(self.sources.get(name or "", frozenset()) for name in names))
 
     def grid(self, name: str, axis: int | None) -> QParams:
         """Of the value or weight called `name`."""
@@ -120,6 +143,15 @@ class _Engine:
         return np.array(self.constants[name].data)
 
 
+def _sources(port: Any) -> Iterator[str]:
+    """Names of what an operator reads; the importer reshapes the weights of some."""
+    node = port.get_source_output().get_node()
+    yield node.get_friendly_name()
+    while node.get_type_name() in RESHAPES:
+        node = node.input(0).get_source_output().get_node()
+        yield node.get_friendly_name()
+
+
 def _read(engine: LibraryModel) -> _Engine:
     """Names are those of nodes: the importer splits some nodes in two, NAME and NAME/WithoutBiases."""
     sources: dict[str, frozenset[str]] = {}
@@ -130,7 +162,7 @@ def _read(engine: LibraryModel) -> _Engine:
         if operator.get_type_name() == "Constant":
             constants[name] = operator
             continue
-        read = {port.get_source_output().get_node().get_friendly_name() for port in operator.inputs()}
+        read = {source for port in operator.inputs() for source in _sources(port)}
         owner = name.removesuffix("/WithoutBiases")
         sources[owner] = sources.get(owner, frozenset()) | read
     return _Engine(sources, constants, graph)

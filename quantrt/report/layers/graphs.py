@@ -11,6 +11,7 @@ from quantrt.ir.clone import clone
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
+from quantrt.plan.openvino_taps import tensors_of_openvino
 from quantrt.plan.plan import LibraryModel, Plan
 from quantrt.plan.program import QUANTIZATION
 from quantrt.plan.program_json import program_from_model
@@ -19,6 +20,7 @@ from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record
 from quantrt.quantize.targets.cuda import CUDA
+from quantrt.report.layers.equalized import unscaled_twin
 from quantrt.report.layers.from_openvino import from_openvino_engine
 from quantrt.report.subject import Subject
 
@@ -29,6 +31,7 @@ __all__ = [
     "has_float_and_quantized",
     "library_graph",
     "onnx_graph_of",
+    "openvino_graph",
 ]
 
 
@@ -85,8 +88,17 @@ def fake_graph_of(model: Model, subject: Subject) -> ir.Model:
     if plan.model.library == "onnxruntime":
         return library_graph(plan.model)
     if plan.model.library == "openvino":
-        return write(from_openvino_engine(model, plan.model))
+        return openvino_graph(model, plan.model)
     return write(from_record(model, _record(plan, subject), CUDA))
+
+
+def openvino_graph(model: Model, engine: LibraryModel) -> ir.Model:
+    """An int8 engine of OpenVINO as QuantizeLinear and DequantizeLinear around its float model.
+
+    Raises:
+        ModelError: what the engine's graph shows is not of this model.
+    """
+    return write(from_openvino_engine(unscaled_twin(model, tensors_of_openvino(engine)), engine))
 
 
 def onnx_graph_of(subject: Subject) -> ir.Model:

@@ -19,6 +19,7 @@ from quantrt.ir.session import float_session
 from quantrt.model.model import Model
 from quantrt.reference.metrics import Error
 from quantrt.report.layers.damage import Damage, measure_damage
+from quantrt.report.layers.equalized import with_fitted_scales
 from quantrt.report.layers.extents import find_extents
 from quantrt.report.layers.graphs import fake_graph_of, float_model_of
 from quantrt.report.layers.measure import LayerErrors, measure_layers
@@ -60,7 +61,8 @@ def compare_three_ways(
     """
     model = float_model_of(reference, subject)
     fake = fake_graph_of(model, subject)
-    switched = switch_layers(fake, model.graph)
+    equalized = with_fitted_scales(model, fake)
+    switched = switch_layers(fake, equalized.graph)
     outputs = _float_outputs(model)
     _prove(switched, {"float": model.graph, "fake-quantized": fake}, outputs, _first(dataset, config))
     extents = find_extents(fake, switched.layers, subject.model.library, subject.tensors())
@@ -77,7 +79,7 @@ def compare_three_ways(
     )
     tolerance = PATH_TOLERANCES[subject.options.float_precision]
     left = [row for row in found if _leaves_path(row, tolerance)]
-    parameters = _parameters(model)
+    parameters = _parameters(equalized)
     missing = [*find_not_finite(switched, dataset, config), *first_in_engine(found)]
     return {
         "layers": [_layer_row(row, damage, tolerance, parameters) for row in found],

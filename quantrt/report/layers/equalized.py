@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The float model with equalized channels that a quantized model was made of.
+
+Equalization divides the output channels of a layer and multiplies the input channels of its readers
+(`quantrt.quantize.algorithms.equalization`). The factors are not kept, but the weights show them: exactly
+behind a normalization, elsewhere as the least squares fit of each channel's codes to its floats. Any factors
+give a model that computes what the float model computes; these give the one that was rounded, to a hundredth
+of a percent or so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.ir.edit import constant_of, int_attribute, is_operator
+from quantrt.model.model import Model
+from quantrt.quantize.algorithms.equalization import SUFFIX, equalized_values, scale_channels
+
+__all__ = ["unscaled_twin", "with_fitted_scales"]
+
+Array = np.ndarray
+
+
+def unscaled_twin(model: Model, tensors: Collection[str]) -> Model:
+    """The model with the names of an equalized one, and factors of 1; the model itself where nothing was.
+
+    Args:
+        tensors: names in the quantized model.
+    """
+    scales = {name: np.ones(size, np.float32) for name, size in _equalized(model.graph, tensors).items()}
+    return replace(model, graph=scale_channels(model.graph, scales)) if scales else model
+
+
+def with_fitted_scales(model: Model, fake: ir.Model) -> Model:
+    """The equalized float model behind a fake-quantized graph; the model itself where nothing was."""
+    tensors = {value.name or "" for node in fake.graph for value in node.outputs}
+    theirs = {node.name or "": node for node in fake.graph}
+    sizes = _equalized(model.graph, tensors)
+    scales: dict[str, Array] = {}
+    for name, size in sizes.items():
+        # A depthwise convolution between two others is scaled on both sides: what comes before it is known.
+        mine = {node.name or "": node for node in scale_channels(model.graph, scales).graph}
+        readers = [reader for reader in _readers(model.graph, name, size) if reader not in sizes]
+        scales[name] = _scale(name, readers, size, mine, theirs)
+    return replace(model, graph=scale_channels(model.graph, scales)) if scales else model
+
+
+def _equalized(graph: ir.Model, tensors: Collection[str]) -> dict[str, int]:
+    """Layers whose channels were scaled -> how many those are."""
+    found = {}
+    for node in graph.graph:
+        size = _channels(node)
+        if size is None:
+            continue
+        values, _ = equalized_values(graph, {node.name or "": np.ones(size, np.float32)})
+        if any(f"{value}{SUFFIX}" in tensors for value in values):
+            found[node.name or ""] = size
+    return found
+
+
+def _channels(node: ir.Node) -> int | None:
+    """Output channels of a layer that may have been scaled."""
+    weight = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    if weight is None or not is_operator(node, "Conv", "Gemm", "LayerNormalization"):
+        return None
+    is_last = is_operator(node, "Gemm") and not int_attribute(node, "transB", 0)
+    return int(weight.shape[-1] if is_last else weight.shape[0])
+
+
+def _readers(graph: ir.Model, name: str, size: int) -> list[str]:
+    return list(equalized_values(graph, {name: np.ones(size, np.float32)})[1])
+
+
+def _scale(
+    name: str, readers: list[str], size: int, mine: Mapping[str, ir.Node], theirs: Mapping[str, ir.Node]
+) -> Array:
+    """The factor of each channel, float32 [C], from whatever shows it best."""
+    before, after = _weight(mine[name]), _weight(theirs.get(name))
+    behind = _fit(_rows(mine[name], after), _rows(mine[name], before))  # before = s * after
+    if is_operator(mine[name], "LayerNormalization") or not readers:
+        return _usable(behind, np.ones(size))
+    parts = [
+        (
+            _columns(mine[reader], _weight(mine[reader]), size),
+            _columns(mine[reader], _weight(theirs.get(reader)), size),
+        )
+        for reader in readers
+    ]
+    ahead = _fit(*(np.concatenate([part[side] for part in parts], axis=1) for side in (0, 1)))
+    sizes = before.size, sum(part[0].size for part in parts)
+    first, second = (behind, ahead) if sizes[0] >= sizes[1] else (ahead, behind)
+    return _usable(first, _usable(second, np.ones(size)))
+
+
+def _fit(x: Array, y: Array) -> Array:
+    """For each row the factor s with the least |y - s x|^2; NaN for a row of zeros."""
+    power = np.square(x, dtype=np.float64).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((x.astype(np.float64) * y).sum(axis=1) / power)
+
+
+def _usable(scale: Array, other: Array) -> Array:
+    return np.where(np.isfinite(scale) & (scale > 0), scale, other).astype(np.float32)
+
+
+def _rows(node: ir.Node, weight: Array) -> Array:
+    """A layer's weight as [output channels, rest]."""
+    if is_operator(node, "Gemm") and not int_attribute(node, "transB", 0):
+        weight = weight.T
+    return weight.reshape(len(weight), -1)
+
+
+def _columns(node: ir.Node, weight: Array, size: int) -> Array:
+    """A layer's weight as [input channels, rest]."""
+    if node.op_type == "Conv":
+        groups = int_attribute(node, "group", 1)
+        parts = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
+        return parts.transpose(0, 2, 1, 3).reshape(size, -1)
+    if is_operator(node, "Gemm") and int_attribute(node, "transB", 0):
+        weight = weight.T
+    return weight.reshape(size, -1)
+
+
+def _weight(node: ir.Node | None) -> Array:
+    """The floats of a layer's weight; of codes, what they stand for."""
+    value = node.inputs[1] if node is not None else None
+    array = constant_of(value)
+    if array is not None:
+        return array
+    maker = value.producer() if value is not None else None
+    if maker is None or not is_operator(maker, "DequantizeLinear"):
+        return np.full((1, 1), np.nan)
+    codes, scale = (constant_of(maker.inputs[index]) for index in (0, 1))
+    zero_point = constant_of(maker.inputs[2]) if len(maker.inputs) > 2 else None
+    if codes is None or scale is None:
+        return np.full((1, 1), np.nan)
+    axis = int_attribute(maker, "axis", 1)
+    shape = [-1 if index == axis else 1 for index in range(codes.ndim)] if scale.ndim else []
+    shift = 0 if zero_point is None else zero_point.astype(np.int64).reshape(shape)
+    return np.asarray((codes.astype(np.int64) - shift) * scale.reshape(shape), np.float32)
