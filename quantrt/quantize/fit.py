@@ -151,7 +151,16 @@ def fit(
     noise: dict[str, float] = {}
     for method in methods:
         options = replace(calibration, method=method)
-        models[method] = quantize(model, stats, target, config, options, means=reference.means, given=given)
+        models[method] = quantize(
+            model,
+            stats,
+            target,
+            config,
+            options,
+            means=reference.means,
+            given=given,
+            like=next(iter(models.values()), None),
+        )
         if reference.is_comparable:
             noise[method] = _output_noise(models[method], reference)
             log.debug("%s ranges for %s: noise ratio %.2e", method, target.name, noise[method])

@@ -9,6 +9,8 @@ A zero range gives scale 1. Scales are float32, and everything is computed in fl
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +35,9 @@ Array = np.ndarray[Any, Any]
 CLIP_RATIOS = np.linspace(1.0, 0.8, 11)
 """Parts of a weight row's largest value that are tried as its bound. A Gaussian is best clipped near 3.9
 sigma at 8 bits (Banner et al. 2019, "ACIQ"); only long rows go beyond."""
+
+BLOCK_ELEMENTS = 1 << 16
+"""Of a weight that are rounded at a time: their steps and codes stay in a core's cache."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,9 @@ def quantize_array(x: Array, qparams: QParams) -> Array:
     scale = qparams.broadcast(qparams.scale, x.ndim)
     zero_point = qparams.broadcast(qparams.zero_point, x.ndim)
     with np.errstate(over="ignore"):  # a quotient beyond float32 saturates like any other
-        q = np.rint(x.astype(np.float32, copy=False) / scale).astype(np.float64) + zero_point
+        q = np.rint(x.astype(np.float32, copy=False) / scale)
+    if zero_point.any():
+        q = q.astype(np.float64) + zero_point
     return np.clip(q, qparams.qmin, qparams.qmax).astype(qparams.dtype.name)
 
 
@@ -128,7 +135,9 @@ def dequantize(codes: Array, qparams: QParams) -> Array:
     """Values of `codes`: (q - zero_point) * scale, float32."""
     scale = qparams.broadcast(qparams.scale, codes.ndim)
     zero_point = qparams.broadcast(qparams.zero_point, codes.ndim)
-    return np.asarray((codes.astype(np.int64) - zero_point).astype(np.float32) * scale, np.float32)
+    if zero_point.any():
+        codes = codes.astype(np.int64) - zero_point
+    return np.asarray(codes.astype(np.float32) * scale, np.float32)
 
 
 def quantize_weight(
@@ -166,13 +175,27 @@ def _least_error_scale(rows: Array, qmax: int) -> Array:
     amax: Array = np.max(np.abs(rows), axis=1, initial=0.0).astype(np.float32)
     if not np.all(np.isfinite(amax)):
         raise ModelError("cannot quantize a weight with NaN or infinite values")
+    count = max(1, BLOCK_ELEMENTS // max(rows.shape[1], 1))
+    parts = [slice(first, first + count) for first in range(0, len(rows), count)]
+    if len(parts) == 1:
+        return _best_of_rows(rows, amax, qmax)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy computes without Python's lock
+        found = pool.map(lambda part: _best_of_rows(rows[part], amax[part], qmax), parts)
+        return np.concatenate(list(found))
+
+
+def _best_of_rows(rows: Array, amax: Array, qmax: int) -> Array:
+    """The scale of each row among CLIP_RATIOS of its largest value."""
     best: Array = amax / np.float32(qmax)
     best_error = np.full(amax.shape, np.inf)
     for ratio in CLIP_RATIOS:
         scale = amax * np.float32(ratio / qmax)
         steps = rows / _usable(scale)[:, None]
-        noise = np.square(np.clip(np.rint(steps), -qmax, qmax) - steps).sum(axis=1, dtype=np.float64)
-        error = noise * np.square(scale, dtype=np.float64)
+        codes = np.rint(steps)
+        np.clip(codes, -qmax, qmax, out=codes)
+        codes -= steps
+        np.square(codes, out=codes)
+        error = codes.sum(axis=1, dtype=np.float64) * np.square(scale, dtype=np.float64)
         best = np.where(error < best_error, scale, best)
         best_error = np.minimum(error, best_error)
     return best

@@ -61,6 +61,7 @@ def quantize(
     *,
     means: ChannelMeans | None = None,
     given: Given | None = None,
+    like: QuantizedModel | None = None,
 ) -> QuantizedModel:
     """Quantize a float model for one target.
 
@@ -68,6 +69,7 @@ def quantize(
         stats: observed activations, with an entry for each value the target quantizes; with `given` scales
             they fill the gaps, and what has neither keeps its readers float.
         means: channel means of layer inputs, for bias correction; None leaves the biases as they are.
+        like: the same model on other ranges: its weights serve again, where ranges do not enter them.
 
     Raises:
         DataError: a value was not observed, and no scales are given; names it.
@@ -84,14 +86,17 @@ def quantize(
         activations, notes = _activations(placement, observed, target, calibration, given.scales)
     is_per_channel = config.per_channel and model.graph.opset_imports.get("", 0) >= PER_CHANNEL_OPSET
     axes = {use: axis if is_per_channel else None for use, axis in placement.weights.items()}
-    graph = balance_tables(model.graph, axes)
-    operands = _operands(graph)
-    floors = _least_weight_scales(placement, activations, axes, operands)
-    weights = {
-        use: quantize_weight(operands[use], axis=axis, qmax=target.weight_qmax, min_scale=floors.get(use))
-        for use, axis in axes.items()
-    }
-    graph = graph if means is None else correct_biases(graph, weights, means)
+    if like is not None and like.placement.weights == placement.weights and not placement.biases:
+        graph, weights = like.graph, like.weights
+    else:
+        graph = balance_tables(model.graph, axes)
+        operands = _operands(graph)
+        floors = _least_weight_scales(placement, activations, axes, operands)
+        weights = {
+            use: quantize_weight(operands[use], axis=axis, qmax=target.weight_qmax, min_scale=floors.get(use))
+            for use, axis in axes.items()
+        }
+        graph = graph if means is None else correct_biases(graph, weights, means)
     return QuantizedModel(
         model=model,
         graph=graph,

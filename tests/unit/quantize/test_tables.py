@@ -153,3 +153,18 @@ def test_tables_that_were_quantized_before_keep_their_codes(rng: np.random.Gener
     (want,), (got,) = (run_ort(graph, feeds) for graph in (source, found.graph))
     assert sqnr_db(want, got) > 110
     assert isinstance(found.graph, ir.Model)
+
+
+def test_weights_serve_again_on_other_ranges(rng: np.random.Generator):
+    """What ranges do not enter is worked out once for all range methods."""
+    model = embedding(rng)
+    first = in_codes(model)
+    config = QuantizeConfig()
+    stats = Stats({}, 0, "", model.fingerprint)
+    again = quantize(model, stats, CUDA, config, CalibrationConfig(method="entropy"), like=first)
+    assert again.weights is first.weights
+    assert again.graph is first.graph
+    other = quantize(
+        model, stats, CUDA, QuantizeConfig(exclude_types=("Gather",)), CalibrationConfig(), like=first
+    )
+    assert not other.weights
