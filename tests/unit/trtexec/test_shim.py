@@ -15,9 +15,9 @@ def test_it_runs_from_anywhere_and_passes_words_on(tmp_path: Path):
     path = install_shim(tmp_path, force=False)
     assert os.access(path, os.X_OK)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    words = ["trtexec", "--onnx=no such file.onnx", "--int8"]
+    words = ["trtexec", "--onnx=no such file.onnx", "--refit"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
-    first = "&&&& RUNNING TensorRT.trtexec [TensorRT v101600] # trtexec '--onnx=no such file.onnx' --int8"
+    first = "&&&& RUNNING TensorRT.trtexec [TensorRT v101600] # trtexec '--onnx=no such file.onnx' --refit"
     assert done.stdout.splitlines()[0] == first
     assert done.stdout.splitlines()[-1].startswith("&&&& FAILED TensorRT.trtexec [TensorRT v101600] # ")
     assert done.returncode != 0
