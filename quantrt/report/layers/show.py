@@ -103,7 +103,7 @@ def _facts(data: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     path = next((row for row in data["layers"] if row["leaves_path"]), None)
     if path is None:
         text = f"stays on the fake-quantized path in all {engine['compared']} layers that can be looked at"
-        yield library, f"{text} (tolerance {tolerance}, and the quantization error so far)"
+        yield library, f"{text} (tolerance {tolerance}, and twice the quantization error so far)"
     else:
         against = path["compiled_against_quantized"]
         far, so_far = db_text(against["sqnr_db"]), db_text(path["quantized"]["sqnr_db"])

@@ -148,13 +148,14 @@ def _are_same(a: np.ndarray, b: np.ndarray) -> bool:
 def _leaves_path(row: LayerErrors, tolerance: float) -> bool:
     """Whether the engine is further from the fake-quantized model than rounding explains.
 
-    Where two computations differ by rounding, each next rounding to codes spreads the difference, up to what
-    quantization itself makes; so that, measured on the same tensor, is allowed on top of the tolerance.
+    Where two computations differ by rounding, each next rounding to codes spreads the difference, until the
+    two have nothing but the float model in common. Both as far from that as quantization makes, they are at
+    most twice as far from each other; so that, measured on the same tensor, is allowed beside the tolerance.
     """
     if row.compiled is None:
         return False
-    allowed = tolerance**2 + row.rounded.noise_ratio
-    return not row.path.noise_ratio <= allowed  # NaN leaves it too
+    allowed = tolerance + 2 * math.sqrt(row.rounded.noise_ratio)
+    return not math.sqrt(row.path.noise_ratio) <= allowed  # NaN leaves it too
 
 
 def _parameters(model: Model) -> dict[str, str]:
