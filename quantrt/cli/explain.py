@@ -80,36 +80,49 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
 
     from quantrt.cli.progress import progress_bars
     from quantrt.cli.timed_inputs import timed_inputs
-    from quantrt.report.explain.gather import gather_against, gather_from_file, gather_from_runs
+    from quantrt.report.explain.gather import (
+        check_same_model,
+        gather_against,
+        gather_from_file,
+        gather_from_runs,
+    )
     from quantrt.runtime.engine import load
-    from quantrt.runtime.executor import check_library
 
-    is_gpu = plan.model.library == "cuda"
-    if args.no_run and not is_gpu:
+    if args.no_run and plan.model.library != "cuda":
         raise UsageError(
             f"cannot explain '{args.engine}' without running it: an engine for a CPU holds no times",
             hint="without --no-run",
         )
-    if is_gpu and args.against is None:
-        try:
-            check_library("cuda")
-        except DeviceError:
-            args.no_run = True
-    if args.no_run:
+    if args.no_run or (args.against is None and not _can_run(plan)):
         return gather_from_file(plan, args.engine)
     with ExitStack() as stack, progress_bars(quiet=args.quiet) as bars:
         step = bars.counter("explaining", "engines")
         count = 2 if args.against else 1
         engine = stack.enter_context(load(args.engine))
+        other = stack.enter_context(load(args.against)) if args.against else None
+        if other is not None:
+            check_same_model(plan, args.engine, other.plan, args.against)
         inputs, _ = timed_inputs(args, engine.inputs, str(args.engine))
         step(0, count)
         evidence = gather_from_runs(engine, args.engine, inputs)
         step(1, count)
-        if args.against is not None:
-            other = stack.enter_context(load(args.against))
-            evidence = replace(evidence, against=gather_against(other, args.against, inputs, evidence))
+        if other is not None:
+            evidence = replace(evidence, against=gather_against(other, args.against, inputs))
             step(2, count)
     return evidence
+
+
+def _can_run(plan: Plan) -> bool:
+    """Whether there is a GPU for an engine for a GPU; what a CPU lacks is an error when it is opened."""
+    from quantrt.runtime.executor import check_library
+
+    if plan.model.library != "cuda":
+        return True
+    try:
+        check_library("cuda")
+    except DeviceError:
+        return False
+    return True
 
 
 COMMAND = Command(

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +12,18 @@ import numpy as np
 from quantrt.errors import DataError, DeviceError, ModelError, UsageError
 from quantrt.plan.plan import Plan
 from quantrt.report.candidate_times import with_candidates
-from quantrt.report.engine_layer import is_conversion
+from quantrt.report.engine_layer import EngineLayer, is_conversion
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.explain.changes import BATCH_FACTOR, BatchTime
 from quantrt.report.explain.cpu_peaks import measure_cpu_peaks
 from quantrt.report.explain.describe import Against, Evidence
 from quantrt.report.explain.peaks import Peaks, gpu_peaks
-from quantrt.report.explain.times import TIMING, measured_times, stored_times
+from quantrt.report.explain.times import TIMING, Times, measured_times, stored_times
 from quantrt.report.explain.what_if import times_by_node
 from quantrt.runtime.engine import Engine
 from quantrt.tactics.timing import time_interleaved
 
-__all__ = ["gather_against", "gather_from_file", "gather_from_runs"]
+__all__ = ["check_same_model", "gather_against", "gather_from_file", "gather_from_runs"]
 
 Inputs = Mapping[str, np.ndarray]
 
@@ -53,6 +54,8 @@ def gather_from_runs(engine: Engine, path: Path, inputs: Inputs) -> Evidence:
     layers = with_candidates(plan, engine_layers(plan, shapes=shapes), shapes)
     times, _ = measured_times(engine, inputs)
     peaks, no_peaks = _peaks(plan)
+    if peaks is not None:
+        peaks = _raised(peaks, layers, times)
     return Evidence(
         path=str(path),
         file_bytes=path.stat().st_size,
@@ -66,18 +69,23 @@ def gather_from_runs(engine: Engine, path: Path, inputs: Inputs) -> Evidence:
     )
 
 
-def gather_against(engine: Engine, path: Path, inputs: Inputs, evidence: Evidence) -> Against:
-    """Another engine of the same model, timed on the same inputs.
+def check_same_model(plan: Plan, path: Path, other: Plan, other_path: Path) -> None:
+    """Fail unless two engines were made from one graph.
 
     Raises:
-        UsageError: it was made from another model.
+        UsageError: they were not.
     """
-    if engine.plan.fingerprint.graph != evidence.plan.fingerprint.graph:
+    graphs = [one.fingerprint.graph for one in (plan, other)]
+    if graphs[0] != graphs[1]:
         raise UsageError(
-            f"cannot hold '{evidence.path}' against '{path}': they are engines of different models",
-            got=f"graphs {evidence.plan.fingerprint.graph[:12]} and {engine.plan.fingerprint.graph[:12]}",
+            f"cannot hold '{path}' against '{other_path}': they are engines of different models",
+            got=f"graphs {graphs[0][:12]} and {graphs[1][:12]}",
             hint="an engine built from the same .onnx file",
         )
+
+
+def gather_against(engine: Engine, path: Path, inputs: Inputs) -> Against:
+    """Another engine of the same model, timed on the same inputs."""
     layers = engine_layers(engine, shapes={name: tuple(array.shape) for name, array in inputs.items()})
     times, _ = measured_times(engine, inputs)
     return Against(
@@ -87,6 +95,16 @@ def gather_against(engine: Engine, path: Path, inputs: Inputs, evidence: Evidenc
         conversions_us=sum(times.layer_us.get(layer.name, 0.0) for layer in layers if is_conversion(layer)),
         engine_us=times.engine_us,
     )
+
+
+def _raised(peaks: Peaks, layers: Sequence[EngineLayer], times: Times) -> Peaks:
+    """No peak is lower than what a layer of the engine reached: a probe may have met other load."""
+    rates = dict(peaks.operations_per_us)
+    for layer in layers:
+        time_us = times.layer_us.get(layer.name)
+        if layer.operations and time_us and layer.computes_in in rates:
+            rates[layer.computes_in] = max(rates[layer.computes_in], layer.operations / time_us)
+    return replace(peaks, operations_per_us=rates)
 
 
 def _peaks(plan: Plan) -> tuple[Peaks | None, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file's bytes by what they are: together the file; float weights with their reason; what is twice in it."""
+"""A file's bytes by what they are: together the file; float weights and why; what is in it twice."""
 
 from dataclasses import replace
 from pathlib import Path
