@@ -26,18 +26,20 @@ Every column is calibrated on the same samples and judged on others. `ort defaul
 `onnxruntime.quantization.quantize_static` and `nncf default` is `nncf.quantize` (run in OpenVINO, f32 for
 what is not int8), both with their defaults, on the model as `openvino.convert_model` imports it. `nncf
 read_model` is the same on `Core.read_model`'s, which NNCF quantizes elsewhere; `nncf transformer` adds
-`model_type=TRANSFORMER`. `quantrt int8` is the faster of QuantRT's two int8 models on this machine: what
-`quantrt build` would take without a bound on accuracy.
+`model_type=TRANSFORMER`. `quantrt int8` is the faster of QuantRT's two int8 models, as timed on a machine
+that others used too: what `quantrt build` would take without a bound on accuracy. Both are shown.
 
 Agreement asks how often a model decides as FP32 does. It needs no labels, so it is measured on all pictures
 at hand that are not for calibration, and where these are few on fixed views of them (the whole, corners,
 mirror images); which and how many is said at the end and was fixed before any of them was measured. All
-contenders see the same samples. QuantRT's equalization was added because of two of these rows (keyword
-spotting, visual wake words); its strength and its thresholds were chosen on other samples, except that it
-needs 100 of them, which is so because the face detector, calibrated on 12, became worse here. Differences are to the best of the three peers with defaults. Intervals are
+contenders see the same samples. Differences are to the best of the three peers with defaults. Intervals are
 95 % paired bootstrap intervals over sources, that is over pictures with all their views: a difference is
 called better or worse when its interval excludes 0. `only one agrees` counts the samples on which QuantRT and
 not the peer agrees with FP32, and the other way round.
+
+QuantRT's equalization was added because of two of these rows, keyword spotting and visual wake words. Its
+strength and thresholds were chosen on other samples, except that it wants 100 of them: it does so because the
+face detector, calibrated on 12, became worse here.
 
 Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.accuracy MODELS`
 
