@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program of an engine for a GPU as its file holds it: graph and machine code in one compressed stream.
+"""The program of an engine for a GPU as its file holds it: all but large weights in one compressed stream.
 
-    length of INDEX (8 bytes, little endian), INDEX, graph, machine code of one kernel after the other
+    length of INDEX (8 bytes, little endian), INDEX, graph, one array after the other
 
-INDEX is JSON: {"graph": bytes, "arrays": [[name, bytes], ...]}. Kernels of one family are nearly alike, so
-that together they shrink to a sixth. Weights stay beside the stream, where they are mapped and not read.
+INDEX is JSON: {"graph": bytes, "arrays": [[name, element type as numpy writes it, shape], ...]}. Kernels of
+one family are nearly alike, so that together they shrink to a sixth; scales and biases of small layers would
+each take a line of the file's table. Larger weights stay beside the stream, mapped and not read.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -21,25 +23,31 @@ from quantrt.plan.program_json import CUBIN, LIBRARY
 
 __all__ = ["is_packed", "pack", "unpack"]
 
+PLAIN_KINDS = "biuf"
+"""Element types that numpy knows by itself: truths, integers, floats."""
+
 MAGIC = b"\xfd7zXZ\x00"
 """With which a stream of the .xz format begins; a graph that is not packed is JSON, and begins with "{"."""
 
 MAX_UNPACKED_BYTES = 1 << 30
 """Of graph and machine code: what claims to be more is no engine."""
 
+SMALL_BYTES = 16384
+"""Of weights, up to which they are in the stream."""
+
 _LENGTH_BYTES = 8
 
 
 def pack(model: LibraryModel) -> LibraryModel:
-    """The program with its machine code in its graph, compressed; models of other libraries stay."""
+    """The program with machine code and small weights in its graph, compressed; models of others stay."""
     if model.library != LIBRARY or is_packed(model):
         return model
-    codes = {name: array for name, array in model.weights.items() if name.startswith(CUBIN)}
-    sizes = [[name, array.nbytes] for name, array in codes.items()]
-    index = json.dumps({"graph": len(model.graph), "arrays": sizes}, separators=(",", ":")).encode()
+    inside = {name: array for name, array in model.weights.items() if _goes_inside(name, array)}
+    rows = [[name, array.dtype.str, list(array.shape)] for name, array in inside.items()]
+    index = json.dumps({"graph": len(model.graph), "arrays": rows}, separators=(",", ":")).encode()
     parts = [len(index).to_bytes(_LENGTH_BYTES, "little"), index, model.graph]
-    stream = _lzma().compress(b"".join([*parts, *(array.tobytes() for array in codes.values())]))
-    kept = {name: array for name, array in model.weights.items() if name not in codes}
+    stream = _lzma().compress(b"".join([*parts, *(array.tobytes() for array in inside.values())]))
+    kept = {name: array for name, array in model.weights.items() if name not in inside}
     return LibraryModel(model.library, stream, kept)
 
 
@@ -56,11 +64,18 @@ def unpack(model: LibraryModel) -> LibraryModel:
     start = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
     try:
         index = json.loads(data[_LENGTH_BYTES:start])
-        sizes = [("", int(index["graph"])), *((str(name), int(size)) for name, size in index["arrays"])]
+        graph_bytes = int(index["graph"])
+        rows = [
+            (str(name), np.dtype(str(kind)), tuple(map(int, dims))) for name, kind, dims in index["arrays"]
+        ]
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"its index is none ({type(error).__name__}: {error})") from error
-    (_, graph), *codes = _split(data[start:], sizes)
-    arrays = {name: np.frombuffer(code, np.uint8) for name, code in codes}
+    if any(kind.kind not in PLAIN_KINDS or min(dims, default=0) < 0 for _, kind, dims in rows):
+        raise ValueError("its index has arrays of another kind than numbers")
+    sizes = [graph_bytes, *(kind.itemsize * math.prod(dims) for _, kind, dims in rows)]
+    graph, *contents = _split(data[start:], sizes)
+    pairs = zip(rows, contents, strict=True)
+    arrays = {name: np.frombuffer(part, kind).reshape(dims) for (name, kind, dims), part in pairs}
     return LibraryModel(model.library, graph, {**model.weights, **arrays})
 
 
@@ -69,13 +84,17 @@ def is_packed(model: LibraryModel) -> bool:
     return model.library == LIBRARY and model.graph.startswith(MAGIC)
 
 
-def _split(data: bytes, sizes: list[tuple[str, int]]) -> Iterator[tuple[str, bytes]]:
+def _goes_inside(name: str, array: np.ndarray) -> bool:
+    return name.startswith(CUBIN) or (array.nbytes <= SMALL_BYTES and array.dtype.kind in PLAIN_KINDS)
+
+
+def _split(data: bytes, sizes: list[int]) -> Iterator[bytes]:
     """Parts of known sizes, one after the other, without rest."""
-    if any(size < 0 for _, size in sizes) or sum(size for _, size in sizes) != len(data):
+    if min(sizes) < 0 or sum(sizes) != len(data):
         raise ValueError("its parts are not as long as its index says")
     place = 0
-    for name, size in sizes:
-        yield name, data[place : place + size]
+    for size in sizes:
+        yield data[place : place + size]
         place += size
 
 
