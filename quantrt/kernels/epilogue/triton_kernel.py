@@ -5,7 +5,8 @@
 import triton
 import triton.language as tl
 
-from quantrt.kernels.expression.triton_kernel import ROUNDER, evaluate, stored
+from quantrt.kernels.codes.triton_kernel import ROUNDER
+from quantrt.kernels.expression.triton_kernel import evaluate, stored
 
 __all__ = ["load_operands", "store_loaded", "store_tile", "sums_to_float"]
 

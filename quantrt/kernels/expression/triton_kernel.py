@@ -13,9 +13,9 @@ every instruction but exp, log, erf, tanh, sigmoid, softplus and pow is rounded 
 import triton
 import triton.language as tl
 
+from quantrt.kernels.codes.triton_kernel import ROUNDER, code, digits_near, quantize, rint, to_float
 from quantrt.kernels.expression.spec import OPS
 from quantrt.kernels.functions.triton_kernel import (
-    INTERPRETED,
     erf,
     exp,
     gelu,
@@ -81,16 +81,6 @@ QUANTIZE = tl.constexpr(OPS.index("quantize"))
 GELU = tl.constexpr(OPS.index("gelu"))
 QUANTIZE_NEAR = tl.constexpr(OPS.index("quantize_near"))
 
-INF = tl.constexpr(float("inf"))
-WHOLE = tl.constexpr(8388608.0)
-"""2**23: at and above it every float32 is a whole number; adding it to a smaller one rounds half to even."""
-CODE_BITS = tl.constexpr(0x4B000000)
-"""Bits of 2**23 as float32; with a number below 2**23 put into the last digits, those of their sum."""
-CODE_OFFSET = tl.constexpr(8388736.0)
-"""2**23 + 128."""
-ROUNDER = tl.constexpr(12582912.0)
-"""1.5 * 2**23: added to |x| <= 2**22 and taken away again, it rounds half to even, of either sign."""
-
 
 @triton.jit
 def evaluate(program: tl.constexpr, registers):
@@ -117,21 +107,6 @@ def evaluate_rows(program: tl.constexpr, registers, mask, columns):
     for i in tl.static_range(len(program)):
         known = known + (apply(program, i, known, mask, columns),)
     return known
-
-
-@triton.jit
-def to_float(x):
-    """An operand as float32.
-
-    A code is written into the digits of a float, whose value is then 2**23 + 128 too large: integers are
-    converted at an eighth of the rate of additions.
-    """
-    if tl.constexpr(isinstance(x, tl.tensor)) and x.dtype == tl.int8:
-        bits = (x.to(tl.uint8, bitcast=True) ^ 0x80).to(tl.uint32) | CODE_BITS
-        y = bits.to(tl.float32, bitcast=True) - CODE_OFFSET
-    else:
-        y = tl.cast(x, tl.float32)
-    return y
 
 
 @triton.jit
@@ -309,66 +284,6 @@ def combine_rows(program: tl.constexpr, i: tl.constexpr, block, registers, mask)
     else:
         y = block + tl.where(mask, x, 0.0)
     return y
-
-
-@triton.jit
-def quotient(x, scale):
-    """x / scale correctly rounded, for many finite x and one scale.
-
-    A product with the reciprocal and one correction by its exact remainder (Markstein, "Computation of
-    elementary functions on the IBM RISC System/6000 processor", 1990, theorem 7.1 ff.) take a fifth of the
-    instructions of a division. The interpreter has no fused multiply-add, and divides.
-    """
-    if INTERPRETED:
-        y = tl.div_rn(x, scale)
-    else:
-        inverse = tl.div_rn(1.0, scale)
-        near = x * inverse
-        y = tl.fma(tl.fma(near, -scale, x), inverse, near)
-    return y
-
-
-@triton.jit
-def quantize(x, scale):
-    """Codes of int8 as floats: clip(rint(x / scale), -128, 127), rint half to even; NaN stays.
-
-    Clipped before the division, so that infinities do not reach it: what is beyond 127 scales has code 127.
-    """
-    y = tl.maximum(x, -128.0 * scale, propagate_nan=tl.PropagateNan.ALL)
-    y = tl.minimum(y, 127.0 * scale, propagate_nan=tl.PropagateNan.ALL)
-    return (quotient(y, scale) + ROUNDER) - ROUNDER
-
-
-@triton.jit
-def code(x, scale):
-    """The same as int8; NaN has the lowest code, as the larger of NaN and a number is the number."""
-    y = x
-    if INTERPRETED:  # where it is NaN
-        y = tl.where(x == x, x, -INF)
-    y = tl.maximum(y, -128.0 * scale)
-    y = tl.minimum(y, 127.0 * scale)
-    # The digits of a whole number plus ROUNDER end in its two's complement.
-    return (quotient(y, scale) + ROUNDER).to(tl.int32, bitcast=True).to(tl.int8)
-
-
-@triton.jit
-def digits_near(x, scale):
-    """ROUNDER plus the code of x: the product with the reciprocal of the scale, which may round to the next.
-
-    NaN has the lowest code. The interpreter's maximum hands it on, a GPU's does not.
-    """
-    x, inverse = tl.broadcast(x, tl.div_rn(1.0, scale))
-    if INTERPRETED:
-        y = tl.where(x == x, x * inverse, -INF) + ROUNDER
-    else:
-        y = tl.fma(x, inverse, ROUNDER)
-    return tl.minimum(tl.maximum(y, ROUNDER - 128.0), ROUNDER + 127.0)
-
-
-@triton.jit
-def rint(x):
-    magnitude = (tl.abs(x) + WHOLE) - WHOLE
-    return tl.where(tl.abs(x) < WHOLE, tl.where(x < 0.0, -magnitude, magnitude), x)
 
 
 @triton.jit

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.epilogue.triton_kernel import sums_to_float
-from quantrt.kernels.expression.triton_kernel import INTERPRETED, evaluate, stored
+from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.functions.triton_kernel import INTERPRETED
 from quantrt.kernels.gemm.triton_kernel import factor
 
 __all__ = ["add_borders", "thin_conv2d"]
