@@ -16,6 +16,7 @@ import triton.language as tl
 from quantrt.kernels.codes.triton_kernel import ROUNDER, code, digits_near, quantize, rint, to_float
 from quantrt.kernels.expression.spec import OPS
 from quantrt.kernels.functions.triton_kernel import (
+    INF,
     erf,
     exp,
     gelu,
