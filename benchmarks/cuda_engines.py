@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help="default: all")
     parser.add_argument("--level", type=int, default=3, help="builder optimization level")
     parser.add_argument("--no-peer", action="store_true", help="skip torch.compile")
+    parser.add_argument("--no-rebuild", action="store_true", help="skip builds with a timing cache")
     args = parser.parse_args()
     results = json.loads(args.out.read_text()) if args.out.exists() else {}
     results["environment"] = _environment()
@@ -75,13 +76,16 @@ def main() -> None:
 
 
 def _environment() -> dict[str, Any]:
-    head = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False
-    )
     packages = {
         name: version(name) for name in ("torch", "triton", "onnxruntime", "onnx", "onnx-ir", "numpy")
     }
-    return {"gpu": torch.cuda.get_device_name(), "packages": packages, "commit": head.stdout.strip() or None}
+    return {"gpu": torch.cuda.get_device_name(), "packages": packages}
+
+
+def _commit() -> str | None:
+    """Of the working tree, for rows of one table may be measured at several."""
+    command = ["git", "rev-parse", "--short=7", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
 def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
@@ -90,18 +94,20 @@ def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder) / f"{row.model}.onnx"
         _export(module, path, feed, names, has_free_batch=row.length > 0)
         want = _float_outputs(path, feed)
-        result: dict[str, Any] = {"onnx_bytes": path.stat().st_size}
+        result: dict[str, Any] = {"onnx_bytes": path.stat().st_size, "commit": _commit()}
         runs: dict[str, Callable[[], object]] = {}
         engines = []
         for precision in ("fp16", "int8"):
             cache = Path(folder) / f"{precision}.json"
             try:
                 engine, build_s = _build(path, precision, row, args.level, cache)
-                again, rebuild_s = _build(path, precision, row, args.level, cache)
+                rebuild_s = None
+                if not args.no_rebuild:
+                    again, rebuild_s = _build(path, precision, row, args.level, cache)
+                    again.close()
             except quantrt.QuantRtError as error:
                 result[precision] = {"error": str(error)}
                 continue
-            again.close()
             engines.append(engine)
             result[precision] = {"build_s": build_s, "rebuild_s": rebuild_s, "ships": engine.precision}
             result[precision] |= _engine_facts(engine, Path(folder), feed, want)

@@ -26,12 +26,22 @@ def cuda_page(results: dict[str, Any]) -> str:
     """Tables of latency, size, accuracy and build times."""
     environment = results["environment"]
     packages = ", ".join(f"{name} {number}" for name, number in environment["packages"].items())
-    machine = f"{environment['gpu']}; {packages}; commit {environment['commit'] or 'unknown'}."
+    machine = f"{environment['gpu']}; {packages}."
     rows = results["rows"]
     parts = [INTRO.format(machine=machine, rounds=30), "## Latency\n"]
     parts.append(
         _table(
-            ("model", "fp16 ms", "int8 ms", "int8 ships", "peer ms", "fp16 / peer", "int8 / fp16"),
+            (
+                "model",
+                "commit",
+                "fp16 ms",
+                "int8 ms",
+                "int8 ships",
+                "peer ms",
+                "peer / fp16",
+                "peer / int8",
+                "fp16 / int8",
+            ),
             [_latency(name, row) for name, row in rows.items()],
         )
     )
@@ -57,11 +67,13 @@ def _latency(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     fp16, int8, peer = ms.get("fp16"), ms.get("int8"), ms.get(PEER)
     return (
         name,
+        row.get("commit") or "unknown",
         _number(fp16, 3),
         _number(int8, 3),
         str(row["int8"].get("ships", row["int8"].get("error", "?"))),
         _number(peer, 3),
         f"{peer / fp16:.2f}x" if fp16 and peer else "",
+        f"{peer / int8:.2f}x" if int8 and peer else "",
         f"{fp16 / int8:.2f}x" if fp16 and int8 else "",
     )
 
