@@ -33,7 +33,7 @@ __all__ = ["candidate_times", "told_candidates", "with_candidates"]
 log = logging.getLogger(__name__)
 
 RUNS = 9
-"""Of each candidate, one after the other; the fastest counts, which other load of the machine hits least."""
+"""Of each candidate, one after the other; the fastest counts, or the mean where no single run is told."""
 
 WARMUP_RUNS = 2
 DIGITS = 1

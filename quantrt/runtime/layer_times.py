@@ -31,7 +31,8 @@ class LayerTimes:
 
     Attributes:
         names: layers as `quantrt.report.engine_layers` names them, in the order in which they ran.
-        times_ms: for each of `names`, its time in each run; 0 where the library ran nothing for it.
+        times_ms: for each of `names`, its time in each run; 0 where the library ran nothing for it. OpenVINO
+            tells the mean run alone, which stands for each.
         run_ms: of each whole run, with the watching in it; on a GPU the sum of its steps.
         method: how the times were taken, one phrase.
     """
@@ -93,14 +94,14 @@ def _time_openvino(plan: Plan, inputs: Mapping[str, np.ndarray], runs: int, warm
 
     executor = WatchedOpenVino(plan.model, plan.options, output_names=[spec.name for spec in plan.outputs])
     try:
-        names, rows, run_ms = executor.watch(inputs, runs=runs, warmup_runs=warmup_runs)
+        names, means_ms, run_ms = executor.watch(inputs, runs=runs, warmup_runs=warmup_runs)
     finally:
         executor.close()
     return LayerTimes(
         names=names,
-        times_ms=_by_layer(rows),
+        times_ms=tuple((mean_ms,) * runs for mean_ms in means_ms),
         run_ms=tuple(run_ms),
-        method="OpenVINO's performance counters",
+        method="OpenVINO's performance counters, which are means over all runs",
     )
 
 

@@ -59,22 +59,28 @@ class WatchedOpenVino(OpenVinoExecutor):
 
     def watch(
         self, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int
-    ) -> tuple[tuple[str, ...], list[list[float]], list[float]]:
-        """Names of the layers, milliseconds of each in every run, and of every whole run."""
+    ) -> tuple[tuple[str, ...], list[float], list[float]]:
+        """Names of the layers, milliseconds of each in a mean run, and of every whole run.
+
+        The counters are means over all runs of a compiled model in whole microseconds, from which single
+        runs cannot be told: those of the warm-up are taken out again. Once for each executor.
+        """
         arrays = self._in_order(inputs)
         compiled = self._variant(tuple(array.shape for array in arrays)).compiled
         names = tuple(name for name, _ in layers_of(compiled.get_runtime_model()))
         request = compiled.create_infer_request()
-        rows: list[list[float]] = []
-        run_ms: list[float] = []
-        for number in range(warmup_runs + runs):
+        for _ in range(warmup_runs):
+            self._infer(request, arrays)
+        before = _means_of(request, names) if warmup_runs else [0.0] * len(names)
+        run_ms = []
+        for _ in range(runs):
             begin = time.perf_counter()
             self._infer(request, arrays)
-            whole_ms = (time.perf_counter() - begin) * 1e3
-            if number >= warmup_runs:
-                run_ms.append(whole_ms)
-                rows.append(_times_of(request, names))
-        return names, rows, run_ms
+            run_ms.append((time.perf_counter() - begin) * 1e3)
+        count = warmup_runs + runs
+        means = zip(_means_of(request, names), before, strict=True)
+        times = [max(0.0, (count * after - warmup_runs * first) / runs) for after, first in means]
+        return names, times, run_ms
 
 
 def layers_of(model: openvino.Model) -> Iterator[tuple[str, Any]]:
@@ -104,8 +110,8 @@ def text_of(node: Any, key: str) -> str:
     return str(facts[key].value) if key in facts else ""
 
 
-def _times_of(request: openvino.InferRequest, names: Sequence[str]) -> list[float]:
-    """Milliseconds of each layer in the request's last run."""
+def _means_of(request: openvino.InferRequest, names: Sequence[str]) -> list[float]:
+    """Milliseconds of each layer, the mean over all runs so far."""
     rows = [info for info in request.get_profiling_info() if info.node_type != CONSTANT]
     keys = unique_names([info.node_name for info in rows])
     times = {key: info.real_time.total_seconds() * 1e3 for key, info in zip(keys, rows, strict=True)}

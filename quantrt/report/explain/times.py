@@ -64,7 +64,7 @@ def measured_times(engine: Engine, inputs: Mapping[str, np.ndarray]) -> tuple[Ti
     times = Times(
         layer_us=layer_us,
         basis=HERE,
-        method=f"{watched.method}, the median of {RUNS} runs",
+        method=f"{watched.method}; {RUNS} runs",
         engine_us=whole.median_ms * 1e3,
         runs=RUNS,
     )
