@@ -17,7 +17,7 @@ from quantrt.ir.edit import constant_of, is_operator, only_consumer
 from quantrt.plan.program import codes_of
 from quantrt.report.layers.switches import OUTPUT, Layer
 
-__all__ = ["EngineTap", "Extent", "find_extents"]
+__all__ = ["ACTIVATIONS", "EngineTap", "Extent", "find_extents"]
 
 ACTIVATIONS = ("Relu", "Clip")
 LONGEST = 16

@@ -14,13 +14,13 @@ import onnx_ir as ir
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import DEFAULT_MIN_SQNR_DB, CompareConfig
 from quantrt.errors import ModelError
-from quantrt.ir.edit import constant_of
+from quantrt.ir.edit import constant_of, is_operator
 from quantrt.ir.session import float_session
 from quantrt.model.model import Model
 from quantrt.reference.metrics import Error
 from quantrt.report.layers.damage import Damage, measure_damage
 from quantrt.report.layers.equalized import with_fitted_scales
-from quantrt.report.layers.extents import find_extents
+from quantrt.report.layers.extents import ACTIVATIONS, find_extents
 from quantrt.report.layers.graphs import fake_graph_of, float_model_of
 from quantrt.report.layers.measure import LayerErrors, measure_layers
 from quantrt.report.layers.not_finite import find_not_finite, first_in_engine
@@ -159,9 +159,11 @@ def _leaves_path(row: LayerErrors, tolerance: float) -> bool:
 
 
 def _parameters(model: Model) -> dict[str, str]:
-    """The last constant that each node of the float model reads: many exporters name those alone."""
+    """The last parameter that each node of the float model reads: many exporters name those alone."""
     found = {}
     for node in model.graph.graph:
+        if is_operator(node, *ACTIVATIONS):
+            continue
         constants = [
             value.name for value in node.inputs if value is not None and constant_of(value) is not None
         ]

@@ -253,6 +253,7 @@ def test_models_with_quantize_linear_of_every_target(target, tmp_path: Path):
     assert {row["op_type"] for row in found["layers"]} >= {"Conv", "Add", "Gemm"}
     assert found["engine"]["leaves_path_at"] is None
     assert all(row["compiled"] is not None for row in found["layers"])
+    assert found["layers"][0]["parameter"] == "b0", "what a node that is only numbered is known by"
 
 
 def test_an_engine_of_another_model_is_refused(tmp_path: Path):
