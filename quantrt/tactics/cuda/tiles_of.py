@@ -23,7 +23,7 @@ REMEMBERED = 4096
 """Problems whose tiles are kept; what is listed depends on the problem and the device alone."""
 
 
-class Problem(Protocol):
+class _Problem(Protocol):
     """A problem of a kernel with an epilogue: a frozen dataclass."""
 
     @property
@@ -31,7 +31,7 @@ class Problem(Protocol):
         """What follows the sums."""
 
 
-P = TypeVar("P", bound=Problem)
+P = TypeVar("P", bound=_Problem)
 T = TypeVar("T")
 
 
