@@ -134,5 +134,7 @@ def is_conversion(layer: EngineLayer) -> bool:
     if layer.nodes or not layer.inputs or len(layer.outputs) != 1:
         return False
     read, made = layer.inputs[0], layer.outputs[0]
-    changes = read.dtype != made.dtype or read.layout != made.layout or layer.kind in _CONVERTERS
+    if layer.kind in _CONVERTERS:
+        return True
+    changes = read.dtype != made.dtype or read.layout != made.layout
     return changes and elements(read.dims) == elements(made.dims)

@@ -139,8 +139,8 @@ def _other_precisions(
         if not row.layer.operations or not row.layer.nodes:
             continue
         to = "int8" if row.layer.precision != "int8" else _float_beside(row)
-        if not to or (to == "int8" and plan.precision == "int8" and EXCLUDED not in row.layer.reason):
-            continue  # the rules keep it float, and no option changes that
+        if not to or (to == "int8" and not _may_be_int8(plan, row)):
+            continue
         found = predict(row, to, peaks, None, "")
         if found.gain_us is not None and found.gain_us > LEAST_LAYER_RATIO * (row.time_us or 0.0):
             groups.setdefault((to, found.basis, row.cause), []).append((row, found))
@@ -156,6 +156,14 @@ def _other_precisions(
             basis=f"{'estimated from the roofline' if basis == ESTIMATED else basis}, without conversions",
             command=_how(to, node, first.reason),
         )
+
+
+def _may_be_int8(plan: Plan, row: LayerRow) -> bool:
+    """Whether an option would make a float product int8: the rules allow it, and the build did not try."""
+    if plan.precision == "int8":
+        return EXCLUDED in row.layer.reason
+    candidates = plan.report.get("candidates", ())
+    return not any(one.get("precision") == "int8" for one in candidates)
 
 
 def _how(to: str, node: str, reason: str) -> str:

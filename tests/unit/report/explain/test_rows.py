@@ -206,6 +206,14 @@ def test_rules_that_no_option_changes_are_no_changes():
     assert change.command == "quantrt build ... --int8"
 
 
+def test_what_the_build_tried_is_no_estimate():
+    a = layer("a", reason="fp is shipped")
+    rows, times = rows_of((a, 200.0)), times_of((a, 200.0))
+    tried = {**report_of("not faster"), "verdict": {"shipped": "fp"}}
+    tried["candidates"][1]["precision"] = "int8"
+    assert cheapest_changes(plan_of(a, report=tried), rows, times, PEAKS, None) == ()
+
+
 def test_codes_that_are_slower_than_floats_are_a_change():
     slow = layer(
         "a", precision="int8", computes_in="int8", median_us=10.0, attributes={"beside_us": {"fp16": 4.0}}
