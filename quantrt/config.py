@@ -139,8 +139,8 @@ class CudaConfig:
     profiles: tuple[str, ...] = _option(
         (),
         "accept shapes from MIN to MAX and choose kernels at OPT, as in images=1x3x224x224:8x3x224x224:"
-        "32x3x224x224; inputs by commas, repeatable (default: any shape, kernels chosen at the timed one); on "
-        "a CPU an engine takes any shape, and is timed at OPT",
+        "32x3x224x224; inputs by commas, repeatable (default: any shape, kernels chosen at the timed one); "
+        "on a CPU an engine takes any shape, and is timed at OPT",
         metavar="INPUT=MIN:OPT:MAX",
         flag="--shapes",
     )

@@ -25,7 +25,7 @@ from quantrt.trtexec.io_formats import check_formats
 from quantrt.trtexec.log import Log
 from quantrt.trtexec.settings import BuildSettings
 
-__all__ = ["OpenedEngine", "build_engine", "load_engine", "plan_version_line"]
+__all__ = ["OpenedEngine", "build_engine", "engine_profiles", "load_engine", "plan_version_line"]
 
 MIB = 2**20
 

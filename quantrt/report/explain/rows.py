@@ -14,7 +14,7 @@ from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.times import Times
 from quantrt.report.layer_nodes import PRODUCTS
 
-__all__ = ["BOUNDS", "LayerRow", "layer_rows"]
+__all__ = ["BOUNDS", "LayerRow", "has_unknown_products", "layer_rows"]
 
 BOUNDS = ("launch", "memory", "compute")
 

@@ -17,7 +17,7 @@ from quantrt.plan.plan import Plan
 from quantrt.plan.program_json import program_from_model
 from quantrt.report.engine_layer import EngineLayer
 
-__all__ = ["Size", "describe_size"]
+__all__ = ["Part", "Size", "describe_size"]
 
 SCALES = "scales and zero points"
 GRAPH = "graph"

@@ -20,7 +20,7 @@ from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.rows import LayerRow
 from quantrt.report.explain.times import AT_BUILD, ESTIMATED, Times
 
-__all__ = ["PRECISIONS", "Prediction", "predict", "select"]
+__all__ = ["PRECISIONS", "Prediction", "predict", "select", "times_by_node"]
 
 PRECISIONS = ("int8", "fp16", "bf16", "fp32")
 
