@@ -69,10 +69,10 @@ def test_swiglu(rng, has_bias):
     shapes = {"wg": (8, 6), "wu": (8, 6)}
     if has_bias:
         body = (
-            "g0 = MatMul(x, wg) g = Add(g0, bg) u0 = MatMul(x, wu) u = Add(bu, u0)"
+            "g0 = MatMul(x, wg) g = Add(g0, bg) u0 = MatMul(x, wu) u = Add(b1, u0)"
             " s = Sigmoid(g) a = Mul(g, s) y = Mul(a, u)"
         )
-        shapes |= {"bg": (6,), "bu": (6,)}
+        shapes |= {"bg": (6,), "b1": (6,)}
     merged = checked(made(body, rng, **shapes), rng, changes=1)
     assert op_types(merged)[:2] == ["MatMul", "Split"]
     assert op_types(merged).count("MatMul") == 1
