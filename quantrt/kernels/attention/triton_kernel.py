@@ -77,7 +77,7 @@ def attention(
     q_tile = q_ptr + (sample * q_b + head * q_h) * UNIT
     k_tile = k_ptr + (sample * k_b + head // GROUPS * k_h) * UNIT
     v_tile = v_ptr + (sample * v_b + head // GROUPS * v_h) * UNIT
-    mask_tile = mask_ptr + (sample * mask_b + head * mask_h) * MASK_UNIT
+    mask_tile = mask_ptr + (sample * mask_b + head.to(tl.int64) * mask_h) * MASK_UNIT
     q = load_rows(q_tile, rows * (q_s * UNIT), offs_d, D)
 
     lowest = tl.full((BLOCK_M,), -INF, tl.float32)
@@ -132,7 +132,7 @@ def attention(
         registers = registers + (slots[i],)
     results = evaluate(PROGRAM, registers)
     pointers = (y0_ptr, y1_ptr)
-    place = sample * y_b + head * y_h + first.to(tl.int64) * y_s
+    place = sample * y_b + head.to(tl.int64) * y_h + first.to(tl.int64) * y_s
     offsets = offs_m[:, None] * y_s + offs_d[None, :]
     mask = (first + offs_m < S)[:, None] & (offs_d < D)[None, :]
     for i in tl.static_range(len(OUTPUTS)):
