@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Attention
 from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from quantrt.tactics.cuda.attention import list_tactics
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from tests.kernels.run_tactic import facts_of, run_tactic
@@ -189,6 +191,49 @@ def test_other_lengths_run_with_the_same_kernel(rng: np.random.Generator) -> Non
         (got,), _ = run_tactic(tactic, others)
         (want,) = expected(workload(others), others)
         assert float((got.double() - want.double()).abs().max()) < 4e-3
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Arguments of every launch, by name."""
+    found: list[dict[str, object]] = []
+    launch = InterpreterLauncher.__call__
+
+    def noting(self: InterpreterLauncher, grid: tuple[int, int, int], arguments: list[object]) -> None:
+        found.append(dict(zip((name for name, _ in self.spec.signature), arguments, strict=True)))
+        launch(self, grid, arguments)
+
+    monkeypatch.setattr(InterpreterLauncher, "__call__", noting)
+    return found
+
+
+def test_dense_rows_that_begin_anywhere_are_copied(
+    rng: np.random.Generator, launched: list[dict[str, torch.Tensor]]
+) -> None:
+    inputs = [drawn(rng, 9 * 2 * 16 + 1)[1:].view(1, 9, 2, 16).transpose(1, 2) for _ in range(3)]
+    assert all(x.data_ptr() % 16 for x in inputs)
+    check(workload(inputs), inputs)
+    assert all(at[name].data_ptr() % 16 == 0 for at in launched for name in ("q_ptr", "k_ptr", "v_ptr"))
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+def test_a_mask_has_room_for_all_that_is_read(
+    rows: int, rng: np.random.Generator, launched: list[dict[str, torch.Tensor]]
+) -> None:
+    longer = [drawn(rng, 1, 2, n, 16) for n in (9, 48, 48)] + [drawn(rng, 1, 1, rows, 48)]
+    shorter = [drawn(rng, 1, 2, n, 16) for n in (9, 41, 41)] + [drawn(rng, 1, 1, rows, 41)]
+    tactic = own(workload(longer))[0]
+    (got,), _ = run_tactic(tactic, shorter)
+    (want,) = expected(workload(shorter), shorter)
+    assert float((got.double() - want.double()).abs().max()) < 4e-3
+    assert launched[0]["mask_ptr"].shape[3] == 48  # 16 elements are read together
+
+
+def test_a_given_mask_is_as_wide_as_the_scores(rng: np.random.Generator) -> None:
+    inputs = [drawn(rng, 1, 2, n, 16) for n in (9, 48, 48)] + [drawn(rng, 1, 1, 1, 48)]
+    tactic = own(workload(inputs))[0]
+    with pytest.raises(DataError, match="cannot attend"):
+        run_tactic(tactic, [inputs[0], *(x[:, :, :32] for x in inputs[1:3]), inputs[3]])
 
 
 def test_what_it_cannot_compute_has_a_reason(rng: np.random.Generator) -> None:

@@ -89,12 +89,13 @@ class _FusedAttentionRunner:
         B = max(q.shape[0], k.shape[0], v.shape[0])
         return B, q.shape[1], q.shape[2], k.shape[2], q.shape[3]
 
-    def _error(self, *tensors: Tensor) -> DataError:
+    def _error(self, *tensors: Tensor, hint: str | None = None) -> DataError:
         groups, size = int(self._fixed["GROUPS"]), int(self._fixed["D"])
         return DataError(
             f"cannot attend in region '{self._region}'",
             got=", ".join(str(list(tensor.shape)) for tensor in tensors),
             expected=f"q [B, {groups} G, S, {size}], k and v [B, G, T, {size}], a mask as wide as the scores",
+            hint=hint,
         )
 
     def _output(
@@ -110,15 +111,14 @@ class _FusedAttentionRunner:
         unit = int(self._fixed["UNIT"])
         is_dense = tensor.stride(3) == 1 or tensor.shape[3] == 1
         is_aligned = tensor.data_ptr() % _ALIGNMENT == 0
-        steps = tensor.stride()[:3]
-        if (
-            is_dense
-            and is_aligned
-            and all(step % unit == 0 for step in steps)
-            and _reach(tensor) <= _MAX_OFFSET
-        ):
+        is_even = all(step % unit == 0 for step in tensor.stride()[:3])
+        if is_dense and is_aligned and is_even and _reach(tensor) <= _MAX_OFFSET:
             return tensor
-        return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+        # Not contiguous(), which leaves alone what is dense and not aligned.
+        packed = tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+        if _reach(packed) > _MAX_OFFSET:
+            raise self._error(tensor, hint="shorter sequences: offsets in a sample are beyond 32 bits")
+        return packed
 
     def _masked(
         self, mask: Tensor | None, scores: tuple[int, int, int, int]
@@ -129,21 +129,18 @@ class _FusedAttentionRunner:
         unit = int(self._fixed["MASK_UNIT"])
         mask = mask[(None,) * (4 - mask.dim())]
         is_good = all(size in (1, whole) for size, whole in zip(mask.shape[:3], scores[:3], strict=True))
-        if not is_good or mask.shape[3] < scores[3] != 1 < mask.shape[3]:
+        keys, T = mask.shape[3], scores[3]
+        is_wide = keys in (1, T) or (self._mask is not None and keys > T)
+        if not (is_good and is_wide) or (mask.shape[2] != 1 and not self._fixed["HAS_MASK_ROWS"]):
             raise self._error(mask)
-        if not self._fixed["HAS_MASK_ROWS"] and mask.shape[2] != 1:
-            raise self._error(mask)
-        if (
-            mask.shape[3] == 1
-            or mask.stride(3) != 1
-            or any(x % unit for x in _steps(mask))
-            or mask.data_ptr() % 16
-        ):
-            keys = mask.shape[3] if mask.shape[3] > 1 else scores[3]
-            room = -keys % unit
-            filled = mask.new_zeros((*mask.shape[:3], keys + room))
-            filled[..., :keys] = mask
+        room = -T % unit
+        is_readable = mask.stride(3) == 1 and mask.data_ptr() % _ALIGNMENT == 0
+        if keys < T + room or not is_readable or any(step % unit for step in _steps(mask)):
+            filled = mask.new_zeros((*mask.shape[:3], T + room))
+            filled[..., :T] = mask[..., :T]
             mask = filled
+        if (mask.shape[2] - 1) * mask.stride(2) > _MAX_OFFSET:
+            raise self._error(mask, hint="shorter sequences: offsets in the mask are beyond 32 bits")
         return [mask], [step // unit for step in _steps(mask)]
 
 
