@@ -158,6 +158,9 @@ def _edge_from(node: ir.Node) -> _Edge | None:
             return None
     if axis != 1 and any(is_operator(use.node, "Conv") for use in uses):
         return None
+    is_matrix = last.shape is not None and len(last.shape) == 2
+    if axis == 1 and not is_matrix and not all(is_operator(use.node, "Conv") for use in uses):
+        return None  # a product is over the last axis
     return _Edge(node, tuple(values), tuple(use.node for use in uses), axis)
 
 

@@ -97,6 +97,12 @@ def test_what_would_change_is_left_alone(body: str):
     assert choose_scales(uneven_net(body).graph, [{"x": samples(*IMAGES)}], qmax=127) == {}
 
 
+def test_a_product_over_another_axis_than_the_channels_is_left_alone():
+    arrays = constants("h = Conv(x, w, b) y = MatMul(h, m)")  # as many columns as channels
+    model = net("net (float[N,4,6,8] x) => (float[N,8,6,5] y) { h = Conv(x, w, b) y = MatMul(h, m) }", arrays)
+    assert choose_scales(model.graph, [{"x": samples(8, 4, 6, 8)}], qmax=127) == {}
+
+
 def test_even_channels_are_left_alone():
     arrays = {"w": np.eye(4, dtype=np.float32).reshape(4, 4, 1, 1), "v": weights({"v": (5, 4, 1, 1)})["v"]}
     model = net("net (float[N,4,6,6] x) => (float[N,5,6,6] y) { h = Conv(x, w) y = Conv(h, v) }", arrays)
