@@ -197,4 +197,5 @@ def _packed(tensor: torch.Tensor) -> torch.Tensor:
     is_aligned = tensor.storage_offset() % unit == 0 and all(step % unit == 0 for step in steps)
     if is_dense and (is_aligned or tensor.shape[-1] % unit):
         return tensor
-    return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+    # Not contiguous(), which leaves alone what is dense and not aligned.
+    return tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)

@@ -289,11 +289,13 @@ def test_rows_that_a_gpu_could_not_load_are_copied(rng: np.random.Generator):
     assert packed(by_row) is by_row
     uneven = torch.zeros(2, 3, 7, 17, dtype=torch.float16)[..., :16]
     shifted = torch.zeros(2 * 3 * 7 * 16 + 1, dtype=torch.float16)[1:].view(2, 3, 7, 16)
+    shifted_rows = torch.zeros(2 * 3 * 7 * 16 + 1, dtype=torch.float16)[1:].view(2, 7, 3, 16).transpose(1, 2)
     across = k.transpose(2, 3).contiguous().transpose(2, 3)
-    for tensor in (uneven, shifted, across):
+    for tensor in (uneven, shifted, shifted_rows, across):
         copy = packed(tensor)
         assert torch.equal(copy, tensor)
         assert copy.stride() == (7 * 3 * 16, 16, 3 * 16, 1)
+        assert copy.storage_offset() == 0
     odd = torch.zeros(2, 3, 7, 41, dtype=torch.float16)
     assert packed(odd) is odd, "torch pads heads that are no multiple of eight itself"
 
