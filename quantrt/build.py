@@ -56,8 +56,6 @@ log = logging.getLogger(__name__)
 Data = Dataset | str | Path | Iterable[Mapping[str, np.ndarray]] | Mapping[str, np.ndarray]
 """Samples: a path, an array per input, or an iterable of dicts of arrays."""
 
-TIMED_ON_RANDOM = "there are no data: timed on random values, free sizes at 1"
-
 
 def build(
     model: str | Path | Model,
@@ -113,6 +111,12 @@ def build(
     facts = _decide(job, quantized, truth, metric)
     log.info("%s", facts.choice.reason)
     return Engine(make_plan(facts), name=model.path.stem if model.path else "engine")
+
+
+def _timed_on_random(inputs: Mapping[str, np.ndarray]) -> str:
+    """What the figures of a build without data are of."""
+    shapes = (f"{name} {'x'.join(map(str, array.shape)) or 'scalar'}" for name, array in inputs.items())
+    return f"there are no data: timed on random values, {', '.join(shapes)}"
 
 
 def _describe_device(config: BuildConfig) -> dict[str, Any]:
@@ -195,7 +199,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
             inputs,
             lambda done: job.emit(Event("timing layers", done, len(told), "candidates")),
         ),
-        notes=(*job.model.notes, *quantized.notes, *(() if data else (TIMED_ON_RANDOM,))),
+        notes=(*job.model.notes, *quantized.notes, *(() if data else (_timed_on_random(inputs),))),
     )
 
 

@@ -85,7 +85,12 @@ def test_a_float_build_needs_nothing_but_a_model():
         report = check_report(engine)
     assert report["calibration"] is None
     assert report["verdict"]["reason"] == "fp32 was the only precision to choose from"
-    assert "there are no data: timed on random values, free sizes at 1" in report["notes"]
+    assert "there are no data: timed on random values, x 1x3x16x16" in report["notes"]
+
+
+def test_a_build_without_data_says_what_it_was_timed_at():
+    with make(options=config(bench=replace(BENCH, batch=3))) as engine:
+        assert "there are no data: timed on random values, x 3x3x16x16" in engine.report["notes"]
 
 
 @pytest.mark.parametrize("library", ["onnxruntime", "openvino"])
