@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,6 +57,8 @@ def loss_of(ref: np.ndarray, got: np.ndarray, settings: RunSettings) -> float:
     wanted, found = ref.astype(np.float64), got.astype(np.float64)
     with np.errstate(invalid="ignore"):  # an infinity less an infinity is NaN, and shall be
         difference = np.abs(found - wanted)
+        if np.isnan(difference).any():
+            return math.nan
         if settings.algorithm == "l0":
             return 1.0 - float(np.mean(difference <= settings.atol + settings.rtol * np.abs(wanted)))
         if settings.algorithm == "l1":
