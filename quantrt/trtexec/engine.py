@@ -23,6 +23,7 @@ from quantrt.trtexec.device import Device
 from quantrt.trtexec.inputs import is_fixed
 from quantrt.trtexec.io_formats import check_formats
 from quantrt.trtexec.log import Log
+from quantrt.trtexec.run_settings import check_writable
 from quantrt.trtexec.settings import BuildSettings
 
 __all__ = ["OpenedEngine", "build_engine", "engine_profiles", "load_engine", "plan_version_line"]
@@ -51,7 +52,8 @@ def build_engine(settings: BuildSettings, device: Device, out: Log, on_event: On
     """
     if settings.onnx is None:
         raise UsageError("no model was given", hint="--onnx=model.onnx")
-    _check_output(settings.save)
+    if settings.save is not None:
+        check_writable(settings.save)
     start_s = time.perf_counter()
     model = load_model(settings.onnx)
     out.info(f"Finished parsing network model. Parse time: {time.perf_counter() - start_s:.6g}")
@@ -143,10 +145,3 @@ def _build(settings: BuildSettings, model: Model, mapped: Mapped, on_event: OnEv
 
 def _data(path: Path | None, model: Model, preprocess: str | None) -> Dataset | None:
     return None if path is None else open_dataset(path, model.inputs, preprocess=preprocess)
-
-
-def _check_output(path: Path | None) -> None:
-    """Fail before the build when its engine cannot be written."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        reason = "it is a folder" if path.is_dir() else "its folder does not exist"
-        raise UsageError(f"cannot write '{path}': {reason}", hint=f"mkdir -p '{path.parent}'")

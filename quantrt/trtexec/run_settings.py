@@ -11,7 +11,7 @@ from quantrt.errors import UsageError
 from quantrt.trtexec.parse import Given
 from quantrt.trtexec.values import Shape, read_files, read_number, read_percents, read_shapes, read_whole
 
-__all__ = ["RefPair", "ReportSettings", "RunSettings", "read_report", "read_run"]
+__all__ = ["RefPair", "ReportSettings", "RunSettings", "check_writable", "path_of", "read_report", "read_run"]
 
 TOLERANCE = 1e-5
 """--atol and --rtol, when not given."""
@@ -152,17 +152,28 @@ def read_report(given: Given) -> ReportSettings:
         dumps_profile=given.has("--dumpProfile"),
         dumps_layers=given.has("--dumpLayerInfo"),
         dumps_shape_profiles=given.has("--dumpOptimizationProfile"),
-        times=_file(given, "--exportTimes"),
-        output=_file(given, "--exportOutput"),
-        profile=_file(given, "--exportProfile"),
-        layers=_file(given, "--exportLayerInfo"),
+        times=path_of(given, "--exportTimes"),
+        output=path_of(given, "--exportOutput"),
+        profile=path_of(given, "--exportProfile"),
+        layers=path_of(given, "--exportLayerInfo"),
     )
     for path in found.files:
-        if not path.parent.is_dir():
-            raise UsageError(
-                f"cannot write '{path}': its folder does not exist", hint=f"mkdir -p '{path.parent}'"
-            )
+        check_writable(path)
     return found
+
+
+def check_writable(path: Path) -> None:
+    """Fail before long work when its result cannot be written.
+
+    Raises:
+        UsageError: the path is a folder, or in one that does not exist.
+    """
+    if path.is_dir():
+        raise UsageError(f"cannot write '{path}': it is a folder", hint="the name of a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"cannot write '{path}': its folder does not exist", hint=f"mkdir -p '{path.parent}'"
+        )
 
 
 def _read_pairs(given: Given) -> tuple[RefPair, ...]:
@@ -197,6 +208,13 @@ def _number(given: Given, name: str, default: float, *, least: float = 0.0) -> f
     return default if text is None else read_number(name, text, least=least)
 
 
-def _file(given: Given, name: str) -> Path | None:
+def path_of(given: Given, name: str) -> Path | None:
+    """The file that a flag names; None where it was not given.
+
+    Raises:
+        UsageError: its value is empty.
+    """
     text = given.text(name)
-    return Path(text).expanduser() if text else None
+    if text == "":
+        raise UsageError(f"{name} needs the name of a file")
+    return None if text is None else Path(text).expanduser()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quantrt.errors import UsageError
 from quantrt.trtexec.parse import Given
-from quantrt.trtexec.run_settings import ReportSettings, RunSettings, read_report, read_run
+from quantrt.trtexec.run_settings import ReportSettings, RunSettings, path_of, read_report, read_run
 from quantrt.trtexec.shapes import GivenProfile, read_profiles_given
 from quantrt.trtexec.values import (
     IoFormat,
@@ -132,7 +132,7 @@ def read_settings(given: Given) -> Settings:
 
 
 def _read_build(given: Given) -> BuildSettings:
-    onnx, save, load = (_path(given, name) for name in ("--onnx", "--saveEngine", "--loadEngine"))
+    onnx, save, load = (path_of(given, name) for name in ("--onnx", "--saveEngine", "--loadEngine"))
     if onnx is None and load is None:
         raise UsageError("no model was given", hint="--onnx=model.onnx, or --loadEngine=model.qrt")
     if save is not None and load is not None:
@@ -159,7 +159,7 @@ def _read_build(given: Given) -> BuildSettings:
         output_formats=_formats(given, "--outputIOFormats"),
         pools_bytes=_pools(given),
         sources=read_signed("--tacticSources", given.text("--tacticSources") or ""),
-        timing_cache=_path(given, "--timingCacheFile"),
+        timing_cache=path_of(given, "--timingCacheFile"),
         keeps_no_cache=given.has("--noBuilderCache"),
         is_miss_an_error=given.has("--errorOnTimingCacheMiss"),
         level=_level(given),
@@ -178,10 +178,10 @@ def _profiles(given: Given) -> tuple[GivenProfile, ...]:
 
 def _read_calibration(given: Given) -> Calibration:
     found = Calibration(
-        cache=_path(given, "--calib"),
-        data=_path(given, "--calib-data"),
+        cache=path_of(given, "--calib"),
+        data=path_of(given, "--calib-data"),
         is_random=given.has("--calib-random"),
-        validation=_path(given, "--valid-data"),
+        validation=path_of(given, "--valid-data"),
         preprocess=given.text("--preprocess"),
     )
     if found.is_random and len(found.sources) > 1:
@@ -260,10 +260,3 @@ def _layers(given: Given, name: str) -> tuple[tuple[str, str], ...]:
 def _formats(given: Given, name: str) -> tuple[IoFormat, ...]:
     text = given.text(name)
     return read_formats(name, text) if text else ()
-
-
-def _path(given: Given, name: str) -> Path | None:
-    text = given.text(name)
-    if text == "":
-        raise UsageError(f"{name} needs the name of a file")
-    return None if text is None else Path(text).expanduser()

@@ -87,6 +87,8 @@ def test_shapes_without_a_profile_are_all_that_the_engine_takes():
         (["--accuracyAlgorithm=l1", "--atol=1"], "l0 alone"),
         (["--refPair=0", "--refPair=0"], "--refPair=0 is given twice"),
         (["--exportTimes=/no/such/folder/t.json"], "its folder does not exist"),
+        (["--exportTimes=/tmp"], "it is a folder"),
+        (["--exportTimes="], "needs the name of a file"),
         (["--saveEngine="], "needs the name of a file"),
         (
             ["--loadInputs=x:f", "--loadRefOutputs=y:f", "--accuracyThreshold=1", "--skipInference"],
