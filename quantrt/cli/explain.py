@@ -88,6 +88,12 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
     )
     from quantrt.runtime.engine import load
 
+    given = [flag for flag, value in (("--against", args.against), ("--data", args.data),
+                                      ("--shape", args.shape), ("--batch", args.batch)) if value]  # fmt: skip
+    if args.no_run and given:
+        raise UsageError(
+            f"{given[0]} is for running the engine, and it is not to be run", hint="without --no-run"
+        )
     if args.no_run and plan.model.library != "cuda":
         raise UsageError(
             f"cannot explain '{args.engine}' without running it: an engine for a CPU holds no times",

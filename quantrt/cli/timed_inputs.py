@@ -30,11 +30,13 @@ def timed_inputs(
         name: of its file.
 
     Raises:
-        UsageError: a free size is not given, or the model takes batches of another size only.
+        UsageError: a free size is not given, the batch is below 1, or the model takes another one only.
         DataError: the data do not fit, or are too few for a batch.
     """
     from quantrt.calibrate.dataset import random_dataset
 
+    if args.batch is not None and args.batch < 1:
+        raise UsageError("cannot use this batch size", got=str(args.batch), expected="at least 1")
     if args.data is None:
         dataset = random_dataset(with_shapes(specs, dict(args.shape or ()), name), args.batch or 1, 0)
     else:

@@ -111,6 +111,9 @@ def test_what_cannot_be_explained(engine: Path, quantrt_json):
     error = quantrt_json("explain", "m.qrt", "--layer", "Cnv*", code=2)["error"]
     assert "no layer of the engine matches 'Cnv*'" in error["message"]
     assert "--no-run" in quantrt_json("explain", "m.qrt", "--no-run", code=2)["error"]["hint"]
+    assert "batch size" in quantrt_json("explain", "m.qrt", "--batch", "0", code=2)["error"]["message"]
+    error = quantrt_json("explain", "m.qrt", "--no-run", "--against", "m.qrt", code=2)["error"]
+    assert "--against is for running" in error["message"]
     quantrt_json("explain", "missing.qrt", code=3)
     Path("bad.qrt").write_bytes(Path("m.qrt").read_bytes()[:500])
     quantrt_json("explain", "bad.qrt", code=3)
