@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
 from quantrt.gpu import GpuFacts
-from quantrt.regions.region import Attention, Rows
+from quantrt.regions.region import Attention
 from quantrt.tactics.cuda import fused_attention
 from quantrt.tactics.cuda.epilogues import as_rows
-from quantrt.tactics.cuda.rows import list_tactics as list_rows
+from quantrt.tactics.cuda.rows_drafts import rows_drafts
 from quantrt.tactics.cuda.tactic import (
     Constant,
     Draft,
@@ -82,7 +82,7 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
         else:
             reasons[name] = reason
     if isinstance(rest, str):
-        reasons.update(dict.fromkeys(legal, f"no kernel for its epilogue: {rest}"))
+        reasons.update(dict.fromkeys(legal, rest))
     library = [
         Rejected(source, name, reasons[name])
         if name in reasons
@@ -99,12 +99,14 @@ def _rest(workload: Workload, formula: Attention, case: _Case, device: GpuFacts)
     shape = (case.B, case.S, case.H, case.E)
     B, S, H, E = dense_strides(shape)
     facts = TensorFacts(case.dtype, (case.B, case.H, case.S, case.E), (B, H, S, E))
-    rows = Workload(workload.region, Rows(as_rows(formula.epilogue)), (facts,), workload.outputs, None, {})
-    found = list_rows(rows, device)
-    tactic = next((item for item in found if isinstance(item, Tactic)), None)
-    if tactic is None:
-        return "; ".join(item.reason for item in found if isinstance(item, Rejected))
-    return tuple(replace(draft, inputs=(_ATTENDED,)) for draft in tactic.drafts)
+    return rows_drafts(
+        workload,
+        as_rows(formula.epilogue),
+        (facts,),
+        outputs=workload.outputs,
+        names={"in0": _ATTENDED},
+        device=device,
+    )
 
 
 def _tactic(

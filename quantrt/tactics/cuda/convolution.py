@@ -15,7 +15,7 @@ import numpy as np
 
 from quantrt.gpu import GpuFacts
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Conv, Rows
+from quantrt.regions.region import Conv
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import (
     as_rows,
@@ -24,7 +24,7 @@ from quantrt.tactics.cuda.epilogues import (
     scaled_accumulator,
     split_bias,
 )
-from quantrt.tactics.cuda.rows import list_tactics as list_rows
+from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
 
 __all__ = ["list_library_tactics"]
@@ -190,27 +190,14 @@ def _rows(
     names: Mapping[str, str],
 ) -> tuple[Draft, ...] | str:
     """The first rows tactic's drafts on buffers that are called otherwise; why there is none."""
-    rank = len(job.formula.strides)
-    used = {x.name for x in expression.operands if x.kind == "constant"}
-    constants = {
-        name: array.reshape(-1, *[1] * rank) if array.size > 1 else array.reshape(())
-        for name, array in job.workload.constants.items()
-        if name in used
-    }
-    rows = Workload(job.workload.region, Rows(expression), facts, outputs, None, constants)
-    found = list_rows(rows, job.device)
-    tactic = next((item for item in found if isinstance(item, Tactic)), None)
-    if tactic is None:
-        reasons = [item.reason for item in found if isinstance(item, Rejected)]
-        return f"no kernel for the rest of its epilogue: {'; '.join(reasons)}"
-    return tuple(_renamed(draft, names) for draft in tactic.drafts)
-
-
-def _renamed(draft: Draft, names: Mapping[str, str]) -> Draft:
-    return replace(
-        draft,
-        inputs=tuple(names.get(name, name) for name in draft.inputs),
-        outputs=tuple(names.get(name, name) for name in draft.outputs),
+    return rows_drafts(
+        job.workload,
+        expression,
+        facts,
+        outputs=outputs,
+        names=names,
+        device=job.device,
+        constants=by_channel(job.workload.constants, len(job.formula.strides)),
     )
 
 

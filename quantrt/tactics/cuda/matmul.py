@@ -16,13 +16,12 @@ import torch
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.epilogue.spec import MAX_CODE_TERMS
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Rows
 from quantrt.runtime.cuda.evaluate import evaluate
 from quantrt.runtime.cuda.runners.matmul import MIN_CODE_ROWS
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import as_rows, is_relu, scaled_accumulator, split_bias
 from quantrt.tactics.cuda.product import Product, product_of
-from quantrt.tactics.cuda.rows import list_tactics as list_rows
+from quantrt.tactics.cuda.rows_drafts import rows_drafts
 from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload, dense_strides
 
 __all__ = ["list_library_tactics"]
@@ -190,19 +189,7 @@ def _rows(
     device: GpuFacts,
 ) -> Sequence[Draft] | str:
     """The first rows tactic's drafts, with some buffers called otherwise; why there is none."""
-    used = {operand.name for operand in expression.operands if operand.kind == "constant"}
-    constants = {name: product.workload.constants[name].reshape(-1) for name in used}
-    rows = Workload(product.workload.region, Rows(expression), facts, outputs, None, constants)
-    found = list_rows(rows, device)
-    tactic = next((item for item in found if isinstance(item, Tactic)), None)
-    if tactic is None:
-        reasons = [item.reason for item in found if isinstance(item, Rejected)]
-        return f"no kernel for the rest of its epilogue: {'; '.join(reasons)}"
-    return [
-        replace(
-            draft,
-            inputs=tuple(names.get(name, name) for name in draft.inputs),
-            outputs=tuple(names.get(name, name) for name in draft.outputs),
-        )
-        for draft in tactic.drafts
-    ]
+    flat = {name: array.reshape(-1) for name, array in product.workload.constants.items()}
+    return rows_drafts(
+        product.workload, expression, facts, outputs=outputs, names=names, device=device, constants=flat
+    )

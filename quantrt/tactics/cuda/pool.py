@@ -12,10 +12,10 @@ from quantrt.gpu import GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.pool import spec, tiles
 from quantrt.regions.formula_json import to_json
-from quantrt.regions.region import Pool, Rows
+from quantrt.regions.region import Pool
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import as_rows
-from quantrt.tactics.cuda.rows import list_tactics as list_rows
+from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import (
     Constant,
     Draft,
@@ -136,7 +136,7 @@ def _library(workload: Workload, formula: Pool, device: GpuFacts) -> Tactic | Re
         return Tactic(_LIBRARY, name, (first,))
     rest = _rest(workload, formula, dtype, device)
     if isinstance(rest, str):
-        return Rejected(_LIBRARY, name, f"no kernel for its epilogue: {rest}")
+        return Rejected(_LIBRARY, name, rest)
     size_bytes = math.prod(formula.output_shape(x.shape)) * _BYTES[dtype]
     return Tactic(_LIBRARY, name, (first, *rest), size_bytes)
 
@@ -161,22 +161,12 @@ def _rest(workload: Workload, formula: Pool, dtype: str, device: GpuFacts) -> tu
     """The epilogue over what was pooled, by the first rows tactic; why there is none."""
     shape = formula.output_shape(workload.inputs[0].shape)
     facts = (TensorFacts(dtype, shape, dense_strides(shape, channels_last=True)), *workload.inputs[1:])
-    expression = as_rows(formula.epilogue)
-    axes = len(shape) - 2
-    constants = {
-        name: array.reshape(-1, *[1] * axes) if array.size > 1 else array.reshape(())
-        for name, array in workload.constants.items()
-        if name in {operand.name for operand in expression.operands}
-    }
-    rows = Workload(workload.region, Rows(expression), facts, workload.outputs, None, constants)
-    found = list_rows(rows, device)
-    tactic = next((item for item in found if isinstance(item, Tactic)), None)
-    if tactic is None:
-        return "; ".join(item.reason for item in found if isinstance(item, Rejected))
-    return tuple(_reading(draft) for draft in tactic.drafts)
-
-
-def _reading(draft: Draft) -> Draft:
-    """The draft with what was pooled in place of x."""
-    inputs = tuple(_POOLED if name == "in0" else name for name in draft.inputs)
-    return Draft(draft.runner, inputs, draft.outputs, draft.options, draft.constants, draft.kernels)
+    return rows_drafts(
+        workload,
+        as_rows(formula.epilogue),
+        facts,
+        outputs=workload.outputs,
+        names={"in0": _POOLED},
+        device=device,
+        constants=by_channel(workload.constants, len(shape) - 2),
+    )
