@@ -77,13 +77,13 @@ def predict(
     """
     layer, predicted_us = row.layer, None
     beside = layer.attributes.get("beside_us", {})
-    if precision in (layer.precision, layer.computes_in) and layer.precision == layer.computes_in:
+    there_us = 0.0 if against is None else sum(against.get(node, 0.0) for node in layer.nodes)
+    if layer.precision == layer.computes_in == precision:
         predicted_us, basis = row.time_us, f"it is in {precision} already"
     elif precision in beside and row.time_us is not None and layer.median_us:
         predicted_us, basis = row.time_us * float(beside[precision]) / layer.median_us, AT_BUILD
-    elif against is not None and any(node in against for node in layer.nodes):
-        predicted_us = sum(against.get(node, 0.0) for node in layer.nodes)
-        basis = f"measured here, in {name}"
+    elif there_us:  # nothing is what a node takes whose layer there has its time on another node
+        predicted_us, basis = there_us, f"measured here, in {name}"
     else:
         predicted_us, basis = _estimate(row, precision, peaks)
     return Prediction(
