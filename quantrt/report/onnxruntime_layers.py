@@ -43,7 +43,7 @@ _BLOCKED = "com.microsoft.nchwc"
 _BLOCKED_NAME = "_nchwc"
 """Behind the name of the value that a node on blocks of channels makes, the node's own name."""
 
-_CONVOLUTIONS = ("Conv", "FusedConv", "NhwcFusedConv", "QLinearConv", "ConvInteger", "QLinearConvTranspose")
+_CONVOLUTIONS = ("Conv", "FusedConv", "NhwcFusedConv", "QLinearConv", "ConvInteger")
 _PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul", "QGemm", "QLinearMatMul", "MatMulInteger")
 _DYNAMIC = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat", "DynamicQuantizeLSTM")
 _FLOAT_INSIDE = ("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax")
