@@ -11,7 +11,6 @@ N. Shazeer, "GLU variants improve Transformer", 2020. Biases move behind the Spl
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -19,12 +18,12 @@ import onnx_ir as ir
 from quantrt.ir.edit import (
     add_constant,
     constant_of,
-    float_attribute,
     int_attribute,
     is_operator,
     only_consumer,
 )
 from quantrt.ir.sources import SOURCES_KEY, sources_of
+from quantrt.model.passes.constant_product import ConstantProduct, product_of, remove_nodes
 
 __all__ = ["merge_gates"]
 
@@ -37,23 +36,6 @@ _BENDING = tuple(
     "Clip Elu Erf Gelu HardSigmoid HardSwish LeakyRelu Mish Relu Selu Sigmoid Softplus Softsign Swish "
     "Tanh".split()
 )
-
-
-@dataclass(frozen=True)
-class _Product:
-    """A MatMul or Gemm of a constant weight.
-
-    Attributes:
-        weight: [K, N].
-        bias: [N], of a Gemm or of the Add behind a MatMul; None without one.
-        nodes: the product, and the Add that is taken with it.
-        result: what the last of them makes.
-    """
-
-    nodes: tuple[ir.Node, ...]
-    weight: np.ndarray
-    bias: np.ndarray | None
-    result: ir.Value
 
 
 def merge_gates(graph: ir.Model) -> int:
@@ -71,7 +53,7 @@ def merge_gates(graph: ir.Model) -> int:
 
 def _spell_split(graph: ir.Model, node: ir.Node) -> None:
     """A Split in the place of two Slices that are the halves of a gate, as TorchScript writes it."""
-    product = _product(node, takes_add=True)
+    product = product_of(node, takes_add=True)
     users = [] if product is None else list(dict.fromkeys(use.node for use in product.result.uses()))
     slices = [user for user in users if not is_operator(user, "Shape")]
     if product is None or len(slices) != 2 or product.result.is_graph_output():
@@ -124,7 +106,7 @@ def _take_place(graph: ir.Model, node: ir.Node, value: ir.Value) -> None:
 
 def _split_first(graph: ir.Model, node: ir.Node) -> bool:
     """Put the bias of a product that is split into a gate's halves behind the Split."""
-    product = _product(node, takes_add=True)
+    product = product_of(node, takes_add=True)
     split = None if product is None else only_consumer(product.result)
     if product is None or product.bias is None or split is None or not _is_halving(split, product):
         return False
@@ -136,13 +118,13 @@ def _split_first(graph: ir.Model, node: ir.Node) -> bool:
     split.replace_input_with(0, matmul.outputs[0])
     for half, bias in zip(split.outputs, np.split(product.bias, 2), strict=True):
         _add_bias(graph, split, half, bias)
-    _remove(graph, product)
+    remove_nodes(graph, product.nodes)
     return True
 
 
 def _merge(graph: ir.Model, node: ir.Node) -> bool:
     """Make one product of two whose results meet behind an activation."""
-    one = _product(node, takes_add=False)
+    one = product_of(node, takes_add=False)
     x = node.inputs[0] if one is not None else None
     if one is None or x is None or not _goes_on(one.result):
         return False
@@ -153,7 +135,7 @@ def _merge(graph: ir.Model, node: ir.Node) -> bool:
     return False
 
 
-def _partners(one: _Product, x: ir.Value, graph: ir.Graph) -> Iterator[_Product]:
+def _partners(one: ConstantProduct, x: ir.Value, graph: ir.Graph) -> Iterator[ConstantProduct]:
     """Products of x like this one that stand behind it."""
     readers = {use.node for use in x.uses()}
     is_behind = False
@@ -161,39 +143,13 @@ def _partners(one: _Product, x: ir.Value, graph: ir.Graph) -> Iterator[_Product]
         if node is one.nodes[0]:
             is_behind = True
         elif is_behind and node in readers and node.op_type == one.nodes[0].op_type:
-            other = _product(node, takes_add=False)
+            other = product_of(node, takes_add=False)
             is_alike = other is not None and other.weight.shape == one.weight.shape
             if other is not None and is_alike and other.weight.dtype == one.weight.dtype:
                 yield other
 
 
-def _product(node: ir.Node, *, takes_add: bool) -> _Product | None:
-    if not is_operator(node, "MatMul", "Gemm") or node.inputs[0] is None:
-        return None
-    weight = constant_of(node.inputs[1])
-    if weight is None or weight.ndim != 2 or constant_of(node.inputs[0]) is not None:
-        return None
-    bias: np.ndarray | None = None
-    nodes: tuple[ir.Node, ...] = (node,)
-    if is_operator(node, "Gemm"):
-        scales = (float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0))
-        if scales != (1.0, 1.0) or int_attribute(node, "transA", 0):
-            return None
-        weight = weight.T if int_attribute(node, "transB", 0) else weight
-        if len(node.inputs) > 2 and node.inputs[2] is not None:
-            bias = constant_of(node.inputs[2])
-            if bias is None or bias.shape != (weight.shape[1],):
-                return None
-    elif takes_add:
-        add = only_consumer(node.outputs[0])
-        if add is not None and is_operator(add, "Add") and add.graph is node.graph:
-            found = constant_of(add.inputs[1 if add.inputs[0] is node.outputs[0] else 0])
-            if found is not None and found.shape == (weight.shape[1],):
-                bias, nodes = found, (node, add)
-    return _Product(nodes, weight, bias, nodes[-1].outputs[0])
-
-
-def _is_halving(split: ir.Node, product: _Product) -> bool:
+def _is_halving(split: ir.Node, product: ConstantProduct) -> bool:
     """Whether a node cuts a product's columns into two equal parts."""
     if not is_operator(split, "Split") or len(split.outputs) != 2 or product.result.shape is None:
         return False
@@ -230,7 +186,7 @@ def _reached(value: ir.Value) -> dict[ir.Node, None]:
     return found
 
 
-def _join(graph: ir.Model, x: ir.Value, products: Sequence[_Product]) -> None:
+def _join(graph: ir.Model, x: ir.Value, products: Sequence[ConstantProduct]) -> None:
     first = products[0].nodes[0]
     weight = np.concatenate([product.weight for product in products], axis=1)
     nodes = [product.nodes[0] for product in products]
@@ -249,7 +205,7 @@ def _join(graph: ir.Model, x: ir.Value, products: Sequence[_Product]) -> None:
         product.result.name, half.name = None, name
         if product.bias is not None:
             _add_bias(graph, split, half, product.bias)
-        _remove(graph, product)
+        remove_nodes(graph, product.nodes)
 
 
 def _matmul(graph: ir.Model, place: ir.Node, weight: np.ndarray, merged: Sequence[ir.Node]) -> ir.Node:
@@ -278,13 +234,3 @@ def _add_bias(graph: ir.Model, split: ir.Node, half: ir.Value, bias: np.ndarray)
     half.replace_all_uses_with(total)
     add.replace_input_with(0, half)
     graph.graph.insert_after(split, [add])
-
-
-def _remove(graph: ir.Model, product: _Product) -> None:
-    """The nodes of a product that nothing reads any more, and their constants."""
-    constants = [value for node in product.nodes for value in node.inputs if constant_of(value) is not None]
-    for node in reversed(product.nodes):
-        graph.graph.remove(node, safe=True)
-    for value in constants:
-        if value is not None and not value.uses() and graph.graph.initializers.get(value.name or "") is value:
-            del graph.graph.initializers[value.name or ""]

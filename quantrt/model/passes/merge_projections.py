@@ -12,42 +12,21 @@ an activation that each product would compute on its way out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import (
     add_constant,
-    constant_of,
-    float_attribute,
-    int_attribute,
     is_operator,
-    only_consumer,
 )
 from quantrt.ir.sources import SOURCES_KEY, sources_of
+from quantrt.model.passes.constant_product import ConstantProduct, product_of, remove_nodes
 
 __all__ = ["merge_projections"]
 
 MOVERS = ("Reshape", "Split", "Squeeze", "Transpose", "Unsqueeze")
 SPLIT_OPSET = 13  # its sizes became an input
-
-
-@dataclass(frozen=True)
-class _Projection:
-    """A product with its bias.
-
-    Attributes:
-        nodes: MatMul or Gemm, and the Add behind a MatMul where there is one.
-        weight: [K, N].
-        bias: [N] or None.
-        result: the last node's output.
-    """
-
-    nodes: tuple[ir.Node, ...]
-    weight: np.ndarray
-    bias: np.ndarray | None
-    result: ir.Value
 
 
 def merge_projections(graph: ir.Model) -> int:
@@ -63,9 +42,9 @@ def merge_projections(graph: ir.Model) -> int:
     return count
 
 
-def _groups(x: ir.Value, graph: ir.Graph) -> Iterator[list[_Projection]]:
+def _groups(x: ir.Value, graph: ir.Graph) -> Iterator[list[ConstantProduct]]:
     """Projections of x that can be one, two at least: equal operators, element types and depths."""
-    found: dict[tuple[str, str, int], list[_Projection]] = {}
+    found: dict[tuple[str, str, int], list[ConstantProduct]] = {}
     for node in dict.fromkeys(use.node for use in x.uses()):
         projection = _projection(node, x) if node.graph is graph else None
         if projection is not None:
@@ -77,38 +56,12 @@ def _groups(x: ir.Value, graph: ir.Graph) -> Iterator[list[_Projection]]:
             yield sorted(group, key=lambda projection: order[projection.nodes[0]])
 
 
-def _projection(node: ir.Node, x: ir.Value) -> _Projection | None:
-    """The projection that a node is, where its result is only moved."""
-    if not is_operator(node, "MatMul", "Gemm") or node.inputs[0] is not x or node.inputs[1] is x:
+def _projection(node: ir.Node, x: ir.Value) -> ConstantProduct | None:
+    """The projection of x that a node is, where its result is only moved."""
+    product = product_of(node, takes_add=True)
+    if product is None or node.inputs[0] is not x or product.weight.dtype.kind not in "fV":
         return None
-    weight = constant_of(node.inputs[1])
-    if weight is None or weight.ndim != 2 or weight.dtype.kind not in "fV":
-        return None
-    nodes: tuple[ir.Node, ...] = (node,)
-    bias = None
-    if is_operator(node, "Gemm"):
-        scales = (float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0))
-        if scales != (1.0, 1.0) or int_attribute(node, "transA", 0):
-            return None
-        weight = weight.T if int_attribute(node, "transB", 0) else weight
-        if len(node.inputs) > 2 and node.inputs[2] is not None:
-            bias = _vector(node.inputs[2], weight.shape[1])
-            if bias is None:
-                return None
-    else:
-        add = only_consumer(node.outputs[0])
-        if add is not None and is_operator(add, "Add") and add.graph is node.graph:
-            other = add.inputs[1] if add.inputs[0] is node.outputs[0] else add.inputs[0]
-            bias = _vector(other, weight.shape[1])
-            nodes = (node, add) if bias is not None else nodes
-    result = nodes[-1].outputs[0]
-    return _Projection(nodes, weight, bias, result) if _is_only_moved(result) else None
-
-
-def _vector(value: ir.Value | None, size: int) -> np.ndarray | None:
-    """A constant of shape [size]."""
-    array = constant_of(value)
-    return array if array is not None and array.shape == (size,) else None
+    return product if _is_only_moved(product.result) else None
 
 
 def _is_only_moved(value: ir.Value) -> bool:
@@ -116,7 +69,7 @@ def _is_only_moved(value: ir.Value) -> bool:
     return bool(uses) and not value.is_graph_output() and all(is_operator(use.node, *MOVERS) for use in uses)
 
 
-def _merge(graph: ir.Model, x: ir.Value, group: Sequence[_Projection]) -> None:
+def _merge(graph: ir.Model, x: ir.Value, group: Sequence[ConstantProduct]) -> None:
     first = group[0].nodes[0]
     weight = np.concatenate([projection.weight for projection in group], axis=1)
     sizes = [projection.weight.shape[1] for projection in group]
@@ -138,7 +91,7 @@ def _merge(graph: ir.Model, x: ir.Value, group: Sequence[_Projection]) -> None:
     _put_in_place(graph, [*added, split], group)
 
 
-def _merged_bias(graph: ir.Model, first: ir.Node, group: Sequence[_Projection]) -> ir.Value | None:
+def _merged_bias(graph: ir.Model, first: ir.Node, group: Sequence[ConstantProduct]) -> ir.Value | None:
     """All biases in a row, zeros where one has none; None when none has."""
     if all(projection.bias is None for projection in group):
         return None
@@ -166,7 +119,7 @@ def _node(
     return node
 
 
-def _describe(added: Sequence[ir.Node], group: Sequence[_Projection], width: int) -> None:
+def _describe(added: Sequence[ir.Node], group: Sequence[ConstantProduct], width: int) -> None:
     """Name, type and shape of the values between the merged nodes."""
     for node, place in zip(added, ("product", "sum"), strict=False):
         value, model = node.outputs[0], group[0].result
@@ -176,23 +129,12 @@ def _describe(added: Sequence[ir.Node], group: Sequence[_Projection], width: int
             value.shape = ir.Shape([*model.shape.dims[:-1], width])
 
 
-def _put_in_place(graph: ir.Model, added: Sequence[ir.Node], group: Sequence[_Projection]) -> None:
+def _put_in_place(graph: ir.Model, added: Sequence[ir.Node], group: Sequence[ConstantProduct]) -> None:
     """Insert the new nodes where the first of the old ones stood, and remove those and their constants."""
     graph.graph.insert_before(group[0].nodes[0], added)
     for projection, part in zip(group, added[-1].outputs, strict=True):
         part.shape, part.type, name = projection.result.shape, projection.result.type, projection.result.name
         projection.result.replace_all_uses_with(part)
-        constants = [
-            value for node in projection.nodes for value in node.inputs if constant_of(value) is not None
-        ]
-        for node in reversed(projection.nodes):
-            graph.graph.remove(node, safe=True)
+        remove_nodes(graph, projection.nodes)
         projection.result.name = None
         part.name = name
-        for value in constants:
-            if (
-                value is not None
-                and not value.uses()
-                and graph.graph.initializers.get(value.name or "") is value
-            ):
-                del graph.graph.initializers[value.name or ""]
