@@ -32,6 +32,9 @@ MAGIC = b"\xfd7zXZ\x00"
 MAX_UNPACKED_BYTES = 1 << 30
 """Of graph and machine code: what claims to be more is no engine."""
 
+MAX_WORKING_BYTES = 1 << 26
+"""That reading a stream may take beside its result: `pack` asks for 9 MB, a header could for 4 GB."""
+
 SMALL_BYTES = 16384
 """Of weights, up to which they are in the stream."""
 
@@ -100,7 +103,7 @@ def _split(data: bytes, sizes: list[int]) -> Iterator[bytes]:
 
 def _decompressed(stream: bytes) -> bytes:
     lzma = _lzma()
-    reader = lzma.LZMADecompressor(format=lzma.FORMAT_XZ)
+    reader = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MAX_WORKING_BYTES)
     try:
         data: bytes = reader.decompress(stream, max_length=MAX_UNPACKED_BYTES)
     except lzma.LZMAError as error:

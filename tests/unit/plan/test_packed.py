@@ -103,6 +103,12 @@ def test_a_stream_that_claims_to_be_endless_is_an_error(monkeypatch: pytest.Monk
         unpack(stream(b"0" * 2000))
 
 
+def test_a_stream_that_wants_too_much_memory_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("quantrt.plan.packed.MAX_WORKING_BYTES", 1 << 20)
+    with pytest.raises(ValueError, match="[Mm]emory"):
+        unpack(stream(b"0" * 100))
+
+
 def test_a_python_without_lzma_is_told(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator):
     real = builtins.__import__
 
