@@ -6,13 +6,13 @@ from quantrt.report.explain.rows import LayerRow
 from quantrt.report.explain.times import Times
 from quantrt.report.explain.what_if import predict, times_by_node
 
-FUSED = (EngineLayer(name="both", nodes=("conv", "relu")),)
+FUSED = (EngineLayer(name="both", kind="Conv", nodes=("conv", "relu")),)
 BY_NODE = times_by_node(FUSED, Times(layer_us={"both": 4.0}, basis="", method="", engine_us=None))
 
 
 def row(*nodes: str) -> LayerRow:
     return LayerRow(
-        layer=EngineLayer(name="here", nodes=nodes, precision="fp32", computes_in="fp32"),
+        layer=EngineLayer(name="here", kind="Conv", nodes=nodes, precision="fp32", computes_in="fp32"),
         time_us=6.0,
         share_ratio=1.0,
         bound="",
