@@ -89,7 +89,8 @@ def _notes(proto: onnx.ModelProto) -> tuple[str, ...]:
 def _open(path: Path) -> mmap.mmap:
     if not path.exists():
         near = _similar_file(path)
-        raise ModelError(f"cannot open '{path}': no such file", hint=f"'{near}'" if near else None)
+        hint = f"'{near}'" if near else f"a path that exists, from '{Path.cwd()}' on"
+        raise ModelError(f"cannot open '{path}': no such file", hint=hint)
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file"
         raise ModelError(f"cannot read '{path}'", got=what, expected="an .onnx file", hint=_onnx_inside(path))

@@ -52,4 +52,5 @@ def missing(path: Path) -> ModelError:
         near = close_match(
             path.name, [entry.name for entry in path.parent.iterdir() if entry.suffix == ".qrt"]
         )
-    return ModelError(f"cannot open '{path}': no such file", hint=f"'{path.parent / near}'" if near else None)
+    hint = f"'{path.parent / near}'" if near else f"a path that exists, from '{Path.cwd()}' on"
+    return ModelError(f"cannot open '{path}': no such file", hint=hint)

@@ -38,6 +38,10 @@ def test_no_such_file_names_a_near_one(tmp_path):
     assert "model.onnx" in error.hint
 
 
+def test_no_such_file_and_none_near_is_nothing_to_inspect(tmp_path):
+    assert "a path that exists" in error_of(tmp_path / "model.onnx").hint
+
+
 def test_a_folder_names_the_model_inside(tmp_path):
     saved(good(), tmp_path)
     error = error_of(tmp_path)

@@ -310,6 +310,9 @@ def test_a_missing_file_names_the_nearest(engine_path: Path):
     with pytest.raises(ModelError, match="no such file") as caught:
         load_plan(engine_path.with_name("modal.qrt"))
     assert "model.qrt" in caught.value.hint
+    with pytest.raises(ModelError, match="no such file") as caught:
+        load_plan(engine_path.parent / "none" / "model.qrt")
+    assert "a path that exists" in caught.value.hint
 
 
 def test_a_folder_is_not_an_engine(tmp_path: Path):
