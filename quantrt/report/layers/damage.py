@@ -71,6 +71,10 @@ class Damage:
         """SQNR of the outputs with every layer quantized."""
         return _db(self.total_ratio)
 
+    def alone_db(self, layers: tuple[int, ...]) -> float:
+        """SQNR of the outputs with a set alone quantized."""
+        return _db(self.ratios[layers])
+
     def share_of(self, layers: tuple[int, ...]) -> float:
         """The part of the summed noise that a set makes; NaN where there is no finite sum."""
         total = sum(self.ratios.values())

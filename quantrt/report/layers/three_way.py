@@ -211,7 +211,7 @@ def _damage_rows(switched: Switched, damage: Damage, limit_db: float) -> dict[st
             {
                 "layers": [switched.layers[index].name for index in group],
                 "share_ratio": damage.share_of(group),
-                "alone_db": _db(damage.ratios[group]),
+                "alone_db": damage.alone_db(group),
             }
             for group in order
         ],
@@ -224,9 +224,3 @@ def _damage_rows(switched: Switched, damage: Damage, limit_db: float) -> dict[st
 
 def _ascending(ratio: float) -> float:
     return -math.inf if math.isnan(ratio) else -ratio
-
-
-def _db(ratio: float) -> float:
-    if math.isnan(ratio):
-        return math.nan
-    return math.inf if ratio == 0.0 else -10.0 * math.log10(ratio) if ratio != math.inf else -math.inf
