@@ -75,8 +75,8 @@ def test_a_profile_without_the_usual_batch_is_timed_checked_and_kept(cpu_for_gpu
         engine.create_context().run({"x": x})
 
 
-def test_profiles_and_targets_are_of_cuda_engines():
-    for options in ({"profiles": ("x=1",)}, {"targets": ("sm_90",)}, {"gpu": "H200"}):
+def test_targets_are_of_cuda_engines():
+    for options in ({"targets": ("sm_90",)}, {"gpu": "H200"}):
         with pytest.raises(UsageError, match="are of CUDA engines"):
             BuildConfig(cuda=CudaConfig(**options))
     with pytest.raises(UsageError, match="one batch size"):
