@@ -216,7 +216,9 @@ def masked(
     if KIND == "added":
         added = given.to(tl.float32) * LOG2E
         if given.dtype != tl.float16:  # what is finite stays finite
-            added = tl.where(given == -INF, -INF, tl.maximum(added, LOWEST))
+            added = tl.where(
+                given == -INF, -INF, tl.maximum(added, LOWEST, propagate_nan=tl.PropagateNan.ALL)
+            )
         y = scores + added
     elif KIND == "kept":
         y = tl.where(given != 0, scores, value)

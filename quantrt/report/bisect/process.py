@@ -13,15 +13,18 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import IO, Any, Self, cast
 
-from quantrt.errors import DeviceError
+from quantrt.errors import DeviceError, InternalError
 
-__all__ = ["CRASHED", "LIMIT_S", "TrialProcess"]
+__all__ = ["CRASHED", "FAULT", "LIMIT_S", "TrialProcess"]
 
 LIMIT_S = 300.0
 """A run that takes longer hangs."""
 
 CRASHED = "crashed"
 """The key of an answer that says how the process died."""
+
+FAULT = "fault"
+"""The key of an answer that says which error of our own ended a request."""
 
 
 class TrialProcess:
@@ -35,6 +38,7 @@ class TrialProcess:
 
         Raises:
             DeviceError: a process cannot be started.
+            InternalError: the worker failed, and not a library in it.
         """
         process = self._process = self._process or _start()
         pipe = cast("IO[bytes]", process.stdout)
@@ -50,6 +54,8 @@ class TrialProcess:
         line = b"" if is_late else pipe.readline()
         if line.endswith(b"\n"):
             answer: dict[str, Any] = json.loads(line)
+            if FAULT in answer:
+                raise InternalError("cannot run a part of the model", got=answer[FAULT])
             return answer
         if is_late:
             process.kill()

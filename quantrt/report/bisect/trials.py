@@ -103,6 +103,10 @@ def failure_in(
     Args:
         kind: the only kind that counts.
     """
+    strange = [name for name in names if wanted[name].shape != got[name].shape]
+    if strange and kind in (None, DIFFERS):
+        shapes = f"{list(got[strange[0]].shape)} instead of {list(wanted[strange[0]].shape)}"
+        return Failure(DIFFERS, f"'{strange[0]}' is {shapes}", float("inf"), tuple(strange))
     missing = [name for name in names if _has_new_holes(wanted[name], got[name])]
     if missing and kind in (None, NOT_FINITE):
         holes = int(np.count_nonzero(~np.isfinite(got[missing[0]])))

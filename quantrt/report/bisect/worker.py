@@ -32,6 +32,7 @@ from quantrt.model.read import read_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.plan.serialize import load_plan, save_plan
+from quantrt.report.bisect.process import FAULT
 from quantrt.report.compare import compare
 from quantrt.report.subject import open_subject
 from quantrt.runtime.executor import open_executor
@@ -64,6 +65,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return _compare(request) if "compare" in request else _make_engine(request)
     except QuantRtError as error:
         return {"error": " ".join(part for part in (error.message, error.got) if part)}
+    except Exception as error:  # noqa: BLE001  a fault of ours is told apart from the death of a library
+        return {FAULT: f"{type(error).__name__}: {error}"}
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:

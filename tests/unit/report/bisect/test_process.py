@@ -4,10 +4,15 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
+from quantrt.config import CompareConfig
+from quantrt.errors import InternalError
 from quantrt.report.bisect import process as process_module
-from quantrt.report.bisect.process import CRASHED, TrialProcess
+from quantrt.report.bisect.process import CRASHED, FAULT, TrialProcess
+from quantrt.report.bisect.trials import DIFFERS, failure_in
+from quantrt.report.bisect.worker import answer
 
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 DIES = "import os, sys; sys.stdin.readline(); os.kill(os.getpid(), 11)"
@@ -38,3 +43,19 @@ def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(process_module, "LIMIT_S", 0.2)
     with TrialProcess() as process:
         assert process.ask({"run": "it"}) == {CRASHED: "took more than 0.2 s"}
+
+
+def test_a_fault_of_ours_is_no_crash_of_a_library(monkeypatch: pytest.MonkeyPatch):
+    assert answer({"run": "model.onnx", "library": "onnxruntime"}) != {}
+    assert FAULT in answer({"compare": None})
+    monkeypatch.setattr(process_module, "_start", start(ECHO))
+    with TrialProcess() as process, pytest.raises(InternalError, match="cannot run a part"):
+        process.ask({FAULT: "TypeError: it"})
+
+
+def test_another_shape_is_a_difference():
+    wanted, got = {"y": np.ones((2, 3), np.float32)}, {"y": np.ones((3, 2), np.float32)}
+    found = failure_in(wanted, got, ("y",), CompareConfig())
+    assert found is not None
+    assert found.kind == DIFFERS
+    assert "[3, 2] instead of [2, 3]" in found.text
