@@ -98,11 +98,7 @@ def _annotated(
     placement = Placement(
         values=frozenset(edges.uses.values()),
         uses=edges.uses,
-        outputs=frozenset(),
-        symmetric=frozenset(),
-        groups=(),
         weights={use: tensor.qparams.axis for use, tensor in found.weights.items()},
-        biases={},
         decisions=tuple(_decisions(model.graph.graph, target, found, obstacle)),
     )
     grids = {name: edges.grids[name].qparams() for name in sorted(placement.values)}

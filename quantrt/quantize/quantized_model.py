@@ -28,7 +28,7 @@ class Decision:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Placement:
     """Which edges of a graph are quantized for one target; no numbers yet.
 
@@ -46,12 +46,12 @@ class Placement:
 
     values: frozenset[str]
     uses: Mapping[Use, str]
-    outputs: frozenset[str]
-    symmetric: frozenset[str]
-    groups: tuple[frozenset[str], ...]
-    weights: Mapping[Use, int | None]
-    biases: Mapping[Use, tuple[Use, Use]]
-    decisions: tuple[Decision, ...]
+    outputs: frozenset[str] = frozenset()
+    symmetric: frozenset[str] = frozenset()
+    groups: tuple[frozenset[str], ...] = ()
+    weights: Mapping[Use, int | None] = field(default_factory=dict)
+    biases: Mapping[Use, tuple[Use, Use]] = field(default_factory=dict)
+    decisions: tuple[Decision, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -60,12 +60,7 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
     placement = Placement(
         values=frozenset(activations),
         uses=uses,
-        outputs=frozenset(),
-        symmetric=frozenset(),
-        groups=(),
         weights=axes,
-        biases={},
-        decisions=(),
     )
     graph = balance_tables(model.graph, axes)
     weights = {use: _codes(graph, use, axis, target) for use, axis in axes.items()}

@@ -13,15 +13,15 @@ import numpy as np
 
 from quantrt.config import LayerTimingConfig
 from quantrt.device import describe_device
-from quantrt.errors import DeviceError, ModelError
+from quantrt.errors import DeviceError
 from quantrt.ir.atomic import replace_file
 from quantrt.notebook import rich_table, table_html
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.engine_view import Measured, engine_view, flat_layers, layers_of_plan
-from quantrt.report.explain.cpu_peaks import measure_cpu_peaks
-from quantrt.report.explain.peaks import Peaks, gpu_peaks
+from quantrt.report.explain.cpu_peaks import find_cpu_peaks
+from quantrt.report.explain.peaks import gpu_peaks
 from quantrt.report.html_page import html_page
 from quantrt.report.layer_graph import align_layers
 from quantrt.report.quantities import bytes_text, ms_text
@@ -206,21 +206,14 @@ def _measure(subject: Subject, inputs: Inputs | None, inputs_are: str, config: L
         why_not = subject.why_not or "the engine was not opened"
         return Measured(None, describe_device(), why_not=why_not, peaks=peaks)
     if not is_gpu:
-        peaks = _cpu_peaks(subject.plan)
+        peaks, why_none = find_cpu_peaks(subject.plan)
+        if why_none:
+            log.warning("%s", why_none)
     given = timed_inputs(None, engine.inputs, None) if inputs is None else inputs
     times = time_layers(engine, given, runs=config.layer_runs, warmup_runs=config.warmup_runs)
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in given.items())
     here = describe_machine(engine.plan.model.library)
     return Measured(times, here, inputs=f"{inputs_are}, {shapes}", peaks=peaks)
-
-
-def _cpu_peaks(plan: Plan) -> Peaks | None:
-    """Measured here; None, with a warning, where the library cannot run the probes."""
-    try:
-        return measure_cpu_peaks(plan.model.library, plan.options)
-    except (DeviceError, ModelError) as error:
-        log.warning("the peaks of this machine could not be measured: %s", error.message)
-        return None
 
 
 def _layers(source: Source, inputs: Inputs | None) -> tuple[tuple[EngineLayer, ...], tuple[str, ...]]:

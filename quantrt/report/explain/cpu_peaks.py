@@ -18,12 +18,13 @@ import onnx.parser
 import onnx_ir as ir
 from onnx import numpy_helper
 
+from quantrt.errors import DeviceError, ModelError
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
-from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.report.explain.peaks import Peaks
 from quantrt.runtime.executor import open_executor
 
-__all__ = ["measure_cpu_peaks"]
+__all__ = ["find_cpu_peaks", "measure_cpu_peaks"]
 
 SIZE = 1024
 SETS_BYTES = (1 << 20, 1 << 24, 1 << 28)
@@ -42,6 +43,14 @@ COUNTER_US = 1.0
 OPSET = 21
 _MAXIMUM = "y = ReduceMax <keepdims = 1> (p, axes)"
 CODE_SCALE = 0.05
+
+
+def find_cpu_peaks(plan: Plan) -> tuple[Peaks | None, str]:
+    """Peaks of this machine for an engine, or why there are none."""
+    try:
+        return measure_cpu_peaks(plan.model.library, plan.options), ""
+    except (DeviceError, ModelError) as error:
+        return None, f"the peaks of this machine could not be measured: {error.message}"
 
 
 def measure_cpu_peaks(library: str, options: ExecOptions) -> Peaks:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from quantrt.errors import DataError, DeviceError, ModelError, UsageError
+from quantrt.errors import DataError, UsageError
 from quantrt.plan.plan import Plan
 from quantrt.report.candidate_times import with_candidates
 from quantrt.report.engine_layer import EngineLayer, is_conversion
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.explain.changes import BATCH_FACTOR, BatchTime
-from quantrt.report.explain.cpu_peaks import measure_cpu_peaks
+from quantrt.report.explain.cpu_peaks import find_cpu_peaks
 from quantrt.report.explain.describe import Against, Evidence
 from quantrt.report.explain.peaks import Peaks, gpu_peaks
 from quantrt.report.explain.times import TIMING, Times, measured_times, stored_times
@@ -112,10 +112,7 @@ def _peaks(plan: Plan) -> tuple[Peaks | None, str]:
     if plan.model.library == "cuda":
         peaks = gpu_peaks(plan.device)
         return peaks, "" if peaks is not None else "the peaks of this GPU are not known"
-    try:
-        return measure_cpu_peaks(plan.model.library, plan.options), ""
-    except (DeviceError, ModelError) as error:
-        return None, f"the peaks of this machine could not be measured: {error.message}"
+    return find_cpu_peaks(plan)
 
 
 def _batch(engine: Engine, inputs: Inputs, engine_us: float | None) -> BatchTime | None:

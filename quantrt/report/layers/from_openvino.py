@@ -63,12 +63,7 @@ def from_openvino_engine(model: Model, engine: LibraryModel) -> QuantizedModel:
     placement = Placement(
         values=frozenset(activations),
         uses=uses,
-        outputs=frozenset(),
-        symmetric=frozenset(),
-        groups=(),
         weights={use: tensor.qparams.axis for use, tensor in weights.items()},
-        biases={},
-        decisions=(),
     )
     graph = set_biases(model.graph, found.biases())
     _take_constants(graph, found, weights)
