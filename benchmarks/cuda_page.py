@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of tables that `benchmarks.cuda_engines` writes beside its results."""
 
-__all__ = ["cuda_page"]
+__all__ = ["cuda_page", "machine_line", "number", "table"]
 
 from typing import Any
 
@@ -25,12 +25,11 @@ Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/resul
 def cuda_page(results: dict[str, Any]) -> str:
     """Tables of latency, size, accuracy and build times."""
     environment = results["environment"]
-    packages = ", ".join(f"{name} {number}" for name, number in environment["packages"].items())
-    machine = f"{environment['gpu']}; {packages}."
+    machine = machine_line(environment)
     rows = results["rows"]
     parts = [INTRO.format(machine=machine, rounds=30), "## Latency\n"]
     parts.append(
-        _table(
+        table(
             (
                 "model",
                 "commit",
@@ -58,7 +57,7 @@ def cuda_page(results: dict[str, Any]) -> str:
         "host us",
     )
     lines = [line for name, row in rows.items() for line in _facts(name, row)]
-    parts.append(_table(head, lines))
+    parts.append(table(head, lines))
     return "\n".join(parts)
 
 
@@ -68,10 +67,10 @@ def _latency(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     return (
         name,
         row.get("commit") or "unknown",
-        _number(fp16, 3),
-        _number(int8, 3),
+        number(fp16, 3),
+        number(int8, 3),
         str(row["int8"].get("ships", row["int8"].get("error", "?"))),
-        _number(peer, 3),
+        number(peer, 3),
         f"{peer / fp16:.2f}x" if fp16 and peer else "",
         f"{peer / int8:.2f}x" if int8 and peer else "",
         f"{fp16 / int8:.2f}x" if fp16 and int8 else "",
@@ -88,22 +87,30 @@ def _facts(name: str, row: dict[str, Any]) -> list[tuple[str, ...]]:
             (
                 name,
                 precision,
-                _number(facts["engine_bytes"] / 1e6, 1),
+                number(facts["engine_bytes"] / 1e6, 1),
                 f"{facts['engine_bytes'] / row['onnx_bytes']:.3f}",
-                _number(facts["sqnr_db"], 1),
-                _number(facts["build_s"], 1),
-                _number(facts["rebuild_s"], 1),
-                _number(facts["load_s"], 2),
-                _number(facts["host_us"], 0),
+                number(facts["sqnr_db"], 1),
+                number(facts["build_s"], 1),
+                number(facts["rebuild_s"], 1),
+                number(facts["load_s"], 2),
+                number(facts["host_us"], 0),
             )
         )
     return lines
 
 
-def _number(value: float | None, digits: int) -> str:
+def machine_line(environment: dict[str, Any]) -> str:
+    """One sentence: the GPU and the versions."""
+    packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
+    return f"{environment['gpu']}; {packages}."
+
+
+def number(value: float | None, digits: int) -> str:
+    """With so many decimals; nothing for what is unknown."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """In Markdown."""
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trained models on an NVIDIA GPU: `python -m benchmarks.cuda_models OUT.json [NAME ...]`.
+
+Every trained model of the data folder is built in fp16 and int8, judged on real data against FP32 in ONNX
+Runtime, and timed; every Q/DQ model is built as it is and held against ONNX Runtime. Regions that multiply
+int8 codes are held against the reference code for code before a kernel may be taken; here their number is
+told. Needs a GPU and the `bench` and `cuda` extras. A second run adds its models.
+"""
+
+__all__ = ["main"]
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.cuda_models_page import cuda_models_page
+from benchmarks.cuda_timing import commit, environment, time_in_turns
+from benchmarks.inputs import Feed
+from benchmarks.real_data import DATA
+from benchmarks.real_tasks import TASK_NAMES, load_task
+from benchmarks.task import Task
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.config import BuildConfig, CalibrationConfig, DeviceConfig
+from quantrt.model.for_gpu import for_gpu
+from quantrt.model.load import load_model
+from quantrt.plan.program_json import program_from_model
+from quantrt.prepare import Job, quantize_for_device
+from quantrt.quantize.fit import keeps_scales
+from quantrt.runtime.cuda.executor import CudaExecutor
+from quantrt.runtime.machine import describe_machine
+from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec
+
+BATCH = 8
+JUDGED_SAMPLES = 2000
+"""At most so many samples of a task; a model's first views come first."""
+TEXT_TASK = "all-MiniLM-L6-v2"
+
+Array = npt.NDArray[Any]
+Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Trained models on a GPU.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+    args = parser.parse_args()
+    results = json.loads(args.out.read_text()) if args.out.exists() else {"float": {}, "quantized": {}}
+    results["environment"] = environment()
+    measures: dict[str, Callable[[], dict[str, Any]]] = {
+        name: partial(_measure_named, name) for name in TASK_NAMES if name != TEXT_TASK
+    }
+    paths = {path.name.removesuffix(".onnx"): path for path in sorted((DATA / "qdq_models").glob("*.onnx"))}
+    measures |= {name: partial(_measure_quantized, path) for name, path in paths.items()}
+    for name, measure in measures.items():
+        if not args.names or name in args.names:
+            began = time.perf_counter()
+            row = measure() | {"commit": commit(), "wall_s": time.perf_counter() - began}
+            results["quantized" if name in paths else "float"][name] = row
+            args.out.write_text(json.dumps(results, indent=1) + "\n")
+            args.out.with_suffix(".md").write_text(cuda_models_page(results))
+            print(json.dumps({name: row}), flush=True)
+
+
+@contextmanager
+def _candidates(path: Path, samples: list[Feed], timed: Feed) -> Iterator[dict[str, Candidate]]:
+    """fp16 and int8 of a model, as `quantrt.build` would open them, whichever is faster."""
+    model = for_gpu(load_model(path))
+    config = BuildConfig(
+        precisions=frozenset({"fp32", "fp16", "int8"}),
+        device=DeviceConfig(device="cuda"),
+        calibration=CalibrationConfig(),
+    )
+    job = Job(model, config, describe_machine("cuda"), lambda event: None)
+    fitted = quantize_for_device(job, open_dataset(samples, model.inputs), None, None).fits["cuda"]
+    given = fitted.model.graph if keeps_scales(model, config) else None
+    opener = Opener(model, config, timed, float_graph=given)
+    with ExitStack() as stack:
+        opened = {}
+        for precision, fit in (("fp16", None), ("int8", fitted)):
+            found = opener.open(Spec("cuda", precision, "fp16"), fit)
+            if isinstance(found, Rejected):
+                raise RuntimeError(f"{path.name}: {precision}: {found.reason}")
+            stack.callback(found.executor.close)
+            opened[precision] = found
+        yield opened
+
+
+def _measure_named(name: str) -> dict[str, Any]:
+    return _measure(load_task(name, DATA))
+
+
+def _measure(task: Task) -> dict[str, Any]:
+    """fp16 and int8 of a float model on the task's data."""
+    feeds, count = _first_samples(task)
+    run, names = _float_session(task.path)
+    reference = _outputs(run, feeds, names)
+    row: dict[str, Any] = {"samples": count, "score_name": "", "engines": {}}
+    if task.score is not None:
+        row |= {"score_name": task.score.name, "float_score": task.score.of(reference)}
+    timed = _timed(task)
+    with _candidates(task.path, task.calibration, timed) as candidates:
+        for name, candidate in candidates.items():
+            found = _outputs(candidate.executor.run, feeds, names)
+            row["engines"][name] = _facts(candidate) | _judge(found, names, reference, task)
+        row["ms"] = time_in_turns({name: _replay(item, timed) for name, item in candidates.items()})
+    return row
+
+
+def _measure_quantized(path: Path) -> dict[str, Any]:
+    """A Q/DQ model against ONNX Runtime on random inputs of the shape it declares."""
+    rng = np.random.default_rng(0)
+    feed: Feed = {
+        spec.name: rng.standard_normal([n if isinstance(n, int) else BATCH for n in spec.shape or ()]).astype(
+            spec.dtype
+        )
+        for spec in load_model(path).inputs
+    }
+    run, names = _float_session(path)
+    want = run(feed)
+    row: dict[str, Any] = {"engines": {}}
+    with _candidates(path, [feed], feed) as candidates:
+        for name, candidate in candidates.items():
+            got = candidate.executor.run(feed)
+            same = np.mean(want[names[0]].argmax(-1) == got[names[0]].argmax(-1))
+            row["engines"][name] = _facts(candidate) | {
+                "sqnr_db": {output: _sqnr_db(want[output], got[output]) for output in names},
+                "agreement_ratio": float(same),
+            }
+        row["ms"] = time_in_turns({name: _replay(item, feed) for name, item in candidates.items()})
+    return row
+
+
+def _replay(candidate: Candidate, feed: Feed) -> Callable[[], object]:
+    executor = candidate.executor
+    assert isinstance(executor, CudaExecutor)
+    return executor.prepare(feed, waits=False)
+
+
+def _facts(candidate: Candidate) -> dict[str, Any]:
+    """How many regions run on the GPU, and how many of them multiply codes."""
+    rows = program_from_model(candidate.model).notes["regions"].values()
+    return {"regions": len(rows), "int8_products": sum(bool(row["is_int8"]) for row in rows)}
+
+
+def _judge(found: list[Array], names: list[str], reference: list[Array], task: Task) -> dict[str, Any]:
+    pairs = zip(names, reference, found, strict=True)
+    row: dict[str, Any] = {"sqnr_db": {name: _sqnr_db(want, got) for name, want, got in pairs}}
+    if task.decisions is not None:
+        row["agreement_ratio"] = float(np.mean(task.decisions(reference, found)))
+    if task.score is not None:
+        row["score"] = task.score.of(found)
+    return row
+
+
+def _first_samples(task: Task) -> tuple[list[Feed], int]:
+    """Batches until there are enough samples, and their number."""
+    feeds: list[Feed] = []
+    count = 0
+    for feed in task.validation:
+        feeds.append(dict(feed))
+        count += len(next(iter(feed.values())))
+        if count >= JUDGED_SAMPLES and task.score is None:
+            break
+    return feeds, count
+
+
+def _outputs(run: Run, feeds: list[Feed], names: list[str]) -> list[Array]:
+    parts = [run(feed) for feed in feeds]
+    return [np.concatenate([np.asarray(part[name]) for part in parts]) for name in names]
+
+
+def _float_session(path: Path) -> tuple[Run, list[str]]:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    return lambda feed: dict(zip(names, session.run(names, dict(feed)), strict=True)), names
+
+
+def _largest_batch(task: Task) -> int:
+    """Of the samples that are timed: one where the model's other inputs have no batch."""
+    return BATCH if len(task.calibration[0]) == 1 else 1
+
+
+def _timed(task: Task) -> Feed:
+    batch = _largest_batch(task)
+    if batch == 1:
+        return task.calibration[0]
+    return {
+        name: np.concatenate([feed[name] for feed in task.calibration[:batch]])
+        for name in task.calibration[0]
+    }
+
+
+def _sqnr_db(want: Array, got: Array) -> float:
+    signal, noise = (np.square(x.astype(np.float64)).sum() for x in (want, want.astype(np.float64) - got))
+    return float(10 * np.log10(signal / max(noise, 1e-30)))
+
+
+if __name__ == "__main__":
+    main()

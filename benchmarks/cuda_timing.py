@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a GPU's figures were measured, and how contenders are timed in turns."""
+
+__all__ = ["ROUNDS", "commit", "environment", "time_in_turns"]
+
+import subprocess
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+
+ROUNDS = 30
+REPLAYS = 20
+
+PACKAGES = ("torch", "triton", "onnxruntime", "onnx", "onnx-ir", "numpy")
+
+
+def environment() -> dict[str, Any]:
+    """The GPU and the versions of everything that is compared."""
+    packages = {name: version(name) for name in PACKAGES}
+    return {"gpu": torch.cuda.get_device_name(), "packages": packages}
+
+
+def commit() -> str | None:
+    """Of the working tree, for rows of one table may be measured at several."""
+    command = ["git", "rev-parse", "--short=7", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
+
+
+def time_in_turns(runs: dict[str, Callable[[], object]]) -> dict[str, dict[str, float]]:
+    """Milliseconds of one run: quantiles over rounds of one turn each, REPLAYS runs between two events."""
+    samples: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(ROUNDS + 1):
+        for name, run in runs.items():
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            run()
+            torch.cuda.synchronize()
+            start.record()
+            for _ in range(REPLAYS):
+                run()
+            end.record()
+            torch.cuda.synchronize()
+            if number:
+                samples[name].append(start.elapsed_time(end) / REPLAYS)
+    return {name: _quantiles(x) for name, x in samples.items()}
+
+
+def _quantiles(samples: list[float]) -> dict[str, float]:
+    return {f"p{round(100 * q)}": float(np.quantile(samples, q)) for q in (0.2, 0.5, 0.8)}
