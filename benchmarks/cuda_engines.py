@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,24 @@ import torch
 
 import quantrt
 from benchmarks.cuda_page import cuda_page
-from benchmarks.inputs import SEQUENCE_LENGTH, make_images, make_tokens
+from benchmarks.detector import HEADS
+from benchmarks.inputs import (
+    DETECTOR,
+    IMAGE_SIZE,
+    SEQUENCE_LENGTH,
+    UNET,
+    image_size,
+    make_images,
+    make_tokens,
+)
 from benchmarks.models import calibrated_vision_model
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
 
 ROUNDS = 30
 REPLAYS = 20
 CALIBRATION_SAMPLES = 8
+LARGE_SAMPLES = 4
+"""Of images above IMAGE_SIZE."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +57,15 @@ class Row:
 ROWS = (
     Row("resnet50-b1", "resnet50", 1),
     Row("resnet50-b32", "resnet50", 32),
+    Row("resnet50-b256", "resnet50", 256),
+    Row("resnet18-b32", "resnet18", 32),
     Row("mobilenetv2-b32", "mobilenetv2_100", 32),
+    Row("mobilenetv3_large-b32", "mobilenetv3_large_100", 32),
+    Row("efficientnet_b0-b32", "efficientnet_b0", 32),
     Row("efficientvit_b1-b32", "efficientvit_b1", 32),
+    Row("detector_s-b1", DETECTOR, 1),
+    Row("detector_s-b8", DETECTOR, 8),
+    Row("unet-b1", UNET, 1),
     Row("vit_b16-b1", "vit_base_patch16_224", 1),
     Row("vit_b16-b32", "vit_base_patch16_224", 32),
     Row("minilm-b32", "minilm", 32, SEQUENCE_LENGTH),
@@ -89,7 +107,8 @@ def _commit() -> str | None:
 
 
 def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
-    module, feed, names = _module(row)
+    module, feed = _module(row), _inputs(row)
+    names = list(feed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{row.model}.onnx"
         _export(module, path, feed, names, has_free_batch=row.length > 0)
@@ -121,7 +140,7 @@ def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _module(row: Row) -> tuple[torch.nn.Module, dict[str, np.ndarray], list[str]]:
+def _module(row: Row) -> torch.nn.Module:
     torch.manual_seed(0)
     if row.length:
         from transformers import BertConfig, BertModel
@@ -151,11 +170,18 @@ def _module(row: Row) -> tuple[torch.nn.Module, dict[str, np.ndarray], list[str]
             def forward(self, input_ids: Any, mask: Any) -> Any:
                 return self.bert(input_ids=input_ids, attention_mask=mask).last_hidden_state
 
-        tokens = make_tokens(row.batch, row.length, 0)
-        mask = ((1.0 - tokens["attention_mask"]) * -1e4).astype(np.float32)[:, None, None, :]
-        mask = np.broadcast_to(mask, (row.batch, 1, row.length, row.length)).copy()
-        return Encoder().eval(), {"input_ids": tokens["input_ids"], "mask": mask}, ["input_ids", "mask"]
-    return calibrated_vision_model(row.model), {"images": make_images(row.batch, 224, 0)}, ["images"]
+        return Encoder().eval()
+    return calibrated_vision_model(row.model)
+
+
+def _inputs(row: Row) -> dict[str, np.ndarray]:
+    """The arguments of the row's model in their order, by name."""
+    if not row.length:
+        return {"images": make_images(row.batch, image_size(row.model), 0)}
+    tokens = make_tokens(row.batch, row.length, 0)
+    mask = ((1.0 - tokens["attention_mask"]) * -1e4).astype(np.float32)[:, None, None, :]
+    mask = np.broadcast_to(mask, (row.batch, 1, row.length, row.length)).copy()
+    return {"input_ids": tokens["input_ids"], "mask": mask}
 
 
 def _export(
@@ -176,7 +202,7 @@ def _export(
         path,
         dynamic_shapes={name: {0: batch} for name in names} if has_free_batch else None,
         input_names=names,
-        output_names=["output"],
+        output_names=list(HEADS) if path.stem == DETECTOR else ["output"],
         opset_version=18,
         dynamo=True,
         external_data=False,
@@ -184,11 +210,12 @@ def _export(
     )
 
 
-def _float_outputs(path: Path, feed: dict[str, np.ndarray]) -> np.ndarray:
+def _float_outputs(path: Path, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     import onnxruntime
 
-    output: np.ndarray = onnxruntime.InferenceSession(path).run(None, feed)[0]
-    return output
+    session = onnxruntime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, feed), strict=True))
 
 
 def _build(path: Path, precision: str, row: Row, level: int, cache: Path) -> tuple[quantrt.Engine, float]:
@@ -201,26 +228,37 @@ def _build(path: Path, precision: str, row: Row, level: int, cache: Path) -> tup
         budget=Budget(metric="sqnr", max_drop_ratio=1.0),
         bench=BenchConfig(batch=row.batch, duration_s=0.5, max_duration_s=2.0, warmup_s=0.1),
     )
-    samples = CALIBRATION_SAMPLES if row.length else max(row.batch, CALIBRATION_SAMPLES)
-    _, feed, _ = _module(Row(row.name, row.model, samples, row.length))
-    data = [{name: array[: samples if row.length else row.batch] for name, array in feed.items()}]
+    data = _calibration_data(row)
     began = time.perf_counter()
     engine = quantrt.build(path, config=config, calibration=data)
     return engine, time.perf_counter() - began
 
 
+def _calibration_data(row: Row) -> list[dict[str, np.ndarray]]:
+    """Batches of samples: one of text, whose batch is free; of images as many as the model's batch each."""
+    if row.length:
+        return [_inputs(replace(row, batch=CALIBRATION_SAMPLES))]
+    samples = CALIBRATION_SAMPLES if image_size(row.model) <= IMAGE_SIZE else LARGE_SAMPLES
+    count = max(1, samples // row.batch)
+    images = _inputs(replace(row, batch=count * row.batch))["images"]
+    return [{"images": batch} for batch in np.split(images, count)]
+
+
 def _engine_facts(
-    engine: quantrt.Engine, folder: Path, feed: dict[str, np.ndarray], want: np.ndarray
+    engine: quantrt.Engine,
+    folder: Path,
+    feed: dict[str, np.ndarray],
+    want: dict[str, np.ndarray],
 ) -> dict[str, Any]:
     path = folder / "engine.qrt"
     engine.save(path)
-    got = next(iter(engine.run(feed).values()))
+    got = engine.run(feed)
     began = time.perf_counter()
     quantrt.load(path).close()
     load_s = time.perf_counter() - began
     enqueue = engine.executor.prepare(feed, waits=False)
     host_us = _host_us(enqueue)
-    noise = float(((got - want).astype(np.float64) ** 2).mean() / (want.astype(np.float64) ** 2).mean())
+    noise = _power({name: got[name] - want[name] for name in want}) / _power(want)
     return {
         "engine_bytes": path.stat().st_size,
         "load_s": load_s,
@@ -232,6 +270,10 @@ def _engine_facts(
         ],
         "notes": list(engine.report["notes"]),
     }
+
+
+def _power(arrays: dict[str, np.ndarray]) -> float:
+    return float(sum((array.astype(np.float64) ** 2).sum() for array in arrays.values()))
 
 
 def _host_us(enqueue: Callable[[], object]) -> float:

@@ -1,7 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Seeded inputs for the benchmark models: images with a natural spectrum, padded token sequences."""
 
-__all__ = ["Feed", "MODEL_NAMES", "SEQUENCE_LENGTH", "make_images", "make_inputs", "make_tokens"]
+__all__ = [
+    "DETECTOR",
+    "MODEL_NAMES",
+    "SEQUENCE_LENGTH",
+    "UNET",
+    "Feed",
+    "image_size",
+    "make_images",
+    "make_inputs",
+    "make_tokens",
+]
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +26,11 @@ IMAGE_MODELS = ("resnet50", "mobilenetv3_large_100", "vit_small_patch16_224", "e
 TEXT_MODELS = ("all-MiniLM-L6-v2",)
 MODEL_NAMES = IMAGE_MODELS + TEXT_MODELS
 
+DETECTOR, UNET = "detector_s", "unet"
+"""Networks of `benchmarks.detector` and `benchmarks.unet`."""
+
+LARGE_IMAGES = {DETECTOR: 640, UNET: 512}
+
 Feed = dict[str, npt.NDArray[np.generic]]
 
 
@@ -28,6 +43,11 @@ def make_inputs(model_name: str, batch: int, seed: int) -> Feed:
     if model_name in TEXT_MODELS:
         return make_tokens(batch, SEQUENCE_LENGTH, seed)
     return {"images": make_images(batch, IMAGE_SIZE, seed)}
+
+
+def image_size(model_name: str) -> int:
+    """Height and width, in pixels, of the images that a model reads."""
+    return LARGE_IMAGES.get(model_name, IMAGE_SIZE)
 
 
 def make_images(batch: int, size: int, seed: int) -> npt.NDArray[np.float32]:

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from benchmarks.inputs import IMAGE_SIZE, MODEL_NAMES, TEXT_MODELS, make_images, make_tokens
+from benchmarks.inputs import (
+    DETECTOR,
+    IMAGE_SIZE,
+    MODEL_NAMES,
+    TEXT_MODELS,
+    UNET,
+    image_size,
+    make_images,
+    make_tokens,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +34,8 @@ OPSET = 18
 SEED = 0
 CALIBRATION_PASSES = 4
 CALIBRATION_BATCH = 8
+CALIBRATION_SIZE = 224
+"""The most pixels along an edge: averages over a map need no larger ones."""
 
 
 def main() -> None:
@@ -59,16 +70,15 @@ def export_model(name: str, path: Path) -> None:
 
 
 def calibrated_vision_model(name: str, *, exportable: bool = True) -> "torch.nn.Module":
-    """A timm model with seeded random weights whose BatchNorms have seen images.
+    """A timm model, or one of ours, with seeded random weights whose BatchNorms have seen images.
 
     Args:
         exportable: spelled out for ONNX; otherwise with torch's fused attention.
     """
-    import timm
     import torch
 
     torch.manual_seed(SEED)
-    module: torch.nn.Module = timm.create_model(name, pretrained=False, exportable=exportable)
+    module = _initial_vision_model(name, exportable=exportable)
     _randomize(module)
     batch_norms = [m for m in module.modules() if isinstance(m, torch.nn.BatchNorm2d)]
     for norm in batch_norms:
@@ -77,8 +87,24 @@ def calibrated_vision_model(name: str, *, exportable: bool = True) -> "torch.nn.
     module.train(bool(batch_norms))
     with torch.no_grad():
         for index in range(CALIBRATION_PASSES if batch_norms else 0):
-            module(torch.from_numpy(make_images(CALIBRATION_BATCH, IMAGE_SIZE, SEED + 1 + index)))
+            size = min(image_size(name), CALIBRATION_SIZE)
+            module(torch.from_numpy(make_images(CALIBRATION_BATCH, size, SEED + 1 + index)))
     return module.eval()
+
+
+def _initial_vision_model(name: str, *, exportable: bool) -> "torch.nn.Module":
+    if name == DETECTOR:
+        from benchmarks.detector import detector
+
+        return detector()
+    if name == UNET:
+        from benchmarks.unet import unet
+
+        return unet()
+    import timm
+
+    module: torch.nn.Module = timm.create_model(name, pretrained=False, exportable=exportable)
+    return module
 
 
 def _randomize(module: "torch.nn.Module") -> None:
