@@ -21,27 +21,18 @@ Reproduce on a machine with a GPU and the data:
 `python -m benchmarks.cuda_models docs/results/cuda-models-h200.json`
 """
 
+HEAD = ("model", "commit", "engine", "products / regions", "ms", "SQNR dB", "agreement")
+
 
 def cuda_models_page(results: dict[str, Any]) -> str:
     """Tables of the float models and of those that were quantized before."""
     parts = [INTRO.format(machine=machine_line(results["environment"]))]
     parts.append("## Float models, on their own data\n")
-    head = (
-        "model",
-        "commit",
-        "engine",
-        "products / regions",
-        "ms",
-        "SQNR dB",
-        "agreement",
-        "score",
-        "FP32's score",
-    )
-    parts.append(table(head, [line for name, row in results["float"].items() for line in _lines(name, row)]))
+    lines = [line for name, row in results["float"].items() for line in _lines(name, row)]
+    parts.append(table((*HEAD, "score", "FP32's score"), lines))
     parts.append("## Q/DQ models, on random inputs\n")
-    head = head[:-2]
     lines = [line[:-2] for name, row in results["quantized"].items() for line in _lines(name, row)]
-    parts.append(table(head, lines))
+    parts.append(table(HEAD, lines))
     return "\n".join(parts)
 
 
