@@ -17,9 +17,9 @@ import numpy as np
 
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
+from quantrt.quantize.switches import FLAGS, Switched
 from quantrt.reference.metrics import Error
 from quantrt.report.layers.sessions import Part
-from quantrt.report.layers.switches import FLAGS, Switched
 from quantrt.report.subject import own_rows
 
 __all__ = ["Damage", "Repair", "measure_damage"]

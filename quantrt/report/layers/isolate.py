@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
+from quantrt.quantize.switches import SUFFIX, Switched, copy_node
 from quantrt.report.layers.extents import Extent
-from quantrt.report.layers.switches import SUFFIX, Switched, copy_node
 
 __all__ = ["with_twins"]
 

@@ -16,11 +16,11 @@ import onnx_ir as ir
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.calibrate.tap_sizes import TapSizes
 from quantrt.config import CompareConfig
+from quantrt.quantize.switches import FLAGS, Switched
 from quantrt.reference.metrics import Error
 from quantrt.report.layers.extents import Extent
 from quantrt.report.layers.isolate import with_twins
 from quantrt.report.layers.sessions import Part
-from quantrt.report.layers.switches import FLAGS, Switched
 from quantrt.report.subject import Subject, own_rows
 
 __all__ = ["LayerErrors", "measure_layers"]

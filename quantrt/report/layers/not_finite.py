@@ -16,9 +16,9 @@ from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant
+from quantrt.quantize.switches import FLAGS, SUFFIX, Switched
 from quantrt.report.layers.measure import LayerErrors
 from quantrt.report.layers.sessions import Part
-from quantrt.report.layers.switches import FLAGS, SUFFIX, Switched
 from quantrt.report.subject import own_rows
 
 __all__ = ["NotFinite", "find_not_finite", "first_in_engine"]

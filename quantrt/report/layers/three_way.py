@@ -17,6 +17,7 @@ from quantrt.errors import ModelError
 from quantrt.ir.edit import constant_of, is_operator
 from quantrt.ir.session import float_session
 from quantrt.model.model import Model
+from quantrt.quantize.switches import FLAGS, Switched, switch_layers
 from quantrt.reference.metrics import Error
 from quantrt.report.layers.damage import Damage, measure_damage
 from quantrt.report.layers.equalized import with_fitted_scales
@@ -25,7 +26,6 @@ from quantrt.report.layers.graphs import fake_graph_of, float_model_of
 from quantrt.report.layers.measure import LayerErrors, measure_layers
 from quantrt.report.layers.not_finite import find_not_finite, first_in_engine
 from quantrt.report.layers.sessions import Part
-from quantrt.report.layers.switches import FLAGS, Switched, switch_layers
 from quantrt.report.subject import Subject
 
 __all__ = ["PATH_TOLERANCES", "Counter", "compare_three_ways", "uncounted"]

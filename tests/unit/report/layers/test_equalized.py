@@ -18,11 +18,11 @@ from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.serialize import save_plan
 from quantrt.quantize.algorithms.equalization import SUFFIX, choose_scales, scale_channels
 from quantrt.quantize.qdq import write
+from quantrt.quantize.switches import FLAGS, switch_layers
 from quantrt.quantize.targets import OPENVINO, ORT
 from quantrt.reference.metrics import sqnr_db
 from quantrt.report.compare import compare
 from quantrt.report.layers.equalized import unscaled_twin, with_fitted_scales
-from quantrt.report.layers.switches import FLAGS, switch_layers
 from quantrt.report.subject import open_subject
 from tests.nets import net, quantized, samples, weights
 

@@ -20,13 +20,13 @@ from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.quantize.qdq import write
+from quantrt.quantize.switches import FLAGS, switch_layers
 from quantrt.quantize.targets import OPENVINO, ORT, TENSORRT
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.compare import compare, show_comparison
 from quantrt.report.layers.extents import find_extents
 from quantrt.report.layers.isolate import with_twins
 from quantrt.report.layers.sessions import Part
-from quantrt.report.layers.switches import FLAGS, switch_layers
 from quantrt.report.layers.three_way import compare_three_ways
 from quantrt.report.subject import Subject, open_subject
 from quantrt.runtime import engine as engine_module
