@@ -4,6 +4,10 @@
     q = clip(rint(x / scale) + zero_point, qmin, qmax)          # rint: half to even
     x ~ (q - zero_point) * scale
 
+FP8 E4M3 has no zero point, and rounds to the nearest number that it has, halfway to the even mantissa:
+
+    q = e4m3(clip(x / scale, -448, 448))                        # NaN stays NaN
+
 A zero range gives scale 1. Scales are float32, and everything is computed in float32 as the libraries do.
 """
 
@@ -14,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes  # noqa: F401  # numpy knows float8 by it
 import numpy as np
 
 from quantrt.dtypes import INT8, INT32, DType
@@ -42,12 +47,12 @@ BLOCK_ELEMENTS = 1 << 16
 
 @dataclass(frozen=True)
 class QParams:
-    """How one tensor maps onto integers.
+    """How one tensor maps onto codes.
 
     Attributes:
         scale: float32, shape [] or [C], all > 0.
         zero_point: int32, shaped like scale.
-        dtype: the stored integer type.
+        dtype: the stored type.
         axis: the axis of C; None per tensor.
         qmin, qmax: the codes in use, inside the type's range.
     """
@@ -70,7 +75,7 @@ class QParams:
 
 @dataclass(frozen=True)
 class QuantizedTensor:
-    """Integer codes and what they mean."""
+    """Codes and what they mean."""
 
     codes: Array
     qparams: QParams
@@ -112,20 +117,23 @@ def choose_qparams(
 
 
 def given_qparams(scale: float, *, dtype: DType = INT8, qmin: int = -128, qmax: int = 127) -> QParams:
-    """The grid of symmetric int8 codes on a scale from elsewhere, bit for bit.
+    """The symmetric grid on a scale from elsewhere, bit for bit.
 
     In a type whose codes begin at qmin = 0 the zero point is 128: code - zero_point is the int8 code.
     """
-    zero_point = np.asarray(qmin + 128, np.int32)
+    zero_point = np.asarray(0 if dtype.is_float else qmin + 128, np.int32)
     return QParams(np.asarray(scale, np.float32), zero_point, dtype, None, qmin, qmax)
 
 
 def quantize_array(x: Array, qparams: QParams) -> Array:
-    """Codes of `x`: clip(rint(x / scale) + zero_point, qmin, qmax), in qparams.dtype."""
+    """Codes of `x` in qparams.dtype: clip(rint(x / scale) + zero_point, qmin, qmax), or as FP8 rounds."""
     scale = qparams.broadcast(qparams.scale, x.ndim)
     zero_point = qparams.broadcast(qparams.zero_point, x.ndim)
     with np.errstate(over="ignore"):  # a quotient beyond float32 saturates like any other
-        q = np.rint(x.astype(np.float32, copy=False) / scale)
+        steps = x.astype(np.float32, copy=False) / scale
+    if qparams.dtype.is_float:
+        return np.clip(steps, qparams.qmin, qparams.qmax).astype(qparams.dtype.name)
+    q = np.rint(steps)
     if zero_point.any():
         q = q.astype(np.float64) + zero_point
     return np.clip(q, qparams.qmin, qparams.qmax).astype(qparams.dtype.name)
@@ -141,16 +149,22 @@ def dequantize(codes: Array, qparams: QParams) -> Array:
 
 
 def quantize_weight(
-    weight: Array, *, axis: int | None, qmax: int = 127, min_scale: Array | None = None
+    weight: Array,
+    *,
+    axis: int | None,
+    dtype: DType = INT8,
+    qmax: int = 127,
+    min_scale: Array | None = None,
 ) -> QuantizedTensor:
-    """Symmetric int8 codes of a weight, -qmax..qmax, per channel of `axis` or per tensor.
+    """Symmetric codes of a weight, -qmax..qmax, per channel of `axis` or per tensor.
 
-    Each channel's scale is amax / qmax, or the best of a few smaller ones by squared rounding and clipping
-    error of that channel.
+    Each channel's scale is amax / qmax; of integers the best of a few smaller ones by squared rounding and
+    clipping error of that channel. FP8's error is in proportion to each value: clipping gains nothing.
 
     Args:
         weight: float, any shape; C channels along `axis`.
-        qmax: 127, or 63 where 8-bit products could saturate 16-bit sums.
+        dtype: of the codes.
+        qmax: 127, or 63 where 8-bit products could saturate 16-bit sums; 448 of FP8.
         min_scale: float [C], or [] per tensor: no scale is below it; the scale of a channel of zeros.
 
     Raises:
@@ -161,20 +175,18 @@ def quantize_weight(
         if axis is None
         else np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
     )
-    scale = _least_error_scale(rows, qmax)
+    scale = _amax(rows) / np.float32(qmax) if dtype.is_float else _least_error_scale(rows, qmax)
     if axis is None:
         scale = scale[0]
     if min_scale is not None:
         scale = np.maximum(scale, np.asarray(min_scale, np.float32))
-    qparams = QParams(_usable(scale), np.zeros(scale.shape, np.int32), INT8, axis, -qmax, qmax)
+    qparams = QParams(_usable(scale), np.zeros(scale.shape, np.int32), dtype, axis, -qmax, qmax)
     return QuantizedTensor(quantize_array(weight, qparams), qparams)
 
 
 def _least_error_scale(rows: Array, qmax: int) -> Array:
     """Scale of each row with the least squared error, float32 [C]; 0 for a row of zeros."""
-    amax: Array = np.max(np.abs(rows), axis=1, initial=0.0).astype(np.float32)
-    if not np.all(np.isfinite(amax)):
-        raise ModelError("cannot quantize a weight with NaN or infinite values")
+    amax = _amax(rows)
     count = max(1, BLOCK_ELEMENTS // max(rows.shape[1], 1))
     parts = [slice(first, first + count) for first in range(0, len(rows), count)]
     if len(parts) == 1:
@@ -182,6 +194,14 @@ def _least_error_scale(rows: Array, qmax: int) -> Array:
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy computes without Python's lock
         found = pool.map(lambda part: _best_of_rows(rows[part], amax[part], qmax), parts)
         return np.concatenate(list(found))
+
+
+def _amax(rows: Array) -> Array:
+    """The largest magnitude of each row, float32 [C]."""
+    amax: Array = np.max(np.abs(rows), axis=1, initial=0.0).astype(np.float32)
+    if not np.all(np.isfinite(amax)):
+        raise ModelError("cannot quantize a weight with NaN or infinite values")
+    return amax
 
 
 def _best_of_rows(rows: Array, amax: Array, qmax: int) -> Array:

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from quantrt.dtypes import INT8, UINT8
+from quantrt.dtypes import FP8, INT8, UINT8
 from quantrt.errors import ModelError
 from quantrt.quantize.qparams import (
     QParams,
@@ -148,3 +148,44 @@ def test_a_bias_has_the_scale_of_the_accumulator():
     np.testing.assert_allclose(grid.scale, [1e-4, 2e-4], rtol=1e-5)
     assert grid.dtype.name == "int32" and grid.axis == 0 and not grid.zero_point.any()
     assert quantize_array(np.array([1.0, -1.0], np.float32), grid).tolist() == [10000, -5000]
+
+
+E8 = QParams(np.float32(1), np.int32(0), FP8, None, -448, 448)
+
+
+def e4m3(x: list[float]) -> list[float]:
+    return quantize_array(np.array(x, np.float32), E8).astype(np.float32).tolist()
+
+
+def test_fp8_rounds_to_the_even_mantissa_and_saturates():
+    assert e4m3([17, 19, 21, 1.0625, 1.1875, -17, -19]) == [16, 20, 20, 1.0, 1.25, -16, -20]
+    assert e4m3([448, 449, 464, 1e30, np.inf, -np.inf, -1e9]) == [448, 448, 448, 448, 448, -448, -448]
+    assert e4m3([2**-9, 2**-10, 1.5 * 2**-10, 2.5 * 2**-9, 1e-40]) == [2**-9, 0, 2**-9, 2 * 2**-9, 0]
+
+
+def test_fp8_keeps_nan():
+    codes = quantize_array(np.array([np.nan, -np.nan, 1.0], np.float32), E8)
+    assert np.isnan(codes.astype(np.float32)).tolist() == [True, True, False]
+    assert np.isnan(dequantize(codes, E8)).tolist() == [True, True, False]
+
+
+def test_every_fp8_number_is_its_own_code():
+    codes = np.arange(256, dtype=np.uint8).view("float8_e4m3fn")
+    finite = codes[np.isfinite(codes.astype(np.float32))]
+    assert len(finite) == 254
+    np.testing.assert_array_equal(quantize_array(finite.astype(np.float32), E8).view("u1"), finite.view("u1"))
+
+
+def test_fp8_scales_are_the_largest_magnitude_over_448():
+    grid = choose(-2.0, 1.0, symmetric=True, dtype=FP8, qmin=-448, qmax=448)
+    assert (grid.scale, grid.zero_point) == (np.float32(2.0 / 448), 0)
+    weight = np.array([[1.0, -4.0], [0.0, 0.0], [0.5, 0.25]], np.float32)
+    tensor = quantize_weight(weight, axis=0, dtype=FP8, qmax=448)
+    np.testing.assert_array_equal(tensor.qparams.scale, np.float32([4 / 448, 1, 0.5 / 448]))
+    assert tensor.codes.dtype == "float8_e4m3fn"
+    np.testing.assert_array_equal(tensor.codes.astype(np.float32), [[112, -448], [0, 0], [448, 224]])
+
+
+def test_a_weight_with_nan_has_no_fp8_codes():
+    with pytest.raises(ModelError, match="NaN or infinite"):
+        quantize_weight(np.array([[np.nan, 1.0]], np.float32), axis=0, dtype=FP8, qmax=448)
