@@ -121,5 +121,5 @@ def made_up_report(*counts: int, tensors: int = 0) -> Report:
     sides = [many_layers(count, is_float=bool(side)) for side, count in enumerate(counts)]
     views = [made_up_view(layers, f"{side} {EVIL}.qrt", tensors=tensors) for side, layers in enumerate(sides)]
     aligned = align_layers(*sides) if len(sides) == 2 else ()
-    rows = [[list(row.sources), list(row.left), list(row.right)] for row in aligned]
+    rows = [[list(row.names), list(row.left), list(row.right)] for row in aligned]
     return Report({"version": 1, "quantrt": "0", "engines": views, "aligned": rows})

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the candidates of a build took node by node, in its report: what was not shipped, and why.
+"""What the candidates of a build took layer by layer, in its report: what was not shipped, and why.
 
-    {"shapes": {"x": [1, 3, 224, 224]}, "node_us": [12.1, 0, 3.4, null, ...], "conversions": 3,
-     "conversions_us": 8.2}
+    {"shapes": {"x": [1, 3, 224, 224]}, "layers": [[12.1, [0, 1]], [3.4, [2]], [null, [4]], ...],
+     "conversions": 3, "conversions_us": 8.2}
 
-`node_us` has one figure for every node of the canonical model, in its order: a layer's time stands with the
-first node that it computes, and its other nodes have 0; null where no layer was found to compute a node.
+`layers` has the microseconds of every layer that computes nodes of the canonical model, and these by their
+places in it; null for a layer that was not timed. Candidates fuse differently, so they are compared by groups
+of layers that compute the same nodes (quantrt.report.layer_graph), never node by node.
 """
 
 from __future__ import annotations
@@ -22,13 +23,21 @@ from quantrt.errors import QuantRtError
 from quantrt.ir.sources import sources_of
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer, Plan
-from quantrt.report.engine_layer import EngineLayer, Rival, is_conversion
+from quantrt.report.engine_layer import EngineLayer, Rival, is_conversion, runs_nothing
 from quantrt.report.engine_layers import engine_layers
+from quantrt.report.layer_graph import align_names
 from quantrt.runtime.layer_times import time_plan
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.timing import Latency
 
-__all__ = ["candidate_times", "told_candidates", "with_candidates"]
+__all__ = [
+    "candidate_times",
+    "has_layers",
+    "together_us",
+    "told_candidates",
+    "told_layers",
+    "with_candidates",
+]
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +83,9 @@ def with_candidates(
 ) -> tuple[EngineLayer, ...]:
     """The layers with what the candidates of the build took for their nodes: `median_us` and rivals.
 
-    Attribute "beside_us" has the fastest of the others in each precision.
+    Attribute "beside_us" has the fastest of the others in each precision. Where another candidate fuses what
+    are several layers here, each has as large a part of the time there as of theirs together here, and
+    "beside_layers" says how many share it.
 
     Args:
         shapes: of the inputs that the layers are described for: times at others say nothing of them.
@@ -84,39 +95,90 @@ def with_candidates(
     rows = [
         row
         for row in plan.report.get("candidates", ())
-        if (row.get("layer_times") or {}).get("shapes") == wanted
+        if has_layers(row) and row["layer_times"]["shapes"] == wanted
     ]
     own = next((row for row in rows if row["name"] == shipped), None)
-    others = [row for row in rows if row is not own]
-    numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
-    return tuple(_beside(layer, own, others, numbers) for layer in layers)
+    names = [layer.name for layer in plan.layers]
+    timed = list(layers) if own is None else _with_own(layers, told_layers(own, names))
+    found = [dict[str, tuple[float, int]]() for _ in timed]
+    for row in rows:
+        if row is not own:
+            for place, part in _parts(timed, told_layers(row, names)).items():
+                found[place][row["name"]] = part
+    by_name = {row["name"]: row for row in rows}
+    return tuple(_beside(layer, parts, by_name) for layer, parts in zip(timed, found, strict=True))
+
+
+def has_layers(row: Mapping[str, Any]) -> bool:
+    """Whether a candidate's row tells its layers, in the form of today."""
+    return "layers" in (row.get("layer_times") or {})
+
+
+def told_layers(row: Mapping[str, Any], names: Sequence[str]) -> list[tuple[float | None, tuple[str, ...]]]:
+    """(microseconds, nodes) of the layers of a candidate's row.
+
+    Args:
+        names: of the canonical model's nodes.
+    """
+    return [
+        (time_us, tuple(names[number] for number in numbers))
+        for time_us, numbers in row["layer_times"]["layers"]
+    ]
+
+
+def together_us(times_us: Sequence[float | None]) -> float | None:
+    """Their sum; None without any, or where one is not known."""
+    known = [time_us for time_us in times_us if time_us is not None]
+    return sum(known) if known and len(known) == len(times_us) else None
+
+
+def _with_own(
+    layers: Sequence[EngineLayer], told: Sequence[tuple[float | None, tuple[str, ...]]]
+) -> list[EngineLayer]:
+    """The layers with their times at the build, where it had the same layers."""
+    found = list(layers)
+    for group in align_names([layer.nodes for layer in layers], [nodes for _, nodes in told]):
+        if len(group.left) == len(group.right) == 1:
+            (place,), (other,) = group.left, group.right
+            found[place] = replace(layers[place], median_us=told[other][0])
+    return found
+
+
+def _parts(
+    layers: Sequence[EngineLayer], told: Sequence[tuple[float | None, tuple[str, ...]]]
+) -> dict[int, tuple[float, int]]:
+    """By place of a layer: its part of another candidate's microseconds, and how many layers share them."""
+    found: dict[int, tuple[float, int]] = {}
+    for group in align_names([layer.nodes for layer in layers], [nodes for _, nodes in told]):
+        here_us = together_us([layers[place].median_us for place in group.left])
+        there_us = together_us([told[place][0] for place in group.right])
+        if there_us is not None and len(group.left) == 1:
+            found[group.left[0]] = (there_us, 1)
+        elif there_us is not None and here_us:
+            for place in group.left:
+                part_us = there_us * (layers[place].median_us or 0.0) / here_us
+                found[place] = (part_us, len(group.left))
+    return found
 
 
 def _beside(
-    layer: EngineLayer,
-    own: Mapping[str, Any] | None,
-    others: Sequence[Mapping[str, Any]],
-    numbers: Mapping[str, int],
+    layer: EngineLayer, parts: Mapping[str, tuple[float, int]], rows: Mapping[str, Mapping[str, Any]]
 ) -> EngineLayer:
-    nodes = [numbers[node] for node in layer.nodes]
     rivals: list[Rival] = []
-    fastest: dict[str, float] = {}
-    for row in others:
-        time_us = _time_of(nodes, row)
-        if time_us is not None:
-            rivals.append(Rival(name=row["name"], median_us=time_us, reason=row["reason"]))
-            fastest[row["precision"]] = min(time_us, fastest.get(row["precision"], time_us))
-    attributes = {**layer.attributes, "beside_us": fastest} if fastest else layer.attributes
-    median_us = layer.median_us if own is None else _time_of(nodes, own)
-    return replace(layer, median_us=median_us, rivals=(*layer.rivals, *rivals), attributes=attributes)
-
-
-def _time_of(nodes: Sequence[int], row: Mapping[str, Any]) -> float | None:
-    """Microseconds of some nodes in one candidate; None where one of them is not told, or none took any."""
-    times = [row["layer_times"]["node_us"][number] for number in nodes]
-    if any(time_us is None for time_us in times):
-        return None
-    return sum(times) or None
+    fastest: dict[str, tuple[float, int]] = {}
+    for name, (time_us, sharing) in parts.items():
+        reason, precision = rows[name]["reason"], rows[name]["precision"]
+        if sharing > 1:
+            reason = f"{reason} (its part of {sharing} layers together)"
+        rivals.append(Rival(name=name, median_us=time_us, reason=reason))
+        fastest[precision] = min((time_us, sharing), fastest.get(precision, (time_us, sharing)))
+    if not fastest:
+        return layer
+    beside = {
+        "beside_us": {precision: time_us for precision, (time_us, _) in fastest.items()},
+        "beside_layers": {precision: count for precision, (_, count) in fastest.items() if count > 1},
+    }
+    return replace(layer, rivals=(*layer.rivals, *rivals), attributes={**layer.attributes, **beside})
 
 
 def _plan(candidate: Candidate, model: Model) -> Plan:
@@ -141,21 +203,24 @@ def _times(plan: Plan, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
     shapes = {name: tuple(array.shape) for name, array in inputs.items()}
     layers = engine_layers(plan, shapes=shapes)
     if plan.model.library == "cuda":
-        layer_us = {layer.name: layer.median_us or 0.0 for layer in layers}
+        layer_us = {layer.name: 0.0 if runs_nothing(layer) else layer.median_us for layer in layers}
     else:
         watched = time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)
         rows_ms = zip(watched.names, watched.times_ms, strict=True)
         layer_us = {name: min(row) * 1e3 for name, row in rows_ms}
-    node_us: dict[str, float] = {}
-    for layer in layers:
-        time_us = layer_us.get(layer.name, 0.0)
-        for number, node in enumerate(layer.nodes):
-            node_us[node] = node_us.get(node, 0.0) + (time_us if number == 0 else 0.0)
-    converting_us = sum(layer_us.get(layer.name, 0.0) for layer in layers if is_conversion(layer))
-    rows = [node_us.get(layer.name) for layer in plan.layers]
+    numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
+    converting_us = sum(layer_us.get(layer.name) or 0.0 for layer in layers if is_conversion(layer))
     return {
         "shapes": {name: list(shape) for name, shape in shapes.items()},
-        "node_us": [None if time_us is None else round(time_us, DIGITS) for time_us in rows],
+        "layers": [
+            [_rounded(layer_us.get(layer.name)), [numbers[node] for node in layer.nodes]]
+            for layer in layers
+            if layer.nodes
+        ],
         "conversions": sum(map(is_conversion, layers)),
         "conversions_us": round(converting_us, DIGITS),
     }
+
+
+def _rounded(time_us: float | None) -> float | None:
+    return None if time_us is None else round(time_us, DIGITS)

@@ -22,6 +22,7 @@ __all__ = [
     "bytes_moved",
     "elements",
     "is_conversion",
+    "runs_nothing",
     "size_bytes",
 ]
 
@@ -30,6 +31,9 @@ CHANNELS_LAST = "channels last"
 
 _CONVERTERS = ("Reorder", "ReorderInput", "ReorderOutput", "Transpose", "Convert", "Cast")
 """Layer types of libraries that move elements, and compute nothing."""
+
+_IDLE = ("View", "Host")
+"""Kinds of layers of an engine for a GPU that run nothing on it, and so have no time."""
 
 _BITS = {row.name: row.bits for row in DTYPES if row.bits}
 
@@ -138,3 +142,8 @@ def is_conversion(layer: EngineLayer) -> bool:
         return True
     changes = read.dtype != made.dtype or read.layout != made.layout
     return changes and elements(read.dims) == elements(made.dims)
+
+
+def runs_nothing(layer: EngineLayer) -> bool:
+    """Whether a layer is another view of a tensor, or a size that the host knows."""
+    return layer.kind in _IDLE

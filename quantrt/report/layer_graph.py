@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from quantrt.report.engine_layer import EngineLayer
 
-__all__ = ["Aligned", "LayerEdge", "align_layers", "layer_edges"]
+__all__ = ["Aligned", "LayerEdge", "align_layers", "align_names", "layer_edges"]
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class LayerEdge:
 
 @dataclass(frozen=True)
 class Aligned:
-    """Layers of two engines that were made of the same nodes of the user's file; one side may be empty.
+    """Layers of two engines that compute the same nodes; one side may be empty.
 
     Attributes:
-        sources: names of all these nodes.
+        names: of all these nodes.
         left, right: places in the sequences of layers of the two engines.
     """
 
-    sources: tuple[str, ...]
+    names: tuple[str, ...]
     left: tuple[int, ...]
     right: tuple[int, ...]
 
@@ -54,9 +54,17 @@ def layer_edges(layers: Sequence[EngineLayer]) -> tuple[LayerEdge, ...]:
 
 
 def align_layers(left: Sequence[EngineLayer], right: Sequence[EngineLayer]) -> tuple[Aligned, ...]:
-    """The finest grouping in which layers that share a node of the file are together, in the left's order.
+    """As `align_names`, by the nodes of the user's file."""
+    return align_names([layer.sources for layer in left], [layer.sources for layer in right])
 
-    A layer that names no node of the file stands alone.
+
+def align_names(left: Sequence[Sequence[str]], right: Sequence[Sequence[str]]) -> tuple[Aligned, ...]:
+    """The finest grouping in which layers that share a node are together, in the left's order.
+
+    What one engine fuses and the other does not can be compared only as such a group.
+
+    Args:
+        left, right: of every layer of an engine, the nodes that it computes. One of none stands alone.
     """
     root: dict[str, str] = {}
 
@@ -66,14 +74,14 @@ def align_layers(left: Sequence[EngineLayer], right: Sequence[EngineLayer]) -> t
             name = root[name]
         return name
 
-    for layer in (*left, *right):
-        for name in layer.sources:
+    for nodes in (*left, *right):
+        for name in nodes:
             root.setdefault(name, name)
-            root[find(name)] = find(layer.sources[0])
+            root[find(name)] = find(nodes[0])
     groups: dict[str, tuple[list[int], list[int]]] = {}
     for side, layers in enumerate((left, right)):
-        for place, layer in enumerate(layers):
-            key = find(layer.sources[0]) if layer.sources else f"\n{side} {place}"
+        for place, nodes in enumerate(layers):
+            key = find(nodes[0]) if nodes else f"\n{side} {place}"
             groups.setdefault(key, ([], []))[side].append(place)
     names: dict[str, list[str]] = {}
     for name in root:

@@ -194,7 +194,7 @@ def report_subjects(
         views.append(view)
     emit(len(subjects), len(subjects))
     aligned = align_layers(*described) if len(subjects) > 1 else ()
-    rows = [[list(row.sources), list(row.left), list(row.right)] for row in aligned]
+    rows = [[list(row.names), list(row.left), list(row.right)] for row in aligned]
     return Report({"version": REPORT_VERSION, "quantrt": __version__, "engines": views, "aligned": rows})
 
 

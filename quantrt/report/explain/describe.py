@@ -9,6 +9,7 @@ from typing import Any
 
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer, TensorForm
+from quantrt.report.explain.against import Against, Beside, layers_beside
 from quantrt.report.explain.changes import BatchTime, cheapest_changes
 from quantrt.report.explain.neighbours import Conversion, conversions, missed_fusions
 from quantrt.report.explain.not_shipped import describe_not_shipped
@@ -18,31 +19,13 @@ from quantrt.report.explain.size import Size, describe_size
 from quantrt.report.explain.times import Times
 from quantrt.report.explain.what_if import predict, select
 
-__all__ = ["Against", "Evidence", "describe_explanation"]
+__all__ = ["Evidence", "describe_explanation"]
 
 BOUND_SHARE = 0.5
 """Of the time, from which on one bound is said to bind the whole."""
 
 SLOW_FLOAT_SHARE = 0.05
 """Of the time in products left float, from which on that is a verdict."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Against:
-    """Another engine of the same model, timed on the same inputs.
-
-    Attributes:
-        name: of its file.
-        by_node: microseconds of its layers, by node of the canonical model.
-        conversions_us: of its conversions together.
-        engine_us: of a whole run.
-    """
-
-    name: str
-    precision: str
-    by_node: Mapping[str, float]
-    conversions_us: float
-    engine_us: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,10 +240,11 @@ def _size(size: Size) -> dict[str, Any]:
 
 def _what_if(evidence: Evidence, rows: Sequence[LayerRow], precision: str) -> dict[str, Any]:
     against = evidence.against
-    by_node = against.by_node if against is not None and against.precision == precision else None
-    name = against.name if against is not None else ""
+    is_same = against is not None and against.precision == precision
+    groups = {name: group for group in _beside(evidence) for name in group.layers} if is_same else {}
+    other = against.name if against is not None else ""
     computed = [row for row in rows if row.cause not in (CONVERSIONS, NO_WORK)]
-    found = [predict(row, precision, evidence.peaks, by_node, name) for row in computed]
+    found = [predict(row, precision, evidence.peaks, groups.get(row.layer.name), other) for row in computed]
     known = [one for one in found if one.gain_us is not None]
     gain_us = sum(one.gain_us or 0.0 for one in known)
     total_us = evidence.times.total_us
@@ -274,28 +258,40 @@ def _what_if(evidence: Evidence, rows: Sequence[LayerRow], precision: str) -> di
 
 
 def _against(evidence: Evidence, rows: Sequence[LayerRow], changed: Sequence[Conversion]) -> dict[str, Any]:
-    """The same nodes in both engines, what costs most here ahead."""
+    """Layers of the same nodes in both engines, what costs most here ahead."""
     other = evidence.against
     if other is None:
         return {}
     times = evidence.times
+    precisions = {row.layer.name: row.layer.computes_in for row in rows}
     layers = [
         {
-            "layer": row.layer.name,
-            "precision": row.layer.computes_in,
-            "time_us": row.time_us,
-            "other_us": sum(other.by_node.get(node, 0.0) for node in row.layer.nodes),
+            "layers": list(group.layers),
+            "precision": "/".join(
+                dict.fromkeys(precisions[name] for name in group.layers if precisions[name])
+            ),
+            "time_us": group.time_us,
+            "other_layers": list(group.others),
+            "other_us": group.other_us,
+            "more_us": group.time_us - group.other_us,
         }
-        for row in rows
-        if row.time_us is not None and any(node in other.by_node for node in row.layer.nodes)
+        for group in _beside(evidence)
+        if group.time_us is not None and group.other_us is not None
     ]
-    layers.sort(key=lambda row: float(str(row["other_us"])) - float(str(row["time_us"])))
+    layers.sort(key=lambda row: -float(str(row["more_us"])))
     return {
         "name": other.name,
         "precision": other.precision,
         "engine_us": times.engine_us,
-        "other_engine_us": other.engine_us,
+        "other_engine_us": other.times.engine_us,
         "conversions_us": sum(times.layer_us.get(one.layer.name, 0.0) for one in changed),
         "other_conversions_us": other.conversions_us,
         "layers": layers,
     }
+
+
+def _beside(evidence: Evidence) -> tuple[Beside, ...]:
+    """The layers beside those of the other engine; none without one."""
+    if evidence.against is None:
+        return ()
+    return layers_beside(evidence.layers, evidence.times, evidence.against)

@@ -14,12 +14,12 @@ from quantrt.plan.plan import Plan
 from quantrt.report.candidate_times import with_candidates
 from quantrt.report.engine_layer import EngineLayer, is_conversion
 from quantrt.report.engine_layers import engine_layers
+from quantrt.report.explain.against import Against
 from quantrt.report.explain.changes import BATCH_FACTOR, BatchTime
 from quantrt.report.explain.cpu_peaks import find_cpu_peaks
-from quantrt.report.explain.describe import Against, Evidence
+from quantrt.report.explain.describe import Evidence
 from quantrt.report.explain.peaks import Peaks, gpu_peaks
 from quantrt.report.explain.times import TIMING, Times, measured_times, stored_times
-from quantrt.report.explain.what_if import times_by_node
 from quantrt.runtime.engine import Engine
 from quantrt.tactics.timing import time_interleaved
 
@@ -91,9 +91,9 @@ def gather_against(engine: Engine, path: Path, inputs: Inputs) -> Against:
     return Against(
         name=str(path),
         precision=engine.precision,
-        by_node=times_by_node(layers, times),
+        layers=layers,
+        times=times,
         conversions_us=sum(times.layer_us.get(layer.name, 0.0) for layer in layers if is_conversion(layer)),
-        engine_us=times.engine_us,
     )
 
 

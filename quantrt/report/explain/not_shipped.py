@@ -7,36 +7,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from quantrt.plan.plan import Plan
+from quantrt.report.candidate_times import has_layers, together_us, told_layers
+from quantrt.report.layer_graph import align_names
 
 __all__ = ["describe_not_shipped"]
 
 SLOWEST = 5
-"""Nodes that are named of each candidate."""
+"""Groups of layers that are named of each candidate."""
 
 
 def describe_not_shipped(plan: Plan) -> list[dict[str, Any]]:
     """One row for every candidate in another precision of which the build's report tells the layers.
 
     Keys: name, reason, ratio (of its latency to that of what was shipped, or null), conversions,
-    conversions_us and shipped_conversions_us, and "slower": [node, microseconds more] of the nodes that it
-    loses most at.
+    conversions_us and shipped_conversions_us, and "slower": {"nodes", "more_us"} of the layers that it loses
+    most at; nodes that one of the two fuses and the other does not are together.
     """
     report = plan.report
     rows = {row["name"]: row for row in report.get("candidates", ())}
     shipped = rows.get(report.get("verdict", {}).get("shipped", ""))
-    if shipped is None or not shipped.get("layer_times"):
+    if shipped is None or not has_layers(shipped):
         return []
     names = [layer.name for layer in plan.layers]
     return [
         _row(row, shipped, names)
         for row in rows.values()
-        if row.get("layer_times") and row["precision"] != shipped["precision"]
+        if has_layers(row) and row["precision"] != shipped["precision"]
     ]
 
 
 def _row(row: Mapping[str, Any], shipped: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     own, other = row["layer_times"], shipped["layer_times"]
-    more = sorted(_differences(own, other, names), key=lambda pair: -pair[1])
+    more = sorted(_differences(row, shipped, names), key=lambda pair: -pair[1])
     here, there = row.get("latency"), shipped.get("latency")
     return {
         "name": row["name"],
@@ -46,16 +48,20 @@ def _row(row: Mapping[str, Any], shipped: Mapping[str, Any], names: Sequence[str
         "conversions": own["conversions"],
         "conversions_us": own["conversions_us"],
         "shipped_conversions_us": other["conversions_us"],
-        "nodes_us": sum(time_us or 0.0 for time_us in own["node_us"]),
-        "shipped_nodes_us": sum(time_us or 0.0 for time_us in other["node_us"]),
-        "slower": [[name, time_us] for name, time_us in more[:SLOWEST] if time_us > 0],
+        "nodes_us": sum(time_us or 0.0 for time_us, _ in own["layers"]),
+        "shipped_nodes_us": sum(time_us or 0.0 for time_us, _ in other["layers"]),
+        "slower": [{"nodes": list(nodes), "more_us": us} for nodes, us in more[:SLOWEST] if us > 0],
     }
 
 
 def _differences(
-    own: Mapping[str, Any], other: Mapping[str, Any], names: Sequence[str]
-) -> Iterator[tuple[str, float]]:
-    """Microseconds more of every node that both tell."""
-    for name, ours, theirs in zip(names, own["node_us"], other["node_us"], strict=True):
+    row: Mapping[str, Any], shipped: Mapping[str, Any], names: Sequence[str]
+) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Microseconds more of everything that both tell."""
+    own, other = told_layers(row, names), told_layers(shipped, names)
+    for group in align_names([nodes for _, nodes in own], [nodes for _, nodes in other]):
+        ours = together_us([own[place][0] for place in group.left])
+        theirs = together_us([other[place][0] for place in group.right])
         if ours is not None and theirs is not None:
-            yield name, round(ours - theirs, 1)
+            nodes = dict.fromkeys(name for place in group.left for name in own[place][1])
+            yield tuple(nodes), round(ours - theirs, 1)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quantrt.plan.plan import Plan
-from quantrt.report.engine_layer import EngineLayer, is_conversion
+from quantrt.report.engine_layer import EngineLayer, is_conversion, runs_nothing
 from quantrt.report.explain.neighbours import Conversion
 from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.times import Times
@@ -107,7 +107,7 @@ def _floors(layer: EngineLayer, peaks: Peaks | None, types: Mapping[str, str]) -
 def _cause(layer: EngineLayer, types: Mapping[str, str]) -> str:
     if is_conversion(layer):
         return CONVERSIONS
-    if layer.kind in ("View", "Host"):
+    if runs_nothing(layer):
         return NO_WORK
     is_product = bool(layer.operations) or any(types.get(node) in PRODUCTS for node in layer.nodes)
     what = "products" if is_product else "other layers"

@@ -130,10 +130,11 @@ def _show_layers(layers: Sequence[Data]) -> None:
 
 def _title(row: Data) -> str:
     """A layer by the first node that it computes; one without nodes by its own name."""
-    nodes = row["nodes"]
-    if not nodes:
-        return str(row["name"])
-    return f"{nodes[0]} + {len(nodes) - 1}" if len(nodes) > 1 else str(nodes[0])
+    return _nodes_title(row["nodes"]) if row["nodes"] else str(row["name"])
+
+
+def _nodes_title(nodes: Sequence[str]) -> str:
+    return f"{nodes[0]} + {len(nodes) - 1}" if len(nodes) > 1 else nodes[0]
 
 
 def _precision(row: Data) -> str:
@@ -176,7 +177,12 @@ def _layer_facts(row: Data) -> Iterator[tuple[str, str]]:
         yield "weights", ", ".join(f"{bytes_text(size)} {dtype}" for dtype, size in row["weights"].items())
     beside = row["attributes"].get("beside_us")
     if beside:
-        texts = (f"{_us(time_us)} us in {name}" for name, time_us in beside.items())
+        together = row["attributes"].get("beside_layers", {})
+        texts = (
+            f"{_us(time_us)} us in {name}"
+            + (f" (of {together[name]} layers together)" if name in together else "")
+            for name, time_us in beside.items()
+        )
         yield "in others", ", ".join(texts) + ", measured at build"
     for one in row["conversions"]:
         yield "conversion", f"{one['change']} between '{one['maker']}' and {_readers_text(one['readers'])}"
@@ -223,7 +229,7 @@ def _show_not_shipped(rows: Sequence[Data]) -> None:
             row["name"],
             "" if row["ratio"] is None else f"{row['ratio']:.2f}x",
             f"{_us(row['conversions_us'])} in {row['conversions']}",
-            ", ".join(f"{name} {more:+.1f}" for name, more in row["slower"]),
+            ", ".join(f"{_nodes_title(one['nodes'])} {one['more_us']:+.1f}" for one in row["slower"]),
             row["reason"],
         )
         for row in rows
@@ -280,18 +286,18 @@ def _show_what_if(data: Data) -> None:
 def _show_against(data: Data) -> None:
     rows = [
         (
-            row["layer"],
+            _group_title(row["layers"]),
             row["precision"],
             _us(row["time_us"]),
             _us(row["other_us"]),
-            f"{row['time_us'] - row['other_us']:+.1f}",
+            f"{row['more_us']:+.1f}",
         )
         for row in data["layers"]
-    ]
-    slower = [row for row in rows if row[-1].startswith("+")][:AGAINST]
+        if row["more_us"] > 0
+    ][:AGAINST]
     columns = ("slower here", "in", "us", f"us in {data['precision']}", "more")
-    if slower:
-        show("", table(columns, slower, left=("in",), fold=("slower here",)))
+    if rows:
+        show("", table(columns, rows, left=("in",), fold=("slower here",)))
     pairs = [("against", f"{data['name']}, {data['precision']}")]
     if data["engine_us"] and data["other_engine_us"]:
         ratio = data["other_engine_us"] / data["engine_us"]
@@ -308,6 +314,12 @@ def _show_against(data: Data) -> None:
         )
     )
     show("", facts(pairs))
+
+
+def _group_title(layers: Sequence[str]) -> str:
+    """Layers that the other engine fuses otherwise, by the first of them."""
+    more = len(layers) - 1
+    return layers[0] if not more else f"{layers[0]} and {more} more layer{'s' if more > 1 else ''}"
 
 
 def _us(value: float | None) -> str:

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """What would change if layers ran in another precision.
 
-Measured where the engine or another one holds the time (of the build the ratio counts, for it was taken on
-another day), else estimated: the roofline's time in that
-precision, over the part of its present roofline that the layer reaches; a layer that launches bind keeps what
-it takes beyond its roofline. Either way conversions that the change would add or save at the layer's borders
-are not in it.
+Measured where the engine or another one holds the time, else estimated. Of the build the ratio counts, for it
+was taken on another day; of layers that are fused otherwise there, the ratio of all that share their nodes.
+Estimated is the roofline's time in that precision, over the part of its present roofline that the layer
+reaches; a layer that launches bind keeps what it takes beyond its roofline. None of this has the conversions
+in it that the change would add or save at the layer's borders.
 """
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quantrt.errors import UsageError
 from quantrt.report.engine_layer import EngineLayer
+from quantrt.report.explain.against import Beside
 from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.rows import LayerRow
-from quantrt.report.explain.times import AT_BUILD, ESTIMATED, Times
+from quantrt.report.explain.times import AT_BUILD, ESTIMATED
 
-__all__ = ["PRECISIONS", "Prediction", "predict", "select", "times_by_node"]
+__all__ = ["PRECISIONS", "Prediction", "predict", "select"]
 
 PRECISIONS = ("int8", "fp16", "bf16", "fp32")
 
@@ -67,23 +68,24 @@ def select(rows: Sequence[LayerRow], pattern: str) -> tuple[LayerRow, ...]:
 
 
 def predict(
-    row: LayerRow, precision: str, peaks: Peaks | None, against: Mapping[str, float] | None, name: str
+    row: LayerRow, precision: str, peaks: Peaks | None, beside: Beside | None, name: str
 ) -> Prediction:
     """A layer in `precision`.
 
     Args:
-        against: by node, microseconds of the layers of another engine in that precision; None without one.
+        beside: the layer in another engine in that precision, timed here; None without one.
         name: of that engine.
     """
-    layer, predicted_us = row.layer, None
-    beside = layer.attributes.get("beside_us", {})
-    there_us = 0.0 if against is None else sum(against.get(node, 0.0) for node in layer.nodes)
+    layer = row.layer
+    at_build = layer.attributes.get("beside_us", {}).get(precision)
+    there_us = None if beside is None else _part_us(row, beside)
     if layer.precision == layer.computes_in == precision:
         predicted_us, basis = row.time_us, f"it is in {precision} already"
-    elif precision in beside and row.time_us is not None and layer.median_us:
-        predicted_us, basis = row.time_us * float(beside[precision]) / layer.median_us, AT_BUILD
-    elif there_us:  # nothing is what a node takes whose layer there has its time on another node
-        predicted_us, basis = there_us, f"measured here, in {name}"
+    elif at_build is not None and row.time_us is not None and layer.median_us:
+        predicted_us = row.time_us * float(at_build) / layer.median_us
+        basis = AT_BUILD + _of_group(layer.attributes.get("beside_layers", {}).get(precision, 1))
+    elif beside is not None and there_us is not None:
+        predicted_us, basis = there_us, f"measured here, in {name}{_of_group(len(beside.layers))}"
     else:
         predicted_us, basis = _estimate(row, precision, peaks)
     return Prediction(
@@ -91,13 +93,17 @@ def predict(
     )
 
 
-def times_by_node(layers: Sequence[EngineLayer], times: Times) -> dict[str, float]:
-    """Microseconds of another engine's layers, each on the first of its nodes and nothing on the others."""
-    found: dict[str, float] = {}
-    for layer in layers:
-        for number, node in enumerate(layer.nodes):
-            found[node] = found.get(node, 0.0) + (times.layer_us.get(layer.name, 0.0) if number == 0 else 0.0)
-    return found
+def _part_us(row: LayerRow, beside: Beside) -> float | None:
+    """The layer's part of what the other engine takes: as large as its part of those that share its nodes."""
+    if row.time_us is None or beside.time_us is None or beside.other_us is None:
+        return None
+    if len(beside.layers) == 1:
+        return beside.other_us
+    return row.time_us * beside.other_us / beside.time_us if beside.time_us else None
+
+
+def _of_group(layers: int) -> str:
+    return f", of {layers} layers together" if layers > 1 else ""
 
 
 def _estimate(row: LayerRow, precision: str, peaks: Peaks | None) -> tuple[float | None, str]:

@@ -53,12 +53,12 @@ def test_chains_of_shared_nodes_end_in_one_group():
     left = [layer("a", sources="1 2"), layer("b", sources="3 4"), layer("c", sources="5")]
     right = [layer("x", sources="2 3"), layer("y", sources="4 5")]
     (row,) = align_layers(left, right)
-    assert set(row.sources) == set("12345") and row.left == (0, 1, 2) and row.right == (0, 1)
+    assert set(row.names) == set("12345") and row.left == (0, 1, 2) and row.right == (0, 1)
 
 
 def test_layers_without_sources_stand_alone():
     rows = align_layers([layer("cast"), layer("a", sources="a")], [layer("cast"), layer("a", sources="a")])
-    assert [(row.sources, row.left, row.right) for row in rows] == [
+    assert [(row.names, row.left, row.right) for row in rows] == [
         ((), (0,), ()),
         (("a",), (1,), (1,)),
         ((), (), (0,)),

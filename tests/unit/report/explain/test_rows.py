@@ -157,12 +157,6 @@ def test_what_is_not_known_is_not_predicted():
     assert predict(row, "fp32", PEAKS, None, "").gain_us == 0
 
 
-def test_another_engine_measured_here_is_taken_by_nodes():
-    (row,) = rows_of((layer("a", nodes=("a", "b")), 5.0))
-    got = predict(row, "int8", None, {"a": 1.0, "b": 2.0}, "other.qrt")
-    assert (got.predicted_us, got.basis) == (3.0, "measured here, in other.qrt")
-
-
 def test_a_layer_is_found_by_its_nodes_and_sources():
     rows = rows_of((layer("a", nodes=("one",), sources=("one", "old/two")), 1.0), (layer("b"), 1.0))
     for pattern in ("a", "one", "old/*"):
