@@ -66,6 +66,9 @@ are known from few samples, so on others less than that is gained, or nothing.""
 OWN_SCALES = "those it came with"
 """Range method of a model that was quantized before."""
 
+WHOLE_RANGES = "minmax"
+"""The one range method of float codes."""
+
 GIVEN_SCALES = "those given"
 """Range method where every scale came from elsewhere, such as a calibration cache."""
 
@@ -145,6 +148,8 @@ def fit(
     are for what has none but is observed.
     """
     methods = TRIED if calibration.method == "auto" and reference.is_comparable else (calibration.method,)
+    if target.activation.dtype.is_float:
+        methods = (WHOLE_RANGES,)
     only_given = given is not None and (stats is None or stats.tensors.keys() <= given.scales.keys())
     methods = methods[:1] if only_given else methods
     models: dict[str, QuantizedModel] = {}
