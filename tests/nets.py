@@ -113,6 +113,8 @@ def run_ort(graph: ir.Model, inputs: Arrays) -> list[np.ndarray]:
     """All outputs, in the graph's order."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    if any(v.dtype == ir.DataType.FLOAT8E4M3FN for v in graph.graph.initializers.values()):
+        options.add_session_config_entry("session.disable_quant_qdq", "1")  # fuses them into int8 kernels
     onnx.checker.check_model(ir.to_proto(graph))
     session = onnxruntime.InferenceSession(
         ir.to_proto(graph).SerializeToString(), options, providers=["CPUExecutionProvider"]

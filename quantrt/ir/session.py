@@ -32,6 +32,11 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 )
 """What ONNX Runtime raises; its own classes share no base but Exception."""
 
+_KEEP_PAIRS = ("session.disable_quant_qdq", "1")
+"""Of float8 codes; otherwise its optimizer puts integer kernels in their place, which refuse them (1.31)."""
+
+_FLOAT8 = (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2)
+
 _QUIET = 3  # log severity: errors only
 
 
@@ -60,6 +65,8 @@ def float_session(
     options.inter_op_num_threads = 1
     if threads is not None:
         options.intra_op_num_threads = threads
+    if _has_float8(graph):
+        options.add_session_config_entry(*_KEEP_PAIRS)
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     kept = add_weights(options, weights, share=not optimize)
@@ -93,6 +100,12 @@ def add_weights(
         for name, value in values.items():
             options.add_initializer(name, value)
     return (weights, values)
+
+
+def _has_float8(graph: ir.Model) -> bool:
+    """Whether the main graph has codes that are float8."""
+    values = [*graph.graph.initializers.values(), *(value for node in graph.graph for value in node.outputs)]
+    return any(value.dtype in _FLOAT8 for value in values)
 
 
 def _to_ort_value(array: np.ndarray) -> Any:

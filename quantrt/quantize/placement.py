@@ -20,6 +20,7 @@ from quantrt.ir.sources import sources_of
 from quantrt.quantize.attention import attention_products
 from quantrt.quantize.gates import gate_nodes
 from quantrt.quantize.operands import is_plain_gemm, weight_axis
+from quantrt.quantize.opsets import QDQ_OPSET, why_no_codes
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.tables import is_table_rule, why_not_table
 from quantrt.quantize.target import OpRule, Target
@@ -37,9 +38,6 @@ QUANTIZED = (
     "MatMulInteger",
 )
 """Operators of a model that was quantized before: its scales are somebody's intent."""
-
-QDQ_OPSET = 10
-"""The first opset with QuantizeLinear."""
 
 
 def place(
@@ -62,7 +60,7 @@ def place(
         UsageError: a name, glob or type matches no node.
     """
     excluded = {**(kept_float or {}), **_excluded(graph.graph, exclude, exclude_types)}
-    obstacle = _obstacle(graph)
+    obstacle = _obstacle(graph, target)
     if obstacle is not None:
         excluded = {_name(node): obstacle for node in graph.graph}
     placer = _Placer(graph, target, excluded)
@@ -103,12 +101,11 @@ def is_quantized(graph: ir.Graph) -> bool:
     return any(is_operator(node, *QUANTIZED) for node in graph)
 
 
-def _obstacle(graph: ir.Model) -> str | None:
-    """Why no node of a model can be quantized; None when some may."""
+def _obstacle(graph: ir.Model, target: Target) -> str | None:
+    """Why no node of a model can be quantized for a target; None when some may."""
     if is_quantized(graph.graph):
         return "the model is quantized already"
-    opset = graph.opset_imports.get("", QDQ_OPSET)
-    return f"opset {opset} has no QuantizeLinear" if opset < QDQ_OPSET else None
+    return why_no_codes(graph, target)
 
 
 class _Placer:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a quantized model as standard ONNX.
 
-Weights become int8 initializers behind a DequantizeLinear; activations get QuantizeLinear ->
-DequantizeLinear on the edges that read them.
+Weights become initializers of 8 bits behind a DequantizeLinear; activations get QuantizeLinear ->
+DequantizeLinear on the edges that read them. A graph with float8 codes has opset 19 at least.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import onnx_ir as ir
 from quantrt.dtypes import INT32
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import is_operator
+from quantrt.model.passes.raise_opset import raise_opset
 from quantrt.quantize.clipped_codes import CLIPPING, clip_codes
 from quantrt.quantize.qparams import QParams, QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
@@ -28,6 +29,8 @@ CLIP_CODES_OPSET = 12
 def write(quantized: QuantizedModel) -> ir.Model:
     """The standard ONNX Q/DQ model, which ONNX Runtime, OpenVINO and TensorRT load."""
     model = clone(quantized.graph)
+    if any(grid.dtype.is_float for grid in quantized.activations.values()):
+        raise_opset(model)
     writer = _Writer(model, clips_codes=quantized.target.quantizes_outputs)
     nodes = {node.name or "": node for node in model.graph}
     readers: dict[str, list[tuple[ir.Node, int]]] = {name: [] for name in quantized.activations}
@@ -108,7 +111,7 @@ class _Writer:
         grid = self.grid_of(name, qparams)
         source = value if clipped is None else clipped.source
         codes = self.add("QuantizeLinear", [source, *grid], f"{name}_quantize", like=value)
-        codes.type = ir.TensorType(ir.DataType[qparams.dtype.name.upper()])
+        codes.type = ir.TensorType(ir.DataType.from_numpy(np.dtype(qparams.dtype.name)))
         if clipped is not None:
             bounds = [
                 self.constant(f"{name}_{side}", np.asarray(bound, qparams.dtype.name))

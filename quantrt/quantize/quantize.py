@@ -11,9 +11,10 @@ import onnx_ir as ir
 
 from quantrt.calibrate.given import Given
 from quantrt.calibrate.grid import Grid as RangeGrid
-from quantrt.calibrate.ranges import Range, choose_range
+from quantrt.calibrate.ranges import choose_range
 from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.dtypes import DType
 from quantrt.errors import DataError
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
@@ -91,9 +92,10 @@ def quantize(
     else:
         graph = balance_tables(model.graph, axes)
         operands = _operands(graph)
+        types = {node.name or "": node.op_type for node in graph.graph}
         floors = _least_weight_scales(placement, activations, axes, operands)
         weights = {
-            use: quantize_weight(operands[use], axis=axis, qmax=target.weight_qmax, min_scale=floors.get(use))
+            use: _weight(operands[use], axis, target.weight_codes(types[use[0]]), floors.get(use))
             for use, axis in axes.items()
         }
         graph = graph if means is None else correct_biases(graph, weights, means)
@@ -107,6 +109,13 @@ def quantize(
         biases=_biases(placement, activations, weights, _operands(graph)),
         notes=notes,
     )
+
+
+def _weight(
+    weight: Array, axis: int | None, codes: tuple[DType, int], min_scale: Array | None
+) -> QuantizedTensor:
+    dtype, qmax = codes
+    return quantize_weight(weight, axis=axis, dtype=dtype, qmax=qmax, min_scale=min_scale)
 
 
 def _check_observed(placement: Placement, observed: Mapping[str, TensorStats]) -> None:
@@ -140,19 +149,35 @@ def _activations(
             continue
         joint = _joined(parts)
         grid = target.grid_for(joint.lo, joint.hi, symmetric=bool(placement.symmetric & set(members)))
-        range_ = choose_range(joint, RangeGrid(grid.levels, grid.symmetric, grid.signed), calibration)
-        chosen |= dict.fromkeys(members, _qparams(range_, grid))
+        chosen |= dict.fromkeys(members, _qparams(*_bounds(joint, grid, calibration), grid))
         if joint.is_zero:
             notes.append(f"'{name}' was all zero in calibration: its scale is 1")
+    if target.activation.dtype.is_float and calibration.method not in ("auto", "minmax"):
+        notes.append(
+            f"{target.precision} takes whole ranges: method '{calibration.method}' is for integers alone"
+        )
     return chosen, tuple(notes)
 
 
+def _bounds(joint: TensorStats, grid: Grid, calibration: CalibrationConfig) -> tuple[float, float]:
+    """What is kept of a tensor: of float codes everything, for their error is in proportion to each value."""
+    if grid.dtype.is_float:
+        return joint.lo, joint.hi
+    range_ = choose_range(joint, RangeGrid(grid.levels, grid.symmetric, grid.signed), calibration)
+    return range_.lo, range_.hi
+
+
 def _given_qparams(scale: float, parts: list[TensorStats], target: Target) -> QParams:
-    """The grid of a given scale, widened to hold observed values that must share it."""
+    """The grid of a given int8 scale, widened to hold observed values that must share it.
+
+    Of float codes it is the grid whose largest number stands for the value of code 127.
+    """
     for part in parts:
         amax = np.float32(max(-part.lo, part.hi))
         scale = max(scale, float(amax / np.float32(127)))
     grid = target.grid_for(-scale, scale, symmetric=True)
+    if grid.dtype.is_float:
+        scale = float(np.float32(scale) * np.float32(127) / np.float32(grid.qmax))
     return given_qparams(scale, dtype=grid.dtype, qmin=grid.qmin, qmax=grid.qmax)
 
 
@@ -163,10 +188,10 @@ def _joined(parts: list[TensorStats]) -> TensorStats:
     return joint
 
 
-def _qparams(range_: Range, grid: Grid) -> QParams:
+def _qparams(lo: float, hi: float, grid: Grid) -> QParams:
     return choose_qparams(
-        np.asarray(range_.lo, np.float32),
-        np.asarray(range_.hi, np.float32),
+        np.asarray(lo, np.float32),
+        np.asarray(hi, np.float32),
         dtype=grid.dtype,
         symmetric=grid.symmetric,
         qmin=grid.qmin,

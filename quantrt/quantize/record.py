@@ -71,9 +71,10 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
 def _codes(graph: ir.Model, use: tuple[str, int], axis: int | None, target: Target) -> QuantizedTensor:
     node = next((node for node in graph.graph if node.name == use[0]), None)
     weight = None if node is None or len(node.inputs) <= use[1] else constant_of(node.inputs[use[1]])
-    if weight is None:
+    if node is None or weight is None:
         raise ModelError(f"the model has no layer '{use[0]}' with a constant weight")
-    return quantize_weight(weight, axis=axis, qmax=target.weight_qmax)
+    dtype, qmax = target.weight_codes(node.op_type)
+    return quantize_weight(weight, axis=axis, dtype=dtype, qmax=qmax)
 
 
 def _grid_row(grid: QParams) -> list[Any]:

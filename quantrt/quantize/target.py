@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from quantrt.dtypes import DType
+from quantrt.dtypes import INT8, DType
 
 __all__ = ["Grid", "OpRule", "Target"]
 
@@ -16,12 +16,12 @@ ONE_SIDED_RATIO = 0.125
 
 @dataclass(frozen=True)
 class Grid:
-    """The integers an activation is mapped onto.
+    """The codes an activation is mapped onto.
 
     Attributes:
         dtype: the stored type.
         symmetric: zero point fixed at 0 (signed) or at qmin (unsigned).
-        qmin, qmax: the codes in use.
+        qmin, qmax: the codes in use; of floats the least and the largest.
     """
 
     dtype: DType
@@ -31,7 +31,7 @@ class Grid:
 
     @property
     def levels(self) -> int:
-        """How many codes there are."""
+        """How many integers there are."""
         return self.qmax - self.qmin + 1
 
     @property
@@ -46,16 +46,17 @@ class OpRule:
 
     Attributes:
         op_type: ONNX name, default domain.
-        activations: input indices that must be quantized for an int8 kernel.
+        activations: input indices that must be quantized for an 8-bit kernel.
         weight: index of the input that must be a constant, quantized per `weight_axis`; None for none. A rule
             with a weight and no activations is of a table, whose rows are dequantized as they are read.
         weight_axis: the output-channel axis of the weight; None per tensor.
         bias: index of the bias input; None for none.
         passes: value-preserving: input 0 and the output share one grid, and the op runs on codes.
         only_if_quantized: quantized only where its inputs are so anyway (pools, concatenations).
-        output: the output must be quantized too for an int8 kernel to be chosen.
+        output: the output must be quantized too for an 8-bit kernel to be chosen.
         symmetric: its activations use the target's symmetric grid, because zero points cost time here.
         least_elements: of a table; a smaller one stays float.
+        weight_dtype: of the weight's codes; None for the target's.
     """
 
     op_type: str
@@ -68,6 +69,7 @@ class OpRule:
     output: bool = False
     symmetric: bool = False
     least_elements: int = 0
+    weight_dtype: DType | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Target:
     """Placement rules of one runtime.
 
     Attributes:
-        name: "ort", "openvino" or "tensorrt".
+        name: "ort", "openvino", "tensorrt", "cuda" or "cuda fp8".
         activation: grid of activations.
         symmetric: grid of activations that a rule wants symmetric; None for the same.
         nonnegative: grid of those of them that are never negative; None for the same.
@@ -85,7 +87,8 @@ class Target:
         int32_bias: the bias is stored as int32 with scale = s_x * s_w; otherwise it stays float32.
         quantizes_outputs: kernels make 8-bit values, which every reader sees as such, for runtimes that match
             DequantizeLinear -> op -> QuantizeLinear.
-        weight_qmax: 127; 63 where the CPU's 16-bit sums could saturate.
+        weight_dtype: of the codes of weights.
+        weight_qmax: their largest: 127; 63 where the CPU's 16-bit sums could saturate; 448 of FP8.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Target:
     residual: str = "none"
     int32_bias: bool = False
     quantizes_outputs: bool = False
+    weight_dtype: DType = INT8
     weight_qmax: int = 127
 
     def grid_for(self, lo: float, hi: float, *, symmetric: bool) -> Grid:
@@ -106,6 +110,18 @@ class Target:
         if not symmetric or self.symmetric is None or (lo < 0 and -lo <= hi * ONE_SIDED_RATIO):
             return self.activation
         return self.nonnegative if self.nonnegative is not None and lo >= 0 else self.symmetric
+
+    @property
+    def precision(self) -> str:
+        """What a model in these codes is said to run in: "int8" or "fp8"."""
+        return self.activation.dtype.precision
+
+    def weight_codes(self, op_type: str) -> tuple[DType, int]:
+        """Type and largest code of an operator's weight."""
+        rule = self.rule(op_type)
+        if rule is None or rule.weight_dtype is None:
+            return self.weight_dtype, self.weight_qmax
+        return rule.weight_dtype, rule.weight_dtype.qmax or 0
 
     def rule(self, op_type: str) -> OpRule | None:
         """The row of an operator, or None when the target has no 8-bit form of it."""

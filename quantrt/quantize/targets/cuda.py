@@ -15,7 +15,17 @@ from quantrt.dtypes import INT8
 from quantrt.quantize.target import Grid, OpRule, Target
 from quantrt.regions.lookup import LARGE_TABLE
 
-__all__ = ["CUDA"]
+__all__ = ["CUDA", "MOVERS"]
+
+MOVERS = (
+    OpRule("MaxPool", passes=True),
+    OpRule("Reshape", passes=True),
+    OpRule("Flatten", passes=True),
+    OpRule("Squeeze", passes=True),
+    OpRule("Unsqueeze", passes=True),
+    OpRule("Transpose", passes=True),
+    OpRule("Slice", passes=True),
+)
 
 CUDA = Target(
     name="cuda",
@@ -28,13 +38,7 @@ CUDA = Target(
         OpRule("Add", (0, 1)),
         OpRule("AveragePool", only_if_quantized=True),
         OpRule("GlobalAveragePool", only_if_quantized=True),
-        OpRule("MaxPool", passes=True),
-        OpRule("Reshape", passes=True),
-        OpRule("Flatten", passes=True),
-        OpRule("Squeeze", passes=True),
-        OpRule("Unsqueeze", passes=True),
-        OpRule("Transpose", passes=True),
-        OpRule("Slice", passes=True),
+        *MOVERS,
     ),
     residual="skip",
 )
