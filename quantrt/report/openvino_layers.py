@@ -69,10 +69,15 @@ def openvino_layers(plan: Plan, shapes: Mapping[str, tuple[int, ...]] | None) ->
         given = executor.input_shapes(default_shapes(plan) if shapes is None else shapes)
         model = executor.runtime_model(given)
         source = executor.source_model()
-        rows = list(layers_of(model))
+        rows = list(layers_of(model, source))
         nodes = _nodes_by_layer(rows, source, PlanNodes.of(plan))
+        names = {node.get_friendly_name(): name for name, node in rows}
         operators = {op.get_friendly_name(): op for op in source.get_ordered_ops()}
-        return tuple(_layer(name, node, nodes[name], PlanNodes.of(plan), operators) for name, node in rows)
+        plan_nodes = PlanNodes.of(plan)
+        return tuple(
+            _layer(name, node, nodes[name], plan_nodes, operators=operators, names=names)
+            for name, node in rows
+        )
     finally:
         executor.close()
 
@@ -98,8 +103,20 @@ def _originals(node: Any) -> list[str]:
 
 
 def _layer(
-    name: str, node: Any, nodes: tuple[str, ...], plan: PlanNodes, operators: Mapping[str, Any]
+    name: str,
+    node: Any,
+    nodes: tuple[str, ...],
+    plan: PlanNodes,
+    *,
+    operators: Mapping[str, Any],
+    names: Mapping[str, str],
 ) -> EngineLayer:
+    """One layer.
+
+    Args:
+        operators: of the engine's model, by name.
+        names: of layers, by what the plugin calls them.
+    """
     primitive = text_of(node, "primitiveType")
     precision = _PRECISIONS.get(text_of(node, "runtimePrecision"), "")
     stem, _, last = primitive.rpartition("_")
@@ -107,7 +124,7 @@ def _layer(
     kind = layer_type(node)
     ports = list(node.inputs())
     activations = [port for port in ports if not _is_constant(port)]
-    inputs = tuple(_form_of_input(port) for port in activations)
+    inputs = tuple(_form_of_input(port, names) for port in activations)
     outputs = tuple(_form(name, port, node, number) for number, port in enumerate(node.outputs()))
     weights = _weights([port for port in ports if _is_constant(port)])
     return EngineLayer(
@@ -147,10 +164,11 @@ def _is_constant(port: Any) -> bool:
     return bool(ports) and all(_is_constant(one) for one in ports)
 
 
-def _form_of_input(port: Any) -> TensorForm:
+def _form_of_input(port: Any, names: Mapping[str, str]) -> TensorForm:
     output = port.get_source_output()
     source = output.get_node()
-    return _form(source.get_friendly_name(), output, source, output.get_index())
+    name = source.get_friendly_name()
+    return _form(names.get(name, name), output, source, output.get_index())
 
 
 def _form(name: str, port: Any, maker: Any, number: int) -> TensorForm:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,9 +15,12 @@ from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.openvino_executor import OpenVinoExecutor, Shapes
 from quantrt.runtime.unique_names import unique_names
 
-__all__ = ["CONSTANT", "WatchedOpenVino", "layer_type", "layers_of", "text_of"]
+__all__ = ["CONSTANT", "WatchedOpenVino", "layer_type", "layers_of", "stable_names", "text_of"]
 
 CONSTANT = "Const"
+
+_NUMBERED = re.compile(r"([A-Z][A-Za-z]*)_\d+")
+"""Names of operators that transformations make without naming them: a type and a running number."""
 
 _PORTS = ("Input", "Output")
 """Layer types of the model's own inputs and outputs."""
@@ -67,7 +71,8 @@ class WatchedOpenVino(OpenVinoExecutor):
         """
         arrays = self._in_order(inputs)
         compiled = self._variant(tuple(array.shape for array in arrays)).compiled
-        names = tuple(name for name, _ in layers_of(compiled.get_runtime_model()))
+        layers = list(layers_of(compiled.get_runtime_model(), self.source_model()))
+        names = unique_names([node.get_friendly_name() for _, node in layers])
         request = compiled.create_infer_request()
         for _ in range(warmup_runs):
             self._infer(request, arrays)
@@ -80,11 +85,15 @@ class WatchedOpenVino(OpenVinoExecutor):
         count = warmup_runs + runs
         means = zip(_means_of(request, names), before, strict=True)
         times = [max(0.0, (count * after - warmup_runs * first) / runs) for after, first in means]
-        return names, times, run_ms
+        return tuple(name for name, _ in layers), times, run_ms
 
 
-def layers_of(model: openvino.Model) -> Iterator[tuple[str, Any]]:
-    """(unique name, node) of everything in a runtime model that computes, in the order in which it runs."""
+def layers_of(model: openvino.Model, source: openvino.Model) -> Iterator[tuple[str, Any]]:
+    """(unique name, node) of everything in a runtime model that computes, in the order in which it runs.
+
+    Names are the same whenever the source is compiled: of operators that OpenVINO made and numbered
+    ("FakeQuantize_63344") the number, which counts on in a process, is left out.
+    """
     fixed: set[str] = set()
     nodes = []
     for node in model.get_ordered_ops():
@@ -95,8 +104,24 @@ def layers_of(model: openvino.Model) -> Iterator[tuple[str, Any]]:
         elif kind not in _PORTS:
             nodes.append(node)
     nodes.sort(key=lambda node: int(text_of(node, "execOrder") or 0))
-    names = unique_names([node.get_friendly_name() for node in nodes])
-    yield from zip(names, nodes, strict=True)
+    stable = stable_names([node.get_friendly_name() for node in nodes], source)
+    yield from zip(unique_names(stable), nodes, strict=True)
+
+
+def stable_names(names: Sequence[str], source: openvino.Model) -> list[str]:
+    """The names without the numbers of operators that the source does not have."""
+    known = {node.get_friendly_name() for node in source.get_ordered_ops()}
+    numbered = {
+        name: found[1] for name in names if name not in known and (found := _NUMBERED.fullmatch(name))
+    }
+    longest_first = sorted(numbered, key=len, reverse=True)
+
+    def without(name: str) -> str:
+        for one in longest_first:
+            name = name.replace(one, numbered[one])
+        return name
+
+    return [name if name in known else without(name) for name in names]
 
 
 def layer_type(node: Any) -> str:
