@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers of OpenVINO have the same names whenever the engine is opened."""
 
+import numpy as np
 import openvino
 from openvino import opset13 as op
 
@@ -9,7 +10,7 @@ from quantrt.runtime.openvino_watch import stable_names
 
 def source(name: str) -> openvino.Model:
     """A model with one operator of this name."""
-    x = op.parameter([1], dtype="f4", name="x")
+    x = op.parameter([1], name="x", dtype=np.float32)
     relu = op.relu(x)
     relu.set_friendly_name(name)
     return openvino.Model([relu], [x], "source")
