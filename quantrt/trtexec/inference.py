@@ -15,8 +15,8 @@ import numpy as np
 
 from quantrt.errors import InternalError
 from quantrt.runtime.engine import Context, Engine
+from quantrt.runtime.query import Query
 from quantrt.trtexec.run_settings import RunSettings
-from quantrt.trtexec.trace import Query
 
 __all__ = ["Pending", "Stream", "open_streams", "time_queries"]
 
@@ -174,8 +174,8 @@ class _GpuPending:
         self._shift_ms = shift_ms
 
     def wait(self) -> Query:
-        times = vars(self._run.wait())
-        return Query(**{name: value + self._shift_ms for name, value in times.items()})
+        query: Query = self._run.wait()
+        return query.shifted(self._shift_ms)
 
 
 def _open_gpu_streams(

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from quantrt.ir.atomic import replace_file
+from quantrt.runtime.query import Query
 from quantrt.trtexec.shapes import shape_text
-from quantrt.trtexec.trace import Query
 
 __all__ = ["output_lines", "outputs_json", "raw_name", "times_json", "write_json", "write_raw"]
 

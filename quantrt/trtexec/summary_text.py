@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from quantrt.runtime.query import Query
 from quantrt.trtexec.log import Log
-from quantrt.trtexec.trace import Query, Stats, Trace, stats_of
+from quantrt.trtexec.trace import Stats, Trace, stats_of
 
 __all__ = ["PARTS", "number", "show_summary", "show_trace", "stats_line"]
 

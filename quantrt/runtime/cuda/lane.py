@@ -127,6 +127,27 @@ class Lane:
         """By the shapes that they are for."""
         return dict(self._recordings)
 
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self._device
+
+    def check(self, inputs: Mapping[str, np.ndarray]) -> None:
+        """Fail unless a profile admits the inputs' shapes."""
+        self._profiles.check(inputs)
+
+    def entered(self) -> AbstractContextManager[OpenProgram]:
+        """The program, for this thread alone and on the lane's stream; for what times a run part by part."""
+        return self._entered()
+
+    def recording(self, opened: OpenProgram, inputs: Mapping[str, torch.Tensor]) -> Recording | None:
+        """The CUDA graph for the inputs' shapes, inside `entered`; None in a lane that runs step by step."""
+        return self._recording(opened, inputs) if self._records else None
+
+    def wait(self) -> None:
+        """Until the lane's stream has done all that it was given."""
+        self._wait()
+
     def close(self) -> None:
         """Free everything but what is shared. Closing twice is allowed."""
         with self._lock:

@@ -22,24 +22,11 @@ from quantrt.runtime.cuda.lane import Lane
 from quantrt.runtime.cuda.recording import Recording, pinned_like
 from quantrt.runtime.cuda.steps import FreshMemory, OpenProgram, Values, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on, torch_dtype
+from quantrt.runtime.query import Query
 
-__all__ = ["PartTimes", "TimedRun", "TimedRuns"]
+__all__ = ["TimedRun", "TimedRuns"]
 
 Tensors = Mapping[str, torch.Tensor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartTimes:
-    """Milliseconds since the beginning; where nothing is copied a copy ends when it starts."""
-
-    start_enqueue_ms: float
-    end_enqueue_ms: float
-    start_h2d_ms: float
-    end_h2d_ms: float
-    start_compute_ms: float
-    end_compute_ms: float
-    start_d2h_ms: float
-    end_d2h_ms: float
 
 
 class _Moment(Protocol):
@@ -72,22 +59,23 @@ class TimedRuns:
         self._lane = lane
         self._copies = copies
         self._spins = spins
-        lane._profiles.check(inputs)
-        with lane._entered() as opened:
+        lane.check(inputs)
+        with lane.entered() as opened:
             given = {name: tensor_on(inputs[name]) for name, _ in opened.program.inputs}
+            recording = lane.recording(opened, given)
             self._way: _Recorded | _Eager = (
-                _Recorded(lane._recording(opened, given), given) if lane._records else _Eager(opened, given)
+                _Eager(opened, given) if recording is None else _Recorded(recording, given)
             )
             self._way.copy_in()
             self._way.compute()
-            lane._wait()
+            lane.wait()
             self._begin = self._moment()
             self._begin.wait()
             self.begin_s = time.perf_counter()
 
     def enqueue(self) -> TimedRun:
         """Begin one run."""
-        with self._lane._entered():
+        with self._lane.entered():
             start_s = time.perf_counter()
             moments = [self._moment()]
             for part in self._parts():
@@ -109,7 +97,7 @@ class TimedRuns:
         )
 
     def _moment(self) -> _Moment:
-        if self._lane._device.type == "cuda":
+        if self._lane.device.type == "cuda":
             return _DeviceMoment(spins=self._spins)
         return _HostMoment()
 
@@ -127,11 +115,11 @@ class TimedRun:
     enqueued_ms: tuple[float, float]
     moments: tuple[_Moment, ...]
 
-    def wait(self) -> PartTimes:
-        """The times of the parts, once the run has ended."""
+    def wait(self) -> Query:
+        """The times of the parts since the beginning, once the run has ended."""
         self.moments[-1].wait()
         start, copied, computed, end = (moment.since_ms(self.begin) for moment in self.moments)
-        return PartTimes(
+        return Query(
             start_enqueue_ms=self.enqueued_ms[0],
             end_enqueue_ms=self.enqueued_ms[1],
             start_h2d_ms=start,

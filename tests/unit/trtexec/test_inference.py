@@ -10,9 +10,10 @@ import pytest
 from quantrt.errors import DataError
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.runtime.engine import Engine
+from quantrt.runtime.query import Query
 from quantrt.trtexec.inference import open_streams, time_queries
 from quantrt.trtexec.run_settings import RunSettings
-from quantrt.trtexec.trace import Query, Trace
+from quantrt.trtexec.trace import Trace
 from tests.plans import LIBRARIES, make_plan
 from tests.programs import cuda_plan, pooled_program
 from tests.unit.trtexec.test_trace import query

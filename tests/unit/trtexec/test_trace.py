@@ -3,7 +3,8 @@
 
 import pytest
 
-from quantrt.trtexec.trace import Query, Trace, percentile, stats_of
+from quantrt.runtime.query import Query
+from quantrt.trtexec.trace import Trace, percentile, stats_of
 
 
 def query(start_ms: float, *, h2d_ms: float = 1.0, compute_ms: float = 2.0, d2h_ms: float = 0.5) -> Query:

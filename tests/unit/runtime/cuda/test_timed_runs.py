@@ -6,13 +6,13 @@ import pytest
 
 from quantrt.errors import DataError
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
-from quantrt.runtime.cuda.timed_runs import PartTimes
+from quantrt.runtime.query import Query
 from tests.programs import pooled_program
 
 X = np.ones((2, 3, 4, 4), np.float32)
 
 
-def times_of(count: int, *, copies: bool) -> list[PartTimes]:
+def times_of(count: int, *, copies: bool) -> list[Query]:
     program = pooled_program()
     executor = CudaExecutor(program, *specs_of(program), device="cpu")
     context = executor.create_context(capture=False)
