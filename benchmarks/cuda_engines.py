@@ -10,12 +10,10 @@ __all__ = ["Row"]
 
 import argparse
 import json
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import torch
 
 import quantrt
 from benchmarks.cuda_page import cuda_page
+from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.detector import HEADS
 from benchmarks.inputs import (
     DETECTOR,
@@ -37,8 +36,6 @@ from benchmarks.inputs import (
 from benchmarks.models import calibrated_vision_model
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
 
-ROUNDS = 30
-REPLAYS = 20
 CALIBRATION_SAMPLES = 8
 LARGE_SAMPLES = 4
 """Of images above IMAGE_SIZE."""
@@ -81,29 +78,18 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", metavar="ROW", help="default: all")
     parser.add_argument("--level", type=int, default=3, help="builder optimization level")
     parser.add_argument("--no-peer", action="store_true", help="skip torch.compile")
-    parser.add_argument("--no-rebuild", action="store_true", help="skip builds with a timing cache")
+    parser.add_argument(
+        "--no-rebuild", action="store_true", help="one timing cache for both engines, no rebuilds"
+    )
     args = parser.parse_args()
     results = json.loads(args.out.read_text()) if args.out.exists() else {}
-    results["environment"] = _environment()
+    results["environment"] = environment()
     for row in ROWS:
         if not args.rows or row.name in args.rows:
             results.setdefault("rows", {})[row.name] = _measure(row, args)
             args.out.write_text(json.dumps(results, indent=1) + "\n")
             args.out.with_suffix(".md").write_text(cuda_page(results))
             print(json.dumps({row.name: results["rows"][row.name]}, indent=1), flush=True)
-
-
-def _environment() -> dict[str, Any]:
-    packages = {
-        name: version(name) for name in ("torch", "triton", "onnxruntime", "onnx", "onnx-ir", "numpy")
-    }
-    return {"gpu": torch.cuda.get_device_name(), "packages": packages}
-
-
-def _commit() -> str | None:
-    """Of the working tree, for rows of one table may be measured at several."""
-    command = ["git", "rev-parse", "--short=7", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
 def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
@@ -113,11 +99,11 @@ def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
         path = Path(folder) / f"{row.model}.onnx"
         _export(module, path, feed, names, has_free_batch=row.length > 0)
         want = _float_outputs(path, feed)
-        result: dict[str, Any] = {"onnx_bytes": path.stat().st_size, "commit": _commit()}
+        result: dict[str, Any] = {"onnx_bytes": path.stat().st_size, "commit": commit()}
         runs: dict[str, Callable[[], object]] = {}
         engines = []
         for precision in ("fp16", "int8"):
-            cache = Path(folder) / f"{precision}.json"
+            cache = Path(folder) / ("timings.json" if args.no_rebuild else f"{precision}.json")
             try:
                 engine, build_s = _build(path, precision, row, args.level, cache)
                 rebuild_s = None
@@ -128,13 +114,18 @@ def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
                 result[precision] = {"error": str(error)}
                 continue
             engines.append(engine)
-            result[precision] = {"build_s": build_s, "rebuild_s": rebuild_s, "ships": engine.precision}
+            is_cold = precision == "fp16" or not args.no_rebuild
+            result[precision] = {
+                "build_s": build_s if is_cold else None,
+                "rebuild_s": rebuild_s,
+                "ships": engine.precision,
+            }
             result[precision] |= _engine_facts(engine, Path(folder), feed, want)
             runs[precision] = engine.executor.prepare(feed, waits=False)
         if not args.no_peer:
             peer = module if row.length else calibrated_vision_model(row.model, exportable=False)
             runs["torch.compile fp16"] = _compiled(peer, feed, names)
-        result["ms"] = _time(runs)
+        result["ms"] = time_in_turns(runs)
         for engine in engines:
             engine.close()
     return result
@@ -306,28 +297,6 @@ def _compiled(module: torch.nn.Module, feed: dict[str, np.ndarray], names: list[
         with torch.cuda.graph(graph, stream=stream):
             compiled(*inputs)
     return graph.replay
-
-
-def _time(runs: dict[str, Callable[[], object]]) -> dict[str, dict[str, float]]:
-    """Medians over rounds of one turn each; a turn is REPLAYS runs between two events."""
-    samples: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(ROUNDS + 1):
-        for name, run in runs.items():
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            run()
-            torch.cuda.synchronize()
-            start.record()
-            for _ in range(REPLAYS):
-                run()
-            end.record()
-            torch.cuda.synchronize()
-            if number:
-                samples[name].append(start.elapsed_time(end) / REPLAYS)
-    return {name: _quantiles(x) for name, x in samples.items()}
-
-
-def _quantiles(samples: list[float]) -> dict[str, float]:
-    return {f"p{round(100 * q)}": float(np.quantile(samples, q)) for q in (0.2, 0.5, 0.8)}
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ __all__ = ["cuda_page", "machine_line", "number", "table"]
 
 from typing import Any
 
+from benchmarks.cuda_timing import ROUNDS
+
 PEER = "torch.compile fp16"
 
 INTRO = """# Engines on an NVIDIA GPU
@@ -27,7 +29,7 @@ def cuda_page(results: dict[str, Any]) -> str:
     environment = results["environment"]
     machine = machine_line(environment)
     rows = results["rows"]
-    parts = [INTRO.format(machine=machine, rounds=30), "## Latency\n"]
+    parts = [INTRO.format(machine=machine, rounds=ROUNDS), "## Latency\n"]
     parts.append(
         table(
             (
