@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from quantrt.errors import DeviceError, UsageError
+from quantrt.errors import UsageError
+from quantrt.ir.atomic import check_writable
 
 __all__ = ["check_output"]
 
@@ -21,12 +21,5 @@ def check_output(path: Path, *suffixes: str) -> Path:
     if path.suffix not in suffixes:
         expected = " or ".join(f"'{suffix}'" for suffix in suffixes)
         raise UsageError(f"cannot write '{path}'", got=f"suffix '{path.suffix}'", expected=expected)
-    if path.is_dir():
-        raise UsageError(f"cannot write '{path}': it is a folder", hint=f"'{path / ('out' + path.suffix)}'")
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"cannot write '{path}': its folder does not exist", hint=f"mkdir -p '{path.parent}'"
-        )
-    if not os.access(path.parent, os.W_OK):
-        raise DeviceError(f"cannot write '{path}': its folder is read-only for this user")
+    check_writable(path)
     return path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a file wholly or not at all."""
+"""Write a file wholly or not at all, where it can be written."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from quantrt.errors import DeviceError
+from quantrt.errors import DeviceError, UsageError
 
-__all__ = ["replace_file"]
+__all__ = ["check_writable", "replace_file"]
 
 
 @contextmanager
@@ -36,3 +36,22 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise DeviceError(f"cannot write '{path}'", got=reason) from error
+
+
+def check_writable(path: Path) -> None:
+    """Fail before long work when its result cannot be written.
+
+    Raises:
+        UsageError: the path is a folder, or in one that does not exist.
+        DeviceError: its folder may not be written to.
+    """
+    if path.is_dir():
+        raise UsageError(
+            f"cannot write '{path}': it is a folder", hint=f"the name of a file in it: '{path}/NAME'"
+        )
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"cannot write '{path}': its folder does not exist", hint=f"mkdir -p '{path.parent}'"
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise DeviceError(f"cannot write '{path}': its folder is read-only for this user")

@@ -11,6 +11,7 @@ from quantrt.build import OnEvent, build
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.device import describe_device
 from quantrt.errors import DataError, UsageError
+from quantrt.ir.atomic import check_writable
 from quantrt.ir.profile import Profile, read_profiles
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
@@ -23,7 +24,6 @@ from quantrt.trtexec.device import Device
 from quantrt.trtexec.inputs import is_fixed
 from quantrt.trtexec.io_formats import check_formats
 from quantrt.trtexec.log import Log
-from quantrt.trtexec.run_settings import check_writable
 from quantrt.trtexec.settings import BuildSettings
 
 __all__ = ["OpenedEngine", "build_engine", "engine_profiles", "load_engine", "plan_version_line"]

@@ -47,17 +47,22 @@ def read_words(words: Sequence[str]) -> Given:
 
     Raises:
         UsageError: a word is no flag of any trtexec (names the nearest), a value is missing or is none of
-            the flag's choices, a flag is given twice with two values, or is one that cannot be done here.
+            the flag's choices, a flag is given two values, or is one that cannot be done here.
     """
     items: list[tuple[Flag, str]] = []
+    switches: dict[Flag, bool] = {}
     rest = list(words)
     while rest:
-        flag, text = _next(rest)
+        given_flag, text = _next(rest)
+        flag = BY_NAME[given_flag.same_as] if given_flag.same_as else given_flag
         if flag.form is Form.SWITCH:
-            if not _truth(flag, text):
+            is_on = _truth(given_flag, text)
+            if switches.setdefault(flag, is_on) != is_on:
+                raise UsageError(f"{flag.name} is switched both on and off", expected="one of the two")
+            if not is_on:
                 continue
             text = ""
-        items.append((BY_NAME[flag.same_as] if flag.same_as else flag, text))
+        items.append((flag, text))
     _check_repeats(items)
     given = Given(tuple(dict.fromkeys(items)) if not _has_groups(items) else tuple(items))
     _check_refused(given)

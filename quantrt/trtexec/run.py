@@ -23,6 +23,7 @@ from quantrt.trtexec.accuracy import Loss, loss_of
 from quantrt.trtexec.device import Device, choose_device, device_lines
 from quantrt.trtexec.engine import OpenedEngine, build_engine, load_engine, plan_version_line
 from quantrt.trtexec.flag import Effect
+from quantrt.trtexec.ignored import flags_of_builds
 from quantrt.trtexec.inference import open_streams, time_queries
 from quantrt.trtexec.inputs import check_profiles, input_shapes, make_inputs, read_raw
 from quantrt.trtexec.layers_json import layer_names, layers_json, layers_text
@@ -30,8 +31,8 @@ from quantrt.trtexec.log import Log
 from quantrt.trtexec.options_text import option_lines
 from quantrt.trtexec.outputs import output_lines, outputs_json, times_json, write_json, write_raw
 from quantrt.trtexec.profile_text import profile_json, profile_lines
-from quantrt.trtexec.settings import Settings
-from quantrt.trtexec.shapes import shape_text
+from quantrt.trtexec.settings import CPU, Settings
+from quantrt.trtexec.shapes import by_input, shape_text
 from quantrt.trtexec.summary_text import PARTS, show_summary, show_trace, stats_line
 from quantrt.trtexec.text import AS_TRTEXEC
 from quantrt.trtexec.trace import Trace, stats_of
@@ -86,13 +87,19 @@ def run(settings: Settings, out: Log, on_event: OnEvent) -> Outcome:
         else load_engine(load_path, out)
     )
     with opened.engine:
+        if load_path is not None:
+            for flag in flags_of_builds(settings.given, has_profiles=bool(opened.profiles)):
+                out.warn(f"{flag.name} is ignored: the engine of --loadEngine is built already")
         return _Run(settings, device, opened, out).all()
 
 
 def _device(settings: Settings, out: Log) -> Device:
     """That of the engine file; for a model the one asked for, the CPU where there is no GPU."""
     if settings.build.load is not None:
-        return Device("cuda" if peek_plan(settings.build.load).plan.model.library == "cuda" else "cpu")
+        is_gpu = peek_plan(settings.build.load).plan.model.library == "cuda"
+        if is_gpu and settings.device == CPU:
+            out.warn("--device=cpu is ignored: the engine of --loadEngine is for a GPU")
+        return Device("cuda" if is_gpu else "cpu")
     device = choose_device(settings.device, compiles=True)
     if device.why is not None:
         out.info(f"Device: the CPU, for {device.why}")
@@ -162,9 +169,17 @@ class _Run:
                 hint="--useProfile=0",
             )
         best = self.profiles[number_of].best if self.profiles else {}
+        best = {**best, **self._best_given(number_of)}
         shapes = input_shapes(self.engine.inputs, self.settings.run.shapes, best, self.out)
         check_profiles(self.profiles, shapes)
         return shapes
+
+    def _best_given(self, number: int) -> dict[str, Shape]:
+        """The opt shapes of the command line for an engine that was built before, as in trtexec."""
+        given = self.settings.build.profiles
+        if self.settings.build.load is None or number >= len(given):
+            return {}
+        return by_input(given[number].best, self.engine.inputs)
 
     def _engine_facts(self) -> dict[str, Any]:
         plan = self.engine.plan
@@ -259,14 +274,19 @@ class _Run:
             write_json(report.profile, profile_json(times))
 
     def _as_layers(self, times: LayerTimes) -> LayerTimes:
-        """A row for each layer, named and ordered as in --exportLayerInfo: readers pair them by place."""
+        """A row for each timed layer, named and ordered as in --exportLayerInfo: readers pair them by place.
+
+        Layers that the library did not time have no row, never one of zeros. Readers then pair by name.
+        """
         names, rows = layer_names(self.layers), dict(zip(times.names, times.times_ms, strict=True))
-        order = [*(layer.name for layer in self.layers), *(name for name in rows if name not in names)]
-        idle = (0.0,) * len(times.run_ms)
+        for name in names:
+            if name not in rows:
+                self.out.warn(f"Layer {names[name]} was not timed: it has no row in the profile")
+        order = [name for name in names if name in rows] + [name for name in rows if name not in names]
         return replace(
             times,
             names=tuple(names.get(name, name) for name in order),
-            times_ms=tuple(rows.get(name, idle) for name in order),
+            times_ms=tuple(rows[name] for name in order),
         )
 
     def _compare(self) -> list[Loss]:

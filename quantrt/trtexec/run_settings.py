@@ -8,13 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quantrt.errors import UsageError
+from quantrt.ir.atomic import check_writable
 from quantrt.trtexec.parse import Given
 from quantrt.trtexec.values import Shape, read_files, read_number, read_percents, read_shapes, read_whole
 
-__all__ = ["RefPair", "ReportSettings", "RunSettings", "check_writable", "path_of", "read_report", "read_run"]
+__all__ = ["RefPair", "ReportSettings", "RunSettings", "path_of", "read_report", "read_run"]
 
 TOLERANCE = 1e-5
 """--atol and --rtol, when not given."""
+
+MOST_STREAMS = 256
+"""Each has a context, with activations of its own, and mostly a thread: more is a slip of the keyboard."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ def read_run(given: Given) -> RunSettings:
         warm_up_ms=_number(given, "--warmUp", 200.0),
         duration_s=_number(given, "--duration", 3.0, least=-1.0),
         idle_ms=_number(given, "--idleTime", 0.0),
-        streams=_whole(given, "--infStreams", 1, least=1),
+        streams=_streams(given),
         uses_threads=given.has("--threads"),
         copies=not given.has("--noDataTransfers"),
         spins=given.has("--useSpinWait"),
@@ -162,20 +166,6 @@ def read_report(given: Given) -> ReportSettings:
     return found
 
 
-def check_writable(path: Path) -> None:
-    """Fail before long work when its result cannot be written.
-
-    Raises:
-        UsageError: the path is a folder, or in one that does not exist.
-    """
-    if path.is_dir():
-        raise UsageError(f"cannot write '{path}': it is a folder", hint="the name of a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(
-            f"cannot write '{path}': its folder does not exist", hint=f"mkdir -p '{path.parent}'"
-        )
-
-
 def _read_pairs(given: Given) -> tuple[RefPair, ...]:
     """The pairs of --refPair, or the one without it."""
     groups: dict[int, dict[str, dict[str, Path]]] = {}
@@ -188,7 +178,13 @@ def _read_pairs(given: Given) -> tuple[RefPair, ...]:
             groups[number] = {}
         elif flag.name in ("--loadInputs", "--loadRefOutputs"):
             files = groups.setdefault(0 if number is None else number, {}).setdefault(flag.name, {})
-            files.update(read_files(flag.name, text))
+            for name, path in read_files(flag.name, text).items():
+                if files.setdefault(name, path) != path:
+                    raise UsageError(
+                        f"{flag.name} gives '{name}' two files",
+                        got=f"'{files[name]}' and '{path}'",
+                        hint="--refPair=N before each pair of inputs and references",
+                    )
     pairs = tuple(
         RefPair(groups[index].get("--loadInputs", {}), groups[index].get("--loadRefOutputs", {}))
         for index in sorted(groups)
@@ -196,6 +192,16 @@ def _read_pairs(given: Given) -> tuple[RefPair, ...]:
     if any(pair.outputs and not pair.inputs for pair in pairs):
         raise UsageError("--loadRefOutputs needs the inputs that they are of", hint="--loadInputs=NAME:FILE")
     return pairs or (RefPair(),)
+
+
+def _streams(given: Given) -> int:
+    streams = _whole(given, "--infStreams", 1, least=1)
+    if streams > MOST_STREAMS:
+        raise UsageError(
+            f"--infStreams={streams} cannot be done: every stream has a context and memory of its own",
+            expected=f"at most {MOST_STREAMS}",
+        )
+    return streams
 
 
 def _whole(given: Given, name: str, default: int, *, least: int = 0) -> int:

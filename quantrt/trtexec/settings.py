@@ -218,7 +218,11 @@ def _pools(given: Given) -> dict[str, float]:
         )
     old = given.text("--workspace")
     if old is not None:
-        pools.setdefault("workspace", read_number("--workspace", old) * MIB)
+        bound = read_number("--workspace", old) * MIB
+        if pools.setdefault("workspace", bound) != bound:
+            raise UsageError(
+                "--workspace and --memPoolSize=workspace give two bounds", expected="one of them"
+            )
     return pools
 
 
@@ -227,6 +231,12 @@ def _level(given: Given) -> int | None:
     if text is None:
         return HEURISTIC_LEVEL if given.has("--heuristic") else None
     level = read_whole("--builderOptimizationLevel", text)
+    if given.has("--heuristic") and level != HEURISTIC_LEVEL:
+        raise UsageError(
+            f"--heuristic is --builderOptimizationLevel={HEURISTIC_LEVEL}, and another level is given",
+            got=text,
+            hint="without --heuristic",
+        )
     if level > LEVELS:
         raise UsageError("cannot use this --builderOptimizationLevel", got=text, expected=f"0 to {LEVELS}")
     return level

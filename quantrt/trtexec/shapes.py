@@ -67,10 +67,11 @@ def by_input(shapes: Mapping[str, Shape], specs: Sequence[TensorSpec]) -> dict[s
     """Shapes by the inputs that their names or patterns mean; a name goes before a pattern.
 
     Raises:
-        UsageError: a name means no input.
+        UsageError: a name means no input, or two patterns give an input different shapes.
     """
     names = [spec.name for spec in specs]
     found: dict[str, Shape] = {}
+    by_pattern: dict[str, str] = {}
     for key in sorted(shapes, key=lambda key: "*" not in key):
         matching = [name for name in names if _matches(name, key)]
         if not matching:
@@ -81,6 +82,12 @@ def by_input(shapes: Mapping[str, Shape], specs: Sequence[TensorSpec]) -> dict[s
                 hint=f"'{near}'" if near else None,
             )
         for name in matching:
+            if "*" in key and name not in shapes and shapes[by_pattern.setdefault(name, key)] != shapes[key]:
+                raise UsageError(
+                    f"two patterns give input '{name}' different shapes",
+                    got=f"'{by_pattern[name]}' and '{key}'",
+                    hint=f"'{name}' by its own name, which goes before patterns",
+                )
             found[name] = shapes[key]
     return found
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,7 +74,7 @@ def read_shapes(name: str, text: str) -> dict[str, Shape]:
     `input:1x3x224x224,'other:0':8x128,scalar:`; the name ends at the last colon.
     """
     found: dict[str, Shape] = {}
-    for key, sizes in _pairs(name, text):
+    for key, sizes in _once(name, _pairs(name, text)):
         if key.count("*") > 1:
             raise _wrong(name, key, "one '*' in a name, at most")
         found[key] = _shape(name, sizes)
@@ -83,11 +83,11 @@ def read_shapes(name: str, text: str) -> dict[str, Shape]:
 
 def read_files(name: str, text: str) -> dict[str, Path]:
     """Files by input or output."""
-    return {key: Path(value) for key, value in _pairs(name, text)}
+    return {key: Path(value) for key, value in _once(name, _pairs(name, text))}
 
 
 def read_layers(name: str, text: str) -> tuple[tuple[str, str], ...]:
-    """(layer, type) in the order given; a layer may hold one "*"."""
+    """(layer, type) in the order given, the last that fits counts; a layer may hold one "*"."""
     return tuple(_pairs(name, text))
 
 
@@ -97,13 +97,14 @@ def read_signed(name: str, text: str) -> tuple[tuple[str, bool], ...]:
     for part in parts:
         if part[0] not in "+-" or len(part) < 2:
             raise _wrong(name, part, "a name with + or - before it")
-    return tuple((part[1:], part[0] == "+") for part in parts)
+    found = {key: sign == "+" for key, sign in _once(name, ((part[1:], part[0]) for part in parts))}
+    return tuple(found.items())
 
 
 def read_pools(name: str, text: str) -> dict[str, float]:
     """Bytes by memory pool; a size without a unit is in MiB."""
     found = {}
-    for pool, size in _pairs(name, text):
+    for pool, size in _once(name, _pairs(name, text)):
         if pool not in POOLS:
             near = close_match(pool, POOLS)
             raise UsageError(
@@ -142,6 +143,17 @@ def _pairs(name: str, text: str) -> Iterator[tuple[str, str]]:
         if not colon or not key:
             raise _wrong(name, part, BY_NAME[name].form.value)
         yield key, value.strip()
+
+
+def _once(name: str, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The pairs, unless one key has two values: which of them counted would be anyone's guess."""
+    seen: dict[str, str] = {}
+    for key, value in pairs:
+        if seen.setdefault(key, value) != value:
+            raise UsageError(
+                f"{name} gives '{key}' two values", got=f"'{seen[key]}' and '{value}'", expected="one value"
+            )
+        yield key, value
 
 
 def _shape(name: str, text: str) -> Shape:

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,7 @@ from quantrt.plan.container import FORMAT_VERSION
 from quantrt.plan.plan import Layer
 from quantrt.plan.serialize import save_plan
 from quantrt.runtime.engine import load
+from quantrt.runtime.layer_times import LayerTimes, time_layers
 from quantrt.trtexec.shim import install_shim
 from tests.plans import make_plan
 
@@ -134,6 +136,36 @@ def test_times_of_a_loaded_engine(engine: Path, trtexec: Callable[..., tuple[str
     assert float(summary["Throughput"].removesuffix(" qps")) > 0
     assert re.findall(r"mean = ([\d.]+) ms", out)
     assert re.search(r"\[I\]\s+Latency:.*?median\s*=\s*([\d.]+)\s*ms", out)
+
+
+def test_what_would_build_is_ignored_by_name_beside_an_engine(
+    engine: Path, trtexec: Callable[..., tuple[str, str]]
+):
+    words = ("--onnx=model.onnx", "--int8", "--calib-random", "--memPoolSize=workspace:1G", "--avgTiming=4")
+    out, err = trtexec("--loadEngine=model.trt", *words, "--optShapes=image:3x3x16x16", *QUICK)
+    found = re.findall(r"\[W\] (\S+) is ignored: the engine of --loadEngine is built already", err)
+    assert found == ["--onnx", "--int8", "--calib-random", "--memPoolSize"], "--avgTiming says it by itself"
+    assert "--avgTiming: nothing to do" in out
+    assert "image=3x3x16x16" in out, "opt shapes are those to run at"
+    assert "is ignored" not in trtexec("--loadEngine=model.trt", "--profilingVerbosity=detailed", *QUICK)[1]
+
+
+def test_a_layer_that_was_not_timed_has_no_row(
+    engine: Path, trtexec: Callable[..., tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+):
+    def without_first(*args: Any, **options: Any) -> LayerTimes:
+        found = time_layers(*args, **options)
+        return replace(found, names=found.names[1:], times_ms=found.times_ms[1:])
+
+    trtexec("--loadEngine=model.trt", "--exportProfile=all.json", *QUICK)
+    monkeypatch.setattr("quantrt.trtexec.run.time_layers", without_first)
+    _, err = trtexec("--loadEngine=model.trt", "--exportProfile=some.json", *QUICK)
+    every, some = (
+        [row["name"] for row in json.loads((engine.parent / f"{name}.json").read_text())[1:]]
+        for name in ("all", "some")
+    )
+    assert some == every[1:]
+    assert f"Layer {every[0]} was not timed: it has no row in the profile" in err
 
 
 def test_layers_and_their_times_have_the_same_names(engine: Path, trtexec: Callable[..., tuple[str, str]]):

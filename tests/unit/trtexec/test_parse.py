@@ -63,6 +63,14 @@ def test_a_flag_may_recur_only_with_the_same_value():
         read_words(["--iterations=5", "--iterations=6"])
 
 
+def test_a_switch_is_on_or_off():
+    assert read_words(["--fp16", "--fp16=true"]).has("--fp16")
+    with pytest.raises(UsageError, match="--fp16 is switched both on and off"):
+        read_words(["--fp16", "--fp16=false"])
+    with pytest.raises(UsageError, match="--verbose is switched both on and off"):
+        read_words(["-v", "--verbose=0"])
+
+
 def test_equal_shapes_may_recur_in_several_profiles():
     words = ["--profile=0", "--optShapes=x:1x4", "--profile=1", "--optShapes=x:1x4"]
     assert [flag.name for flag, _ in read_words(words).items] == [

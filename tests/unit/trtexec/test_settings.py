@@ -51,7 +51,7 @@ def test_old_flags_mean_what_they_meant():
     assert found.pools_bytes == {"workspace": 2**26}
     assert found.level == 2
     assert found.skips_inference
-    assert settings("--workspace=64", "--memPoolSize=workspace:1").build.pools_bytes == {"workspace": 2**20}
+    assert settings("--workspace=1", "--memPoolSize=workspace:1").build.pools_bytes == {"workspace": 2**20}
 
 
 def test_shapes_without_a_profile_are_all_that_the_engine_takes():
@@ -81,6 +81,12 @@ def test_shapes_without_a_profile_are_all_that_the_engine_takes():
         (["--sleepTime=5"], "--sleepTime=5 cannot be done"),
         (["--persistentCacheRatio=0.5"], "cannot be done"),
         (["--infStreams=0"], "at least 1"),
+        (["--infStreams=257"], "a context and memory of its own"),
+        (["--workspace=64", "--memPoolSize=workspace:1"], "two bounds"),
+        (["--heuristic", "--builderOptimizationLevel=3"], "another level is given"),
+        (["--loadInputs=x:a", "--loadInputs=x:b"], "--loadInputs gives 'x' two files"),
+        (["--shapes=x:1x2,x:1x3"], "--shapes gives 'x' two values"),
+        (["--minShapes=x:1,x:2", "--optShapes=x:2", "--maxShapes=x:2"], "--minShapes gives 'x' two values"),
         (["--avgRuns=0"], "at least 1"),
         (["--loadInputs=x:f", "--loadRefOutputs=y:f"], "without a limit"),
         (["--loadRefOutputs=y:f"], "needs the inputs that they are of"),

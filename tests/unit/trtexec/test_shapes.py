@@ -74,3 +74,11 @@ def test_brackets_in_a_pattern_are_brackets():
 def test_shapes_as_text():
     assert shape_text((1, 3, 224)) == "1x3x224"
     assert shape_text(()) == "scalar"
+
+
+def test_two_patterns_that_disagree_are_no_guess():
+    assert by_input({"input_*": (1, 1), "*_ids": (1, 1)}, SPECS[:1]) == {"input_ids": (1, 1)}
+    with pytest.raises(UsageError, match="two patterns give input 'input_ids' different shapes"):
+        by_input({"input_*": (1, 1), "*_ids": (2, 2)}, SPECS[:2])
+    found = by_input({"input_*": (1, 1), "*_ids": (2, 2), "input_ids": (3, 3)}, SPECS[:2])
+    assert found == {"input_ids": (3, 3), "input_mask": (1, 1)}

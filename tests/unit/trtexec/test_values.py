@@ -105,3 +105,22 @@ def test_numbers_and_their_bounds():
             read_number("--warmUp", text)
     with pytest.raises(UsageError, match="between 0 and 100"):
         read_percents("--percentile", "101")
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "text"),
+    [
+        (read_shapes, "--shapes", "x:1x2,y:3,x:1x3"),
+        (read_files, "--loadInputs", "x:a.bin,x:b.bin"),
+        (read_pools, "--memPoolSize", "workspace:1G,workspace:2G"),
+        (read_signed, "--tacticSources", "+CUDNN,-CUDNN"),
+    ],
+)
+def test_one_name_with_two_values_is_no_guess(read, name: str, text: str):
+    with pytest.raises(UsageError, match=f"{name} gives '(x|workspace|CUDNN)' two values"):
+        read(name, text)
+
+
+def test_a_value_may_be_said_twice():
+    assert read_shapes("--shapes", "x:1x2,x:1x2") == {"x": (1, 2)}
+    assert read_signed("--tacticSources", "-CUDNN,-CUDNN") == (("CUDNN", False),)
