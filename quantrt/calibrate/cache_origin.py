@@ -82,16 +82,28 @@ def write_origin(origin: Origin, cache: Path) -> None:
 
 
 def read_origin(cache: Path) -> Origin | None:
-    """What the file beside a cache says; None when there is none, or it is another program's.
+    """What the file beside a cache says; None when there is none, or it is another program's JSON.
 
     Raises:
-        DataError: it is ours and damaged.
+        DataError: it cannot be read, is no whole JSON, or is ours and damaged.
     """
     path = origin_path(cache)
+    hint = f"to delete it: '{cache}' can be used without"
     try:
         data = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return None
+    except OSError as error:
+        raise DataError(
+            f"cannot read '{path}', which says what '{cache}' was made of", got=error.strerror, hint=hint
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"cannot read '{path}', which says what '{cache}' was made of: it is damaged",
+            got=str(error).partition("\n")[0],
+            expected="JSON",
+            hint=hint,
+        ) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         return None
     try:
@@ -107,8 +119,4 @@ def read_origin(cache: Path) -> Origin | None:
             scales_hash=str(data["scales_hash"]),
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"cannot read '{path}': it is damaged",
-            got=str(error),
-            hint=f"to delete it: '{cache}' can be used without",
-        ) from error
+        raise DataError(f"cannot read '{path}': it is damaged", got=str(error), hint=hint) from error

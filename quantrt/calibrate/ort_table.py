@@ -11,6 +11,7 @@ offsets; tables, vectors and strings are pointed at by distances forward; everyt
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Mapping
 
@@ -26,7 +27,7 @@ def read_table(data: bytes, name: str) -> dict[str, float]:
     """The entries of a flatbuffers file.
 
     Raises:
-        DataError: it is none, or is damaged.
+        DataError: it is none, is damaged, or gives a tensor two ranges.
     """
     try:
         table = _forward(data, 0)
@@ -43,7 +44,9 @@ def read_table(data: bytes, name: str) -> dict[str, float]:
             key, value = (_string(data, _field(data, pair, slot)) for slot in (0, 1))
             if not key or not key.isprintable():
                 raise ValueError(f"entry {index} has no name")
-            found[key] = _number(value, f"entry {index}, '{key}'")
+            amax = _number(value, f"entry {index}, '{key}'")
+            if _is_other(found.setdefault(key, amax), amax):
+                raise ValueError(f"entry {index} gives '{key}' {amax:g}, one before it {found[key]:g}")
     except (ValueError, struct.error) as error:
         raise DataError(
             f"cannot read '{name}': it is no calibration cache, or damaged",
@@ -72,8 +75,12 @@ def read_text_table(lines: Iterable[tuple[int, str]], name: str) -> dict[str, fl
                 got=repr(line if len(line) <= 80 else f"{line[:77]}..."),
                 expected="a first line TRT-<version>-<calibrator>, or '<tensor> <largest magnitude>' alone",
             ) from error
-        if found.setdefault(tensor, amax) != amax:
-            raise DataError(f"cannot read '{name}': line {number} gives '{tensor}' a second range")
+        if _is_other(found.setdefault(tensor, amax), amax):
+            raise DataError(
+                f"cannot read '{name}': line {number} gives '{tensor}' a second range",
+                got=f"{found[tensor]:g} and {amax:g}",
+                hint="to delete the line that does not hold",
+            )
     return found
 
 
@@ -97,6 +104,11 @@ def _text(text: str) -> bytes:
     """A string: its length, its bytes, a zero, and what fills four bytes up."""
     data = text.encode()
     return struct.pack("<I", len(data)) + data + bytes(4 - len(data) % 4)
+
+
+def _is_other(first: float, second: float) -> bool:
+    """Whether two ranges of one tensor differ; NaN is as NaN."""
+    return first != second and not (math.isnan(first) and math.isnan(second))
 
 
 def _number(text: str, where: str) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from quantrt.calibrate.ort_table import read_table, table_bytes
+from quantrt.calibrate.ort_table import read_table, read_text_table, table_bytes
 from quantrt.calibrate.trt_cache import TrtCache, read_cache, write_cache
 from quantrt.errors import DataError
 
@@ -88,3 +88,25 @@ def test_counts_are_checked_before_they_are_used():
     with pytest.raises(DataError) as caught:
         read_table(bytes(data), "x")
     assert "2147483647 entries do not fit" in (caught.value.got or "")
+
+
+def with_key_twice(second: float) -> bytes:
+    """A table whose entry "yz" was made a second "aa"."""
+    data = table_bytes({"aa": 2.0, "yz": second})
+    return data.replace(b"yz", b"aa")
+
+
+def test_a_tensor_with_two_ranges_is_an_error_that_names_both():
+    with pytest.raises(DataError) as caught:
+        read_table(with_key_twice(3.0), "x")
+    assert "entry 1 gives 'aa' 3, one before it 2" in (caught.value.got or "")
+    assert read_table(with_key_twice(2.0), "x") == {"aa": 2.0}
+    with pytest.raises(DataError, match="line 2 gives 'a' a second range") as caught:
+        read_text_table([(1, "a 2.0"), (2, "a 3.0")], "x")
+    assert caught.value.got == "2 and 3"
+
+
+def test_a_range_that_is_not_a_number_is_not_another_one():
+    (found,) = read_text_table([(1, "a nan"), (2, "a nan")], "x").values()
+    assert np.isnan(found)
+    assert np.isnan(read_table(with_key_twice(2.0).replace(b"2.0", b"nan"), "x")["aa"])

@@ -248,9 +248,30 @@ def test_a_damaged_file_beside_a_cache_is_named_and_another_program_s_is_not_our
     beside.write_text(beside.read_text().replace('"samples": 7', '"samples": null'))
     with pytest.raises(DataError, match=r"x\.cache\.json"):
         read_cache(path)
-    for text in ('{"format": "something else"}', "[]", "no JSON"):
+    for text in ('{"format": "something else"}', "[]"):
         beside.write_text(text)
         assert read_cache(path).origin is None
+
+
+@pytest.mark.parametrize("kept", [0, 1, 40, -3])
+def test_a_file_beside_a_cache_that_is_cut_off_is_not_taken_for_none(tmp_path: Path, kept: int):
+    path = tmp_path / "x.cache"
+    write_cache(TrtCache("x", HEADER, SCALES, origin=origin(SCALES)), path)
+    beside = origin_path(path)
+    beside.write_text(beside.read_text()[:kept])
+    with pytest.raises(DataError, match=r"x\.cache\.json.* it is damaged") as caught:
+        read_cache(path)
+    assert "to delete it" in (caught.value.hint or "")
+    beside.unlink()
+    assert read_cache(path).origin is None
+
+
+def test_a_file_beside_a_cache_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path):
+    path = tmp_path / "x.cache"
+    write_cache(TrtCache("x", HEADER, SCALES), path)
+    origin_path(path).mkdir()
+    with pytest.raises(DataError, match=r"x\.cache\.json"):
+        read_cache(path)
 
 
 def test_every_real_cache_is_read(shared_data):
