@@ -320,8 +320,8 @@ class _Placer:
             self._use(node, index)
             if wants_symmetric:
                 self.symmetric.add((_name(node), index))
-        if len(data) > 1:
-            self.groups.append({_name_of(node.inputs[index]) for index in data})
+        # The result's too: a concatenation behind this node may share its grid with others.
+        self.groups.append({_name_of(result), *(_name_of(node.inputs[index]) for index in data)})
 
     def _absorb_activations(self) -> None:
         """An activation right after an 8-bit node is computed inside that node's kernel."""

@@ -12,6 +12,7 @@ from quantrt.errors import InternalError
 from quantrt.regions.anchor import Anchor
 from quantrt.regions.attention import find_attention
 from quantrt.regions.clusters import Clusters
+from quantrt.regions.concat import find_concat
 from quantrt.regions.conv import find_conv
 from quantrt.regions.epilogue import fuse_epilogue, fuse_gate
 from quantrt.regions.facts import Facts, gather_facts
@@ -19,7 +20,7 @@ from quantrt.regions.gate import find_gate
 from quantrt.regions.gemm import find_gemm
 from quantrt.regions.host import find_host, host_nodes, reads_device_values
 from quantrt.regions.pool import find_pool
-from quantrt.regions.region import Host, Mismatch, Nodes, Region, Regions, Rows, View
+from quantrt.regions.region import Concat, Host, Mismatch, Nodes, Region, Regions, Rows, View
 from quantrt.regions.rows import find_rows
 from quantrt.regions.views import is_view
 
@@ -124,10 +125,13 @@ def _left(position: int, facts: Facts) -> Region:
     node = facts.nodes[position]
     if is_view(node, facts):
         return _alone(position, facts, View())
+    concat = find_concat(position, facts)
+    if concat is not None:
+        return _alone(position, facts, concat)
     return _alone(position, facts, Nodes(reads_device_values(node, facts)))
 
 
-def _alone(position: int, facts: Facts, formula: View | Host | Nodes) -> Region:
+def _alone(position: int, facts: Facts, formula: View | Host | Nodes | Concat) -> Region:
     name = facts.nodes[position].name or ""
     inputs, outputs = facts.crossing([position])
     return Region(name, formula, (name,), inputs, outputs)

@@ -10,6 +10,7 @@ from quantrt.regions.expression import Expression, Operand
 
 __all__ = [
     "Attention",
+    "Concat",
     "Conv",
     "Formula",
     "Gemm",
@@ -115,6 +116,19 @@ class Pool:
 
 
 @dataclass(frozen=True)
+class Concat:
+    """outputs[0] = the inputs side by side, as floats or, where all are on one grid, as codes.
+
+    Attributes:
+        edges: one for each tensor.
+        axis: along which they are put; may be negative.
+    """
+
+    edges: tuple[tuple[str, int], ...]
+    axis: int
+
+
+@dataclass(frozen=True)
 class Rows:
     """outputs = expression(inputs), element by element, with reductions over the last axis at most.
 
@@ -186,7 +200,7 @@ class Nodes:
     reads_values: bool = False
 
 
-Formula = Gemm | Conv | Pool | Rows | Attention | View | Host | Nodes
+Formula = Gemm | Conv | Pool | Concat | Rows | Attention | View | Host | Nodes
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from quantrt.regions.lookup import LARGE_TABLE
 __all__ = ["CUDA", "MOVERS"]
 
 MOVERS = (
+    OpRule("Concat", passes=True),
     OpRule("MaxPool", passes=True),
     OpRule("Reshape", passes=True),
     OpRule("Flatten", passes=True),

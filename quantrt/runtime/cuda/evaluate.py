@@ -13,10 +13,12 @@ from typing import Any
 import torch
 
 from quantrt.errors import InternalError
+from quantrt.kernels.concat.spec import joined_order
+from quantrt.kernels.rows.walk import View
 from quantrt.operators.operator import Context
 from quantrt.operators.pool import average_pool, max_pool
 from quantrt.regions.expression import Expression, Instruction
-from quantrt.regions.region import Attention, Conv, Formula, Gemm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, Pool, Rows
 from quantrt.runtime.cuda.attend import attend
 
 __all__ = ["compute", "evaluate"]
@@ -105,6 +107,8 @@ def compute(
             pooled = _pool(formula, inputs[0])
             shaped = {name: _along_channels(array, pooled.dim()) for name, array in constants.items()}
             results = evaluate(formula.epilogue, pooled, inputs[1:], shaped)
+        case Concat(axis=axis):
+            results = [_concat(inputs, axis)]
         case Attention():
             results = evaluate(formula.epilogue, attend(formula, inputs, constants), (), {})
         case _:
@@ -222,6 +226,13 @@ def _pool(formula: Pool, x: Tensor) -> Tensor:
     else:
         pooled = average_pool(x.double(), count_include_pad=int(formula.counts_padding), **window)
     return _channels_innermost(pooled.float())
+
+
+def _concat(inputs: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors side by side, their axes in memory as `joined_order` says."""
+    order = joined_order([View(tuple(x.shape), x.stride()) for x in inputs])
+    joined = torch.cat(list(inputs), axis).permute(order).contiguous()
+    return joined.permute(sorted(range(len(order)), key=order.__getitem__))
 
 
 def _channels_innermost(x: Tensor) -> Tensor:

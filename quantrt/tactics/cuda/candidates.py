@@ -10,9 +10,9 @@ import numpy as np
 from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.regions.formula_json import to_json
-from quantrt.regions.region import Attention, Conv, Gemm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, Gemm, Pool, Rows
 from quantrt.runtime.cuda.runners.formula import constant_names
-from quantrt.tactics.cuda import attention, conv2d, gemm, pool, rows
+from quantrt.tactics.cuda import attention, concat, conv2d, gemm, pool, rows
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 
@@ -32,6 +32,8 @@ def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
             family = conv2d.list_tactics(workload, gpu)
         case Pool():
             family = pool.list_tactics(workload, gpu)
+        case Concat():
+            family = concat.list_tactics(workload, gpu)
         case Rows():
             family = rows.list_tactics(workload, gpu)
         case Attention():

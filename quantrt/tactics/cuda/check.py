@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from quantrt.regions.region import Conv, Gemm, Pool, Rows
+from quantrt.regions.region import Concat, Conv, Gemm, Pool, Rows
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 
 __all__ = ["DEQUANTIZED", "FLOAT_BOUNDS", "FloatBound", "check", "off_by_one_ratio", "poison"]
@@ -70,6 +70,8 @@ def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case Pool(kind=kind, epilogue=expression) if kind == "max" or workload.inputs[0].dtype == "int8":
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
+        case Concat():
+            return 0.0
         case Rows(expression):
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case _:

@@ -17,7 +17,7 @@ import numpy as np
 
 from quantrt.gpu import BANDWIDTH_RATIO, LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Conv, Gemm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, Gemm, Pool, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 
@@ -63,6 +63,8 @@ def work_of(workload: Workload) -> Work:
             products = B * H * S * v[2] * (D + v[3])
         case Pool() as formula:
             elements = math.prod(formula.output_shape(shapes[0]))
+        case Concat():
+            elements = sum(math.prod(shape) for shape in shapes)
         case Rows():
             elements = math.prod(np.broadcast_shapes(*shapes)) if shapes else 0
         case _:
@@ -104,6 +106,8 @@ def _instructions(workload: Workload) -> int:
             | Rows(expression)
         ):
             return _count(expression)
+        case Concat():
+            return 1
         case _:
             return 4  # scale, softmax and two products
 

@@ -10,7 +10,19 @@ import onnx_ir as ir
 
 from quantrt.quantize.quantized_model import QuantizedModel, Use
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Conv, Gemm, Host, Nodes, Pool, Region, Regions, Rows, View
+from quantrt.regions.region import (
+    Attention,
+    Concat,
+    Conv,
+    Gemm,
+    Host,
+    Nodes,
+    Pool,
+    Region,
+    Regions,
+    Rows,
+    View,
+)
 
 __all__ = ["CODES", "FLOAT", "Forms", "Slot", "choose_forms", "expression_of", "slots_of"]
 
@@ -124,13 +136,22 @@ class _Grids:
             rule = quantized.target.rule(node.op_type)
             if rule is None or not rule.passes or not node.inputs or node.inputs[0] is None:
                 continue
-            source = node.inputs[0].name or ""
-            grid = self.uses.get((node.name or "", 0)) or self.carried.get(source)
-            if grid is not None:
+            found = [self._grid(node, index) for index in range(_moved_inputs(node))]
+            grid = found[0]
+            if grid is not None and all(self._is_same(grid, other) for other in found[1:]):
                 self.movers.add(node.name or "")
                 for output in node.outputs:
                     self.carried[output.name or ""] = grid
                     self.scales[output.name or ""] = self.scales[grid]
+
+    def _grid(self, node: ir.Node, index: int) -> str | None:
+        """The value on whose grid an input is, or None."""
+        value = node.inputs[index]
+        name = (value.name if value is not None else None) or ""
+        return self.uses.get((node.name or "", index)) or self.carried.get(name)
+
+    def _is_same(self, grid: str, other: str | None) -> bool:
+        return other is not None and self.scales[other] == self.scales[grid]
 
     def takes_scale(
         self, value: str, outputs: Collection[str], needed: Mapping[str, Collection[str]]
@@ -145,6 +166,11 @@ class _Grids:
         return (slot.use is not None and slot.use in self.uses) or slot.value in self.carried
 
 
+def _moved_inputs(node: ir.Node) -> int:
+    """How many of the inputs of a node that moves values these are."""
+    return len(node.inputs) if node.op_type == "Concat" else 1
+
+
 def _moves_codes(region: Region, movers: Collection[str]) -> bool:
     if isinstance(region.formula, View):
         return True
@@ -154,6 +180,9 @@ def _moves_codes(region: Region, movers: Collection[str]) -> bool:
 def _form(region: Region, number: int, slot: Slot, grids: _Grids, wanted: Collection[str]) -> str:
     """What a slot reads, when `wanted` are the forms in which the region's outputs are read."""
     formula = region.formula
+    if isinstance(formula, Concat):
+        is_mover = formula.edges[0][0] in grids.movers
+        return CODES if is_mover and FLOAT not in wanted and CODES in wanted else FLOAT
     if not isinstance(formula, Gemm | Conv | Pool | Rows) or not grids.has_codes(slot):
         return FLOAT
     if number == 0 and isinstance(formula, Gemm | Conv) and formula.w not in grids.weights:
@@ -171,6 +200,8 @@ def _slots(region: Region, nodes: Mapping[str, ir.Node]) -> Iterator[Slot]:
             yield from (_slot(edge, nodes) for edge in edges)
             if has_mask:
                 yield Slot(region.inputs[-1])
+        case Concat(edges=edges):
+            yield from (_slot(edge, nodes) for edge in edges)
         case Rows():
             pass
         case _:

@@ -25,6 +25,7 @@ from quantrt.regions.contents import Dim
 from quantrt.regions.partition import partition
 from quantrt.regions.region import (
     Attention,
+    Concat,
     Conv,
     Gemm,
     Host,
@@ -100,7 +101,7 @@ def survey(
     known = _shapes(model.graph, shapes)
     workloads: list[tuple[Region, Workload | str]] = []
     for region in regions.regions:
-        if not isinstance(region.formula, Gemm | Conv | Pool | Rows | Attention):
+        if not isinstance(region.formula, Gemm | Conv | Pool | Concat | Rows | Attention):
             workloads.append((region, ""))
             continue
         lowered = lower_region(region, model.graph.graph, forms, quantized, float_type)
@@ -151,7 +152,7 @@ def _workload(lowered: Lowered, shapes: Mapping[str, Shape], float_type: str) ->
     missing = next((value for value, _ in lowered.inputs if value not in shapes), None)
     if missing is not None:
         return f"the shape of '{missing}' is known only when the model runs"
-    is_image = isinstance(lowered.formula, Conv | Pool)
+    is_image = isinstance(lowered.formula, Conv | Pool | Concat)
     return lowered.workload(
         [
             TensorFacts(

@@ -14,7 +14,7 @@ from quantrt.errors import InternalError
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Attention, Conv, Formula, Gemm, Pool, Region, Rows
+from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, Pool, Region, Rows
 from quantrt.regions.strength import reduce_strength
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
@@ -73,6 +73,8 @@ def lower_region(
     inputs = forms.reads[region.name]
     outputs = tuple((value, form) for value in region.outputs for form in _forms_of(value, forms, region))
     types = tuple(_type(value, form, forms, float_type) for value, form in outputs)
+    if isinstance(region.formula, Concat):
+        return Lowered(region, region.formula, inputs, outputs, types)
     if isinstance(region.formula, Attention):
         name = region.formula.mask_constant
         masks = {name: _array(graph, name)} if name else None
@@ -113,6 +115,8 @@ def lower_region(
 def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
     """What the region stores of a value; a value that nothing reads is stored as floats."""
     stored = forms.stored.get(value) or (FLOAT,)
+    if isinstance(region.formula, Concat):
+        return (forms.reads[region.name][0][1],)
     return stored if isinstance(region.formula, Gemm | Conv | Pool | Rows | Attention) else (FLOAT,)
 
 
