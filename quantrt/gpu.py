@@ -91,6 +91,11 @@ class GpuFacts:
         return self.capability >= 72
 
     @property
+    def has_fp8_tensor_cores(self) -> bool:
+        """Whether tensor cores multiply FP8, and numbers are converted to it and back: from Ada (8.9) on."""
+        return self.capability >= 89
+
+    @property
     def triton_int8(self) -> bool:
         """Whether Triton compiles int8 products for it: from mma m16n8k32 (8.0) on, not for Turing."""
         return self.capability >= 80

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARITY", "Expression", "Instruction", "Operand"]
+__all__ = ["ARITY", "QUANTIZE", "Expression", "Instruction", "Operand"]
 
 ARITY = {
     "const": 0,
@@ -55,14 +55,20 @@ ARITY = {
     "or": 2,
     "xor": 2,
     "quantize": 2,
+    "quantize_fp8": 2,
     "where": 3,
 }
 """Arguments of every operation. `quantize(x, s)` is clip(rint(x / s), -128, 127), rint half to even, the
-division correctly rounded; `max` and `min` hand on NaN; `div` is correctly rounded."""
+division correctly rounded; `quantize_fp8(x, s)` is x / s, correctly rounded, clipped to -448 .. 448 and
+rounded to the nearest number of FP8 E4M3, half to even, NaN staying NaN; `max` and `min` hand on NaN; `div`
+is correctly rounded."""
+
+QUANTIZE = {"int8": "quantize", "float8_e4m3fn": "quantize_fp8"}
+"""The operation that makes codes of a type."""
 
 ROUNDED_OPS = frozenset(
     "const neg abs reciprocal floor ceil rint sign not row_max row_min add sub mul div max min eq lt le gt "
-    "ge and or xor quantize where".split()
+    "ge and or xor quantize quantize_fp8 where".split()
 )
 """Operations whose float32 result IEEE 754 fixes to the last bit."""
 

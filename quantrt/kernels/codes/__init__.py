@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From floats to int8 codes and back, inside any kernel. Not a kernel of its own."""
+"""From floats to codes and back, inside any kernel. Not a kernel of its own."""

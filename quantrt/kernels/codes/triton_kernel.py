@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 codes from blocks of float32, and floats from codes, by the digits of floats around 2**23.
+"""Codes from blocks of float32, and floats from codes.
 
-quantize: clip(rint(x / scale), -128, 127), rint half to even, the division correctly rounded.
+int8, by the digits of floats around 2**23:
+
+    clip(rint(x / scale), -128, 127)        rint half to even, the division correctly rounded
+
+FP8 E4M3, by the conversions of compute capability 8.9 and above, which saturate and keep NaN (PTX ISA, cvt.rn
+.satfinite.e4m3x2.f32). Triton's interpreter rounds halves up and loses NaN: there bits are made one by one.
+
+    e4m3(clip(x / scale, -448, 448))        rounded half to even
 """
 
 # mypy: ignore-errors
@@ -10,7 +17,18 @@ import triton.language as tl
 
 from quantrt.kernels.functions.triton_kernel import INF, INTERPRETED
 
-__all__ = ["ROUNDER", "code", "digits_near", "quantize", "rint", "to_float"]
+__all__ = [
+    "ROUNDER",
+    "code",
+    "code_fp8",
+    "code_fp8_near",
+    "digits_near",
+    "from_fp8",
+    "quantize",
+    "rint",
+    "to_float",
+    "to_fp8",
+]
 
 WHOLE = tl.constexpr(8388608.0)
 """2**23: at and above it every float32 is a whole number; adding it to a smaller one rounds half to even."""
@@ -20,6 +38,18 @@ CODE_OFFSET = tl.constexpr(8388736.0)
 """2**23 + 128."""
 ROUNDER = tl.constexpr(12582912.0)
 """1.5 * 2**23: added to |x| <= 2**22 and taken away again, it rounds half to even, of either sign."""
+
+FP8_LARGEST = tl.constexpr(448.0)
+FP8_NAN = tl.constexpr(0x7F)
+FP8_SMALL = tl.constexpr(0.015625)
+"""2**-6: below it numbers of E4M3 are multiples of 2**-9."""
+FP8_SMALL_ROUNDER = tl.constexpr(16384.0)
+FP8_SMALL_BITS = tl.constexpr(0x46800000)
+"""2**14, whose last digit is 2**-9: added, it rounds to a multiple of that; and its bits."""
+FP8_HALF = tl.constexpr((1 << 19) - 1)
+FP8_SHIFT = tl.constexpr(20)
+FP8_BIAS = tl.constexpr((127 - 7) << 3)
+"""Of the 23 digits of a float32 E4M3 has 3; exponents are biased by 7 instead of 127."""
 
 
 @triton.jit
@@ -32,6 +62,8 @@ def to_float(x):
     if tl.constexpr(isinstance(x, tl.tensor)) and x.dtype == tl.int8:
         bits = (x.to(tl.uint8, bitcast=True) ^ 0x80).to(tl.uint32) | CODE_BITS
         y = bits.to(tl.float32, bitcast=True) - CODE_OFFSET
+    elif tl.constexpr(isinstance(x, tl.tensor)) and x.dtype == tl.float8e4nv:
+        y = from_fp8(x)
     else:
         y = tl.cast(x, tl.float32)
     return y
@@ -89,6 +121,52 @@ def digits_near(x, scale):
     else:
         y = tl.fma(x, inverse, ROUNDER)
     return tl.minimum(tl.maximum(y, ROUNDER - 128.0), ROUNDER + 127.0)
+
+
+@triton.jit
+def code_fp8(x, scale):
+    """Codes of FP8 E4M3. Clipped before the division, so that infinities do not reach it."""
+    y = tl.maximum(x, -FP8_LARGEST * scale, propagate_nan=tl.PropagateNan.ALL)
+    y = tl.minimum(y, FP8_LARGEST * scale, propagate_nan=tl.PropagateNan.ALL)
+    return to_fp8(quotient(y, scale))
+
+
+@triton.jit
+def code_fp8_near(x, scale):
+    """The same by a product with the reciprocal of the scale, which may round to the next code."""
+    x, inverse = tl.broadcast(x, tl.div_rn(1.0, scale))
+    return to_fp8(x * inverse)
+
+
+@triton.jit
+def to_fp8(x):
+    """float32 as FP8 E4M3: rounded half to even, saturated; NaN stays."""
+    if INTERPRETED:
+        y = _fp8_bits(x).to(tl.float8e4nv, bitcast=True)
+    else:
+        y = x.to(tl.float8e4nv)
+    return y
+
+
+@triton.jit
+def from_fp8(x):
+    """FP8 E4M3 as float32."""
+    y = x.to(tl.float32)
+    if INTERPRETED:
+        y = tl.where((x.to(tl.uint8, bitcast=True) & FP8_NAN) == FP8_NAN, float("nan"), y)
+    return y
+
+
+@triton.jit
+def _fp8_bits(x):
+    """The bits of `to_fp8`, by those of float32."""
+    size = tl.minimum(tl.abs(x), FP8_LARGEST)
+    bits = size.to(tl.uint32, bitcast=True)
+    large = ((bits + FP8_HALF + ((bits >> FP8_SHIFT) & 1)) >> FP8_SHIFT) - FP8_BIAS
+    small = (size + FP8_SMALL_ROUNDER).to(tl.uint32, bitcast=True) - FP8_SMALL_BITS
+    code = tl.where(size < FP8_SMALL, small, large)
+    sign = (x.to(tl.uint32, bitcast=True) >> 24) & 0x80
+    return tl.where(x == x, code | sign, FP8_NAN).to(tl.uint8)
 
 
 @triton.jit

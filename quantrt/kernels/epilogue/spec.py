@@ -31,8 +31,15 @@ MAX_CODE_TERMS = (2**31 - 1) // (128 * 127)
 
 WARP = 32
 
-POINTERS = {"int8": "*i8", "float16": "*fp16", "bfloat16": "*bf16", "float32": "*fp32", "bool": "*u8"}
-ELEMENT_BYTES = {"int8": 1, "float16": 2, "bfloat16": 2, "float32": 4, "bool": 1}
+POINTERS = {
+    "int8": "*i8",
+    "float8_e4m3fn": "*fp8e4nv",
+    "float16": "*fp16",
+    "bfloat16": "*bf16",
+    "float32": "*fp32",
+    "bool": "*u8",
+}
+ELEMENT_BYTES = {"int8": 1, "float8_e4m3fn": 1, "float16": 2, "bfloat16": 2, "float32": 4, "bool": 1}
 
 
 class Finished(Protocol):

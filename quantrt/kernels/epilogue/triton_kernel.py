@@ -81,7 +81,7 @@ def load_operands(
     operands = ()
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0),)
+            operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0.0),)
         elif KINDS[i] == "scalar":
             operands = operands + (slots[i],)
         else:

@@ -13,17 +13,20 @@ from collections.abc import Collection
 
 from quantrt.errors import InternalError
 from quantrt.kernels.expression.gelu import find_gelus
-from quantrt.regions.expression import ARITY, Expression, Instruction
+from quantrt.regions.expression import ARITY, QUANTIZE, Expression, Instruction
 
 __all__ = ["OPS", "Program", "flops_of", "needs_exact", "program_of"]
 
 Program = tuple[tuple[int, int, int, int, float], ...]
 
-OPS = (*ARITY, "square", "cube", "gelu", "quantize_near")
+OPS = (*ARITY, "square", "cube", "gelu", "quantize_near", "quantize_fp8_near")
 """Every operation; its place is its number. The last are what `program_of` makes of others."""
 
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 """Exponents with an operation of their own: exact or correctly rounded, and cheap."""
+
+_NEAR = {"quantize": "quantize_near", "quantize_fp8": "quantize_fp8_near"}
+"""What is enough where the reference is not met to the last bit anyway."""
 
 _FLOPS = {
     **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "div", "quantize", "rint", "cube"), 10),
@@ -31,6 +34,8 @@ _FLOPS = {
     **dict.fromkeys(("sin", "cos"), 30),
     "sigmoid": 5,
     "quantize_near": 4,
+    "quantize_fp8": 8,
+    "quantize_fp8_near": 2,
     "pow": 100,
     "const": 0,
 }
@@ -61,7 +66,7 @@ def needs_exact(expression: Expression, outputs: Collection[str]) -> bool:
     Args:
         outputs: element types of what is stored.
     """
-    return expression.is_rounded and not {"int8", "bool"}.isdisjoint(outputs)
+    return expression.is_rounded and not {*QUANTIZE, "bool"}.isdisjoint(outputs)
 
 
 def flops_of(expression: Expression, outputs: Collection[str], narrow: Collection[int] = ()) -> int:
@@ -104,8 +109,8 @@ def _simplified(expression: Expression, outputs: Collection[str]) -> list[Instru
             simplified.append(Instruction("gelu", (gelus[register],)))
         elif power:
             simplified.append(Instruction(power, instruction.args[:1]))
-        elif instruction.op == "quantize" and not expression.is_rounded:
-            simplified.append(Instruction("quantize_near", instruction.args))
+        elif instruction.op in _NEAR and not expression.is_rounded:
+            simplified.append(Instruction(_NEAR[instruction.op], instruction.args))
         else:
             simplified.append(instruction)
     return simplified

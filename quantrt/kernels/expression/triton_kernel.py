@@ -13,7 +13,18 @@ every instruction but exp, log, erf, tanh, sigmoid, softplus and pow is rounded 
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import ROUNDER, code, digits_near, quantize, rint, to_float
+from quantrt.kernels.codes.triton_kernel import (
+    ROUNDER,
+    code,
+    code_fp8,
+    code_fp8_near,
+    digits_near,
+    from_fp8,
+    quantize,
+    rint,
+    to_float,
+    to_fp8,
+)
 from quantrt.kernels.expression.spec import OPS
 from quantrt.kernels.functions.triton_kernel import (
     INF,
@@ -79,8 +90,10 @@ AND = tl.constexpr(OPS.index("and"))
 OR = tl.constexpr(OPS.index("or"))
 XOR = tl.constexpr(OPS.index("xor"))
 QUANTIZE = tl.constexpr(OPS.index("quantize"))
+QUANTIZE_FP8 = tl.constexpr(OPS.index("quantize_fp8"))
 GELU = tl.constexpr(OPS.index("gelu"))
 QUANTIZE_NEAR = tl.constexpr(OPS.index("quantize_near"))
+QUANTIZE_FP8_NEAR = tl.constexpr(OPS.index("quantize_fp8_near"))
 
 
 @triton.jit
@@ -139,7 +152,9 @@ def apply(program: tl.constexpr, i: tl.constexpr, registers, mask, columns):
         y = reduce_row(program[i][0], registers[program[i][1]], mask, columns)
     elif program[i][0] == QUANTIZE_NEAR:
         y = digits_near(registers[program[i][1]], registers[program[i][2]]) - ROUNDER
-    elif program[i][0] >= ADD and program[i][0] <= QUANTIZE:
+    elif program[i][0] == QUANTIZE_FP8_NEAR:
+        y = from_fp8(code_fp8_near(registers[program[i][1]], registers[program[i][2]]))
+    elif program[i][0] >= ADD and program[i][0] <= QUANTIZE_FP8:
         y = apply_two(program[i][0], registers[program[i][1]], registers[program[i][2]])
     else:
         y = apply_one(program[i][0], registers[program[i][1]])
@@ -227,9 +242,11 @@ def apply_two(op: tl.constexpr, a, b):
         y = ((a != 0.0) | (b != 0.0)).to(tl.float32)
     elif op == XOR:
         y = ((a != 0.0) ^ (b != 0.0)).to(tl.float32)
-    else:
-        tl.static_assert(op == QUANTIZE, "an operation without a meaning here")
+    elif op == QUANTIZE:
         y = quantize(a, b)
+    else:
+        tl.static_assert(op == QUANTIZE_FP8, "an operation without a meaning here")
+        y = from_fp8(code_fp8(a, b))
     return y
 
 
@@ -302,6 +319,11 @@ def stored(program: tl.constexpr, output: tl.constexpr, registers, element: tl.c
     elif element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE_NEAR:
         digits = digits_near(registers[program[row][1]], registers[program[row][2]])
         y = digits.to(tl.int32, bitcast=True).to(tl.int8)
+    elif element == tl.float8e4nv and row >= 0 and program[row][0] == QUANTIZE_FP8:
+        x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])
+        y = code_fp8(x, scale)
+    elif element == tl.float8e4nv and row >= 0 and program[row][0] == QUANTIZE_FP8_NEAR:
+        y = code_fp8_near(registers[program[row][1]], registers[program[row][2]])
     else:
         y = to_element(registers[output], element)
     return y
@@ -312,11 +334,13 @@ def to_element(x, element: tl.constexpr):
     """A float as it is stored: rounded to nearest even, truth as 0 and 1; NaN has the lowest code of int8.
 
     Args:
-        element: uint8 and int1 store truth; int8 must come from "quantize".
+        element: uint8 and int1 store truth; int8 must come from "quantize", FP8 from "quantize_fp8".
     """
     if element == tl.int8:
         digits = (tl.where(x == x, x, -128.0) + ROUNDER).to(tl.int32, bitcast=True)
         y = digits.to(tl.int8)
+    elif element == tl.float8e4nv:
+        y = to_fp8(x)
     elif element == tl.uint8 or element == tl.int1:
         y = (x != 0.0).to(element)
     else:

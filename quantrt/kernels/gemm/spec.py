@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """y[M, N] = epilogue(x[M, K] @ w[N, K]^T): what the kernel can do, in which tiles, and what it costs.
 
-int8 codes accumulate in int32, exactly; floats in float32. The epilogue reads the accumulator as float32.
+int8 codes accumulate in int32, exactly; floats in float32. Hopper's tensor cores keep 14 bits of the sums of
+FP8 products (DeepSeek-AI 2024, "DeepSeek-V3 technical report", section 3.3.2): a tile that promotes adds up
+the sums of 128 terms at a time in float32, at the price of a second accumulator. The epilogue reads the
+accumulator as float32.
+
 A gate has two accumulators, y = epilogue(x @ a^T, x @ b^T). Its w [2 N, K] holds rows of a and b in turns, so
 that both sums of one output stand side by side in a tile, in registers of the same thread.
 """
@@ -10,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from quantrt.dtypes import FP8
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.epilogue.spec import (
     ELEMENT_BYTES,
@@ -48,7 +53,7 @@ MIN_PART = 16
 it spills on 9.0. It is short with at most so many operations for one element and nothing stored but one
 output; with MANY_STORED tensors and outputs together, parts are as small as they may be."""
 
-PRODUCTS = ("int8", "float16", "bfloat16", "float32")
+PRODUCTS = ("int8", "float8_e4m3fn", "float16", "bfloat16", "float32")
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,7 @@ class GemmProblem:
     Attributes:
         M: rows of x: all axes but the last; the kernel takes any other number too.
         N: columns of y.
-        dtype: of x and w: int8, float16, bfloat16 or float32.
+        dtype: of x and w: int8, float8_e4m3fn, float16, bfloat16 or float32.
         stride_unit: the row stride of x is a multiple of this many elements; a power of 2, at most 16.
         epilogue: operand 0 is the accumulator.
         tensors: element type of each tensor operand of the epilogue.
@@ -90,6 +95,7 @@ class TileConfig:
         block_m, block_n, block_k: one program's tile of the product, and how much of K it multiplies at once,
             in elements.
         group_m: rows of tiles that programs walk down before the next column, so that they share w in L2.
+        promotes: sums of FP8 products are added up in float32, see above.
     """
 
     block_m: int
@@ -98,11 +104,13 @@ class TileConfig:
     num_warps: int
     num_stages: int
     group_m: int = 8
+    promotes: bool = False
 
     @property
     def name(self) -> str:
         """As tactics are named: "128x256x64 w8 s3"."""
-        return f"{self.block_m}x{self.block_n}x{self.block_k} w{self.num_warps} s{self.num_stages}"
+        name = f"{self.block_m}x{self.block_n}x{self.block_k} w{self.num_warps} s{self.num_stages}"
+        return f"{name} promoted" if self.promotes else name
 
     @property
     def accumulators(self) -> int:
@@ -122,6 +130,10 @@ def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
             device.capability < 80 and problem.dtype != "float32",
             f"Triton compiles no tensor-core products for compute capability {device.capability}: 80 is the "
             "least",
+        ),
+        (
+            problem.dtype == FP8.name and not device.has_fp8_tensor_cores,
+            f"no fp8 products on compute capability {device.capability}: 89 is the least",
         ),
         (
             problem.dtype == "int8" and problem.K > MAX_CODE_TERMS,
@@ -152,6 +164,7 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
         "GATED": problem.is_gated,
         **epilogue_constants(problem),
         "PRECISION": "ieee",
+        "PROMOTES": config.promotes,
         "PARTS": _parts(problem, config),
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,

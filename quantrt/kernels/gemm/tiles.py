@@ -8,9 +8,10 @@ its arithmetic, by its share of L2, and by the latency of each tile; never below
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
+from quantrt.dtypes import FP8
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
@@ -21,10 +22,10 @@ __all__ = ["Cost", "configs", "cost", "default_config", "estimate_us"]
 MAX_CONFIGS = 10
 MAX_CONFIGS_PER_TILE = 2
 
-REACHED_MATH = {"int8": 0.7, "float16": 0.8, "bfloat16": 0.8, "float32": 0.6}
+REACHED_MATH = {"int8": 0.7, "float8_e4m3fn": 0.6, "float16": 0.8, "bfloat16": 0.8, "float32": 0.6}
 REACHED_BANDWIDTH = 0.875
 """Of the data sheet's peaks: products of 8192 cubed and a copy on an H200 reach 1341 TOP/s, 810 TFLOP/s and
-4.2 TB/s. float32 goes without tensor cores; its share is a guess."""
+4.2 TB/s; fp8 1199 TFLOP/s. float32 goes without tensor cores; its share is a guess."""
 
 L2_BYTES_PER_FLOP = 0.16
 """Bandwidth of L2 against the float32 peak: two thirds of 64 bytes for 256 operations of a multiprocessor.
@@ -46,6 +47,11 @@ SLOWEST_RATIO = 1.6
 MAX_ACCUMULATORS = 128
 """Registers of a thread for the accumulator: with more than these the machine code spills; half of them where
 the epilogue keeps many tensors at hand."""
+
+HOPPER = 90
+MAX_PROMOTED = 2
+MAX_PROMOTED_ACCUMULATORS = 64
+"""Of a thread that has two of each."""
 
 OTHER_SHARED_BYTES = 1024
 """Of barriers and the runtime, beside the buffers."""
@@ -85,7 +91,10 @@ def cost(problem: GemmProblem, device: GpuFacts) -> Cost:
 
 
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
-    """At most 10 tiles, the most promising first; all of them fit the device."""
+    """At most 10 tiles, the most promising first; all of them fit the device.
+
+    Of FP8 on Hopper two more, that promote: where sums in the tensor cores are not precise enough.
+    """
     times = {config: estimate_us(problem, config, device) for config in _legal(problem, device)}
     # Where memory is what takes the time, all tiles seem equal: the one that leaves most time to spare.
     ranked = sorted(
@@ -103,6 +112,9 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
         is_near = times[config] <= SLOWEST_RATIO * times[ranked[0]]
         if same < MAX_CONFIGS_PER_TILE and is_near and len(chosen) < MAX_CONFIGS:
             chosen.append(config)
+    if problem.dtype == FP8.name and device.capability == HOPPER:
+        narrow = [config for config in ranked if config.accumulators <= MAX_PROMOTED_ACCUMULATORS]
+        chosen += [replace(config, promotes=True) for config in narrow[:MAX_PROMOTED]]
     return tuple(chosen)
 
 
@@ -200,7 +212,7 @@ def _efficiency(config: TileConfig, device: GpuFacts) -> float:
 
 def _math_rate(problem: GemmProblem, device: GpuFacts) -> float:
     """Operations per microsecond that the device reaches."""
-    peaks = {"int8": device.int8_tops, "float32": device.fp32_tflops}
+    peaks = {"int8": device.int8_tops, FP8.name: device.fp8_tflops, "float32": device.fp32_tflops}
     return 1e6 * peaks.get(problem.dtype, device.fp16_tflops) * REACHED_MATH[problem.dtype]
 
 

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """y[M, N] = epilogue(x[M, K] @ w[N, K]^T), both operands contiguous along K.
 
-int8 codes accumulate in int32, exactly; floats in float32. The epilogue reads the accumulator as float32 and
-runs in registers. One program computes one tile; M is known at launch, N and K when compiled. Of a gate, w
-has two rows for every column of y, side by side.
+int8 codes accumulate in int32, exactly; floats in float32, FP8 on Hopper in less (see spec.py). The epilogue
+reads the accumulator as float32 and runs in registers. One program computes one tile; M is known at launch, N
+and K when compiled. Of a gate, w has two rows for every column of y, side by side.
 """
 
 # mypy: ignore-errors
 import triton
 import triton.language as tl
 
+from quantrt.kernels.codes.triton_kernel import to_float
 from quantrt.kernels.epilogue.triton_kernel import load_operands, store_loaded, store_tile, sums_to_float
 from quantrt.kernels.functions.triton_kernel import INTERPRETED
 
 __all__ = ["factor", "gemm", "multiply", "tile_of"]
+
+PROMOTED_TERMS = tl.constexpr(128)
+"""Products of FP8 whose sum is left to Hopper's tensor cores."""
 
 
 @triton.jit
@@ -46,6 +50,7 @@ def gemm(
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
     PRECISION: tl.constexpr,
+    PROMOTES: tl.constexpr,
     PARTS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -68,7 +73,7 @@ def gemm(
     stride = stride_xm * STRIDE_UNIT
     x_ptrs = x_ptr + row * stride + rows_x[:, None] * stride
     w_ptrs = w_ptr + column.to(tl.int64) * K + rows_w[None, :] * K
-    accumulator = multiply(x_ptrs, w_ptrs, K, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K)
+    accumulator = multiply(x_ptrs, w_ptrs, K, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K, PROMOTES)
 
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
@@ -173,8 +178,8 @@ def tile_of(tiles_m, tiles_n, GROUP_M: tl.constexpr):
 @triton.jit
 def factor(x):
     """A block as tl.dot takes it; the interpreter would multiply the bits of bfloat16 as integers."""
-    if INTERPRETED and x.dtype == tl.bfloat16:
-        y = x.to(tl.float32)
+    if INTERPRETED and (x.dtype == tl.bfloat16 or x.dtype == tl.float8e4nv):
+        y = to_float(x)
     else:
         y = x
     return y
@@ -189,8 +194,13 @@ def multiply(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    PROMOTES: tl.constexpr = False,
 ):
-    """The accumulator [BLOCK_M, BLOCK_N], from pointers to the first element of every row."""
+    """The accumulator [BLOCK_M, BLOCK_N], from pointers to the first element of every row.
+
+    Args:
+        PROMOTES: float32 sums of FP8 products, whatever the tensor cores keep.
+    """
     KIND: tl.constexpr = tl.int32 if x_ptrs.dtype.element_ty == tl.int8 else tl.float32
     offs_k = tl.arange(0, BLOCK_K)
     x_ptrs = x_ptrs + offs_k[None, :]
@@ -202,9 +212,18 @@ def multiply(
             w = tl.load(w_ptrs)
         else:
             mask_k = offs_k < K - k * BLOCK_K
-            x = tl.load(x_ptrs, mask=mask_k[None, :], other=0)
-            w = tl.load(w_ptrs, mask=mask_k[:, None], other=0)
-        accumulator = tl.dot(factor(x), factor(w), accumulator, input_precision=PRECISION, out_dtype=KIND)
+            x = tl.load(x_ptrs, mask=mask_k[None, :], other=0.0)
+            w = tl.load(w_ptrs, mask=mask_k[:, None], other=0.0)
+        if PROMOTES:
+            accumulator = tl.dot(
+                factor(x),
+                factor(w),
+                accumulator,
+                max_num_imprecise_acc=min(BLOCK_K, PROMOTED_TERMS),
+                out_dtype=KIND,
+            )
+        else:
+            accumulator = tl.dot(factor(x), factor(w), accumulator, input_precision=PRECISION, out_dtype=KIND)
         x_ptrs += BLOCK_K
         w_ptrs += BLOCK_K
     return accumulator

@@ -54,6 +54,7 @@ POINTERS = {
     "bool": "*u8",
     "uint8": "*u8",
     "int8": "*i8",
+    "float8_e4m3fn": "*fp8e4nv",
     "int16": "*i16",
     "int32": "*i32",
     "int64": "*i64",
@@ -63,7 +64,7 @@ POINTERS = {
     "float64": "*fp64",
 }
 TABLES = ("int8", "float16", "bfloat16", "float32")
-STORED = ("bool", "int8", "float16", "bfloat16", "float32")
+STORED = ("bool", "int8", "float8_e4m3fn", "float16", "bfloat16", "float32")
 
 
 @dataclass(frozen=True)

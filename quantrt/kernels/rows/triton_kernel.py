@@ -16,6 +16,7 @@ constants: 0. REDUCTIONS holds the places of the row_* instructions in PROGRAM. 
 import triton
 import triton.language as tl
 
+from quantrt.kernels.codes.triton_kernel import from_fp8
 from quantrt.kernels.expression.triton_kernel import (
     combine_rows,
     evaluate,
@@ -184,7 +185,7 @@ def load_one(
     elif kind == ELEMENT:
         x = tl.load(slot)
     elif kind == COLUMN:
-        x = tl.load(slot + columns, mask=mask_c, other=0)
+        x = tl.load(slot + columns, mask=mask_c, other=0.0)
     else:
         offset = index[0] * 0
         if OUTER >= 1:
@@ -194,13 +195,17 @@ def load_one(
         if OUTER == 3:
             offset += index[2] * stride[2]
         if kind == ROW:
-            x = tl.load(slot + offset, mask=mask_r, other=0)
+            x = tl.load(slot + offset, mask=mask_r, other=0.0)
         elif kind == BLOCK:
-            x = tl.load(slot + offset + columns, mask=mask_r & mask_c, other=0)
+            x = tl.load(slot + offset + columns, mask=mask_r & mask_c, other=0.0)
         else:
             far = columns.to(tl.int64) * stride[3]
-            x = tl.load(slot + offset + far, mask=mask_r & mask_c, other=0)
-    return tl.cast(x, tl.float32)
+            x = tl.load(slot + offset + far, mask=mask_r & mask_c, other=0.0)
+    if tl.constexpr(isinstance(x, tl.tensor)) and x.dtype == tl.float8e4nv:
+        y = from_fp8(x)
+    else:
+        y = tl.cast(x, tl.float32)
+    return y
 
 
 @triton.jit

@@ -25,7 +25,13 @@ ADD_WARPS = 4
 """Tiles of the kernel that adds: small ones, for it only waits for memory. 8 elements for a thread."""
 
 PART_BYTES = 4
-_PART_POINTERS = {"int8": "*i32", "float16": "*fp32", "bfloat16": "*fp32", "float32": "*fp32"}
+_PART_POINTERS = {
+    "int8": "*i32",
+    "float8_e4m3fn": "*fp32",
+    "float16": "*fp32",
+    "bfloat16": "*fp32",
+    "float32": "*fp32",
+}
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every formula means, in torch: the reference that tactics are held against, on any device.
 
-Products are summed in float64, exact for int8 codes, then rounded to float32; expressions go instruction by
+Products are summed in float64, exact for codes, then rounded to float32; expressions go instruction by
 instruction in float32, each result rounded, nothing fused.
 """
 
@@ -68,6 +68,7 @@ _BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "xor": lambda a, b: ((a != 0) ^ (b != 0)).float(),
     "quantize": lambda x, scale: torch.clamp(torch.round(x / scale), -128.0, 127.0),
 }
+    "quantize_fp8": lambda x, scale: torch.clamp(x / scale, -448.0, 448.0).to(torch.float8_e4m3fn).float(),
 
 
 def compute(
@@ -81,9 +82,9 @@ def compute(
 
     Args:
         inputs: x, then one tensor for every tensor operand in order (q, k, v and the mask for Attention);
-            floats, or int8 codes.
+            floats, or codes.
         outputs: numpy's name of the element type of each.
-        weight: of a product, in the layout that the formula says; floats, or int8 codes.
+        weight: of a product, in the layout that the formula says; floats, or codes.
         constants: of the expression, by name.
 
     Raises:

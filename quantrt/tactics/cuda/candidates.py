@@ -9,6 +9,7 @@ import numpy as np
 
 from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
+from quantrt.kernels.codes.spec import why_not_fp8
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Attention, Concat, Conv, Gemm, Pool, Rows
 from quantrt.runtime.cuda.runners.formula import constant_names
@@ -25,6 +26,10 @@ def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
     Raises:
         InternalError: the formula is one that is not computed by tactics (views, host values, nodes).
     """
+    types = (*(facts.dtype for facts in workload.inputs), *workload.outputs)
+    reason = why_not_fp8(types, gpu)
+    if reason is not None:
+        return [Rejected("triton", "any kernel", reason), reference_tactic(workload)]
     match workload.formula:
         case Gemm():
             family = gemm.list_tactics(workload, gpu)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quantrt.dtypes import FP8
 from quantrt.gpu import BANDWIDTH_RATIO, LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import Attention, Concat, Conv, Gemm, Pool, Rows
@@ -93,8 +94,8 @@ def _peak_tflops(workload: Workload, tactic: Tactic, gpu: GpuFacts, is_reference
     kind = workload.inputs[0].dtype if workload.inputs else "float32"
     if kind == "float32":
         return gpu.fp32_tflops
-    is_int8 = kind == "int8" and DEQUANTIZED not in tactic.name.split()
-    return gpu.int8_tops if is_int8 and gpu.int8_tops else gpu.fp16_tflops
+    rates = {} if DEQUANTIZED in tactic.name.split() else {"int8": gpu.int8_tops, FP8.name: gpu.fp8_tflops}
+    return rates.get(kind, 0.0) or gpu.fp16_tflops
 
 
 def _instructions(workload: Workload) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+from quantrt.dtypes import precision_of
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.attention.spec import AttentionProblem, TileConfig, kernel_of, why_not
 from quantrt.kernels.attention.tiles import configs
@@ -66,7 +67,7 @@ def problem_of(workload: Workload, formula: Attention) -> AttentionProblem | str
 
 def float_type(workload: Workload) -> str:
     """What a workload computes in: of its first output that is a float, else of q."""
-    floats = [dtype for dtype in workload.outputs if dtype != "int8"]
+    floats = [dtype for dtype in workload.outputs if not precision_of(dtype)]
     return floats[0] if floats else workload.inputs[0].dtype
 
 

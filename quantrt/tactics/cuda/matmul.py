@@ -2,7 +2,8 @@
 """Products by cuBLASLt through torch, with the part of the epilogue that it takes; rows kernels do the rest.
 
 cuBLASLt stores a product of floats in their own type, so what remains of the epilogue begins with a rounding
-more than in one kernel; sums of codes it stores as int32, exactly.
+more than in one kernel; sums of int8 codes it stores as int32, exactly. Sums of FP8 codes it stores as
+float16, times a power of two that keeps them in range.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from quantrt.dtypes import FP8
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.epilogue.spec import MAX_CODE_TERMS
 from quantrt.regions.expression import Expression, Instruction, Operand
@@ -36,8 +38,11 @@ _HALVES = ("left half", "right half")
 _CODE_MULTIPLE = 8
 """torch._int_mm wants N and K to be multiples of this."""
 
+_FP8_MULTIPLE = 16
+"""torch._scaled_mm wants N and K to be multiples of this."""
+
 _FLOAT16_MAX = 65504.0
-_MAX_PRODUCT = 128 * 127
+_MAX_PRODUCT = {"int8": 128 * 127, FP8.name: 448 * 448}
 _SUM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4}
 
 _GELU_TOLERANCE = 1e-5
@@ -66,7 +71,8 @@ class _Fused:
 def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
     """One tactic, with as much of the epilogue in the product as the library takes; or why there is none.
 
-    Where it does not multiply the codes, a second one multiplies them as float16, "dequantized".
+    Of FP8 two, with fast sums and with precise ones. Where the library does not multiply the codes, a second
+    one multiplies them as float16, "dequantized".
     """
     product = product_of(workload)
     if isinstance(product, str):
@@ -75,6 +81,8 @@ def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | 
     if reason:
         rejected = Rejected(_SOURCE, _NAME, reason)
         return [rejected] if product.formula.is_gated else [rejected, _dequantized(product, device)]
+    if product.dtype == FP8.name:
+        return [_scaled(product, device, is_fast=is_fast) for is_fast in (True, False)]
     fused = _fused(product)
     stored = "int32" if product.is_codes else product.dtype
     first = _draft(product, fused, stored)
@@ -86,6 +94,31 @@ def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | 
     return [Tactic(_SOURCE, fused.name, (first, *rest), product.M * product.columns * _SUM_BYTES[stored])]
 
 
+def _scaled(product: Product, device: GpuFacts, *, is_fast: bool) -> Tactic | Rejected:
+    """FP8 codes by torch._scaled_mm.
+
+    Args:
+        is_fast: sums stay in the tensor cores, with 14 bits on Hopper; otherwise they are promoted.
+    """
+    name = f"{_NAME} fast, rows" if is_fast else f"{_NAME}, rows"
+    stored, scale = ("float32", 1.0) if product.formula.is_gated else ("float16", _in_range(product))
+    epilogue = product.formula.epilogue
+    rest = _rest(
+        product, epilogue if scale == 1.0 else scaled_accumulator(epilogue, 1.0 / scale), stored, device
+    )
+    if isinstance(rest, str):
+        return Rejected(_SOURCE, name, rest)
+    first = _draft(product, _Fused(rest=epilogue), stored)
+    first = replace(first, options={**first.options, "scale": scale, "is_fast": is_fast})
+    return Tactic(_SOURCE, name, (first, *rest), product.M * product.columns * _SUM_BYTES[stored])
+
+
+def _in_range(product: Product) -> float:
+    """The largest power of two that times any sum of products of codes is in float16's range; at most 1."""
+    largest = product.K * _MAX_PRODUCT[product.dtype]
+    return float(2.0 ** -max(0, math.ceil(math.log2(largest / _FLOAT16_MAX))))
+
+
 def _dequantized(product: Product, device: GpuFacts) -> Tactic | Rejected:
     """Codes multiplied as float16.
 
@@ -93,7 +126,7 @@ def _dequantized(product: Product, device: GpuFacts) -> Tactic | Rejected:
     by it: both exact, so that only the rounding of the sums to float16 remains.
     """
     name = f"{_NAME} {DEQUANTIZED}"
-    scale = 2.0 ** -max(0, math.ceil(math.log2(product.K * _MAX_PRODUCT / _FLOAT16_MAX)))
+    scale = _in_range(product)
     multiply = Expression(
         (Operand("tensor"), Operand("scalar", value=scale)), (Instruction("mul", (0, 1)),), (2,), (False,)
     )
@@ -110,8 +143,13 @@ def _dequantized(product: Product, device: GpuFacts) -> Tactic | Rejected:
 
 
 def _why_not_codes(product: Product, device: GpuFacts) -> str | None:
-    """What torch checks before it calls cuBLASLt (aten/src/ATen/native/cuda/Blas.cpp, _int_mm)."""
+    """What torch checks before it calls cuBLASLt (aten/src/ATen/native/cuda/Blas.cpp)."""
     N, K = product.columns, product.K
+    if product.dtype == FP8.name:
+        if not device.has_fp8_tensor_cores:
+            return f"no fp8 products on compute capability {device.capability}: 89 is the least"
+        is_multiple = N % _FP8_MULTIPLE == 0 and K % _FP8_MULTIPLE == 0
+        return None if is_multiple else f"a weight of {N} by {K}: multiples of {_FP8_MULTIPLE} for fp8"
     reasons = (
         (not device.has_int8_tensor_cores, f"no int8 products on compute capability {device.capability}"),
         (product.M < MIN_CODE_ROWS, f"{product.M} rows: at least {MIN_CODE_ROWS} for int8"),

@@ -8,18 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quantrt.dtypes import CODE_TYPES, FP8
 from quantrt.regions.region import Gemm
 from quantrt.tactics.cuda.tactic import Constant, Workload
 
 __all__ = ["Product", "product_of"]
 
-_TYPES = ("int8", "float16", "bfloat16", "float32")
+_TYPES = ("int8", FP8.name, "float16", "bfloat16", "float32")
+_CODES = frozenset(row.name for row in CODE_TYPES)
 _FLOAT16_MAX = 65504.0
 
 
 @dataclass(frozen=True)
 class Product:
-    """x[M, K] @ w[K, N] of int8 codes or of floats.
+    """x[M, K] @ w[K, N] of codes of one type or of floats.
 
     Attributes:
         weight: as the formula has it, [columns, K] or [K, columns].
@@ -38,8 +40,8 @@ class Product:
 
     @property
     def is_codes(self) -> bool:
-        """Whether int8 codes are multiplied."""
-        return self.dtype == "int8"
+        """Whether codes are multiplied."""
+        return self.dtype in _CODES
 
     @property
     def columns(self) -> int:
@@ -79,7 +81,8 @@ def product_of(workload: Workload) -> Product | str:
     N = columns // 2 if formula.is_gated else columns
     if x.shape[-1:] != (K,):
         return f"an input of {list(x.shape)} for a weight of {list(weight.shape)}"
-    if x.dtype not in _TYPES or (x.dtype == "int8") != (weight.dtype == np.int8):
+    kinds = {x.dtype, str(weight.dtype)}
+    if x.dtype not in _TYPES or (kinds & _CODES and len(kinds) > 1):
         return f"an input of {x.dtype} for a weight of {weight.dtype}"
     if x.dtype == "float16" and float(np.abs(weight).max()) > _FLOAT16_MAX:
         return "a weight beyond float16's range"

@@ -10,6 +10,7 @@ import numpy as np
 
 from quantrt.errors import DataError
 from quantrt.gpu import GpuFacts
+from quantrt.kernels.codes.spec import why_not_fp8
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.rows.spec import RowsProblem, Table, TileConfig, has_rows, kernel_of, why_not
 from quantrt.kernels.rows.tiles import configs, variants
@@ -31,7 +32,7 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
         return [Rejected(_SOURCE, "rows", f"{error.message}: {error.got}")]
     if problem is None:
         return [Rejected(_SOURCE, "rows", f"the formula is {type(workload.formula).__name__}, not Rows")]
-    reason = why_not(problem)
+    reason = why_not_fp8((*problem.memory_types, *problem.outputs), device) or why_not(problem)
     if reason is not None:
         return [Rejected(_SOURCE, "rows", reason)]
     tiles = configs(problem, device)

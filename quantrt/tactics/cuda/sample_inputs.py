@@ -13,11 +13,16 @@ __all__ = ["random_inputs"]
 
 SEED = 0
 
+FP8_TYPE = torch.float8_e4m3fn
+FP8_STEP = 100.0
+"""Standard deviation of FP8 codes: 448 is that of 4.5, about the largest of a hundred thousand."""
+
 
 def random_inputs(workload: Workload, device: torch.device) -> list[torch.Tensor]:
     """One tensor per input, always the same.
 
-    Codes are uniform in -128..127, numbers of a table's rows among these, floats normal, bools fair.
+    int8 codes are uniform in -128..127, FP8 codes normal with a largest of about 448, numbers of a table's
+    rows among these, floats normal, bools fair.
     """
     generator = torch.Generator(device).manual_seed(SEED)
     rows = _table_rows(workload)
@@ -47,6 +52,9 @@ def _values(size: int, dtype: torch.dtype, generator: torch.Generator, count: in
     """Numbers of a type; of plain integers 0 to count - 1."""
     device = generator.device
     if dtype.is_floating_point:
-        return torch.randn(size, generator=generator, device=device).to(dtype)
+        normal = torch.randn(size, generator=generator, device=device)
+        return (
+            normal.mul_(FP8_STEP).clamp_(-448.0, 448.0).to(dtype) if dtype == FP8_TYPE else normal.to(dtype)
+        )
     low, high = (-128, 128) if dtype == torch.int8 else (0, count)
     return torch.randint(low, high, (size,), generator=generator, device=device).to(dtype)

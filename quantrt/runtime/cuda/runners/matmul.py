@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """activation(x[..., K] @ w + bias) through torch: cuBLASLt on a GPU.
 
-options: {"output": element type, int32 for a product of codes; "has_bias"; "activation": "", "relu" or
-"gelu_tanh", which need a bias}. Inputs: x. Weights: the weight [N, K], then the bias [N] in the type of x.
+options: {"output": element type, int32 for a product of int8 codes; "has_bias"; "activation": "", "relu" or
+"gelu_tanh", which need a bias; of FP8 codes also "scale", which the sums are multiplied by, and "is_fast":
+they may stay in the tensor cores}. Inputs: x. Weights: the weight [N, K], then the bias [N] in the type of x.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ class _MatmulRunner:
         weight, *bias = (assets.weights[key] for key in step.weights)
         self._weight = weight.t()
         self._bias = bias[0] if options["has_bias"] else None
+        self._scales: tuple[Tensor, Tensor] | None = None
+        if self._weight.dtype == torch.float8_e4m3fn:
+            numbers = (float(options["scale"]), 1.0)
+            first, second = (torch.full((), x, dtype=torch.float32, device=assets.device) for x in numbers)
+            self._scales = first, second
+        self._is_fast = bool(options.get("is_fast", False))
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; the output is contiguous."""
@@ -58,6 +65,8 @@ class _MatmulRunner:
         try:
             if y.dtype == torch.int32:
                 _multiply_codes(x, self._weight, y)
+            elif self._scales is not None:
+                self._multiply_fp8(x, y, *self._scales)
             elif self._bias is None:
                 torch.mm(x, self._weight, out=y)
             elif not self._activation:
@@ -73,6 +82,21 @@ class _MatmulRunner:
                 got=f"{list(x.shape)} @ {list(self._weight.shape)}",
                 hint="a smaller batch",
             ) from error
+
+    def _multiply_fp8(self, x: Tensor, y: Tensor, scale: Tensor, one: Tensor) -> None:
+        """Product times the scale into y; on a CPU of what the codes stand for."""
+        if not y.is_cuda:
+            y.copy_(torch.mm(x.float(), self._weight.float()).mul_(scale))
+            return
+        torch._scaled_mm(
+            x,
+            self._weight,
+            scale_a=scale,
+            scale_b=one,
+            out_dtype=y.dtype,
+            use_fast_accum=self._is_fast,
+            out=y,
+        )
 
     def _activate_on_cpu(self, x: Tensor, y: Tensor) -> None:
         """The same by parts: on a CPU torch's fused GELU is the one with erf."""

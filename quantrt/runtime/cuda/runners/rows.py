@@ -26,6 +26,7 @@ __all__ = ["open_runner"]
 
 _TYPES = {
     "*i8": torch.int8,
+    "*fp8e4nv": torch.float8_e4m3fn,
     "*u8": torch.uint8,
     "*i16": torch.int16,
     "*i32": torch.int32,
