@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.accuracy import Accuracy, Metric, find_metric
+from quantrt.assign.accuracy import Accuracy, Metric, Run, find_metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose
+from quantrt.bind import bind_floats, laid_out_data, laid_out_stats, lay_out, read_edges, unbound
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
@@ -35,7 +36,7 @@ from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.report.candidate_times import candidate_times, told_candidates
 from quantrt.runtime.engine import Engine
-from quantrt.runtime.executor import check_library
+from quantrt.runtime.executor import Executor, check_library
 from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, list_specs
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
@@ -96,18 +97,23 @@ def build(
     merged = _merged(config or BuildConfig(), device, precisions, budget)
     cache = open_cache(calibration_cache, merged)
     facts_here = _describe_device(merged)
-    model = model if isinstance(model, Model) else load_model(model)
+    given = model if isinstance(model, Model) else load_model(model)
+    edges = read_edges(given, merged)
+    model = lay_out(given, edges)
     if merged.device.device == "cuda":
         model = for_gpu(model)
     if keeps_scales(model, merged):
         merged = replace(merged, precisions=merged.precisions | {"int8"})
     read_profiles(merged.cuda.profiles, model.inputs)  # an error now, not after calibration
-    job = Job(model, merged, facts_here, on_event or (lambda event: None))
-    samples, truth = open_data("calibration", calibration, model), open_data("validation", validation, model)
+    job = Job(model, merged, facts_here, on_event or (lambda event: None), edges.without_scale)
+    data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
+    samples, truth = (laid_out_data(item, model, edges, merged) for item in data)
+    stats = laid_out_stats(stats, edges)
     metric = find_metric(merged.budget.metric, has_labels=has_labels(truth))
     quantized = Quantized(samples, stats)
     if "int8" in merged.precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
+    job, quantized, truth = bind_floats(job, quantized, truth, edges)
     facts = _decide(job, quantized, truth, metric)
     log.info("%s", facts.choice.reason)
     return Engine(make_plan(facts), name=model.path.stem if model.path else "engine")
@@ -177,7 +183,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         choice = choose(
             latencies,
             {name: candidates[name].spec.precision == "fp32" for name in latencies},
-            make_checker(candidates, metric, checked, job.emit),
+            make_checker(candidates, metric, checked, job),
             job.config.budget.max_drop_ratio,
         )
     told = told_candidates(candidates, latencies, choice)
@@ -236,15 +242,21 @@ def _open_one(spec: Spec, opener: Opener, fitted: Fitted | None) -> Candidate | 
 
 
 def make_checker(
-    candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, emit: OnEvent
+    candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, job: Job
 ) -> Callable[[str], Accuracy | None]:
     """Measures one candidate against the FP32 candidate that opened first."""
+    model = job.model
     reference = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
 
     def on_progress(done: int, total: int | None) -> None:
-        emit(Event("checking", done, total, "samples"))
+        job.emit(Event("checking", done, total, "samples"))
 
-    return lambda name: checked.measure(metric, reference.run, candidates[name].executor.run, on_progress)
+    def run_of(executor: Executor) -> Run:
+        return unbound(executor.run, model.outputs, model.bindings)
+
+    return lambda name: checked.measure(
+        metric, run_of(reference), run_of(candidates[name].executor), on_progress
+    )
 
 
 def make_plan(facts: BuildFacts) -> Plan:

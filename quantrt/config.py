@@ -19,6 +19,7 @@ __all__ = [
     "CONFIG_VERSION",
     "DEFAULT_MIN_SQNR_DB",
     "BenchConfig",
+    "BindingConfig",
     "Budget",
     "BuildConfig",
     "CalibrationConfig",
@@ -88,6 +89,42 @@ class QuantizeConfig:
     bias_correction: bool = _option(True, "correct the mean shift that rounding the weights causes")
     equalization: bool = _option(
         True, "bring channels to like ranges where the outputs gain by it (not on GPUs)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BindingConfig:
+    """In which element types and layouts callers pass inputs and get outputs; by default the model's own."""
+
+    input_types: tuple[str, ...] = _option(
+        (),
+        "take inputs in these types, as in images:fp16,ids:int32; names may hold *, a type alone is for all; "
+        "fp32, fp16, bf16, int8 (codes, their scale from calibration or as in int8@0.0078), uint8, int32, "
+        "int64, bool",
+        metavar="NAME:TYPE",
+        flag="--input-types",
+        has_commas=True,
+    )
+    output_types: tuple[str, ...] = _option(
+        (),
+        "give outputs in these types, as in logits:fp16",
+        metavar="NAME:TYPE",
+        flag="--output-types",
+        has_commas=True,
+    )
+    input_layouts: tuple[str, ...] = _option(
+        (),
+        "take inputs with their axes in this order, as in images:nhwc; also ndhwc, nchw4, nchw32, ...",
+        metavar="NAME:LAYOUT",
+        flag="--input-layouts",
+        has_commas=True,
+    )
+    output_layouts: tuple[str, ...] = _option(
+        (),
+        "give outputs with their axes in this order, as in mask:nhwc",
+        metavar="NAME:LAYOUT",
+        flag="--output-layouts",
+        has_commas=True,
     )
 
 
@@ -267,6 +304,7 @@ class BuildConfig:
     budget: Budget = field(default_factory=Budget)
     bench: BenchConfig = field(default_factory=BenchConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
+    bindings: BindingConfig = field(default_factory=BindingConfig)
 
     def __post_init__(self) -> None:
         for precision in self.precisions:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from quantrt.assign.accuracy import Metric, find_metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
+from quantrt.bind import bind_floats, laid_out_data, laid_out_stats, lay_out, read_edges
 from quantrt.build import (
     Data,
     OnEvent,
@@ -85,17 +86,22 @@ def cross_build(
                 hint="`pip install 'quantrt[cuda]'`",
             )
     cache = open_cache(calibration_cache, config)
-    model = for_gpu(model if isinstance(model, Model) else load_model(model))
+    given = model if isinstance(model, Model) else load_model(model)
+    edges = read_edges(given, config)
+    model = for_gpu(lay_out(given, edges))
     if keeps_scales(model, config):
         config = replace(config, precisions=config.precisions | {"int8"})
     read_profiles(config.cuda.profiles, model.inputs)  # an error now, not after calibration
     here = {**describe_device(with_gpu=False), "gpu": None, "planned_for": _row(gpu)}
-    job = Job(model, config, here, on_event or (lambda event: None))
-    samples, truth = open_data("calibration", calibration, model), open_data("validation", validation, model)
+    job = Job(model, config, here, on_event or (lambda event: None), edges.without_scale)
+    data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
+    samples, truth = (laid_out_data(item, model, edges, config) for item in data)
+    stats = laid_out_stats(stats, edges)
     metric = find_metric(config.budget.metric, has_labels=has_labels(truth))
     quantized = Quantized(samples, stats)
     if "int8" in config.precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
+    job, quantized, truth = bind_floats(job, quantized, truth, edges)
     return make_plan(_decide(job, gpu, quantized, truth, metric))
 
 
@@ -140,7 +146,7 @@ def _decide(
     checked = Checked.choose(truth, quantized.samples, config, job.model.inputs)
     with ExitStack() as stack:
         candidates, rejected = _open_references(job, (given, own), fitted, stack)
-        check = make_checker(candidates, metric, checked, job.emit)
+        check = make_checker(candidates, metric, checked, job)
         choice = choose_untimed([*reversed(candidates)], check, config.budget.max_drop_ratio)
     winner = candidates[choice.winner]
     shipped = None if winner.fitted is None else winner.fitted.model

@@ -54,12 +54,17 @@ OnEvent = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Job:
-    """What every stage of one build needs."""
+    """What every stage of one build needs.
+
+    Attributes:
+        ranged: inputs and outputs whose range is needed, whoever reads them.
+    """
 
     model: Model
     config: BuildConfig
     device: Mapping[str, Any]
     emit: OnEvent
+    ranged: tuple[str, ...] = ()
 
     def on_kernels(self, stage: str, done: int, total: int) -> None:
         """Emit what CudaLowering reports of a stage of its own."""
@@ -117,6 +122,7 @@ def quantize_for_device(
     names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
     if not names:
         return Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job.model)}",))
+    names = tuple(dict.fromkeys((*names, *job.ranged)))
     if match is None:
         samples = _calibration_samples(samples, stats, job)
     else:

@@ -14,6 +14,7 @@ from quantrt.cli.paths import check_output
 from quantrt.cli.ranges import CACHE_HELP, given_sources, read_stats
 from quantrt.config import (
     BenchConfig,
+    BindingConfig,
     Budget,
     BuildConfig,
     CalibrationConfig,
@@ -64,6 +65,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, CalibrationConfig, "calibration")
     add_config(parser, QuantizeConfig, "quantization")
     add_config(parser, Budget, "accuracy budget")
+    add_config(parser, BindingConfig, "inputs and outputs (by default as the model has them)")
     add_config(parser, DeviceConfig, "device")
     add_config(parser, CudaConfig, "kernels on a GPU (--device cuda)")
     add_config(parser, BenchConfig, "timing of the candidates")
@@ -94,6 +96,7 @@ def _read_build_config(args: argparse.Namespace) -> BuildConfig:
         budget=read_config(args, Budget),
         bench=read_config(args, BenchConfig),
         report=read_config(args, ReportConfig),
+        bindings=read_config(args, BindingConfig),
     )
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "add_constant",
     "constant_of",
     "float_attribute",
+    "free_name",
     "int_attribute",
     "is_operator",
     "only_consumer",
@@ -56,6 +57,18 @@ def only_consumer(value: ir.Value) -> ir.Node | None:
     """The one node that reads `value`, once, when nothing else does: no other node, no graph output."""
     uses = tuple(value.uses())
     return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
+
+
+def free_name(graph: ir.Model, name: str) -> str:
+    """`name`, with underscores where a node or a value of any graph has it."""
+    taken = {value.name for node in graph.graph.all_nodes() for value in node.outputs}
+    taken.update(node.name for node in graph.graph.all_nodes())
+    for part in graph.graphs():
+        taken.update(value.name for value in part.inputs)
+        taken.update(part.initializers)
+    while name in taken:
+        name += "_"
+    return name
 
 
 def add_constant(graph: ir.Model, name: str, array: np.ndarray) -> ir.Value:

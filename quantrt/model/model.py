@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.model.binding import Binding
 
 __all__ = ["Fingerprint", "Model"]
 
@@ -43,6 +44,8 @@ class Model:
             ONNX standard.
         absent: tensors of the file's main graph that the canonical one has no more -> the tensor that has the
             very same values; None where none has, as for what a BatchNormalization was folded into.
+        bindings: inputs and outputs that an engine takes or gives in another element type than the graph's
+            -> that type; `inputs` and `outputs` tell it too.
     """
 
     graph: ir.Model
@@ -54,3 +57,4 @@ class Model:
     file_bytes: int = 0
     notes: tuple[str, ...] = ()
     absent: Mapping[str, str | None] = field(default_factory=dict, compare=False)
+    bindings: Mapping[str, Binding] = field(default_factory=dict)

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
+from quantrt.ir.layout import layout_named
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.model.model import Fingerprint
 from quantrt.plan.plan import ExecOptions, Layer, LibraryModel, Plan
@@ -64,12 +66,19 @@ def _options(*, threads: Any, hint: Any, float_precision: Any) -> ExecOptions:
 
 
 def _spec_row(spec: TensorSpec) -> list[Any]:
-    return [spec.name, spec.dtype, None if spec.shape is None else list(spec.shape)]
+    """Name, type and sizes; behind them scale and layout, where there is either."""
+    row = [spec.name, spec.dtype, None if spec.shape is None else list(spec.shape)]
+    return row if spec.scale is None and not spec.layout else [*row, spec.scale, spec.layout]
 
 
 def _spec(row: Any) -> TensorSpec:
-    name, dtype, dims = row
-    return TensorSpec(_text(name), _text(dtype), None if dims is None else tuple(_dim(dim) for dim in dims))
+    name, dtype, dims, scale, layout = row if len(row) == 5 else (*row, None, "")
+    if scale is not None and (not isinstance(scale, float) or not 0.0 < scale < math.inf):
+        raise TypeError(f"a scale is a number above zero, not {scale!r}")
+    if layout:
+        layout_named(_text(layout))  # an error for one that is not known here
+    shape = None if dims is None else tuple(_dim(dim) for dim in dims)
+    return TensorSpec(_text(name), _text(dtype), shape, scale, _text(layout))
 
 
 def _dim(dim: Any) -> Dim:

@@ -13,7 +13,9 @@ import onnx_ir as ir
 
 from quantrt.config import BuildConfig
 from quantrt.errors import QuantRtError
+from quantrt.ir.clone import clone
 from quantrt.model.model import Model
+from quantrt.model.passes.bind_types import bind_types
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.quantize.fit import Fitted
@@ -182,7 +184,12 @@ class Opener:
         """The library's model; and what of `fitted` is in it, for a GPU's timings may leave layers float."""
         graph = self._model.graph
         if spec.library != "cuda":
-            return LOWERINGS[spec.library](graph if fitted is None else write(fitted.model)), fitted
+            if fitted is not None:
+                graph = write(fitted.model)
+            if self._model.bindings:
+                graph = clone(graph)
+                bind_types(graph, self._model.bindings)
+            return LOWERINGS[spec.library](graph), fitted
         quantized = None if fitted is None else fitted.model
         lowered, quantized = self._cuda_lowering(spec).lower(quantized, spec.float_precision)
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)

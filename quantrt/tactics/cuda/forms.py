@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from quantrt.model.binding import Binding
 from quantrt.quantize.quantized_model import QuantizedModel, Use
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import (
@@ -89,11 +90,23 @@ def slots_of(region: Region, nodes: Mapping[str, ir.Node]) -> tuple[Slot, ...]:
     return tuple(_slots(region, nodes))
 
 
-def choose_forms(graph: ir.Graph, regions: Regions, quantized: QuantizedModel | None) -> Forms:
-    """Let every region say what it reads, from the last to the first."""
-    grids = _Grids(graph, quantized)
+def choose_forms(
+    graph: ir.Graph,
+    regions: Regions,
+    quantized: QuantizedModel | None,
+    bindings: Mapping[str, Binding] | None = None,
+) -> Forms:
+    """Let every region say what it reads, from the last to the first.
+
+    Args:
+        bindings: element types of inputs and outputs that are not the graph's own.
+    """
+    leaving = _scales_of_codes(graph, bindings or {})
+    grids = _Grids(graph, quantized, leaving)
     nodes = {node.name or "": node for node in graph}
-    needed: dict[str, set[str]] = {value.name or "": {FLOAT} for value in graph.outputs}
+    needed: dict[str, set[str]] = {
+        value.name or "": {CODES if value.name in leaving else FLOAT} for value in graph.outputs
+    }
     reads: dict[str, tuple[tuple[str, str], ...]] = {}
     for region in reversed(regions.regions):
         slots = slots_of(region, nodes)
@@ -119,19 +132,33 @@ def choose_forms(graph: ir.Graph, regions: Regions, quantized: QuantizedModel | 
     return Forms(grids.scales, reads, stored, bools, frozenset(grids.movers))
 
 
-class _Grids:
-    """On which grid each edge reads codes."""
+def _scales_of_codes(graph: ir.Graph, bindings: Mapping[str, Binding]) -> dict[str, float]:
+    """The scale of every output that the caller gets as codes."""
+    found = ((value.name or "", bindings.get(value.name or "")) for value in graph.outputs)
+    return {
+        name: binding.scale for name, binding in found if binding is not None and binding.scale is not None
+    }
 
-    def __init__(self, graph: ir.Graph, quantized: QuantizedModel | None) -> None:
+
+class _Grids:
+    """On which grid each edge reads codes.
+
+    Args:
+        leaving: scales of outputs that the caller gets as codes: whatever reads these reads them too.
+    """
+
+    def __init__(
+        self, graph: ir.Graph, quantized: QuantizedModel | None, leaving: Mapping[str, float]
+    ) -> None:
         self.uses: Mapping[Use, str] = {} if quantized is None else quantized.placement.uses
         self.weights: frozenset[Use] = frozenset() if quantized is None else frozenset(quantized.weights)
         self.carried: dict[str, str] = {}
         self.movers: set[str] = set()
-        self.scales: dict[str, float] = {}
+        self.scales: dict[str, float] = dict(leaving)
         if quantized is None:
             return
         for name, qparams in quantized.activations.items():
-            self.scales[name] = float(qparams.scale)
+            self.scales.setdefault(name, float(qparams.scale))
         for node in graph:
             rule = quantized.target.rule(node.op_type)
             if rule is None or not rule.passes or not node.inputs or node.inputs[0] is None:

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of
 from quantrt.ir.split import to_bytes
+from quantrt.model.binding import Binding
 from quantrt.operators.extract import extract_nodes, read_values
 from quantrt.plan.program import Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
@@ -43,26 +44,30 @@ class Frame:
 
 
 def make_frame(
-    graph: ir.Model, regions: Regions, forms: Forms, quantized: QuantizedModel | None, float_type: str
+    graph: ir.Model,
+    regions: Regions,
+    forms: Forms,
+    quantized: QuantizedModel | None,
+    float_type: str,
+    *,
+    bindings: Mapping[str, Binding] | None = None,
 ) -> Frame:
     """Lay the regions out on buffers, with conversions where a region cannot store what is read of it.
 
     Args:
         float_type: numpy's name of the type that floats are stored in.
+        bindings: element types of inputs and outputs that are not the graph's own.
     """
     inputs = {value.name or "" for value in graph.graph.inputs}
     convolved = {region.inputs[0] for region in regions.regions if isinstance(region.formula, Conv | Pool)}
-    maker = _Maker(graph, forms, quantized, float_type, inputs & convolved)
+    maker = _Maker(graph, forms, quantized, float_type, images=inputs & convolved, bindings=bindings or {})
     items = [*maker.input_items()]
     for region in regions.regions:
         items += maker.items_of(region)
     plain = [region for region in regions.regions if isinstance(region.formula, Nodes | View | Host)]
     program = Program(
-        inputs=tuple((value.name or "", _type(value)) for value in maker.graph.inputs),
-        outputs=tuple(
-            (value.name or "", maker.buffer(value.name or "", FLOAT), _type(value))
-            for value in maker.graph.outputs
-        ),
+        inputs=tuple((value.name or "", maker.bound_type(value)) for value in maker.graph.inputs),
+        outputs=tuple(maker.output(value) for value in maker.graph.outputs),
         steps=(),
         weights=maker.weights,
         kernels={},
@@ -76,6 +81,7 @@ class _Maker:
 
     Args:
         images: inputs of the model that convolutions read: they are converted to channels innermost.
+        bindings: element types of inputs and outputs that are not the graph's own.
     """
 
     def __init__(
@@ -84,9 +90,12 @@ class _Maker:
         forms: Forms,
         quantized: QuantizedModel | None,
         float_type: str,
+        *,
         images: Collection[str],
+        bindings: Mapping[str, Binding],
     ) -> None:
         self.graph = graph.graph
+        self.bindings = bindings
         self.images = images
         self.forms = forms
         self.quantized = quantized
@@ -100,9 +109,26 @@ class _Maker:
     def buffer(self, value: str, form: str) -> str:
         """The name of a value's buffer in one form."""
         if form == CODES:
-            return codes_of(value)
-        is_other = value in self.inputs and _type(self.values[value]) != self.float_type
+            arrives = value in self.inputs and self._scale_of_input(value) == self.forms.scales[value]
+            return value if arrives else codes_of(value)
+        is_other = value in self.inputs and self.bound_type(self.values[value]) != self.float_type
         return f"{value}#{self.float_type}" if is_other and self._is_float(value) else value
+
+    def bound_type(self, value: ir.Value) -> str:
+        """Numpy's name of the type in which a caller passes an input or gets an output."""
+        binding = self.bindings.get(value.name or "")
+        return _type(value) if binding is None else binding.dtype
+
+    def output(self, value: ir.Value) -> tuple[str, str, str]:
+        """Name, buffer and type of an output."""
+        name, binding = value.name or "", self.bindings.get(value.name or "")
+        form = CODES if binding is not None and binding.scale is not None else FLOAT
+        return name, self.buffer(name, form), self.bound_type(value)
+
+    def _scale_of_input(self, value: str) -> float | None:
+        """The scale of an input that arrives as codes."""
+        binding = self.bindings.get(value)
+        return None if binding is None or value not in self.inputs else binding.scale
 
     def input_items(self) -> Iterator[Item]:
         """Inputs of the model in the forms that are read."""
@@ -192,14 +218,13 @@ class _Maker:
 
     def _conversion(self, value: str, source: str, form: str) -> Item:
         """A region that makes another form of a value."""
-        operands: tuple[Operand, ...] = (Operand("tensor", value),)
-        if form == FLOAT:
-            expression = Expression(operands, (), (0,), (False,))
-            stored = self.float_type
-        else:
-            operands += (Operand("scalar", value=self.forms.scales[value]),)
-            expression = Expression(operands, (Instruction("quantize", (0, 1)),), (2,), (False,))
-            stored = "int8"
+        scales = [("mul", self._scale_of_input(value)), ("quantize", self.forms.scales.get(value))]
+        wanted = [(op, x) for op, x in scales[: 1 if form == FLOAT else 2] if x is not None]
+        operands = (Operand("tensor", value), *(Operand("scalar", value=x) for _, x in wanted))
+        results = (0, *range(len(operands), 2 * len(operands) - 1))
+        steps = tuple(Instruction(op, (results[number], number + 1)) for number, (op, _) in enumerate(wanted))
+        expression = Expression(operands, steps, (results[-1],), (False,))
+        stored = self.float_type if form == FLOAT else "int8"
         target = self.buffer(value, form)
         formula = Rows(expression, channels_last=value in self.images)
         region = Region(f"convert {target}", formula, (), (value,), (value,))

@@ -141,8 +141,11 @@ class CudaLowering:
     def _framed(self, quantized: QuantizedModel | None, precision: str) -> tuple[Frame, Regions]:
         graph = self._model.graph if quantized is None else quantized.graph
         regions = partition(graph)
-        forms = choose_forms(graph.graph, regions, quantized)
-        return make_frame(graph, regions, forms, quantized, FLOAT_TYPES[precision]), regions
+        bindings = self._model.bindings
+        forms = choose_forms(graph.graph, regions, quantized, bindings)
+        return make_frame(
+            graph, regions, forms, quantized, FLOAT_TYPES[precision], bindings=bindings
+        ), regions
 
     def _tuned(
         self, quantized: QuantizedModel | None, precision: str, beside: Mapping[str, Mapping[str, float]]

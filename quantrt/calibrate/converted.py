@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples of a model as its engine takes them, where that has other element types or layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from quantrt.calibrate.casts import check_finite, numpy_dtype
+from quantrt.calibrate.dataset import Dataset, random_dataset
+from quantrt.calibrate.records import Array, Sample
+from quantrt.errors import DataError
+from quantrt.ir.tensor_spec import TensorSpec
+
+__all__ = ["Converted", "as_bound", "converted"]
+
+Convert = Callable[[str, Array], Array]
+"""One input's array of a sample, by its name, in another form."""
+
+
+class Converted(Dataset):
+    """A dataset whose inputs are converted sample by sample, as they are read.
+
+    Args:
+        specs: of the inputs after the conversion.
+    """
+
+    def __init__(self, inner: Dataset, specs: Sequence[TensorSpec], convert: Convert) -> None:
+        super().__init__(inner._source, specs, is_random=inner.is_random)
+        self._inner = inner
+        self._convert = convert
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """See Dataset."""
+        return self._inner.notes
+
+    def samples(self) -> Iterator[Sample]:
+        """See Dataset.
+
+        Raises:
+            DataError: a value cannot be had in the other form; or as for Dataset.
+        """
+        for sample in self._inner.samples():
+            yield Sample(
+                {name: self._convert(name, array) for name, array in sample.inputs.items()}, sample.labels
+            )
+
+
+def converted(
+    data: Dataset | None, specs: Sequence[TensorSpec], convert: Convert, seed: int
+) -> Dataset | None:
+    """The samples in another form; random ones are made anew, for their values mean nothing."""
+    if data is None:
+        return None
+    if data.is_random and data.sample_count is not None:
+        return random_dataset(specs, data.sample_count, seed)
+    return Converted(data, specs, convert)
+
+
+def as_bound(array: Array, spec: TensorSpec, where: str) -> Array:
+    """An array of a model's input in the element type of its engine's.
+
+    Raises:
+        DataError: a value is not to be had in that type.
+    """
+    dtype = numpy_dtype(spec.dtype)
+    if array.dtype == dtype:
+        return array
+    if spec.scale is not None:
+        codes = np.clip(np.rint(array / np.float32(spec.scale)), -128, 127)
+        return codes.astype(np.int8)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found: np.ndarray[Any, Any] = array.astype(dtype)
+    if dtype.kind in "iub" and not np.array_equal(found.astype(array.dtype), array):
+        raise DataError(
+            f"{where} cannot be given as {spec.dtype}",
+            got=f"values from {array.min()} to {array.max()}",
+            expected="whole numbers that it holds" if dtype.kind in "iu" else "0 and 1",
+            hint="a model that scales its input itself, for a uint8 of 0 to 255"
+            if dtype == np.uint8
+            else None,
+        )
+    check_finite(found, f"input '{spec.name}'", f"{where}, as {spec.dtype}")
+    return found
