@@ -12,7 +12,7 @@ from quantrt.ir.edit import constant_of, int_attribute, is_operator
 from quantrt.regions.anchor import FLOATS, is_float
 from quantrt.regions.attention_match import Mask, Match, NoMatchError
 from quantrt.regions.attention_operator import recognise_operator
-from quantrt.regions.attention_spelling import MASKED, recognise_softmax
+from quantrt.regions.attention_spelling import recognise_softmax
 from quantrt.regions.clusters import Clusters
 from quantrt.regions.contents import Dim
 from quantrt.regions.facts import Facts
@@ -23,6 +23,15 @@ __all__ = ["find_attention"]
 
 _RANK = 4
 _CAUSAL = {"kept": Triangle(1.0, 0.0), "dropped": Triangle(0.0, 1.0)}
+_UNREACHED = -1e30
+"""A number from here down hides a key from a query that sees another one, whatever the scores are.
+
+A causal mask leaves every query its first key. Beside that one's score s0 a key of score s with c added has
+the weight exp(s + c - s0), which is 0 in float32 where s - s0 < -c - 104. Products of float16 are below 1.1e12
+(heads of 256 times 65504^2), and others would have to be beyond 5e29. Of -1e4 or -1e9 nobody can tell: such a
+mask is taken as the numbers that it has.
+"""
+
 _NOTHING = {"added": 0.0, "kept": 1.0, "dropped": 0.0}
 """Of masks: truths by which a query sees the keys up to its own place, and elements without effect."""
 
@@ -100,16 +109,17 @@ def _settle_masks(match: Match, scores: tuple[Dim, ...], facts: Facts) -> Mask |
         else:
             kept.append(mask)
     if len(kept) > 1:
-        raise NoMatchError("it has two masks that are not causal", kept[1].position)
+        raise NoMatchError("it has two masks that are not causal with -inf", kept[1].position)
     for mask in kept:
         _check_mask(mask, scores, facts)
     return kept[0] if kept else None
 
 
 def _is_causal(triangle: Triangle, mask: Mask) -> bool:
+    """Whether the numbers on both sides of the diagonal let a query see just the keys up to its own place."""
     if mask.kind == "added":
-        return triangle.below == 0.0 and triangle.above <= MASKED
-    return triangle == _CAUSAL[mask.kind]
+        return triangle.below == 0.0 and triangle.above <= _UNREACHED
+    return triangle == _CAUSAL[mask.kind] and mask.number <= _UNREACHED
 
 
 def _check_mask(mask: Mask, scores: tuple[Dim, ...], facts: Facts) -> None:

@@ -45,7 +45,7 @@ def recognise_operator(position: int, facts: Facts) -> Match:
     if shape is None or len(shape) != _RANK or not isinstance(shape[-1], int):
         raise NoMatchError("q does not have four axes of which the last is known", position)
     match = Match([position], is_transposed=False, is_causal=bool(int_attribute(node, "is_causal", 0)))
-    match.scale = float_attribute(node, "scale", 0.0) or 1.0 / math.sqrt(shape[-1])
+    match.scale = float_attribute(node, "scale", 1.0 / math.sqrt(shape[-1]))  # 0 is a scale too
     mask = given[3] if len(given) > 3 else None
     if mask is not None:
         kind = "kept" if mask.dtype == ir.DataType.BOOL else "added"

@@ -20,11 +20,11 @@ from quantrt.regions.anchor import FLOATS
 from quantrt.regions.attention_match import Mask, Match, NoMatchError
 from quantrt.regions.facts import Facts
 
-__all__ = ["MASKED", "follow_operand", "has_equal_heads", "recognise_softmax"]
+__all__ = ["follow_operand", "has_equal_heads", "recognise_softmax"]
 
 _RANK = 4
-MASKED = -1e4
-"""A score from here down has no weight beside one that is not masked: exp(-1e4) is 0 in any float type."""
+_LOW = -1e4
+"""A number from here down in the place of a score is a mask's; it stays the number that it is."""
 
 
 def recognise_softmax(position: int, facts: Facts) -> Match | None:
@@ -137,7 +137,7 @@ def _masked(position: int, facts: Facts) -> tuple[int, Mask]:
     condition, chosen = node.inputs[0], [_number(value) for value in node.inputs[1:3]]
     side = 1 if chosen[1] is not None else 2
     number = chosen[2 - side]
-    if condition is None or number is None or number > MASKED:
+    if condition is None or number is None or number > _LOW:
         raise NoMatchError("a Where puts something else than a low number in the place of scores", position)
     return side, Mask(condition, "kept" if side == 1 else "dropped", number, position)
 

@@ -16,12 +16,15 @@ from quantrt.kernels.expression.spec import program_of
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.expression import Expression
 
-__all__ = ["MASKS", "AttentionProblem", "TileConfig", "kernel_of", "why_not"]
+__all__ = ["MASKS", "MAX_OFFSET", "AttentionProblem", "TileConfig", "kernel_of", "why_not"]
 
 MASKS = ("none", "added", "kept", "dropped")
 MAX_HEAD = 256
 MAX_ARGS = 4
 MAX_OUTPUTS = min(2, _SLOTS)
+MAX_OFFSET = 2**31 - 1
+"""Elements that the kernel's 32-bit offsets reach inside a sample of q, k or v, and inside a head's mask."""
+
 PRODUCTS = ("float16", "bfloat16")
 """Element types of q, k and v: sums of float32 would go without tensor cores."""
 
@@ -100,6 +103,8 @@ def why_not(problem: AttentionProblem, device: GpuFacts) -> str | None:
         (device.capability < 80, f"compute capability {device.capability}: 80 is the least"),
         (not 1 <= problem.D <= MAX_HEAD, f"heads of {problem.D}: at most {MAX_HEAD}"),
         (0 in (problem.B, problem.H, problem.S, problem.T), "an empty tensor"),
+        (_reach(problem) > MAX_OFFSET, "a sample of q, k or v that is beyond 32-bit offsets"),
+        (_mask_reach(problem) > MAX_OFFSET, "a mask of a head that is beyond 32-bit offsets"),
         (problem.mask not in MASKS, f"a mask that is {problem.mask}"),
         (
             problem.mask != "none" and problem.mask_dtype not in MASK_POINTERS,
@@ -115,6 +120,20 @@ def why_not(problem: AttentionProblem, device: GpuFacts) -> str | None:
         (any(dtype not in POINTERS for dtype in problem.outputs), f"outputs of {problem.outputs}"),
     )
     return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def _reach(problem: AttentionProblem) -> int:
+    """Elements from the first of a sample to the last, of q or of k and v, without gaps."""
+    heads = problem.H // problem.groups
+    return problem.D * max(problem.H * problem.S, heads * problem.T) - 1
+
+
+def _mask_reach(problem: AttentionProblem) -> int:
+    """Elements from the first of a head's mask to the first of its last row, rows filled up."""
+    if problem.mask == "none" or not problem.has_mask_rows:
+        return 0
+    row = -(-problem.T // problem.mask_unit) * problem.mask_unit
+    return (problem.S - 1) * row
 
 
 def kernel_of(problem: AttentionProblem, config: TileConfig) -> KernelSpec:

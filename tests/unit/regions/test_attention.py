@@ -104,6 +104,7 @@ def masked(text: str, more: str = "", **weights: object):
 
 
 TRIL = np.tri(S, dtype=bool)
+LOWEST = np.finfo(np.float32).min
 
 
 @pytest.mark.parametrize("low", [-np.inf, np.finfo(np.float32).min, -1e4], ids=str)
@@ -145,9 +146,12 @@ def test_a_constant_mask_of_truths(rng):
 
 CAUSAL = {
     "added": ("s = Add(a, m)", {"m": np.where(TRIL, 0, -np.inf).astype(np.float32)}),
-    "added, with four axes": ("s = Add(m, a)", {"m": np.where(TRIL, 0, -1e4)[None, None].astype(np.float32)}),
-    "kept": ("s = Where(m, a, low)", {"m": TRIL, "low": np.float32(-1e9)}),
-    "dropped": ("s = Where(m, low, a)", {"m": ~TRIL, "low": np.float32(-1e9)}),
+    "added, with four axes": (
+        "s = Add(m, a)",
+        {"m": np.where(TRIL, 0, LOWEST)[None, None].astype(np.float32)},
+    ),
+    "kept": ("s = Where(m, a, low)", {"m": TRIL, "low": LOWEST}),
+    "dropped": ("s = Where(m, low, a)", {"m": ~TRIL, "low": LOWEST}),
     "added to one that is added": (
         "b = Add(a, m) s = Add(b, none)",
         {"m": np.where(TRIL, 0, -np.inf).astype(np.float32), "none": np.zeros((S, S), np.float32)},
@@ -166,6 +170,7 @@ def test_a_constant_mask_that_is_causal_is_no_operand(case, rng):
 
 NOT_CAUSAL = {
     "weak": np.where(TRIL, 0, -5.0),
+    "finite": np.where(TRIL, 0, -1e4),
     "one row": np.where(np.arange(S) == 0, 0, -np.inf)[None],
     "upside down": np.where(TRIL.T, 0, -np.inf),
     "shifted": np.where(np.tri(S, k=1, dtype=bool), 0, -np.inf),
@@ -184,11 +189,44 @@ def test_a_constant_mask_that_is_nearly_causal_is_added(case, rng):
 
 def test_causal_and_another_mask(rng):
     text = "b = Where(tril, a, low) s = Add(b, m)"
-    found = masked(text, "float[B,1,1,S] m", tril=TRIL, low=np.float32(-1e9))
+    found = masked(text, "float[B,1,1,S] m", tril=TRIL, low=LOWEST)
     formula = found.only(Attention).formula
     assert formula.is_causal and formula.has_mask and formula.mask_kind == "added"
     mask = rng.standard_normal((B, 1, 1, S)).astype(np.float32)
     check_values(found, feeds_of(rng, m=mask), tolerance=TOLERANCE)
+
+
+FINITE = {
+    "added": ("s = Add(a, m)", {"m": np.where(TRIL, 0, -1e4).astype(np.float32)}),
+    "kept": ("s = Where(m, a, low)", {"m": TRIL, "low": np.float32(-1e4)}),
+    "dropped": ("s = Where(m, low, a)", {"m": ~TRIL, "low": np.float32(-1e4)}),
+}
+
+
+@pytest.mark.parametrize("case", FINITE)
+def test_scores_beyond_a_finite_mask_count_as_the_model_has_it(case, rng):
+    """Products of about 2e4 to both sides: -1e4 more hides little."""
+    text, weights = FINITE[case]
+    found = masked(text, **weights)
+    formula = found.only(Attention).formula
+    assert not formula.is_causal and formula.mask_constant
+    feeds = feeds_of(rng)
+    feeds["q"] *= 6000
+    check_values(found, feeds, tolerance=1e-3)
+
+
+def test_a_finite_causal_mask_and_another_one_are_two(rng):
+    text = "b = Where(tril, a, low) s = Add(b, m)"
+    found = masked(text, "float[B,1,1,S] m", tril=TRIL, low=np.float32(-1e9))
+    assert found.reasons("attention") == ["it has two masks that are not causal with -inf"]
+    mask = rng.standard_normal((B, 1, 1, S)).astype(np.float32)
+    check_values(found, feeds_of(rng, m=mask), tolerance=TOLERANCE)
+
+
+def test_a_scale_of_zero_is_one():
+    """By ONNX's definition every key counts alike then; ONNX Runtime refuses it."""
+    found = partitioned("y = Attention<scale=0.0>(q, k, v)", inputs=f"{Q}, {K}, {V}", opset=23)
+    assert found.only(Attention).formula.scale == 0.0
 
 
 OWN = {

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from quantrt.errors import DataError
+from quantrt.kernels.attention.spec import MAX_OFFSET
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.attend import axes_in_memory
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
@@ -28,7 +29,6 @@ _LOG2E = math.log2(math.e)
 _LOWEST = -3.0e38
 """A score, in powers of two, that still is a number."""
 _ALIGNMENT = 16
-_MAX_OFFSET = 2**31 - 1
 
 
 def open_runner(step: Step, assets: Assets) -> Runner:
@@ -112,11 +112,11 @@ class _FusedAttentionRunner:
         is_dense = tensor.stride(3) == 1 or tensor.shape[3] == 1
         is_aligned = tensor.data_ptr() % _ALIGNMENT == 0
         is_even = all(step % unit == 0 for step in tensor.stride()[:3])
-        if is_dense and is_aligned and is_even and _reach(tensor) <= _MAX_OFFSET:
+        if is_dense and is_aligned and is_even and _reach(tensor) <= MAX_OFFSET:
             return tensor
         # Not contiguous(), which leaves alone what is dense and not aligned.
         packed = tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
-        if _reach(packed) > _MAX_OFFSET:
+        if _reach(packed) > MAX_OFFSET:
             raise self._error(tensor, hint="shorter sequences: offsets in a sample are beyond 32 bits")
         return packed
 
@@ -139,7 +139,7 @@ class _FusedAttentionRunner:
             filled = mask.new_zeros((*mask.shape[:3], T + room))
             filled[..., :T] = mask[..., :T]
             mask = filled
-        if (mask.shape[2] - 1) * mask.stride(2) > _MAX_OFFSET:
+        if (mask.shape[2] - 1) * mask.stride(2) > MAX_OFFSET:
             raise self._error(mask, hint="shorter sequences: offsets in the mask are beyond 32 bits")
         return [mask], [step // unit for step in _steps(mask)]
 
