@@ -14,6 +14,7 @@ import torch
 
 from quantrt.errors import UsageError
 from quantrt.operators.element_types import to_numpy
+from quantrt.runtime.cuda.own_stream import OwnStream
 from quantrt.runtime.cuda.recording import Recording, record
 from quantrt.runtime.cuda.steps import Around, FreshMemory, OpenProgram, Values, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on, torch_dtype
@@ -40,7 +41,7 @@ class Lane:
         self._records = records
         self._lock = threading.Lock()
         self._device = opened.assets.device
-        self._stream = _new_stream(self._device) if self._device.type == "cuda" else None
+        self._stream = OwnStream(self._device) if self._device.type == "cuda" else None
         self._recordings: OrderedDict[Shapes, Recording] = OrderedDict()
         self._profiles = ProfileCheck(opened.program.notes)
 
@@ -67,7 +68,7 @@ class Lane:
             copies: False: tensors of a recording are returned as they are, valid until the lane's next run.
         """
         self._profiles.check(inputs)
-        caller = None if self._stream is None else torch.cuda.current_stream(self._device)
+        caller = self._caller()
         with self._entered() as opened, self._between(caller, inputs.values()) as handed_out:
             if self._records:
                 recording = self._recording(opened, inputs)
@@ -96,24 +97,36 @@ class Lane:
             if self._records:
                 _fill(self._recording(opened, given).inputs, given)
             self._wait()
+        shapes = _shapes_of(opened, given)
 
         def run() -> None:
             with self._entered() as opened:
-                if self._records:
-                    self._recording(opened, given).replay()
-                else:
-                    self._run_eagerly(opened, given)
+                self._compute(opened, given)
                 self._wait()
 
         def enqueue() -> None:
-            caller = None if self._stream is None else torch.cuda.current_stream(self._device)
+            if self._replayed(shapes):
+                return
+            caller = self._caller()
             with self._entered() as opened, self._between(caller, ()):
-                if self._records:
-                    self._recording(opened, given).replay()
-                else:
-                    self._run_eagerly(opened, given)
+                self._compute(opened, given)
 
         return run if waits else enqueue
+
+    def _replayed(self, shapes: Shapes) -> bool:
+        """Enqueue the CUDA graph for these shapes between the caller's work, where there is one."""
+        own = self._stream
+        with self._lock:
+            recording = self._recordings.get(shapes)
+            if recording is None or own is None:
+                return False
+            self._recordings.move_to_end(shapes)
+            caller = own.caller()
+            own.follow(caller)
+            with own.current():
+                recording.replay()
+            own.precede(caller)
+        return True
 
     def run_steps_eagerly(self, inputs: Mapping[str, np.ndarray], around: Around) -> None:
         """One pass step by step, `around` each (see steps.run_steps); for measuring."""
@@ -165,7 +178,11 @@ class Lane:
             yield self._opened
 
     def _on_stream(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        return nullcontext() if self._stream is None else self._stream.current()
+
+    def _caller(self) -> torch.cuda.Stream | None:
+        """The caller's stream, asked before the lane's own is current."""
+        return None if self._stream is None else self._stream.caller()
 
     @contextmanager
     def _between(
@@ -180,22 +197,21 @@ class Lane:
         if self._stream is None or caller is None:
             yield handed_out
             return
-        self._stream.wait_stream(caller)
+        self._stream.follow(caller)
         for tensor in inputs:
-            tensor.record_stream(self._stream)
+            tensor.record_stream(self._stream.stream)
         yield handed_out
-        caller.wait_stream(self._stream)
+        self._stream.precede(caller)
         for tensor in handed_out:
             tensor.record_stream(caller)
 
     def _wait(self) -> None:
         if self._stream is not None:
-            self._stream.synchronize()
+            self._stream.stream.synchronize()
 
     def _recording(self, opened: OpenProgram, inputs: Mapping[str, torch.Tensor]) -> Recording:
         """The CUDA graph for the shapes of the inputs, made where there is none."""
-        shapes = {name: tuple(inputs[name].shape) for name, _ in opened.program.inputs}
-        key = tuple(shapes.values())
+        key = _shapes_of(opened, inputs)
         recording = self._recordings.get(key)
         if recording is not None:
             self._recordings.move_to_end(key)
@@ -203,9 +219,17 @@ class Lane:
         if len(self._recordings) >= MAX_RECORDINGS:
             self._wait()
             self._recordings.popitem(last=False)[1].close()
+        shapes = dict(zip((name for name, _ in opened.program.inputs), key, strict=True))
         recording = record(opened, shapes, lambda values: _fill(values, inputs))
         self._recordings[key] = recording
         return recording
+
+    def _compute(self, opened: OpenProgram, given: Mapping[str, torch.Tensor]) -> None:
+        """Once, on inputs that are where they are read."""
+        if self._records:
+            self._recording(opened, given).replay()
+        else:
+            self._run_eagerly(opened, given)
 
     def _run_eagerly(
         self, opened: OpenProgram, given: Mapping[str, torch.Tensor], around: Around | None = None
@@ -218,6 +242,10 @@ class Lane:
         return {name: values[buffer] for name, buffer, _ in opened.program.outputs}
 
 
+def _shapes_of(opened: OpenProgram, inputs: Mapping[str, torch.Tensor]) -> Shapes:
+    return tuple(tuple(inputs[name].shape) for name, _ in opened.program.inputs)
+
+
 def _fill(tensors: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> None:
     for name, tensor in tensors.items():
         tensor.copy_(given[name], non_blocking=given[name].device.type != "cpu")
@@ -227,8 +255,3 @@ def _as_caller_wants(tensor: torch.Tensor, dtype: str) -> np.ndarray:
     """A copy in host memory of the type that the caller gets."""
     whole = torch.empty(tensor.shape, dtype=torch_dtype(dtype))
     return to_numpy(whole.copy_(tensor))
-
-
-def _new_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream that does not wait for the default one."""
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
