@@ -52,7 +52,7 @@ def _run(args: argparse.Namespace) -> Result:
     with ExitStack() as stack:
         subjects = [stack.enter_context(open_subject(path, threads=device.threads)) for path in args.files]
         inputs, batches = zip(
-            *(timed_inputs(args, subject.inputs, subject.name) for subject in subjects), strict=True
+            *(timed_inputs(args, item.inputs, item.name, item.model) for item in subjects), strict=True
         )
         if len(set(batches)) > 1:
             sizes = ", ".join(f"{size} for '{s.name}'" for s, size in zip(subjects, batches, strict=True))

@@ -108,7 +108,7 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
         other = stack.enter_context(load(args.against)) if args.against else None
         if other is not None:
             check_same_model(plan, args.engine, other.plan, args.against)
-        inputs, _ = timed_inputs(args, engine.inputs, str(args.engine))
+        inputs, _ = timed_inputs(args, engine.inputs, str(args.engine), engine.plan.model)
         step(0, count)
         evidence = gather_from_runs(engine, args.engine, inputs)
         step(1, count)

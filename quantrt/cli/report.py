@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.shapes import parse_shape, with_shapes
+from quantrt.cli.shapes import parse_shape
+from quantrt.cli.timed_inputs import timed_inputs
 from quantrt.config import LayerTimingConfig
 from quantrt.errors import DeviceError, UsageError
 
@@ -49,6 +50,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=1x384",
         help="shape of a random input with free sizes, repeatable",
     )
+    parser.add_argument(
+        "--batch", type=int, metavar="N", help="samples per run, where the batch is free (default: 1)"
+    )
     add_config(parser, LayerTimingConfig, "how often")
 
 
@@ -58,7 +62,7 @@ def _run(args: argparse.Namespace) -> Result:
     from quantrt.report.report import report_subjects
 
     check_output(args.output, ".html")
-    if args.no_run and (args.data is not None or args.shape):
+    if args.no_run and (args.data is not None or args.shape or args.batch):
         raise UsageError("inputs are for running the engines, and they are not to be run", hint="no --no-run")
     paths = [path for path in (args.engine, args.other) if path is not None]
     plans = [load_plan(path) for path in paths]
@@ -89,17 +93,9 @@ def _open(path: Path, plan: Plan, args: argparse.Namespace, stack: ExitStack) ->
 
 
 def _inputs(args: argparse.Namespace, plan: Plan) -> dict[str, np.ndarray]:
-    """The first sample of --data, or random values."""
-    from quantrt.calibrate.dataset import random_dataset
-
-    if args.data is not None:
-        dataset = open_data(args.data, plan.inputs, preprocess=args.preprocess)
-    else:
-        otherwise = ", --data with real inputs, or --no-run"
-        specs = with_shapes(plan.inputs, dict(args.shape or ()), str(args.engine), otherwise=otherwise)
-        dataset = random_dataset(specs, 1, 0)
-    batch = dataset.layout.fixed_batch or 1
-    return next(iter(dataset.batches(batch, batch))).inputs
+    """The first samples of --data, or random values."""
+    otherwise = ", --data with real inputs, or --no-run"
+    return timed_inputs(args, plan.inputs, str(args.engine), plan.model, otherwise=otherwise)[0]
 
 
 def _show(report: Report, path: Path) -> None:

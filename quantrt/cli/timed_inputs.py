@@ -15,12 +15,18 @@ if TYPE_CHECKING:
     import numpy as np
 
     from quantrt.ir.tensor_spec import TensorSpec
+    from quantrt.plan.plan import LibraryModel
 
 __all__ = ["timed_inputs"]
 
 
 def timed_inputs(
-    args: argparse.Namespace, specs: Sequence[TensorSpec], name: str
+    args: argparse.Namespace,
+    specs: Sequence[TensorSpec],
+    name: str,
+    model: LibraryModel | None = None,
+    *,
+    otherwise: str = ", or --data with real inputs",
 ) -> tuple[dict[str, np.ndarray], int]:
     """The batch, and its size.
 
@@ -28,6 +34,8 @@ def timed_inputs(
         args: with data, shape, preprocess and batch.
         specs: what the model takes.
         name: of its file.
+        model: of an engine; where neither data nor sizes are given, the best shapes of its first profile.
+        otherwise: what else there is to try where a size is not given.
 
     Raises:
         UsageError: a free size is not given, the batch is below 1, or the model takes another one only.
@@ -38,7 +46,10 @@ def timed_inputs(
     if args.batch is not None and args.batch < 1:
         raise UsageError("cannot use this batch size", got=str(args.batch), expected="at least 1")
     if args.data is None:
-        dataset = random_dataset(with_shapes(specs, dict(args.shape or ()), name), args.batch or 1, 0)
+        shapes = dict(args.shape or ())
+        if model is not None and not shapes and args.batch is None:
+            shapes = _best_shapes(model)
+        dataset = random_dataset(with_shapes(specs, shapes, name, otherwise=otherwise), args.batch or 1, 0)
     else:
         dataset = open_data(args.data, specs, preprocess=args.preprocess)
     fixed = dataset.layout.fixed_batch
@@ -53,3 +64,11 @@ def timed_inputs(
             hint="a smaller --batch",
         )
     return first.inputs, batch
+
+
+def _best_shapes(model: LibraryModel) -> dict[str, tuple[int, ...]]:
+    """What an engine's kernels were chosen at; nothing where its shapes are free."""
+    from quantrt.runtime.profile_check import profiles_of
+
+    profiles = profiles_of(model)
+    return profiles[0].best if profiles else {}

@@ -8,14 +8,23 @@ from typing import Any
 
 from quantrt.errors import DataError, ModelError
 from quantrt.ir.profile import Profile, profiles_from_rows
+from quantrt.plan.plan import LibraryModel
+from quantrt.plan.program_json import LIBRARY, program_from_model
 
-__all__ = ["PROFILES", "ProfileCheck"]
+__all__ = ["PROFILES", "ProfileCheck", "profiles_of"]
 
 PROFILES = "profiles"
 """The entry of Program.notes that holds them."""
 
 REMEMBERED_SHAPES = 256
 """Combinations whose check is not repeated; all are forgotten when there are more."""
+
+
+def profiles_of(model: LibraryModel) -> tuple[Profile, ...]:
+    """The profiles that an engine for a GPU was built for; none for other libraries."""
+    if model.library != LIBRARY:
+        return ()
+    return profiles_from_rows(program_from_model(model).notes.get(PROFILES, []))
 
 
 class ProfileCheck:

@@ -18,6 +18,7 @@ from quantrt.model.model import Model
 from quantrt.plan.serialize import peek_plan
 from quantrt.quantize.placement import is_quantized
 from quantrt.runtime.engine import Engine, load
+from quantrt.runtime.profile_check import profiles_of
 from quantrt.trtexec.build_config import Mapped, map_build
 from quantrt.trtexec.cache_miss import check_no_miss, known_timings
 from quantrt.trtexec.device import Device
@@ -26,7 +27,7 @@ from quantrt.trtexec.io_formats import check_formats
 from quantrt.trtexec.log import Log
 from quantrt.trtexec.settings import BuildSettings
 
-__all__ = ["OpenedEngine", "build_engine", "engine_profiles", "load_engine", "plan_version_line"]
+__all__ = ["OpenedEngine", "build_engine", "load_engine", "plan_version_line"]
 
 MIB = 2**20
 
@@ -93,18 +94,7 @@ def load_engine(path: Path, out: Log) -> OpenedEngine:
     engine = load(path)
     out.info(f"Engine loaded in {time.perf_counter() - start_s:.6g} sec.")
     out.info(f"Loaded engine with size: {path.stat().st_size / MIB:.6g} MiB")
-    return OpenedEngine(engine, engine_profiles(engine))
-
-
-def engine_profiles(engine: Engine) -> tuple[Profile, ...]:
-    """The profiles that an engine for a GPU was built for; none for other engines."""
-    if engine.plan.model.library != "cuda":
-        return ()
-    from quantrt.ir.profile import profiles_from_rows
-    from quantrt.plan.program_json import program_from_model
-    from quantrt.runtime.profile_check import PROFILES
-
-    return profiles_from_rows(program_from_model(engine.plan.model).notes.get(PROFILES, []))
+    return OpenedEngine(engine, profiles_of(engine.plan.model))
 
 
 def plan_version_line(path: Path) -> str:
