@@ -27,9 +27,9 @@ _UNREACHED = -1e30
 """A number from here down hides a key from a query that sees another one, whatever the scores are.
 
 A causal mask leaves every query its first key. Beside that one's score s0 a key of score s with c added has
-the weight exp(s + c - s0), which is 0 in float32 where s - s0 < -c - 104. Products of float16 are below 1.1e12
-(heads of 256 times 65504^2), and others would have to be beyond 5e29. Of -1e4 or -1e9 nobody can tell: such a
-mask is taken as the numbers that it has.
+the weight exp(s + c - s0): 0 in float32 where s - s0 < -c - 104. Products of float16 are below 1.1e12 (heads
+of 256 times 65504^2), and others would have to be beyond 5e29. Of -1e4 or -1e9 nobody can tell: such a mask
+is taken as the numbers that it has.
 """
 
 _NOTHING = {"added": 0.0, "kept": 1.0, "dropped": 0.0}

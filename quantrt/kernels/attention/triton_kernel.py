@@ -19,6 +19,14 @@ __all__ = ["attention"]
 LOWEST = tl.constexpr(-3.0e38)
 
 
+def _interpreted_range(start, stop):
+    """What the interpreter's `tl.range` cannot make of a number that is an argument."""
+    return range(start, int(stop.handle.data.item()))
+
+
+counted = _interpreted_range if INTERPRETED.value else tl.range
+
+
 @triton.jit
 def attention(
     q_ptr,
@@ -89,40 +97,21 @@ def attention(
     keys = (k_tile, k_t * UNIT, v_tile, v_t * UNIT, offs_n, offs_d, T)
     masks = (mask_tile, rows * (mask_s * MASK_UNIT), mask_value)
     queries = first + offs_m
-    if INTERPRETED:  # which makes no range of an argument
-        block = first * 0
-        while block < blocks:
-            state = attend(
-                q,
-                block * BLOCK_N,
-                queries,
-                keys,
-                masks,
-                scale,
-                state,
-                D,
-                MASK,
-                HAS_MASK_ROWS,
-                MASK_UNIT,
-                IS_CAUSAL,
-            )
-            block += 1
-    else:
-        for block in tl.range(0, blocks):
-            state = attend(
-                q,
-                block * BLOCK_N,
-                queries,
-                keys,
-                masks,
-                scale,
-                state,
-                D,
-                MASK,
-                HAS_MASK_ROWS,
-                MASK_UNIT,
-                IS_CAUSAL,
-            )
+    for block in counted(0, blocks):
+        state = attend(
+            q,
+            block * BLOCK_N,
+            queries,
+            keys,
+            masks,
+            scale,
+            state,
+            D,
+            MASK,
+            HAS_MASK_ROWS,
+            MASK_UNIT,
+            IS_CAUSAL,
+        )
 
     _, total, sums = state
     inverse = tl.where(total == 0.0, 0.0, 1.0 / total)
