@@ -67,8 +67,8 @@ _BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "or": lambda a, b: ((a != 0) | (b != 0)).float(),
     "xor": lambda a, b: ((a != 0) ^ (b != 0)).float(),
     "quantize": lambda x, scale: torch.clamp(torch.round(x / scale), -128.0, 127.0),
-}
     "quantize_fp8": lambda x, scale: torch.clamp(x / scale, -448.0, 448.0).to(torch.float8_e4m3fn).float(),
+}
 
 
 def compute(
