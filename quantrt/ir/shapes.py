@@ -9,6 +9,7 @@ import onnx
 import onnx.version_converter
 import onnx_ir as ir
 
+from quantrt.ir.edit import is_operator
 from quantrt.ir.split import split_weights
 
 __all__ = ["ONNX_ERRORS", "infer_shapes"]
@@ -26,6 +27,9 @@ ONNX_ERRORS: tuple[type[Exception], ...] = (
     TypeError,
 )
 """What ONNX's C++ code raises on a model it cannot follow; its own classes share no base but Exception."""
+
+_UNKNOWN_TO_ONNX = ("GroupNormalization",)
+"""Operators without an inference of their own, whose result is of the type and shape of their first input."""
 
 _MAX_VECTOR = 1 << 20  # longer than any vocabulary's bias; a shape has a handful of elements
 
@@ -49,7 +53,7 @@ def _infer(graph: ir.Model, *, follow_values: bool) -> None:
     protobuf, _ = split_weights(graph)
     try:
         inferred = onnx.shape_inference.infer_shapes(
-            protobuf, check_type=False, strict_mode=False, data_prop=follow_values
+            _with_stand_ins(graph, protobuf), check_type=False, strict_mode=False, data_prop=follow_values
         )
     except ONNX_ERRORS as error:
         logger.debug("shape inference failed: %s", error)
@@ -57,6 +61,19 @@ def _infer(graph: ir.Model, *, follow_values: bool) -> None:
     found = ir.from_proto(inferred)
     for mine, theirs in zip(graph.graphs(), found.graphs(), strict=True):
         _merge(mine, theirs)
+
+
+def _with_stand_ins(graph: ir.Model, protobuf: bytes) -> bytes:
+    """The model with Identity for operators that inference says nothing of, in its main part."""
+    if not any(is_operator(node, *_UNKNOWN_TO_ONNX) for node in graph.graph):
+        return protobuf
+    proto = onnx.ModelProto.FromString(protobuf)
+    for node in proto.graph.node:
+        if node.op_type in _UNKNOWN_TO_ONNX and node.domain in ("", "ai.onnx"):
+            stand_in = onnx.helper.make_node("Identity", node.input[:1], node.output[:1], node.name)
+            node.CopyFrom(stand_in)
+    found: bytes = proto.SerializeToString()
+    return found
 
 
 def _has_long_vector(graph: ir.Model) -> bool:

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from quantrt.ir.edit import float_attribute, int_attribute
 from quantrt.quantize.target import OpRule
 
-__all__ = ["is_plain_gemm", "weight_axis"]
+__all__ = ["is_per_image", "is_plain_gemm", "weight_axis"]
 
 
 def weight_axis(node: ir.Node, rule: OpRule) -> int | None:
@@ -26,3 +26,9 @@ def is_plain_gemm(node: ir.Node) -> bool:
     """Whether a Gemm is x @ w + bias, w transposed or not."""
     scales = (float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0))
     return scales == (1.0, 1.0) and not int_attribute(node, "transA", 0)
+
+
+def is_per_image(value: ir.Value | None) -> bool:
+    """Whether a value has one element for every channel of an image: no skip connection of images."""
+    shape = None if value is None else value.shape
+    return shape is not None and len(shape) > 2 and all(size == 1 for size in shape.dims[2:])

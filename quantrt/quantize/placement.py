@@ -19,7 +19,7 @@ from quantrt.ir.edit import is_operator, only_consumer
 from quantrt.ir.sources import sources_of
 from quantrt.quantize.attention import attention_products
 from quantrt.quantize.gates import gate_nodes
-from quantrt.quantize.operands import is_plain_gemm, weight_axis
+from quantrt.quantize.operands import is_per_image, is_plain_gemm, weight_axis
 from quantrt.quantize.opsets import QDQ_OPSET, why_no_codes
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.tables import is_table_rule, why_not_table
@@ -203,6 +203,9 @@ class _Placer:
             return
         if rule.output and _fused_output(node).is_graph_output():
             self.reasons[name] = "its result is an output of the model"
+            return
+        if self.target.residual == "skip" and any(map(is_per_image, node.inputs)):
+            self.reasons[name] = "adds one number to all pixels of a channel"
             return
         if self.target.residual == "both":
             indices = [0, 1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a region is built around: a product, or a pool."""
+"""What a region is built around: a product, a pool, or a norm of images."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from quantrt.regions.builder import ExpressionBuilder, Register
 from quantrt.regions.expression import Expression
 from quantrt.regions.facts import Facts
 from quantrt.regions.region import Formula
+from quantrt.regions.shape_rules import Shape
 
-__all__ = ["Anchor", "is_float", "is_per_channel"]
+__all__ = ["FLOATS", "Anchor", "is_float", "is_per_channel", "is_per_image"]
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """A Gemm, MatMul or Conv with a constant weight, or a pool.
+    """A Gemm, MatMul or Conv with a constant weight, a pool, or a norm over groups of channels.
 
     Attributes:
         x: the activation.
@@ -32,6 +33,8 @@ class Anchor:
         start: writes what the node does to the accumulator, its bias for one; the register of `result`,
             and of `other`.
         formula: of the region, given its epilogue.
+        more: activations that the formula reads behind x, besides its epilogue's.
+        takes_images: the epilogue may read tensors of one element for every channel of an image.
     """
 
     position: int
@@ -43,6 +46,8 @@ class Anchor:
     formula: Callable[[Expression], Formula]
     other: ir.Value | None = None
     members: tuple[int, ...] = ()
+    more: tuple[ir.Value, ...] = ()
+    takes_images: bool = False
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -65,3 +70,10 @@ def is_per_channel(shape: tuple[int, ...], channels: int, channels_axis: int) ->
     if len(shape) < -channels_axis or shape[channels_axis] != channels:
         return False
     return all(size == 1 for axis, size in enumerate(shape, start=-len(shape)) if axis != channels_axis)
+
+
+def is_per_image(shape: Shape | None, full: Shape | None) -> bool:
+    """Whether a tensor is [N or 1, C, 1, ...] beside [N, C, ...]: one element per channel of an image."""
+    if shape is None or full is None or len(shape) != len(full) or len(full) < 3:
+        return False
+    return shape[0] in (1, full[0]) and shape[1] == full[1] and all(size == 1 for size in shape[2:])

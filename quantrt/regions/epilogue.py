@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of
-from quantrt.regions.anchor import Anchor, is_per_channel
+from quantrt.regions.anchor import Anchor, is_per_channel, is_per_image
 from quantrt.regions.builder import ExpressionBuilder
 from quantrt.regions.clusters import Clusters
 from quantrt.regions.express import emit_nodes, why_not_expressible
@@ -128,9 +128,11 @@ class _Growth:
 
 def _is_operand(value: ir.Value, anchor: Anchor, facts: Facts) -> bool:
     array = constant_of(value)
+    shape = facts.sizes.shape(anchor.result)
+    if array is None and facts.is_activation(value) and anchor.takes_images:
+        return facts.sizes.same(value, anchor.result) or is_per_image(facts.sizes.shape(value), shape)
     if array is None:
         return facts.is_activation(value) and facts.sizes.same(value, anchor.result)
-    shape = facts.sizes.shape(anchor.result)
     if array.ndim > (1 if shape is None else len(shape)):
         return False
     return array.size == 1 or is_per_channel(array.shape, anchor.channels, anchor.channels_axis)
@@ -165,7 +167,8 @@ def _region(anchor: Anchor, positions: Sequence[int], facts: Facts) -> Region:
     builder, registers = _written(anchor, positions, facts)
     _, outputs = facts.crossing(members)
     epilogue = builder.build([registers[name] for name in outputs], [False] * len(outputs))
-    names = (anchor.x.name or "", *(x.name for x in epilogue.operands if x.kind == "tensor"))
+    read = (value.name or "" for value in (anchor.x, *anchor.more))
+    names = (*read, *(x.name for x in epilogue.operands if x.kind == "tensor"))
     return Region(
         facts.nodes[anchor.position].name or "",
         anchor.formula(epilogue),

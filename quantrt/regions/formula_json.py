@@ -9,11 +9,23 @@ from typing import Any
 
 from quantrt.errors import ModelError
 from quantrt.regions.expression import ARITY, Expression, Instruction, Operand
-from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, Host, Nodes, Pool, Rows, View
+from quantrt.regions.region import (
+    Attention,
+    Concat,
+    Conv,
+    Formula,
+    Gemm,
+    GroupNorm,
+    Host,
+    Nodes,
+    Pool,
+    Rows,
+    View,
+)
 
 __all__ = ["from_json", "to_json"]
 
-_FORMULAS = (Gemm, Conv, Pool, Concat, Rows, Attention, View, Host, Nodes)
+_FORMULAS = (Gemm, Conv, Pool, GroupNorm, Concat, Rows, Attention, View, Host, Nodes)
 
 
 def to_json(formula: Formula) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from quantrt.regions.epilogue import fuse_epilogue, fuse_gate
 from quantrt.regions.facts import Facts, gather_facts
 from quantrt.regions.gate import find_gate
 from quantrt.regions.gemm import find_gemm
+from quantrt.regions.group_norm import find_group_norm
 from quantrt.regions.host import find_host, host_nodes, reads_device_values
 from quantrt.regions.pool import find_pool
 from quantrt.regions.region import Concat, Host, Mismatch, Nodes, Region, Regions, Rows, View
@@ -31,9 +32,9 @@ def partition(graph: ir.Model) -> Regions:
     """The nodes of a canonical graph in regions, each in one, in an order in which these can run.
 
     Attention first, because its parts would fit elsewhere too; then products with their epilogues, the last
-    of the graph first, so that a sum of two products belongs to the later one; then pools with theirs; then
-    chains of what is left that is elementwise or reduces rows. A node that nothing fits is a region of its
-    own. What no region reads in the end is left out.
+    of the graph first, so that a sum of two products belongs to the later one; then pools and norms over
+    groups of channels with theirs; then chains of what is left that is elementwise or reduces rows. A node
+    that nothing fits is a region of its own. What no region reads in the end is left out.
 
     Raises:
         InternalError: nodes without a name, or with one name.
@@ -46,7 +47,8 @@ def partition(graph: ir.Model) -> Regions:
     mismatches: list[Mismatch] = []
     products = partial(_find_around, "product", _find_product)
     pools = partial(_find_around, "pool", find_pool)
-    for part in (find_attention, products, pools, find_rows):
+    norms = partial(_find_around, "group norm", find_group_norm)
+    for part in (find_attention, products, pools, norms, find_rows):
         regions, failed = part(facts, clusters, claimed)
         places = {facts.nodes[position].name: position for position in range(len(facts.nodes))}
         claimed.update(places[name] for region in regions for name in region.nodes)

@@ -14,6 +14,7 @@ __all__ = [
     "Conv",
     "Formula",
     "Gemm",
+    "GroupNorm",
     "Host",
     "Mismatch",
     "Nodes",
@@ -129,6 +130,28 @@ class Concat:
 
 
 @dataclass(frozen=True)
+class GroupNorm:
+    """outputs = epilogue((x + shift - mean) / sqrt(variance + epsilon)) over groups of channels of an image.
+
+    Attributes:
+        x: edge, as in Gemm; the value is [N, C, *spatial].
+        shift: the edge of what is added to x, [N or 1, C, 1, ...], the value of `Region.inputs[1]`; None
+            where nothing is.
+        channels: C, a multiple of the groups; as many groups are instance normalization.
+        epilogue: operand 0 is the accumulator, x normalized. Constants have C elements, or one for each
+            group, and run along axis 1; tensors have the shape of x, or one element for each channel of an
+            image: [N or 1, C, 1, ...].
+    """
+
+    x: tuple[str, int]
+    shift: tuple[str, int] | None
+    groups: int
+    channels: int
+    epsilon: float
+    epilogue: Expression
+
+
+@dataclass(frozen=True)
 class Rows:
     """outputs = expression(inputs), element by element, with reductions over the last axis at most.
 
@@ -200,7 +223,7 @@ class Nodes:
     reads_values: bool = False
 
 
-Formula = Gemm | Conv | Pool | Concat | Rows | Attention | View | Host | Nodes
+Formula = Gemm | Conv | Pool | GroupNorm | Concat | Rows | Attention | View | Host | Nodes
 
 
 @dataclass(frozen=True)
@@ -226,8 +249,8 @@ class Region:
         name: of its anchor node; unique.
         nodes: names of its nodes, in topological order.
         inputs: names of the activations and host values it reads: no constants, each once. The order is the
-            formula's: x first for Gemm, Conv and Pool, then tensor operands in their order. What its nodes
-            read and the formula does not is left out.
+            formula's: for all but Rows and Attention x first, then tensor operands in their order. What its
+            nodes read and the formula does not is left out.
         outputs: names of the values that other regions, or the model's outputs, read.
     """
 

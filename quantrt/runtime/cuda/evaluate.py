@@ -7,6 +7,7 @@ instruction in float32, each result rounded, nothing fused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from quantrt.kernels.rows.walk import View
 from quantrt.operators.operator import Context
 from quantrt.operators.pool import average_pool, max_pool
 from quantrt.regions.expression import Expression, Instruction
-from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, GroupNorm, Pool, Rows
 from quantrt.runtime.cuda.attend import attend
 
 __all__ = ["compute", "evaluate"]
@@ -110,6 +111,14 @@ def compute(
             results = evaluate(formula.epilogue, pooled, inputs[1:], shaped)
         case Concat(axis=axis):
             results = [_concat(inputs, axis)]
+        case GroupNorm(channels=channels):
+            shifted = formula.shift is not None
+            normal = _group_norm(formula, inputs[0], inputs[1] if shifted else None)
+            shaped = {
+                name: _along_channels(_by_channel(array, channels), normal.dim())
+                for name, array in constants.items()
+            }
+            results = evaluate(formula.epilogue, normal, inputs[1 + shifted :], shaped)
         case Attention():
             results = evaluate(formula.epilogue, attend(formula, inputs, constants), (), {})
         case _:
@@ -234,6 +243,22 @@ def _concat(inputs: Sequence[Tensor], axis: int) -> Tensor:
     order = joined_order([View(tuple(x.shape), x.stride()) for x in inputs])
     joined = torch.cat(list(inputs), axis).permute(order).contiguous()
     return joined.permute(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _group_norm(formula: GroupNorm, x: Tensor, shift: Tensor | None) -> Tensor:
+    """Mean 0 and variance 1 in every group of an image: statistics in float64, then float32."""
+    wide = x.double() if shift is None else x.double() + shift.double()
+    depth, pixels = formula.channels // formula.groups, math.prod(x.shape[2:])
+    groups = wide.reshape(x.shape[0], formula.groups, depth, pixels)
+    centred = groups - groups.mean((2, 3), keepdim=True)
+    variance = centred.square().mean((2, 3), keepdim=True)
+    return _channels_innermost((centred / (variance + formula.epsilon).sqrt()).reshape(x.shape).float())
+
+
+def _by_channel(array: Tensor, channels: int) -> Tensor:
+    """What has a number for every group of channels, with one for every channel."""
+    is_by_group = 1 < array.numel() < channels
+    return array.reshape(-1).repeat_interleave(channels // array.numel()) if is_by_group else array
 
 
 def _channels_innermost(x: Tensor) -> Tensor:

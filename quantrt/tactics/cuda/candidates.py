@@ -11,9 +11,9 @@ from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.codes.spec import why_not_fp8
 from quantrt.regions.formula_json import to_json
-from quantrt.regions.region import Attention, Concat, Conv, Gemm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, Gemm, GroupNorm, Pool, Rows
 from quantrt.runtime.cuda.runners.formula import constant_names
-from quantrt.tactics.cuda import attention, concat, conv2d, gemm, pool, rows
+from quantrt.tactics.cuda import attention, concat, conv2d, gemm, group_norm, pool, rows
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 
@@ -39,6 +39,8 @@ def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
             family = pool.list_tactics(workload, gpu)
         case Concat():
             family = concat.list_tactics(workload, gpu)
+        case GroupNorm():
+            family = group_norm.list_tactics(workload, gpu)
         case Rows():
             family = rows.list_tactics(workload, gpu)
         case Attention():

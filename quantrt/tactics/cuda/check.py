@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from quantrt.dtypes import FP8
-from quantrt.regions.region import Concat, Conv, Gemm, Pool, Rows
+from quantrt.regions.region import Concat, Conv, Gemm, GroupNorm, Pool, Rows
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 
 __all__ = ["DEQUANTIZED", "FLOAT_BOUNDS", "FloatBound", "check", "off_by_one_ratio", "poison"]
@@ -81,6 +81,8 @@ def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case Concat():
             return 0.0
+        case GroupNorm() if tactic.source == "triton":
+            return APPROXIMATE_RATIO
         case Rows(expression):
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case _:

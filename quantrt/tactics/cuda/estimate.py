@@ -18,7 +18,7 @@ import numpy as np
 from quantrt.dtypes import FP8
 from quantrt.gpu import BANDWIDTH_RATIO, LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Concat, Conv, Gemm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, Gemm, GroupNorm, Pool, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 
@@ -104,6 +104,7 @@ def _instructions(workload: Workload) -> int:
             Gemm(epilogue=expression)
             | Conv(epilogue=expression)
             | Pool(epilogue=expression)
+            | GroupNorm(epilogue=expression)
             | Rows(expression)
         ):
             return _count(expression)

@@ -16,6 +16,7 @@ from quantrt.regions.region import (
     Concat,
     Conv,
     Gemm,
+    GroupNorm,
     Host,
     Nodes,
     Pool,
@@ -74,6 +75,7 @@ def expression_of(region: Region) -> Expression | None:
             Gemm(epilogue=expression)
             | Conv(epilogue=expression)
             | Pool(epilogue=expression)
+            | GroupNorm(epilogue=expression)
             | Rows(expression)
         ):
             return expression
@@ -210,7 +212,9 @@ def _form(region: Region, number: int, slot: Slot, grids: _Grids, wanted: Collec
     if isinstance(formula, Concat):
         is_mover = formula.edges[0][0] in grids.movers
         return CODES if is_mover and FLOAT not in wanted and CODES in wanted else FLOAT
-    if not isinstance(formula, Gemm | Conv | Pool | Rows) or not grids.has_codes(slot):
+    if not isinstance(formula, Gemm | Conv | Pool | GroupNorm | Rows) or not grids.has_codes(slot):
+        return FLOAT
+    if isinstance(formula, GroupNorm) and slot.use in (formula.x, formula.shift):
         return FLOAT
     if number == 0 and isinstance(formula, Gemm | Conv) and formula.w not in grids.weights:
         return FLOAT
@@ -223,6 +227,8 @@ def _slots(region: Region, nodes: Mapping[str, ir.Node]) -> Iterator[Slot]:
     match region.formula:
         case Gemm(x=edge) | Conv(x=edge) | Pool(x=edge):
             yield _slot(edge, nodes)
+        case GroupNorm(x=edge, shift=shift):
+            yield from (_slot(one, nodes) for one in (edge, shift) if one is not None)
         case Attention(edges=edges, has_mask=has_mask):
             yield from (_slot(edge, nodes) for edge in edges)
             if has_mask:

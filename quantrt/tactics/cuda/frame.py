@@ -17,7 +17,7 @@ from quantrt.operators.extract import extract_nodes, read_values
 from quantrt.plan.program import Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Conv, Host, Nodes, Pool, Region, Regions, Rows, View
+from quantrt.regions.region import Conv, GroupNorm, Host, Nodes, Pool, Region, Regions, Rows, View
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
@@ -26,6 +26,9 @@ __all__ = ["Frame", "make_frame"]
 
 LARGE_BYTES = 4096
 """Constants of nodes from this size on are weights of the program; smaller ones stay with their nodes."""
+
+IMAGES = Conv | Pool | GroupNorm
+"""Formulas over images, which lie in memory with their channels innermost."""
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 
@@ -59,7 +62,7 @@ def make_frame(
         bindings: element types of inputs and outputs that are not the graph's own.
     """
     inputs = {value.name or "" for value in graph.graph.inputs}
-    convolved = {region.inputs[0] for region in regions.regions if isinstance(region.formula, Conv | Pool)}
+    convolved = {region.inputs[0] for region in regions.regions if isinstance(region.formula, IMAGES)}
     maker = _Maker(graph, forms, quantized, float_type, images=inputs & convolved, bindings=bindings or {})
     items = [*maker.input_items()]
     for region in regions.regions:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Conv, Formula, Gemm, Mismatch, Pool, Regions, Rows
+from quantrt.regions.region import Attention, Conv, Formula, Gemm, GroupNorm, Mismatch, Pool, Regions, Rows
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.choices import Candidate, Choices
 from quantrt.tactics.cuda.estimate import work_of
@@ -108,6 +108,9 @@ def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[s
             yield "mode", f"global {formula.kind}" if formula.is_global else formula.kind
             for name in ("kernel", "strides", "pads", "dilations"):
                 yield name, list(getattr(formula, name))
+        case GroupNorm():
+            yield "groups", formula.groups
+            yield "channels", formula.channels
         case Attention():
             yield "scale", formula.scale
             yield "has_mask", formula.has_mask
@@ -118,6 +121,7 @@ def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[s
             Gemm(epilogue=expression)
             | Conv(epilogue=expression)
             | Pool(epilogue=expression)
+            | GroupNorm(epilogue=expression)
             | Attention(epilogue=expression)
         ):
             yield "epilogue", _operations_of(expression)

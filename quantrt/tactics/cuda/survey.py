@@ -23,26 +23,14 @@ from quantrt.quantize.quantized_model import Placement, QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.regions.contents import Dim
 from quantrt.regions.partition import partition
-from quantrt.regions.region import (
-    Attention,
-    Concat,
-    Conv,
-    Gemm,
-    Host,
-    Mismatch,
-    Nodes,
-    Pool,
-    Region,
-    Rows,
-    View,
-)
+from quantrt.regions.region import Concat, Conv, GroupNorm, Host, Mismatch, Nodes, Pool, Region, View
 from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.forms import CODES, choose_forms
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload, dense_strides
-from quantrt.tactics.cuda.workloads import Lowered, lower_region
+from quantrt.tactics.cuda.workloads import STORING, Lowered, lower_region
 
 __all__ = ["Finding", "Survey", "survey"]
 
@@ -101,7 +89,7 @@ def survey(
     known = _shapes(model.graph, shapes)
     workloads: list[tuple[Region, Workload | str]] = []
     for region in regions.regions:
-        if not isinstance(region.formula, Gemm | Conv | Pool | Concat | Rows | Attention):
+        if not isinstance(region.formula, STORING | Concat):
             workloads.append((region, ""))
             continue
         lowered = lower_region(region, model.graph.graph, forms, quantized, float_type)
@@ -152,7 +140,7 @@ def _workload(lowered: Lowered, shapes: Mapping[str, Shape], float_type: str) ->
     missing = next((value for value, _ in lowered.inputs if value not in shapes), None)
     if missing is not None:
         return f"the shape of '{missing}' is known only when the model runs"
-    is_image = isinstance(lowered.formula, Conv | Pool | Concat)
+    is_image = isinstance(lowered.formula, Conv | GroupNorm | Pool | Concat)
     return lowered.workload(
         [
             TensorFacts(

@@ -14,7 +14,7 @@ from quantrt.errors import InternalError
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, Pool, Region, Rows
+from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, GroupNorm, Pool, Region, Rows
 from quantrt.regions.strength import reduce_strength
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
@@ -26,6 +26,9 @@ Array = np.ndarray[Any, Any]
 ACCUMULATOR_SCALES = ("accumulator scale", "accumulator scale, right half")
 """The constants that turn the sums of an int8 product into floats: s_x * s_w[n], float32 [N]; the second for
 the right half of a gate."""
+
+STORING = Gemm | Conv | Pool | GroupNorm | Rows | Attention
+"""Formulas whose results are stored in the forms that are asked for."""
 
 TABLE_CODES, TABLE_SCALES = " codes", " scales"
 """What follows the name of a table that is quantized: int8 [V, C], and float32 [V, 1]."""
@@ -86,6 +89,8 @@ def lower_region(
         raise InternalError(f"region '{region.name}' has no formula to lower")
     weight, scale = _weight(region.formula, inputs, forms, quantized, graph)
     constants = _constants(expression, graph)
+    if isinstance(region.formula, GroupNorm):
+        constants = {name: _by_channel(array, region.formula.channels) for name, array in constants.items()}
     is_gated = isinstance(region.formula, Gemm) and region.formula.is_gated
     if scale is not None:
         scales = np.split(scale, 2) if is_gated else [scale]
@@ -117,7 +122,7 @@ def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
     stored = forms.stored.get(value) or (FLOAT,)
     if isinstance(region.formula, Concat):
         return (forms.reads[region.name][0][1],)
-    return stored if isinstance(region.formula, Gemm | Conv | Pool | Rows | Attention) else (FLOAT,)
+    return stored if isinstance(region.formula, STORING) else (FLOAT,)
 
 
 def _type(value: str, form: str, forms: Forms, float_type: str) -> str:
@@ -148,6 +153,12 @@ def _weight(
 def _constants(expression: Expression, graph: ir.Graph) -> dict[str, Array]:
     names = dict.fromkeys(x.name for x in expression.operands if x.kind == "constant")
     return {name: np.asarray(_array(graph, name), np.float32) for name in names}
+
+
+def _by_channel(array: Array, channels: int) -> Array:
+    """What has a number for every group of channels, with one for every channel."""
+    repeats = channels // array.size if 1 < array.size < channels else 1
+    return np.repeat(array.reshape(-1), repeats) if repeats > 1 else array
 
 
 def _tables(
@@ -191,8 +202,7 @@ def _lower(
     Args:
         tables: those of its lookups that are codes, by operand.
     """
-    has_anchor = isinstance(region.formula, Gemm | Conv | Pool)
-    tensor_inputs = inputs[1:] if has_anchor else inputs
+    tensor_inputs = inputs[_read_first(region.formula) :]
     builder = _Builder(expression)
     if has_scale:
         builder.scale_accumulators()
@@ -215,6 +225,13 @@ def _lower(
         else:
             builder.store(expression.outputs[number], expression.row_outputs[number], scale)
     return builder.build()
+
+
+def _read_first(formula: Formula) -> int:
+    """How many inputs a formula reads before the tensors of its expression."""
+    if isinstance(formula, GroupNorm):
+        return 1 if formula.shift is None else 2
+    return int(isinstance(formula, Gemm | Conv | Pool))
 
 
 def _is_maximum(formula: Formula, register: int) -> bool:
@@ -308,6 +325,6 @@ class _Builder:
 def _with_expression(formula: Formula, expression: Expression) -> Formula:
     if isinstance(formula, Rows):
         return Rows(expression)
-    if isinstance(formula, Gemm | Conv | Pool):
+    if isinstance(formula, Gemm | Conv | Pool | GroupNorm):
         return replace(formula, epilogue=expression)
     return formula

@@ -6,6 +6,7 @@ from quantrt.errors import UsageError
 from quantrt.quantize.placement import is_quantized, place
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets import TARGETS, target_named
+from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.quantize.targets.tensorrt import TENSORRT
@@ -66,6 +67,13 @@ def test_sums_that_are_not_residual_stay_float(target: Target):
     assert int8_nodes(placement) == {"Conv_2", "Conv_4"}
     assert reason(placement, "Add_1") == "not the residual sum of an 8-bit convolution"
     assert reason(placement, "Add_3") == "adds a constant, or a value to itself"
+
+
+def test_one_number_for_all_pixels_of_a_channel_is_no_skip_connection():
+    body = f"{conv('a', 'x', 'w')} m = GlobalAveragePool(x) t = Add(a, m) {conv('y', 't', 'v')}"
+    placement = placed(map_net(body), CUDA)
+    assert not {use for use in placement.uses if use[0] == "Add_2"}
+    assert reason(placement, "Add_2") == "adds one number to all pixels of a channel"
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)

@@ -11,7 +11,7 @@ from quantrt.model.load import make_model
 from quantrt.model.name_nodes import name_nodes
 from quantrt.regions.facts import is_constant, reads_of
 from quantrt.regions.partition import partition
-from quantrt.regions.region import Attention, Regions
+from quantrt.regions.region import Attention, GroupNorm, Regions
 from tests.unit.model.check_pass import proto_of, run
 from tests.unit.regions.evaluate_regions import run_regions
 
@@ -54,7 +54,8 @@ def partitioned(body: str, **options: object) -> Partitioned:
 def check_structure(graph: ir.Model, regions: Regions) -> None:
     """Nodes in one region each, whose inputs are made before it and whose outputs are what others read.
 
-    Attention may know of itself what its nodes read of a causal mask; what makes that alone is in no region.
+    Attention may know of itself what its nodes read of a causal mask, and a norm the shape that is restored
+    behind it; what makes these alone is in no region.
     """
     nodes = {node.name: node for node in graph.graph}
     members = [name for region in regions.regions for name in region.nodes]
@@ -68,8 +69,8 @@ def check_structure(graph: ir.Model, regions: Regions) -> None:
         outside = [node for name, node in nodes.items() if name not in region.nodes]
         wanted = caller | {value.name for node in outside for value in reads_of(node)}
         read = {value.name for node in inside for value in reads_of(node) if not is_constant(value)} - made
-        is_attention = isinstance(region.formula, Attention)
-        assert read >= set(region.inputs) if is_attention else set(region.inputs) == read, region.name
+        knows_more = isinstance(region.formula, Attention | GroupNorm)
+        assert read >= set(region.inputs) if knows_more else set(region.inputs) == read, region.name
         assert set(region.outputs) == made & wanted, region.name
         assert ready >= set(region.inputs), region.name
         assert len(set(region.inputs)) == len(region.inputs)

@@ -9,11 +9,11 @@ import onnx_ir as ir
 from quantrt.operators.element_types import from_numpy, to_numpy
 from quantrt.operators.extract import extract_nodes
 from quantrt.operators.interpret import TorchGraph, open_device
-from quantrt.regions.region import Attention, Conv, Gemm, Pool, Region, Regions, Rows
+from quantrt.regions.region import Attention, Conv, Gemm, GroupNorm, Pool, Region, Regions, Rows
 from quantrt.runtime.cuda.runners.formula import compute, constant_names
 from quantrt.tactics.cuda.forms import slots_of
 
-FORMULAS = (Attention, Conv, Gemm, Pool, Rows)
+FORMULAS = (Attention, Conv, Gemm, GroupNorm, Pool, Rows)
 
 
 def run_regions(graph: ir.Model, regions: Regions, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ from typing import Any
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
 from quantrt.regions.formula_json import from_json
-from quantrt.regions.region import Attention, Conv, Formula, Gemm, Pool, Rows
+from quantrt.regions.region import Attention, Conv, Formula, Gemm, GroupNorm, Pool, Rows
 from quantrt.runtime.cuda.evaluate import compute
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
@@ -28,6 +28,7 @@ def constant_names(formula: Formula) -> tuple[str, ...]:
             | Gemm(epilogue=expression)
             | Conv(epilogue=expression)
             | Pool(epilogue=expression)
+            | GroupNorm(epilogue=expression)
         ):
             return tuple(
                 dict.fromkeys(x.name for x in expression.operands if x.kind in ("constant", "lookup"))
