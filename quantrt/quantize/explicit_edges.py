@@ -91,7 +91,7 @@ def _merge_redundant(graph: ir.Graph, target: Target, edges: Edges) -> dict[ir.V
     A pair behind an operator that cannot move codes stays: its value is on the grid and need not be rounded.
     """
     grids: dict[ir.Value, CodeGrid] = {}
-    movers = {rule.op_type for rule in target.rules if rule.passes}
+    movers = {rule.op_type for rule in target.rules if rule.passes} - {"Concat"}  # the pair behind one stays
     rounded: dict[tuple[ir.Value, CodeGrid], ir.Value] = {}
     for node in list(graph):
         if not is_operator(node, "DequantizeLinear"):

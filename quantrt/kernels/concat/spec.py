@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """y = x_0, x_1, ... side by side along one axis: elements of any type, copied as words of up to eight bytes.
 
-In the order in which y lies in memory, everything behind the axis belongs to a row with it: a tensor is rows of
-neighbouring elements, each input's at a distance of its own, and a row of y is one row of every input in turn.
+In the order in which y lies in memory, what is behind the axis belongs to a row with it: a tensor is rows of
+neighbouring elements, each input's at a distance of its own, and a row of y one row of every input in turn.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def kernel_of(count: int, word_bytes: int, config: TileConfig, *, is_aligned: bo
     sizes = [f"s{i}" for i in range(count)] + [f"c{i}" for i in range(count)]
     pointers = ["y", *(f"x{i}" for i in range(count))]
     word = WORDS[word_bytes]
-    unused = {name: 0 for i in range(count, MAX_INPUTS) for name in (f"x{i}", f"s{i}", f"c{i}")}
-    types = {name: f"*{word}" for name in pointers} | dict.fromkeys([*sizes, "R", "C"], "i32")
+    unused = {f"{letter}{i}": 0 for letter in "xsc" for i in range(count, MAX_INPUTS)}
+    types = dict.fromkeys(pointers, f"*{word}") | dict.fromkeys([*sizes, "R", "C"], "i32")
     fixed: dict[str, Any] = {
         **unused,
         "COUNT": count,

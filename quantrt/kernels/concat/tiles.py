@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tiles are worth timing for tensors side by side: wide enough for the widest, enough for the device."""
+"""Which tiles are worth timing for tensors side by side: as wide as the widest, enough for the device."""
 
 from __future__ import annotations
 

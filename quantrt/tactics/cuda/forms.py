@@ -120,9 +120,14 @@ def choose_forms(
             reads[region.name] = tuple((slot.value, FLOAT) for slot in slots)
             continue
         wanted = set().union(*(needed.get(output, set()) for output in region.outputs))
-        reads[region.name] = tuple(
-            (slot.value, _form(region, number, slot, grids, wanted)) for number, slot in enumerate(slots)
-        )
+        if isinstance(region.formula, Concat):
+            values = [slot.value for slot in slots]
+            form = CODES if wanted == {CODES} and grids.take_scale(values, region.outputs[0]) else FLOAT
+            reads[region.name] = tuple((value, form) for value in values)
+        else:
+            reads[region.name] = tuple(
+                (slot.value, _form(region, number, slot, grids, wanted)) for number, slot in enumerate(slots)
+            )
         for value, form in reads[region.name]:
             if not isinstance(region.formula, Host):
                 needed.setdefault(value, set()).add(form)
@@ -190,6 +195,14 @@ class _Grids:
         scale = found.pop() if len(found) == 1 else None
         return scale is not None and self.scales.setdefault(value, scale) == scale
 
+    def take_scale(self, values: Collection[str], output: str) -> bool:
+        """Whether codes of all values are those of the output they are parts of; as in `takes_scale`."""
+        scale = self.scales.get(output)
+        if scale is None or any(self.scales.get(value, scale) != scale for value in values):
+            return False
+        self.scales.update(dict.fromkeys(values, scale))
+        return True
+
     def has_codes(self, slot: Slot) -> bool:
         """Whether the edge reads codes."""
         return (slot.use is not None and slot.use in self.uses) or slot.value in self.carried
@@ -209,9 +222,6 @@ def _moves_codes(region: Region, movers: Collection[str]) -> bool:
 def _form(region: Region, number: int, slot: Slot, grids: _Grids, wanted: Collection[str]) -> str:
     """What a slot reads, when `wanted` are the forms in which the region's outputs are read."""
     formula = region.formula
-    if isinstance(formula, Concat):
-        is_mover = formula.edges[0][0] in grids.movers
-        return CODES if is_mover and FLOAT not in wanted and CODES in wanted else FLOAT
     if not isinstance(formula, Gemm | Conv | Pool | GroupNorm | Rows) or not grids.has_codes(slot):
         return FLOAT
     if isinstance(formula, GroupNorm) and slot.use in (formula.x, formula.shift):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Concatenations in a quantized graph: on one grid they are of codes, and the codes are those of Q/DQ."""
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,6 +12,7 @@ from quantrt.model.model import Model  # noqa: E402
 from quantrt.plan.program import Program  # noqa: E402
 from quantrt.plan.program_json import program_from_model  # noqa: E402
 from quantrt.quantize.qdq import write  # noqa: E402
+from quantrt.quantize.qdq_read import read  # noqa: E402
 from quantrt.quantize.quantized_model import QuantizedModel  # noqa: E402
 from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
 from quantrt.reference.metrics import sqnr_db  # noqa: E402
@@ -122,6 +124,34 @@ def test_one_whose_reader_stays_float_is_of_floats():
     program = program_of(float_last)
     assert joined(program)[1] == ("c",)
     gives_what_qdq_gives(codes, program_of(codes))
+
+
+EXPLICIT = """net (float[2,3,12,12] x) => (float[2,4,12,12] y) {
+  r = Relu(x)
+  s = Sigmoid(x)
+  c = Concat<axis=1>(r, s)
+  q = QuantizeLinear(c, scale)
+  d = DequantizeLinear(q, scale)
+  v = DequantizeLinear(w, ws)
+  y = Conv(d, v)
+}"""
+
+
+def test_a_pair_behind_one_in_the_model_stays_there():
+    arrays = {
+        "w": np.random.default_rng(2).integers(-127, 128, (4, 6, 1, 1), np.int8),
+        "scale": np.float32(0.02),
+        "ws": np.float32(0.01),
+    }
+    codes = read(net(EXPLICIT, arrays))
+    program = program_of(codes)
+    assert joined(program) == (("r", "s"), ("c",))
+    assert [row.is_int8 for row in codes.placement.decisions if row.op_type == "Conv"] == [True]
+    executor = CudaExecutor(program, codes.model.inputs, codes.model.outputs, device="cpu")
+    got = executor.run(INPUTS)["y"]
+    executor.close()
+    (want,) = run_ort(codes.model.graph, INPUTS)
+    assert sqnr_db(want, got) > 100
 
 
 def test_without_codes_it_is_a_region_of_its_own():
