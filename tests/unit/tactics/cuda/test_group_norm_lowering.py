@@ -45,7 +45,7 @@ BLOCK = """net (float[N,8,6,6] x, float[N,8] e) => (float[N,8,6,6] y) {
   c1 = Conv<pads=[1,1,1,1]>(a1, w1)
   y = Add(x, c1)
 }"""
-"""A residual block of a diffusion UNet: one norm as torch.onnx writes it below opset 21, one as from there on."""
+"""A residual block of a diffusion UNet: a norm as torch.onnx writes it below opset 21, and an operator."""
 
 SHAPES = {
     "w0": (8, 8, 3, 3),
