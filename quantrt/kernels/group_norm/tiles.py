@@ -28,6 +28,8 @@ MIN_ELEMENTS = 4
 MAX_ELEMENTS = 32
 """Of a thread in one tile: two sums in float32 for each, and the epilogue of each."""
 
+PREFERRED_ELEMENTS = 16
+
 PROGRAMS = 4
 """Of the first step, for each multiprocessor: enough loads are on their way."""
 
@@ -37,6 +39,7 @@ STORE_INSTRUCTIONS = 6.0
 """For each element stored or read by the epilogue, beside the expression: conversions."""
 
 SECTOR_BYTES = 32
+LINE_BYTES = 128
 L2_SPEED = 1.5
 """How much faster than memory L2 is read again."""
 
@@ -55,7 +58,8 @@ def cost(problem: GroupNormProblem, device: GpuFacts) -> Cost:
 
 def configs(problem: GroupNormProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     """At most 3 tiles of either way, the most promising first."""
-    ranked = sorted(_fitting(problem), key=lambda tile: (estimate_us(problem, tile, device), tile.name))
+    fitting = list(_fitting(problem))
+    ranked = sorted(fitting, key=lambda tile: (estimate_us(problem, tile, device), *_preference(tile)))
     chosen: list[TileConfig] = []
     for tile in ranked:
         alike = [other for other in chosen if other.is_whole == tile.is_whole]
@@ -63,6 +67,11 @@ def configs(problem: GroupNormProblem, device: GpuFacts) -> tuple[TileConfig, ..
         if len(alike) < MAX_EACH and is_new:
             chosen.append(tile)
     return tuple(chosen)
+
+
+def _preference(tile: TileConfig) -> tuple[int, int, str]:
+    """Among tiles that should take as long: 16 elements for each thread, then wide ones."""
+    return abs(tile.elements - PREFERRED_ELEMENTS), -tile.block_n, tile.name
 
 
 def default_config(problem: GroupNormProblem, device: GpuFacts) -> TileConfig:
@@ -113,19 +122,22 @@ def _parts_us(problem: GroupNormProblem, config: TileConfig, device: GpuFacts) -
     columns = math.ceil(problem.C / config.block_n)
     lanes = columns * config.block_n / problem.C
     read_us = problem.images * problem.HW * problem.C * ELEMENT_BYTES[problem.dtype] / memory_rate(device)
+    # Of a line of memory that is cut, other programs read the rest.
+    width_bytes = min(config.block_n, problem.C) * ELEMENT_BYTES[problem.dtype]
+    partial = math.sqrt(max(1.0, LINE_BYTES / width_bytes))
     wanted = parts_of(problem, config, device)
     rows = part_rows(problem.HW, wanted // max(problem.images * columns, 1), config.block_m)
     programs = problem.images * columns * math.ceil(max(problem.HW, 1) / rows)
     rounds = math.ceil(programs / device.multiprocessors)
     sum_us = rows * config.block_n * SUM_INSTRUCTIONS / _rate(device)
     turns_us = LOAD_US * (1 + math.ceil(rows / config.block_m)) / 2
-    first_us = FILL_US + max(read_us, rounds * sum_us, turns_us)
+    first_us = FILL_US + max(partial * read_us, rounds * sum_us, turns_us)
     tiles = problem.images * columns * math.ceil(max(problem.HW, 1) / config.block_m)
     tile_us = config.block_m * config.block_n * _last(problem) / _rate(device)
     last_us = math.ceil(tiles / device.multiprocessors) * tile_us
     again_us = cost(problem, device).size_bytes / memory_rate(device) - read_us * (1 - 1 / L2_SPEED)
     merged_us = FILL_US + LOAD_US * 2
-    return 3 * LAUNCH_US + first_us + merged_us + FILL_US + max(lanes * again_us, last_us)
+    return 3 * LAUNCH_US + first_us + merged_us + FILL_US + max(partial * lanes * again_us, last_us)
 
 
 def _last(problem: GroupNormProblem) -> float:
