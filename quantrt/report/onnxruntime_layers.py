@@ -21,7 +21,7 @@ from quantrt.errors import DataError
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import ROW_MAJOR, EngineLayer, TensorForm, bytes_moved, elements, size_bytes
 from quantrt.report.layer_nodes import PlanNodes, default_shapes, nodes_by_layer
-from quantrt.runtime.onnxruntime_watch import NodeEvent, optimized_graph, watch_onnxruntime
+from quantrt.runtime.onnxruntime_watch import NodeEvent, optimized_graph, stable_name, watch_onnxruntime
 from quantrt.runtime.unique_names import unique_names
 
 __all__ = ["onnxruntime_layers"]
@@ -40,6 +40,9 @@ _NUMPY_NAMES = {"float": "float32", "double": "float64", "tensor(string)": "stri
 """Element types that ONNX and numpy name differently."""
 
 _BLOCKED = "com.microsoft.nchwc"
+_REORDERS = ("ReorderInput", "ReorderOutput")
+"""Between rows and blocks of channels."""
+
 _BLOCKED_NAME = "_nchwc"
 """Behind the name of the value that a node on blocks of channels makes, the node's own name."""
 
@@ -81,15 +84,16 @@ def onnxruntime_layers(plan: Plan, shapes: Mapping[str, tuple[int, ...]] | None)
 
 def _named(graph: onnx.GraphProto, ran: Mapping[str, NodeEvent]) -> dict[str, onnx.NodeProto]:
     """The nodes by their names; one without gets that under which the profile has it, by its operator."""
-    given = {node.name for node in graph.node}
+    own = [stable_name(node.name, node.op_type) for node in graph.node]
+    given = set(own)
     waiting: dict[str, list[str]] = {}
     for name, event in ran.items():
         if name not in given:
             waiting.setdefault(event.op_type, []).append(name)
     names = []
-    for node in graph.node:
+    for name, node in zip(own, graph.node, strict=True):
         others = waiting.get(node.op_type, [])
-        names.append(node.name or (others.pop(0) if others else node.op_type))
+        names.append(name or (others.pop(0) if others else node.op_type))
     return dict(zip(unique_names(names), graph.node, strict=True))
 
 
@@ -125,6 +129,8 @@ def _nodes_by_layer(plan: Plan, named: Mapping[str, onnx.NodeProto]) -> dict[str
     values = {name: name.removesuffix(_BLOCKED_NAME) for name in named if name.endswith(_BLOCKED_NAME)}
     told.update((maker[value], name) for name, value in values.items() if value in maker)
     for name, node in named.items():
+        if node.op_type in _REORDERS:
+            continue  # it makes a value of the source's name, which another layer computed
         stop = set(node.input)
         waiting = [maker[value] for value in (*node.output, values.get(name, "")) if value in maker]
         while waiting:

@@ -19,7 +19,7 @@ from quantrt.errors import InternalError
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
 
-__all__ = ["NodeEvent", "optimized_graph", "watch_onnxruntime"]
+__all__ = ["NodeEvent", "optimized_graph", "stable_name", "watch_onnxruntime"]
 
 _KERNEL = "_kernel_time"
 _EXTERNAL_WEIGHTS = "session.optimized_model_external_initializers_file_name"
@@ -30,7 +30,7 @@ class NodeEvent:
     """One node in one run.
 
     Attributes:
-        name: of the node of the optimized graph.
+        name: of the node of the optimized graph; its operator where it has none of its own.
         op_type: its operator.
         time_ms: of its kernel.
         outputs: (element type as ONNX writes it, shape) of each output.
@@ -116,9 +116,20 @@ def _runs_of(events: list[dict[str, Any]]) -> list[tuple[float, list[NodeEvent]]
 def _event(row: Mapping[str, Any]) -> NodeEvent:
     args = row["args"]
     shapes = (next(iter(output.items())) for output in args.get("output_type_shape", ()) if output)
+    op_type = args.get("op_name", "")
     return NodeEvent(
-        row["name"].removesuffix(_KERNEL),
-        args.get("op_name", ""),
+        stable_name(row["name"].removesuffix(_KERNEL), op_type),
+        op_type,
         row["dur"] / 1e3,
         tuple((kind, tuple(shape)) for kind, shape in shapes),
     )
+
+
+def stable_name(name: str, op_type: str) -> str:
+    """The name, or the operator for one that ONNX Runtime made of it and a number.
+
+    Which of several such nodes gets which number is not the same in two sessions; the order in which they
+    run is.
+    """
+    number = name.removeprefix(f"{op_type}_token_")
+    return op_type if number != name and number.isdigit() else name
