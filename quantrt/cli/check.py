@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.shapes import parse_shape, with_shapes
+from quantrt.cli.shapes import given_shapes, parse_shape, with_shapes
 from quantrt.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _run(args: argparse.Namespace) -> Result:
 
     gpus = GPUS if args.device.lower() == ALL else (gpu_named(args.device),)
     model = load_model(args.model)
-    specs = with_shapes(model.inputs, dict(args.shape or ()), str(args.model), otherwise="")
+    specs = with_shapes(model.inputs, given_shapes(args.shape), str(args.model), otherwise="")
     shapes = {
         spec.name: tuple(size if isinstance(size, int) else 1 for size in spec.shape or ()) for spec in specs
     }

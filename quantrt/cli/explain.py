@@ -80,12 +80,8 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
 
     from quantrt.cli.progress import progress_bars
     from quantrt.cli.timed_inputs import timed_inputs
-    from quantrt.report.explain.gather import (
-        check_same_model,
-        gather_against,
-        gather_from_file,
-        gather_from_runs,
-    )
+    from quantrt.report.explain.gather import gather_against, gather_from_file, gather_from_runs
+    from quantrt.report.same_model import check_same_model
     from quantrt.runtime.engine import load
 
     given = [flag for flag, value in (("--against", args.against), ("--data", args.data),
@@ -107,7 +103,7 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
         engine = stack.enter_context(load(args.engine))
         other = stack.enter_context(load(args.against)) if args.against else None
         if other is not None:
-            check_same_model(plan, args.engine, other.plan, args.against)
+            check_same_model(plan, str(args.engine), other.plan, str(args.against))
         inputs, _ = timed_inputs(args, engine.inputs, str(args.engine), engine.plan.model)
         step(0, count)
         evidence = gather_from_runs(engine, args.engine, inputs)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from quantrt.errors import UsageError, close_match
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["parse_shape", "with_shapes"]
+__all__ = ["given_shapes", "parse_shape", "with_shapes"]
 
 Shape = tuple[int, ...]
 
@@ -24,6 +24,20 @@ def parse_shape(text: str) -> tuple[str, Shape]:
     if not name or not all(size.isdigit() and int(size) > 0 for size in sizes.split("x")):
         raise UsageError(f"cannot read the shape '{text}'", expected="NAME=SIZExSIZE", hint="input_ids=1x384")
     return name, tuple(int(size) for size in sizes.split("x"))
+
+
+def given_shapes(pairs: Sequence[tuple[str, Shape]] | None) -> dict[str, Shape]:
+    """The shapes of all --shape options by input.
+
+    Raises:
+        UsageError: one input is given two.
+    """
+    found: dict[str, Shape] = {}
+    for name, shape in pairs or ():
+        if found.setdefault(name, shape) != shape:
+            texts = ("x".join(map(str, one)) for one in (found[name], shape))
+            raise UsageError(f"--shape gives input '{name}' two shapes", got=" and ".join(texts))
+    return found
 
 
 def with_shapes(

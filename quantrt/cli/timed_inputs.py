@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from quantrt.cli.data import open_data
-from quantrt.cli.shapes import with_shapes
+from quantrt.cli.shapes import given_shapes, with_shapes
 from quantrt.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def timed_inputs(
     if args.batch is not None and args.batch < 1:
         raise UsageError("cannot use this batch size", got=str(args.batch), expected="at least 1")
     if args.data is None:
-        shapes = dict(args.shape or ())
+        shapes = given_shapes(args.shape)
         if model is not None and not shapes and args.batch is None:
             shapes = _best_shapes(model)
         dataset = random_dataset(with_shapes(specs, shapes, name, otherwise=otherwise), args.batch or 1, 0)

@@ -25,6 +25,7 @@ from quantrt.report.explain.peaks import gpu_peaks
 from quantrt.report.html_page import html_page
 from quantrt.report.layer_graph import align_layers
 from quantrt.report.quantities import bytes_text, ms_text
+from quantrt.report.same_model import check_same_model
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.layer_times import time_layers
 from quantrt.runtime.machine import describe_machine
@@ -149,6 +150,7 @@ def make_report(
         on_progress: called with engines done and their number.
 
     Raises:
+        UsageError: the engines were made of different models.
         DataError: the inputs do not suit an engine.
         DeviceError: the layers of an engine were to be timed, and its library fails.
     """
@@ -173,7 +175,12 @@ def report_subjects(
 
     Args:
         inputs_are: what the inputs are called on the page.
+
+    Raises:
+        UsageError: two engines were made of different models.
     """
+    for subject in subjects[1:]:
+        check_same_model(subjects[0].plan, subjects[0].name, subject.plan, subject.name)
     emit = on_progress or (lambda done, total: None)
     views: list[dict[str, Any]] = []
     described: list[tuple[EngineLayer, ...]] = []

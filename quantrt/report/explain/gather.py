@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quantrt.errors import DataError, UsageError
+from quantrt.errors import DataError
 from quantrt.plan.plan import Plan
 from quantrt.report.candidate_times import with_candidates
 from quantrt.report.engine_layer import EngineLayer, is_conversion
@@ -23,7 +23,7 @@ from quantrt.report.explain.times import TIMING, Times, measured_times, stored_t
 from quantrt.runtime.engine import Engine
 from quantrt.tactics.timing import time_interleaved
 
-__all__ = ["check_same_model", "gather_against", "gather_from_file", "gather_from_runs"]
+__all__ = ["gather_against", "gather_from_file", "gather_from_runs"]
 
 Inputs = Mapping[str, np.ndarray]
 
@@ -67,21 +67,6 @@ def gather_from_runs(engine: Engine, path: Path, inputs: Inputs) -> Evidence:
         shapes=shapes,
         batch=_batch(engine, inputs, times.engine_us),
     )
-
-
-def check_same_model(plan: Plan, path: Path, other: Plan, other_path: Path) -> None:
-    """Fail unless two engines were made from one graph.
-
-    Raises:
-        UsageError: they were not.
-    """
-    graphs = [one.fingerprint.graph for one in (plan, other)]
-    if graphs[0] != graphs[1]:
-        raise UsageError(
-            f"cannot hold '{path}' against '{other_path}': they are engines of different models",
-            got=f"graphs {graphs[0][:12]} and {graphs[1][:12]}",
-            hint="an engine built from the same .onnx file",
-        )
 
 
 def gather_against(engine: Engine, path: Path, inputs: Inputs) -> Against:

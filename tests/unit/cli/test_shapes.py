@@ -3,7 +3,7 @@
 
 import pytest
 
-from quantrt.cli.shapes import parse_shape, with_shapes
+from quantrt.cli.shapes import given_shapes, parse_shape, with_shapes
 from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 
@@ -49,3 +49,11 @@ def test_a_free_batch_stays_free():
 def test_what_is_refused(spec: TensorSpec, shapes: dict[str, tuple[int, ...]], says: str):
     with pytest.raises(UsageError, match=says):
         with_shapes([spec], shapes, "m")
+
+
+def test_an_input_has_one_shape():
+    assert given_shapes(None) == {}
+    assert given_shapes([("a", (1, 2)), ("a", (1, 2)), ("b", (3,))]) == {"a": (1, 2), "b": (3,)}
+    with pytest.raises(UsageError, match="--shape gives input 'a' two shapes") as caught:
+        given_shapes([("a", (1, 2)), ("a", (1, 3))])
+    assert caught.value.got == "1x2 and 1x3"
