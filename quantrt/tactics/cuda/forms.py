@@ -121,9 +121,9 @@ def choose_forms(
             continue
         wanted = set().union(*(needed.get(output, set()) for output in region.outputs))
         if isinstance(region.formula, Concat):
-            values = [slot.value for slot in slots]
-            form = CODES if wanted == {CODES} and grids.take_scale(values, region.outputs[0]) else FLOAT
-            reads[region.name] = tuple((value, form) for value in values)
+            parts = [slot.value for slot in slots]
+            form = CODES if wanted == {CODES} and grids.take_scale(parts, region.outputs[0]) else FLOAT
+            reads[region.name] = tuple((part, form) for part in parts)
         else:
             reads[region.name] = tuple(
                 (slot.value, _form(region, number, slot, grids, wanted)) for number, slot in enumerate(slots)
