@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from quantrt.errors import DeviceError, InternalError
+from quantrt.kernels.descriptor import parameters_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 
 __all__ = ["compile_kernel", "find_function"]
@@ -19,6 +20,15 @@ FOLDER = Path(__file__).parent
 WARP_SIZE = 32
 ALIGNMENT = 16
 """Of pointers in bytes and of integers, in `KernelSpec.aligned`."""
+
+GLUON_CAPABILITY = 90
+"""What kernels in Gluon are written for: their layouts are of its instructions."""
+
+GROUP_WARPS = 4
+REGISTERS = 65536
+REGISTER_UNIT = 8
+"""Warps that multiply together on compute capability 9.0; registers of a multiprocessor, and in what portions
+each thread gets them."""
 
 
 def compile_kernel(spec: KernelSpec, capability: int) -> CompiledKernel:
@@ -29,29 +39,34 @@ def compile_kernel(spec: KernelSpec, capability: int) -> CompiledKernel:
 
     Raises:
         InternalError: there is no such kernel, its arguments are not the spec's, or it wants scratch memory.
-        DeviceError: Triton runs as an interpreter (TRITON_INTERPRET), so that nothing can be compiled.
+        DeviceError: Triton runs as an interpreter (TRITON_INTERPRET), so that nothing can be compiled; or the
+            kernel is for another compute capability.
         Exception: whatever the compiler raises; its classes differ from version to version.
     """
     # Triton is optional: imported only where something is compiled.
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
     function = find_function(spec)
+    if function.is_gluon() and capability != GLUON_CAPABILITY:
+        raise DeviceError(
+            f"kernel '{spec.function}' is for compute capability {GLUON_CAPABILITY} alone",
+            got=str(capability),
+        )
     with triton.knobs.compilation.scope():
         triton.knobs.compilation.disable_line_info = True  # more than half of the bytes otherwise
         compiled = triton.compile(
-            ASTSource(
-                function, _signature(spec, function), dict(spec.constants), _attributes(spec, function)
-            ),
+            _source(spec, function),
             target=GPUTarget("cuda", capability, WARP_SIZE),
-            options={
-                "num_warps": spec.num_warps,
-                "num_stages": spec.num_stages,
-                "enable_fp_fusion": not spec.is_exact,
-            },
+            options={**_resources_asked(spec, function), "enable_fp_fusion": not spec.is_exact},
         )
     metadata = compiled.metadata
+    if metadata.num_warps != spec.num_warps:
+        raise InternalError(
+            f"kernel '{spec.function}' has other warps than its spec",
+            got=str(metadata.num_warps),
+            expected=str(spec.num_warps),
+        )
     for kind in ("global_scratch_size", "profile_scratch_size"):
         if getattr(metadata, kind, 0):
             raise InternalError(f"kernel '{spec.function}' needs scratch memory", got=f"{kind} > 0")
@@ -90,6 +105,28 @@ def find_function(spec: KernelSpec) -> Any:
     return function
 
 
+def _source(spec: KernelSpec, function: Any) -> Any:
+    """What Triton compiles."""
+    # Triton is optional: imported only where something is compiled.
+    from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    source = GluonASTSource if function.is_gluon() else ASTSource
+    return source(function, _signature(spec, function), dict(spec.constants), _attributes(spec, function))
+
+
+def _resources_asked(spec: KernelSpec, function: Any) -> dict[str, int]:
+    """Warps, stages and registers, as Triton's options.
+
+    A kernel in Gluon asks for its first group of warps alone, and starts the others itself; registers are
+    dealt out evenly at first.
+    """
+    if not function.is_gluon():
+        return {"num_warps": spec.num_warps, "num_stages": spec.num_stages}
+    registers = REGISTERS // (WARP_SIZE * spec.num_warps)
+    return {"num_warps": GROUP_WARPS, "maxnreg": registers // REGISTER_UNIT * REGISTER_UNIT}
+
+
 def _signature(spec: KernelSpec, function: Any) -> dict[str, str]:
     """Triton's signature: every argument in the function's order, constants as "constexpr"."""
     names = [name for name, _ in (*spec.signature, *spec.constants)]
@@ -126,7 +163,8 @@ def _extra_pointers(ptx: str, spec: KernelSpec) -> int:
     entry = re.search(r"\.entry\s+\w+\s*\(([^)]*)\)", ptx)
     if entry is None:
         raise InternalError(f"the machine code of kernel '{spec.function}' has no entry")
-    extra = len(re.findall(r"\.param\b", entry.group(1))) - len(spec.signature)
+    own = sum(parameters_of(kind) for _, kind in spec.signature)
+    extra = len(re.findall(r"\.param\b", entry.group(1))) - own
     if extra < 0:
         raise InternalError(f"kernel '{spec.function}' lost arguments when it was compiled", got=str(extra))
     return extra

@@ -151,7 +151,7 @@ def test_every_tile_gives_the_same_codes(rng, has_residual, shape):
     )
     few = [tensor[:20] for tensor in case.inputs]
     (want,) = case.expected(few)
-    tactics = case.tactics()
+    tactics = [x for x in case.tactics() if x.drafts[0].runner != "gemm_hopper"]  # no interpreter runs it
     assert len(tactics) > 4
     parts = {dict(x.drafts[0].kernels[0].constants)["PARTS"] for x in tactics if x.drafts[0].runner == "gemm"}
     assert max(parts) == (4 if has_residual else 2)

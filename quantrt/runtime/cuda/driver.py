@@ -8,6 +8,7 @@ are ours. https://docs.nvidia.com/cuda/cuda-driver-api/
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 from quantrt.errors import DeviceError
@@ -19,6 +20,11 @@ SUCCESS = 0
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CUfunction_attribute
 DEFAULT_SHARED_BYTES = 48 * 1024
 """What a kernel may use without asking; CUDA C++ programming guide, 16.7.3."""
+
+NO_INTERLEAVE = 0
+PROMOTION_256B = 3
+FILL_ZEROS = 0
+"""CUtensorMapInterleave, CUtensorMapL2promotion and CUtensorMapFloatOOBfill."""
 
 _LAUNCH_TYPES = (
     ctypes.c_void_p,  # function
@@ -108,6 +114,45 @@ class CudaDriver:
         self._call("cuCtxGetCurrent", ctypes.byref(current))
         if not current.value:
             self._call("cuCtxSetCurrent", self._context)
+
+    def encode_tiled(
+        self,
+        target: int,
+        *,
+        element: int,
+        address: int,
+        shape: Sequence[int],
+        strides_bytes: Sequence[int],
+        block: Sequence[int],
+        swizzle: int,
+    ) -> None:
+        """Describe a tensor to the copy engine. Axes are in our order, the contiguous one last.
+
+        Args:
+            target: address of 128 bytes for the CUtensorMap, a multiple of 64.
+            element, swizzle: CUtensorMapDataType and CUtensorMapSwizzle.
+            address: of the tensor on the device.
+            block: what one copy moves.
+
+        Raises:
+            DeviceError: the driver refuses, as where a stride is no multiple of 16 bytes.
+        """
+        rank = len(shape)
+        self._call(
+            "cuTensorMapEncodeTiled",
+            ctypes.c_void_p(target),
+            ctypes.c_int(element),
+            ctypes.c_uint32(rank),
+            ctypes.c_void_p(address),
+            (ctypes.c_uint64 * rank)(*reversed(shape)),
+            (ctypes.c_uint64 * (rank - 1))(*reversed(strides_bytes[:-1])),
+            (ctypes.c_uint32 * rank)(*reversed(block)),
+            (ctypes.c_uint32 * rank)(*(1,) * rank),
+            ctypes.c_int(NO_INTERLEAVE),
+            ctypes.c_int(swizzle),
+            ctypes.c_int(PROMOTION_256B),
+            ctypes.c_int(FILL_ZEROS),
+        )
 
     def check(self, code: int, what: str) -> None:
         """Fail unless a return code is success.

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 
 from quantrt.errors import DeviceError, InternalError, ModelError
+from quantrt.kernels.descriptor import descriptor_type_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.runtime.cuda.driver import CudaDriver
+from quantrt.runtime.cuda.tensor_maps import TensorMaps, strides_of
 
 __all__ = ["CubinLauncher", "Frame", "InterpreterLauncher", "Packing", "choose_capability", "open_launchers"]
 
@@ -90,7 +92,7 @@ class CubinLauncher:
         self._index = index
         self._shared_bytes = kernel.shared_bytes[chosen]
         self._function = driver.load(kernel.cubins[chosen], kernel.symbol, self._shared_bytes)
-        self._packing = Packing(kernel.spec, kernel.extra_pointers)
+        self._packing = Packing(kernel.spec, kernel.extra_pointers, driver)
         self._threads = WARP_SIZE * kernel.spec.num_warps
         self._frames = threading.local()
 
@@ -122,49 +124,68 @@ class Frame:
     """Memory of one launch's arguments. The driver copies them before a launch returns.
 
     Attributes:
-        buffer: the packed arguments.
-        pointers: address of the array with the address of each argument.
+        buffer: the packed arguments but descriptors.
+        maps: the descriptors.
+        pointers: address of the array with the address of each parameter.
     """
 
-    def __init__(self, size_bytes: int, offsets: Sequence[int]) -> None:
+    def __init__(self, size_bytes: int, offsets: Sequence[int | None], maps: TensorMaps) -> None:
         self.buffer = ctypes.create_string_buffer(max(size_bytes, 1))
+        self.maps = maps
         start = ctypes.addressof(self.buffer)
-        self._array = (ctypes.c_void_p * max(len(offsets), 1))(*(start + offset for offset in offsets))
+        described = iter(maps.addresses)
+        addresses = (next(described) if offset is None else start + offset for offset in offsets)
+        self._array = (ctypes.c_void_p * max(len(offsets), 1))(*addresses)
         self.pointers = ctypes.addressof(self._array)
 
 
 class Packing:
     """Arguments of one kernel as bytes, in the layout of its parameters.
 
+    Args:
+        driver: makes descriptors, for kernels that take some.
+
     Raises:
         ModelError: the signature has a type that cannot be passed.
     """
 
-    def __init__(self, spec: KernelSpec, extra_pointers: int) -> None:
+    def __init__(self, spec: KernelSpec, extra_pointers: int, driver: CudaDriver | None = None) -> None:
         kinds = [type_name for _, type_name in spec.signature]
-        unknown = [kind for kind in kinds if not kind.startswith("*") and kind not in _FORMATS]
+        described = [(number, descriptor_type_of(kind)) for number, kind in enumerate(kinds)]
+        self._descriptors = {number: kind for number, kind in described if kind is not None}
+        plain = {number: kind for number, kind in enumerate(kinds) if number not in self._descriptors}
+        unknown = [kind for kind in plain.values() if not kind.startswith("*") and kind not in _FORMATS]
         if unknown:
             raise ModelError(f"kernel '{spec.function}' takes what cannot be passed", got=unknown[0])
-        codes = ["P" if kind.startswith("*") else _FORMATS[kind] for kind in kinds] + ["P"] * extra_pointers
+        codes: list[str] = []
+        self._offsets: list[int | None] = []
+        for number, kind in [*enumerate(kinds), *((len(kinds), "*"),) * extra_pointers]:
+            if number in self._descriptors:
+                self._offsets.append(None)
+                rank = len(self._descriptors[number].block)
+                added = ["i"] * rank + ["q"] * rank
+            else:
+                added = ["P" if kind.startswith("*") else _FORMATS[kind]]
+            for code in added:
+                codes.append(code)
+                self._offsets.append(struct.calcsize("@" + "".join(codes)) - struct.calcsize(code))
         self._spec = spec
+        self._driver = driver
         self._struct = struct.Struct("@" + "".join(codes))
-        self._offsets = [
-            struct.calcsize("@" + "".join(codes[: number + 1])) - struct.calcsize(code)
-            for number, code in enumerate(codes)
-        ]
         self._count = len(kinds)
-        self._pointers = [number for number, kind in enumerate(kinds) if kind.startswith("*")]
+        self._pointers = [number for number, kind in plain.items() if kind.startswith("*")]
         self._aligned = [n for n, (name, _) in enumerate(spec.signature) if name in spec.aligned]
         self._extra = [0] * extra_pointers
 
     def frame(self) -> Frame:
         """Memory for one thread's launches."""
-        return Frame(self._struct.size, self._offsets)
+        return Frame(self._struct.size, self._offsets, TensorMaps(tuple(self._descriptors.values())))
 
     def pack(self, frame: Frame, arguments: Sequence[Any]) -> None:
         """Write the arguments: tensors (None for a null pointer) and numbers.
 
         Raises:
+            DeviceError: the driver cannot describe a tensor.
             InternalError: a number of arguments, a type or an alignment that the kernel was not compiled for.
         """
         values = list(arguments)
@@ -177,10 +198,23 @@ class Packing:
             if values[number] % ALIGNMENT:
                 name = self._spec.signature[number][0]
                 raise self._wrong(f"{name}={values[number]}", f"a multiple of {ALIGNMENT}")
+        if self._descriptors:
+            values = self._described(frame, values)
         try:
             self._struct.pack_into(frame.buffer, 0, *values, *self._extra)
         except (struct.error, TypeError) as error:
             raise self._wrong(f"{values}: {error}", f"{self._spec.signature}") from error
+
+    def _described(self, frame: Frame, values: list[Any]) -> list[Any]:
+        """Make the descriptors; the values with shape and strides in place of their tensors."""
+        if self._driver is None:
+            raise self._wrong("a descriptor", "a driver to make it with")
+        for place, number in enumerate(self._descriptors):
+            frame.maps.put(place, values[number], self._driver)
+        flat: list[Any] = []
+        for number, value in enumerate(values):
+            flat += [*value.shape, *strides_of(value)] if number in self._descriptors else [value]
+        return flat
 
     def _wrong(self, got: str, expected: str) -> InternalError:
         return InternalError(
@@ -218,6 +252,7 @@ def _interpreted(spec: KernelSpec) -> Any:
     try:
         module = importlib.import_module(f"quantrt.kernels.{spec.family}.triton_kernel")
         from triton.runtime.interpreter import InterpretedFunction  # optional, as the module above
+        from triton.runtime.jit import JITFunction
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.partition(".")[0] == "triton":
             raise DeviceError("Triton is not installed", hint="`pip install 'quantrt[cuda]'`") from error
@@ -225,6 +260,10 @@ def _interpreted(spec: KernelSpec) -> Any:
     function = vars(module).get(spec.function)
     if function is None:
         raise ModelError(f"kernel family '{spec.family}' has no such kernel", got=spec.function)
+    if isinstance(function, JITFunction) and function.is_gluon():
+        raise DeviceError(
+            f"kernel '{spec.function}' cannot run on a CPU: it is in Gluon, which has no interpreter"
+        )
     if not isinstance(function, InterpretedFunction):
         raise DeviceError(
             f"kernel '{spec.function}' cannot run on a CPU: Triton is not in its interpreter",

@@ -9,11 +9,14 @@ from dataclasses import replace
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.gemm.spec import MAX_STRIDE_UNIT, GemmProblem, TileConfig, kernel_of, why_not
 from quantrt.kernels.gemm.tiles import configs
+from quantrt.kernels.gemm_hopper import spec as hopper
+from quantrt.kernels.gemm_hopper import tiles as hopper_tiles
+from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.split_k import spec as split_k
 from quantrt.kernels.split_k import tiles as split_k_tiles
 from quantrt.tactics.cuda.matmul import list_library_tactics
 from quantrt.tactics.cuda.product import Product, product_of
-from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
 __all__ = ["list_tactics", "problem_of"]
@@ -67,6 +70,11 @@ def _own(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
     if reason:
         return [Rejected(_SOURCE, _NAME, reason)]
     whole = [_tactic(product, problem, config) for config in tiles_of(configs, problem, device)]
+    if hopper.why_not(problem, device) is None:
+        turns = [
+            _in_turns(product, problem, tile) for tile in tiles_of(hopper_tiles.configs, problem, device)
+        ]
+        whole = [*turns, *whole]
     in_parts = () if problem.is_gated else tiles_of(split_k_tiles.configs, problem, device)
     split = [_split(product, problem, config) for config in in_parts]
     return [*whole[:_BEFORE_SPLIT], *split, *whole[_BEFORE_SPLIT:]]
@@ -85,10 +93,25 @@ def _split(product: Product, problem: GemmProblem, config: split_k.SplitConfig) 
     return Tactic(_SOURCE, f"{_NAME} {config.name}", (draft,), split_k.parts_bytes(problem, config))
 
 
+def _in_turns(product: Product, problem: GemmProblem, tile: hopper.HopperTile) -> Tactic:
+    """One tile is multiplied while another is finished."""
+    weight = product.weight_constant(run=hopper.run_of(problem))
+    draft = _draft("gemm_hopper", product, problem, weight, hopper.kernel_of(problem, tile))
+    return Tactic(_SOURCE, f"{_NAME} {tile.name}", (draft,))
+
+
 def _tactic(product: Product, problem: GemmProblem, config: TileConfig) -> Tactic:
+    weight = product.weight_constant(in_turns=problem.is_gated)
+    draft = _draft("gemm", product, problem, weight, kernel_of(problem, config))
+    return Tactic(_SOURCE, f"{_NAME} {config.name}", (draft,))
+
+
+def _draft(
+    runner: str, product: Product, problem: GemmProblem, weight: Constant, kernel: KernelSpec
+) -> Draft:
     operands = [operand for operand in problem.epilogue.operands if operand.kind != "accumulator"]
-    draft = Draft(
-        runner="gemm",
+    return Draft(
+        runner=runner,
         inputs=tuple(f"in{i}" for i in range(1 + len(problem.tensors))),
         outputs=tuple(f"out{i}" for i in range(len(problem.outputs))),
         options={
@@ -97,9 +120,8 @@ def _tactic(product: Product, problem: GemmProblem, config: TileConfig) -> Tacti
             "outputs": list(problem.outputs),
         },
         constants=(
-            product.weight_constant(in_turns=problem.is_gated),
+            weight,
             *(product.channel_constant(x.name, "float32") for x in operands if x.kind == "constant"),
         ),
-        kernels=(kernel_of(problem, config),),
+        kernels=(kernel,),
     )
-    return Tactic(_SOURCE, f"{_NAME} {config.name}", (draft,))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quantrt.dtypes import CODE_TYPES, FP8
+from quantrt.kernels.gemm_hopper.spec import rows_in_order
 from quantrt.regions.region import Gemm
 from quantrt.tactics.cuda.tactic import Constant, Workload
 
@@ -48,16 +49,20 @@ class Product:
         """Of the product."""
         return 2 * self.N if self.formula.is_gated else self.N
 
-    def weight_constant(self, *, in_turns: bool = False) -> Constant:
+    def weight_constant(self, *, in_turns: bool = False, run: int = 0) -> Constant:
         """The weight as [columns, K], contiguous along K; float32 rounded to float16 for such activations.
 
         Args:
             in_turns: a row of the left half, then one of the right, and so on.
+            run: for the kernel of compute capability 9.0: see `rows_in_order`; 0 for all others.
         """
         rows = self.weight if self.formula.is_transposed else self.weight.T
         if in_turns:
             rows = rows.reshape(2, self.N, self.K).swapaxes(0, 1).reshape(-1, self.K)
-        key = f"{self.formula.weight}:{'turns' if in_turns else 'nk'}:{self.dtype}"
+        order = f"run{run}" if run else "turns" if in_turns else "nk"
+        key = f"{self.formula.weight}:{order}:{self.dtype}"
+        if run:
+            return Constant(key, lambda: rows_in_order(rows.astype(self.dtype), run))
         return Constant(key, lambda: np.ascontiguousarray(rows.astype(self.dtype)))
 
     def channel_constant(self, name: str, dtype: str) -> Constant:

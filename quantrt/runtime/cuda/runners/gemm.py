@@ -47,7 +47,7 @@ class GemmRunner:
         self._weight, *self._constants = (assets.weights[key] for key in step.weights)
         self._launch: Launcher = assets.kernels[step.kernels[0]]
         self._fixed = dict(self._launch.spec.constants)
-        self._stride_unit = int(self._fixed["STRIDE_UNIT"])
+        self._stride_unit = self._least_stride()
         self._halves = 2 if self._fixed.get("GATED") else 1
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
@@ -72,8 +72,16 @@ class GemmRunner:
             self._launch((self._tiles(x), 1, 1), arguments)
         return []
 
+    def _least_stride(self) -> int:
+        """The rows of x are a multiple of this many elements apart."""
+        return int(self._fixed["STRIDE_UNIT"])
+
+    def _columns(self) -> int:
+        """Of the product."""
+        return self._weight.shape[0]
+
     def _tiles(self, x: Tensor) -> int:
-        N = self._weight.shape[0]
+        N = self._columns()
         return -(-x.shape[0] // int(self._fixed["BLOCK_M"])) * -(-N // int(self._fixed["BLOCK_N"]))
 
     def _stride_units(self, x: Tensor) -> int:
@@ -87,7 +95,7 @@ class GemmRunner:
 
     def _shape(self, x: Tensor) -> tuple[int, ...]:
         """Of the outputs."""
-        return (*x.shape[:-1], self._weight.shape[0] // self._halves)
+        return (*x.shape[:-1], self._columns() // self._halves)
 
     def _check(self, inputs: Sequence[Any]) -> None:
         K = self._weight.shape[1]

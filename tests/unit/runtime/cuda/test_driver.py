@@ -22,6 +22,7 @@ class Call:
         self.library.calls.append(self.name)
         plain = [getattr(x, "value", None) for x in arguments]
         self.library.arguments[self.name] = plain
+        self.library.given[self.name] = arguments
         if self.name in ("cuModuleLoadData", "cuModuleGetFunction", "cuDevicePrimaryCtxRetain"):
             arguments[0]._obj.value = {"cuModuleLoadData": 11, "cuModuleGetFunction": 22}.get(self.name, 33)
         if self.name == "cuGetErrorName":
@@ -36,6 +37,7 @@ class Library:
 
     def __init__(self):
         self.calls, self.arguments, self.codes = [], {}, {}
+        self.given = {}
         self._functions = {}
 
     def __getattr__(self, name):
@@ -81,6 +83,21 @@ def test_errors_carry_the_drivers_words(library):
         driver.load(b"\x7fELF", "kernel", 0)
     assert error.value.got == "error 500, CUDA_ERROR_NOT_FOUND: named symbol not found"
     assert "cuCtxPopCurrent_v2" in library.calls  # the context is left as it was found
+
+
+def test_a_tensor_is_described_with_its_contiguous_axis_first(library):
+    CudaDriver(0).encode_tiled(
+        4096,
+        element=6,
+        address=8192,
+        shape=(100, 40),
+        strides_bytes=(96, 2),
+        block=(64, 32),
+        swizzle=3,
+    )
+    arguments = library.given["cuTensorMapEncodeTiled"]
+    plain = [getattr(x, "value", None) if not hasattr(x, "__len__") else list(x) for x in arguments]
+    assert plain == [4096, 6, 2, 8192, [40, 100], [96], [32, 64], [1, 1], 0, 3, 3, 0]
 
 
 def test_without_a_driver(monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from quantrt.errors import DeviceError, InternalError, ModelError
+from quantrt.kernels.descriptor import DescriptorType, descriptor_type_of, parameters_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.runtime.cuda.driver import CudaFunction
 from quantrt.runtime.cuda.launcher import (
@@ -172,6 +173,84 @@ def test_a_launch_goes_to_the_current_stream(monkeypatch):
     driver.code = 1
     with pytest.raises(DeviceError, match=r"a launch of 'probe' on \(1, 1, 99999\) blocks of 256 threads"):
         launcher((1, 1, 99999), arguments)
+
+
+class Encoder:
+    """A driver that writes what it is asked to describe where the description goes."""
+
+    def __init__(self):
+        self.count = 0
+
+    def encode_tiled(self, target, **what):
+        self.count += 1
+        self.what = what
+        assert target % 64 == 0
+        ctypes.memset(target, what["address"] % 251, 128)
+
+
+class Described(ctypes.Structure):
+    """A kernel's parameters behind the bytes of one descriptor."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int32),
+        ("columns", ctypes.c_int32),
+        ("row_stride", ctypes.c_int64),
+        ("stride", ctypes.c_int64),
+        ("M", ctypes.c_int32),
+        ("scratch", ctypes.c_void_p),
+    )
+
+
+def test_a_tensor_with_a_descriptor_is_described_once():
+    kind = str(DescriptorType("fp16", (64, 32), 64))
+    spec = replace(SPEC, signature=(("x_desc", kind), ("M", "i32")), aligned=frozenset())
+    assert parameters_of(kind) == 5
+    driver = Encoder()
+    packing = Packing(spec, extra_pointers=1, driver=driver)
+    frame = packing.frame()
+    x = torch.zeros(6, 48, dtype=torch.float16)[:, :40]
+    for _ in range(2):
+        packing.pack(frame, [x, 6])
+    assert driver.count == 1
+    assert driver.what == {
+        "element": 6,
+        "address": x.data_ptr(),
+        "shape": (6, 40),
+        "strides_bytes": (96, 2),
+        "block": (64, 32),
+        "swizzle": 2,
+    }
+    addresses = list((ctypes.c_void_p * 7).from_address(frame.pointers))
+    assert ctypes.string_at(addresses[0], 128) == bytes([x.data_ptr() % 251]) * 128
+    values = [
+        kind.from_address(address).value
+        for (_, kind), address in zip(Described._fields_, addresses[1:], strict=True)
+    ]
+    assert values == [6, 40, 48, 1, 6, None]
+    packing.pack(frame, [x[:1], 1])  # the stride of a single row says nothing
+    assert driver.what["strides_bytes"] == (80, 2)
+    assert driver.count == 2
+
+
+def test_descriptors_need_a_driver():
+    spec = replace(
+        SPEC, signature=(("x_desc", str(DescriptorType("i8", (64, 32), 32))),), aligned=frozenset()
+    )
+    packing = Packing(spec, extra_pointers=0)
+    with pytest.raises(InternalError, match="wrong arguments"):
+        packing.pack(packing.frame(), [torch.zeros(4, 32, dtype=torch.int8)])
+
+
+def test_types_that_are_no_descriptors():
+    for kind in (
+        "*i8",
+        "i32",
+        "tensordesc<i8[8, 16]>",
+        "tensordesc<fp64[8, 16],NVMMASharedLayout(swizzle_byte_width=32, x)>",
+    ):
+        assert descriptor_type_of(kind) is None
+    kind = DescriptorType("i8", (128, 64), 64)
+    assert descriptor_type_of(str(kind)) == kind
 
 
 def with_module(monkeypatch, **functions) -> None:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tiles of the kernel for compute capability 9.0 are worth timing for a product.
+
+The estimate only ranks tiles against each other and against doing without. A multiprocessor takes its tiles
+one behind the other; of two of them, the epilogue of one runs beside the products of the other.
+"""
+
+from __future__ import annotations
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
+from quantrt.kernels.expression.spec import flops_of
+from quantrt.kernels.gemm.spec import GemmProblem
+from quantrt.kernels.gemm.tiles import cost
+from quantrt.kernels.gemm_hopper.spec import HopperTile
+
+__all__ = ["configs", "estimate_us"]
+
+TILES = (
+    HopperTile(128, 128, 4),
+    HopperTile(128, 128, 6),
+    HopperTile(64, 128, 8),
+    HopperTile(128, 64, 8),
+)
+REACHED = {(128, 128): 1.0, (64, 128): 0.85, (128, 64): 0.75}
+"""Of the rate of large products, by tile: smaller ones read more of shared memory and L2 for each."""
+
+LEAST_TILES_RATIO = 1.0
+"""Tiles for a multiprocessor: with fewer, some have nothing to do, and programs that share one are faster."""
+
+LAUNCH_US = 2.0
+FILL_US = 1.5
+"""Latencies: of a launch inside a CUDA graph; of the first loads and the last stores."""
+
+
+def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
+    """The most promising first; none for a product that is too small."""
+    fitting = [
+        tile
+        for tile in TILES
+        if _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
+        and tile.shared_bytes < device.shared_memory_bytes
+    ]
+    return tuple(sorted(fitting, key=lambda tile: estimate_us(problem, tile, device)))
+
+
+def estimate_us(problem: GemmProblem, tile: HopperTile, device: GpuFacts) -> float:
+    """Predicted time of the kernel with this tile."""
+    least = cost(problem, device)
+    elements = tile.block_m * tile.block_n
+    rounds = -(-_tiles(problem, tile) // device.multiprocessors)
+    peaks = {"int8": device.int8_tops}
+    rate = 1e6 * peaks.get(problem.dtype, device.fp16_tflops) * REACHED_MATH[problem.dtype]
+    product_us = (
+        device.multiprocessors * 2 * elements * problem.K / (rate * REACHED[tile.block_m, tile.block_n])
+    )
+    stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors))
+    instructions = flops_of(problem.epilogue, problem.outputs) + 2 * stored + 2
+    finish_us = device.multiprocessors * elements * instructions / (0.5e6 * device.fp32_tflops)
+    busy_us = rounds * max(product_us, (product_us + finish_us) / 2) + finish_us
+    return LAUNCH_US + FILL_US + max(busy_us, least.time_us)
+
+
+REACHED_MATH = {"int8": 0.69, "float16": 0.8, "bfloat16": 0.8}
+"""Of the data sheet's peak, by large products."""
+
+
+def _tiles(problem: GemmProblem, tile: HopperTile) -> int:
+    return -(-problem.M // tile.block_m) * -(-problem.N // tile.block_n)

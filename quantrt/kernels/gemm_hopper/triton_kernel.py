@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y[M, N] = epilogue(x[M, K] @ w[N, K]^T) with a producer and two consumers in turns, in Gluon.
+
+One program per multiprocessor walks tiles program_id, program_id + programs, ... Its producer, a warp, loads
+all of them, in blocks of K, into a ring of STAGES stages. Its consumers, 4 warps each, take whole tiles in
+turns: the first one the program's tiles 0, 2, 4, ..., the second one 1, 3, 5, ... While one stores its tile,
+the other multiplies.
+
+Blocks are numbered through all tiles of a program: s = STEPS * (tile of this program) + (block of K). Block s
+lies in stage s % STAGES, in round s // STAGES of the ring. What keeps them apart, each barrier with a count
+of 1:
+
+full[stage]   completes once for every round, when both copies of the round's block are there: the producer
+              arrives once, with the bytes it expects, and the copies count them down. The consumer of block s
+              waits for the parity of its round, so for completion number s // STAGES (from 0).
+empty[stage]  completes once for every round, when the block's consumer has arrived: after a wait that leaves
+              no product unfinished that reads the stage, and after all of its 4 warps have passed that wait.
+              The producer waits before round r for completion r - 1, of parity (r - 1) & 1; before round 0
+              for the parity of the phase before the first, which counts as complete.
+turns[c]      completes when the other consumer has issued its last product of a tile. Consumer 0 waits before
+              its tile j for completion j - 1, consumer 1 before its tile j for completion j.
+
+No barrier gets two phases ahead of who waits for it, and nobody waits for a round while the one before it is
+still to come, for a parity cannot tell rounds apart that differ by two. The producer cannot begin round r + 1
+of a stage before the consumer of round r has arrived, which it does after its wait for `full` of round r. A
+consumer begins a tile when the other has seen all blocks of the tile before, so all blocks before its own:
+without turns it would take round r - 2 for round r. A consumer cannot hand its turn over twice without having
+got it back in between. No wait is in vain: a consumer that waits for its turn does so after a tile that was
+taken before its own, and blocks are loaded in the order of the tiles. There are two stages at least, for a
+block is let go when the next one is taken. A last turn is handed over to a consumer that has no tile left;
+nothing waits.
+
+What lies beyond M, N and K is read as zeros by the copy engine; rows beyond M and columns beyond N are not
+stored.
+"""
+
+# mypy: ignore-errors
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from quantrt.kernels.epilogue.triton_kernel import sums_to_float
+from quantrt.kernels.expression.triton_kernel import evaluate, stored
+
+__all__ = ["gemm_hopper"]
+
+CONSUMER_REGISTERS = gl.constexpr(240)
+PRODUCER_REGISTERS = gl.constexpr(24)
+"""Of a thread; two groups of 128 with 240 and one with 24 have no more than three with 168, as launched."""
+
+
+@gluon.jit
+def gemm_hopper(
+    x_desc,
+    w_desc,
+    y0_ptr,
+    y1_ptr,
+    y2_ptr,
+    y3_ptr,
+    arg0,
+    arg1,
+    arg2,
+    arg3,
+    arg4,
+    arg5,
+    arg6,
+    arg7,
+    arg8,
+    arg9,
+    arg10,
+    arg11,
+    M,
+    N: gl.constexpr,
+    K: gl.constexpr,
+    KINDS: gl.constexpr,
+    PROGRAM: gl.constexpr,
+    OUTPUTS: gl.constexpr,
+    RUN: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr,
+):
+    gl.static_assert(STAGES >= 2)
+    x_ring = gl.allocate_shared_memory(x_desc.dtype, [STAGES, BLOCK_M, BLOCK_K], x_desc.layout)
+    w_ring = gl.allocate_shared_memory(w_desc.dtype, [STAGES, BLOCK_N, BLOCK_K], w_desc.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(STAGES):
+        mbarrier.init(full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=1)
+    mbarrier.init(turns.index(0), count=1)
+    mbarrier.init(turns.index(1), count=1)
+    fence_async_shared()
+
+    ring = (x_ring, w_ring, full, empty)
+    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
+    sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN)
+    formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
+    gl.warp_specialize(
+        [
+            (consume, (ring, turns, pointers, slots, M, 0, sizes, formula)),
+            (consume, (ring, turns, pointers, slots, M, 1, sizes, formula)),
+            (produce, (ring, x_desc, w_desc, M, sizes)),
+        ],
+        [4, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+    )
+
+
+@gluon.jit
+def produce(ring, x_desc, w_desc, M, sizes: gl.constexpr):
+    """Load the blocks of all tiles of this program."""
+    x_ring, w_ring, full, empty = ring
+    N: gl.constexpr = sizes[0]
+    K: gl.constexpr = sizes[1]
+    BLOCK_M: gl.constexpr = sizes[2]
+    BLOCK_N: gl.constexpr = sizes[3]
+    BLOCK_K: gl.constexpr = sizes[4]
+    STAGES: gl.constexpr = sizes[5]
+    TILES_N: gl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    STEPS: gl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
+    BLOCK_BYTES: gl.constexpr = x_desc.block_type.nbytes + w_desc.block_type.nbytes
+    tiles_m = gl.cdiv(M, BLOCK_M)
+    stage = 0
+    parity = 1
+    for tile in range(gl.program_id(0), tiles_m * TILES_N, gl.num_programs(0)):
+        tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
+        for k in range(STEPS):
+            mbarrier.wait(empty.index(stage), parity)
+            ready = full.index(stage)
+            mbarrier.expect(ready, BLOCK_BYTES)
+            tma.async_copy_global_to_shared(
+                x_desc, [tile_m * BLOCK_M, k * BLOCK_K], ready, x_ring.index(stage)
+            )
+            tma.async_copy_global_to_shared(
+                w_desc, [tile_n * BLOCK_N, k * BLOCK_K], ready, w_ring.index(stage)
+            )
+            stage, parity = next_stage(stage, parity, STAGES)
+
+
+@gluon.jit
+def consume(
+    ring,
+    turns,
+    pointers,
+    slots,
+    M,
+    CONSUMER: gl.constexpr,
+    sizes: gl.constexpr,
+    formula: gl.constexpr,
+):
+    """Multiply, finish and store every other tile of this program."""
+    x_ring, w_ring, full, empty = ring
+    N: gl.constexpr = sizes[0]
+    K: gl.constexpr = sizes[1]
+    BLOCK_M: gl.constexpr = sizes[2]
+    BLOCK_N: gl.constexpr = sizes[3]
+    STAGES: gl.constexpr = sizes[5]
+    RUN: gl.constexpr = sizes[7]
+    TILES_N: gl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    STEPS: gl.constexpr = (K + sizes[4] - 1) // sizes[4]
+    PARTS_M: gl.constexpr = BLOCK_M // 64
+    PARTS_N: gl.constexpr = BLOCK_N // (4 * RUN)
+    SUM: gl.constexpr = gl.int32 if x_ring.dtype == gl.int8 else gl.float32
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0],
+        warps_per_cta=[4, 1],
+        instr_shape=[16, BLOCK_N, 256 // x_ring.dtype.primitive_bitwidth],
+    )
+    tiles_m = gl.cdiv(M, BLOCK_M)
+    programs = gl.num_programs(0)
+    block = CONSUMER * STEPS
+    turn = 1 - CONSUMER
+    for tile in range(gl.program_id(0) + CONSUMER * programs, tiles_m * TILES_N, 2 * programs):
+        tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
+        stage = block % STAGES
+        parity = (block // STAGES) & 1
+        block += 2 * STEPS
+        mbarrier.wait(turns.index(CONSUMER), turn)
+        turn ^= 1
+
+        sums = gl.zeros((BLOCK_M, BLOCK_N), SUM, SUMS)
+        for k in range(STEPS):
+            mbarrier.wait(full.index(stage), parity)
+            sums = warpgroup_mma(
+                x_ring.index(stage),
+                w_ring.index(stage).permute((1, 0)),
+                sums,
+                use_acc=k > 0,
+                is_async=True,
+            )
+            # One product stays unfinished, so the block before this one is read no more.
+            sums = warpgroup_mma_wait(1, deps=(sums,))
+            mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1, pred=k > 0)
+            stage, parity = next_stage(stage, parity, STAGES)
+        mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
+
+        # Constants are on their way before the last product is done.
+        row = tile_m.to(gl.int64) * BLOCK_M
+        column = tile_n * BLOCK_N
+        constants = ()
+        for j in gl.static_range(PARTS_N):
+            constants = constants + (
+                load_constants(slots, column + j * 4 * RUN, N, formula[0], BLOCK_N, RUN),
+            )
+        sums = warpgroup_mma_wait(0, deps=(sums,))
+        mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1)
+        parts = parts_of(sums, BLOCK_M, BLOCK_N, RUN)
+        for j in gl.static_range(PARTS_N):
+            for i in gl.static_range(PARTS_M):
+                store_part(
+                    parts[j * PARTS_M + i],
+                    constants[j],
+                    pointers,
+                    row + i * 64,
+                    column + j * 4 * RUN,
+                    M,
+                    sizes,
+                    formula,
+                )
+
+
+@gluon.jit
+def place_of(tile, tiles_m, tiles_n: gl.constexpr, GROUP_M: gl.constexpr):
+    """Row and column of a tile: groups of GROUP_M rows of tiles, so that programs share w."""
+    GROUP: gl.constexpr = GROUP_M * tiles_n
+    first = tile // GROUP * GROUP_M
+    rows = gl.minimum(tiles_m - first, GROUP_M)
+    inside = tile % GROUP
+    return first + inside % rows, inside // rows
+
+
+@gluon.jit
+def next_stage(stage, parity, STAGES: gl.constexpr):
+    """The next block's stage, and the parity of its round."""
+    is_last = stage == STAGES - 1
+    return gl.where(is_last, 0, stage + 1), gl.where(is_last, parity ^ 1, parity)
+
+
+@gluon.jit
+def stage_before(stage, STAGES: gl.constexpr):
+    """The stage of the block before.
+
+    Computed, for Triton 3.6 does not carry a variable through a loop that is set to another one there.
+    """
+    return gl.where(stage == 0, STAGES - 1, stage - 1)
+
+
+@gluon.constexpr_function
+def part_layout(run):
+    """[64, 4 run]: each of 4 threads of a row has `run` columns side by side, of two rows."""
+    return gl.DistributedLinearLayout(
+        reg_bases=[*([0, 1 << i] for i in range(run.bit_length() - 1)), [8, 0]],
+        lane_bases=[[0, run], [0, 2 * run], [1, 0], [2, 0], [4, 0]],
+        warp_bases=[[16, 0], [32, 0]],
+        block_bases=[],
+        shape=[64, 4 * run],
+    )
+
+
+@gluon.jit
+def parts_of(sums, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, RUN: gl.constexpr):
+    """A tile's sums as parts [64, 4 RUN], with columns in the order of y; those of one column in turn."""
+    LAYOUT: gl.constexpr = part_layout(RUN)
+    x = sums.reshape([BLOCK_M, BLOCK_N // (4 * RUN), RUN // 2, 4, 2])
+    parts = (x.permute([0, 1, 3, 2, 4]).reshape([BLOCK_M, BLOCK_N]),)
+    for _ in gl.static_range(BLOCK_N // (4 * RUN)):
+        if parts[0].shape[1] > 4 * RUN:
+            finer = ()
+            for i in gl.static_range(len(parts)):
+                finer = finer + halves_of_columns(parts[i])
+            parts = finer
+    for _ in gl.static_range(BLOCK_M // 64):
+        if parts[0].shape[0] > 64:
+            finer = ()
+            for i in gl.static_range(len(parts)):
+                finer = finer + halves_of_rows(parts[i])
+            parts = finer
+    ordered = ()
+    for i in gl.static_range(len(parts)):
+        ordered = ordered + (gl.convert_layout(parts[i], LAYOUT),)
+    return ordered
+
+
+@gluon.jit
+def halves_of_columns(x):
+    return gl.split(x.reshape([x.shape[0], 2, x.shape[1] // 2]).permute([0, 2, 1]))
+
+
+@gluon.jit
+def halves_of_rows(x):
+    return gl.split(x.reshape([2, x.shape[0] // 2, x.shape[1]]).permute([1, 2, 0]))
+
+
+@gluon.jit
+def load_constants(
+    slots, column, N: gl.constexpr, KINDS: gl.constexpr, BLOCK_N: gl.constexpr, RUN: gl.constexpr
+):
+    """The operands of one part's columns: constants as rows, all others as they are."""
+    offs_n = gl.arange(0, 4 * RUN, gl.SliceLayout(0, part_layout(RUN)))
+    operands = ()
+    for i in gl.static_range(len(KINDS)):
+        if KINDS[i] != "constant":
+            operands = operands + (slots[i],)
+        elif N % BLOCK_N == 0:
+            operands = operands + (gl.load(slots[i] + column + offs_n)[None, :],)
+        else:
+            value = gl.load(slots[i] + column + offs_n, mask=offs_n < N - column, other=0)
+            operands = operands + (value[None, :],)
+    return operands
+
+
+@gluon.jit
+def store_part(
+    part,
+    operands,
+    pointers,
+    row,
+    column,
+    M,
+    sizes: gl.constexpr,
+    formula: gl.constexpr,
+):
+    """The epilogue of one part, and its stores."""
+    N: gl.constexpr = sizes[0]
+    RUN: gl.constexpr = sizes[7]
+    KINDS: gl.constexpr = formula[0]
+    PROGRAM: gl.constexpr = formula[1]
+    OUTPUTS: gl.constexpr = formula[2]
+    LAYOUT: gl.constexpr = part_layout(RUN)
+    offs_m = gl.arange(0, 64, gl.SliceLayout(1, LAYOUT))
+    offs_n = gl.arange(0, 4 * RUN, gl.SliceLayout(0, LAYOUT))
+    tile = row * N + column
+    offsets = offs_m[:, None] * N + offs_n[None, :]
+    mask = (offs_m < M - row)[:, None]
+    if N % sizes[3] != 0:
+        mask = mask & (offs_n < N - column)[None, :]
+    registers = (sums_to_float(part, sizes[1]),)
+    for i in gl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            registers = registers + (gl.load(operands[i] + tile + offsets, mask=mask, other=0),)
+        else:
+            registers = registers + (operands[i],)
+    results = evaluate(PROGRAM, registers)
+    for i in gl.static_range(len(OUTPUTS)):
+        y_ptr = pointers[i]
+        y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
+        gl.store(y_ptr + tile + offsets, y, mask=mask)

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gluon kernels run in Python: their own source, on numpy, with every group of warps a thread of its own.
+
+There is no interpreter for Gluon. What a kernel calls is replaced here by functions that do the same on whole
+blocks; layouts are left out, for they decide where an element lies and not which it is. Groups of warps,
+copies and products run in a random order, one event at a time, and what a GPU would not notice is an error:
+memory that is overwritten while a product reads it, read before it is there, a barrier that nobody completes.
+
+What the compiler makes of the source is not seen here: variables are Python's.
+"""
+
+import random
+import threading
+import types
+from collections.abc import Callable
+
+import numpy as np
+
+__all__ = ["Descriptor", "Pointer", "Rules", "run_program"]
+
+
+class RulesError(AssertionError):
+    """Something a kernel may not do."""
+
+
+Rules = RulesError
+
+
+class Scalar(int):
+    """An integer with the methods of one in a kernel."""
+
+    def to(self, dtype):
+        return self
+
+
+def _scalar_method(name):
+    return lambda a, b: Scalar(getattr(int, name)(a, int(b)))
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "xor"):
+    setattr(Scalar, f"__{_name}__", _scalar_method(f"__{_name}__"))
+    setattr(Scalar, f"__r{_name}__", _scalar_method(f"__r{_name}__"))
+
+
+class Block(np.ndarray):
+    """A tensor in registers."""
+
+    def permute(self, order):
+        return self.transpose(order)
+
+
+def block(array) -> Block:
+    return np.asarray(array).view(Block)
+
+
+class Pointer:
+    """Into flat memory."""
+
+    def __init__(self, memory: np.ndarray, offsets=0) -> None:
+        self.memory, self.offsets = memory, offsets
+        self.dtype = types.SimpleNamespace(element_ty=memory.dtype)
+
+    def __add__(self, offset):
+        return Pointer(self.memory, self.offsets + np.asarray(offset))
+
+
+class Descriptor:
+    """A matrix that is copied in blocks."""
+
+    def __init__(self, matrix: np.ndarray, shape: tuple[int, int]) -> None:
+        self.matrix, self.block = matrix, shape
+        bits = 8 * matrix.itemsize
+        self.dtype = types.SimpleNamespace(
+            name=str(matrix.dtype), primitive_bitwidth=bits, array=matrix.dtype
+        )
+        self.layout = None
+        self.block_type = types.SimpleNamespace(nbytes=shape[0] * shape[1] * matrix.itemsize)
+
+    def read(self, row: int, column: int) -> np.ndarray:
+        """A block, zeros beyond the matrix."""
+        found = np.zeros(self.block, self.matrix.dtype)
+        part = self.matrix[row : row + self.block[0], column : column + self.block[1]]
+        found[: part.shape[0], : part.shape[1]] = part
+        return found
+
+
+class Barrier:
+    """An mbarrier. A wait for a parity is over when the phase before the current one has that parity."""
+
+    def __init__(self) -> None:
+        self.count = self.pending = self.bytes = self.phase = 0
+
+    def settle(self) -> None:
+        if self.pending < 0:
+            raise RulesError("more arrivals than a barrier counts")
+        if self.pending == 0 and self.bytes == 0:
+            self.phase, self.pending = self.phase + 1, self.count
+
+
+class Slot:
+    """A block of shared memory."""
+
+    def __init__(self, shape, dtype) -> None:
+        self.data = np.zeros(shape, dtype)
+        self.readers = 0
+        self.is_full = self.is_coming = False
+
+    def permute(self, order):
+        view = Slot((1,), np.int8)
+        view.of, view.data = self, None
+        return view
+
+    of = None
+
+
+class Ring:
+    """Slots, or barriers."""
+
+    def __init__(self, dtype, shape) -> None:
+        self.dtype = dtype
+        is_barrier = getattr(dtype, "name", "") == "int64"
+        self.items = [Barrier() if is_barrier else Slot(shape[1:], dtype.array) for _ in range(shape[0])]
+
+    def index(self, number):
+        return self.items[int(number)]
+
+
+class Machine:
+    """One program: its groups of warps and what goes on beside them, one event at a time in random order."""
+
+    def __init__(self, seed: int, programs: int, program: int) -> None:
+        self.random = random.Random(seed)
+        self.programs, self.program = programs, program
+        self.copies: list[Callable[[], None]] = []
+        self.control = threading.Semaphore(0)
+        self.groups: list[Group] = []
+        self.failure: BaseException | None = None
+
+    def run(self, parts) -> None:
+        self.groups = [Group(self, function, arguments) for function, arguments in parts]
+        while not all(group.is_done for group in self.groups) and self.failure is None:
+            ready: list = [group for group in self.groups if not group.is_done and group.is_over()]
+            ready += self.copies
+            if not ready:
+                self.failure = RulesError("every group of warps waits, and nothing is on its way")
+                break
+            chosen = self.random.choice(ready)
+            if isinstance(chosen, Group):
+                chosen.step()
+            else:
+                self.copies.remove(chosen)
+                chosen()
+        if self.failure is not None:
+            raise self.failure
+        if self.copies:
+            raise RulesError("a copy that nobody waits for")
+
+
+class Group:
+    """Some warps with one task."""
+
+    def __init__(self, machine: Machine, function, arguments) -> None:
+        self.machine = machine
+        self.is_done = False
+        self.is_over: Callable[[], bool] = lambda: True
+        self.baton = threading.Semaphore(0)
+        self.unfinished: list[tuple[Slot, Slot]] = []
+        self.thread = threading.Thread(target=self._work, args=(function, arguments), daemon=True)
+        self.thread.start()
+
+    def _work(self, function, arguments) -> None:
+        self.baton.acquire()
+        try:
+            function(*arguments)
+            if self.unfinished:
+                raise RulesError("products that nobody waits for")
+        except BaseException as error:  # noqa: BLE001  handed to the thread that started this one
+            self.machine.failure = error
+        self.is_done = True
+        self.machine.control.release()
+
+    def step(self) -> None:
+        self.baton.release()
+        self.machine.control.acquire()
+
+    def pause(self, is_over: Callable[[], bool] = lambda: True) -> None:
+        """Let others go on until the condition holds."""
+        self.is_over = is_over
+        self.machine.control.release()
+        self.baton.acquire()
+
+
+def run_program(module, name: str, arguments, *, seed: int, program: int, programs: int, **replaced) -> None:
+    """Run one program of a kernel.
+
+    Args:
+        module: with the kernel and all that it calls, decorated by gluon.jit.
+        replaced: functions to take instead of what the module imports from elsewhere.
+
+    Raises:
+        RulesError: a deadlock, or memory used out of turn.
+    """
+    machine = Machine(seed, programs, program)
+    scope = dict(vars(module))
+    for key, value in vars(module).items():
+        if (
+            isinstance(getattr(value, "fn", None), types.FunctionType)
+            and value.fn.__module__ == module.__name__
+        ):
+            scope[key] = types.FunctionType(value.fn.__code__, scope, key, value.fn.__defaults__)
+    scope.update(_language(machine), **replaced)
+    scope[name](*arguments)
+
+
+def _language(machine: Machine) -> dict:
+    def current() -> Group:
+        return next(group for group in machine.groups if group.thread is threading.current_thread())
+
+    def init(barrier, count):
+        barrier.count = barrier.pending = count
+
+    def wait(barrier, parity):
+        current().pause(lambda: (barrier.phase - 1) % 2 == parity)
+
+    def arrive(barrier, count=1, pred=True):
+        current().pause()
+        if pred:
+            barrier.pending -= count
+            barrier.settle()
+
+    def expect(barrier, size):
+        current().pause()
+        barrier.bytes += size
+        barrier.pending -= 1
+        barrier.settle()
+
+    def copy(descriptor, place, barrier, slot):
+        if slot.is_coming:
+            raise RulesError("a block is overwritten that is still on its way")
+        slot.is_coming = True
+
+        def land():
+            if slot.readers or slot.is_full:
+                raise RulesError("a block is overwritten before it was read")
+            slot.data[...] = descriptor.read(*map(int, place))
+            slot.is_coming, slot.is_full = False, True
+            barrier.bytes -= descriptor.block_type.nbytes
+            barrier.settle()
+
+        machine.copies.append(land)
+        current().pause()
+
+    def multiply(x, w, sums, use_acc=True, is_async=False):
+        group = current()
+        w = w.of
+        if not (x.is_full and w.is_full):
+            raise RulesError("a block is read before it is there")
+        for slot in (x, w):
+            slot.readers += 1
+        group.unfinished.append((x, w))
+        group.pause()
+        product = x.data.astype(sums.dtype) @ w.data.astype(sums.dtype).T
+        return block(sums + product if use_acc else product)
+
+    def finish(left, deps):
+        group = current()
+        group.pause()
+        while len(group.unfinished) > left:
+            for slot in group.unfinished.pop(0):
+                slot.readers -= 1
+                slot.is_full = False
+        return deps[0]
+
+    def load(pointer, mask=True, other=0):
+        offsets, mask = np.broadcast_arrays(pointer.offsets, mask)
+        return block(np.where(mask, pointer.memory[np.where(mask, offsets, 0)], other))
+
+    def store(pointer, value, mask=True):
+        offsets, value, mask = np.broadcast_arrays(pointer.offsets, value, mask)
+        pointer.memory[offsets[mask]] = value[mask]
+
+    names = {
+        "constexpr": None,
+        "int32": np.int32,
+        "float32": np.float32,
+        "int64": types.SimpleNamespace(name="int64"),
+        "allocate_shared_memory": lambda dtype, shape, layout: Ring(dtype, shape),
+        "warp_specialize": lambda parts, warps, registers: machine.run(parts),
+        "static_range": range,
+        "static_assert": lambda condition: None,
+        "program_id": lambda axis: Scalar(machine.program),
+        "num_programs": lambda axis: Scalar(machine.programs),
+        "cdiv": lambda a, b: Scalar(-(-a // b)),
+        "minimum": lambda a, b: Scalar(min(a, b)),
+        "where": lambda condition, a, b: a if condition else b,
+        "zeros": lambda shape, dtype, layout: block(np.full(shape, 77, dtype)),
+        "arange": lambda start, end, layout: np.arange(start, end),
+        "SliceLayout": lambda axis, layout: None,
+        "NVMMADistributedLayout": lambda **options: None,
+        "split": lambda x: (x[..., 0], x[..., 1]),
+        "convert_layout": lambda x, layout: x,
+        "load": load,
+        "store": store,
+    }
+    language = types.SimpleNamespace(**names)
+    language.int8 = types.SimpleNamespace(name="int8")
+    return {
+        "gl": language,
+        "mbarrier": types.SimpleNamespace(
+            init=init, wait=wait, arrive=arrive, expect=expect, MBarrierLayout=lambda: None
+        ),
+        "tma": types.SimpleNamespace(async_copy_global_to_shared=copy),
+        "warpgroup_mma": multiply,
+        "warpgroup_mma_wait": finish,
+        "fence_async_shared": lambda: None,
+        "part_layout": lambda run: None,
+    }

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel with a producer and two consumers: its own source in Python, at random interleavings."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantrt.errors import DeviceError
+from quantrt.kernels.gemm_hopper import triton_kernel
+from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order
+from quantrt.runtime.cuda.launcher import InterpreterLauncher
+from tests.kernels.gemm_problems import plain_codes
+from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, run_program
+
+BLOCK_K = 16
+
+
+def product(
+    M,
+    N,
+    K,
+    *,
+    tile=(64, 64),
+    stages=3,
+    programs=2,
+    run=4,
+    seed=0,
+    dtype=np.int8,
+    group_m=2,
+    module=triton_kernel,
+):
+    """x @ w^T * scale by the kernel, and by numpy."""
+    generator = np.random.default_rng(seed)
+    x = generator.integers(-9, 9, (M, K)).astype(dtype)
+    w = generator.integers(-9, 9, (N, K)).astype(dtype)
+    scale = generator.integers(1, 9, N).astype(np.float32)
+    y = np.full(M * N, -77777, np.float32)
+    block_m, block_n = tile
+    sizes = (N, K, ("constant",), (), (1,), run, block_m, block_n, BLOCK_K, stages, group_m)
+    matrices = Descriptor(x, (block_m, BLOCK_K)), Descriptor(rows_in_order(w, run), (block_n, BLOCK_K))
+    arguments = (*matrices, Pointer(y), 0, 0, 0, Pointer(scale), *(0,) * 11, M, *sizes)
+    for program in range(programs):
+        run_program(
+            module,
+            "gemm_hopper",
+            arguments,
+            seed=seed + 1000 * program,
+            program=program,
+            programs=programs,
+            sums_to_float=lambda sums, terms: sums.astype(np.float32),
+            evaluate=lambda program, registers: (registers[0] * registers[1],),
+            stored=lambda program, output, results, element: results[0],
+        )
+    return y.reshape(M, N), (x.astype(np.float32) @ w.astype(np.float32).T) * scale
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    ("M", "N", "K", "options"),
+    [
+        (64, 64, 16, {"programs": 1}),  # one tile of one block: the second consumer has nothing to do
+        (64, 64, 160, {"programs": 1}),  # the ring goes round and round in one tile
+        (100, 130, 40, {}),  # nothing is a multiple of its block
+        (500, 260, 48, {"programs": 3}),  # tiles that end at different stages
+        (300, 200, 16, {"stages": 2}),  # one block a tile: a consumer's blocks are never neighbours
+        (300, 200, 64, {"stages": 2}),
+        (1, 256, 80, {"tile": (128, 128), "run": 16}),
+        (257, 384, 64, {"tile": (128, 128), "run": 8, "stages": 4}),
+        (200, 512, 32, {"tile": (64, 256), "run": 16}),
+        (300, 100, 48, {"dtype": np.float32}),
+    ],
+)
+def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
+    found, expected = product(M, N, K, seed=seed, **options)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("    parity = 1\n", "    parity = 0\n"),
+        ("turn = 1 - CONSUMER", "turn = CONSUMER"),
+        ("mbarrier.wait(turns.index(CONSUMER), turn)", "pass"),
+        ("block += 2 * STEPS", "block += STEPS"),
+        ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
+        ("count=1, pred=k > 0", "count=1, pred=k > 1"),
+        ("stage_before(stage, STAGES)), count=1, pred", "stage), count=1, pred"),
+        ("mbarrier.wait(full.index(stage), parity)", "mbarrier.wait(full.index(stage), parity ^ 1)"),
+    ],
+)
+def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
+    source = Path(triton_kernel.__file__).read_text(encoding="utf-8")
+    assert right in source
+    path = tmp_path / "wrong_kernel.py"
+    path.write_text(source.replace(right, wrong), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("wrong_kernel", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises(Rules):
+        for seed in range(10):
+            product(300, 200, 80, seed=seed, module=module)
+
+
+def test_rows_in_order_are_those_of_the_fragments():
+    w = np.arange(70)[:, None] * np.ones((1, 3), np.int64)
+    for run in (4, 8, 16):
+        rows = rows_in_order(w, run)[:, 0]
+        assert len(rows) % (4 * run) == 0
+        assert sorted(rows[rows > 0]) == list(range(1, 70))
+        for column, row in enumerate(rows):
+            group, place = divmod(column, 4 * run)
+            thread, step = place % 8 // 2, place // 8
+            actual = group * 4 * run + run * thread + 2 * step + place % 2
+            assert row == (actual if actual < 70 else 0)
+
+
+def test_on_a_cpu_it_is_refused():
+    spec = kernel_of(plain_codes(128, 128, 128), HopperTile(64, 64, 2))
+    with pytest.raises(DeviceError, match="in Gluon, which has no interpreter"):
+        InterpreterLauncher(spec)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of compute capability 9.0 as machine code: products, copies and stores as wide as can be."""
+
+import ast
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from triton import knobs
+
+from quantrt.gpu import gpu_named
+from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.gemm_hopper import triton_kernel
+from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order, why_not
+from quantrt.tactics.cuda.gemm import list_tactics
+from quantrt.tactics.cuda.tactic import Tactic
+from tests.kernels.gemm_problems import gated_codes, heavy_codes, plain_codes, plain_floats
+from tests.unit.tactics.cuda.workload_samples import int8_gemm
+
+LAYER = (6304, 3072, 768)
+SHARED_BYTES = 227 * 1024
+
+PROBLEMS = {
+    "codes": plain_codes(*LAYER),
+    "heavy codes": heavy_codes(*LAYER),
+    "floats": plain_floats(*LAYER),
+    "bfloat16": replace(plain_floats(*LAYER), dtype="bfloat16", outputs=("bfloat16",)),
+    "columns left over": plain_codes(6304, 1000, 768),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    specs = {name: kernel_of(problem, HopperTile(128, 128, 6)) for name, problem in PROBLEMS.items()}
+    results = compile_all(list(specs.values()), (90,), workers=2)
+    return {name: results[spec] for name, spec in specs.items()}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_machine_code(compiled, name, tmp_path: Path):
+    kernel = compiled[name]
+    assert not isinstance(kernel, CompileFailure), kernel.reason
+    assert kernel.shared_bytes[90] <= SHARED_BYTES
+    assert kernel.spills == 0
+    path = tmp_path / "kernel.cubin"
+    path.write_bytes(kernel.cubins[90])
+    command = [knobs.nvidia.nvdisasm.path, "-c", str(path)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    used = set(re.findall(r"\b(?:[A-Z]*MMA|UTMALDG|USETMAXREG|WARPGROUP|STL|LDL|STS|STG)\b[\w.]*", text))
+    product = "IGMMA" if PROBLEMS[name].dtype == "int8" else "HGMMA"
+    assert any(one.startswith(product) for one in used)
+    assert any(one.startswith("UTMALDG.2D") for one in used)
+    assert any(one.startswith("USETMAXREG") for one in used)
+    assert not any(one.startswith(("STL", "LDL")) for one in used)
+    if name != "columns left over":
+        assert used & {"STG.E.128"}
+        assert not any(re.fullmatch(r"STG\.E(\.U8|\.U16)?", one) for one in used)
+
+
+def test_for_other_gpus_there_is_no_machine_code():
+    spec = kernel_of(PROBLEMS["codes"], HopperTile(128, 128, 4))
+    (result,) = compile_all([spec], (80,), workers=1).values()
+    assert isinstance(result, CompileFailure)
+    assert "for compute capability 90 alone" in result.reason
+
+
+def test_what_it_is_not_for():
+    h200, a100 = gpu_named("H200"), gpu_named("A100")
+    assert why_not(PROBLEMS["codes"], h200) is None
+    assert "9" in why_not(PROBLEMS["codes"], a100)
+    assert "gate" in why_not(gated_codes(*LAYER), h200)
+    assert "multiples of 16 bytes" in why_not(plain_codes(6304, 3072, 776), h200)
+    assert "multiples of 16 bytes" in why_not(replace(PROBLEMS["codes"], stride_unit=8), h200)
+    assert why_not(replace(PROBLEMS["floats"], stride_unit=8, K=776), h200) is None
+    assert "float32" in why_not(replace(PROBLEMS["floats"], dtype="float32"), h200)
+
+
+def test_no_variable_of_a_loop_is_another_ones_name():
+    """Triton 3.6 does not carry a variable through a loop that is set to another one there."""
+    tree = ast.parse(Path(triton_kernel.__file__).read_text(encoding="utf-8"))
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    static = [loop for loop in loops if "static_range" in ast.unparse(loop.iter)]
+    assert len(loops) > len(static)
+    for loop in loops:
+        if loop not in static:
+            for node in ast.walk(loop):
+                if isinstance(node, ast.Assign):
+                    assert not isinstance(node.value, ast.Name), ast.unparse(node)
+
+
+def test_it_is_tried_before_other_tiles_where_it_fills_the_device():
+    workload = int8_gemm(M=6304, N=768, K=768)
+    h200 = gpu_named("H200")
+    names = [row.name for row in list_tactics(workload, h200) if isinstance(row, Tactic)]
+    own = [name for name in names if name.startswith("gemm")]
+    assert own[0].startswith("gemm hopper")
+    assert any(not name.startswith("gemm hopper") for name in own[:5])
+    small = [row.name for row in list_tactics(int8_gemm(M=64, N=768, K=768), h200)]
+    older = [row.name for row in list_tactics(workload, gpu_named("A100"))]
+    assert not any("hopper" in name for name in (*small, *older))
+
+
+def test_the_weight_of_its_tactic_has_its_order():
+    workload = int8_gemm(M=6304, N=776, K=768)
+    tactic = next(row for row in list_tactics(workload, gpu_named("H200")) if isinstance(row, Tactic))
+    (draft,) = tactic.drafts
+    run = dict(draft.kernels[0].constants)["RUN"]
+    weight = draft.constants[0].make()
+    rows = workload.weight if workload.formula.is_transposed else workload.weight.T
+    assert draft.runner == "gemm_hopper"
+    assert np.array_equal(weight, rows_in_order(rows, run))
