@@ -71,7 +71,7 @@ def openvino_layers(plan: Plan, shapes: Mapping[str, tuple[int, ...]] | None) ->
         source = executor.source_model()
         rows = list(layers_of(model, source))
         nodes = _nodes_by_layer(rows, source, PlanNodes.of(plan))
-        names = {node.get_friendly_name(): name for name, node in rows}
+        names = _value_names(rows, model, source, [spec.name for spec in plan.outputs])
         operators = {op.get_friendly_name(): op for op in source.get_ordered_ops()}
         plan_nodes = PlanNodes.of(plan)
         return tuple(
@@ -80,6 +80,27 @@ def openvino_layers(plan: Plan, shapes: Mapping[str, tuple[int, ...]] | None) ->
         )
     finally:
         executor.close()
+
+
+def _value_names(
+    rows: Sequence[tuple[str, Any]], model: openvino.Model, source: openvino.Model, outputs: Sequence[str]
+) -> dict[tuple[str, int], str]:
+    """The name of every value: that of the layer that makes it, or of the model's output that it is.
+
+    Args:
+        outputs: names of the model's.
+    """
+    found = {
+        (node.get_friendly_name(), number): name
+        for name, node in rows
+        for number in range(len(node.outputs()))
+    }
+    for result, port in zip(model.get_results(), source.outputs, strict=True):
+        made = result.input(0).get_source_output()
+        name = next((name for name in outputs if name in port.get_names()), None)
+        if name is not None:
+            found[made.get_node().get_friendly_name(), made.get_index()] = name
+    return found
 
 
 def _nodes_by_layer(
@@ -109,13 +130,13 @@ def _layer(
     plan: PlanNodes,
     *,
     operators: Mapping[str, Any],
-    names: Mapping[str, str],
+    names: Mapping[tuple[str, int], str],
 ) -> EngineLayer:
     """One layer.
 
     Args:
         operators: of the engine's model, by name.
-        names: of layers, by what the plugin calls them.
+        names: of values, by what the plugin calls the layer that makes them and by its output.
     """
     primitive = text_of(node, "primitiveType")
     precision = _PRECISIONS.get(text_of(node, "runtimePrecision"), "")
@@ -125,7 +146,11 @@ def _layer(
     ports = list(node.inputs())
     activations = [port for port in ports if not _is_constant(port)]
     inputs = tuple(_form_of_input(port, names) for port in activations)
-    outputs = tuple(_form(name, port, node, number) for number, port in enumerate(node.outputs()))
+    own = node.get_friendly_name()
+    outputs = tuple(
+        _form(names.get((own, number), name), port, node, number)
+        for number, port in enumerate(node.outputs())
+    )
     weights = _weights([port for port in ports if _is_constant(port)])
     return EngineLayer(
         name=name,
@@ -164,11 +189,11 @@ def _is_constant(port: Any) -> bool:
     return bool(ports) and all(_is_constant(one) for one in ports)
 
 
-def _form_of_input(port: Any, names: Mapping[str, str]) -> TensorForm:
+def _form_of_input(port: Any, names: Mapping[tuple[str, int], str]) -> TensorForm:
     output = port.get_source_output()
-    source = output.get_node()
-    name = source.get_friendly_name()
-    return _form(names.get(name, name), output, source, output.get_index())
+    maker, number = output.get_node(), output.get_index()
+    name = maker.get_friendly_name()
+    return _form(names.get((name, number), name), output, maker, number)
 
 
 def _form(name: str, port: Any, maker: Any, number: int) -> TensorForm:

@@ -61,11 +61,35 @@ _BARE = {
 _PARAMETER_TYPES = (
     (("Conv", "Convolution", "QLinearConv", "FusedConv", "NhwcFusedConv", "ConvInteger"), "Convolution"),
     (
-        ("Gemm", "MatMul", "QGemm", "QLinearMatMul", "FullyConnected", "FusedMatMul", "FusedGemm"),
+        (
+            "Gemm",
+            "MatMul",
+            "QGemm",
+            "QLinearMatMul",
+            "FullyConnected",
+            "FusedMatMul",
+            "FusedGemm",
+            "DynamicQuantizeMatMul",
+            "MatMulIntegerToFloat",
+            "MatMulInteger",
+        ),
         "MatrixMultiply",
     ),
     (("Softmax", "QLinearSoftmax"), "SoftMax"),
-    (("Reorder", "Transpose", "Convert", "QuantizeLinear", "DequantizeLinear", "View"), "Reformat"),
+    (
+        (
+            "Reorder",
+            "ReorderInput",
+            "ReorderOutput",
+            "Transpose",
+            "Convert",
+            "Cast",
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "View",
+        ),
+        "Reformat",
+    ),
 )
 _POOLS = ("Pool", "Pooling")
 _ACTIVATIONS = {
@@ -155,6 +179,8 @@ def _fields(layer: EngineLayer, name: str, op_types: Mapping[str, str]) -> Itera
     yield "ParameterType", kind
     if kind == CONVOLUTION:
         yield from _convolution(layer, op_types)
+    elif kind == "MatrixMultiply":
+        yield from _product(layer)
     elif kind == "Pooling":
         yield from _pooling(layer)
     elif kind == "Reformat":
@@ -204,6 +230,16 @@ def _convolution(layer: EngineLayer, op_types: Mapping[str, str]) -> Iterator[tu
     )
     yield "Activation", activation
     yield "HasReLU", int(activation == "RELU")
+
+
+def _product(layer: EngineLayer) -> Iterator[tuple[str, Any]]:
+    """The weights of a product with a constant matrix."""
+    sides = [
+        forms[0].dims[-1] if forms and forms[0].dims else None for forms in (layer.inputs, layer.outputs)
+    ]
+    terms, columns = sides
+    if layer.weights and isinstance(terms, int) and isinstance(columns, int):
+        yield from _weights(layer.weights, terms * columns, columns)
 
 
 def _pooling(layer: EngineLayer) -> Iterator[tuple[str, Any]]:

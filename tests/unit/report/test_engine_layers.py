@@ -74,6 +74,16 @@ def test_the_times_have_the_names_of_the_layers(library: str):
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_the_model_s_inputs_and_outputs_have_their_names(library: str):
+    plan = int8_plan(library)
+    layers = engine_layers(plan, shapes=SHAPES)
+    read = {form.name for layer in layers for form in layer.inputs}
+    made = {form.name for layer in layers for form in layer.outputs}
+    assert {spec.name for spec in plan.inputs} <= read
+    assert {spec.name for spec in plan.outputs} <= made
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_codes_come_from_a_conversion_that_no_node_asked_for(library: str):
     layers = engine_layers(int8_plan(library), shapes=SHAPES)
     first = next(layer for layer in layers if is_conversion(layer))

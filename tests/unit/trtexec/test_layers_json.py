@@ -123,6 +123,26 @@ def test_pools_and_conversions():
     assert reorder["TacticValue"] == "0x0000000000000000"
 
 
+@pytest.mark.parametrize("dtype", ["int8", "float32"])
+def test_a_product_tells_its_weights(dtype: str):
+    """What readers add up as the weights of an engine."""
+    x = TensorForm(name="x", dims=(2, 7, 48), dtype="float32", layout=ROW_MAJOR)
+    y = replace(x, name="y", dims=(2, 7, 16))
+    size = {"int8": 1, "float32": 4}[dtype]
+    product = EngineLayer(name="fc", kind="MatMul", inputs=(x,), outputs=(y,), weights={dtype: 768 * size})
+    (row,) = layers_json(PLAN, (product,), is_detailed=True)["Layers"]
+    assert row["ParameterType"] == "MatrixMultiply"
+    assert row["Weights"] == {"Type": {"int8": "Int8", "float32": "Float"}[dtype], "Count": 768}
+    (row,) = layers_json(PLAN, (replace(product, weights={}),), is_detailed=True)["Layers"]
+    assert "Weights" not in row, "of two activations"
+
+
+@pytest.mark.parametrize("kind", ["ReorderInput", "ReorderOutput", "Cast"])
+def test_conversions_of_every_library_are_reformats(kind: str):
+    (row,) = layers_json(PLAN, (replace(REORDER, kind=kind),), is_detailed=True)["Layers"]
+    assert (row["ParameterType"], row["Origin"]) == ("Reformat", "QDQ")
+
+
 @pytest.mark.parametrize(
     ("dtype", "layout", "text"),
     [
