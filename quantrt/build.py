@@ -18,7 +18,7 @@ import numpy as np
 
 from quantrt.assign.accuracy import Accuracy, Metric, Run, find_metric
 from quantrt.assign.checked import Checked
-from quantrt.assign.choose import choose
+from quantrt.assign.choose import Choice, choose
 from quantrt.bind import bind_floats, laid_out_data, laid_out_stats, lay_out, read_edges, unbound
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
@@ -27,6 +27,7 @@ from quantrt.config import Budget, BuildConfig
 from quantrt.device import describe_device
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.profile import read_profiles
+from quantrt.mix import Check, Contest, add_mixed, remembered
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
@@ -40,6 +41,7 @@ from quantrt.runtime.executor import Executor, check_library
 from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, list_specs
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
+from quantrt.tactics.timing import Latency
 
 __all__ = [
     "Data",
@@ -173,19 +175,16 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
     checked = Checked.choose(truth, quantized.samples, job.config, job.model.inputs)
     with ExitStack() as stack:
         candidates, rejected = _open_candidates(job, quantized.fits, inputs, stack)
-        latencies = time_candidates(
-            candidates,
-            inputs,
-            job.config,
-            lambda done, total: job.emit(Event("timing", done, total, "ms per candidate")),
-        )
+        latencies = _time(job, candidates, inputs)
+        check = remembered(make_checker(candidates, metric, checked, job), candidates)
+        choice = _choose(job, candidates, latencies, check)
+        contest = Contest(candidates, latencies, choice, check, inputs)
+        mixed = add_mixed(job, contest, quantized.samples or truth)
+        if mixed.name is not None:
+            stack.callback(candidates[mixed.name].executor.close)
+            latencies = _time(job, {name: candidates[name] for name in (*latencies, mixed.name)}, inputs)
+            choice = _choose(job, candidates, latencies, check)
         memory = {name: candidate.memory_report() for name, candidate in candidates.items()}
-        choice = choose(
-            latencies,
-            {name: candidates[name].spec.precision == "fp32" for name in latencies},
-            make_checker(candidates, metric, checked, job),
-            job.config.budget.max_drop_ratio,
-        )
     told = told_candidates(candidates, latencies, choice)
     return BuildFacts(
         model=job.model,
@@ -199,6 +198,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         latencies=latencies,
         choice=choice,
         memory=memory,
+        mixed=mixed.report,
         layer_times=candidate_times(
             {name: candidates[name] for name in told},
             job.model,
@@ -207,6 +207,22 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         ),
         notes=(*job.model.notes, *quantized.notes, *(() if data else (_timed_on_random(inputs),))),
     )
+
+
+def _time(
+    job: Job, candidates: Mapping[str, Candidate], inputs: Mapping[str, np.ndarray]
+) -> dict[str, Latency]:
+    def on_progress(done: int, total: int | None) -> None:
+        job.emit(Event("timing", done, total, "ms per candidate"))
+
+    return time_candidates(candidates, inputs, job.config, on_progress)
+
+
+def _choose(
+    job: Job, candidates: Mapping[str, Candidate], latencies: Mapping[str, Latency], check: Check
+) -> Choice:
+    is_float = {name: candidates[name].spec.precision == "fp32" for name in latencies}
+    return choose(latencies, is_float, check, job.config.budget.max_drop_ratio)
 
 
 def _open_candidates(

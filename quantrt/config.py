@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from quantrt.errors import UsageError, close_match
 from quantrt.gpu import TARGETS as GPU_TARGETS
@@ -18,6 +18,7 @@ from quantrt.gpu import TARGETS as GPU_TARGETS
 __all__ = [
     "CONFIG_VERSION",
     "DEFAULT_MIN_SQNR_DB",
+    "AssignConfig",
     "BenchConfig",
     "BindingConfig",
     "Budget",
@@ -29,7 +30,6 @@ __all__ = [
     "LayerTimingConfig",
     "QuantizeConfig",
     "ReportConfig",
-    "from_dict",
     "to_dict",
 ]
 
@@ -214,6 +214,22 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AssignConfig:
+    """How precisions are mixed where neither all of int8 nor none of it is the best (CPU)."""
+
+    mixed: bool = _option(True, "try a precision for every region, where that is predicted to be faster")
+    assign_rounds: int = _option(4, "mixed engines that are built and measured, at most", metavar="N")
+    sensitivity_samples: int = _option(16, "samples that damage is measured on", metavar="N")
+    tables: str | None = _option(
+        None, "write damages and times to this JSON file, and read damages that are there", metavar="FILE"
+    )
+
+    def __post_init__(self) -> None:
+        _check_positive("number of rounds", self.assign_rounds)
+        _check_positive("number of samples", self.sensitivity_samples)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchConfig:
     """How long and how often something is timed."""
 
@@ -302,6 +318,7 @@ class BuildConfig:
     device: DeviceConfig = field(default_factory=DeviceConfig)
     cuda: CudaConfig = field(default_factory=CudaConfig)
     budget: Budget = field(default_factory=Budget)
+    assign: AssignConfig = field(default_factory=AssignConfig)
     bench: BenchConfig = field(default_factory=BenchConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
     bindings: BindingConfig = field(default_factory=BindingConfig)
@@ -321,45 +338,10 @@ class BuildConfig:
             )
 
 
-T = TypeVar("T")
-
-
 def to_dict(config: Any) -> dict[str, Any]:
     """A config as JSON-ready data, with its version."""
     data = dataclasses.asdict(config)
     return {"version": CONFIG_VERSION, **{key: _plain(value) for key, value in data.items()}}
-
-
-def from_dict(cls: type[T], data: Mapping[str, Any]) -> T:
-    """A config of class `cls` from plain data.
-
-    Raises:
-        UsageError: a key is unknown (names the nearest) or the version is newer than this one.
-    """
-    version = data.get("version", CONFIG_VERSION)
-    if version > CONFIG_VERSION:
-        raise UsageError("cannot read this config", got=f"version {version}", expected=f"<= {CONFIG_VERSION}")
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for key, value in data.items():
-        if key == "version":
-            continue
-        if key not in fields:
-            near = close_match(key, fields)
-            raise UsageError(f"unknown option '{key}' of {cls.__name__}", hint=f"'{near}'" if near else None)
-        default = _default(fields[key])
-        if dataclasses.is_dataclass(default) and isinstance(value, Mapping):
-            values[key] = from_dict(type(default), value)
-        elif isinstance(default, (tuple, frozenset)):
-            values[key] = type(default)(value)
-        else:
-            values[key] = value
-    return cls(**values)
-
-
-def _default(option: dataclasses.Field[Any]) -> Any:
-    factory = option.default_factory
-    return option.default if factory is dataclasses.MISSING else factory()
 
 
 def _plain(value: Any) -> Any:

@@ -13,6 +13,7 @@ from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
 from quantrt.cli.ranges import CACHE_HELP, given_sources, read_stats
 from quantrt.config import (
+    AssignConfig,
     BenchConfig,
     BindingConfig,
     Budget,
@@ -65,6 +66,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, CalibrationConfig, "calibration")
     add_config(parser, QuantizeConfig, "quantization")
     add_config(parser, Budget, "accuracy budget")
+    add_config(parser, AssignConfig, "mixed precision (on a CPU)")
     add_config(parser, BindingConfig, "inputs and outputs (by default as the model has them)")
     add_config(parser, DeviceConfig, "device")
     add_config(parser, CudaConfig, "kernels on a GPU (--device cuda)")
@@ -94,6 +96,7 @@ def _read_build_config(args: argparse.Namespace) -> BuildConfig:
         device=read_config(args, DeviceConfig),
         cuda=read_config(args, CudaConfig),
         budget=read_config(args, Budget),
+        assign=read_config(args, AssignConfig),
         bench=read_config(args, BenchConfig),
         report=read_config(args, ReportConfig),
         bindings=read_config(args, BindingConfig),

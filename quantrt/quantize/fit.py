@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime
 
 from quantrt.calibrate.given import Given
@@ -109,11 +110,15 @@ class Fitted:
         noise_ratios: noise over signal power of the outputs, by method tried, the best of which is tried with
             equalized channels too; empty where there was nothing
             to measure it on.
+        floats: the float graph that was rounded: of the equalized twin where that was better.
+        means: channel means of layer inputs in that graph; None where biases are not corrected.
     """
 
     model: QuantizedModel
     method: str
     noise_ratios: Mapping[str, float]
+    floats: ir.Model | None = None
+    means: ChannelMeans | None = None
 
 
 def observe_reference(
@@ -181,7 +186,14 @@ def fit(
         best = label if noise[label] < EQUALIZED_GAIN * noise[best] else best
     unfitted = UNCORRECTED if only_given else UNFITTED
     notes = models[best].notes if reference.batches else (*models[best].notes, unfitted)
-    return Fitted(replace(models[best], notes=notes), GIVEN_SCALES if only_given else best, noise)
+    twin = reference.equalized if best.endswith(EQUALIZED) else None
+    return Fitted(
+        replace(models[best], notes=notes),
+        GIVEN_SCALES if only_given else best,
+        noise,
+        floats=model.graph if twin is None else twin.model.graph,
+        means=reference.means if twin is None else twin.means(reference.means),
+    )
 
 
 def _quantize_equalized(

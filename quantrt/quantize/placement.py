@@ -9,15 +9,13 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
-from quantrt.errors import UsageError, close_match
 from quantrt.ir.edit import is_operator, only_consumer
-from quantrt.ir.sources import sources_of
 from quantrt.quantize.attention import attention_products
+from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.gates import gate_nodes
 from quantrt.quantize.operands import is_per_image, is_plain_gemm, weight_axis
 from quantrt.quantize.opsets import QDQ_OPSET, why_no_codes
@@ -59,7 +57,7 @@ def place(
     Raises:
         UsageError: a name, glob or type matches no node.
     """
-    excluded = {**(kept_float or {}), **_excluded(graph.graph, exclude, exclude_types)}
+    excluded = {**(kept_float or {}), **excluded_nodes(graph.graph, exclude, exclude_types)}
     obstacle = _obstacle(graph, target)
     if obstacle is not None:
         excluded = {_name(node): obstacle for node in graph.graph}
@@ -70,30 +68,6 @@ def place(
         placer.join(node)
     placer.carry()
     return placer.placement()
-
-
-def _excluded(graph: ir.Graph, globs: tuple[str, ...], types: tuple[str, ...]) -> dict[str, str]:
-    """Names of excluded nodes, with the reason. A node goes by the names of the nodes merged into it too."""
-    aliases = [(name, _name(node)) for node in graph for name in {_name(node), *sources_of(node)}]
-    found: dict[str, str] = {}
-    for glob in globs:
-        # An exact name comes first: names may hold characters that mean something in a glob.
-        hits = [node for name, node in aliases if name == glob] or [
-            node for name, node in aliases if fnmatch.fnmatchcase(name, glob)
-        ]
-        if not hits:
-            near = close_match(glob, [name for name, _ in aliases])
-            raise UsageError(f"no layer matches the exclusion '{glob}'", hint=f"'{near}'" if near else None)
-        found |= dict.fromkeys(hits, f"excluded by '{glob}'")
-    known_types = sorted({node.op_type for node in graph})
-    for op_type in types:
-        if op_type not in known_types:
-            near = close_match(op_type, known_types)
-            raise UsageError(
-                f"the model has no operator '{op_type}' to exclude", hint=f"'{near}'" if near else None
-            )
-        found |= {_name(node): f"excluded by type {op_type}" for node in graph if node.op_type == op_type}
-    return found
 
 
 def is_quantized(graph: ir.Graph) -> bool:

@@ -44,6 +44,7 @@ class BuildFacts:
         memory: bytes on the GPU for the timed inputs, by candidate; None on a CPU.
         layer_times: of some candidates, as quantrt.report.candidate_times tells them.
         notes: what the user should know, whatever was shipped.
+        mixed: how precisions were mixed, as quantrt.report.mixed_report tells it; None where they were not.
     """
 
     model: Model
@@ -59,6 +60,7 @@ class BuildFacts:
     layer_times: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     cache: CacheMatch | None = None
+    mixed: Mapping[str, Any] | None = None
 
     @property
     def is_random(self) -> bool:
@@ -94,6 +96,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
             "reason": facts.choice.reason,
             "checked_on": facts.checked_on,
         },
+        "mixed": None if facts.mixed is None else dict(facts.mixed),
         "tensors": _tensors(facts, winner),
         "notes": list(notes),
     }

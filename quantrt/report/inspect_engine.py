@@ -13,6 +13,7 @@ from quantrt.plan.plan import Plan
 from quantrt.report.build_text import candidates_table, reason_text, verdict_table
 from quantrt.report.device_text import device_line
 from quantrt.report.inspect_program import describe_program, show_program
+from quantrt.report.mixed_report import show_mixed
 from quantrt.report.quantities import bytes_text
 from quantrt.report.tables import facts, heading, show, table
 from quantrt.runtime.notes import engine_notes
@@ -66,6 +67,7 @@ def show_engine(data: Mapping[str, Any], *, layers: bool = False) -> None:
     if "verdict" in report:
         show("", verdict_table(report, data["file_bytes"], data["precision_counts"]))
         show("", candidates_table(report), "", facts([("why", reason_text(report)), *_notes(data)]))
+    show_mixed(report.get("mixed"), layers=layers)
     if data["program"] is not None:
         show_program(data["program"], _memory(report), layers=layers)
     if layers:

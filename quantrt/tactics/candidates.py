@@ -47,17 +47,20 @@ class Spec:
         library: "onnxruntime", "openvino" or "cuda".
         precision: "fp32", "fp16", "bf16" or "int8".
         float_precision: what the layers outside int8 compute in.
+        is_mixed: of int8, that some layers stay float that need not.
     """
 
     library: str
     precision: str
     float_precision: str = "fp32"
+    is_mixed: bool = False
 
     @property
     def name(self) -> str:
         """For example `openvino int8+bf16`."""
         mixed = self.precision == "int8" and self.float_precision != "fp32"
-        return f"{self.library} {self.precision}" + (f"+{self.float_precision}" if mixed else "")
+        floats = f"+{self.float_precision}" if mixed else ""
+        return f"{self.library} {self.precision}{floats}{' mixed' if self.is_mixed else ''}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,15 @@ from quantrt.assign.accuracy import measure_accuracy
 from quantrt.assign.choose import Choice, Verdict
 from quantrt.build import Event, build
 from quantrt.calibrate.dataset import open_dataset
-from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig, QuantizeConfig
+from quantrt.config import (
+    AssignConfig,
+    BenchConfig,
+    Budget,
+    BuildConfig,
+    CalibrationConfig,
+    DeviceConfig,
+    QuantizeConfig,
+)
 from quantrt.errors import AccuracyError, DataError, DeviceError, ModelError, UsageError
 from quantrt.model.load import load_model, make_model
 from quantrt.model.model import Model
@@ -38,11 +46,12 @@ build_module = importlib.import_module("quantrt.build")
 
 
 MINMAX = CalibrationConfig(method="minmax")
+UNMIXED = AssignConfig(mixed=False)
 
 
 def config(**options) -> BuildConfig:
-    """Short timing and the quickest range method, unless `options` say otherwise."""
-    return replace(BuildConfig(bench=BENCH, calibration=MINMAX), **options)
+    """Short timing, the quickest range method and no mixed candidate, unless `options` say otherwise."""
+    return replace(BuildConfig(bench=BENCH, calibration=MINMAX, assign=UNMIXED), **options)
 
 
 def make(model: Model | None = None, *, options: BuildConfig | None = None, **arguments) -> Engine:

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time: what each region takes in each precision, and what conversions between regions take.
+
+    time(x) = sum_r time[r, x_r] + rate * sum_(r,s: x_r != x_s) elements[r, s]
+
+The times of regions come from the layer profiles of two whole engines, float and 8-bit, so they are times in
+context: with the fusions, layouts and conversions that the library chose. A layer outside all regions counts
+with the region it stands before. The sums are scaled to what the whole engines take unwatched. The rate of
+conversions is first that of layers that move data, then what measured mixed engines say it is.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from quantrt.assign.region import Region, Surroundings
+from quantrt.assign.solve import Boundary
+
+__all__ = ["CostModel", "Crossing", "MeasuredEngine", "TimedEngine", "TimedLayer", "cost_model"]
+
+DEFAULT_NS_PER_ELEMENT = 0.5
+"""Of a conversion where no layer of the engines shows it: five bytes at 10 GB/s, one core's share."""
+
+LEAST_ELEMENTS = 4096
+"""Of a layer whose rate means something: smaller ones are all overhead."""
+
+Assignment = Mapping[str, str]
+"""The precision of each region, by its name."""
+
+
+@dataclass(frozen=True)
+class TimedLayer:
+    """A layer of an engine with its time.
+
+    Attributes:
+        nodes: of the canonical model, in its order; none for a conversion.
+        time_ms: of one run.
+        reads: for each input that another layer makes (place of that layer, elements, numpy's name of
+            the type).
+    """
+
+    nodes: tuple[str, ...]
+    time_ms: float
+    reads: tuple[tuple[int, int, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class TimedEngine:
+    """The layers of a whole engine, in the order in which they run, and what it takes unwatched."""
+
+    layers: Sequence[TimedLayer]
+    latency_ms: float
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A tensor of codes between two regions: with either of them float it must be converted.
+
+    Attributes:
+        first, second: names of the regions that make and read it.
+        elements: of the tensor.
+    """
+
+    first: str
+    second: str
+    elements: int
+
+
+@dataclass(frozen=True)
+class MeasuredEngine:
+    """A whole engine that was built and timed.
+
+    Attributes:
+        assignment: of its regions.
+        latency_ms: as measured.
+    """
+
+    assignment: Assignment
+    latency_ms: float
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Times of regions and conversions.
+
+    Attributes:
+        times_ms: by region and precision.
+        crossings: where conversions would be.
+        ns_per_element: of a conversion.
+        measured: the engines that the rate was fitted to.
+    """
+
+    times_ms: Mapping[str, Mapping[str, float]]
+    crossings: tuple[Crossing, ...]
+    ns_per_element: float
+    measured: tuple[MeasuredEngine, ...] = field(default_factory=tuple)
+
+    def predict_ms(self, assignment: Assignment) -> float:
+        """What an engine with this assignment takes."""
+        return self._inside_ms(assignment) + self._crossed(assignment) * self.ns_per_element / 1e6
+
+    def boundaries(self, names: Sequence[str]) -> tuple[Boundary, ...]:
+        """The conversions as the solver takes them.
+
+        Args:
+            names: of the regions, in the solver's order.
+        """
+        places = {name: place for place, name in enumerate(names)}
+        found = []
+        for row in self.crossings:
+            ones, others = self.times_ms[row.first], self.times_ms[row.second]
+            cost = row.elements * self.ns_per_element / 1e6
+            costs = {(p, q): cost for p in ones for q in others if p != q}
+            found.append(Boundary(places[row.first], places[row.second], costs))
+        return tuple(found)
+
+    def with_measured(self, engine: MeasuredEngine) -> CostModel:
+        """The model fitted to one engine more: the rate of conversions is of least squares, 0 or more."""
+        measured = (*self.measured, engine)
+        crossed = [self._crossed(one.assignment) for one in measured]
+        power = sum(count * count for count in crossed)
+        if not power:
+            return replace(self, measured=measured)
+        rest_ms = [one.latency_ms - self._inside_ms(one.assignment) for one in measured]
+        rate = sum(count * rest for count, rest in zip(crossed, rest_ms, strict=True)) / power * 1e6
+        return replace(self, measured=measured, ns_per_element=max(rate, 0.0))
+
+    def _inside_ms(self, assignment: Assignment) -> float:
+        return sum(times[assignment[name]] for name, times in self.times_ms.items())
+
+    def _crossed(self, assignment: Assignment) -> int:
+        """Elements that are converted between regions."""
+        return sum(row.elements for row in self.crossings if assignment[row.first] != assignment[row.second])
+
+
+def cost_model(
+    regions: Sequence[Region], around: Surroundings, engines: Mapping[str, TimedEngine]
+) -> CostModel:
+    """The model of engines that are in one precision each.
+
+    Args:
+        engines: by precision; "fp32" among them.
+    """
+    times: list[dict[str, float]] = [{} for _ in regions]
+    crossings: dict[tuple[int, int], int] = {}
+    rates: list[float] = []
+    for precision, engine in engines.items():
+        owners = _owners(engine.layers, around)
+        watched_ms = sum(layer.time_ms for layer in engine.layers)
+        factor = engine.latency_ms / watched_ms if watched_ms else 0.0
+        for row in times:
+            row[precision] = 0.0
+        for layer, owner in zip(engine.layers, owners, strict=True):
+            if owner is not None:
+                times[owner][precision] += layer.time_ms * factor
+        _spread_rest(times, precision, engine.latency_ms)
+        if precision != "fp32":
+            crossings |= _crossings(engine.layers, owners)
+            rates += _rates(engine.layers, around, factor)
+    return CostModel(
+        times_ms={region.name: row for region, row in zip(regions, times, strict=True)},
+        crossings=tuple(
+            Crossing(regions[first].name, regions[second].name, elements)
+            for (first, second), elements in crossings.items()
+        ),
+        ns_per_element=statistics.median(rates) if rates else DEFAULT_NS_PER_ELEMENT,
+    )
+
+
+def _owners(layers: Sequence[TimedLayer], around: Surroundings) -> list[int | None]:
+    """The region that each layer's time counts with."""
+    owners: list[int | None] = []
+    for layer in layers:
+        own = [around.of_node[node] for node in layer.nodes if node in around.of_node]
+        if own:
+            owners.append(own[0])
+        else:
+            owners.append(around.around(layer.nodes[-1]) if layer.nodes else None)
+    for place in reversed(
+        range(len(layers))
+    ):  # a conversion counts with its reader, which may be another one
+        for maker, _, _ in layers[place].reads:
+            if owners[maker] is None:
+                owners[maker] = owners[place]
+    for place, layer in enumerate(layers):
+        if owners[place] is None and layer.reads:
+            owners[place] = owners[layer.reads[0][0]]
+    return owners
+
+
+def _spread_rest(times: Sequence[dict[str, float]], precision: str, latency_ms: float) -> None:
+    """Share what belongs to no region among all, so that their sum is the whole engine's time."""
+    rest = latency_ms - sum(row[precision] for row in times)
+    for row in times:
+        row[precision] += rest / len(times)
+
+
+def _crossings(layers: Sequence[TimedLayer], owners: Sequence[int | None]) -> dict[tuple[int, int], int]:
+    """Elements of codes from region to region, each tensor once for every region that reads it."""
+    tensors: dict[tuple[int, int, int], int] = {}
+    for layer, owner in zip(layers, owners, strict=True):
+        for maker, elements, dtype in layer.reads:
+            source = owners[maker]
+            if source is not None and owner is not None and source != owner and _is_code(dtype):
+                tensors[source, owner, maker] = elements
+    found: dict[tuple[int, int], int] = {}
+    for (source, owner, _), elements in tensors.items():
+        found[source, owner] = found.get((source, owner), 0) + elements
+    return found
+
+
+def _is_code(dtype: str) -> bool:
+    return dtype in ("int8", "uint8") or dtype.startswith("float8")
+
+
+def _rates(layers: Iterable[TimedLayer], around: Surroundings, factor: float) -> list[float]:
+    """Nanoseconds per element of layers that compute no region."""
+    found = []
+    for layer in layers:
+        elements = sum(count for _, count, _ in layer.reads)
+        if elements >= LEAST_ELEMENTS and not any(node in around.of_node for node in layer.nodes):
+            found.append(layer.time_ms * factor * 1e6 / elements)
+    return found

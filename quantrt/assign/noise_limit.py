@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much noise in the outputs a budget on the user's metric allows, learned from measured engines.
+
+    drop ~ noise               of metrics that are noise themselves: sqnr, cosine
+    drop ~ sqrt(noise)         of others: answers change where the noise's amplitude is beyond their margin
+
+The law only leads from one measured point to the next guess; what is known for certain, that an engine was
+inside the budget or outside, bounds it from both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["NoisePoint", "noise_limit", "predicted_drop"]
+
+NOISE_METRICS = ("sqnr", "cosine")
+
+MARGIN_RATIO = 0.8
+"""Of the noise that would use up the budget: the law is rough, and a round costs a build."""
+
+CLOSEST_RATIO = 0.9
+"""Of the least noise that was outside the budget: nearer to it nothing is tried."""
+
+BROKEN_RATIO = 1e-2
+"""Of the noise of an engine whose outputs are not finite, or wholly wrong: there the law says nothing."""
+
+
+@dataclass(frozen=True)
+class NoisePoint:
+    """An engine whose accuracy was measured.
+
+    Attributes:
+        noise_ratio: of its outputs, as the damage table predicts or measures it.
+        drop_ratio: of the metric; infinite where outputs are not finite.
+    """
+
+    noise_ratio: float
+    drop_ratio: float
+
+
+def noise_limit(points: Sequence[NoisePoint], metric: str, max_drop_ratio: float) -> float:
+    """The noise to try next; infinite where everything measured so far was inside the budget.
+
+    Args:
+        points: at least one, of any order.
+        metric: its name.
+    """
+    inside = [point.noise_ratio for point in points if point.drop_ratio <= max_drop_ratio]
+    outside = [point for point in points if not point.drop_ratio <= max_drop_ratio]
+    if not outside:
+        return math.inf
+    nearest = min(outside, key=lambda point: point.noise_ratio)
+    most = CLOSEST_RATIO * nearest.noise_ratio
+    guess = MARGIN_RATIO * _along_law(nearest, metric, max_drop_ratio)
+    least = max((noise for noise in inside if noise < most), default=0.0)
+    # Between what is known to be inside and what is known to be outside; the middle in decibels where the law
+    # points below the former.
+    return min(guess if guess > least else math.sqrt(least * most) if least else guess, most)
+
+
+def predicted_drop(points: Sequence[NoisePoint], metric: str, noise_ratio: float) -> float:
+    """The drop at some noise, by the law from the nearest measured point that lost anything; NaN without."""
+    known = [point for point in points if 0.0 < point.drop_ratio < math.inf and point.noise_ratio > 0.0]
+    if not known:
+        return math.nan
+    near = min(known, key=lambda point: abs(math.log(max(noise_ratio, 1e-300) / point.noise_ratio)))
+    return near.drop_ratio * math.pow(noise_ratio / near.noise_ratio, _power(metric))
+
+
+def _along_law(point: NoisePoint, metric: str, max_drop_ratio: float) -> float:
+    if not math.isfinite(point.drop_ratio) or not math.isfinite(point.noise_ratio):
+        return BROKEN_RATIO * (point.noise_ratio if math.isfinite(point.noise_ratio) else 1.0)
+    return point.noise_ratio * math.pow(max_drop_ratio / point.drop_ratio, 1.0 / _power(metric))
+
+
+def _power(metric: str) -> float:
+    return 1.0 if metric in NOISE_METRICS else 0.5

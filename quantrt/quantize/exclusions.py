@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that the user keeps float: by name, by glob, by operator type."""
+
+from __future__ import annotations
+
+import fnmatch
+
+import onnx_ir as ir
+
+from quantrt.errors import UsageError, close_match
+from quantrt.ir.sources import sources_of
+
+__all__ = ["excluded_nodes"]
+
+
+def excluded_nodes(graph: ir.Graph, globs: tuple[str, ...], types: tuple[str, ...]) -> dict[str, str]:
+    """Names of excluded nodes, with the reason. A node goes by the names of the nodes merged into it too.
+
+    Raises:
+        UsageError: a name, glob or type matches no node.
+    """
+    aliases = [(name, (node.name or "")) for node in graph for name in {(node.name or ""), *sources_of(node)}]
+    found: dict[str, str] = {}
+    for glob in globs:
+        # An exact name comes first: names may hold characters that mean something in a glob.
+        hits = [node for name, node in aliases if name == glob] or [
+            node for name, node in aliases if fnmatch.fnmatchcase(name, glob)
+        ]
+        if not hits:
+            near = close_match(glob, [name for name, _ in aliases])
+            raise UsageError(f"no layer matches the exclusion '{glob}'", hint=f"'{near}'" if near else None)
+        found |= dict.fromkeys(hits, f"excluded by '{glob}'")
+    known_types = sorted({node.op_type for node in graph})
+    for op_type in types:
+        if op_type not in known_types:
+            near = close_match(op_type, known_types)
+            raise UsageError(
+                f"the model has no operator '{op_type}' to exclude", hint=f"'{near}'" if near else None
+            )
+        found |= {
+            (node.name or ""): f"excluded by type {op_type}" for node in graph if node.op_type == op_type
+        }
+    return found

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A quantized model with some of its nodes back in floats.
+
+Grids are those of the model in which everything is quantized, so that what was measured there holds here.
+Weights, biases and constants of the nodes that go back are the float model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import onnx_ir as ir
+
+from quantrt.config import QuantizeConfig
+from quantrt.errors import InternalError
+from quantrt.quantize.algorithms.bias_correction import correct_biases
+from quantrt.quantize.fit import Fitted
+from quantrt.quantize.placement import place
+from quantrt.quantize.qparams import QParams
+from quantrt.quantize.quantized_model import Placement, QuantizedModel
+
+__all__ = ["keep_float"]
+
+
+def keep_float(fitted: Fitted, kept: Mapping[str, str], config: QuantizeConfig) -> Fitted:
+    """The quantized model with these nodes float.
+
+    What can only be 8-bit beside them, such as a residual sum, becomes float too: the decisions say so.
+
+    Args:
+        kept: reasons by node name.
+        config: what it was quantized with: exclusions hold here too.
+
+    Raises:
+        InternalError: it was not made by `quantrt.quantize.fit.fit` from observed ranges.
+    """
+    full = fitted.model
+    if fitted.floats is None:
+        raise InternalError("the float graph behind a quantized model is not kept")
+    placement = place(
+        fitted.floats,
+        full.target,
+        exclude=config.exclude,
+        exclude_types=config.exclude_types,
+        kept_float=kept,
+    )
+    grids = _grids(fitted.floats, full.activations, placement)
+    weights = {use: full.weights[use] for use in placement.weights}
+    graph = fitted.floats if fitted.means is None else correct_biases(fitted.floats, weights, fitted.means)
+    model = QuantizedModel(
+        model=full.model,
+        graph=graph,
+        target=full.target,
+        placement=placement,
+        activations=grids,
+        weights=weights,
+        biases={use: codes for use, codes in full.biases.items() if use in placement.biases},
+        notes=full.notes,
+    )
+    return replace(fitted, model=model)
+
+
+def _grids(graph: ir.Model, known: Mapping[str, QParams], placement: Placement) -> dict[str, QParams]:
+    """The grid of every quantized value: its own, or that of the value whose elements were moved to make it.
+
+    Where everything is quantized, the rounding of a moved value may stand above the nodes that move it.
+    """
+    makers = {value.name or "": node for node in graph.graph for value in node.outputs}
+    found: dict[str, QParams] = {}
+    for name in placement.values:
+        source = name
+        while source not in known:
+            maker = makers.get(source)
+            above = maker.inputs[0] if maker is not None and maker.inputs else None
+            if above is None:
+                raise InternalError(f"'{name}' has no grid, and nothing that it is made of has one")
+            source = above.name or ""
+        found[name] = known[source]
+    return found
