@@ -99,7 +99,7 @@ KERNEL = CompiledKernel(
 def region_note(**fields: Any) -> dict[str, Any]:
     """A row of Program.notes["regions"], of a region that nothing is known of but `fields`."""
     names = ("formula", "product", "tactic", "median_us", "origin", "key")
-    return {**dict.fromkeys(names), "nodes": [], "reads": "x", "is_int8": False, **fields}
+    return {**dict.fromkeys(names), "nodes": [], "reads": "x", "codes": "", **fields}
 
 
 NOTES = {
