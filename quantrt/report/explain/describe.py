@@ -93,7 +93,7 @@ def describe_explanation(
         "changes": [
             asdict(change) for change in cheapest_changes(plan, rows, times, evidence.peaks, evidence.batch)
         ],
-        "size": _size(size),
+        "size": _size(size, {layer.name: layer.nodes for layer in evidence.layers}),
         "next": list(_next(evidence)),
         "layers": [_layer(row) for row in chosen],
         "what_if": None if what_if is None else _what_if(evidence, chosen, what_if),
@@ -225,7 +225,12 @@ def _form(form: TensorForm) -> dict[str, Any]:
     return {**asdict(form), "dims": None if form.dims is None else list(form.dims)}
 
 
-def _size(size: Size) -> dict[str, Any]:
+def _size(size: Size, nodes: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The bytes of the file.
+
+    Args:
+        nodes: of every layer.
+    """
     return {
         "file_bytes": size.file_bytes,
         "model_file_bytes": size.model_bytes,
@@ -233,7 +238,8 @@ def _size(size: Size) -> dict[str, Any]:
         "duplicate_bytes": size.duplicate_bytes,
         "float_weight_bytes": size.float_bytes,
         "float_layers": [
-            {"layer": name, "bytes": count, "reason": reason} for name, count, reason in size.float_layers
+            {"layer": name, "nodes": list(nodes.get(name, ())), "bytes": count, "reason": reason}
+            for name, count, reason in size.float_layers
         ],
     }
 
@@ -264,9 +270,11 @@ def _against(evidence: Evidence, rows: Sequence[LayerRow], changed: Sequence[Con
         return {}
     times = evidence.times
     precisions = {row.layer.name: row.layer.computes_in for row in rows}
+    nodes = {row.layer.name: row.layer.nodes for row in rows}
     layers = [
         {
             "layers": list(group.layers),
+            "nodes": list(dict.fromkeys(node for name in group.layers for node in nodes.get(name, ()))),
             "precision": "/".join(
                 dict.fromkeys(precisions[name] for name in group.layers if precisions[name])
             ),

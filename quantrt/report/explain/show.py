@@ -255,10 +255,11 @@ def _show_size(size: Data) -> None:
         pairs.append(("twice in it", bytes_text(size["duplicate_bytes"])))
     for row in size["float_layers"][:FLOAT_LAYERS]:
         why = f": {row['reason']}" if row["reason"] else ""
-        pairs.append(("float weights", f"{bytes_text(row['bytes'])} in '{row['layer']}'{why}"))
+        name = row["nodes"][0] if row["nodes"] else row["layer"]
+        pairs.append(("float weights", f"{bytes_text(row['bytes'])} read for '{name}'{why}"))
     others = len(size["float_layers"]) - FLOAT_LAYERS
     if others > 0:
-        pairs.append(("float weights", f"{bytes_text(size['float_weight_bytes'])} with {others} more layers"))
+        pairs.append(("float weights", f"and {others} more layers"))
     show("", facts(pairs))
 
 
@@ -286,7 +287,7 @@ def _show_what_if(data: Data) -> None:
 def _show_against(data: Data) -> None:
     rows = [
         (
-            _group_title(row["layers"]),
+            _group_title(row),
             row["precision"],
             _us(row["time_us"]),
             _us(row["other_us"]),
@@ -316,10 +317,10 @@ def _show_against(data: Data) -> None:
     show("", facts(pairs))
 
 
-def _group_title(layers: Sequence[str]) -> str:
-    """Layers that the other engine fuses otherwise, by the first of them."""
-    more = len(layers) - 1
-    return layers[0] if not more else f"{layers[0]} and {more} more layer{'s' if more > 1 else ''}"
+def _group_title(row: Data) -> str:
+    """Layers that the other engine fuses otherwise, by the first node that they compute."""
+    title = _nodes_title(row["nodes"]) if row["nodes"] else row["layers"][0]
+    return title if len(row["layers"]) == 1 else f"{title} in {len(row['layers'])} layers"
 
 
 def _us(value: float | None) -> str:
