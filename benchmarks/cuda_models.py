@@ -147,7 +147,7 @@ def _replay(candidate: Candidate, feed: Feed) -> Callable[[], object]:
 def _facts(candidate: Candidate) -> dict[str, Any]:
     """How many regions run on the GPU, and how many of them multiply codes."""
     rows = program_from_model(candidate.model).notes["regions"].values()
-    return {"regions": len(rows), "int8_products": sum(bool(row["is_int8"]) for row in rows)}
+    return {"regions": len(rows), "int8_products": sum(row["codes"] == "int8" for row in rows)}
 
 
 def _judge(found: list[Array], names: list[str], reference: list[Array], task: Task) -> dict[str, Any]:

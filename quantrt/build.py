@@ -34,6 +34,7 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
 from quantrt.prepare import Event, Job, OnEvent, Quantized, open_cache, quantize_for_device
 from quantrt.quantize.fit import Fitted, keeps_scales
+from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.report.candidate_times import candidate_times, told_candidates
 from quantrt.runtime.engine import Engine
@@ -81,9 +82,9 @@ def build(
     Args:
         model: path of an ONNX file, or a loaded model.
         config: all options; `device`, `precisions` and `budget` replace its parts.
-        precisions: any of "fp32", "fp16" (on a GPU), "bf16", "int8"; FP32 is always a candidate.
-        calibration: samples that show the usual range of activations; needed for int8 without `stats`. Read
-            twice, so no generator.
+        precisions: any of "fp32", "bf16", "int8", on a GPU also "fp16" and "fp8"; FP32 is always a candidate.
+        calibration: samples that show the usual range of activations; needed for int8 and fp8 without
+            `stats`. Read twice, so no generator.
         validation: samples, with labels for top1, on which the accuracy drop is measured. Without them it is
             measured as cosine on calibration samples.
         stats: result of an earlier calibration of the same model.
@@ -92,7 +93,7 @@ def build(
         on_event: called as stages go on.
 
     Raises:
-        UsageError: int8 without calibration data, an unknown metric or layer name.
+        UsageError: int8 or fp8 without calibration data, an unknown metric or layer name.
         ModelError, DataError: the model, the data or the cache cannot be used.
         DeviceError: a library or the GPU is missing.
     """
@@ -105,7 +106,7 @@ def build(
     if merged.device.device == "cuda":
         model = for_gpu(model)
     if keeps_scales(model, merged):
-        merged = replace(merged, precisions=merged.precisions | {"int8"})
+        merged = replace(merged, precisions=merged.precisions | {target_of_own(model).precision})
     read_profiles(merged.cuda.profiles, model.inputs)  # an error now, not after calibration
     job = Job(model, merged, facts_here, on_event or (lambda event: None), edges.without_scale)
     data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
@@ -113,7 +114,7 @@ def build(
     stats = laid_out_stats(stats, edges)
     metric = find_metric(merged.budget.metric, has_labels=has_labels(truth))
     quantized = Quantized(samples, stats)
-    if "int8" in merged.precisions:
+    if merged.code_precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
     job, quantized, truth = bind_floats(job, quantized, truth, edges)
     facts = _decide(job, quantized, truth, metric)
@@ -226,17 +227,21 @@ def _choose(
 
 
 def _open_candidates(
-    job: Job, fits: Mapping[str, Fitted], inputs: Mapping[str, np.ndarray], stack: ExitStack
+    job: Job, fits: Mapping[tuple[str, str], Fitted], inputs: Mapping[str, np.ndarray], stack: ExitStack
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
     """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere."""
     opened: dict[str, Candidate] = {}
     rejected: list[Rejected] = []
     specs = list_specs(job.config, job.device)
-    own = fits["cuda"].model.graph if keeps_scales(job.model, job.config) else None
+    own = (
+        fits["cuda", target_of_own(job.model).precision].model.graph
+        if keeps_scales(job.model, job.config)
+        else None
+    )
     opener = Opener(job.model, job.config, inputs, job.on_kernels, float_graph=own)
     for done, spec in enumerate(specs):
         job.emit(Event("opening", done, len(specs), "candidates"))
-        found = _open_one(spec, opener, fits.get(spec.library))
+        found = _open_one(spec, opener, fits.get((spec.library, spec.precision)))
         if isinstance(found, Rejected):
             rejected.append(found)
         else:
@@ -250,7 +255,7 @@ def _open_candidates(
 
 
 def _open_one(spec: Spec, opener: Opener, fitted: Fitted | None) -> Candidate | Rejected:
-    if spec.precision != "int8":
+    if not spec.has_codes:
         return opener.open(spec, None)
     if fitted is None or not fitted.model.has_int8:
         return Rejected(spec, "no node of the model can be quantized for it")
@@ -278,7 +283,6 @@ def make_checker(
 def make_plan(facts: BuildFacts) -> Plan:
     """What is shipped, with its report."""
     winner = facts.candidates[facts.choice.winner]
-    is_int8 = winner.spec.precision == "int8"
     return Plan(
         model=winner.model,
         options=winner.options,
@@ -288,6 +292,6 @@ def make_plan(facts: BuildFacts) -> Plan:
         layers=layer_rows(facts),
         fingerprint=facts.model.fingerprint,
         device=facts.device,
-        is_calibrated=not (is_int8 and facts.is_random),
+        is_calibrated=not (winner.spec.has_codes and facts.is_random),
         report=build_report(facts),
     )

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError, close_match
 from quantrt.gpu import TARGETS as GPU_TARGETS
 
@@ -41,7 +42,7 @@ DEFAULT_MIN_SQNR_DB = 20.0
 RANGE_METHODS = ("auto", "minmax", "entropy", "percentile", "mse")
 TARGETS = ("ort", "openvino", "tensorrt")
 LIBRARIES = ("onnxruntime", "openvino")
-PRECISIONS = ("fp32", "fp16", "bf16", "int8")
+PRECISIONS = ("fp32", "fp16", "bf16", *CODE_PRECISIONS)
 DEVICES = ("cpu", "cuda")
 TACTIC_SOURCES = ("triton", "cublaslt", "cudnn", "torch")
 MAX_LEVEL = 5
@@ -328,6 +329,8 @@ class BuildConfig:
             _check_choice("precision", precision, PRECISIONS)
         if "fp16" in self.precisions and self.device.device == "cpu":
             raise UsageError("no library here computes in fp16 on a CPU", hint="--bf16, or --device cuda")
+        if "fp8" in self.precisions and self.device.device == "cpu":
+            raise UsageError("no library here computes in fp8 on a CPU", hint="--int8, or --device cuda")
         if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu):
             raise UsageError("targets and a GPU are of CUDA engines", hint="--device cuda")
         if self.cuda.profiles and self.bench.batch is not None:
@@ -336,6 +339,11 @@ class BuildConfig:
                 got=f"batch {self.bench.batch} and shapes {self.cuda.profiles[0]}",
                 expected="--batch or --shapes",
             )
+
+    @property
+    def code_precisions(self) -> tuple[str, ...]:
+        """Those of `precisions` that need ranges."""
+        return tuple(name for name in CODE_PRECISIONS if name in self.precisions)
 
 
 def to_dict(config: Any) -> dict[str, Any]:

@@ -5,13 +5,14 @@ load -> calibrate -> fit -> lower by timing cache and estimates -> check on the 
 
 The guard of a build rests on timings, so it cannot hold here: what is asked for is shipped when it is inside
 the accuracy budget, and the plan says that it was not timed. Accuracy is that of the reference program, which
-has the int8 codes of the GPU's kernels, and floats that differ from theirs in rounding.
+has the codes of the GPU's kernels, and floats that differ from theirs in rounding.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -45,6 +46,7 @@ from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.prepare import Job, Quantized, open_cache, quantize_for_device
 from quantrt.quantize.fit import Fitted, keeps_scales
+from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.build_report import BuildFacts
 from quantrt.tactics.candidates import Candidate, Rejected, list_specs
 from quantrt.tactics.time_candidates import timed_inputs
@@ -74,7 +76,7 @@ def cross_build(
         calibration, validation, stats, calibration_cache, on_event: as in `quantrt.build`.
 
     Raises:
-        UsageError: no target is given; int8 without calibration data.
+        UsageError: no target is given; int8 or fp8 without calibration data.
         ModelError, DataError: the model or the data cannot be used.
         DeviceError: torch or Triton, which compile the kernels, are not installed.
     """
@@ -90,7 +92,7 @@ def cross_build(
     edges = read_edges(given, config)
     model = for_gpu(lay_out(given, edges))
     if keeps_scales(model, config):
-        config = replace(config, precisions=config.precisions | {"int8"})
+        config = replace(config, precisions=config.precisions | {target_of_own(model).precision})
     read_profiles(config.cuda.profiles, model.inputs)  # an error now, not after calibration
     here = {**describe_device(with_gpu=False), "gpu": None, "planned_for": _row(gpu)}
     job = Job(model, config, here, on_event or (lambda event: None), edges.without_scale)
@@ -99,7 +101,7 @@ def cross_build(
     stats = laid_out_stats(stats, edges)
     metric = find_metric(config.budget.metric, has_labels=has_labels(truth))
     quantized = Quantized(samples, stats)
-    if "int8" in config.precisions:
+    if config.code_precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
     job, quantized, truth = bind_floats(job, quantized, truth, edges)
     return make_plan(_decide(job, gpu, quantized, truth, metric))
@@ -139,13 +141,13 @@ def _decide(
     inputs = timed_inputs(data, job.model.inputs, config.bench.batch, config.cuda.profiles)
     make = partial(CudaLowering, config=config.cuda, inputs=inputs, gpu=gpu, device=None)
     given = make(job.model, on_progress=job.on_kernels)
-    fitted = quantized.fits.get("cuda")
     own = given
-    if fitted is not None and keeps_scales(job.model, config):  # FP32 is the model as given
+    if keeps_scales(job.model, config) and quantized.fits:  # FP32 is the model as given
+        fitted = quantized.fits["cuda", target_of_own(job.model).precision]
         own = make(replace(job.model, graph=fitted.model.graph), on_progress=job.on_kernels)
     checked = Checked.choose(truth, quantized.samples, config, job.model.inputs)
     with ExitStack() as stack:
-        candidates, rejected = _open_references(job, (given, own), fitted, stack)
+        candidates, rejected = _open_references(job, (given, own), quantized.fits, stack)
         check = make_checker(candidates, metric, checked, job)
         choice = choose_untimed([*reversed(candidates)], check, config.budget.max_drop_ratio)
     winner = candidates[choice.winner]
@@ -169,7 +171,10 @@ def _decide(
 
 
 def _open_references(
-    job: Job, lowerings: tuple[CudaLowering, CudaLowering], fitted: Fitted | None, stack: ExitStack
+    job: Job,
+    lowerings: tuple[CudaLowering, CudaLowering],
+    fits: Mapping[tuple[str, str], Fitted],
+    stack: ExitStack,
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
     """Every precision as its reference program, open on the CPU until the stack closes; FP32 first.
 
@@ -181,12 +186,16 @@ def _open_references(
     found: dict[str, Candidate] = {}
     rejected: list[Rejected] = []
     for spec in list_specs(job.config, job.device):
-        own = fitted if spec.precision == "int8" else None
-        if spec.precision == "int8" and (own is None or not own.model.has_int8):
+        own = fits.get((spec.library, spec.precision))
+        if spec.has_codes and (own is None or not own.model.has_int8):
             rejected.append(Rejected(spec, "no node of the model can be quantized for it"))
             continue
         lowering = lowerings[spec.precision != "fp32"]
-        program = lowering.reference(None if own is None else own.model, spec.float_precision)
+        try:
+            program = lowering.reference(None if own is None else own.model, spec.float_precision)
+        except DeviceError as error:
+            rejected.append(Rejected(spec, error.message))
+            continue
         executor = CudaExecutor(program, *specs_of(program), device="cpu")
         stack.callback(executor.close)
         options = ExecOptions(float_precision=spec.float_precision)

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 
 from quantrt.errors import UsageError, close_match
 
-__all__ = ["CODE_TYPES", "DTYPES", "FP8", "INT8", "INT32", "UINT8", "DType", "dtype", "precision_of"]
+__all__ = [
+    "CODE_PRECISIONS",
+    "CODE_TYPES",
+    "DTYPES",
+    "FP8",
+    "INT8",
+    "INT32",
+    "UINT8",
+    "DType",
+    "dtype",
+    "precision_of",
+]
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,8 @@ infinities; 448 is the largest number."""
 
 CODE_TYPES = (INT8, FP8)
 """What kernels of a GPU multiply as codes."""
+
+CODE_PRECISIONS = tuple(row.precision for row in CODE_TYPES)
 
 DTYPES = (
     DType("float64", 64),

@@ -28,6 +28,9 @@ __all__ = [
 
 LAUNCH_US = 2.0
 """From the end of one kernel to the start of the next inside a CUDA graph, about."""
+
+FP8_CAPABILITY = 89
+"""Ada: the first with fp8 in its tensor cores, and with conversions to it (PTX ISA, cvt)."""
 PEAK_RATIO = 0.75
 """Of a data sheet's peak: 8192**3 products on an H200 reach 810 of 989 (fp16) and 1341 of 1979 (int8)."""
 BANDWIDTH_RATIO = 0.87
@@ -92,8 +95,8 @@ class GpuFacts:
 
     @property
     def has_fp8_tensor_cores(self) -> bool:
-        """Whether tensor cores multiply FP8, and numbers are converted to it and back: from Ada (8.9) on."""
-        return self.capability >= 89
+        """Whether tensor cores multiply FP8, and numbers are converted to it and back."""
+        return self.capability >= FP8_CAPABILITY
 
     @property
     def triton_int8(self) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The int8 side of a build: ranges from data or a calibration cache, then a quantized model per library."""
+"""The quantized side of a build: ranges from data or a cache, then a model per library and kind of codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, fit_own, keeps_scales
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
-from quantrt.tactics.candidates import int8_target
+from quantrt.tactics.candidates import code_targets
 
 __all__ = ["Event", "Job", "OnEvent", "Quantized", "open_cache", "quantize_for_device"]
 
@@ -74,17 +74,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Quantized:
-    """The int8 side of a build; without int8, only the data that were given.
+    """The quantized side of a build; without codes, only the data that were given.
 
     Attributes:
         samples: calibration samples, random ones among them.
-        fits: a quantized model by library.
+        fits: a quantized model by library and precision.
         cache: the calibration cache beside the model.
     """
 
     samples: Dataset | None
     stats: Stats | None
-    fits: Mapping[str, Fitted] = field(default_factory=dict)
+    fits: Mapping[tuple[str, str], Fitted] = field(default_factory=dict)
     cache: CacheMatch | None = None
     notes: tuple[str, ...] = ()
 
@@ -93,13 +93,13 @@ def open_cache(cache: TrtCache | str | Path | None, config: BuildConfig) -> TrtC
     """The calibration cache that is to be used.
 
     Raises:
-        UsageError: int8 is not asked for, or random data are.
+        UsageError: no codes are asked for, or random data are.
         DataError: it cannot be read.
     """
     if cache is None:
         return None
-    if "int8" not in config.precisions:
-        raise UsageError("a calibration cache is used by int8 only", hint="precisions={'int8'}")
+    if not config.code_precisions:
+        raise UsageError("a calibration cache is used by int8 and fp8 only", hint="precisions={'int8'}")
     if config.calibration.calib_random:
         raise UsageError(
             "cannot fill the gaps of a calibration cache with random data",
@@ -111,13 +111,12 @@ def open_cache(cache: TrtCache | str | Path | None, config: BuildConfig) -> TrtC
 def quantize_for_device(
     job: Job, samples: Dataset | None, stats: Stats | None, cache: TrtCache | None = None
 ) -> Quantized:
-    """Calibrate once, and fit a quantized model per library."""
+    """Calibrate once, and fit a quantized model per library and precision."""
     if keeps_scales(job.model, job.config) and cache is None:
         own = fit_own(job.model)
         notes = (f"the model is quantized already: its ranges are {own.method}",)
-        return Quantized(samples, None, {"cuda": own}, notes=notes)
-    libraries = ("cuda",) if job.config.device.device == "cuda" else job.config.device.libraries
-    targets = {library: int8_target(library, job.device) for library in libraries}
+        return Quantized(samples, None, {("cuda", own.model.target.precision): own}, notes=notes)
+    targets = code_targets(job.config, job.device)
     match = None if cache is None else match_cache(job.model, cache, targets.values(), job.config.quantize)
     names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
     if not names:
@@ -156,7 +155,7 @@ def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: Job)
     if options.calib_random:
         return random_dataset(job.model.inputs, options.max_samples or RANDOM_SAMPLES, options.seed)
     raise UsageError(
-        "cannot build an int8 engine without calibration",
+        f"cannot build an {' or '.join(job.config.code_precisions)} engine without calibration",
         expected="calibration data, or ranges of an earlier calibration",
         hint="calibration=..., stats=..., or CalibrationConfig(calib_random=True) to measure speed only",
     )
@@ -176,11 +175,11 @@ def _calibrate(job: Job, names: Sequence[str], samples: Dataset | None) -> Stats
 def _fit(
     job: Job,
     stats: Stats | None,
-    targets: Mapping[str, Target],
+    targets: Mapping[tuple[str, str], Target],
     samples: Dataset | None,
     given: Given | None,
-) -> dict[str, Fitted]:
-    """A quantized model per library."""
+) -> dict[tuple[str, str], Fitted]:
+    """A quantized model per library and precision."""
     options = job.config.calibration
     limit = min(FIT_SAMPLES, options.max_samples or FIT_SAMPLES)
     # One sample at a time: every layer's input is held at once, and larger runs are hardly faster.
@@ -188,13 +187,13 @@ def _fit(
     job.emit(Event("quantizing", 0, len(targets), "targets"))
     # On a GPU the values inside keep the names and the meaning of the float model's.
     equalized = None
-    if samples is not None and stats is not None and given is None and "cuda" not in targets:
+    if samples is not None and stats is not None and given is None and job.config.device.device != "cuda":
         equalized = equalize(job.model, samples, job.config.quantize, limit=options.max_samples)
     reference = observe_reference(job.model, batches, job.config.quantize, equalized)
-    fits: dict[str, Fitted] = {}
-    for done, (library, target) in enumerate(targets.items()):
+    fits: dict[tuple[str, str], Fitted] = {}
+    for done, (key, target) in enumerate(targets.items()):
         job.emit(Event("quantizing", done, len(targets), "targets"))
-        fits[library] = fit(
+        fits[key] = fit(
             job.model,
             stats,
             target,

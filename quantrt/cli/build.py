@@ -24,6 +24,7 @@ from quantrt.config import (
     QuantizeConfig,
     ReportConfig,
 )
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
@@ -45,10 +46,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     precisions = parser.add_argument_group("precisions (fp32 is always a candidate)")
     precisions.add_argument("--int8", action="store_true", help="try int8; needs data, ranges or a cache")
     precisions.add_argument(
-        "--fp16", action="store_true", help="try float16, on a GPU; --int8 brings it there"
+        "--fp8",
+        action="store_true",
+        help="try fp8 (E4M3), on a GPU from Ada (8.9) on; needs what --int8 does",
     )
     precisions.add_argument(
-        "--bf16", action="store_true", help="try bfloat16 for what is not int8, in place of fp16 on a GPU"
+        "--fp16", action="store_true", help="try float16, on a GPU; --int8 and --fp8 bring it there"
+    )
+    precisions.add_argument(
+        "--bf16", action="store_true", help="try bfloat16 for what is in no codes, in place of fp16 on a GPU"
     )
     data = parser.add_argument_group("data")
     data.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
@@ -88,7 +94,7 @@ def _run(args: argparse.Namespace) -> Result:
 
 
 def _read_build_config(args: argparse.Namespace) -> BuildConfig:
-    wanted = {precision for precision in ("int8", "fp16", "bf16") if getattr(args, precision)}
+    wanted = {precision for precision in (*CODE_PRECISIONS, "fp16", "bf16") if getattr(args, precision)}
     return BuildConfig(
         precisions=frozenset({"fp32", *wanted}),
         calibration=read_config(args, CalibrationConfig),
@@ -104,17 +110,19 @@ def _read_build_config(args: argparse.Namespace) -> BuildConfig:
 
 
 def _check_data(args: argparse.Namespace) -> None:
-    """What --int8 needs is there, and nothing is given that would go unused."""
+    """What --int8 and --fp8 need is there, and nothing is given that would go unused."""
     given = given_sources(args)
-    if args.int8 and not given:
+    asked = [name for name in CODE_PRECISIONS if getattr(args, name)]
+    if asked and not given:
         raise UsageError(
-            "cannot build an int8 engine without calibration",
+            f"cannot build an {asked[0]} engine without calibration",
             expected="--calib-data, --ranges, --calib-cache or --calib-random",
             hint="--calib-data calib.npz, or --calib-random to measure speed only",
         )
-    if given and not args.int8:
+    if given and not asked:
         raise UsageError(
-            f"{given[0]} is used by int8 only, and --int8 was not given", hint=f"--int8 {given[0]} ..."
+            f"{given[0]} is used by int8 and fp8 only, and neither was asked for",
+            hint=f"--int8 {given[0]} ...",
         )
     if args.labels is not None and args.valid_data is None:
         raise UsageError("--labels belongs to validation data, and none was given", hint="--valid-data P")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the CUDA executor runs: steps over named buffers, JSON-ready; kernels and weights beside it.
 
-A buffer is a value of the graph in one form: its float form has the value's own name, its int8 codes the
-name with "#int8" behind it. Every buffer is made by one step, or is an input of the program.
+A buffer is a value of the graph in one form: its float form has the value's own name, its codes the name with
+"#int8" or "#fp8" behind it. Every buffer is made by one step, or is an input of the program.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from quantrt.dtypes import CODE_TYPES, INT8, precision_of
 from quantrt.kernels.kernel import CompiledKernel
 
-__all__ = ["QUANTIZATION", "Program", "Step", "codes_of"]
+__all__ = ["QUANTIZATION", "Program", "Step", "codes_of", "type_of_codes"]
 
 QUANTIZATION = "quantization"
 """The note that holds the record of the quantized model; see `quantrt.quantize.record`."""
@@ -70,6 +71,12 @@ class Program:
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
-def codes_of(value: str) -> str:
-    """The buffer of a value's int8 codes."""
-    return value + "#int8"
+def codes_of(value: str, dtype: str = INT8.name) -> str:
+    """The buffer of a value's codes of a type."""
+    return f"{value}#{precision_of(dtype)}"
+
+
+def type_of_codes(buffer: str) -> str | None:
+    """Element type of the codes that a buffer is for, by its name; None where it is for something else."""
+    precision = buffer.rpartition("#")[2] if "#" in buffer else ""
+    return next((row.name for row in CODE_TYPES if row.precision == precision), None)

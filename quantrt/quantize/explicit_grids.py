@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grids that QuantizeLinear and DequantizeLinear nodes are written with, re-centred to int8.
+"""The grids that QuantizeLinear and DequantizeLinear nodes are written with, integers re-centred to int8.
 
 x ~ (q - z) * s     with uint8 codes     = ((q - 128) - (z - 128)) * s     with int8 codes
+
+FP8 E4M3 has no zero points.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.dtypes import INT8, DType, dtype
+from quantrt.dtypes import FP8, INT8, DType, dtype
 from quantrt.ir.edit import constant_of, int_attribute
 from quantrt.quantize.qparams import QParams, QuantizedTensor, given_qparams
 
@@ -25,19 +27,31 @@ UINT8_CENTRE = 128
 
 @dataclass(frozen=True)
 class CodeGrid:
-    """The int8 grid of one activation.
+    """The grid of one activation.
 
     Attributes:
         scale: a float32 number.
-        zero_point: -128..127, of int8 codes.
+        zero_point: -128..127, of int8 codes; 0 of FP8.
+        dtype: of the codes.
     """
 
     scale: float
     zero_point: int
+    dtype: DType = INT8
+
+    @property
+    def lowest(self) -> int:
+        """The least code."""
+        return self.dtype.qmin or 0
+
+    @property
+    def highest(self) -> int:
+        """The largest code."""
+        return self.dtype.qmax or 0
 
     def qparams(self) -> QParams:
         """The grid without its zero point, which the graph holds."""
-        return given_qparams(self.scale)
+        return given_qparams(self.scale, dtype=self.dtype, qmin=self.lowest, qmax=self.highest)
 
 
 def grid_of(node: ir.Node) -> CodeGrid | str:
@@ -51,10 +65,20 @@ def grid_of(node: ir.Node) -> CodeGrid | str:
     if scale.dtype != np.float32:
         return f"its scale is of type {scale.dtype}"
     kind = codes.dtype if codes is not None else None
+    if kind == ir.DataType.FLOAT8E4M3FN:
+        return _fp8_grid(node, scale, zero)
     if kind not in (ir.DataType.INT8, ir.DataType.UINT8):
         return f"its codes are of type {'unknown' if kind is None else kind.name.lower()}"
     centre = UINT8_CENTRE if kind == ir.DataType.UINT8 else 0
     return CodeGrid(float(scale.reshape(())), (0 if zero is None else int(zero.reshape(()))) - centre)
+
+
+def _fp8_grid(node: ir.Node, scale: Array, zero: Array | None) -> CodeGrid | str:
+    if zero is not None and float(zero.reshape(())) != 0.0:
+        return "FP8 codes with a zero point"
+    if not int_attribute(node, "saturate", 1):
+        return "what is beyond its codes is to become NaN"
+    return CodeGrid(float(scale.reshape(())), 0, FP8)
 
 
 def constant_params(node: ir.Node, shape: tuple[int, ...]) -> QParams | str:
@@ -76,8 +100,10 @@ def constant_params(node: ir.Node, shape: tuple[int, ...]) -> QParams | str:
 
 
 def recentred(tensor: QuantizedTensor) -> QuantizedTensor | None:
-    """The same values as int8 codes with zero point 0; None where they do not fit."""
+    """The same values as int8 codes with zero point 0, FP8 codes as they are; None where they do not fit."""
     params = tensor.qparams
+    if params.dtype == FP8:
+        return None if params.zero_point.any() else tensor
     codes = tensor.codes.astype(np.int64) - params.broadcast(params.zero_point, tensor.codes.ndim)
     lo, hi = int(codes.min(initial=0)), int(codes.max(initial=0))
     if lo < -128 or hi > 127:
@@ -88,7 +114,7 @@ def recentred(tensor: QuantizedTensor) -> QuantizedTensor | None:
 
 
 def _code_type(node: ir.Node) -> DType | None:
-    """The integer type of a node's codes; None for float8 and the like."""
+    """The type of a node's codes; None for what no kernel here multiplies."""
     zero = _input(node, 2)
     if node.op_type == "DequantizeLinear":
         tensor = node.inputs[0].const_value if node.inputs[0] is not None else None
@@ -98,6 +124,8 @@ def _code_type(node: ir.Node) -> DType | None:
     else:
         kind = ir.DataType(int_attribute(node, "output_dtype", ir.DataType.UINT8.value))
     names = ("INT8", "UINT8", "INT16", "UINT16", "INT32")
+    if kind == ir.DataType.FLOAT8E4M3FN:
+        return FP8
     return dtype(kind.name.lower()) if kind is not None and kind.name in names else None
 
 

@@ -5,6 +5,8 @@ k = clip(rint(x / s), -128 - z, 127 - z)            the code, less its zero poin
 rounded = k * s                                     what DequantizeLinear gives
 shifted = (k + z) * s                               on the grid of s with zero point 0
 saturated = clip(x, (-128 - z) * s, (127 - z) * s)  has the codes of x; for readers of codes
+
+FP8 is rounded by a Cast to it and one back: k = e4m3(clip(x / s, -448, 448)).
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ from quantrt.ir.edit import add_constant
 from quantrt.quantize.explicit_grids import CodeGrid
 
 __all__ = ["RoundingWriter"]
+
+
+_FP8 = ir.DataType.FLOAT8E4M3FN
 
 
 class RoundingWriter:
@@ -44,7 +49,8 @@ class RoundingWriter:
         It takes over the name of x, unless x is an output of the model.
         """
         zero, scale = self.grid.zero_point, self.grid.scale
-        lo, hi = self._number("lowest", (-128 - zero) * scale), self._number("highest", (127 - zero) * scale)
+        bounds = ((self.grid.lowest - zero) * scale, (self.grid.highest - zero) * scale)
+        lo, hi = self._number("lowest", bounds[0]), self._number("highest", bounds[1])
         value = self._add("Clip", "saturate", self.x, lo, hi)
         if not self.x.is_graph_output():
             name = self.x.name
@@ -62,9 +68,16 @@ class RoundingWriter:
     def _codes(self) -> ir.Value:
         if self._steps is None:
             zero = self.grid.zero_point
-            steps = self._add("Round", "rint", self._add("Div", "divide", self.x, self._step_size()))
-            lo, hi = self._number("min", -128 - zero), self._number("max", 127 - zero)
+            steps = self._add("Div", "divide", self.x, self._step_size())
+            if not self.grid.dtype.is_float:
+                steps = self._add("Round", "rint", steps)
+            lo, hi = (
+                self._number("min", self.grid.lowest - zero),
+                self._number("max", self.grid.highest - zero),
+            )
             self._steps = self._add("Clip", "clip", steps, lo, hi)
+            if self.grid.dtype.is_float:
+                self._steps = self._cast(self._cast(self._steps, "round", _FP8), "widen", ir.DataType.FLOAT)
         return self._steps
 
     def _step_size(self) -> ir.Value:
@@ -82,6 +95,14 @@ class RoundingWriter:
         node.outputs[0].shape, node.outputs[0].type = self.x.shape, ir.TensorType(ir.DataType.FLOAT)
         self._graph.graph.insert_before(self._before, node)
         return node.outputs[0]
+
+    def _cast(self, x: ir.Value, what: str, dtype: ir.DataType) -> ir.Value:
+        y = self._add("Cast", what, x)
+        node = y.producer()
+        if node is not None:
+            node.attributes["to"] = ir.AttrInt64("to", int(dtype))
+        y.type = ir.TensorType(dtype)
+        return y
 
     def _free_value_name(self, name: str) -> str:
         graph = self._graph.graph

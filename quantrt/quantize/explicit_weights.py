@@ -79,6 +79,8 @@ def choose_weights(
             reasons[node.name or ""] = "its weight is not quantized"
         elif fitted is None:
             reasons[node.name or ""] = "its weight has codes beyond int8 once its zero point is taken off"
+        elif fitted.qparams.dtype != (wanted := target.weight_codes(node.op_type)[0]):
+            reasons[node.name or ""] = f"its weight is of type {fitted.qparams.dtype.name}, not {wanted.name}"
         elif node.op_type == "Gemm" and not is_plain_gemm(node):
             reasons[node.name or ""] = "Gemm with transA, alpha or beta has no 8-bit kernel"
         elif node.op_type == "MatMul" and fitted.codes.ndim != 2:

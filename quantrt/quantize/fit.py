@@ -219,7 +219,7 @@ def fit_own(model: Model) -> Fitted:
 
 
 def keeps_scales(model: Model, config: BuildConfig) -> bool:
-    """Whether int8 runs on the scales that a model was quantized with: so it does on a GPU.
+    """Whether codes are on the scales that a model was quantized with: so they are on a GPU.
 
     The libraries of a CPU run such a model as it is.
     """

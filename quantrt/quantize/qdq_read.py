@@ -28,16 +28,15 @@ from quantrt.quantize.quantized_model import Decision, Placement, QuantizedModel
 from quantrt.quantize.tables import is_table_rule
 from quantrt.quantize.target import OpRule, Target
 from quantrt.quantize.targets.cuda import CUDA
+from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 
-__all__ = ["read"]
-
-UNREAD = "its input does not come as int8 codes"
+__all__ = ["read", "target_of_own"]
 
 CLIP_OPSET = 11
 """The first opset whose Clip takes its bounds as inputs."""
 
 
-def read(model: Model, target: Target = CUDA) -> QuantizedModel:
+def read(model: Model, target: Target | None = None) -> QuantizedModel:
     """The float graph of a model with QuantizeLinear and DequantizeLinear, or QLinear operators, annotated.
 
     Scales and codes are the model's own. What the annotation cannot say is in the graph: a rounding that a
@@ -46,8 +45,9 @@ def read(model: Model, target: Target = CUDA) -> QuantizedModel:
     float32.
 
     Args:
-        target: a table of symmetric int8 rules.
+        target: a table of symmetric rules; by default that of the codes that most of the model's nodes have.
     """
+    target = target_of_own(model) if target is None else target
     graph = clone(model.graph)
     if graph.opset_imports.get("", 0) < CLIP_OPSET:
         return _annotated(model, graph, target, _Found({}, {}, Edges()), "the opset is older than 11")
@@ -70,9 +70,17 @@ def read(model: Model, target: Target = CUDA) -> QuantizedModel:
     infer_shapes(graph)
     tables = {name for name, _ in weights if name in nodes and is_table_rule(_rule(target, nodes[name]))}
     read = edges.readers | tables
-    refused |= {use[0]: UNREAD for use in weights if use[0] not in read}
+    unread = f"its input does not come as {target.precision} codes"
+    refused |= {use[0]: unread for use in weights if use[0] not in read}
     read_weights = {use: tensor for use, tensor in weights.items() if use[0] in read}
     return _annotated(model, graph, target, _Found(read_weights, {**refused, **folded}, edges))
+
+
+def target_of_own(model: Model) -> Target:
+    """The rules for the codes that a model was quantized to: of FP8 where most of its nodes make such."""
+    made = [value.dtype for node in model.graph.graph for value in node.outputs]
+    fp8 = made.count(ir.DataType.FLOAT8E4M3FN)
+    return CUDA_FP8 if fp8 > made.count(ir.DataType.INT8) + made.count(ir.DataType.UINT8) else CUDA
 
 
 @dataclass(frozen=True)

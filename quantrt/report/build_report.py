@@ -111,8 +111,9 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
     tactics = node_tactics(winner.model) if winner.spec.library == "cuda" else {}
     nodes = list(facts.model.graph.graph)
     if winner.fitted is None:
-        precision, reasons = winner.spec.precision, {}
+        precision, codes, reasons = winner.spec.precision, "", {}
     else:
+        codes = winner.fitted.model.target.precision
         precision = winner.spec.float_precision
         reasons = {row.node: row for row in winner.fitted.model.placement.decisions}
     rows = []
@@ -124,7 +125,7 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
             Layer(
                 name=name,
                 op_type=node.op_type,
-                precision="int8" if decision is not None and decision.is_int8 else precision,
+                precision=codes if decision is not None and decision.is_int8 else precision,
                 reason=f"{reason}; {tactics[name]}" if name in tactics else reason,
                 sources=tuple(sources_of(node)),
             )

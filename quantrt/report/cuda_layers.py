@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from quantrt.dtypes import CODE_PRECISIONS, precision_of
 from quantrt.plan.plan import Plan
-from quantrt.plan.program import Program, Step
+from quantrt.plan.program import Program, Step, type_of_codes
 from quantrt.plan.program_json import program_from_model
 from quantrt.report.engine_layer import CHANNELS_LAST, ROW_MAJOR, EngineLayer, Rival, TensorForm
 from quantrt.report.inspect_program import describe_program, node_tactics
@@ -85,10 +86,10 @@ class _Reader:
     def _precision(
         self, shown: Mapping[str, Any], inputs: Sequence[TensorForm], outputs: Sequence[TensorForm]
     ) -> str:
-        """A layer without a weight is int8 where all that it reads and makes are codes."""
+        """A layer without a weight is in the codes that all that it reads and makes are."""
         forms = [form.dtype for form in (*inputs[:1], *outputs)]
-        if shown["precision"] is not None and forms and all(dtype == "int8" for dtype in forms):
-            return "int8"
+        if shown["precision"] is not None and len(set(forms)) == 1 and precision_of(forms[0]):
+            return precision_of(forms[0])
         return shown["precision"] or ""
 
     def _reason(
@@ -99,8 +100,8 @@ class _Reader:
         reason = self._nodes.reason(nodes, "")
         for node in nodes:
             reason = reason.removesuffix(f"; {self._phrases.get(node, '')}")
-        if shown["precision"] == "int8" and shown["computes_in"] != "int8":
-            how = f"computed in {shown['computes_in']}: no int8 kernel was right or faster"
+        if shown["precision"] in CODE_PRECISIONS and shown["computes_in"] != shown["precision"]:
+            how = f"computed in {shown['computes_in']}: no {shown['precision']} kernel was right or faster"
             return f"quantized in the graph, {how} ({reason})"
         return reason
 
@@ -111,7 +112,8 @@ class _Reader:
         if not readers:
             return ""
         others = f" and {len(readers) - 1} more" if len(readers) > 1 else ""
-        what = "int8 codes" if made[0].endswith("#int8") else "another type or layout"
+        codes = type_of_codes(made[0])
+        what = f"{precision_of(codes)} codes" if codes else "another type or layout"
         return f"a conversion to {what} for '{readers[0]}'{others}"
 
     def _weights(self, steps: Sequence[Step]) -> dict[str, int]:

@@ -102,14 +102,15 @@ def show_program(data: Mapping[str, Any], memory: Mapping[str, Any] | None, *, l
 
 def _region(name: str, row: Mapping[str, Any], runners: list[str], float_precision: str) -> dict[str, Any]:
     formula = row.get("formula") or runners[0]
-    is_int8, works = row.get("is_int8", False), formula not in WITHOUT_WORK
+    works = formula not in WITHOUT_WORK
+    codes = row.get("codes") or ("int8" if row.get("is_int8") else "")  # as engines before fp8 say it
     is_dequantized = DEQUANTIZED in str(row.get("tactic") or "").split()
     return {
         "name": name,
         "formula": formula,
         "nodes": list(row.get("nodes", ())),
-        "precision": "int8" if is_int8 else float_precision if works else None,
-        "computes_in": "int8" if is_int8 and not is_dequantized else float_precision if works else None,
+        "precision": codes or (float_precision if works else None),
+        "computes_in": (not is_dequantized and codes) or (float_precision if works else None),
         "runners": runners,
         "tactic": row.get("tactic"),
         "median_us": row.get("median_us"),

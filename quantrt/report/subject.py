@@ -19,7 +19,7 @@ from quantrt.model.read import read_model
 from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.openvino_taps import tap_openvino, tensors_of_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
-from quantrt.plan.program import codes_of
+from quantrt.plan.program import type_of_codes
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.runtime.engine import load
 from quantrt.runtime.executor import Executor, open_executor
@@ -136,7 +136,7 @@ class Subject:
 
 def _tapped_type(buffer: str) -> str:
     """The element type in which a buffer of a program is handed out."""
-    return "int8" if buffer == codes_of(buffer.partition("#")[0]) else "float32"
+    return type_of_codes(buffer) or "float32"
 
 
 def own_rows(outputs: Mapping[str, np.ndarray], batch: Batch, dataset: Dataset) -> dict[str, np.ndarray]:

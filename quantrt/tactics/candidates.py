@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +12,28 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.config import BuildConfig
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import QuantRtError
 from quantrt.ir.clone import clone
 from quantrt.model.model import Model
 from quantrt.model.passes.bind_types import bind_types
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.quantize.attention import attention_products
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.qdq import write
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.cuda import CUDA
+from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.executor import Executor, ReportsMemory, open_executor
+from quantrt.runtime.first_run import how_it_crashes
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
 
-__all__ = ["Candidate", "Opener", "Rejected", "Spec", "int8_target", "list_specs"]
+__all__ = ["Candidate", "Opener", "Rejected", "Spec", "code_targets", "int8_target", "list_specs"]
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +49,8 @@ class Spec:
 
     Attributes:
         library: "onnxruntime", "openvino" or "cuda".
-        precision: "fp32", "fp16", "bf16" or "int8".
-        float_precision: what the layers outside int8 compute in.
+        precision: "fp32", "fp16", "bf16", "int8" or "fp8".
+        float_precision: what the layers outside int8 or fp8 compute in.
         is_mixed: of int8, that some layers stay float that need not.
     """
 
@@ -56,9 +60,14 @@ class Spec:
     is_mixed: bool = False
 
     @property
+    def has_codes(self) -> bool:
+        """Whether it is for a quantized model."""
+        return self.precision in CODE_PRECISIONS
+
+    @property
     def name(self) -> str:
         """For example `openvino int8+bf16`."""
-        mixed = self.precision == "int8" and self.float_precision != "fp32"
+        mixed = self.has_codes and self.float_precision != "fp32"
         floats = f"+{self.float_precision}" if mixed else ""
         return f"{self.library} {self.precision}{floats}{' mixed' if self.is_mixed else ''}"
 
@@ -98,18 +107,18 @@ def list_specs(config: BuildConfig, device: Mapping[str, Any]) -> tuple[Spec, ..
 
 
 def _cuda_specs(config: BuildConfig) -> Iterator[Spec]:
-    """With int8 comes a float precision, fp16 where bf16 is not asked for.
+    """With codes comes a float precision, fp16 where bf16 is not asked for.
 
-    It is for the layers that stay float, and the engine that int8 has to beat.
+    It is for the layers that stay float, and the engine that codes have to beat.
     """
     yield Spec("cuda", "fp32")
     floats = [name for name in ("fp16", "bf16") if name in config.precisions]
-    if "int8" in config.precisions and not floats:
+    if config.code_precisions and not floats:
         floats = ["fp16"]
     for name in floats:
         yield Spec("cuda", name, name)
-        if "int8" in config.precisions:
-            yield Spec("cuda", "int8", name)
+        for codes in config.code_precisions:
+            yield Spec("cuda", codes, name)
 
 
 def _specs(config: BuildConfig, isa: set[str]) -> Iterator[Spec]:
@@ -123,6 +132,14 @@ def _specs(config: BuildConfig, isa: set[str]) -> Iterator[Spec]:
             yield Spec(library, "bf16", "bf16")
             if "int8" in config.precisions:
                 yield Spec(library, "int8", "bf16")
+
+
+def code_targets(config: BuildConfig, device: Mapping[str, Any]) -> dict[tuple[str, str], Target]:
+    """The placement rules of every kind of codes that the config allows, by library and precision."""
+    if config.device.device == "cuda":
+        rules = {"int8": CUDA, "fp8": CUDA_FP8}
+        return {("cuda", name): rules[name] for name in config.code_precisions}
+    return {(library, "int8"): int8_target(library, device) for library in config.device.libraries}
 
 
 def int8_target(library: str, device: Mapping[str, Any]) -> Target:
@@ -170,13 +187,17 @@ class Opener:
         """Lower and open one spec; a library that refuses the model is a rejection, not an error.
 
         Args:
-            fitted: the quantized model, for int8 specs.
+            fitted: the quantized model, for specs with codes.
         """
         device = self._config.device
         options = ExecOptions(threads=device.threads, hint=device.hint, float_precision=spec.float_precision)
         try:
             lowered, fitted = self._lower(spec, fitted)
             outputs = [output.name for output in self._model.outputs]
+            died = self._how_it_dies(spec, fitted, lowered, options, outputs)
+            if died is not None:
+                log.warning("%s crashed while it compiled this model: %s", spec.name, died)
+                return Rejected(spec, f"the library crashed while it compiled the model: {died}")
             executor = open_executor(lowered, options, output_names=outputs)
         except QuantRtError as error:
             log.info("%s cannot run this model: %s", spec.name, error.message)
@@ -196,6 +217,22 @@ class Opener:
         quantized = None if fitted is None else fitted.model
         lowered, quantized = self._cuda_lowering(spec).lower(quantized, spec.float_precision)
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)
+
+    def _how_it_dies(
+        self,
+        spec: Spec,
+        fitted: Fitted | None,
+        model: LibraryModel,
+        options: ExecOptions,
+        outputs: Sequence[str],
+    ) -> str | None:
+        """How a process of its own dies of a model that its library may crash on; None where it lives.
+
+        These are OpenVINO's of quantized attention, the only kind that it was seen to crash on.
+        """
+        if spec.library != "openvino" or fitted is None or not attention_products(fitted.model.graph.graph):
+            return None
+        return how_it_crashes(model, options, outputs, self._inputs)
 
     def _cuda_lowering(self, spec: Spec) -> CudaLowering:
         """The lowering of the graph that a spec runs; specs of one graph share it."""

@@ -109,8 +109,6 @@ def compute(
             pooled = _pool(formula, inputs[0])
             shaped = {name: _along_channels(array, pooled.dim()) for name, array in constants.items()}
             results = evaluate(formula.epilogue, pooled, inputs[1:], shaped)
-        case Concat(axis=axis):
-            results = [_concat(inputs, axis)]
         case GroupNorm(channels=channels):
             shifted = formula.shift is not None
             normal = _group_norm(formula, inputs[0], inputs[1] if shifted else None)
@@ -119,6 +117,8 @@ def compute(
                 for name, array in constants.items()
             }
             results = evaluate(formula.epilogue, normal, inputs[1 + shifted :], shaped)
+        case Concat(axis=axis):
+            results = [_concat(inputs, axis)]
         case Attention():
             results = evaluate(formula.epilogue, attend(formula, inputs, constants), (), {})
         case _:
@@ -238,13 +238,6 @@ def _pool(formula: Pool, x: Tensor) -> Tensor:
     return _channels_innermost(pooled.float())
 
 
-def _concat(inputs: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors side by side, their axes in memory as `joined_order` says."""
-    order = joined_order([View(tuple(x.shape), x.stride()) for x in inputs])
-    joined = torch.cat(list(inputs), axis).permute(order).contiguous()
-    return joined.permute(sorted(range(len(order)), key=order.__getitem__))
-
-
 def _group_norm(formula: GroupNorm, x: Tensor, shift: Tensor | None) -> Tensor:
     """Mean 0 and variance 1 in every group of an image: statistics in float64, then float32."""
     wide = x.double() if shift is None else x.double() + shift.double()
@@ -259,6 +252,13 @@ def _by_channel(array: Tensor, channels: int) -> Tensor:
     """What has a number for every group of channels, with one for every channel."""
     is_by_group = 1 < array.numel() < channels
     return array.reshape(-1).repeat_interleave(channels // array.numel()) if is_by_group else array
+
+
+def _concat(inputs: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors side by side, their axes in memory as `joined_order` says."""
+    order = joined_order([View(tuple(x.shape), x.stride()) for x in inputs])
+    joined = torch.cat(list(inputs), axis).permute(order).contiguous()
+    return joined.permute(sorted(range(len(order)), key=order.__getitem__))
 
 
 def _channels_innermost(x: Tensor) -> Tensor:

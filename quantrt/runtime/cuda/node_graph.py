@@ -16,12 +16,10 @@ import torch
 from quantrt.errors import DataError, DeviceError, ModelError
 from quantrt.operators.extract import extract_nodes
 from quantrt.operators.interpret import TorchGraph
-from quantrt.plan.program import Step, codes_of
+from quantrt.plan.program import Step, type_of_codes
 from quantrt.runtime.cuda.runner import Assets
 
 __all__ = ["NodeGraph"]
-
-_CODES = codes_of("")
 
 
 class NodeGraph:
@@ -29,7 +27,7 @@ class NodeGraph:
 
     Attributes:
         op_types: of the nodes, in their order.
-        reads_codes: for every input, whether its buffer holds int8 codes of a float value.
+        reads_codes: for every input, the type of its codes where its buffer holds those of a float value.
 
     Args:
         device: where tensors are computed with; numbers stay in host memory.
@@ -55,7 +53,7 @@ class NodeGraph:
         self._constants = {
             name: assets.weights[key] for name, key in zip(constants, step.weights, strict=True)
         }
-        self.reads_codes = tuple(name.endswith(_CODES) for name in step.inputs)
+        self.reads_codes = tuple(map(type_of_codes, step.inputs))
         inputs = [name for name in (*self._values, *constants) if name]
         results = [name for name in self._results if name]
         part = extract_nodes(assets.nodes, names, list(dict.fromkeys(inputs)), results)
@@ -90,4 +88,4 @@ class NodeGraph:
 
 
 def _value(buffer: str) -> str:
-    return buffer.removesuffix(_CODES)
+    return buffer.rpartition("#")[0] if type_of_codes(buffer) else buffer

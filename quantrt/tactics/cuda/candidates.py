@@ -37,10 +37,10 @@ def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
             family = conv2d.list_tactics(workload, gpu)
         case Pool():
             family = pool.list_tactics(workload, gpu)
-        case Concat():
-            family = concat.list_tactics(workload, gpu)
         case GroupNorm():
             family = group_norm.list_tactics(workload, gpu)
+        case Concat():
+            family = concat.list_tactics(workload, gpu)
         case Rows():
             family = rows.list_tactics(workload, gpu)
         case Attention():

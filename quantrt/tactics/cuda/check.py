@@ -79,10 +79,10 @@ def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case Pool(kind=kind, epilogue=expression) if kind == "max" or workload.inputs[0].dtype == "int8":
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
-        case Concat():
-            return 0.0
         case GroupNorm() if tactic.source == "triton":
             return APPROXIMATE_RATIO
+        case Concat():
+            return 0.0
         case Rows(expression):
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case _:
@@ -120,10 +120,10 @@ def _difference(output: Tensor, want: Tensor, ratio: float, bound: FloatBound | 
         return f"is {_text(output)} instead of {_text(want)}"
     if not want.numel():
         return ""
-    if want.is_floating_point():
-        return _float_difference(output, want, bound)
     if want.dtype == torch.float8_e4m3fn:
         return _fp8_difference(output, want, ratio)
+    if want.is_floating_point():
+        return _float_difference(output, want, bound)
     return _code_difference(output, want, ratio)
 
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which forms every value exists: as floats, as int8 codes, or as both; decided by who reads it."""
+"""In which forms every value exists: as floats, as codes, or as both; decided by who reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from quantrt.dtypes import INT8
 from quantrt.model.binding import Binding
 from quantrt.quantize.quantized_model import QuantizedModel, Use
 from quantrt.regions.expression import Expression
@@ -29,7 +30,7 @@ from quantrt.regions.region import (
 __all__ = ["CODES", "FLOAT", "Forms", "Slot", "choose_forms", "expression_of", "slots_of"]
 
 FLOAT = "float"
-CODES = "int8"
+CODES = "codes"
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Forms:
         stored: for every value, the forms that its maker stores, FLOAT first.
         bools: values that are truths.
         movers: names of nodes besides views that hand on whatever form their input has.
+        types: element types of codes, of values whose codes are not int8.
     """
 
     scales: Mapping[str, float]
@@ -62,6 +64,11 @@ class Forms:
     stored: Mapping[str, tuple[str, ...]]
     bools: frozenset[str]
     movers: frozenset[str]
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    def code_type(self, value: str) -> str:
+        """Numpy's name of the type of a value's codes."""
+        return self.types.get(value, INT8.name)
 
     def moves_codes(self, region: Region) -> bool:
         """Whether a region hands on whatever form its input has."""
@@ -136,7 +143,7 @@ def choose_forms(
     }
     values = (value for node in graph for value in node.outputs)
     bools = frozenset(value.name or "" for value in values if value.dtype == ir.DataType.BOOL)
-    return Forms(grids.scales, reads, stored, bools, frozenset(grids.movers))
+    return Forms(grids.scales, reads, stored, bools, frozenset(grids.movers), grids.types)
 
 
 def _scales_of_codes(graph: ir.Graph, bindings: Mapping[str, Binding]) -> dict[str, float]:
@@ -161,11 +168,14 @@ class _Grids:
         self.weights: frozenset[Use] = frozenset() if quantized is None else frozenset(quantized.weights)
         self.carried: dict[str, str] = {}
         self.movers: set[str] = set()
+        self.types: dict[str, str] = {}
         self.scales: dict[str, float] = dict(leaving)
         if quantized is None:
             return
         for name, qparams in quantized.activations.items():
             self.scales.setdefault(name, float(qparams.scale))
+            if qparams.dtype != INT8 and self.scales[name] == float(qparams.scale):
+                self.types[name] = qparams.dtype.name
         for node in graph:
             rule = quantized.target.rule(node.op_type)
             if rule is None or not rule.passes or not node.inputs or node.inputs[0] is None:
@@ -177,6 +187,7 @@ class _Grids:
                 for output in node.outputs:
                     self.carried[output.name or ""] = grid
                     self.scales[output.name or ""] = self.scales[grid]
+                    self._take_type(output.name or "", self.types.get(grid))
 
     def _grid(self, node: ir.Node, index: int) -> str | None:
         """The value on whose grid an input is, or None."""
@@ -193,7 +204,14 @@ class _Grids:
         """Whether codes of a value are those of what is only moved; a value without a scale takes theirs."""
         found = {self.scales.get(output) for output in outputs if CODES in needed.get(output, ())}
         scale = found.pop() if len(found) == 1 else None
+        if scale is not None and value not in self.scales:
+            self._take_type(value, next((self.types[x] for x in outputs if x in self.types), None))
         return scale is not None and self.scales.setdefault(value, scale) == scale
+
+    def _take_type(self, value: str, dtype: str | None) -> None:
+        """Note the type of a value's codes; None for int8."""
+        if dtype is not None:
+            self.types[value] = dtype
 
     def take_scale(self, values: Collection[str], output: str) -> bool:
         """Whether codes of all values are those of the output they are parts of; as in `takes_scale`."""
@@ -201,6 +219,8 @@ class _Grids:
         if scale is None or any(self.scales.get(value, scale) != scale for value in values):
             return False
         self.scales.update(dict.fromkeys(values, scale))
+        for value in values:
+            self._take_type(value, self.types.get(output))
         return True
 
     def has_codes(self, slot: Slot) -> bool:

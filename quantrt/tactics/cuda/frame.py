@@ -16,7 +16,7 @@ from quantrt.model.binding import Binding
 from quantrt.operators.extract import extract_nodes, read_values
 from quantrt.plan.program import Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.expression import QUANTIZE, Expression, Instruction, Operand
 from quantrt.regions.region import Conv, GroupNorm, Host, Nodes, Pool, Region, Regions, Rows, View
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
@@ -113,7 +113,7 @@ class _Maker:
         """The name of a value's buffer in one form."""
         if form == CODES:
             arrives = value in self.inputs and self._scale_of_input(value) == self.forms.scales[value]
-            return value if arrives else codes_of(value)
+            return value if arrives else codes_of(value, self.forms.code_type(value))
         is_other = value in self.inputs and self.bound_type(self.values[value]) != self.float_type
         return f"{value}#{self.float_type}" if is_other and self._is_float(value) else value
 
@@ -202,7 +202,7 @@ class _Maker:
 
     def _stored(self, value: str, form: str) -> str:
         if form == CODES:
-            return "int8"
+            return self.forms.code_type(value)
         return self.float_type if self._is_float(value) else _type(self.values[value])
 
     def _constants(self, region: Region) -> Iterator[tuple[str, str]]:
@@ -221,13 +221,14 @@ class _Maker:
 
     def _conversion(self, value: str, source: str, form: str) -> Item:
         """A region that makes another form of a value."""
-        scales = [("mul", self._scale_of_input(value)), ("quantize", self.forms.scales.get(value))]
+        dtype = self.forms.code_type(value)
+        scales = [("mul", self._scale_of_input(value)), (QUANTIZE[dtype], self.forms.scales.get(value))]
         wanted = [(op, x) for op, x in scales[: 1 if form == FLOAT else 2] if x is not None]
         operands = (Operand("tensor", value), *(Operand("scalar", value=x) for _, x in wanted))
         results = (0, *range(len(operands), 2 * len(operands) - 1))
         steps = tuple(Instruction(op, (results[number], number + 1)) for number, (op, _) in enumerate(wanted))
         expression = Expression(operands, steps, (results[-1],), (False,))
-        stored = self.float_type if form == FLOAT else "int8"
+        stored = self.float_type if form == FLOAT else dtype
         target = self.buffer(value, form)
         formula = Rows(expression, channels_last=value in self.images)
         region = Region(f"convert {target}", formula, (), (value,), (value,))

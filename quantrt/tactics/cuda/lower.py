@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from quantrt.config import CudaConfig
-from quantrt.errors import DataError
-from quantrt.gpu import GpuFacts
+from quantrt.errors import DataError, DeviceError
+from quantrt.gpu import FP8_CAPABILITY, GpuFacts
 from quantrt.ir.profile import Profile, at_shapes, profile_rows, read_profiles
 from quantrt.model.model import Model
 from quantrt.plan.plan import LibraryModel
@@ -107,7 +107,11 @@ class CudaLowering:
 
         Args:
             float_precision: "fp32", "fp16" or "bf16": what is not in 8 bits.
+
+        Raises:
+            DeviceError: the GPU does not multiply the model's codes.
         """
+        self._check_codes(quantized)
         float_us = self._float_us.get(float_precision, {})
         beside = {region: {float_precision: time_us} for region, time_us in float_us.items()}
         program, choices = self._tuned(quantized, float_precision, {} if quantized is None else beside)
@@ -121,7 +125,10 @@ class CudaLowering:
                 left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.
                 other = keep_float(quantized, slower)
-                codes_us = {region: {"int8": time_us} for region, time_us in _times(choices).items()}
+                codes_us = {
+                    region: {quantized.target.precision: time_us}
+                    for region, time_us in _times(choices).items()
+                }
                 other_program, other_choices = self._tuned(
                     other, float_precision, {**beside, **{name: codes_us[name] for name in left_float}}
                 )
@@ -130,11 +137,21 @@ class CudaLowering:
         self._save_cache()
         return program_to_model(program), quantized
 
+    def _check_codes(self, quantized: QuantizedModel | None) -> None:
+        """Fail where a GPU that it is for does not multiply the codes: nothing would run as asked for."""
+        least = min([self._gpu.capability, *self._targets])
+        if quantized is not None and quantized.target.activation.dtype.is_float and least < FP8_CAPABILITY:
+            raise DeviceError(
+                f"no {quantized.target.precision} products on compute capability {least}: "
+                f"{FP8_CAPABILITY} is the least"
+            )
+
     def reference(self, quantized: QuantizedModel | None, float_precision: str) -> Program:
         """The program with the reference in every region: right on any device, a CPU too, and slow.
 
-        Its int8 codes are those of the GPU's kernels; its floats differ from theirs in rounding.
+        Its codes are those of the GPU's kernels; its floats differ from theirs in rounding.
         """
+        self._check_codes(quantized)
         frame, _ = self._framed(quantized, float_precision)
         return _by_reference(frame)
 
@@ -269,17 +286,19 @@ def _slower(
 
     A conversion to codes counts for the products that read them, in equal parts.
     """
-    readers = Counter(row["reads"] for row in rows.values() if row["is_int8"])
+    readers = Counter(row["reads"] for row in rows.values() if row["codes"])
     found = {}
     for region, row in rows.items():
         before = float_us.get(region)
-        if not row["is_int8"] or before is None or row["median_us"] is None:
+        if not row["codes"] or before is None or row["median_us"] is None:
             continue
         conversion = choices.by_region.get(f"convert {row['reads']}")
         extra_us = 0.0 if conversion is None else (conversion.median_us or 0.0) / readers[row["reads"]]
         time_us = row["median_us"] + extra_us
         if time_us > before:
-            found[row["product"]] = f"slower in int8 on this GPU: {time_us:.1f} us against {before:.1f} us"
+            found[row["product"]] = (
+                f"slower in {row['codes']} on this GPU: {time_us:.1f} us against {before:.1f} us"
+            )
     return found
 
 

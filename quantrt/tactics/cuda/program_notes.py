@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program for a GPU tells of its regions: tactics, rivals, sizes, work; JSON-ready.
 
-"regions"      by region: what it computes, its tactic and times, the tensors at the shapes it was timed at
+"regions"      by region: what it computes, its codes ("int8", "fp8" or none), its tactic and times, the tensors
+               at the shapes it was timed at
 "candidates"   by the key of a workload: [name, median_us or null, reason] of tactics that were not taken
 "mismatches"   [pattern, reason, node] of fusions that did not happen
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from quantrt.dtypes import precision_of
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import Attention, Conv, Formula, Gemm, GroupNorm, Mismatch, Pool, Regions, Rows
 from quantrt.tactics.cuda.assemble import Item
@@ -73,7 +75,7 @@ def _row(item: Item, choices: Choices, facts: Mapping[str, TensorFacts]) -> dict
         "nodes": [] if lowered is None else list(lowered.region.nodes),
         "product": formula.x[0] if isinstance(formula, Gemm | Conv) else None,
         "reads": item.inputs[0] if item.inputs else "",
-        "is_int8": weight is not None and weight.dtype == np.int8,
+        "codes": "" if weight is None else precision_of(str(weight.dtype)),
         "tactic": None if choice is None else f"{choice.tactic.source}: {choice.tactic.name}",
         "median_us": None if choice is None else choice.median_us,
         "origin": None if choice is None else choice.origin,

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from quantrt.errors import InternalError
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.expression import QUANTIZE, Expression, Instruction, Operand
 from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, GroupNorm, Pool, Region, Rows
 from quantrt.regions.strength import reduce_strength
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
@@ -24,8 +24,8 @@ __all__ = ["Lowered", "lower_region"]
 Array = np.ndarray[Any, Any]
 
 ACCUMULATOR_SCALES = ("accumulator scale", "accumulator scale, right half")
-"""The constants that turn the sums of an int8 product into floats: s_x * s_w[n], float32 [N]; the second for
-the right half of a gate."""
+"""The constants that turn the sums of products of codes into floats: s_x * s_w[n], float32 [N]; the second
+for the right half of a gate."""
 
 STORING = Gemm | Conv | Pool | GroupNorm | Rows | Attention
 """Formulas whose results are stored in the forms that are asked for."""
@@ -127,7 +127,7 @@ def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
 
 def _type(value: str, form: str, forms: Forms, float_type: str) -> str:
     if form == CODES:
-        return "int8"
+        return forms.code_type(value)
     return "bool" if value in forms.bools else float_type
 
 
@@ -208,6 +208,7 @@ def _lower(
         builder.scale_accumulators()
     numbers = [region.outputs.index(value) for value, _ in outputs]
     scales = [None if form == FLOAT else forms.scales[value] for value, form in outputs]
+    types = [forms.code_type(value) for value, _ in outputs]
     step = forms.scales[inputs[0][0]] if isinstance(region.formula, Pool) and inputs[0][1] == CODES else None
     is_code = [
         step is not None and _is_maximum(region.formula, expression.outputs[number]) and scale == step
@@ -219,11 +220,11 @@ def _lower(
     for number, tensor in tables.items():
         builder.dequantize_rows(number, tensor)
     builder.copy_instructions()
-    for number, scale, is_stored_as_it_is in zip(numbers, scales, is_code, strict=True):
+    for number, scale, dtype, is_stored_as_it_is in zip(numbers, scales, types, is_code, strict=True):
         if is_stored_as_it_is:
             builder.store_accumulator()
         else:
-            builder.store(expression.outputs[number], expression.row_outputs[number], scale)
+            builder.store(expression.outputs[number], expression.row_outputs[number], scale, dtype)
     return builder.build()
 
 
@@ -301,11 +302,11 @@ class _Builder:
             args = tuple(self.of[arg] for arg in instruction.args)
             self.of[first + number] = self._add(instruction.op, args, instruction.value)
 
-    def store(self, register: int, is_row: bool, scale: float | None) -> None:
-        """Store a register of the source, as codes when a scale is given."""
+    def store(self, register: int, is_row: bool, scale: float | None, dtype: str) -> None:
+        """Store a register of the source, as codes of a type when a scale is given."""
         result = self.of[register]
         if scale is not None:
-            result = self._add("quantize", (result, self._operand(Operand("scalar", value=scale))))
+            result = self._add(QUANTIZE[dtype], (result, self._operand(Operand("scalar", value=scale))))
         self.outputs.append((result, is_row))
 
     def build(self) -> Expression:

@@ -4,7 +4,7 @@
 options: those of node_graph.py, "outputs": element type of each output, and "compute":
     "float32"  16-bit floats are brought to float32 first, except for operators that are as good without
     "native"   everything is computed in the type it arrives in
-Integers are computed as they are. Int8 codes (a buffer "NAME#int8") are only moved and compared.
+Integers are computed as they are. Codes (a buffer "NAME#int8" or "NAME#fp8") are only moved and compared.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from quantrt.dtypes import FP8
 from quantrt.errors import DataError, ModelError
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.node_graph import NodeGraph
@@ -42,6 +43,9 @@ MOVES_CODES = frozenset((*_MOVERS, "GlobalMaxPool", "MaxPool", "ReduceMax", "Red
 _WITHOUT_INT8 = ("MaxPool", "GlobalMaxPool")
 """Operators that torch does fast on floats alone. Codes are exact in float16."""
 
+FP8_BYTES = torch.int8
+"""What FP8 codes are moved as: torch indexes few tensors of their own type."""
+
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step.
@@ -69,16 +73,19 @@ class _NodesRunner:
         if self._floats is not None:
             self._graph.widen_constants(self._floats)
         self._codes: torch.dtype | None = None
+        self._moves_fp8 = FP8.name in self._graph.reads_codes
         if any(self._graph.reads_codes):
             wrong = [op_type for op_type in op_types if op_type not in MOVES_CODES]
             if wrong:
-                raise ModelError(f"region '{step.region}' cannot run on int8 codes", got=wrong[0])
-            self._codes = torch.float16 if any(op in _WITHOUT_INT8 for op in op_types) else None
+                raise ModelError(f"region '{step.region}' cannot run on codes", got=wrong[0])
+            compares = not set(_MOVERS).issuperset(op_types)
+            is_slow = any(op in _WITHOUT_INT8 for op in op_types)
+            self._codes = torch.float16 if is_slow or (compares and self._moves_fp8) else None
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; the outputs are the runner's own tensors."""
         pairs = zip(inputs, self._graph.reads_codes, strict=True)
-        given = [self._arriving(tensor, is_code=is_code) for tensor, is_code in pairs]
+        given = [self._arriving(tensor, is_code=dtype is not None) for tensor, dtype in pairs]
         found = self._graph.run(given)
         return [self._leaving(value, dtype) for value, dtype in zip(found, self._outputs, strict=True)]
 
@@ -86,7 +93,9 @@ class _NodesRunner:
         if tensor is None:
             return None
         if is_code:
-            return tensor if self._codes is None else tensor.to(self._codes)
+            if self._codes is not None:
+                return tensor.to(self._codes)
+            return tensor.view(FP8_BYTES) if tensor.dtype == torch.float8_e4m3fn else tensor
         if self._floats is None or tensor.dtype not in (torch.float16, torch.bfloat16):
             return tensor
         return tensor.to(self._floats)
@@ -96,4 +105,7 @@ class _NodesRunner:
             return None
         if not isinstance(value, torch.Tensor):
             raise DataError(f"region '{self._region}' makes a sequence or nothing, which no buffer holds")
-        return value.to(self._device).to(dtype)
+        there = value.to(self._device)
+        if dtype == torch.float8_e4m3fn and there.dtype == FP8_BYTES:
+            return there.view(dtype)
+        return there.to(dtype)

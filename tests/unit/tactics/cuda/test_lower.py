@@ -100,7 +100,7 @@ def test_codes_give_what_the_standard_model_of_the_same_codes_gives(model: Model
     codes = quantized(model, CUDA, inputs)
     (want,) = run_ort(write(codes), inputs)
     program = program_of(model, inputs, "fp32", codes)
-    assert sum(row["is_int8"] for row in program.notes["regions"].values()) >= 2
+    assert sum(row["codes"] == "int8" for row in program.notes["regions"].values()) >= 2
     assert sqnr_db(want, run(model, program, inputs)) > 55
     (exact,) = run_ort(model.graph, inputs)
     assert sqnr_db(exact, want) < 50  # the codes are what was compared, not the float model
@@ -136,7 +136,7 @@ def test_a_layer_that_is_kept_float_reads_floats_and_says_why():
     assert (decision.is_int8, decision.reason) == (False, "because")
     assert FLOAT in choose_forms(kept.graph.graph, partition(kept.graph), kept).stored["x"]
     program = program_of(model, inputs, "fp32", kept)
-    assert not program.notes["regions"][first]["is_int8"]
+    assert not program.notes["regions"][first]["codes"]
     (want,) = run_ort(write(kept), inputs)
     assert sqnr_db(want, run(model, program, inputs)) > 55
 
@@ -202,7 +202,7 @@ def test_codes_that_are_moved_before_they_are_read_have_the_scale_of_their_reade
     codes = quantized(model, CUDA, inputs)
     (want,) = run_ort(write(codes), inputs)
     program = program_of(model, inputs, "fp32", codes)
-    assert sum(row["is_int8"] for row in program.notes["regions"].values()) == 1
+    assert sum(row["codes"] == "int8" for row in program.notes["regions"].values()) == 1
     assert sqnr_db(want, run(model, program, inputs)) > 60
 
 

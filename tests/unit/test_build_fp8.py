@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole builds in FP8: planned for GPUs that are not here, and on a CPU that stands in for one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="programs run in torch")
+
+from quantrt.build import build
+from quantrt.config import Budget, BuildConfig, CudaConfig, DeviceConfig
+from quantrt.cross_build import cross_build
+from quantrt.errors import UsageError
+from quantrt.gpu import gpu_named
+from quantrt.model.load import make_model
+from quantrt.model.model import Model
+from quantrt.plan.plan import Plan
+from quantrt.plan.program_json import program_from_model
+from quantrt.plan.serialize import load_plan, save_plan
+from quantrt.quantize.fit import OWN_SCALES
+from quantrt.quantize.qdq import write
+from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
+from quantrt.report.engine_layers import engine_layers
+from quantrt.report.inspect_engine import describe_engine, show_engine
+from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
+from quantrt.tactics.cuda.lower import CudaLowering
+from tests.nets import net, quantized, run_ort, samples
+from tests.unit.test_build_cuda import CONFIG, cpu_for_gpu  # noqa: F401  # a fixture
+
+BLOCK = """net (float[N,16,64] x) => (float[N,16,64] y) {
+  h = MatMul(x, w)
+  hb = Add(h, b)
+  t = Erf(hb)
+  z = MatMul(t, v)
+  r = Add(z, x)
+  m = Transpose<perm=[0,2,1]>(r)
+  n = Transpose<perm=[0,2,1]>(m)
+  y = MatMul(n, u)
+}"""
+ARRAYS = {
+    "w": samples(64, 128, seed=3) / 8,
+    "b": samples(128, seed=5),
+    "v": samples(128, 64, seed=4) / 11,
+    "u": samples(64, 64, seed=9) / 8,
+}
+X = {"x": samples(32, 16, 64)}
+
+
+def block() -> Model:
+    return net(BLOCK, ARRAYS)
+
+
+def config(*precisions: str, **cuda: object) -> BuildConfig:
+    return BuildConfig(
+        precisions=frozenset({"fp32", *precisions}),
+        device=DeviceConfig(device="cuda"),
+        cuda=CudaConfig(**({"targets": ("sm_90",), "builder_optimization_level": 0} | cuda)),
+        budget=Budget(max_drop_ratio=0.05),
+    )
+
+
+def statuses(plan: Plan) -> dict[str, str]:
+    return {row["name"]: row["status"] for row in plan.report["candidates"]}
+
+
+def test_an_engine_is_planned_saved_and_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plan = cross_build(block(), config=config("fp8", targets=("sm_90", "sm_89")), calibration=X)
+    assert plan.precision == "fp8"
+    assert statuses(plan)["cuda fp8+fp16"] == "shipped"
+    path = tmp_path / "m.qrt"
+    save_plan(plan, path)
+    loaded = load_plan(path)
+    program = program_from_model(loaded.model)
+    stored = {key: array.dtype.name for key, array in program.weights.items() if array.ndim == 2}
+    assert set(stored.values()) == {"float8_e4m3fn"}
+    assert all(set(kernel.cubins) == {89, 90} for kernel in program.kernels.values())
+    buffers = {name for step in program.steps for name in step.outputs}
+    assert any(name.endswith("#fp8") for name in buffers)
+    assert not any(name.endswith("#int8") for name in buffers)
+    rows = {layer.name: layer.precision for layer in loaded.layers}
+    assert [rows[name] for name in ("MatMul_0", "MatMul_3", "MatMul_7")] == ["fp8"] * 3
+    data = describe_engine(loaded, path)
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert "fp8" in {row["precision"] for row in data["program"]["regions"]}
+    show_engine(data, layers=True)
+    out = capsys.readouterr().out
+    assert "fp8 engine on cuda" in out
+    assert "float8_e4m3fn" not in out
+    layers = engine_layers(loaded)
+    assert {layer.computes_in for layer in layers if layer.name.startswith("MatMul")} == {"fp8"}
+    assert any("fp8 codes" in layer.reason for layer in layers if layer.name.startswith("convert"))
+
+
+def test_the_reference_program_is_the_fake_quantized_model():
+    found = quantized(block(), CUDA_FP8, X)
+    lowering = CudaLowering(block(), config().cuda, X, gpu=gpu_named("H200"), device=None)
+    program = lowering.reference(found, "fp32")
+    x = samples(3, 16, 64, seed=8)
+    (want,) = run_ort(write(found), {"x": x})
+    executor = CudaExecutor(program, *specs_of(program), device="cpu")
+    got = executor.run({"x": x})["y"]
+    executor.close()
+    error = np.abs(got - want)
+    # A sum that is rounded otherwise may round to the next code, 2**-4 away, in front of a product.
+    assert np.median(error) <= 1e-5 * np.abs(want).max()
+    assert np.linalg.norm(error) <= 5e-3 * np.linalg.norm(want)
+
+
+def test_int8_and_fp8_are_candidates_side_by_side():
+    plan = cross_build(block(), config=config("int8", "fp8"), calibration=X)
+    assert set(statuses(plan)) == {"cuda fp32", "cuda fp16", "cuda int8+fp16", "cuda fp8+fp16"}
+    assert "rejected" not in statuses(plan).values()
+
+
+def test_before_ada_products_stay_float_and_say_why():
+    plan = cross_build(block(), config=config("fp8", targets=("sm_80",)), calibration=X)
+    program = program_from_model(plan.model)
+    assert not any(array.dtype == "float8_e4m3fn" for array in program.weights.values())
+    assert {layer.precision for layer in plan.layers} == {"fp16"}
+    row = next(row for row in plan.report["candidates"] if row["name"] == "cuda fp8+fp16")
+    assert row["status"] == "rejected"
+    assert row["reason"] == "no fp8 products on compute capability 80: 89 is the least"
+
+
+def test_a_model_with_float8_pairs_keeps_its_scales(cpu_for_gpu: None):  # noqa: F811
+    source = write(quantized(block(), CUDA_FP8, X))
+    model = make_model(source)
+    wanted = replace(CONFIG, precisions=frozenset({"fp32"}))
+    with build(model, config=wanted, validation=X) as engine:
+        rows = {row["name"]: row for row in engine.report["candidates"]}
+        (want,) = run_ort(source, X)
+        got = engine.run(X)["y"]
+    assert set(rows) == {"cuda fp32", "cuda fp16", "cuda fp8+fp16"}
+    assert rows["cuda fp8+fp16"]["range_method"] == OWN_SCALES
+    assert "rejected" not in {row["status"] for row in rows.values()}
+    assert np.linalg.norm(got - want) <= 0.05 * np.linalg.norm(want)
+
+
+def test_a_cpu_has_no_fp8():
+    with pytest.raises(UsageError, match="no library here computes in fp8 on a CPU"):
+        BuildConfig(precisions=frozenset({"fp8"}))
