@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ from quantrt.model.model import Model
 from quantrt.model.passes.bind_types import bind_types
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.quantize.attention import attention_products
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.qdq import write
 from quantrt.quantize.target import Target
@@ -28,7 +27,6 @@ from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.executor import Executor, ReportsMemory, open_executor
-from quantrt.runtime.first_run import how_it_crashes
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
@@ -194,10 +192,6 @@ class Opener:
         try:
             lowered, fitted = self._lower(spec, fitted)
             outputs = [output.name for output in self._model.outputs]
-            died = self._how_it_dies(spec, fitted, lowered, options, outputs)
-            if died is not None:
-                log.warning("%s crashed while it compiled this model: %s", spec.name, died)
-                return Rejected(spec, f"the library crashed while it compiled the model: {died}")
             executor = open_executor(lowered, options, output_names=outputs)
         except QuantRtError as error:
             log.info("%s cannot run this model: %s", spec.name, error.message)
@@ -217,22 +211,6 @@ class Opener:
         quantized = None if fitted is None else fitted.model
         lowered, quantized = self._cuda_lowering(spec).lower(quantized, spec.float_precision)
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)
-
-    def _how_it_dies(
-        self,
-        spec: Spec,
-        fitted: Fitted | None,
-        model: LibraryModel,
-        options: ExecOptions,
-        outputs: Sequence[str],
-    ) -> str | None:
-        """How a process of its own dies of a model that its library may crash on; None where it lives.
-
-        These are OpenVINO's of quantized attention, the only kind that it was seen to crash on.
-        """
-        if spec.library != "openvino" or fitted is None or not attention_products(fitted.model.graph.graph):
-            return None
-        return how_it_crashes(model, options, outputs, self._inputs)
 
     def _cuda_lowering(self, spec: Spec) -> CudaLowering:
         """The lowering of the graph that a spec runs; specs of one graph share it."""
