@@ -34,13 +34,17 @@ def form(name: str, dtype: str = "int8") -> TensorForm:
 
 
 def many_layers(count: int, *, is_float: bool = False) -> tuple[EngineLayer, ...]:
-    """A chain with a skip around every fifth layer; every seventh is FP32; times grow."""
+    """A chain with a skip around every fifth layer; every seventh is FP32; times grow.
+
+    A float one takes half as long and twice as long in turns.
+    """
     rng = np.random.default_rng(count)
     layers = []
     for place in range(count):
         read = [f"t{place - 1}"] if place else ["image"]
         read += [f"t{place - 5}"] if place % 5 == 0 and place > 5 else []
         precision = "fp32" if is_float or place % 7 == 0 else "int8"
+        factor = (0.5, 2.0)[place % 2] if is_float else 1.0
         layers.append(
             EngineLayer(
                 name=f"/block.{place}/op {EVIL}" if place == 3 else f"/block.{place}/op",
@@ -52,7 +56,7 @@ def many_layers(count: int, *, is_float: bool = False) -> tuple[EngineLayer, ...
                 reason=EVIL,
                 tactic="triton: gemm 64x32",
                 rivals=(Rival(name="cublaslt: 3", median_us=place + 2.0, reason="slower"),),
-                median_us=float(place + 1),
+                median_us=factor * (place + 1),
                 bytes_moved=int(rng.integers(1_000, 1_000_000)),
                 operations=int(rng.integers(1_000, 10**9)),
                 inputs=tuple(form(name, "float32" if precision == "fp32" else "int8") for name in read),

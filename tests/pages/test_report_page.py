@@ -186,6 +186,11 @@ def test_two_engines_stand_side_by_side(page: Page, folder: Path):
     rows = page.js("[...document.querySelectorAll('#compare tbody tr')].map((row) => row.innerText)")
     assert len(rows) == 40  # 30 layers that both have, 10 of the longer engine alone
     assert sum("nothing" in row for row in rows) == 10
+    gains = [float(row.split("\t")[5].replace("−", "-")) for row in rows if row.split("\t")[5] != "-"]
+    assert [abs(gain) for gain in gains] == sorted(map(abs, gains), reverse=True), (
+        "what differs most is ahead"
+    )
+    assert min(gains) < 0 < max(gains), "whichever engine it is that is faster there"
     assert page.js("document.querySelectorAll('#graph .canvas').length") == 2
     type_in(page, "Find a layer in the graph", "block.20/")
     assert page.js("document.querySelectorAll('#graph .halo').length") == 2

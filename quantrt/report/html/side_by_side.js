@@ -31,7 +31,7 @@ function sideBySideSection(report) {
     column("before", "time", (row) => row.before),
     { key: "right", title: right.name, style: "word", value: (row) => row.right.length, cell: (row) => names(row.right) },
     column("after", "time", (row) => row.after),
-    { key: "gain", title: "less by", unit: "µs", number: true, value: (row) => row.gain, cell: (row) => (known(row.gain) ? row.gain.toFixed(1).replace("-", "−") : "-") },
+    { key: "gain", title: "less by", unit: "µs", number: true, value: (row) => (known(row.gain) ? Math.abs(row.gain) : null), cell: (row) => (known(row.gain) ? row.gain.toFixed(1).replace("-", "−") : "-") },
     { key: "speed", title: "speed", unit: "×", number: true, value: (row) => (row.after ? row.before / row.after : null), cell: (row) => (row.before && row.after ? (row.before / row.after).toFixed(2) : "-") },
   ];
   const table = sortable({ columns, rows, sorted: "gain", name: "Aligned layers", detail: (row) => el("div", { class: "split" },
