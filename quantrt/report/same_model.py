@@ -21,7 +21,7 @@ def check_same_model(plan: Plan, name: str, other: Plan, other_name: str) -> Non
         raise UsageError(
             f"cannot hold '{name}' against '{other_name}': they are engines of different models",
             got=difference,
-            hint="engines built from one .onnx file, or from forms of it with the same nodes",
+            hint="`quantrt inspect` of each, for what it takes and gives",
         )
 
 
