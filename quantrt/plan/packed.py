@@ -19,7 +19,7 @@ import numpy as np
 
 from quantrt.errors import DeviceError
 from quantrt.plan.plan import LibraryModel
-from quantrt.plan.program_json import CUBIN, LIBRARY
+from quantrt.plan.program_json import CUBIN, LIBRARY, PLAN
 
 __all__ = ["is_packed", "pack", "unpack"]
 
@@ -88,7 +88,7 @@ def is_packed(model: LibraryModel) -> bool:
 
 
 def _goes_inside(name: str, array: np.ndarray) -> bool:
-    return name.startswith(CUBIN) or (array.nbytes <= SMALL_BYTES and array.dtype.kind in PLAIN_KINDS)
+    return name.startswith((CUBIN, PLAN)) or (array.nbytes <= SMALL_BYTES and array.dtype.kind in PLAIN_KINDS)
 
 
 def _split(data: bytes, sizes: list[int]) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from quantrt.dtypes import CODE_TYPES, INT8, precision_of
 from quantrt.kernels.kernel import CompiledKernel
+from quantrt.plan.cudnn_plan import CudnnPlan
 
 __all__ = ["QUANTIZATION", "Program", "Step", "codes_of", "type_of_codes"]
 
@@ -33,6 +34,7 @@ class Step:
         options: the runner's own, JSON-ready.
         weights: keys of Program.weights, in the runner's order.
         kernels: keys of Program.kernels that it may launch; the first whose requirements hold is taken.
+        plans: keys of Program.plans that it runs.
         is_host: its outputs live on the CPU and depend on shapes alone.
         reads_values: it cannot be captured in a CUDA graph.
     """
@@ -44,6 +46,7 @@ class Step:
     options: Mapping[str, Any] = field(default_factory=dict)
     weights: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()
+    plans: tuple[str, ...] = ()
     is_host: bool = False
     reads_values: bool = False
 
@@ -58,6 +61,7 @@ class Program:
         steps: in the order they run.
         weights: arrays by key.
         kernels: machine code by key.
+        plans: what cuDNN compiled, by key.
         nodes: an ONNX protobuf of the nodes that run as such, without large weights; empty without any.
         notes: facts for the report, JSON-ready.
     """
@@ -69,6 +73,7 @@ class Program:
     kernels: Mapping[str, CompiledKernel]
     nodes: bytes = b""
     notes: Mapping[str, Any] = field(default_factory=dict)
+    plans: Mapping[str, CudnnPlan] = field(default_factory=dict)
 
 
 def codes_of(value: str, dtype: str = INT8.name) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Program -> the model of library "cuda" in an engine file -> Program. Nothing in it is ever executed.
 
-    graph                  JSON: inputs, outputs, steps, kernels without machine code, notes; names sorted
+    graph                  JSON: inputs, outputs, steps, kernels and plans without machine code, notes; sorted
     weights/weight/KEY     the arrays of Program.weights
     weights/cubin/KEY/90   machine code of a kernel for compute capability 9.0, uint8
+    weights/plan/KEY       what cuDNN serialized of a plan, uint8
     weights/nodes          the protobuf of Program.nodes, uint8
 
 Options may hold infinities; they are written as Python's json writes them. In the file, graph and machine
@@ -21,20 +22,24 @@ import numpy as np
 from quantrt.errors import DataError, InternalError, ModelError
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
+from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import Program, Step
 
-__all__ = ["CUBIN", "LIBRARY", "program_from_model", "program_to_model"]
+__all__ = ["CUBIN", "LIBRARY", "PLAN", "program_from_model", "program_to_model"]
 
 LIBRARY = "cuda"
 
 WEIGHT = "weight/"
 CUBIN = "cubin/"
+PLAN = "plan/"
 NODES = "nodes"
 
 _STEP_FIELDS = (
-    "runner", "region", "inputs", "outputs", "options", "weights", "kernels", "is_host", "reads_values"
+    "runner", "region", "inputs", "outputs", "options", "weights", "kernels", "plans", "is_host",
+    "reads_values",
 )  # fmt: skip
+_PLAN_FIELDS = ("workspace_bytes", "cudnn", "gpu")
 _KERNEL_FIELDS = ("spec", "symbol", "shared_bytes", "extra_pointers", "registers", "spills", "facts")
 
 
@@ -49,6 +54,9 @@ def program_to_model(program: Program) -> LibraryModel:
         "outputs": program.outputs,
         "steps": [{name: getattr(step, name) for name in _STEP_FIELDS} for step in program.steps],
         "kernels": {key: _kernel_row(kernel) for key, kernel in program.kernels.items()},
+        "plans": {
+            key: {name: getattr(plan, name) for name in _PLAN_FIELDS} for key, plan in program.plans.items()
+        },
         "notes": dict(program.notes),
     }
     try:
@@ -59,6 +67,8 @@ def program_to_model(program: Program) -> LibraryModel:
     for key in sorted(program.kernels):
         for capability, cubin in sorted(program.kernels[key].cubins.items()):
             weights[f"{CUBIN}{key}/{capability}"] = np.frombuffer(cubin, np.uint8)
+    for key in sorted(program.plans):
+        weights[PLAN + key] = np.frombuffer(program.plans[key].data, np.uint8)
     if program.nodes:
         weights[NODES] = np.frombuffer(program.nodes, np.uint8)
     return LibraryModel(LIBRARY, graph, weights)
@@ -75,6 +85,7 @@ def program_from_model(model: LibraryModel) -> Program:
         weights = _under(WEIGHT, model.weights)
         steps = tuple(_step(row) for row in document["steps"])
         kernels = _kernels(document["kernels"], _under(CUBIN, model.weights))
+        plans = _plans(document.get("plans", {}), _under(PLAN, model.weights))
         inputs = tuple(_texts(row, 2) for row in document["inputs"])
         outputs = tuple(_texts(row, 3) for row in document["outputs"])
         notes = _mapping(document["notes"])
@@ -91,6 +102,7 @@ def program_from_model(model: LibraryModel) -> Program:
         kernels=kernels,
         nodes=b"" if nodes is None else nodes.tobytes(),
         notes=notes,
+        plans=plans,
     )
     _check(program)
     return program
@@ -126,6 +138,20 @@ def _kernel(row: Any, cubins: dict[int, bytes]) -> CompiledKernel:
     )
 
 
+def _plans(rows: Any, contents: Mapping[str, np.ndarray]) -> dict[str, CudnnPlan]:
+    if _mapping(rows).keys() != contents.keys():
+        raise ValueError(f"plans of cuDNN for {sorted(contents)}, its table says {sorted(rows)}")
+    return {
+        key: CudnnPlan(
+            data=contents[key].tobytes(),
+            workspace_bytes=_count(row["workspace_bytes"]),
+            cudnn=_count(row["cudnn"]),
+            gpu=_text(row["gpu"]),
+        )
+        for key, row in rows.items()
+    }
+
+
 def _step(row: Any) -> Step:
     return Step(
         runner=_text(row["runner"]),
@@ -135,18 +161,20 @@ def _step(row: Any) -> Step:
         options=_mapping(row["options"]),
         weights=_texts(row["weights"]),
         kernels=_texts(row["kernels"]),
+        plans=_texts(row.get("plans", [])),
         is_host=_truth(row["is_host"]),
         reads_values=_truth(row["reads_values"]),
     )
 
 
 def _check(program: Program) -> None:
-    """Fail unless every buffer, weight and kernel that is used is there when it is used."""
+    """Fail unless every buffer, weight, kernel and plan that is used is there when it is used."""
     known = {name for name, _ in program.inputs}
     for step in program.steps:
         lacking = [name for name in step.inputs if name and name not in known]
         lacking += [key for key in step.weights if key not in program.weights]
         lacking += [key for key in step.kernels if key not in program.kernels]
+        lacking += [key for key in step.plans if key not in program.plans]
         if lacking:
             raise _damaged(f"region '{step.region}' needs '{lacking[0]}', which nothing provides")
         known.update(name for name in step.outputs if name)

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from quantrt.errors import DeviceError, ModelError
 from quantrt.ir.mapped import release_pages
 from quantrt.plan.program import Program
+from quantrt.runtime.cuda.cudnn_library import open_plans
 from quantrt.runtime.cuda.launcher import open_launchers
 from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.tensors import tensor_on
@@ -22,19 +23,21 @@ __all__ = ["open_assets", "weight_bytes"]
 
 
 def open_assets(program: Program, device: torch.device) -> Assets:
-    """Weights and kernels of the program on the device.
+    """Weights, kernels and plans of the program on the device.
 
     On the CPU weights are used where they are: the program must outlive the assets.
 
     Raises:
-        DeviceError: out of memory, or no machine code fits the GPU.
+        DeviceError: out of memory, or no machine code fits the GPU, or cuDNN is not the one that made a plan.
         ModelError: a weight or the nodes cannot be read.
     """
     weights = {key: _upload(key, array, device) for key, array in program.weights.items()}
     kernels = open_launchers(program.kernels, device)
-    if device.type == "cuda":
+    is_gpu = device.type == "cuda"
+    plans = open_plans(program.plans, device) if is_gpu else {}
+    if is_gpu:
         torch.cuda.synchronize(device)  # other streams will read the weights
-    return Assets(device, weights, kernels, _nodes(program.nodes))
+    return Assets(device, weights, kernels, _nodes(program.nodes), plans)
 
 
 def weight_bytes(weights: Mapping[str, torch.Tensor]) -> int:

@@ -176,6 +176,8 @@ class CudaExecutor:
         for launcher in opened.assets.kernels.values():
             if isinstance(launcher, CubinLauncher):
                 launcher.close()
+        for plan in opened.assets.plans.values():
+            plan.close()
 
     def _make_lane(self, *, capture: bool = True) -> Lane:
         opened = self._opened

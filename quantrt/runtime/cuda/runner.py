@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
 from quantrt.kernels.kernel import KernelSpec
+from quantrt.runtime.cuda.cudnn_library import OpenCudnnPlan
 
 __all__ = ["Allocate", "Assets", "Launcher", "Runner"]
 
@@ -35,6 +36,7 @@ class Assets:
         device: where weights are and steps run.
         weights: tensors by key, on the device.
         kernels: launchers by key.
+        plans: of cuDNN, by key; none on a CPU.
         nodes: the model of `Program.nodes` (an onnx_ir.Model), or None.
     """
 
@@ -42,6 +44,7 @@ class Assets:
     weights: Mapping[str, torch.Tensor]
     kernels: Mapping[str, Launcher]
     nodes: Any = None
+    plans: Mapping[str, OpenCudnnPlan] = field(default_factory=dict)
 
 
 class Runner(Protocol):

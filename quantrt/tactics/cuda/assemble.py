@@ -10,6 +10,7 @@ import numpy as np
 
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
 from quantrt.plan.program import Program, Step
 from quantrt.tactics.cuda.tactic import Draft, Tactic
 from quantrt.tactics.cuda.workloads import Lowered
@@ -40,6 +41,7 @@ def assemble(
     items: Sequence[Item],
     tactics: Mapping[str, Tactic],
     kernels: Mapping[KernelSpec, CompiledKernel],
+    plans: Mapping[str, CudnnPlan] | None = None,
 ) -> Program:
     """The program that runs `items` in order, by the tactic that is chosen for each.
 
@@ -47,22 +49,27 @@ def assemble(
         frame: inputs, outputs, nodes and the weights that items without a formula read.
         tactics: by region, for every item with a formula.
         kernels: machine code of every kernel of those tactics.
+        plans: of their graphs, by key; None on a CPU, where a graph is evaluated as it is defined.
     """
+    plans = plans or {}
     steps: list[Step] = []
     weights = dict(frame.weights)
     used: dict[str, CompiledKernel] = {}
+    used_plans: dict[str, CudnnPlan] = {}
     for item in items:
         if item.step is not None:
             steps.append(item.step)
             continue
         for draft in tactics[item.region].drafts:
-            steps.append(_step(draft, item))
+            step = _step(draft, item, plans)
+            steps.append(step)
+            used_plans.update({key: plans[key] for key in step.plans})
             for constant in draft.constants:
                 if _weight_key(item, constant.key) not in weights:
                     weights[_weight_key(item, constant.key)] = np.ascontiguousarray(constant.make())
             for spec in draft.kernels:
                 used[kernel_key(spec)] = kernels[spec]
-    return replace(frame, steps=tuple(steps), weights=weights, kernels=used)
+    return replace(frame, steps=tuple(steps), weights=weights, kernels=used, plans=used_plans)
 
 
 def _weight_key(item: Item, key: str) -> str:
@@ -70,7 +77,7 @@ def _weight_key(item: Item, key: str) -> str:
     return f"{item.region}/{key}"
 
 
-def _step(draft: Draft, item: Item) -> Step:
+def _step(draft: Draft, item: Item, plans: Mapping[str, CudnnPlan]) -> Step:
     return Step(
         runner=draft.runner,
         region=item.region,
@@ -79,6 +86,7 @@ def _step(draft: Draft, item: Item) -> Step:
         options=draft.options,
         weights=tuple(_weight_key(item, constant.key) for constant in draft.constants),
         kernels=tuple(kernel_key(spec) for spec in draft.kernels),
+        plans=tuple(key for key in map(graph_key, draft.graphs) if key in plans),
     )
 
 

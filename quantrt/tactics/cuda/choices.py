@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.tactics.cuda.tactic import Tactic
 from quantrt.tactics.cuda.timing import Timing
 from quantrt.tactics.cuda.timing_cache import TimingCache
@@ -55,6 +56,7 @@ class Choices:
         kernels: machine code of every kernel of the chosen tactics.
         candidates: by the key of a workload, every tactic, timed ones first, from fast to slow.
         cache: all timings, old and new.
+        plans: of cuDNN, of the chosen tactics, by key; none on a CPU.
         compile_s, timing_s: wall-clock seconds spent.
         notes: what did not go as asked, for the report.
     """
@@ -66,6 +68,7 @@ class Choices:
     compile_s: float = 0.0
     timing_s: float = 0.0
     notes: tuple[str, ...] = field(default=())
+    plans: Mapping[str, CudnnPlan] = field(default_factory=dict)
 
     @property
     def tactics(self) -> dict[str, Tactic]:

@@ -21,6 +21,7 @@ from quantrt.kernels.thin_conv2d import spec as thin_conv2d
 from quantrt.kernels.thin_conv2d import tiles as thin_tiles
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda.convolution import list_library_tactics
+from quantrt.tactics.cuda.cudnn_graph import list_graph_tactics
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
@@ -44,7 +45,13 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
     formula = workload.formula
     if not isinstance(formula, Conv) or workload.weight is None:
         return [Rejected(_SOURCE, _CONV2D, f"the formula is {type(formula).__name__}, not a convolution")]
-    return [*_own(workload, formula, workload.weight, device), *list_library_tactics(workload, device)]
+    own = _own(workload, formula, workload.weight, device)
+    library = list_library_tactics(workload, device)
+    if _why_not_shape(workload, formula, workload.weight):
+        return [*own, *library]
+    graphs = list_graph_tactics(_problem(workload, formula, workload.weight), device, own, library)
+    is_codes = workload.weight.dtype == np.int8  # the library's ways turn these into floats
+    return [*own, *graphs, *library] if is_codes else [*own, *library, *graphs]
 
 
 def _own(

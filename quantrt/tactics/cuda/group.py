@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan.cudnn_plan import graph_key
 from quantrt.tactics.cuda.choices import Candidate, Choice
 from quantrt.tactics.cuda.estimate import estimate_us
 from quantrt.tactics.cuda.prune import Pruned
@@ -159,14 +160,15 @@ def make_groups(
 
 
 def work_key(workload: Workload, tactics: Sequence[Tactic | Rejected]) -> str:
-    """A digest of the work and of its kernels, which may hold numbers that the work does not show."""
-    kernels = [
-        (tactic.name, [kernel_key(spec) for draft in tactic.drafts for spec in draft.kernels])
-        for tactic in tactics
-        if isinstance(tactic, Tactic)
-    ]
+    """A digest of the work and of its kernels and graphs, which may hold what the work does not show."""
+    kernels = [(tactic.name, _keys(tactic)) for tactic in tactics if isinstance(tactic, Tactic)]
     text = json.dumps([workload.structure(), kernels], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def _keys(tactic: Tactic) -> list[str]:
+    kernels = [kernel_key(spec) for draft in tactic.drafts for spec in draft.kernels]
+    return kernels + [graph_key(graph) for draft in tactic.drafts for graph in draft.graphs]
 
 
 def _verdict(known: Timing | str) -> Verdict:

@@ -33,12 +33,14 @@ from quantrt.runtime.profile_check import PROFILES
 from quantrt.tactics.cuda.assemble import assemble
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.choices import Choices
+from quantrt.tactics.cuda.cudnn_graph import without_graphs
+from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.forms import choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
 from quantrt.tactics.cuda.profiles import regions_that_fail
 from quantrt.tactics.cuda.program_notes import program_notes
-from quantrt.tactics.cuda.tactic import Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
 from quantrt.tactics.cuda.targets import capability_of, with_least_shared_memory
 from quantrt.tactics.cuda.timing_cache import TimingCache, load_timing_cache, save_timing_cache
 from quantrt.tactics.cuda.trace import trace
@@ -95,6 +97,7 @@ class CudaLowering:
         self._device = None if device is None else torch.device(device)
         self._on_progress = on_progress
         self._cache = self._load_cache()
+        self._plans = self._plan_maker()
         self._float_us: dict[str, dict[str, float]] = {}
 
     def lower(
@@ -175,7 +178,7 @@ class CudaLowering:
         listed_for = with_least_shared_memory(self._gpu, self._targets)
         choices = tune(
             workloads,
-            {workload.region: list_tactics(workload, listed_for) for workload in workloads},
+            {workload.region: self._list_tactics(workload, listed_for) for workload in workloads},
             gpu=self._gpu,
             device=self._device,
             cache=self._cache,
@@ -185,11 +188,12 @@ class CudaLowering:
                 excluded_sources=self._config.exclude_tactic_sources,
                 targets=self._targets,
             ),
+            plans=self._plans,
             on_progress=self._on_progress,
         )
         self._cache = choices.cache
         tactics = choices.tactics
-        program = assemble(frame.program, frame.items, tactics, choices.kernels)
+        program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
         notes = program_notes(frame, regions, choices, facts, beside)
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)
@@ -200,7 +204,7 @@ class CudaLowering:
                     raise error  # nothing computes it there
                 tactics[region] = references[region]
                 notes["tuning"].append(f"region '{region}' runs by the reference: {error.message}")
-            program = assemble(frame.program, frame.items, tactics, choices.kernels)
+            program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
         if self._profiles:
             notes[PROFILES] = profile_rows(self._profiles)
         return replace(program, notes=notes), choices
@@ -214,6 +218,17 @@ class CudaLowering:
             return {}
         samples = [at_shapes(self._inputs, shapes) for one in self._profiles for shapes in _shapes(one)]
         return regions_that_fail(program, samples, self._device)
+
+    def _list_tactics(self, workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
+        """All tactics, but for those that cuDNN would have to be asked for where it cannot be."""
+        listed, reason = list_tactics(workload, gpu), why_no_plans(self._device)
+        return without_graphs(listed, reason) if reason else listed
+
+    def _plan_maker(self) -> PlanMaker | None:
+        """What makes cuDNN's plans; None where none are made."""
+        workspace_mb = self._config.workspace_mb
+        limit_bytes = None if workspace_mb is None else workspace_mb * MB
+        return plan_maker(self._device, workspace_limit_bytes=limit_bytes)
 
     def _load_cache(self) -> TimingCache:
         environment = timing_environment(self._gpu)

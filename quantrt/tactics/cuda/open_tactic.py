@@ -10,9 +10,11 @@ import torch
 
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
 from quantrt.plan.program import Step
+from quantrt.runtime.cuda.cudnn_library import open_plans
 from quantrt.runtime.cuda.launcher import open_launchers
-from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
+from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.steps import open_runner
 from quantrt.runtime.cuda.tensors import empty_tensor, tensor_on
 from quantrt.tactics.cuda.tactic import Draft, Tactic
@@ -29,10 +31,11 @@ class OpenTactic:
         region: for messages.
         kernels: machine code of all its kernels; on a CPU, Triton's interpreter takes their place.
         weights: constants that are on the device already, by key; those it lacks are added.
+        plans: of its graphs, by key; none on a CPU.
         fill: what to do to every new buffer.
 
     Raises:
-        DeviceError: a kernel cannot be loaded.
+        DeviceError: a kernel or a plan cannot be loaded.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class OpenTactic:
         device: torch.device,
         *,
         weights: dict[str, Tensor],
+        plans: Mapping[str, CudnnPlan] | None = None,
         fill: Callable[[Tensor], object] = lambda tensor: None,
     ) -> None:
         self._tactic = tactic
@@ -56,7 +60,14 @@ class OpenTactic:
         )
         for launcher in launchers.values():
             self._stack.callback(launcher.close)
-        self._runners = [_open_runner(draft, region, launchers, weights, device) for draft in tactic.drafts]
+        keys = [graph_key(graph) for draft in tactic.drafts for graph in draft.graphs]
+        opened = open_plans({key: (plans or {})[key] for key in keys if device.type == "cuda"}, device)
+        for plan in opened.values():
+            self._stack.callback(plan.close)
+        self._runners = [
+            _open_runner(draft, region, Assets(device, weights, launchers, plans=opened), weights)
+            for draft in tactic.drafts
+        ]
 
     def __enter__(self) -> OpenTactic:
         return self
@@ -103,16 +114,10 @@ def _code(
     return kernels[spec]
 
 
-def _open_runner(
-    draft: Draft,
-    region: str,
-    launchers: Mapping[str, Launcher],
-    weights: dict[str, Tensor],
-    device: torch.device,
-) -> Runner:
+def _open_runner(draft: Draft, region: str, assets: Assets, weights: dict[str, Tensor]) -> Runner:
     for constant in draft.constants:
         if constant.key not in weights:
-            weights[constant.key] = tensor_on(constant.make().copy()).to(device)
+            weights[constant.key] = tensor_on(constant.make().copy()).to(assets.device)
     step = Step(
         runner=draft.runner,
         region=region,
@@ -121,5 +126,6 @@ def _open_runner(
         options=draft.options,
         weights=tuple(constant.key for constant in draft.constants),
         kernels=tuple(kernel_key(spec) for spec in draft.kernels),
+        plans=tuple(key for key in map(graph_key, draft.graphs) if key in assets.plans),
     )
-    return open_runner(step, Assets(device, weights, launchers))
+    return open_runner(step, assets)

@@ -58,3 +58,5 @@ def _close(opened: OpenProgram, device: torch.device) -> None:
     for launcher in opened.assets.kernels.values():
         if isinstance(launcher, CubinLauncher):
             launcher.close()
+    for plan in opened.assets.plans.values():
+        plan.close()

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from quantrt.kernels.kernel import KernelSpec
+from quantrt.plan.cudnn_plan import CudnnGraph
 from quantrt.regions.region import Formula
 
 __all__ = ["Constant", "Draft", "Rejected", "Tactic", "TensorFacts", "Workload", "dense_strides"]
@@ -94,6 +95,7 @@ class Draft:
             position; any other name is a buffer between the drafts of one tactic.
         constants: the step's weights, in the runner's order.
         kernels: what it may launch, best first.
+        graphs: what cuDNN compiles for it, on the GPU that it is for.
     """
 
     runner: str
@@ -102,6 +104,7 @@ class Draft:
     options: Mapping[str, Any] = field(default_factory=dict)
     constants: tuple[Constant, ...] = ()
     kernels: tuple[KernelSpec, ...] = ()
+    graphs: tuple[CudnnGraph, ...] = ()
 
 
 @dataclass(frozen=True)

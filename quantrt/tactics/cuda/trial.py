@@ -17,6 +17,7 @@ from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.runtime.cuda.runners.formula import compute
 from quantrt.runtime.cuda.tensors import tensor_on
 from quantrt.tactics.cuda.check import check, poison
+from quantrt.tactics.cuda.cudnn_plans import PlanMaker
 from quantrt.tactics.cuda.measure import Untimed, measure
 from quantrt.tactics.cuda.open_tactic import OpenTactic
 from quantrt.tactics.cuda.tactic import Tactic, Workload
@@ -62,6 +63,7 @@ class Trial:
 
     Attributes:
         weights: constants on the device, by key, shared by its tactics.
+        plans: makes those of cuDNN; None on a CPU.
     """
 
     workload: Workload
@@ -70,6 +72,7 @@ class Trial:
     inputs: Sequence[Tensor]
     expected: Sequence[Tensor]
     weights: dict[str, Tensor] = field(default_factory=dict)
+    plans: PlanMaker | None = None
 
     @classmethod
     def begin(
@@ -78,6 +81,7 @@ class Trial:
         device: Device,
         kernels: Mapping[KernelSpec, CompiledKernel],
         inputs: Sequence[Tensor],
+        plans: PlanMaker | None = None,
     ) -> Trial:
         """Compute what is right.
 
@@ -96,11 +100,17 @@ class Trial:
                 got=_first_line(error),
                 hint="a smaller batch",
             ) from error
-        return cls(workload, device, kernels, inputs, expected)
+        return cls(workload, device, kernels, inputs, expected, plans=plans)
 
     def open(self, tactic: Tactic) -> OpenTactic | Verdict:
         """The tactic, once it gave the right outputs; otherwise what is wrong with it."""
         region = self.workload.region
+        graphs = [graph for draft in tactic.drafts for graph in draft.graphs]
+        if self.plans is not None and graphs:
+            self.plans.make(graphs)
+            reason = self.plans.reason(graphs)
+            if reason:
+                return Verdict(reason=reason, is_lasting=self.plans.is_lasting(reason))
         with ExitStack() as stack:
             try:
                 opened = stack.enter_context(
@@ -110,6 +120,7 @@ class Trial:
                         self.kernels,
                         self.device.torch_device,
                         weights=self.weights,
+                        plans=None if self.plans is None else self.plans.plans,
                         fill=poison,
                     )
                 )

@@ -20,7 +20,9 @@ from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.compile_all import OUT_OF_TIME, CompileFailure, compile_all
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.plan.cudnn_plan import CudnnGraph, CudnnPlan, graph_key
 from quantrt.tactics.cuda.choices import Choice, Choices
+from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.group import Group, make_groups
 from quantrt.tactics.cuda.prune import REFERENCE, prune
@@ -72,6 +74,7 @@ def tune(
     cache: TimingCache | None = None,
     options: TuneOptions | None = None,
     samples: Samples = random_inputs,
+    plans: PlanMaker | None = None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Choices:
     """Choose a tactic for every workload.
@@ -82,6 +85,7 @@ def tune(
         gpu: what the kernels are compiled for.
         device: that GPU; None when it is not here, so that choices rest on the cache and on estimates.
         samples: inputs for a workload on a device.
+        plans: makes those of cuDNN, and keeps them for other calls; by default one of this call's own.
         on_progress: called with ("compile" or "time", done, in all).
 
     Raises:
@@ -99,7 +103,8 @@ def tune(
     cache = cache or TimingCache(timing_environment(gpu))
     for group in groups:
         group.know(cache)
-    tuner = _Tuner(gpu, device, options, on_progress)
+    plans = plans or plan_maker(device, workspace_limit_bytes=options.workspace_limit_bytes)
+    tuner = _Tuner(gpu, device, options, plans, on_progress)
     if device is not None:
         tuner.compile_candidates(groups)
         tuner.try_groups(groups, device, samples)
@@ -108,6 +113,7 @@ def tune(
     return Choices(
         by_region=_by_region(groups, chosen, tactics),
         kernels={spec: tuner.kernels[spec] for choice in chosen.values() for spec in _specs(choice.tactic)},
+        plans=tuner.plans_of([choice.tactic for choice in chosen.values()]),
         candidates={group.key: group.table() for group in groups},
         cache=merge(cache, found),
         compile_s=tuner.compile_s,
@@ -127,6 +133,7 @@ class _Tuner:
     gpu: GpuFacts
     device: torch.device | None
     options: TuneOptions
+    plans: PlanMaker | None
     on_progress: Progress
     kernels: dict[KernelSpec, CompiledKernel] = field(default_factory=dict)
     failures: dict[KernelSpec, str] = field(default_factory=dict)
@@ -145,6 +152,9 @@ class _Tuner:
         budget_s = self.options.budget_s
         left_s = None if budget_s is None else max(0.0, COMPILE_RATIO * budget_s - self.spent_s)
         self.compile(rest, left_s)
+        if self.options.level > 0:
+            left_s = None if budget_s is None else max(0.0, COMPILE_RATIO * budget_s - self.spent_s)
+            self.make_plans([tactic for group in groups for tactic in group.pending], left_s)
         for group in groups:
             for tactic in group.pending:
                 self.reject_uncompiled(group, tactic)
@@ -171,6 +181,21 @@ class _Tuner:
             else:
                 self.take(spec, result)
         self.compile_s += time.monotonic() - begin_s
+
+    def make_plans(self, tactics: Sequence[Tactic], deadline_s: float | None) -> None:
+        """Have cuDNN make what the tactics lack; on a CPU, and for a GPU that is not here, it does not."""
+        graphs = [graph for tactic in tactics for graph in _graphs(tactic)]
+        if self.plans is None or not graphs:
+            return
+        begin_s = time.monotonic()
+        progress = partial(self.on_progress, "compile")
+        self.plans.make(graphs, workers=self.options.workers, deadline_s=deadline_s, on_progress=progress)
+        self.compile_s += time.monotonic() - begin_s
+
+    def plans_of(self, tactics: Sequence[Tactic]) -> dict[str, CudnnPlan]:
+        """By key; none on a CPU."""
+        keys = [graph_key(graph) for tactic in tactics for graph in _graphs(tactic)]
+        return {} if self.plans is None else {key: self.plans.plans[key] for key in keys}
 
     def compile_for_targets(self, specs: Sequence[KernelSpec]) -> None:
         """Machine code of compiled kernels for the targets too; on a CPU there is none."""
@@ -202,7 +227,7 @@ class _Tuner:
             self.kernels[spec] = kernel
 
     def reject_uncompiled(self, group: Group, tactic: Tactic) -> bool:
-        """Give a verdict on a tactic with a kernel that cannot be compiled; whether there is one."""
+        """Give a verdict on a tactic with a kernel or plan that cannot be made; whether there is one."""
         failed = [spec for spec in _specs(tactic) if spec in self.failures]
         if failed:
             reason = self.failures[failed[0]]
@@ -210,7 +235,12 @@ class _Tuner:
             group.verdicts[tactic.name] = Verdict(
                 reason=f"cannot be compiled: {reason}", is_lasting=is_lasting
             )
-        return bool(failed)
+            return True
+        reason = "" if self.plans is None else self.plans.reason(_graphs(tactic))
+        if self.plans is not None and reason:
+            is_lasting = self.plans.is_lasting(reason)
+            group.verdicts[tactic.name] = Verdict(reason=reason, is_lasting=is_lasting)
+        return bool(reason)
 
     def try_groups(self, groups: Sequence[Group], device: torch.device, samples: Samples) -> None:
         """Check, and while there is time, time the pending tactics of every group."""
@@ -228,7 +258,7 @@ class _Tuner:
         is_short = self.options.level == 0 or is_late
         if group.pending and not (is_short and has_timing):
             inputs = samples(group.workload, device.torch_device)
-            trial = Trial.begin(group.workload, device, self.kernels, inputs)
+            trial = Trial.begin(group.workload, device, self.kernels, inputs, self.plans)
             group.verdicts.update((first_right if is_short else try_tactics)(trial, group.pending))
             self.untimed += is_late
             if not is_short and not _has_right(group):
@@ -241,6 +271,7 @@ class _Tuner:
             chosen = {group.key: group.choose(absent) for group in groups}
             specs = [spec for choice in chosen.values() for spec in _specs(choice.tactic)]
             self.compile(specs, None)
+            self.make_plans([choice.tactic for choice in chosen.values()], None)
             self.compile_for_targets(specs)
             failed = [self.reject_uncompiled(group, chosen[group.key].tactic) for group in groups]
             if not any(failed):
@@ -278,6 +309,10 @@ def _fallbacks(groups: Sequence[Group], chosen: Mapping[str, Choice]) -> Iterato
 
 def _specs(tactic: Tactic) -> list[KernelSpec]:
     return [spec for draft in tactic.drafts for spec in draft.kernels]
+
+
+def _graphs(tactic: Tactic) -> list[CudnnGraph]:
+    return [graph for draft in tactic.drafts for graph in draft.graphs]
 
 
 def _has_right(group: Group) -> bool:

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions as graphs for cuDNN: what a graph means is what the epilogue means, code for code."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from quantrt.gpu import gpu_named
+from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.tactics.cuda import cudnn_graph
+from quantrt.tactics.cuda.check import check
+from quantrt.tactics.cuda.conv2d import list_tactics
+from quantrt.tactics.cuda.cudnn_graph import NAME, RUNNER, without_graphs
+from quantrt.tactics.cuda.group import work_key
+from quantrt.tactics.cuda.tactic import Rejected, Tactic
+from tests.kernels.convolutions import (
+    Case,
+    Problem,
+    channels_last,
+    codes,
+    float_problem,
+    integer_problem,
+    run,
+    with_epilogue,
+)
+
+H200 = gpu_named("H200")
+SMALL = Case(C=16, N=24)
+
+
+@pytest.fixture(autouse=True)
+def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small convolutions are worth a plan here."""
+    monkeypatch.setattr(cudnn_graph, "LEAST_PRODUCTS", 1)
+
+
+class Epilogue:
+    """Writes an epilogue: operands first, as expressions have them."""
+
+    def __init__(self, *operands: Operand) -> None:
+        self.operands = (Operand("accumulator"), *operands)
+        self.instructions: list[Instruction] = []
+
+    def __call__(self, op: str, *args: int, value: float = 0.0) -> int:
+        self.instructions.append(Instruction(op, args, value))
+        return len(self.operands) + len(self.instructions) - 1
+
+    def const(self, value: float) -> int:
+        return self("const", value=value)
+
+    def made(self, *outputs: int) -> Expression:
+        return Expression(self.operands, tuple(self.instructions), outputs, (False,) * len(outputs))
+
+
+def relu(e: Epilogue, y: int) -> int:
+    return e("max", y, e.const(0.0))
+
+
+def clip(e: Epilogue, y: int) -> int:
+    return e("min", e("max", e.const(-0.25), y), e.const(0.75))
+
+
+def silu(e: Epilogue, y: int) -> int:
+    return e("mul", y, e("sigmoid", y))
+
+
+def gelu(e: Epilogue, y: int) -> int:
+    gate = e("add", e("erf", e("mul", y, e.const(2**-0.5))), e.const(1.0))
+    return e("mul", e("mul", y, e.const(0.5)), gate)
+
+
+def gelu_tanh(e: Epilogue, y: int) -> int:
+    cubed = e("mul", e("pow", y, e.const(3.0)), e.const(0.044715))
+    inner = e("mul", e("add", y, cubed), e.const((2 / np.pi) ** 0.5))
+    return e("mul", e("mul", y, e.const(0.5)), e("add", e("tanh", inner), e.const(1.0)))
+
+
+def hard_swish(e: Epilogue, y: int) -> int:
+    gate = e("add", e("mul", y, e.const(1 / 6)), e.const(0.5))
+    return e("mul", y, e("max", e("min", gate, e.const(1.0)), e.const(0.0)))
+
+
+ACTIVATIONS = [relu, clip, silu, gelu, gelu_tanh, hard_swish]
+
+
+def quantized(activation: Callable[[Epilogue, int], int], residual: str = "", *, floats: bool = False):
+    """codes = quantize(activation(sums * scale + bias + residual)); with `floats` the float before them."""
+    tensors = [Operand("tensor", "r", ("add", 1)), Operand("scalar", value=0.0031)] if residual else []
+    constants = Operand("constant", "scale"), Operand("constant", "bias")
+    e = Epilogue(*constants, Operand("scalar", value=0.0071), *tensors)
+    y = e("add", e("mul", 0, 1), 2)
+    if residual:
+        y = e("add", y, e("mul", 4, 5) if residual == "int8" else 4)
+    y = activation(e, y)
+    stored = e("quantize", y, 3)
+    return e.made(*([y] if floats else []), stored)
+
+
+def problem_of(case: Case, epilogue: Expression, residual: str = "", *, floats: bool = False) -> Problem:
+    rng = np.random.default_rng(7)
+    outputs = ("float16", "int8") if floats else ("int8",)
+    tensors = []
+    if residual == "int8":
+        tensors = [channels_last(torch.from_numpy(codes(rng, case.shape)))]
+    elif residual:
+        tensors = [channels_last(torch.from_numpy(rng.standard_normal(case.shape)).half())]
+    return with_epilogue(integer_problem(case, rng), rng, epilogue, outputs=outputs, tensors=tensors)
+
+
+def graph_tactic(problem: Problem) -> Tactic:
+    found = next(row for row in list_tactics(problem.workload(), H200) if row.name == NAME)
+    assert isinstance(found, Tactic), found
+    return found
+
+
+def assert_right(problem: Problem) -> Tactic:
+    tactic = graph_tactic(problem)
+    (draft,) = tactic.drafts
+    assert draft.runner == RUNNER
+    assert check(problem.workload(), tactic, run(tactic, problem.inputs), problem.expected()) is None
+    return tactic
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("residual", ["", "int8", "float16"])
+def test_codes_are_the_reference_s(activation: Callable[[Epilogue, int], int], residual: str):
+    assert_right(problem_of(SMALL, quantized(activation, residual), residual))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(C=3, N=17, kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3), size=(23, 21)),
+        Case(C=16, N=20, kernel=(1, 1), pads=(0, 0, 0, 0)),
+        Case(C=8, N=16, pads=(0, 1, 2, 0), dilations=(1, 2), size=(11, 13)),
+        Case(C=8, N=16, size=(33,), kernel=(5,), strides=(2,), pads=(2, 1), dilations=(1,)),
+    ],
+    ids=lambda case: case.id,
+)
+def test_all_geometries(case: Case):
+    tactic = assert_right(problem_of(case, quantized(relu)))
+    (graph,) = tactic.drafts[0].graphs
+    rows = (1,) * (2 - len(case.output))
+    assert graph.output_shape == (case.images, case.N, *rows, *case.output)
+
+
+@pytest.mark.parametrize("residual", ["", "int8"])
+def test_a_float_beside_its_codes(residual: str):
+    problem = problem_of(SMALL, quantized(relu, residual, floats=True), residual, floats=True)
+    (graph,) = assert_right(problem).drafts[0].graphs
+    assert [kind for _, kind in graph.outputs] == ["float16", "int8"]
+
+
+def test_sums_as_they_are():
+    problem = integer_problem(SMALL, np.random.default_rng(1))
+    (graph,) = assert_right(problem).drafts[0].graphs
+    assert graph.ops == (("identity", (0,)),)
+
+
+def test_products_are_kept_apart_from_sums_where_every_result_is_fixed():
+    exact = assert_right(problem_of(SMALL, quantized(relu, "int8"), "int8")).drafts[0].graphs[0]
+    ops = [op for op, _ in exact.ops]
+    products = [1 + len(exact.operands) + n for n, op in enumerate(ops) if op == "mul"]
+    added = {arg for op, args in exact.ops if op == "add" for arg in args}
+    assert len(products) == 2
+    assert not added & set(products)
+    assert ops[-1] == "div"
+    near = assert_right(problem_of(SMALL, quantized(silu))).drafts[0].graphs[0]
+    assert [op for op, _ in near.ops] == ["mul", "add", "sigmoid", "mul", "mul"]
+
+
+def test_an_erf_gelu_is_one_operation():
+    (graph,) = assert_right(problem_of(SMALL, quantized(gelu))).drafts[0].graphs
+    assert [op for op, _ in graph.ops] == ["mul", "add", "gelu", "mul"]
+    assert graph.operands == ("channel", "channel", "scalar")
+
+
+def test_floats_with_an_activation_that_torch_cannot_fuse():
+    rng = np.random.default_rng(3)
+    e = Epilogue(Operand("constant", "bias"))
+    problem = with_epilogue(float_problem(SMALL, rng), rng, e.made(silu(e, e("add", 0, 1))))
+    assert_right(problem)
+    e = Epilogue(Operand("constant", "bias"))
+    whole = replace(problem, epilogue=e.made(relu(e, e("add", 0, 1))))
+    found = next(row for row in list_tactics(whole.workload(), H200) if row.name == NAME)
+    assert isinstance(found, Rejected)
+    assert "takes the whole epilogue" in found.reason
+
+
+def test_layers_that_differ_in_scales_share_a_graph():
+    one = problem_of(SMALL, quantized(relu, "int8"), "int8")
+    changed = tuple(replace(x, value=0.0031 if x.value else 0.0) for x in one.epilogue.operands)
+    other = replace(one, epilogue=replace(one.epilogue, operands=changed))
+    assert graph_tactic(one).drafts[0].graphs == graph_tactic(other).drafts[0].graphs
+    keys = {work_key(p.workload(), list_tactics(p.workload(), H200)) for p in (one, other)}
+    assert len(keys) == 1
+    assert_right(other)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "change", "reason"),
+    [
+        ("T4", lambda p: p, "80 is the least"),
+        ("H200", lambda p: replace(p, outputs=("float64",)), "no graph that reads or stores float64"),
+        ("H200", lambda p: replace(p, outputs=("float16",)), "codes are stored"),
+    ],
+)
+def test_what_is_no_graph_says_why(gpu: str, change: Callable[[Problem], Problem], reason: str):
+    workload = change(problem_of(SMALL, quantized(relu))).workload()
+    found = next(row for row in list_tactics(workload, gpu_named(gpu)) if row.name == NAME)
+    assert isinstance(found, Rejected)
+    assert reason in found.reason or gpu == "T4"
+
+
+def test_an_operation_that_cudnn_lacks_is_named():
+    def stepped(e: Epilogue, y: int) -> int:
+        return e("where", e("gt", y, e.const(0.0)), y, e.const(1.0))
+
+    workload = problem_of(SMALL, quantized(stepped)).workload()
+    found = next(row for row in list_tactics(workload, H200) if row.name == NAME)
+    assert found == Rejected("cudnn", NAME, "cuDNN has no pointwise operation for 'gt'")
+
+
+def test_a_small_convolution_is_not_worth_a_plan(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+    workload = problem_of(SMALL, quantized(relu)).workload()
+    found = next(row for row in list_tactics(workload, H200) if row.name == NAME)
+    assert isinstance(found, Rejected)
+    assert "too few" in found.reason
+
+
+def test_without_cudnn_the_reason_stands_in_the_list():
+    listed = list_tactics(problem_of(SMALL, quantized(relu)).workload(), H200)
+    left = without_graphs(listed, "it is not installed")
+    assert [row.name for row in left] == [row.name for row in listed]
+    assert Rejected("cudnn", NAME, "it is not installed") in left
+    assert not any(draft.graphs for row in left if isinstance(row, Tactic) for draft in row.drafts)
