@@ -85,6 +85,11 @@ class Layout:
             array = array.reshape(batch, channels // self.vector, self.vector, *rest)
         return np.ascontiguousarray(array.transpose(self.to_memory))
 
+    def to_model_array(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The inverse of `to_memory_array`."""
+        found = np.ascontiguousarray(array.transpose(self.to_model))
+        return found if self.vector is None else found.reshape(len(found), -1, *found.shape[3:])
+
 
 LAYOUTS = (
     Layout("nhwc", 2),

@@ -9,6 +9,7 @@ from typing import Any
 
 from quantrt.config import (
     BenchConfig,
+    BindingConfig,
     BuildConfig,
     CalibrationConfig,
     CudaConfig,
@@ -84,12 +85,14 @@ def map_build(
     specs: Sequence[TensorSpec],
     *,
     has_own_scales: bool,
+    bindings: BindingConfig | None = None,
 ) -> Mapped:
     """The builder's options.
 
     Args:
         facts: of this machine, as `quantrt.device.describe_device` gives them.
-        specs: the model's inputs.
+        specs: the engine's inputs, as far as they are known before it is built.
+        bindings: of inputs and outputs that are not as the model has them.
         has_own_scales: whether the model has Q/DQ nodes: then int8 needs no ranges.
 
     Raises:
@@ -106,6 +109,7 @@ def map_build(
         calibration=CalibrationConfig(calib_random=settings.calibration.is_random),
         quantize=QuantizeConfig(exclude=rules.exclude),
         device=DeviceConfig(device=device.name),
+        bindings=bindings or BindingConfig(),
         cuda=_cuda(mapping, specs),
         bench=BenchConfig() if device.is_gpu or settings.level is None else _BENCHES[settings.level],
     )

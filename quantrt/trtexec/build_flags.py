@@ -19,7 +19,10 @@ _NO_STREAMING = "weights stay on the device, or where the engine file is mapped"
 _NO_DEBUG = "engines keep no tensors inside: `quantrt compare --layers` looks into a model"
 _ONE_RUNTIME = "there is one runtime, and it reads engine files of every older version"
 _NO_PLUGINS = "there are no plugins: operators are ONNX's, those without a kernel run on the reference"
-_IN_TYPE = "inputs and outputs have the model's own types, in rows: any other type or format is refused"
+_IN_TYPE = (
+    "inputs of these types, int8 by ranges; chw, hwc, and formats with padding where nothing is to be padded"
+)
+_OUT_TYPE = "outputs of these types and formats, as for inputs; floats are floats or int8 codes"
 
 MODEL_FLAGS = (
     Flag("--onnx", ALL, Form.FILE, _DOES, "the model"),
@@ -113,7 +116,7 @@ BUILD_FLAGS = (
         repeats=True,
     ),
     Flag("--inputIOFormats", ALL, Form.IO_FORMATS, _DOES, _IN_TYPE),
-    Flag("--outputIOFormats", ALL, Form.IO_FORMATS, _DOES, _IN_TYPE),
+    Flag("--outputIOFormats", ALL, Form.IO_FORMATS, _DOES, _OUT_TYPE),
     Flag(
         "--memPoolSize", ALL, Form.POOLS, _DOES,
         "workspace bounds scratch memory on a GPU; a DLA's pools do nothing, tacticSharedMem is refused",

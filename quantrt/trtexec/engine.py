@@ -23,7 +23,7 @@ from quantrt.trtexec.build_config import Mapped, map_build
 from quantrt.trtexec.cache_miss import check_no_miss, known_timings
 from quantrt.trtexec.device import Device
 from quantrt.trtexec.inputs import is_fixed
-from quantrt.trtexec.io_formats import check_formats
+from quantrt.trtexec.io_formats import bindings_of, laid_out
 from quantrt.trtexec.log import Log
 from quantrt.trtexec.settings import BuildSettings
 
@@ -58,7 +58,6 @@ def build_engine(settings: BuildSettings, device: Device, out: Log, on_event: On
     start_s = time.perf_counter()
     model = load_model(settings.onnx)
     out.info(f"Finished parsing network model. Parse time: {time.perf_counter() - start_s:.6g}")
-    check_formats(settings, model.inputs, model.outputs)
     mapped = _map(settings, device, model)
     for note in mapped.notes:
         out.warn(note)
@@ -106,12 +105,14 @@ def plan_version_line(path: Path) -> str:
 
 
 def _map(settings: BuildSettings, device: Device, model: Model) -> Mapped:
+    bindings = bindings_of(settings, model.inputs, model.outputs)
     return map_build(
         settings,
         device,
         describe_device(with_gpu=False),
-        model.inputs,
+        laid_out(model.inputs, bindings.input_layouts),
         has_own_scales=is_quantized(model.graph.graph),
+        bindings=bindings,
     )
 
 

@@ -14,6 +14,7 @@ from quantrt.calibrate.readers.random import free_size, random_values
 from quantrt.errors import DataError, UsageError, close_match
 from quantrt.ir.profile import Profile
 from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.trtexec.dims import model_shape
 from quantrt.trtexec.log import Log
 from quantrt.trtexec.shapes import by_input, shape_text
 from quantrt.trtexec.values import Shape
@@ -141,7 +142,7 @@ def _shape(spec: TensorSpec, shape: Shape | None, out: Log) -> Shape:
             return found
         out.warn(
             f"Dynamic dimensions required for input: {spec.name}, but no shapes were provided. "
-            f"Automatically overriding shape to: {shape_text(found)}"
+            f"Automatically overriding shape to: {shape_text(model_shape(spec, found))}"
         )
         return found
     fits = spec.shape is None or (
@@ -149,5 +150,8 @@ def _shape(spec: TensorSpec, shape: Shape | None, out: Log) -> Shape:
         and all(not isinstance(dim, int) or dim == size for dim, size in zip(spec.shape, shape, strict=True))
     )
     if not fits or 0 in shape:
-        raise UsageError(f"input '{spec.name}' cannot have shape {shape_text(shape)}", expected=str(spec))
+        raise UsageError(
+            f"input '{spec.name}' cannot have shape {shape_text(model_shape(spec, shape))}",
+            expected=str(spec),
+        )
     return shape

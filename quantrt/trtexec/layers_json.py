@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from quantrt.calibrate.casts import numpy_dtype
+from quantrt.ir.layout import layout_named
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import CHANNELS_LAST, ROW_MAJOR, EngineLayer, TensorForm
 from quantrt.runtime.unique_names import unique_names
@@ -119,7 +120,7 @@ def layers_json(plan: Plan, layers: Sequence[EngineLayer], *, is_detailed: bool)
     """What --exportLayerInfo writes; without detail the names alone."""
     names = layer_names(layers)
     op_types = {row.name: row.op_type for row in plan.layers}
-    rows = [dict(_fields(layer, names[layer.name], op_types)) for layer in _channels_first(layers)]
+    rows = [dict(_fields(layer, names[layer.name], op_types)) for layer in _channels_first(layers, plan)]
     return {
         "Layers": rows if is_detailed else list(names.values()),
         "Bindings": [spec.name for spec in (*plan.inputs, *plan.outputs)],
@@ -150,16 +151,20 @@ def format_text(form: TensorForm) -> str:
     return _BARE.get(form.dtype, "Unknown format")
 
 
-def _channels_first(layers: Sequence[EngineLayer]) -> list[EngineLayer]:
+def _channels_first(layers: Sequence[EngineLayer], plan: Plan) -> list[EngineLayer]:
     """The layers with the sizes of images in TensorRT's order, N C H W, wherever channels lie.
 
-    ONNX Runtime's operators on images whose channels lie innermost have them last in their shapes too.
+    ONNX Runtime's operators on images whose channels lie innermost have them last in their shapes too, and so
+    have an engine's inputs and outputs in such a layout.
     """
+    laid_out = {spec.name: layout_named(spec.layout) for spec in (*plan.inputs, *plan.outputs) if spec.layout}
     inside = [layer for layer in layers if layer.attributes.get("channels_last")]
     images = {form.name for layer in inside for form in (*layer.inputs[:1], *layer.outputs[:1])}
 
     def turned(form: TensorForm) -> TensorForm:
-        dims = form.dims
+        dims, layout = form.dims, laid_out.get(form.name)
+        if layout is not None and dims is not None and layout.vector is None:
+            return replace(form, dims=(dims[0], dims[-1], *dims[1:-1]), layout=CHANNELS_LAST)
         if form.name not in images or form.layout != ROW_MAJOR or dims is None or len(dims) < 3:
             return form
         return replace(form, dims=(dims[0], dims[-1], *dims[1:-1]), layout=CHANNELS_LAST)

@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 
 from quantrt.ir.atomic import replace_file
+from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.runtime.query import Query
+from quantrt.trtexec.dims import model_shape
 from quantrt.trtexec.shapes import shape_text
+from quantrt.trtexec.values import Shape
 
 __all__ = ["output_lines", "outputs_json", "raw_name", "times_json", "write_json", "write_raw"]
 
@@ -82,28 +85,35 @@ def write_json(path: Path, document: Any) -> None:
             file.write((json.dumps(document, indent=1) + "\n").encode())
 
 
-def write_raw(arrays: Mapping[str, np.ndarray], kind: str, folder: Path) -> tuple[Path, ...]:
+def write_raw(
+    arrays: Mapping[str, np.ndarray], specs: Sequence[TensorSpec], kind: str, folder: Path
+) -> tuple[Path, ...]:
     """Write each array as a raw binary file, as --dumpRawBindingsToFile does.
 
+    A file has the elements as they lie in memory; its name has the dimensions of the model.
+
     Args:
+        specs: of the engine's inputs or outputs.
         kind: "input" or "output".
 
     Raises:
         DeviceError: as for `write_json`.
     """
     paths = []
+    by_name = {spec.name: spec for spec in specs}
     for name, array in arrays.items():
-        paths.append(folder / raw_name(name, kind, array))
+        shape = model_shape(by_name[name], array.shape)
+        paths.append(folder / raw_name(name, kind, array.dtype.name, shape))
         with replace_file(paths[-1]) as file:
             file.write(np.ascontiguousarray(array).tobytes())
     return tuple(paths)
 
 
-def raw_name(name: str, kind: str, array: np.ndarray) -> str:
+def raw_name(name: str, kind: str, dtype: str, shape: Shape) -> str:
     """`images.input.1.3.224.224.Float.raw`; what no file name can hold becomes "_"."""
-    dims = ".".join(map(str, array.shape)) or "scalar"
+    dims = ".".join(map(str, shape)) or "scalar"
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
-    return f"{safe}.{kind}.{dims}.{_RAW_TYPES.get(array.dtype.name, array.dtype.name)}.raw"
+    return f"{safe}.{kind}.{dims}.{_RAW_TYPES.get(dtype, dtype)}.raw"
 
 
 def _value_text(value: Any) -> str:

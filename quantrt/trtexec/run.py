@@ -21,6 +21,7 @@ from quantrt.runtime.engine import Engine, load
 from quantrt.runtime.layer_times import LayerTimes, time_layers
 from quantrt.trtexec.accuracy import Loss, loss_of
 from quantrt.trtexec.device import Device, choose_device, device_lines
+from quantrt.trtexec.dims import in_model_order, model_shape
 from quantrt.trtexec.engine import OpenedEngine, build_engine, load_engine, plan_version_line
 from quantrt.trtexec.flag import Effect
 from quantrt.trtexec.ignored import flags_of_builds
@@ -195,10 +196,13 @@ class _Run:
         }
 
     def _show_profiles(self) -> None:
+        specs = {spec.name: spec for spec in self.engine.inputs}
         for index, profile in enumerate(self.profiles):
             for name, found in profile.ranges.items():
                 shapes = (("min", found.least), ("opt", found.best), ("max", found.most))
-                text = ", ".join(f"{word}={shape_text(shape)}" for word, shape in shapes)
+                text = ", ".join(
+                    f"{word}={shape_text(model_shape(specs[name], shape))}" for word, shape in shapes
+                )
                 self.out.info(f"Model input {name} (profile {index}): {text}")
         if not self.profiles:
             self.out.info(
@@ -248,16 +252,18 @@ class _Run:
         report = self.settings.report
         if not (report.dumps_output or report.dumps_raw or report.output):
             return
-        outputs = self.engine.run(inputs)
+        engine = self.engine
+        outputs = engine.run(inputs)
+        ordered = in_model_order(engine.outputs, outputs)
         if report.dumps_output:
-            for line in output_lines(outputs):
+            for line in output_lines(ordered):
                 self.out.info(line)
         if report.dumps_raw:
-            paths = (*write_raw(inputs, "input", Path()), *write_raw(outputs, "output", Path()))
-            for path in paths:
+            given = write_raw(inputs, engine.inputs, "input", Path())
+            for path in (*given, *write_raw(outputs, engine.outputs, "output", Path())):
                 self.out.info(f"Wrote {path}")
         if report.output is not None:
-            write_json(report.output, outputs_json(outputs))
+            write_json(report.output, outputs_json(ordered))
 
     def _tell_times(self, inputs: Mapping[str, np.ndarray]) -> None:
         report = self.settings.report

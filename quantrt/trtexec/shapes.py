@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from quantrt.errors import UsageError, close_match
 from quantrt.ir.profile import ShapeRange
 from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.trtexec.dims import in_memory
 from quantrt.trtexec.parse import Given
 from quantrt.trtexec.values import Shape, read_shapes, read_whole
 
@@ -66,8 +67,11 @@ def read_profiles_given(given: Given) -> tuple[GivenProfile, ...]:
 def by_input(shapes: Mapping[str, Shape], specs: Sequence[TensorSpec]) -> dict[str, Shape]:
     """Shapes by the inputs that their names or patterns mean; a name goes before a pattern.
 
+    Dimensions are given in the model's order of axes; those found are of the inputs' memory.
+
     Raises:
-        UsageError: a name means no input, or two patterns give an input different shapes.
+        UsageError: a name means no input, two patterns give an input different shapes, or its layout cannot
+            have its shape.
     """
     names = [spec.name for spec in specs]
     found: dict[str, Shape] = {}
@@ -89,7 +93,7 @@ def by_input(shapes: Mapping[str, Shape], specs: Sequence[TensorSpec]) -> dict[s
                     hint=f"'{name}' by its own name, which goes before patterns",
                 )
             found[name] = shapes[key]
-    return found
+    return {spec.name: in_memory(spec, found[spec.name]) for spec in specs if spec.name in found}
 
 
 def profile_text(ranges: Mapping[str, ShapeRange]) -> str:

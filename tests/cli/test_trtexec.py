@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
+import onnxruntime
 import pytest
 
 from quantrt.cli.main import main
@@ -238,6 +239,35 @@ def test_a_file_that_is_not_the_size_of_its_input(engine: Path, trtexec: Callabl
     assert "expected 3072: float32 of shape 1x3x16x16" in err
 
 
+def test_bytes_with_channels_innermost_from_a_raw_file(
+    folder: Path, trtexec: Callable[..., tuple[str, str]], rng: np.random.Generator
+):
+    pixels = rng.integers(0, 256, (2, 3, 16, 16)).astype(np.uint8)
+    pixels.transpose(0, 2, 3, 1).tofile("image.bin")  # as files of such inputs are for TensorRT
+    words = (*BUILD, "--inputIOFormats=uint8:hwc", "--outputIOFormats=fp16:chw", "--shapes=image:2x3x16x16")
+    shown = ("--loadInputs=image:image.bin", "--exportOutput=o.json", "--dumpRawBindingsToFile")
+    layers = ("--profilingVerbosity=detailed", "--exportLayerInfo=l.json", "--saveEngine=bytes.qrt")
+    out, _ = trtexec(*words, *shown, *layers)
+    with load(folder / "bytes.qrt") as engine:
+        assert [str(spec) for spec in (*engine.inputs, *engine.outputs)] == [
+            "image uint8 [n,16,16,3] nhwc",
+            "logits float16 [n,10]",
+        ]
+    (want,) = onnxruntime.InferenceSession("model.onnx").run(None, {"image": pixels.astype(np.float32)})
+    (row,) = json.loads(Path("o.json").read_text())
+    got = np.array(row["values"]).reshape(2, 10)
+    np.testing.assert_allclose(got, want, rtol=2e-3, atol=2e-3 * np.abs(want).max())
+    assert Path("image.input.2.3.16.16.UInt8.raw").read_bytes() == Path("image.bin").read_bytes()
+    assert np.fromfile("logits.output.2.10.Half.raw", np.float16).shape == (20,)
+    first = json.loads(Path("l.json").read_text())["Layers"][0]["Inputs"][0]
+    assert first["Dimensions"] == [2, 3, 16, 16]
+    assert first["Format/Datatype"] == "Channel major UInt8 format"
+    again, _ = trtexec(
+        "--loadEngine=bytes.qrt", "--shapes=image:2x3x16x16", *shown[:1], "--dumpOutput", *QUICK
+    )
+    assert "logits: (2x10)" in again
+
+
 def test_a_model_that_cannot_run_at_sizes_that_nobody_gave(
     folder: Path, trtexec: Callable[..., tuple[str, str]]
 ):
@@ -307,7 +337,9 @@ def test_int8_without_ranges_is_an_error_that_says_what_to_give(
         (["--loadEngine=none.qrt"], 3, "none.qrt"),
         (["--onnx=model.onnx", "--refit"], 2, "--refit cannot be done"),
         ([*BUILD, "--saveEngine=/no/such/folder/m.qrt"], 2, "its folder does not exist"),
-        ([*BUILD, "--inputIOFormats=fp16:chw"], 2, "input 'image' cannot be fp16"),
+        ([*BUILD, "--inputIOFormats=int64:chw"], 2, "input 'image' cannot be int64"),
+        ([*BUILD, "--inputIOFormats=int8:chw"], 2, "'image' cannot be int8: there is no range"),
+        ([*BUILD, "--inputIOFormats=fp16:chw4"], 2, "chw4 pads 3 channels to a multiple of 4"),
         ([*BUILD, "--optShapes=imag:1x3x16x16"], 2, "no input 'imag'"),
     ],
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.trtexec.outputs import output_lines, outputs_json, raw_name, times_json, write_json, write_raw
 from tests.unit.trtexec.test_trace import query
 
@@ -48,12 +49,20 @@ def test_times_have_the_fields_of_real_ones(shared_data, tmp_path: Path):
 
 
 def test_names_of_raw_files():
-    assert raw_name("images", "input", np.zeros((1, 3), np.float32)) == "images.input.1.3.Float.raw"
-    assert raw_name("a/b:0", "output", np.zeros((), np.int64)) == "a_b_0.output.scalar.Int64.raw"
+    assert raw_name("images", "input", "float32", (1, 3)) == "images.input.1.3.Float.raw"
+    assert raw_name("a/b:0", "output", "int64", ()) == "a_b_0.output.scalar.Int64.raw"
 
 
 def test_raw_files_hold_the_array(tmp_path: Path):
     array = np.arange(6, dtype=np.float32).reshape(2, 3).T
-    (path,) = write_raw({"x": array}, "output", tmp_path)
+    (path,) = write_raw({"x": array}, (TensorSpec("x", "float32", (3, 2)),), "output", tmp_path)
     assert np.array_equal(np.fromfile(path, np.float32).reshape(3, 2), array)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_raw_files_of_another_layout_are_named_after_the_models_dimensions(tmp_path: Path):
+    array = np.arange(24, dtype=np.int8).reshape(1, 2, 4, 3)
+    spec = TensorSpec("x", "int8", ("N", 2, 4, 3), 0.5, "nhwc")
+    (path,) = write_raw({"x": array}, (spec,), "input", tmp_path)
+    assert path.name == "x.input.1.3.2.4.Int8.raw"
+    np.testing.assert_array_equal(np.fromfile(path, np.int8), array.ravel())
