@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,8 @@ from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.executor import Executor, ReportsMemory, open_executor
+from quantrt.runtime.first_run import how_it_crashes
+from quantrt.tactics.may_crash import may_crash
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
@@ -192,6 +194,10 @@ class Opener:
         try:
             lowered, fitted = self._lower(spec, fitted)
             outputs = [output.name for output in self._model.outputs]
+            died = self._how_it_dies(spec, fitted, lowered, options, outputs)
+            if died is not None:
+                log.warning("%s crashed while it compiled this model: %s", spec.name, died)
+                return Rejected(spec, f"the library crashed while it compiled the model: {died}")
             executor = open_executor(lowered, options, output_names=outputs)
         except QuantRtError as error:
             log.info("%s cannot run this model: %s", spec.name, error.message)
@@ -211,6 +217,20 @@ class Opener:
         quantized = None if fitted is None else fitted.model
         lowered, quantized = self._cuda_lowering(spec).lower(quantized, spec.float_precision)
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)
+
+    def _how_it_dies(
+        self,
+        spec: Spec,
+        fitted: Fitted | None,
+        model: LibraryModel,
+        options: ExecOptions,
+        outputs: Sequence[str],
+    ) -> str | None:
+        """How a process of its own dies of a model that its library may crash on; None where it lives."""
+        graph = self._model.graph if fitted is None else fitted.model.graph
+        if not may_crash(spec.library, graph.graph):
+            return None
+        return how_it_crashes(model, options, outputs, self._inputs)
 
     def _cuda_lowering(self, spec: Spec) -> CudaLowering:
         """The lowering of the graph that a spec runs; specs of one graph share it."""

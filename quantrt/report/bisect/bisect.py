@@ -13,13 +13,15 @@ from quantrt.config import CompareConfig
 from quantrt.errors import UsageError
 from quantrt.report.bisect.find import find_failure
 from quantrt.report.bisect.folder import facts_of, write_folder
-from quantrt.report.bisect.process import TrialProcess
 from quantrt.report.bisect.side import Side, read_side
 from quantrt.report.bisect.trials import Trials
 from quantrt.report.compare import limits_text
 from quantrt.report.tables import facts, heading, show, verdict
+from quantrt.runtime.worker_process import WorkerProcess
 
 __all__ = ["bisect", "read_sides", "show_bisection"]
+
+WORKER = "quantrt.report.bisect.worker"
 
 NAMED = 12
 """Nodes that are named."""
@@ -64,7 +66,7 @@ def bisect(
             "max_abs": config.max_abs,
         },
     }
-    with tempfile.TemporaryDirectory(prefix="quantrt-") as place, TrialProcess() as process:
+    with tempfile.TemporaryDirectory(prefix="quantrt-") as place, WorkerProcess(WORKER) as process:
         trials = Trials(process, Path(place))
         found = find_failure(sides, dataset, config, trials, on_progress)
         if found is None:

@@ -24,9 +24,9 @@ from quantrt.ir.atomic import replace_file
 from quantrt.model.save import save_model
 from quantrt.report.bisect.cut import with_inputs
 from quantrt.report.bisect.find import Found
-from quantrt.report.bisect.process import CRASHED, TrialProcess
 from quantrt.report.bisect.side import Side
 from quantrt.report.bisect.trials import CRASH
+from quantrt.runtime.worker_process import CRASHED, WorkerProcess
 
 __all__ = ["Written", "check_folder", "facts_of", "write_folder"]
 
@@ -63,7 +63,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write_folder(
-    folder: Path, found: Found, sides: tuple[Side, Side], config: CompareConfig, process: TrialProcess
+    folder: Path, found: Found, sides: tuple[Side, Side], config: CompareConfig, process: WorkerProcess
 ) -> Written:
     """Write the folder and see that its command fails as the whole model does.
 
@@ -103,7 +103,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
 
 
 def _write_models(
-    place: Path, found: Found, sides: tuple[Side, Side], process: TrialProcess
+    place: Path, found: Found, sides: tuple[Side, Side], process: WorkerProcess
 ) -> tuple[str, str]:
     """Both parts as files; their names, A first."""
     parts = (found.subject, found.reference) if found.is_swapped else (found.reference, found.subject)
@@ -132,7 +132,7 @@ def _try(
     names: tuple[str, str],
     limits: Mapping[str, float | None],
     found: Found,
-    process: TrialProcess,
+    process: WorkerProcess,
 ) -> str:
     """What comparing the files says; it has to be the failure."""
     paths = [str(place / name) for name in names]

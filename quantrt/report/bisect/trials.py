@@ -15,9 +15,9 @@ from quantrt.config import CompareConfig
 from quantrt.ir.array_file import write_arrays
 from quantrt.model.save import save_model
 from quantrt.reference.metrics import Error
-from quantrt.report.bisect.process import CRASHED, TrialProcess
 from quantrt.report.bisect.side import Side
 from quantrt.report.compare import violations_of
+from quantrt.runtime.worker_process import CRASHED, WorkerProcess
 
 __all__ = ["CRASH", "DIFFERS", "NOT_FINITE", "Crash", "Failure", "Trials", "failure_in"]
 
@@ -66,7 +66,7 @@ class Trials:
         count: runs so far.
     """
 
-    def __init__(self, process: TrialProcess, folder: Path) -> None:
+    def __init__(self, process: WorkerProcess, folder: Path) -> None:
         self._process = process
         self._folder = folder
         self.count = 0

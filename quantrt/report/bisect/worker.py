@@ -12,61 +12,36 @@ model's inputs, o0, o1, ... by its outputs.
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CompareConfig
-from quantrt.errors import QuantRtError
 from quantrt.ir.array_file import write_arrays
 from quantrt.model.load import load_model
 from quantrt.model.read import read_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.plan.serialize import load_plan, save_plan
-from quantrt.report.bisect.process import FAULT
 from quantrt.report.compare import compare
 from quantrt.report.subject import open_subject
 from quantrt.runtime.executor import open_executor
+from quantrt.runtime.worker_process import answer_requests
 
-__all__ = ["answer", "main", "serve"]
+__all__ = ["answer"]
 
 LOWER = {"onnxruntime": lower_to_onnxruntime, "openvino": lower_to_openvino}
 
 
-def main() -> None:
-    """Answer requests until standard input ends; what libraries print goes nowhere."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers, Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
-        serve(sys.stdin, answers)
-
-
-def serve(requests: Iterable[str], answers: IO[str]) -> None:
-    """Answer every line of `requests`."""
-    for line in requests:
-        answers.write(json.dumps(answer(json.loads(line))) + "\n")
-        answers.flush()
-
-
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """What came out, or why nothing did."""
-    try:
-        if "run" in request:
-            return _run(request)
-        return _compare(request) if "compare" in request else _make_engine(request)
-    except QuantRtError as error:
-        return {"error": " ".join(part for part in (error.message, error.got) if part)}
-    except Exception as error:  # noqa: BLE001  a fault of ours is told apart from the death of a library
-        return {FAULT: f"{type(error).__name__}: {error}"}
+    """What came out, where a library does not refuse."""
+    if "run" in request:
+        return _run(request)
+    return _compare(request) if "compare" in request else _make_engine(request)
 
 
 def _run(request: dict[str, Any]) -> dict[str, Any]:
@@ -108,4 +83,4 @@ def _make_engine(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    answer_requests(answer)

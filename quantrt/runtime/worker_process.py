@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs models in a process of their own, and goes on when that process dies."""
+"""Both ends of a process that does what may crash a library, and of which another survives the death.
+
+One JSON request per line in, one JSON answer per line out.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, cast
 
-from quantrt.errors import DeviceError, InternalError
+from quantrt.errors import DeviceError, InternalError, QuantRtError
 
-__all__ = ["CRASHED", "FAULT", "LIMIT_S", "TrialProcess"]
+__all__ = ["CRASHED", "ERROR", "FAULT", "LIMIT_S", "WorkerProcess", "answer_requests", "serve"]
 
 LIMIT_S = 300.0
 """A run that takes longer hangs."""
@@ -23,14 +27,25 @@ LIMIT_S = 300.0
 CRASHED = "crashed"
 """The key of an answer that says how the process died."""
 
+ERROR = "error"
+"""The key of an answer that says, in one line, why a library or a model was refused."""
+
 FAULT = "fault"
 """The key of an answer that says which error of our own ended a request."""
 
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+"""What a worker makes of a request; raises QuantRtError where that is refused."""
 
-class TrialProcess:
-    """One worker, started when first needed and again after it died; see `quantrt.report.bisect.worker`."""
 
-    def __init__(self) -> None:
+class WorkerProcess:
+    """One worker, started when first needed and again after it died.
+
+    Args:
+        module: that calls `answer_requests` when it is run.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,9 +53,9 @@ class TrialProcess:
 
         Raises:
             DeviceError: a process cannot be started.
-            InternalError: the worker failed, and not a library in it.
+            InternalError: the worker failed.
         """
-        process = self._process = self._process or _start()
+        process = self._process = self._process or _start(self._module)
         pipe = cast("IO[bytes]", process.stdout)
         try:
             stdin = cast("IO[bytes]", process.stdin)
@@ -55,7 +70,7 @@ class TrialProcess:
         if line.endswith(b"\n"):
             answer: dict[str, Any] = json.loads(line)
             if FAULT in answer:
-                raise InternalError("cannot run a part of the model", got=answer[FAULT])
+                raise InternalError("cannot run a model in a process of its own", got=answer[FAULT])
             return answer
         if is_late:
             process.kill()
@@ -79,12 +94,36 @@ class TrialProcess:
         self.close()
 
 
-def _start() -> subprocess.Popen[bytes]:
+def answer_requests(answer: Answer) -> None:
+    """Answer requests until standard input ends; what libraries print goes nowhere."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers, Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+        serve(answer, sys.stdin, answers)
+
+
+def serve(answer: Answer, requests: Iterable[str], answers: IO[str]) -> None:
+    """Answer every line of `requests`."""
+    for line in requests:
+        answers.write(json.dumps(_answered(answer, json.loads(line))) + "\n")
+        answers.flush()
+
+
+def _answered(answer: Answer, request: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return answer(request)
+    except QuantRtError as error:
+        return {ERROR: " ".join(part for part in (error.message, error.got) if part)}
+    except Exception as error:  # noqa: BLE001  a fault of ours is told apart from the death of a library
+        return {FAULT: f"{type(error).__name__}: {error}"}
+
+
+def _start(module: str) -> subprocess.Popen[bytes]:
     """This Python with its path."""
     path = os.pathsep.join(folder or "." for folder in sys.path)
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "quantrt.report.bisect.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker that dies or hangs is an answer, and the next question gets a new worker."""
 
+import io
+import json
 import subprocess
 import sys
 
@@ -9,10 +11,11 @@ import pytest
 
 from quantrt.config import CompareConfig
 from quantrt.errors import InternalError
-from quantrt.report.bisect import process as process_module
-from quantrt.report.bisect.process import CRASHED, FAULT, TrialProcess
+from quantrt.report.bisect.bisect import WORKER
 from quantrt.report.bisect.trials import DIFFERS, failure_in
 from quantrt.report.bisect.worker import answer
+from quantrt.runtime import worker_process
+from quantrt.runtime.worker_process import CRASHED, ERROR, FAULT, WorkerProcess, serve
 
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 DIES = "import os, sys; sys.stdin.readline(); os.kill(os.getpid(), 11)"
@@ -21,7 +24,7 @@ HANGS = "import sys, time; sys.stdin.readline(); time.sleep(60)"
 
 
 def start(script: str):
-    def started() -> "subprocess.Popen[bytes]":
+    def started(module: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     return started
@@ -31,25 +34,28 @@ def start(script: str):
     ("script", "says"), [(DIES, "killed by SIGSEGV"), (STOPS, "ended with status 3")], ids=["dies", "stops"]
 )
 def test_how_a_worker_died(script: str, says: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(process_module, "_start", start(script))
-    with TrialProcess() as process:
+    monkeypatch.setattr(worker_process, "_start", start(script))
+    with WorkerProcess(WORKER) as process:
         assert process.ask({"run": "it"}) == {CRASHED: says}
-        monkeypatch.setattr(process_module, "_start", start(ECHO))
+        monkeypatch.setattr(worker_process, "_start", start(ECHO))
         assert process.ask({"run": "again"}) == {"run": "again"}
 
 
 def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(process_module, "_start", start(HANGS))
-    monkeypatch.setattr(process_module, "LIMIT_S", 0.2)
-    with TrialProcess() as process:
+    monkeypatch.setattr(worker_process, "_start", start(HANGS))
+    monkeypatch.setattr(worker_process, "LIMIT_S", 0.2)
+    with WorkerProcess(WORKER) as process:
         assert process.ask({"run": "it"}) == {CRASHED: "took more than 0.2 s"}
 
 
 def test_a_fault_of_ours_is_no_crash_of_a_library(monkeypatch: pytest.MonkeyPatch):
-    assert answer({"run": "model.onnx", "library": "onnxruntime"}) != {}
-    assert FAULT in answer({"compare": None})
-    monkeypatch.setattr(process_module, "_start", start(ECHO))
-    with TrialProcess() as process, pytest.raises(InternalError, match="cannot run a part"):
+    answers = io.StringIO()
+    requests = ['{"run": "no.onnx", "library": "onnxruntime"}', '{"compare": null}']
+    serve(answer, requests, answers)
+    refused, faulty = map(json.loads, answers.getvalue().splitlines())
+    assert ERROR in refused and FAULT in faulty
+    monkeypatch.setattr(worker_process, "_start", start(ECHO))
+    with WorkerProcess(WORKER) as process, pytest.raises(InternalError, match="in a process of its own"):
         process.ask({FAULT: "TypeError: it"})
 
 

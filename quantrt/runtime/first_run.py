@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first run of a library's model in a process of its own, because compiling it may crash the library.
+
+OpenVINO compiles when shapes arrive, so the model is opened and run.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quantrt.ir.array_file import write_arrays
+from quantrt.plan.plan import ExecOptions, LibraryModel
+from quantrt.runtime.executor import open_executor
+from quantrt.runtime.worker_process import CRASHED, WorkerProcess, answer_requests
+
+__all__ = ["WORKER", "answer", "how_it_crashes"]
+
+WORKER = "quantrt.runtime.first_run"
+
+GRAPH, WEIGHTS, INPUTS = "graph", "weights.npz", "inputs.npz"
+"""Files of a request's folder; arrays are numbered in the order of their names in the request."""
+
+
+def how_it_crashes(
+    model: LibraryModel,
+    options: ExecOptions,
+    output_names: Sequence[str],
+    inputs: Mapping[str, np.ndarray],
+    *,
+    worker: str = WORKER,
+) -> str | None:
+    """How a process died that opened a model and ran it once; None when it lived, whatever it said.
+
+    Args:
+        inputs: one array per input of the model.
+        worker: the module that answers.
+
+    Raises:
+        DeviceError: the process cannot be started, or the disk is full.
+        InternalError: a fault of ours ended the request.
+    """
+    with tempfile.TemporaryDirectory(prefix="quantrt-") as place, WorkerProcess(worker) as process:
+        folder = Path(place)
+        (folder / GRAPH).write_bytes(model.graph)
+        write_arrays(folder / WEIGHTS, _numbered(model.weights))
+        write_arrays(folder / INPUTS, _numbered(inputs))
+        answer = process.ask(
+            {
+                "folder": place,
+                "library": model.library,
+                "options": asdict(options),
+                "outputs": list(output_names),
+                "weights": list(model.weights),
+                "inputs": list(inputs),
+            }
+        )
+    return answer.get(CRASHED)
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Open the model and run it once."""
+    folder = Path(request["folder"])
+    weights = _named(folder / WEIGHTS, request["weights"])
+    model = LibraryModel(request["library"], (folder / GRAPH).read_bytes(), weights)
+    options = ExecOptions(**request["options"])
+    with closing(open_executor(model, options, output_names=request["outputs"])) as executor:
+        executor.run(_named(folder / INPUTS, request["inputs"]))
+    return {}
+
+
+def _numbered(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {f"a{number}": array for number, array in enumerate(arrays.values())}
+
+
+def _named(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[f"a{number}"] for number, name in enumerate(names)}
+
+
+if __name__ == "__main__":
+    answer_requests(answer)
