@@ -26,6 +26,8 @@ LEAST_LAYER_RATIO = 0.1
 EXCLUDED = "excluded"
 """In the reason of a node that the user keeps float."""
 
+_FLOATS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
 BATCH_FACTOR = 8
 """How many times as many samples are tried or estimated, where the batch is free."""
 
@@ -68,7 +70,7 @@ def cheapest_changes(
     found = [
         *_faster_candidates(plan.report),
         *_other_precisions(plan, rows, times, peaks),
-        *_conversions(rows, times),
+        *_islands(rows, times, peaks),
         *_batch(batch or _estimated_batch(plan, rows, times)),
     ]
     worth = [change for change in found if change.gain_ratio >= LEAST_GAIN_RATIO]
@@ -178,19 +180,38 @@ def _float_beside(row: LayerRow) -> str:
     return next((name for name in row.layer.attributes.get("beside_us", {}) if name != "int8"), "")
 
 
-def _conversions(rows: Sequence[LayerRow], times: Times) -> Iterator[Change]:
-    """Conversions at the border between codes and floats: one line for the costliest reader."""
-    by_reader: dict[str, float] = {}
+def _islands(rows: Sequence[LayerRow], times: Times, peaks: Peaks | None) -> Iterator[Change]:
+    """Products in codes between floats on every side: in floats too, the conversions around them go."""
+    converting = {row.layer.name: row for row in rows if row.cause == CONVERSIONS}
+    makers = {form.name: row for row in rows for form in row.layer.outputs}
+    readers: dict[str, list[LayerRow]] = {}
     for row in rows:
-        if row.cause != CONVERSIONS or not row.time_us:
+        for name in dict.fromkeys(form.name for form in row.layer.inputs):
+            readers.setdefault(name, []).append(row)
+    for row in rows:
+        if row.layer.precision != "int8" or not row.layer.operations or not row.layer.nodes:
             continue
-        own = next((one for one in row.conversions if one.layer.name == row.layer.name), None)
-        if own is not None and own.readers and "int8" in own.change.split(" -> "):
-            by_reader[own.readers[0]] = by_reader.get(own.readers[0], 0.0) + row.time_us
-    for reader, time_us in by_reader.items():
+        before = [makers.get(form.name) for form in row.layer.inputs]
+        after = [one for form in row.layer.outputs for one in readers.get(form.name, ())]
+        around = {one.layer.name: one for one in (*before, *after) if one is not None}
+        to = _FLOATS.get(after[0].layer.outputs[0].dtype, "") if after and after[0].layer.outputs else ""
+        if not to or None in before or not around.keys() <= converting.keys():
+            continue
+        found = predict(row, to, peaks, None, "")
+        if found.gain_us is None or not all(_serves_only(one, row, readers) for one in around.values()):
+            continue
+        gain_us = found.gain_us + sum(one.time_us or 0.0 for one in around.values())
+        node = row.layer.nodes[0]
         yield Change(
-            what=f"both sides of the conversion before '{reader}' in one precision, so that it goes",
-            gain_ratio=time_us / times.total_us if times.total_us else 0.0,
-            basis=f"its time, {times.basis}",
-            command=f"quantrt explain ENGINE --layer '{reader}'",
+            what=f"'{node}' in {to} like all around it, so that {len(around)} conversions go",
+            gain_ratio=gain_us / times.total_us if times.total_us else 0.0,
+            basis=f"{found.basis}, with these conversions",
+            command=f"quantrt build ... --exclude '{node}'",
         )
+
+
+def _serves_only(one: LayerRow, row: LayerRow, readers: Mapping[str, Sequence[LayerRow]]) -> bool:
+    """Whether a conversion of a layer's input or output has no use without that layer."""
+    made = [reader for form in one.layer.outputs for reader in readers.get(form.name, ())]
+    is_behind = any(form in row.layer.outputs for form in one.layer.inputs)
+    return is_behind or all(reader.layer.name == row.layer.name for reader in made)

@@ -218,6 +218,51 @@ def test_codes_that_are_slower_than_floats_are_a_change():
     assert change.command == "quantrt build ... --exclude 'a'" and change.basis.startswith(AT_BUILD)
 
 
+def island(float_us: float = 5.0) -> list[tuple[EngineLayer, float]]:
+    """Codes in the middle: first -> to codes -> conv, of `float_us` in floats -> to floats -> last."""
+    codes = {"precision": "int8", "computes_in": "int8", "median_us": 4.0}
+    none = {"nodes": (), "operations": None}
+    return [
+        (layer("first", operations=None), 3.0),
+        (layer("q", kind="Convert", inputs=(form("first"),), outputs=(form("q", "uint8"),), **none), 2.0),
+        (
+            layer(
+                "conv",
+                inputs=(form("q", "uint8"),),
+                outputs=(form("conv", "uint8"),),
+                attributes={"beside_us": {"fp32": float_us}},
+                **codes,
+            ),
+            4.0,
+        ),
+        (layer("d", kind="Convert", inputs=(form("conv", "uint8"),), outputs=(form("d"),), **none), 2.5),
+        (layer("last", inputs=(form("d"),), operations=None), 3.0),
+    ]
+
+
+def test_codes_between_floats_cost_their_conversions():
+    pairs = island()
+    plan = plan_of(*(row for row, _ in pairs), precision="int8")
+    (change,) = cheapest_changes(plan, rows_of(*pairs), times_of(*pairs), PEAKS, None)
+    assert change.what == "'conv' in fp32 like all around it, so that 2 conversions go"
+    assert change.gain_ratio == pytest.approx((2.0 + 2.5 - 1.0) / 14.5), "the product itself gets slower"
+    assert change.command == "quantrt build ... --exclude 'conv'"
+
+
+def test_codes_that_go_on_as_codes_are_no_island():
+    pairs = [*island(), (layer("next", precision="int8", inputs=(form("conv", "uint8"),)), 1.0)]
+    plan = plan_of(*(row for row, _ in pairs), precision="int8")
+    assert cheapest_changes(plan, rows_of(*pairs), times_of(*pairs), PEAKS, None) == ()
+    pairs = [*island(), (layer("other", precision="int8", inputs=(form("q", "uint8"),)), 1.0)]
+    assert cheapest_changes(plan, rows_of(*pairs), times_of(*pairs), PEAKS, None) == ()
+
+
+def test_codes_that_are_worth_their_conversions_stay():
+    pairs = island(float_us=20.0)
+    plan = plan_of(*(row for row, _ in pairs), precision="int8")
+    assert cheapest_changes(plan, rows_of(*pairs), times_of(*pairs), PEAKS, None) == ()
+
+
 def test_a_gpu_that_is_known_has_peaks_and_another_has_none():
     found = gpu_peaks({"gpu": [{"name": "NVIDIA H200"}]})
     assert found is not None and found.operations_per_us["int8"] == pytest.approx(
