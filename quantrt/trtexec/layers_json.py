@@ -19,7 +19,7 @@ import numpy as np
 from quantrt.calibrate.casts import numpy_dtype
 from quantrt.ir.layout import layout_named
 from quantrt.plan.plan import Plan
-from quantrt.report.engine_layer import CHANNELS_LAST, ROW_MAJOR, EngineLayer, TensorForm
+from quantrt.report.engine_layer import CHANNELS_LAST, ROW_MAJOR, EngineLayer, TensorForm, is_conversion
 from quantrt.runtime.unique_names import unique_names
 
 __all__ = ["format_text", "layer_names", "layers_json", "layers_text"]
@@ -209,6 +209,8 @@ def _tensor(form: TensorForm) -> dict[str, Any]:
 
 
 def _parameter_type(layer: EngineLayer) -> str:
+    if is_conversion(layer):
+        return "Reformat"
     if layer.kind.endswith(_POOLS):
         return "Pooling"
     return next((name for kinds, name in _PARAMETER_TYPES if layer.kind in kinds), layer.kind)

@@ -137,7 +137,7 @@ def test_a_product_tells_its_weights(dtype: str):
     assert "Weights" not in row, "of two activations"
 
 
-@pytest.mark.parametrize("kind", ["ReorderInput", "ReorderOutput", "Cast"])
+@pytest.mark.parametrize("kind", ["ReorderInput", "ReorderOutput", "Cast", "Rows"])
 def test_conversions_of_every_library_are_reformats(kind: str):
     (row,) = layers_json(PLAN, (replace(REORDER, kind=kind),), is_detailed=True)["Layers"]
     assert (row["ParameterType"], row["Origin"]) == ("Reformat", "QDQ")
