@@ -123,6 +123,10 @@ def _why_not(job: _Job) -> str | None:
         (len(x.shape) != rank + 2, f"an input of {list(x.shape)} for {rank} spatial axes"),
         (job.dtype() not in _BYTES, f"no convolution of {job.dtype()}"),
         (
+            x.dtype == "float16" and "float32" in job.workload.outputs,
+            "its sums are stored in float16, and an output is float32",
+        ),
+        (
             (x.dtype == "int8") != (job.weight.dtype == np.int8),
             f"an input of {x.dtype} for a weight of {job.weight.dtype}",
         ),

@@ -57,6 +57,7 @@ class Forms:
         bools: values that are truths.
         movers: names of nodes besides views that hand on whatever form their input has.
         types: element types of codes, of values whose codes are not int8.
+        wide: values whose floats are float32, whatever those of the others are.
     """
 
     scales: Mapping[str, float]
@@ -65,6 +66,11 @@ class Forms:
     bools: frozenset[str]
     movers: frozenset[str]
     types: Mapping[str, str] = field(default_factory=dict)
+    wide: frozenset[str] = frozenset()
+
+    def float_type(self, value: str, usual: str) -> str:
+        """Numpy's name of the type of a value's floats."""
+        return "float32" if value in self.wide else usual
 
     def code_type(self, value: str) -> str:
         """Numpy's name of the type of a value's codes."""

@@ -203,7 +203,8 @@ class _Maker:
     def _stored(self, value: str, form: str) -> str:
         if form == CODES:
             return self.forms.code_type(value)
-        return self.float_type if self._is_float(value) else _type(self.values[value])
+        is_float = self._is_float(value)
+        return self.forms.float_type(value, self.float_type) if is_float else _type(self.values[value])
 
     def _constants(self, region: Region) -> Iterator[tuple[str, str]]:
         """Large constants of a region's nodes: name and key; floats in the type that floats are stored in."""

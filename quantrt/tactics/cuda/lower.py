@@ -45,6 +45,7 @@ from quantrt.tactics.cuda.targets import capability_of, with_least_shared_memory
 from quantrt.tactics.cuda.timing_cache import TimingCache, load_timing_cache, save_timing_cache
 from quantrt.tactics.cuda.trace import trace
 from quantrt.tactics.cuda.tune import TuneOptions, tune
+from quantrt.tactics.cuda.wide import wide_values
 
 __all__ = ["CudaLowering", "keep_float"]
 
@@ -99,6 +100,7 @@ class CudaLowering:
         self._cache = self._load_cache()
         self._plans = self._plan_maker()
         self._float_us: dict[str, dict[str, float]] = {}
+        self._wide: frozenset[str] | None = None
 
     def lower(
         self, quantized: QuantizedModel | None, float_precision: str
@@ -163,9 +165,20 @@ class CudaLowering:
         regions = partition(graph)
         bindings = self._model.bindings
         forms = choose_forms(graph.graph, regions, quantized, bindings)
+        if precision == "fp16":
+            forms = replace(forms, wide=self._wide_values())
         return make_frame(
             graph, regions, forms, quantized, FLOAT_TYPES[precision], bindings=bindings
         ), regions
+
+    def _wide_values(self) -> frozenset[str]:
+        """Values that stay float32 in halves; seen in one pass over the samples in float32."""
+        if self._wide is None:
+            frame, _ = self._framed(None, "fp32")
+            self._wide = wide_values(_by_reference(frame), self._inputs, self._device or torch.device("cpu"))
+            for name in sorted(self._wide):
+                log.info("'%s' is stored in FP32: fp16 may be too narrow for it", name)
+        return self._wide
 
     def _tuned(
         self, quantized: QuantizedModel | None, precision: str, beside: Mapping[str, Mapping[str, float]]
@@ -195,6 +208,8 @@ class CudaLowering:
         tactics = choices.tactics
         program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
         notes = program_notes(frame, regions, choices, facts, beside)
+        if precision == "fp16" and self._wide_values():
+            notes["tuning"].append(_told_wide(self._wide_values()))
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)
         references = _references(frame)
@@ -244,6 +259,13 @@ class CudaLowering:
     def _save_cache(self) -> None:
         if self._config.timing_cache is not None and self._device is not None:
             save_timing_cache(self._cache, Path(self._config.timing_cache))
+
+
+def _told_wide(names: frozenset[str]) -> str:
+    """That values are wider than fp16."""
+    listed = sorted(names)
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    return f"stored in FP32, for fp16 may be too narrow: {', '.join(listed[:3])}{more}"
 
 
 def _workloads(frame: Frame, facts: Mapping[str, TensorFacts]) -> list[Workload]:

@@ -77,6 +77,8 @@ def list_library_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | 
     product = product_of(workload)
     if isinstance(product, str):
         return [Rejected(_SOURCE, _NAME, product)]
+    if product.dtype == "float16" and "float32" in workload.outputs:
+        return [Rejected(_SOURCE, _NAME, "its sums are stored in float16, and an output is float32")]
     reason = _why_not_codes(product, device) if product.is_codes else None
     if reason:
         rejected = Rejected(_SOURCE, _NAME, reason)

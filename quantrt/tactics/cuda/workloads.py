@@ -128,7 +128,7 @@ def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
 def _type(value: str, form: str, forms: Forms, float_type: str) -> str:
     if form == CODES:
         return forms.code_type(value)
-    return "bool" if value in forms.bools else float_type
+    return "bool" if value in forms.bools else forms.float_type(value, float_type)
 
 
 def _weight(
