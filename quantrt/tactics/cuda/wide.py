@@ -2,7 +2,7 @@
 """Values that float16 may be too narrow for: they are stored as float32 in an engine of halves.
 
 The numerator of softmax-free attention is one, a sum over all tokens that is divided only afterwards. What
-overflows becomes infinite, and NaN soon after; kernels add in float32 anyway, so that storing is what loses it.
+overflows becomes infinite, and NaN soon after; kernels add in float32 anyway: storing is what loses it.
 """
 
 from __future__ import annotations
