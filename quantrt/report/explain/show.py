@@ -269,7 +269,7 @@ def _show_what_if(data: Data) -> None:
             row["layer"],
             _us(row["time_us"]),
             _us(row["predicted_us"]),
-            "" if row["gain_us"] is None else f"{-row['gain_us']:+.1f}",
+            "" if row["gain_us"] is None else f"{0.0 - row['gain_us']:+.1f}",
             row["basis"],
         )
         for row in data["layers"]
@@ -279,7 +279,7 @@ def _show_what_if(data: Data) -> None:
     unknown = f"; {data['unknown_layers']} layers have no figure" if data["unknown_layers"] else ""
     if data["gain_ratio"] is not None:
         show(
-            f"together {-data['gain_us']:+.1f} us, {-data['gain_ratio']:+.0%} of all layers, without the "
+            f"together {0.0 - data['gain_us']:+.1f} us, {0.0 - data['gain_ratio']:+.0%} of all layers, without the "
             f"conversions at their borders{unknown}"
         )
 

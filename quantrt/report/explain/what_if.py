@@ -81,11 +81,11 @@ def predict(
     there_us = None if beside is None else _part_us(row, beside)
     if layer.precision == layer.computes_in == precision:
         predicted_us, basis = row.time_us, f"it is in {precision} already"
+    elif beside is not None and there_us is not None:
+        predicted_us, basis = there_us, f"measured here, in {name}{_of_group(len(beside.layers))}"
     elif at_build is not None and row.time_us is not None and layer.median_us:
         predicted_us = row.time_us * float(at_build) / layer.median_us
         basis = AT_BUILD + _of_group(layer.attributes.get("beside_layers", {}).get(precision, 1))
-    elif beside is not None and there_us is not None:
-        predicted_us, basis = there_us, f"measured here, in {name}{_of_group(len(beside.layers))}"
     else:
         predicted_us, basis = _estimate(row, precision, peaks)
     return Prediction(

@@ -2,6 +2,7 @@
 """A layer in another precision, from another engine's times."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from quantrt.report.engine_layer import EngineLayer
 from quantrt.report.explain.against import Against, Beside, layers_beside
@@ -51,6 +52,12 @@ def test_the_same_nodes_in_another_engine_are_measured():
     )
     found = predict(row(here, 6.0), "int8", None, beside, "o.qrt")
     assert (found.predicted_us, found.gain_us, found.basis) == (4.0, 2.0, "measured here, in o.qrt")
+
+
+def test_what_is_measured_today_counts_before_the_build():
+    here = replace(layer("here", "conv"), median_us=3.0, attributes={"beside_us": {"int8": 1.0}})
+    assert predict(row(here, 6.0), "int8", None, None, "").predicted_us == 2.0
+    assert predict(row(here, 6.0), "int8", None, Beside(("here",), ("o",), 6.0, 5.0), "o").predicted_us == 5.0
 
 
 def test_a_layer_that_is_split_there_takes_what_all_its_parts_do():
