@@ -279,8 +279,8 @@ def _show_what_if(data: Data) -> None:
     unknown = f"; {data['unknown_layers']} layers have no figure" if data["unknown_layers"] else ""
     if data["gain_ratio"] is not None:
         show(
-            f"together {0.0 - data['gain_us']:+.1f} us, {0.0 - data['gain_ratio']:+.0%} of all layers, without the "
-            f"conversions at their borders{unknown}"
+            f"together {0.0 - data['gain_us']:+.1f} us, {0.0 - data['gain_ratio']:+.0%} of all layers, "
+            f"without the conversions at their borders{unknown}"
         )
 
 
