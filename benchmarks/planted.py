@@ -2,9 +2,9 @@
 """Models made to break under int8, which compute in floats what the models they are made of compute.
 
 Some channels of an activation are multiplied, and the weights that read them are divided: floats do not mind,
-8-bit codes with one scale for all channels lose the others. Trained models come with such channels: transformers
-in their residual streams (Dettmers et al. 2022, "LLM.int8()"), depthwise networks in the ranges of their
-channels (Nagel et al. 2019, "Data-Free Quantization").
+8-bit codes with one scale for all channels lose the others. Trained models come with such channels:
+transformers in their residual streams (Dettmers et al. 2022, "LLM.int8()"), depthwise networks in the ranges
+of their channels (Nagel et al. 2019, "Data-Free Quantization").
 """
 
 __all__ = ["plant_depthwise_ranges", "plant_stream_outliers"]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 __all__ = ["excess_ratio", "find_culprits", "raised"]
@@ -12,8 +13,10 @@ SHARE = 0.5
 
 
 def excess_ratio(names: Sequence[str], damages: Mapping[str, float], joint: float) -> float:
-    """The noise of regions together over the sum of their damages; 1 where damages add up."""
+    """The noise of regions together over the sum of their damages; 1 where damages add up, inf for a NaN."""
     total = sum(damages[name] for name in names)
+    if math.isnan(joint):
+        return math.inf
     return joint / total if total else (1.0 if not joint else float("inf"))
 
 
@@ -31,14 +34,19 @@ def find_culprits(
         measure: the noise of some of them together.
         least: groups of so many are not halved.
     """
+
+    def excess_of(part: Sequence[str]) -> float:
+        joint = measure(part)
+        # What makes a NaN is as bad as can be.
+        return math.inf if math.isnan(joint) else joint - sum(damages[name] for name in part)
+
     group = tuple(names)
-    excess = measure(group) - sum(damages[name] for name in group)
+    excess = excess_of(group)
     while len(group) > max(least, 1):
         middle = len(group) // 2
         halves = [group[:middle], group[middle:]]
-        excesses = [measure(half) - sum(damages[name] for name in half) for half in halves]
+        excesses = [excess_of(half) for half in halves]
         worst = max(range(2), key=lambda place: excesses[place])
-        # A NaN is never found to be less, so what makes one is looked into.
         if excesses[worst] < SHARE * excess:
             break  # the halves do it together
         group, excess = halves[worst], excesses[worst]
@@ -46,5 +54,6 @@ def find_culprits(
 
 
 def raised(damages: Mapping[str, float], culprits: Sequence[str], ratio: float) -> dict[str, float]:
-    """The damages with those of the culprits multiplied."""
-    return {name: damage * (ratio if name in culprits else 1.0) for name, damage in damages.items()}
+    """The damages with those of the culprits multiplied; an infinite ratio makes them infinite."""
+    worse = {name: damages[name] * ratio if ratio < math.inf else math.inf for name in culprits}
+    return {name: worse.get(name, damage) for name, damage in damages.items()}

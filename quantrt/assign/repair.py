@@ -153,20 +153,27 @@ def _solve(
     for _ in range(CORRECTIONS):
         own = _own(state.damages, found)
         ratio = excess_ratio(found.quantized, own, joint)
-        if joint <= limit or ratio < NOT_ADDITIVE_RATIO:
+        if joint <= limit or ratio < NOT_ADDITIVE_RATIO:  # a NaN is neither
             break
         group = find_culprits(found.quantized, own, workshop.joint)
         factor = max(excess_ratio(group, own, workshop.joint(group)), NOT_ADDITIVE_RATIO)
         culprits += tuple(name for name in group if name not in culprits)
-        state.damages = {
-            name: {p: raised({name: x}, group, factor)[name] if p != FLOAT else x for p, x in row.items()}
-            for name, row in state.damages.items()
-        }
+        state.damages = _raised(state.damages, group, factor)
         found = assign(state.tables, limit, state.damages)
         if found is None or not found.quantized:
             return found, culprits, None
         joint = workshop.joint(found.quantized)
     return found, culprits, joint
+
+
+def _raised(
+    damages: Mapping[str, Mapping[str, float]], group: Collection[str], factor: float
+) -> dict[str, Mapping[str, float]]:
+    """The damages with those of a group, in any precision but float, multiplied."""
+    return {
+        name: raised(row, [precision for precision in row if precision != FLOAT and name in group], factor)
+        for name, row in damages.items()
+    }
 
 
 def _own(damages: Mapping[str, Mapping[str, float]], found: Assigned) -> dict[str, float]:
