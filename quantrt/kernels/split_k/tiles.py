@@ -76,7 +76,8 @@ def _configs(
 ) -> tuple[ConvTile, ...] | tuple[GemmTile, ...]:
     if isinstance(problem, ConvProblem):
         return conv2d.configs(problem, device)
-    return gemm.configs(problem, device)
+    # Parts are short: their sums need no promotion.
+    return tuple(tile for tile in gemm.configs(problem, device) if not tile.promotes)
 
 
 def _legal(problem: ConvProblem | GemmProblem, device: GpuFacts) -> Iterator[SplitConfig]:
