@@ -185,9 +185,8 @@ def _fit(
     # One sample at a time: every layer's input is held at once, and larger runs are hardly faster.
     batches = [batch.inputs for batch in samples.batches(1, limit)] if samples is not None else []
     job.emit(Event("quantizing", 0, len(targets), "targets"))
-    # On a GPU the values inside keep the names and the meaning of the float model's.
     equalized = None
-    if samples is not None and stats is not None and given is None and job.config.device.device != "cuda":
+    if samples is not None and stats is not None and given is None:
         equalized = equalize(job.model, samples, job.config.quantize, limit=options.max_samples)
     reference = observe_reference(job.model, batches, job.config.quantize, equalized)
     fits: dict[tuple[str, str], Fitted] = {}

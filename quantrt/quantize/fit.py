@@ -210,7 +210,7 @@ def _quantize_equalized(
     quantized = quantize(
         equalized.model, equalized.stats(stats), target, config, options, means=equalized.means(means)
     )
-    return replace(quantized, model=model)
+    return replace(quantized, model=model, channel_scales=equalized.scales)
 
 
 def fit_own(model: Model) -> Fitted:

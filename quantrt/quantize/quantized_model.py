@@ -67,6 +67,7 @@ class QuantizedModel:
         activations: grid of each quantized value, by name.
         weights: codes of each quantized constant operand.
         biases: int32 codes of each quantized bias.
+        channel_scales: what the output channels of layers were divided by, by the names of the layers.
         notes: what a user should know, one sentence each.
     """
 
@@ -77,6 +78,7 @@ class QuantizedModel:
     activations: Mapping[str, QParams]
     weights: Mapping[Use, QuantizedTensor]
     biases: Mapping[Use, QuantizedTensor] = field(default_factory=dict)
+    channel_scales: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property

@@ -21,6 +21,7 @@ from quantrt.ir.edit import constant_of
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import corrected_biases, set_biases
+from quantrt.quantize.algorithms.equalization import scale_channels
 from quantrt.quantize.qparams import QParams, QuantizedTensor, quantize_weight
 from quantrt.quantize.quantized_model import Placement, QuantizedModel
 from quantrt.quantize.target import Target
@@ -38,6 +39,7 @@ def record_of(quantized: QuantizedModel) -> dict[str, Any]:
         "uses": [[node, index, value] for (node, index), value in quantized.placement.uses.items()],
         "weights": [[node, index, x.qparams.axis] for (node, index), x in quantized.weights.items()],
         "biases": {name: _text(bias) for name, bias in corrected_biases(quantized.graph).items()},
+        "channel_scales": {name: _text(scale) for name, scale in quantized.channel_scales.items()},
     }
 
 
@@ -55,6 +57,7 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
         uses = {(str(node), int(index)): str(value) for node, index, value in record["uses"]}
         axes = {(str(node), int(index)): axis for node, index, axis in record["weights"]}
         biases = {str(name): _array(text) for name, text in record["biases"].items()}
+        scales = {str(name): _array(text) for name, text in record.get("channel_scales", {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError, UsageError, binascii.Error) as error:
         raise ModelError("the record of the quantization is damaged", got=str(error)) from error
     placement = Placement(
@@ -62,10 +65,12 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
         uses=uses,
         weights=axes,
     )
-    graph = balance_tables(model.graph, axes)
+    graph = balance_tables(scale_channels(model.graph, scales) if scales else model.graph, axes)
     weights = {use: _codes(graph, use, axis, target) for use, axis in axes.items()}
     graph = set_biases(graph, biases)
-    return QuantizedModel(model, graph, target, placement, activations, weights)
+    return QuantizedModel(
+        model, graph, target, placement, activations, weights, channel_scales=scales
+    )
 
 
 def _codes(graph: ir.Model, use: tuple[str, int], axis: int | None, target: Target) -> QuantizedTensor:
