@@ -8,7 +8,7 @@ import onnx_ir as ir
 from quantrt.ir.edit import float_attribute, int_attribute
 from quantrt.quantize.target import OpRule
 
-__all__ = ["is_per_image", "is_plain_gemm", "weight_axis"]
+__all__ = ["is_per_image", "is_plain_gemm", "is_spread", "weight_axis"]
 
 
 def weight_axis(node: ir.Node, rule: OpRule) -> int | None:
@@ -26,6 +26,21 @@ def is_plain_gemm(node: ir.Node) -> bool:
     """Whether a Gemm is x @ w + bias, w transposed or not."""
     scales = (float_attribute(node, "alpha", 1.0), float_attribute(node, "beta", 1.0))
     return scales == (1.0, 1.0) and not int_attribute(node, "transA", 0)
+
+
+def is_spread(node: ir.Node) -> bool:
+    """Whether a ConvTranspose makes a block of every pixel: its kernel is as large as its stride."""
+    weight = node.inputs[1]
+    if weight is None or weight.const_value is None or int_attribute(node, "group", 1) != 1:
+        return False
+    strides = node.attributes.get("strides")
+    kernel = tuple(weight.const_value.shape.numpy())[2:]
+    cuts = [node.attributes.get(name) for name in ("pads", "output_padding", "output_shape")]
+    is_plain = not any(any(attribute.as_ints()) for attribute in cuts if attribute is not None)
+    mode, dilations = node.attributes.get("auto_pad"), node.attributes.get("dilations")
+    is_plain &= mode is None or mode.as_string() in ("NOTSET", "VALID")
+    is_plain &= dilations is None or set(dilations.as_ints()) == {1}
+    return is_plain and strides is not None and tuple(strides.as_ints()) == kernel
 
 
 def is_per_image(value: ir.Value | None) -> bool:

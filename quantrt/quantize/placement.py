@@ -17,7 +17,7 @@ from quantrt.ir.edit import is_operator, only_consumer
 from quantrt.quantize.attention import attention_products
 from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.gates import gate_nodes
-from quantrt.quantize.operands import is_per_image, is_plain_gemm, weight_axis
+from quantrt.quantize.operands import is_per_image, is_plain_gemm, is_spread, weight_axis
 from quantrt.quantize.opsets import QDQ_OPSET, why_no_codes
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.tables import is_table_rule, why_not_table
@@ -154,6 +154,8 @@ class _Placer:
         """Which inputs of a convolution or product are quantized activations; or why it stays float."""
         if node.op_type == "Gemm" and not is_plain_gemm(node):
             return (), "Gemm with transA, alpha or beta has no 8-bit kernel"
+        if rule.only_spread and not is_spread(node):
+            return (), "its windows overlap, or it has groups: no 8-bit kernel"
         if not _is_activation(node.inputs[0]):
             return (), "its first input is a constant or not float32"
         weight_index = rule.weight or 0

@@ -55,6 +55,7 @@ class OpRule:
         only_if_quantized: quantized only where its inputs are so anyway (pools, concatenations).
         output: the output must be quantized too for an 8-bit kernel to be chosen.
         symmetric: its activations use the target's symmetric grid, because zero points cost time here.
+        only_spread: of a transposed convolution: only one whose kernel is as large as its stride.
         least_elements: of a table; a smaller one stays float.
         weight_dtype: of the weight's codes; None for the target's.
     """
@@ -68,6 +69,7 @@ class OpRule:
     only_if_quantized: bool = False
     output: bool = False
     symmetric: bool = False
+    only_spread: bool = False
     least_elements: int = 0
     weight_dtype: DType | None = None
 

@@ -15,7 +15,7 @@ from quantrt.regions.expression import Expression
 from quantrt.regions.facts import Facts
 from quantrt.regions.region import Conv
 
-__all__ = ["find_conv", "ints_of", "pads_of"]
+__all__ = ["find_conv", "ints_of", "pads_of", "started"]
 
 _MAX_SPATIAL = 3
 
@@ -48,10 +48,11 @@ def find_conv(position: int, facts: Facts) -> Anchor | str | None:
         return Conv((name, 0), (name, 1), weight.name or "", strides, dilations, pads, groups, epilogue)
 
     axis = 1 - len(shape)
-    return Anchor(position, x, node.outputs[0], shape[0], axis, lambda b: (_start(b, node),), formula)
+    return Anchor(position, x, node.outputs[0], shape[0], axis, lambda b: (started(b, node),), formula)
 
 
-def _start(builder: ExpressionBuilder, node: ir.Node) -> Register:
+def started(builder: ExpressionBuilder, node: ir.Node) -> Register:
+    """The accumulator, plus the constant bias if there is one."""
     result = builder.operand("accumulator")
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:

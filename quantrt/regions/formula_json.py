@@ -13,6 +13,7 @@ from quantrt.regions.region import (
     Attention,
     Concat,
     Conv,
+    ConvTranspose,
     Formula,
     Gemm,
     GroupNorm,
@@ -25,7 +26,7 @@ from quantrt.regions.region import (
 
 __all__ = ["from_json", "to_json"]
 
-_FORMULAS = (Gemm, Conv, Pool, GroupNorm, Concat, Rows, Attention, View, Host, Nodes)
+_FORMULAS = (Gemm, Conv, ConvTranspose, Pool, GroupNorm, Concat, Rows, Attention, View, Host, Nodes)
 
 
 def to_json(formula: Formula) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from quantrt.regions.attention import find_attention
 from quantrt.regions.clusters import Clusters
 from quantrt.regions.concat import find_concat
 from quantrt.regions.conv import find_conv
+from quantrt.regions.conv_transpose import find_conv_transpose
 from quantrt.regions.epilogue import fuse_epilogue, fuse_gate
 from quantrt.regions.facts import Facts, gather_facts
 from quantrt.regions.gate import find_gate
@@ -68,7 +69,7 @@ def _check_names(graph: ir.Model) -> None:
 
 
 def _find_product(position: int, facts: Facts) -> Anchor | str | None:
-    return find_gemm(position, facts) or find_conv(position, facts)
+    return find_gemm(position, facts) or find_conv(position, facts) or find_conv_transpose(position, facts)
 
 
 def _find_around(

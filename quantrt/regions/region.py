@@ -12,6 +12,7 @@ __all__ = [
     "Attention",
     "Concat",
     "Conv",
+    "ConvTranspose",
     "Formula",
     "Gemm",
     "GroupNorm",
@@ -69,6 +70,45 @@ class Conv:
     pads: tuple[int, ...]
     groups: int
     epilogue: Expression
+
+
+@dataclass(frozen=True)
+class ConvTranspose:
+    """outputs = epilogue(transposed convolution of x and w), 1-D to 3-D.
+
+    Attributes:
+        x, w: edges, as in Gemm; the constant `weight` is [C_in, C_out / groups, *kernel].
+        kernel, strides, dilations: one per spatial axis.
+        pads: what is cut off the begins of every spatial axis, then off the ends.
+        output_padding: how much less is cut off the ends.
+        epilogue: as in Conv.
+    """
+
+    x: tuple[str, int]
+    w: tuple[str, int]
+    weight: str
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+    output_padding: tuple[int, ...]
+    groups: int
+    epilogue: Expression
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether every pixel becomes a block of its own: the kernel is as large as the stride."""
+        is_plain = not any((*self.pads, *self.output_padding)) and set(self.dilations) == {1}
+        return is_plain and self.kernel == self.strides and self.groups == 1
+
+    def output_size(self, size: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the result's spatial axes, from those of x."""
+        rank = len(self.kernel)
+        cut = [self.pads[i] + self.pads[rank + i] - self.output_padding[i] for i in range(rank)]
+        full = [
+            (size[i] - 1) * self.strides[i] + self.dilations[i] * (self.kernel[i] - 1) + 1 for i in range(rank)
+        ]
+        return tuple(max(0, a - b) for a, b in zip(full, cut, strict=True))
 
 
 @dataclass(frozen=True)
@@ -223,7 +263,7 @@ class Nodes:
     reads_values: bool = False
 
 
-Formula = Gemm | Conv | Pool | GroupNorm | Concat | Rows | Attention | View | Host | Nodes
+Formula = Gemm | Conv | ConvTranspose | Pool | GroupNorm | Concat | Rows | Attention | View | Host | Nodes
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ CUDA = Target(
     activation=Grid(INT8, symmetric=True, qmin=-128, qmax=127),
     rules=(
         OpRule("Conv", (0,), weight=1, weight_axis=0),
+        OpRule("ConvTranspose", (0,), weight=1, weight_axis=1, only_spread=True),
         OpRule("Gemm", (0,), weight=1, weight_axis=1),
         OpRule("MatMul", (0,), weight=1, weight_axis=1),
         OpRule("Gather", (), weight=0, weight_axis=0, least_elements=LARGE_TABLE),

@@ -16,10 +16,21 @@ import torch
 from quantrt.errors import InternalError
 from quantrt.kernels.concat.spec import joined_order
 from quantrt.kernels.rows.walk import View
+from quantrt.operators.conv import conv_transpose
 from quantrt.operators.operator import Context
 from quantrt.operators.pool import average_pool, max_pool
 from quantrt.regions.expression import Expression, Instruction
-from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, GroupNorm, Pool, Rows
+from quantrt.regions.region import (
+    Attention,
+    Concat,
+    Conv,
+    ConvTranspose,
+    Formula,
+    Gemm,
+    GroupNorm,
+    Pool,
+    Rows,
+)
 from quantrt.runtime.cuda.attend import attend
 
 __all__ = ["compute", "evaluate"]
@@ -105,6 +116,10 @@ def compute(
             rank = inputs[0].dim()
             shaped = {name: _along_channels(array, rank) for name, array in constants.items()}
             results = evaluate(formula.epilogue, _conv(formula, inputs[0], weight), inputs[1:], shaped)
+        case ConvTranspose() if weight is not None:
+            sums = _conv_transpose(formula, inputs[0], weight)
+            shaped = {name: _along_channels(array, sums.dim()) for name, array in constants.items()}
+            results = evaluate(formula.epilogue, sums, inputs[1:], shaped)
         case Pool():
             pooled = _pool(formula, inputs[0])
             shaped = {name: _along_channels(array, pooled.dim()) for name, array in constants.items()}
@@ -212,6 +227,19 @@ def _conv(formula: Conv, x: Tensor, weight: Tensor) -> Tensor:
         0,
         list(formula.dilations),
         formula.groups,
+    )
+    return _channels_innermost(result.float())
+
+
+def _conv_transpose(formula: ConvTranspose, x: Tensor, weight: Tensor) -> Tensor:
+    result = conv_transpose(
+        x.double(),
+        weight.double(),
+        strides=formula.strides,
+        dilations=formula.dilations,
+        pads=formula.pads,
+        output_padding=formula.output_padding,
+        group=formula.groups,
     )
     return _channels_innermost(result.float())
 

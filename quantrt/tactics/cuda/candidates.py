@@ -11,9 +11,9 @@ from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.codes.spec import why_not_fp8
 from quantrt.regions.formula_json import to_json
-from quantrt.regions.region import Attention, Concat, Conv, Gemm, GroupNorm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Rows
 from quantrt.runtime.cuda.runners.formula import constant_names
-from quantrt.tactics.cuda import attention, concat, conv2d, gemm, group_norm, pool, rows
+from quantrt.tactics.cuda import attention, concat, conv2d, conv_transpose, gemm, group_norm, pool, rows
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 
@@ -35,6 +35,8 @@ def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
             family = gemm.list_tactics(workload, gpu)
         case Conv():
             family = conv2d.list_tactics(workload, gpu)
+        case ConvTranspose():
+            family = conv_transpose.list_tactics(workload, gpu)
         case Pool():
             family = pool.list_tactics(workload, gpu)
         case GroupNorm():

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from quantrt.dtypes import FP8
-from quantrt.regions.region import Concat, Conv, Gemm, GroupNorm, Pool, Rows
+from quantrt.regions.region import Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Rows
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 
 __all__ = ["DEQUANTIZED", "FLOAT_BOUNDS", "FloatBound", "check", "off_by_one_ratio", "poison"]
@@ -75,7 +75,9 @@ def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
     match workload.formula:
         case Gemm() if workload.inputs[0].dtype == FP8.name:
             return FLOAT16_RATIO
-        case Gemm(epilogue=expression) | Conv(epilogue=expression) if workload.inputs[0].dtype == "int8":
+        case Gemm(epilogue=expression) | Conv(epilogue=expression) | ConvTranspose(epilogue=expression) if (
+            workload.inputs[0].dtype == "int8"
+        ):
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case Pool(kind=kind, epilogue=expression) if kind == "max" or workload.inputs[0].dtype == "int8":
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO

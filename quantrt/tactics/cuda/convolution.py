@@ -27,7 +27,7 @@ from quantrt.tactics.cuda.epilogues import (
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
 
-__all__ = ["list_library_tactics"]
+__all__ = ["list_library_tactics", "power_of_two"]
 
 _SOURCE = "cudnn"
 _NAME = "convolution"
@@ -167,8 +167,7 @@ def _dequantized(job: _Job) -> tuple[Draft, ...] | str:
     Codes of x are multiplied by a power of two that keeps every sum in float16's range, and the sums divided
     by it: both exact, so that only the rounding of the sums to float16 remains.
     """
-    taps = math.prod(job.weight.shape[1:])
-    scale = 2.0 ** -max(0, math.ceil(math.log2(max(1, taps) * _MAX_PRODUCT / _FLOAT16_MAX)))
+    scale = power_of_two(math.prod(job.weight.shape[1:]))
     x = job.workload.inputs[0]
     multiply = Expression(
         (Operand("tensor"), Operand("scalar", value=scale)), (Instruction("mul", (0, 1)),), (2,), (False,)
@@ -178,6 +177,11 @@ def _dequantized(job: _Job) -> tuple[Draft, ...] | str:
     if isinstance(before, str) or isinstance(after, str):
         return before if isinstance(before, str) else str(after)
     return (*before, _convolution(job, (_CODES,), _SUMS, _Fused()), *after)
+
+
+def power_of_two(taps: int) -> float:
+    """The largest that keeps sums of so many products of codes in float16's range; at most 1."""
+    return float(2.0 ** -max(0, math.ceil(math.log2(max(1, taps) * _MAX_PRODUCT / _FLOAT16_MAX))))
 
 
 def _rest(job: _Job, epilogue: Expression) -> tuple[Draft, ...] | str:

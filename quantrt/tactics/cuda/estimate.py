@@ -18,7 +18,7 @@ import numpy as np
 from quantrt.dtypes import FP8
 from quantrt.gpu import BANDWIDTH_RATIO, LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Concat, Conv, Gemm, GroupNorm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 
@@ -58,6 +58,10 @@ def work_of(workload: Workload) -> Work:
         case Conv() as formula if weight is not None:
             elements = math.prod((shapes[0][0], weight.shape[0], *_extents(formula, shapes[0], weight.shape)))
             products = elements * math.prod(weight.shape[1:])
+        case ConvTranspose() as formula if weight is not None:
+            channels = weight.shape[1] * formula.groups
+            elements = math.prod((shapes[0][0], channels, *formula.output_size(shapes[0][2:])))
+            products = math.prod(shapes[0]) * math.prod(weight.shape[1:])
         case Attention(is_transposed=is_transposed):
             (B, H, S, D), v = shapes[0], shapes[2]
             elements = B * H * S * v[3]
@@ -103,6 +107,7 @@ def _instructions(workload: Workload) -> int:
         case (
             Gemm(epilogue=expression)
             | Conv(epilogue=expression)
+            | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)
             | GroupNorm(epilogue=expression)
             | Rows(expression)

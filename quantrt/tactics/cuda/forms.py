@@ -16,6 +16,7 @@ from quantrt.regions.region import (
     Attention,
     Concat,
     Conv,
+    ConvTranspose,
     Gemm,
     GroupNorm,
     Host,
@@ -87,6 +88,7 @@ def expression_of(region: Region) -> Expression | None:
         case (
             Gemm(epilogue=expression)
             | Conv(epilogue=expression)
+            | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)
             | GroupNorm(epilogue=expression)
             | Rows(expression)
@@ -248,11 +250,12 @@ def _moves_codes(region: Region, movers: Collection[str]) -> bool:
 def _form(region: Region, number: int, slot: Slot, grids: _Grids, wanted: Collection[str]) -> str:
     """What a slot reads, when `wanted` are the forms in which the region's outputs are read."""
     formula = region.formula
-    if not isinstance(formula, Gemm | Conv | Pool | GroupNorm | Rows) or not grids.has_codes(slot):
+    reads_codes = Gemm | Conv | ConvTranspose | Pool | GroupNorm | Rows
+    if not isinstance(formula, reads_codes) or not grids.has_codes(slot):
         return FLOAT
     if isinstance(formula, GroupNorm) and slot.use in (formula.x, formula.shift):
         return FLOAT
-    if number == 0 and isinstance(formula, Gemm | Conv) and formula.w not in grids.weights:
+    if number == 0 and isinstance(formula, Gemm | Conv | ConvTranspose) and formula.w not in grids.weights:
         return FLOAT
     if number == 0 and isinstance(formula, Pool) and formula.x[0] in grids.movers:
         return CODES if CODES in wanted else FLOAT
@@ -261,7 +264,7 @@ def _form(region: Region, number: int, slot: Slot, grids: _Grids, wanted: Collec
 
 def _slots(region: Region, nodes: Mapping[str, ir.Node]) -> Iterator[Slot]:
     match region.formula:
-        case Gemm(x=edge) | Conv(x=edge) | Pool(x=edge):
+        case Gemm(x=edge) | Conv(x=edge) | ConvTranspose(x=edge) | Pool(x=edge):
             yield _slot(edge, nodes)
         case GroupNorm(x=edge, shift=shift):
             yield from (_slot(one, nodes) for one in (edge, shift) if one is not None)

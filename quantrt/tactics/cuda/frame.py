@@ -17,7 +17,7 @@ from quantrt.operators.extract import extract_nodes, read_values
 from quantrt.plan.program import Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import QUANTIZE, Expression, Instruction, Operand
-from quantrt.regions.region import Conv, GroupNorm, Host, Nodes, Pool, Region, Regions, Rows, View
+from quantrt.regions.region import Conv, ConvTranspose, GroupNorm, Host, Nodes, Pool, Region, Regions, Rows, View
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
@@ -27,7 +27,7 @@ __all__ = ["Frame", "make_frame"]
 LARGE_BYTES = 4096
 """Constants of nodes from this size on are weights of the program; smaller ones stay with their nodes."""
 
-IMAGES = Conv | Pool | GroupNorm
+IMAGES = Conv | ConvTranspose | Pool | GroupNorm
 """Formulas over images, which lie in memory with their channels innermost."""
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)

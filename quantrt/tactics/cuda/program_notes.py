@@ -16,7 +16,18 @@ import numpy as np
 
 from quantrt.dtypes import precision_of
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Conv, Formula, Gemm, GroupNorm, Mismatch, Pool, Regions, Rows
+from quantrt.regions.region import (
+    Attention,
+    Conv,
+    ConvTranspose,
+    Formula,
+    Gemm,
+    GroupNorm,
+    Mismatch,
+    Pool,
+    Regions,
+    Rows,
+)
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.choices import Candidate, Choices
 from quantrt.tactics.cuda.estimate import work_of
@@ -73,7 +84,7 @@ def _row(item: Item, choices: Choices, facts: Mapping[str, TensorFacts]) -> dict
     return {
         "formula": type(formula).__name__ if formula is not None else item.step and item.step.runner,
         "nodes": [] if lowered is None else list(lowered.region.nodes),
-        "product": formula.x[0] if isinstance(formula, Gemm | Conv) else None,
+        "product": formula.x[0] if isinstance(formula, Gemm | Conv | ConvTranspose) else None,
         "reads": item.inputs[0] if item.inputs else "",
         "codes": "" if weight is None else precision_of(str(weight.dtype)),
         "tactic": None if choice is None else f"{choice.tactic.source}: {choice.tactic.name}",
@@ -100,7 +111,7 @@ def _tensor(buffer: str, facts: Mapping[str, TensorFacts]) -> list[Any]:
 def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[str, Any]]:
     """What a reader knows an operator by."""
     match formula:
-        case Conv():
+        case Conv() | ConvTranspose():
             yield "kernel", [] if weight is None else list(weight.shape[2:])
             yield "strides", list(formula.strides)
             yield "pads", list(formula.pads)
@@ -122,6 +133,7 @@ def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[s
         case (
             Gemm(epilogue=expression)
             | Conv(epilogue=expression)
+            | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)
             | GroupNorm(epilogue=expression)
             | Attention(epilogue=expression)

@@ -23,7 +23,18 @@ from quantrt.quantize.quantized_model import Placement, QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.regions.contents import Dim
 from quantrt.regions.partition import partition
-from quantrt.regions.region import Concat, Conv, GroupNorm, Host, Mismatch, Nodes, Pool, Region, View
+from quantrt.regions.region import (
+    Concat,
+    Conv,
+    ConvTranspose,
+    GroupNorm,
+    Host,
+    Mismatch,
+    Nodes,
+    Pool,
+    Region,
+    View,
+)
 from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import DEQUANTIZED
@@ -140,7 +151,7 @@ def _workload(lowered: Lowered, shapes: Mapping[str, Shape], float_type: str) ->
     missing = next((value for value, _ in lowered.inputs if value not in shapes), None)
     if missing is not None:
         return f"the shape of '{missing}' is known only when the model runs"
-    is_image = isinstance(lowered.formula, Conv | GroupNorm | Pool | Concat)
+    is_image = isinstance(lowered.formula, Conv | ConvTranspose | GroupNorm | Pool | Concat)
     return lowered.workload(
         [
             TensorFacts(

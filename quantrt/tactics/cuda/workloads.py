@@ -14,7 +14,18 @@ from quantrt.errors import InternalError
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import QUANTIZE, Expression, Instruction, Operand
-from quantrt.regions.region import Attention, Concat, Conv, Formula, Gemm, GroupNorm, Pool, Region, Rows
+from quantrt.regions.region import (
+    Attention,
+    Concat,
+    Conv,
+    ConvTranspose,
+    Formula,
+    Gemm,
+    GroupNorm,
+    Pool,
+    Region,
+    Rows,
+)
 from quantrt.regions.strength import reduce_strength
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
@@ -27,7 +38,7 @@ ACCUMULATOR_SCALES = ("accumulator scale", "accumulator scale, right half")
 """The constants that turn the sums of products of codes into floats: s_x * s_w[n], float32 [N]; the second
 for the right half of a gate."""
 
-STORING = Gemm | Conv | Pool | GroupNorm | Rows | Attention
+STORING = Gemm | Conv | ConvTranspose | Pool | GroupNorm | Rows | Attention
 """Formulas whose results are stored in the forms that are asked for."""
 
 TABLE_CODES, TABLE_SCALES = " codes", " scales"
@@ -139,14 +150,15 @@ def _weight(
     graph: ir.Graph,
 ) -> tuple[Array | None, Array | None]:
     """The product's weight, and for codes the float32 scale of every output channel's sums."""
-    if not isinstance(formula, Gemm | Conv):
+    if not isinstance(formula, Gemm | Conv | ConvTranspose):
         return None, None
     value, form = inputs[0]
     if form == FLOAT or quantized is None:
         return _array(graph, formula.weight), None
     tensor = quantized.weights[formula.w]
     scale = np.float32(forms.scales[value]) * np.asarray(tensor.qparams.scale, np.float32)
-    channels = tensor.codes.shape[0 if isinstance(formula, Conv) or formula.is_transposed else 1]
+    is_first = isinstance(formula, Conv) or (isinstance(formula, Gemm) and formula.is_transposed)
+    channels = tensor.codes.shape[0 if is_first else 1]
     return tensor.codes, np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), (channels,)))
 
 
@@ -232,7 +244,7 @@ def _read_first(formula: Formula) -> int:
     """How many inputs a formula reads before the tensors of its expression."""
     if isinstance(formula, GroupNorm):
         return 1 if formula.shift is None else 2
-    return int(isinstance(formula, Gemm | Conv | Pool))
+    return int(isinstance(formula, Gemm | Conv | ConvTranspose | Pool))
 
 
 def _is_maximum(formula: Formula, register: int) -> bool:
@@ -326,6 +338,6 @@ class _Builder:
 def _with_expression(formula: Formula, expression: Expression) -> Formula:
     if isinstance(formula, Rows):
         return Rows(expression)
-    if isinstance(formula, Gemm | Conv | Pool | GroupNorm):
+    if isinstance(formula, Gemm | Conv | ConvTranspose | Pool | GroupNorm):
         return replace(formula, epilogue=expression)
     return formula

@@ -9,11 +9,22 @@ import onnx_ir as ir
 from quantrt.operators.element_types import from_numpy, to_numpy
 from quantrt.operators.extract import extract_nodes
 from quantrt.operators.interpret import TorchGraph, open_device
-from quantrt.regions.region import Attention, Conv, Gemm, GroupNorm, Pool, Region, Regions, Rows
+from quantrt.regions.region import (
+    Attention,
+    Conv,
+    ConvTranspose,
+    Gemm,
+    GroupNorm,
+    Pool,
+    Region,
+    Regions,
+    Rows,
+)
 from quantrt.runtime.cuda.runners.formula import compute, constant_names
 from quantrt.tactics.cuda.forms import slots_of
 
-FORMULAS = (Attention, Conv, Gemm, GroupNorm, Pool, Rows)
+PRODUCTS = Conv | ConvTranspose | Gemm
+FORMULAS = PRODUCTS | Attention | GroupNorm | Pool | Rows
 
 
 def run_regions(graph: ir.Model, regions: Regions, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -43,7 +54,7 @@ def _run_formula(graph: ir.Model, region: Region, scope):
     types = [values[name].dtype.numpy().name for name in region.outputs]
     slots = slots_of(region, {node.name or "": node for node in graph.graph})
     assert dict.fromkeys(slot.value for slot in slots) == dict.fromkeys(region.inputs)
-    weight = _constant(graph, region.formula.weight) if isinstance(region.formula, Conv | Gemm) else None
+    weight = _constant(graph, region.formula.weight) if isinstance(region.formula, PRODUCTS) else None
     constants = {name: _constant(graph, name) for name in constant_names(region.formula)}
     results = compute(region.formula, [scope[slot.value] for slot in slots], types, weight, constants)
     inside = {*region.outputs} - {value.name for value in graph.graph.outputs}

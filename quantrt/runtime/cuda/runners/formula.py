@@ -13,7 +13,7 @@ from typing import Any
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
 from quantrt.regions.formula_json import from_json
-from quantrt.regions.region import Attention, Conv, Formula, Gemm, GroupNorm, Pool, Rows
+from quantrt.regions.region import Attention, Conv, ConvTranspose, Formula, Gemm, GroupNorm, Pool, Rows
 from quantrt.runtime.cuda.evaluate import compute
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
@@ -27,6 +27,7 @@ def constant_names(formula: Formula) -> tuple[str, ...]:
             Rows(expression)
             | Gemm(epilogue=expression)
             | Conv(epilogue=expression)
+            | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)
             | GroupNorm(epilogue=expression)
         ):
@@ -50,7 +51,7 @@ class _FormulaRunner:
         self._formula = from_json(step.options["formula"])
         self._outputs = tuple(step.options["outputs"])
         tensors = [assets.weights[key] for key in step.weights]
-        has_weight = isinstance(self._formula, Gemm | Conv)
+        has_weight = isinstance(self._formula, Gemm | Conv | ConvTranspose)
         self._weight = tensors[0] if has_weight else None
         names = constant_names(self._formula)
         self._constants = dict(zip(names, tensors[has_weight:], strict=True))

@@ -23,7 +23,7 @@ from quantrt.regions.region import GroupNorm
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.tensors import torch_dtype
 
-__all__ = ["open_runner"]
+__all__ = ["channels_last", "open_runner"]
 
 Tensor = torch.Tensor
 
@@ -62,7 +62,7 @@ class _GroupNormRunner:
         has_shift = self._formula.shift is not None
         tensors = list(inputs[1 + has_shift :])
         shift = [self._per_image(inputs[1], shape)] if has_shift else []
-        x = _channels_last(x)
+        x = channels_last(x)
         if len(self._kernels) == 1:
             if x.numel():
                 finish = [*self._arguments(x, tensors, outputs), *shift, self._formula.epsilon]
@@ -123,7 +123,7 @@ class _GroupNormRunner:
 
     def _whole(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         try:
-            return _channels_last(tensor.expand(shape))
+            return channels_last(tensor.expand(shape))
         except RuntimeError as error:
             raise self._error(f"an operand of {list(tensor.shape)}", f"{list(shape)}") from error
 
@@ -142,7 +142,7 @@ class _GroupNormRunner:
         return DataError(message, got=got, expected=expected, hint=hint)
 
 
-def _channels_last(x: Tensor) -> Tensor:
+def channels_last(x: Tensor) -> Tensor:
     """The tensor with channels next to each other, aligned; copied only where it is not so already."""
     return _aligned(x.movedim(1, -1).contiguous().movedim(-1, 1))
 
