@@ -10,7 +10,9 @@ from typing import Any
 
 from quantrt.device import describe_device
 from quantrt.plan.plan import Plan
+from quantrt.plan.program_json import program_from_model
 from quantrt.report.build_text import candidates_table, reason_text, verdict_table
+from quantrt.report.conversions import conversions_of_program, show_conversions
 from quantrt.report.device_text import device_line
 from quantrt.report.inspect_program import describe_program, show_program
 from quantrt.report.mixed_report import show_mixed
@@ -54,6 +56,7 @@ def describe_engine(plan: Plan, path: Path) -> dict[str, Any]:
         ],
         "notes": list(engine_notes(plan, describe_device(with_gpu=is_cuda))),
         "program": describe_program(plan.model, plan.options.float_precision) if is_cuda else None,
+        "conversions": conversions_of_program(program_from_model(plan.model)) if is_cuda else None,
         "report": dict(plan.report),
     }
 
@@ -70,6 +73,8 @@ def show_engine(data: Mapping[str, Any], *, layers: bool = False) -> None:
     show_mixed(report.get("mixed"), layers=layers)
     if data["program"] is not None:
         show_program(data["program"], _memory(report), layers=layers)
+        if data["conversions"] is not None:
+            show_conversions("conversions", data["conversions"], layers=layers)
     if layers:
         rows = [(row["name"], row["op_type"], row["precision"], row["reason"]) for row in data["layers"]]
         columns = ("layer", "operator", "precision", "why")

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quantrt.model.model import Model
+from quantrt.report.conversions import conversions_of_model, show_conversions
 from quantrt.report.quantities import bytes_text, count_text
 from quantrt.report.tables import facts, heading, show, table
 
@@ -16,7 +17,10 @@ __all__ = ["describe_model", "show_model"]
 
 
 def describe_model(model: Model) -> dict[str, Any]:
-    """JSON-ready facts of the canonical model."""
+    """JSON-ready facts of the canonical model.
+
+    "conversions" are those of an int8 plan of it for a GPU; see `quantrt.report.conversions`.
+    """
     nodes = list(model.graph.graph)
     weights = [value.const_value for value in model.graph.graph.initializers.values()]
     return {
@@ -29,6 +33,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "parameters": sum(math.prod(array.shape.numpy()) for array in weights if array is not None),
         "operators": dict(Counter(node.op_type for node in nodes).most_common()),
         "changes": list(model.changes),
+        "conversions": conversions_of_model(model),
         "fingerprint": {"graph": model.fingerprint.graph, "weights": model.fingerprint.weights},
         "nodes": [
             {
@@ -58,6 +63,7 @@ def show_model(data: Mapping[str, Any], *, layers: bool = False) -> None:
     show(heading(f"{data['path']}: ONNX model, {len(data['nodes'])} nodes"), facts(pairs))
     rows = [(name, str(count)) for name, count in data["operators"].items()]
     show("", table(("operator", "nodes"), rows, left=("operator",)))
+    show_conversions("int8 on a GPU", data["conversions"], layers=layers)
     if layers:
         nodes = [(node["name"], node["op_type"], ", ".join(node["outputs"])) for node in data["nodes"]]
         show("", table(("node", "operator", "makes"), nodes, left=("operator",), fold=("node", "makes")))

@@ -17,10 +17,6 @@ from quantrt.gpu import GpuFacts
 from quantrt.ir.clone import clone
 from quantrt.ir.shapes import infer_shapes
 from quantrt.model.model import Model
-from quantrt.quantize.placement import place
-from quantrt.quantize.qparams import QParams, QuantizedTensor
-from quantrt.quantize.quantized_model import Placement, QuantizedModel
-from quantrt.quantize.targets.cuda import CUDA
 from quantrt.regions.contents import Dim
 from quantrt.regions.partition import partition
 from quantrt.regions.region import (
@@ -39,6 +35,7 @@ from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.forms import CODES, choose_forms
+from quantrt.tactics.cuda.nominal import nominal
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload, dense_strides
 from quantrt.tactics.cuda.workloads import STORING, Lowered, lower_region
@@ -95,7 +92,7 @@ def survey(
     """
     float_type = FLOAT_TYPES[precision]
     regions = partition(model.graph)
-    quantized = _nominal(model) if precision == "int8" else None
+    quantized = nominal(model) if precision == "int8" else None
     forms = choose_forms(model.graph.graph, regions, quantized)
     known = _shapes(model.graph, shapes)
     workloads: list[tuple[Region, Workload | str]] = []
@@ -190,37 +187,3 @@ def _shapes(graph: ir.Model, inputs: Mapping[str, Shape]) -> dict[str, Shape]:
 def _is_concrete(shape: tuple[Dim, ...]) -> TypeGuard[Shape]:
     return all(isinstance(dim, int) for dim in shape)
 
-
-def _nominal(model: Model) -> QuantizedModel:
-    """The model as the target's rules place it, every scale 1 and every weight 0."""
-    placement = place(model.graph, CUDA)
-    return QuantizedModel(
-        model=model,
-        graph=model.graph,
-        target=CUDA,
-        placement=placement,
-        activations=dict.fromkeys(placement.values, _unit_grid()),
-        weights=_zero_weights(model.graph, placement),
-    )
-
-
-def _unit_grid(channels: int | None = None, axis: int | None = None) -> QParams:
-    size = () if channels is None else (channels,)
-    grid = CUDA.activation
-    return QParams(
-        np.ones(size, np.float32), np.zeros(size, np.int32), grid.dtype, axis, grid.qmin, grid.qmax
-    )
-
-
-def _zero_weights(graph: ir.Model, placement: Placement) -> dict[tuple[str, int], QuantizedTensor]:
-    nodes = {node.name or "": node for node in graph.graph}
-    weights = {}
-    for (node, index), axis in placement.weights.items():
-        value = nodes[node].inputs[index]
-        array = value.const_value if value is not None else None
-        if array is None:
-            continue
-        shape = tuple(array.shape.numpy())
-        channels = None if axis is None else shape[axis]
-        weights[node, index] = QuantizedTensor(np.zeros(shape, np.int8), _unit_grid(channels, axis))
-    return weights
