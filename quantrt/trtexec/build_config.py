@@ -17,6 +17,7 @@ from quantrt.config import (
     QuantizeConfig,
 )
 from quantrt.device import precision_facts
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError, close_match
 from quantrt.gpu import TARGETS
 from quantrt.ir.profile import read_profiles
@@ -41,6 +42,7 @@ SOURCES = {
 _LACKING = {
     "fp16": "this CPU has no kernels for it",
     "bf16": "this CPU has no instructions for it",
+    "fp8": "no CPU has kernels for it",
 }
 
 _BENCHES = (
@@ -93,11 +95,11 @@ def map_build(
         facts: of this machine, as `quantrt.device.describe_device` gives them.
         specs: the engine's inputs, as far as they are known before it is built.
         bindings: of inputs and outputs that are not as the model has them.
-        has_own_scales: whether the model has Q/DQ nodes: then int8 needs no ranges.
+        has_own_scales: whether the model has Q/DQ nodes: then no ranges are needed.
 
     Raises:
-        UsageError: int8 without ranges, ranges without int8, a layer that cannot have its precision, or
-            shapes that do not suit the model.
+        UsageError: int8 or fp8 without ranges, ranges without either, a layer that cannot have its
+            precision, or shapes that do not suit the model.
     """
     mapping = _Mapping(settings, device, facts.get("isa", ()))
     precisions = allowed_precisions(settings, device, mapping.isa, mapping.notes)
@@ -121,18 +123,18 @@ def allowed_precisions(
 ) -> frozenset[str]:
     """Precisions beside fp32 that the builder may choose: what flags allow and the device has.
 
-    With int8 comes the best float precision of the device for what stays float: on a GPU the one that is
-    asked for, or else fp16.
+    With int8 or fp8 comes the best float precision of the device for what stays float: on a GPU the one that
+    is asked for, or else fp16.
     """
     if settings.is_strongly_typed:
         if settings.precisions:
             names = ", ".join(f"--{name}" for name in sorted(settings.precisions))
             notes.append(f"{names}: nothing is allowed by it, --stronglyTyped keeps the model's own types")
         return frozenset()
-    asked = settings.precisions | ({"fp16", "bf16", "int8"} if settings.is_best else set())
+    asked = settings.precisions | ({"fp16", "bf16", *CODE_PRECISIONS} if settings.is_best else set())
     if device.is_gpu:
-        with_int8 = {"fp16"} if "int8" in asked and not asked & {"fp16", "bf16"} else set()
-        return frozenset(asked | with_int8)
+        with_codes = {"fp16"} if asked & {*CODE_PRECISIONS} and not asked & {"fp16", "bf16"} else set()
+        return frozenset(asked | with_codes)
     has_bf16 = any(row.precision == "bf16" and row.is_native for row in precision_facts(isa))
     floats = {"bf16"} if has_bf16 else set()
     lacking = sorted(settings.precisions & _LACKING.keys() - floats)
@@ -143,16 +145,17 @@ def allowed_precisions(
 
 def _check_ranges(settings: BuildSettings, precisions: frozenset[str], *, has_own_scales: bool) -> None:
     sources = settings.calibration.sources
-    if "int8" in precisions and not sources and not has_own_scales:
-        flag = "--int8" if "int8" in settings.precisions else "--best"
+    codes = [name for name in CODE_PRECISIONS if name in precisions]
+    if codes and not sources and not has_own_scales:
+        flag = f"--{codes[0]}" if codes[0] in settings.precisions else "--best"
         raise UsageError(
             f"{flag} needs the ranges of activations, and there are none",
             expected="--calib=CACHE, --calib-data=DATA or --calib-random",
             hint="--calib-random to measure speed only",
         )
-    if sources and "int8" not in precisions:
+    if sources and not codes:
         raise UsageError(
-            f"{sources[0]} is used by int8 only, and it is not allowed", hint=f"--int8 {sources[0]}"
+            f"{sources[0]} is used by int8 and fp8 only, and neither is allowed", hint=f"--int8 {sources[0]}"
         )
 
 

@@ -41,7 +41,11 @@ PRECISION_FLAGS = (
         "--int8", UNTIL_10, Form.SWITCH, _DOES,
         "allows int8, and the device's best float precision beside it; without ranges an error",
     ),
-    Flag("--fp8", UNTIL_10, Form.SWITCH, _REFUSED, "there are no fp8 kernels"),
+    Flag(
+        "--fp8", UNTIL_10, Form.SWITCH, _DOES,
+        "allows fp8 (E4M3) for products, on a GPU from Ada (8.9) on, beside --int8 if that is given; needs "
+        "ranges as it does; a CPU has no kernels for it, and says so",
+    ),
     Flag("--int4", _ONLY_10, Form.SWITCH, _REFUSED, "there are no kernels with 4-bit weights"),
     Flag("--best", UNTIL_10, Form.SWITCH, _DOES, "allows every precision that the device has"),
     Flag(
@@ -56,7 +60,7 @@ PRECISION_FLAGS = (
     ),
     Flag(
         "--layerPrecisions", UNTIL_10, Form.LAYERS, _DOES,
-        "fp32 or fp16 keeps an ONNX node out of int8; int8 cannot be forced on one",
+        "fp32 or fp16 keeps an ONNX node out of int8 and fp8; neither can be forced on one",
     ),
     Flag(
         "--layerOutputTypes", UNTIL_10, Form.LAYERS, _REFUSED,

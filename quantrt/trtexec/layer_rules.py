@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""--layerPrecisions in QuantRT's terms: a layer can be kept out of int8, and nothing else can be forced."""
+"""--layerPrecisions in QuantRT's terms: a layer can be kept out of codes, and nothing else can be forced."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError
 from quantrt.trtexec.settings import BuildSettings
 
 __all__ = ["LayerRules", "layer_rules"]
 
 FLOATS = ("fp32", "fp16", "bf16")
-KNOWN = (*FLOATS, "int8")
+KNOWN = (*FLOATS, *CODE_PRECISIONS)
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,21 @@ def layer_rules(settings: BuildSettings, precisions: frozenset[str], *, is_gpu: 
     if broken and settings.constraint == "obey":
         raise UsageError(broken[0], hint="--precisionConstraints=prefer")
     globs = tuple(layer.replace("[", "[[]").replace("?", "[?]") for layer in exclude)
-    return LayerRules(globs if "int8" in precisions else (), precisions, tuple(broken))
+    return LayerRules(globs if precisions & {*CODE_PRECISIONS} else (), precisions, tuple(broken))
 
 
 def _why_not(layer: str, kind: str, precisions: frozenset[str], is_gpu: bool) -> str | None:
     """Why a rule is not kept; None when it is."""
-    if kind == "int8":
-        return f"layer '{layer}' cannot be forced to int8: it is int8 where that is faster and in the budget"
+    if kind in CODE_PRECISIONS:
+        return (
+            f"layer '{layer}' cannot be forced to {kind}: it is {kind} where that is faster and in the budget"
+        )
     floats = precisions & {"fp16", "bf16"} if is_gpu else frozenset({"fp32"})
     if floats in ({kind}, frozenset()):
         return None
-    return (
-        f"layer '{layer}' cannot be kept in {kind}: outside int8 this engine is {' or '.join(sorted(floats))}"
-    )
+    codes = " and ".join(name for name in CODE_PRECISIONS if name in precisions) or "int8"
+    others = " or ".join(sorted(floats))
+    return f"layer '{layer}' cannot be kept in {kind}: outside {codes} this engine is {others}"
 
 
 def _check_patterns(rules: dict[str, str]) -> None:
@@ -76,7 +79,7 @@ def _check_patterns(rules: dict[str, str]) -> None:
     floats = [layer for layer, kind in rules.items() if kind in FLOATS and "*" in layer]
     for layer, kind in rules.items():
         caught = next((glob for glob in floats if glob != layer and fnmatchcase(layer, glob)), None)
-        if kind == "int8" and caught is not None:
+        if kind in CODE_PRECISIONS and caught is not None:
             raise UsageError(
                 f"--layerPrecisions: '{layer}' cannot be taken out of '{caught}'",
                 hint="the other layers of the pattern one by one",

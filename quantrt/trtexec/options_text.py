@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.trtexec.parse import Given
 from quantrt.trtexec.settings import BuildSettings, Settings
 from quantrt.trtexec.shapes import GivenProfile, shape_text
@@ -177,7 +178,7 @@ def _pools_text(pools_bytes: Mapping[str, float]) -> str:
 
 
 def _precision_text(build: BuildSettings) -> str:
-    names = ("fp16", "bf16", "int8")
+    names = ("fp16", "bf16", *CODE_PRECISIONS)
     allowed = [name for name in names if build.is_best or name in build.precisions]
     return "+".join(["FP32", *(name.upper() for name in allowed)])
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError
 from quantrt.trtexec.parse import Given
 from quantrt.trtexec.run_settings import ReportSettings, RunSettings, path_of, read_report, read_run
@@ -58,7 +59,7 @@ class BuildSettings:
     """How the engine is built.
 
     Attributes:
-        precisions: those that flags allow, of "fp16", "bf16" and "int8".
+        precisions: those that flags allow, of "fp16", "bf16", "int8" and "fp8".
         is_best: every precision of the device is allowed.
         is_strongly_typed: none but the model's own.
         layer_precisions: (layer or pattern, type) in the order given.
@@ -148,7 +149,7 @@ def _read_build(given: Given) -> BuildSettings:
         onnx=onnx,
         save=save,
         load=load,
-        precisions=frozenset(name for name in ("fp16", "bf16", "int8") if given.has(f"--{name}")),
+        precisions=frozenset(name for name in ("fp16", "bf16", *CODE_PRECISIONS) if given.has(f"--{name}")),
         is_best=given.has("--best"),
         is_strongly_typed=_is_strongly_typed(given),
         calibration=_read_calibration(given),

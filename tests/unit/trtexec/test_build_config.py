@@ -36,7 +36,10 @@ def mapped(*words: str, device: str = "cpu", facts: Any = WITHOUT, own: bool = F
         (["--bf16"], "cpu", WITHOUT, {"fp32"}),
         (["--bf16"], "cuda", WITHOUT, {"fp32", "bf16"}),
         (["--int8", "--bf16", "--calib-random"], "cuda", WITHOUT, {"fp32", "int8", "bf16"}),
-        (["--best", "--calib-random"], "cuda", WITHOUT, {"fp32", "int8", "fp16", "bf16"}),
+        (["--fp8", "--calib-random"], "cuda", WITHOUT, {"fp32", "fp8", "fp16"}),
+        (["--fp8", "--int8", "--bf16", "--calib-random"], "cuda", WITHOUT, {"fp32", "fp8", "int8", "bf16"}),
+        (["--fp8", "--int8", "--calib-random"], "cpu", WITHOUT, {"fp32", "int8"}),
+        (["--best", "--calib-random"], "cuda", WITHOUT, {"fp32", "int8", "fp8", "fp16", "bf16"}),
         (["--best", "--calib-random"], "cpu", WITH_BF16, {"fp32", "int8", "bf16"}),
         (["--stronglyTyped"], "cuda", WITHOUT, {"fp32"}),
         (["--stronglyTyped", "--fp16"], "cuda", WITHOUT, {"fp32"}),
@@ -51,6 +54,7 @@ def test_precisions(words: list[str], device: str, facts: Any, want: set[str]):
     ("words", "device", "note"),
     [
         (["--fp16"], "cpu", "--fp16: this CPU has no kernels for it, so it is not used"),
+        (["--fp8"], "cpu", "--fp8: no CPU has kernels for it, so it is not used"),
         (["--bf16"], "cpu", "--bf16: this CPU has no instructions for it, so it is not used"),
         (["--stronglyTyped", "--fp16"], "cuda", "--fp16: nothing is allowed by it"),
         (
@@ -76,11 +80,13 @@ def test_int8_without_ranges_says_what_to_give():
         with pytest.raises(UsageError, match=f"{flag} needs the ranges of activations") as caught:
             mapped(flag)
         assert caught.value.expected == "--calib=CACHE, --calib-data=DATA or --calib-random"
+    with pytest.raises(UsageError, match="--fp8 needs the ranges of activations"):
+        mapped("--fp8", device="cuda")
     assert "int8" in mapped("--int8", own=True).config.precisions
 
 
 def test_ranges_without_int8():
-    with pytest.raises(UsageError, match="--calib-random is used by int8 only"):
+    with pytest.raises(UsageError, match="--calib-random is used by int8 and fp8 only"):
         mapped("--calib-random")
 
 
