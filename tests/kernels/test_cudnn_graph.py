@@ -9,13 +9,22 @@ import pytest
 import torch
 
 from quantrt.gpu import gpu_named
+from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
+from quantrt.plan.program import Program
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.tactics.cuda import cudnn_graph
+from quantrt.tactics.cuda.assemble import Item, assemble
+from quantrt.tactics.cuda.candidates import reference_tactic
 from quantrt.tactics.cuda.check import check
 from quantrt.tactics.cuda.conv2d import list_tactics
 from quantrt.tactics.cuda.cudnn_graph import NAME, RUNNER, without_graphs
+from quantrt.tactics.cuda.cudnn_plans import PlanMaker
 from quantrt.tactics.cuda.group import work_key
+from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Rejected, Tactic
+from quantrt.tactics.cuda.timing_cache import TimingCache
+from quantrt.tactics.cuda.tune import TuneOptions, tune
+from quantrt.tactics.cuda.workloads import Lowered
 from tests.kernels.convolutions import (
     Case,
     Problem,
@@ -238,3 +247,67 @@ def test_without_cudnn_the_reason_stands_in_the_list():
     assert [row.name for row in left] == [row.name for row in listed]
     assert Rejected("cudnn", NAME, "it is not installed") in left
     assert not any(draft.graphs for row in left if isinstance(row, Tactic) for draft in row.drafts)
+
+
+class Maker(PlanMaker):
+    """Makes plans of nothing; none for the graphs whose keys it is told."""
+
+    def __init__(self, *failing: str) -> None:
+        super().__init__("gpu", 0)
+        self.failing = failing
+        self.asked: list[str] = []
+
+    def make(self, graphs, **options) -> None:
+        for key in map(graph_key, graphs):
+            self.asked.append(key)
+            if key in self.failing:
+                self.failures[key] = "no engine"
+            else:
+                self.plans[key] = CudnnPlan(key.encode(), 16, 91900, "gpu")
+
+
+def choose(problem: Problem, maker: Maker, cache: TimingCache | None = None):
+    """Tuned with the graph and the reference alone."""
+    workload = problem.workload()
+    listed = [graph_tactic(problem), reference_tactic(workload)]
+    return tune(
+        [workload],
+        {workload.region: listed},
+        gpu=H200,
+        device=torch.device("cpu"),
+        cache=cache or TimingCache({}),
+        options=TuneOptions(level=3),
+        plans=maker,
+    )
+
+
+def test_a_chosen_plan_gets_into_the_program_and_a_cached_choice_needs_no_other():
+    problem = problem_of(SMALL, quantized(relu))
+    tactic = graph_tactic(problem)
+    (key,) = map(graph_key, tactic.drafts[0].graphs)
+    first = choose(problem, Maker())
+    assert first.by_region["region"].tactic.name == NAME
+    assert list(first.plans) == [key]
+    again = Maker()
+    second = choose(problem, again, first.cache)
+    assert second.by_region["region"].origin == "cached"
+    assert set(again.asked) == {key}
+    workload = problem.workload()
+    lowered = Lowered(None, workload.formula, (), (), ("int8",), workload.weight, workload.constants)
+    frame = Program((("x", "int8"),), (("y", "y", "int8"),), (), {}, {})
+    item = Item("region", ("x",), ("y",), lowered)
+    program = assemble(frame, [item], first.tactics, first.kernels, first.plans)
+    assert program.plans == first.plans
+    assert [step.plans for step in program.steps] == [(key,)]
+    assert program.steps[0].outputs == ("y", "region/workspace")
+
+
+def test_a_graph_without_a_plan_is_rejected_with_the_reason():
+    problem = problem_of(SMALL, quantized(relu))
+    (key,) = map(graph_key, graph_tactic(problem).drafts[0].graphs)
+    found = choose(problem, Maker(key))
+    assert found.by_region["region"].tactic.name == REFERENCE
+    assert found.plans == {}
+    (rows,) = found.candidates.values()
+    assert {row.name: row.reason for row in rows}[NAME] == "no engine"
+    assert any("no engine" in note for note in found.notes)

@@ -178,7 +178,7 @@ class OpenCudnnPlan:
                     f"the convolutions of this engine were compiled by or for another {what}",
                     got=f"{what} {got}",
                     expected=f"{what} {expected}",
-                    hint="building the engine again on this machine; with `--exclude-tactic-sources cudnn` "
+                    hint="building the engine again on this machine; with `--exclude-tactic-source cudnn` "
                     "it runs with any cuDNN",
                 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import os
 import queue
 import select
@@ -33,12 +34,16 @@ MAX_WORKERS = 8
 OUT_OF_TIME = "no plan was made: the time for compiling was over"
 
 
-def why_no_plans(device: torch.device | None) -> str:
+def why_no_plans(device: torch.device | None, targets: Sequence[int] = ()) -> str:
     """Why cuDNN cannot be asked for plans; empty where it can be, and on a CPU, which needs none.
 
     Args:
         device: None where the GPU is not here.
+        targets: compute capabilities that the engine is for beside the GPU's own.
     """
+    if targets:
+        others = ", ".join(f"sm_{target}" for target in targets)
+        return f"cuDNN makes plans for the GPU that is here alone, the engine is for {others} too"
     if device is None:
         return "cuDNN makes its plans on the GPU that they are for, which is not here"
     if device.type == "cuda" and not is_installed():
@@ -46,13 +51,30 @@ def why_no_plans(device: torch.device | None) -> str:
     return ""
 
 
-def plan_maker(device: torch.device | None, *, workspace_limit_bytes: int | None = None) -> PlanMaker | None:
-    """What makes plans for a device; None where none are made."""
+def plan_maker(
+    device: torch.device | None,
+    *,
+    known: Mapping[str, CudnnPlan] | None = None,
+    workspace_limit_bytes: int | None = None,
+) -> PlanMaker | None:
+    """What makes plans for a device; None where none are made.
+
+    Args:
+        known: plans that were made earlier, by key; those for another GPU, by another cuDNN or of too large a
+            workspace are left out.
+    """
     if device is None or device.type != "cuda":
         return None
     index = torch.empty(0, device=device).device.index  # of "cuda" the current one
     name = torch.cuda.get_device_name(index)
-    return PlanMaker(name, index, workspace_limit_bytes=workspace_limit_bytes)
+    here = (name, torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    limit_bytes = math.inf if workspace_limit_bytes is None else workspace_limit_bytes
+    usable = {
+        key: plan
+        for key, plan in (known or {}).items()
+        if (plan.gpu, plan.cudnn) == here and plan.workspace_bytes <= limit_bytes
+    }
+    return PlanMaker(name, index, known=usable, workspace_limit_bytes=workspace_limit_bytes)
 
 
 class PlanMaker:

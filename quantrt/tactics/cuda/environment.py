@@ -26,6 +26,7 @@ def timing_environment(gpu: GpuFacts) -> dict[str, str]:
         "driver": _driver(),
         "cuda": torch.version.cuda or "none",
         "torch": str(torch.__version__),
+        "cudnn": str(torch.backends.cudnn.version() or "none"),  # type: ignore[no-untyped-call]
         "triton": _version("triton"),
         "quantrt": _version("quantrt"),
         "sources": _digest(Path(__file__).parents[2]),

@@ -21,6 +21,7 @@ from quantrt.errors import DataError, DeviceError
 from quantrt.gpu import FP8_CAPABILITY, GpuFacts
 from quantrt.ir.profile import Profile, at_shapes, profile_rows, read_profiles
 from quantrt.model.model import Model
+from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import QUANTIZATION, Program
 from quantrt.plan.program_json import program_to_model
@@ -38,6 +39,7 @@ from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.forms import choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
+from quantrt.tactics.cuda.plan_cache import load_plans, path_beside, save_plans
 from quantrt.tactics.cuda.profiles import regions_that_fail
 from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
@@ -99,6 +101,7 @@ class CudaLowering:
         self._on_progress = on_progress
         self._cache = self._load_cache()
         self._plans = self._plan_maker()
+        self._chosen_plans: dict[str, CudnnPlan] = {}
         self._float_us: dict[str, dict[str, float]] = {}
         self._wide: frozenset[str] | None = None
 
@@ -205,6 +208,7 @@ class CudaLowering:
             on_progress=self._on_progress,
         )
         self._cache = choices.cache
+        self._chosen_plans.update(choices.plans)
         tactics = choices.tactics
         program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
         notes = program_notes(frame, regions, choices, facts, beside)
@@ -236,14 +240,17 @@ class CudaLowering:
 
     def _list_tactics(self, workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
         """All tactics, but for those that cuDNN would have to be asked for where it cannot be."""
-        listed, reason = list_tactics(workload, gpu), why_no_plans(self._device)
+        others = [target for target in self._targets if target != self._gpu.capability]
+        listed, reason = list_tactics(workload, gpu), why_no_plans(self._device, others)
         return without_graphs(listed, reason) if reason else listed
 
     def _plan_maker(self) -> PlanMaker | None:
         """What makes cuDNN's plans; None where none are made."""
         workspace_mb = self._config.workspace_mb
         limit_bytes = None if workspace_mb is None else workspace_mb * MB
-        return plan_maker(self._device, workspace_limit_bytes=limit_bytes)
+        cache = self._config.timing_cache
+        known = {} if cache is None or self._device is None else load_plans(path_beside(cache))
+        return plan_maker(self._device, known=known, workspace_limit_bytes=limit_bytes)
 
     def _load_cache(self) -> TimingCache:
         environment = timing_environment(self._gpu)
@@ -259,6 +266,9 @@ class CudaLowering:
     def _save_cache(self) -> None:
         if self._config.timing_cache is not None and self._device is not None:
             save_timing_cache(self._cache, Path(self._config.timing_cache))
+            if self._chosen_plans:
+                path = path_beside(self._config.timing_cache)
+                save_plans({**load_plans(path), **self._chosen_plans}, path)
 
 
 def _told_wide(names: frozenset[str]) -> str:

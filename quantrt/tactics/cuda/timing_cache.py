@@ -30,7 +30,7 @@ __all__ = ["Entry", "TimingCache", "load_timing_cache", "merge", "save_timing_ca
 
 FORMAT = "quantrt timing cache"
 VERSION = 1
-OF_THE_MACHINE = ("driver", "cuda", "torch", "quantrt")
+OF_THE_MACHINE = ("driver", "cuda", "torch", "cudnn", "quantrt")
 """Fields that need not agree where the GPU is not; "sources" tells whether kernels are the same."""
 MAX_FILE_BYTES = 2**28
 TIMES = ("median_us", "p20_us", "p80_us")

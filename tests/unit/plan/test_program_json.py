@@ -12,6 +12,7 @@ import pytest
 from quantrt.errors import InternalError, ModelError
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.plan.program import Program, Step
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.plan.serialize import load_plan, save_plan
@@ -162,3 +163,44 @@ def test_parts_that_do_not_belong_together():
     for graph in (b"", b"[]", b"\xff", b"{}", b"[" * 100_000):
         with pytest.raises(ModelError, match="cannot use the program"):
             program_from_model(replace(model, graph=graph))
+
+
+def planned_program() -> Program:
+    """A program with a step that runs a plan of cuDNN's."""
+    step = Step("cudnn_graph", "c", ("x",), ("h", "c/workspace"), {"graph": {}}, plans=("cudnn.0",))
+    plan = CudnnPlan(b"{i\x10\x00machine code" * 999, 4096, 91900, "NVIDIA H200")
+    first, *others = small_program().steps
+    return small_program(steps=(replace(first, outputs=("a",)), step, *others), plans={"cudnn.0": plan})
+
+
+def test_plans_of_cudnn_are_in_the_file(tmp_path):
+    program = planned_program()
+    assert_same(program_from_model(program_to_model(program)), program)
+    save_plan(replace(make_plan("onnxruntime"), model=program_to_model(program)), tmp_path / "m.qrt")
+    assert_same(program_from_model(load_plan(tmp_path / "m.qrt").model), program)
+    assert b"machine code" not in (tmp_path / "m.qrt").read_bytes(), "it is compressed"
+
+
+def test_a_plan_that_is_not_there_is_damage():
+    model = program_to_model(planned_program())
+    without = {name: array for name, array in model.weights.items() if not name.startswith("plan/")}
+    with pytest.raises(ModelError, match="cannot use the program"):
+        program_from_model(replace(model, weights=without))
+    document = json.loads(model.graph)
+    for change in (
+        {},
+        {"cudnn.0": {"cudnn": 1, "gpu": "g"}},
+        {"cudnn.0": {"cudnn": -1, "gpu": "g", "workspace_bytes": 0}},
+    ):
+        graph = json.dumps({**document, "plans": change}).encode()
+        with pytest.raises(ModelError, match="cannot use the program"):
+            program_from_model(replace(model, graph=graph))
+
+
+def test_a_program_from_before_plans_is_read():
+    model = program_to_model(small_program())
+    document = json.loads(model.graph)
+    del document["plans"]
+    for step in document["steps"]:
+        del step["plans"]
+    assert_same(program_from_model(replace(model, graph=json.dumps(document).encode())), small_program())
