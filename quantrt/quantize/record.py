@@ -65,12 +65,18 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
         uses=uses,
         weights=axes,
     )
-    graph = balance_tables(scale_channels(model.graph, scales) if scales else model.graph, axes)
+    graph = balance_tables(_scaled(model, scales), axes)
     weights = {use: _codes(graph, use, axis, target) for use, axis in axes.items()}
     graph = set_biases(graph, biases)
-    return QuantizedModel(
-        model, graph, target, placement, activations, weights, channel_scales=scales
-    )
+    return QuantizedModel(model, graph, target, placement, activations, weights, channel_scales=scales)
+
+
+def _scaled(model: Model, scales: Mapping[str, np.ndarray]) -> ir.Model:
+    """The graph whose channels were equalized; the model's own where none were."""
+    try:
+        return scale_channels(model.graph, scales) if scales else model.graph
+    except (KeyError, ValueError) as error:
+        raise ModelError("the record of the quantization is of another model", got=str(error)) from error
 
 
 def _codes(graph: ir.Model, use: tuple[str, int], axis: int | None, target: Target) -> QuantizedTensor:

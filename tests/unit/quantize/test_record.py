@@ -2,12 +2,15 @@
 """A quantized model from its record and its float model: the same codes, grids and biases."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
 import pytest
 
 from quantrt.errors import ModelError
+from quantrt.ir.edit import constant_of
+from quantrt.quantize.algorithms.equalization import scale_channels
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record, record_of
 from quantrt.quantize.targets.cuda import CUDA
@@ -31,6 +34,18 @@ def test_a_record_and_the_float_model_give_the_quantized_model():
     assert not np.array_equal(plain, want), "biases are in the record"
 
 
+def test_equalized_channels_are_in_the_record():
+    model = resnet()
+    names = [node.name or "" for node in model.graph.graph if node.op_type == "Conv"]
+    weight = constant_of(model.graph.graph.node(names[0]).inputs[1])
+    scales = {names[0]: np.linspace(0.5, 2, len(weight), dtype=np.float32)}
+    twin = replace(model, graph=scale_channels(model.graph, scales))
+    made = replace(quantized(twin, CUDA, X), model=model, channel_scales=scales)
+    again = from_record(model, json.loads(json.dumps(record_of(made))), CUDA)
+    (want,), (got,) = run_ort(write(made), X), run_ort(write(again), X)
+    np.testing.assert_array_equal(got, want)
+
+
 def test_a_record_is_small():
     made = quantized(resnet(), CUDA, X)
     weights_bytes = sum(tensor.codes.nbytes for tensor in made.weights.values())
@@ -45,6 +60,7 @@ def test_a_record_is_small():
         {"biases": {"Conv_0": "not base64!"}},
         {"biases": {"nobody": ""}},
         {"weights": [["nobody", 1, 0]]},
+        {"channel_scales": {"nobody": ""}},
         {"uses": None},
     ],
 )
