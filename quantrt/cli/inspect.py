@@ -77,16 +77,18 @@ def _inspect_ranges(path: Path, args: argparse.Namespace) -> Result:
 def _inspect_cache(path: Path, args: argparse.Namespace) -> Result:
     from quantrt.calibrate.trt_cache import read_cache
     from quantrt.report.inspect_cache import describe_cache, show_cache
+    from quantrt.report.work_shares import work_shares
 
-    cache, match = read_cache(path), None
+    cache, match, shares = read_cache(path), None, None
     if args.model is not None:
         from quantrt.model.load import load_model
         from quantrt.quantize.cache_match import match_cache
         from quantrt.quantize.targets import TARGETS
         from quantrt.quantize.targets.cuda import CUDA
 
-        match = match_cache(load_model(args.model), cache, (*TARGETS, CUDA))
-    data = describe_cache(cache, path, match)
+        model = load_model(args.model)
+        match, shares = match_cache(model, cache, (*TARGETS, CUDA)), work_shares(model)
+    data = describe_cache(cache, path, match, shares)
     return Result(data, lambda: show_cache(data, layers=args.layers))
 
 

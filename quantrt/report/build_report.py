@@ -22,6 +22,7 @@ from quantrt.report.inspect_cache import describe_match
 from quantrt.report.inspect_program import node_tactics
 from quantrt.report.latency_bins import latency_bins
 from quantrt.report.range_bins import tensor_table, without_bins
+from quantrt.report.work_shares import work_shares
 from quantrt.tactics.candidates import Candidate, Rejected
 from quantrt.tactics.timing import Latency, Paired
 
@@ -82,7 +83,9 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         },
         "config": to_dict(facts.config),
         "calibration": _calibration(facts),
-        "calibration_cache": None if facts.cache is None else describe_match(facts.cache),
+        "calibration_cache": None
+        if facts.cache is None
+        else describe_match(facts.cache, work_shares(facts.model)),
         "candidates": [
             *(_candidate_row(facts, name) for name in _order(facts)),
             *(

@@ -19,8 +19,14 @@ SHOWN = 8
 """Rows of a kind that are shown without being asked for."""
 
 
-def describe_cache(cache: TrtCache, path: Path, match: CacheMatch | None = None) -> dict[str, Any]:
-    """JSON-ready facts of a cache file; with `match`, what each tensor is to a model."""
+def describe_cache(
+    cache: TrtCache, path: Path, match: CacheMatch | None = None, shares: Mapping[str, float] | None = None
+) -> dict[str, Any]:
+    """JSON-ready facts of a cache file; with `match`, what each tensor is to a model.
+
+    Args:
+        shares: of the model's products, by node; see work_shares.
+    """
     return {
         "kind": "calibration cache",
         "path": str(path),
@@ -35,12 +41,16 @@ def describe_cache(cache: TrtCache, path: Path, match: CacheMatch | None = None)
         ],
         "invalid": dict(cache.invalid),
         "notes": list(cache.notes),
-        "model": None if match is None else describe_match(match),
+        "model": None if match is None else describe_match(match, shares or {}),
     }
 
 
-def describe_match(match: CacheMatch) -> dict[str, Any]:
-    """JSON-ready facts of a cache beside a model."""
+def describe_match(match: CacheMatch, shares: Mapping[str, float]) -> dict[str, Any]:
+    """JSON-ready facts of a cache beside a model.
+
+    "cost_ratio" of a missing tensor is the part of the model's products that stays float without it, for the
+    target that loses most; empty where shares are not known.
+    """
     return {
         "path": match.cache.name,
         "header": match.cache.header,
@@ -54,10 +64,15 @@ def describe_match(match: CacheMatch) -> dict[str, Any]:
             name: {target: list(nodes) for target, nodes in by_target.items()}
             for name, by_target in match.missing.items()
         },
+        "cost_ratio": {name: _cost(by_target, shares) for name, by_target in match.missing.items() if shares},
         "others_float": {target: list(nodes) for target, nodes in match.others.items()},
         "invalid": dict(match.invalid),
         "notes": list(match.notes),
     }
+
+
+def _cost(by_target: Mapping[str, Sequence[str]], shares: Mapping[str, float]) -> float:
+    return max((sum(shares.get(node, 0.0) for node in nodes) for nodes in by_target.values()), default=0.0)
 
 
 def show_cache(data: Mapping[str, Any], *, layers: bool = False) -> None:
@@ -90,12 +105,18 @@ def _show_match(match: Mapping[str, Any], layers: bool) -> None:
     )
     rows = [(name, str(count), text) for name, count, text in counts]
     show("", table(("for this model", "tensors", "which are"), rows, left=("for this model", "which are")))
-    missing = [
+    missing: list[tuple[str, ...]] = [
         (name, f"{targets}: {nodes}")
         for name, by_target in match["missing"].items()
         for targets, nodes in _by_nodes(by_target)
     ]
-    _show_rows("missing", ("tensor", "float because of it"), missing, layers)
+    costs = match["cost_ratio"]
+    missing.sort(key=lambda row: -costs.get(row[0], 0.0))
+    columns: tuple[str, ...] = ("tensor", "float because of it")
+    if costs:
+        columns = ("tensor", "of all products", "float because of it")
+        missing = [(name, f"{costs[name]:.1%}", nodes) for name, nodes in missing]
+    _show_rows("missing", columns, missing, layers)
     _show_rows("float because those are", ("target", "nodes"), _by_nodes(match["others_float"]), layers)
     _show_rows("unknown", ("tensor", "why"), list(match["unknown"].items()), layers)
 
@@ -109,11 +130,11 @@ def _by_nodes(by_target: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:
 
 
 def _show_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], layers: bool) -> None:
-    """A table of two columns, cut short where not all is asked for."""
+    """A table of names, cut short where not all is asked for."""
     if not rows:
         return
     shown = rows if layers else rows[:SHOWN]
-    show("", heading(title), table(columns, shown, fold=columns))
+    show("", heading(title), table(columns, shown, fold=(columns[0], columns[-1])))
     if len(shown) < len(rows):
         show(f"and {len(rows) - len(shown)} more: --layers shows them")
 

@@ -13,6 +13,7 @@ from quantrt.quantize.make_cache import float_activations
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.inspect_cache import SHOWN, describe_cache, show_cache
+from quantrt.report.work_shares import work_shares
 from tests.nets import resnet
 
 LINES = (
@@ -64,6 +65,19 @@ def test_beside_a_model_every_tensor_has_its_role(path: Path, capsys: pytest.Cap
     out = capsys.readouterr().out
     assert "more: --layers" not in out and "role" in out
     assert max(len(line) for line in (brief + out).splitlines()) <= 100
+
+
+def test_what_is_missing_has_its_cost(path: Path, capsys: pytest.CaptureFixture[str]):
+    cache, model = read_cache(path), resnet()
+    match = match_cache(model, cache, (*TARGETS, CUDA))
+    data = describe_cache(cache, path, match, work_shares(model))
+    costs = data["model"]["cost_ratio"]
+    assert costs.keys() == data["model"]["missing"].keys()
+    assert all(0 <= cost <= 1 for cost in costs.values()) and costs["r1"] > 0
+    show_cache(data)
+    out = capsys.readouterr().out
+    assert "of all products" in out and f"{costs['r1']:.1%}" in out
+    assert describe_cache(cache, path, match)["model"]["cost_ratio"] == {}, "not known without the model"
 
 
 def test_a_cache_with_everything_has_no_list_of_what_is_missing(
