@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.shapes import parse_shape
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="list every layer, not only the longest")
     parser.add_argument(
         "--what-if",
-        choices=("int8", "fp16", "bf16", "fp32"),
+        choices=(*CODE_PRECISIONS, "fp16", "bf16", "fp32"),
         help="predict the layers, or those of --layer, in this precision",
     )
     parser.add_argument(

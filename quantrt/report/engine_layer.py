@@ -43,7 +43,7 @@ class TensorForm:
     """One tensor that a layer reads or writes, in the form it has there.
 
     Attributes:
-        name: of the value; in a program for a GPU of the buffer, "#int8" behind it for codes.
+        name: of the value; in a program for a GPU of the buffer, "#int8" or "#fp8" behind it for codes.
         dims: sizes, a name where one is free; None where the rank is not known.
         dtype: numpy's name of the element type.
         layout: "row major", "channels last", or the library's word for another one.
@@ -80,7 +80,8 @@ class EngineLayer:
             library's own layer type.
         nodes: of the canonical model, by name.
         sources: of the user's file, by name; those of `nodes` where a node has no others.
-        precision: what its values are stored in: "int8", "fp32", "fp16" or "bf16"; empty where it has none.
+        precision: what its values are stored in: "int8", "fp8", "fp32", "fp16" or "bf16"; empty where it has
+            none.
         computes_in: what it multiplies in; another than `precision` where codes are computed with in floats.
         reason: why it has that precision, one phrase; empty where that is not known.
         tactic: the kernel that runs it, "SOURCE: NAME"; None where there is no choice or none is told.

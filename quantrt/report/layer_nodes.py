@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.plan.plan import Layer, Plan
 
 __all__ = ["PRODUCTS", "PlanNodes", "default_shapes", "nodes_by_layer"]
@@ -48,7 +49,7 @@ class PlanNodes:
         main = next((layer for layer in layers if layer.op_type in PRODUCTS), layers[0] if layers else None)
         if main is None:
             return ""
-        if main.precision == "int8" and computes_in not in ("int8", ""):
+        if main.precision in CODE_PRECISIONS and computes_in not in (main.precision, ""):
             return f"quantized in the graph, computed in {computes_in} by the library ({main.reason})"
         return main.reason
 

@@ -11,20 +11,27 @@ import pytest
 pytest.importorskip("torch", reason="programs run in torch")
 
 from quantrt.build import build
+from quantrt.cli.main import main
 from quantrt.config import Budget, BuildConfig, CudaConfig, DeviceConfig
 from quantrt.cross_build import cross_build
+from quantrt.dtypes import FP8
 from quantrt.errors import UsageError
 from quantrt.gpu import gpu_named
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
+from quantrt.plan.program import QUANTIZATION
 from quantrt.plan.program_json import program_from_model
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.quantize.fit import OWN_SCALES
 from quantrt.quantize.qdq import write
+from quantrt.quantize.record import from_record
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.report.engine_layers import engine_layers
+from quantrt.report.explain.peaks import gpu_peaks
+from quantrt.report.explain.size import describe_size
 from quantrt.report.inspect_engine import describe_engine, show_engine
+from quantrt.report.layers.graphs import CODE_TARGETS
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda.lower import CudaLowering
 from tests.nets import net, quantized, run_ort, samples
@@ -88,10 +95,38 @@ def test_an_engine_is_planned_saved_and_told_of(tmp_path: Path, capsys: pytest.C
     show_engine(data, layers=True)
     out = capsys.readouterr().out
     assert "fp8 engine on cuda" in out
-    assert "float8_e4m3fn" not in out
     layers = engine_layers(loaded)
     assert {layer.computes_in for layer in layers if layer.name.startswith("MatMul")} == {"fp8"}
     assert any("fp8 codes" in layer.reason for layer in layers if layer.name.startswith("convert"))
+
+
+def test_an_engine_is_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plan = cross_build(block(), config=config("fp8"), calibration=X)
+    size = describe_size(plan, None, engine_layers(plan))
+    assert {"fp8 weights"} <= {what for what, _ in size.parts}
+    assert not size.float_layers
+    peaks = gpu_peaks(plan.device)
+    assert peaks is not None
+    assert peaks.operations_per_us["fp8"] == peaks.operations_per_us["int8"]
+    save_plan(plan, tmp_path / "m.qrt")
+    assert main(["explain", str(tmp_path / "m.qrt"), "--what-if", "fp8"]) == 0
+    out = capsys.readouterr().out
+    assert "products in fp8" in out
+    assert "it is in fp8 already" in out
+
+
+def test_the_fake_quantized_model_comes_back_from_the_file(tmp_path: Path):
+    plan = cross_build(block(), config=config("fp8"), calibration=X)
+    save_plan(plan, tmp_path / "m.qrt")
+    loaded = load_plan(tmp_path / "m.qrt")
+    record = program_from_model(loaded.model).notes[QUANTIZATION]
+    again = from_record(block(), record, CODE_TARGETS[loaded.precision])
+    wanted = quantized(block(), CUDA_FP8, X)
+    for use, tensor in again.weights.items():
+        np.testing.assert_array_equal(tensor.codes.view("u1"), wanted.weights[use].codes.view("u1"))
+    assert {name: grid.dtype for name, grid in again.activations.items()} == dict.fromkeys(
+        again.activations, FP8
+    )
 
 
 def test_the_reference_program_is_the_fake_quantized_model():

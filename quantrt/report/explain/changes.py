@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.plan.plan import Plan
 from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.rows import CONVERSIONS, LayerRow
@@ -140,7 +141,7 @@ def _other_precisions(
     for row in rows:
         if not row.layer.operations or not row.layer.nodes:
             continue
-        to = "int8" if row.layer.precision != "int8" else _float_beside(row)
+        to = "int8" if row.layer.precision not in CODE_PRECISIONS else _float_beside(row)
         if not to or (to == "int8" and not _may_be_int8(plan, row)):
             continue
         found = predict(row, to, peaks, None, "")
@@ -162,8 +163,8 @@ def _other_precisions(
 
 def _may_be_int8(plan: Plan, row: LayerRow) -> bool:
     """Whether an option would make a float product int8: the rules allow it, and the build did not try."""
-    if plan.precision == "int8":
-        return EXCLUDED in row.layer.reason
+    if plan.precision in CODE_PRECISIONS:
+        return plan.precision == "int8" and EXCLUDED in row.layer.reason
     candidates = plan.report.get("candidates", ())
     return not any(one.get("precision") == "int8" for one in candidates)
 
@@ -177,7 +178,8 @@ def _how(to: str, node: str, reason: str) -> str:
 
 def _float_beside(row: LayerRow) -> str:
     """The float precision in which the build timed a layer of codes."""
-    return next((name for name in row.layer.attributes.get("beside_us", {}) if name != "int8"), "")
+    beside = row.layer.attributes.get("beside_us", {})
+    return next((name for name in beside if name not in CODE_PRECISIONS), "")
 
 
 def _islands(rows: Sequence[LayerRow], times: Times, peaks: Peaks | None) -> Iterator[Change]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer, TensorForm
 from quantrt.report.explain.against import Against, Beside, layers_beside
@@ -105,7 +106,7 @@ def _next(evidence: Evidence) -> Iterable[tuple[str, str]]:
     """Questions that other commands answer: (what, command)."""
     plan, path = evidence.plan, evidence.path
     model = plan.report.get("model", {}).get("path") or "MODEL.onnx"
-    if plan.precision == "int8":
+    if plan.precision in CODE_PRECISIONS:
         yield (
             "which layers lose the accuracy",
             f"quantrt compare {model} {path} --data DATA --layers",
@@ -160,9 +161,9 @@ def _verdicts(evidence: Evidence, rows: Sequence[LayerRow], changed: Sequence[Co
 
 
 def _float_verdicts(evidence: Evidence, rows: Sequence[LayerRow]) -> Iterable[str]:
-    if evidence.plan.precision != "int8":
+    if evidence.plan.precision not in CODE_PRECISIONS:
         return
-    left = [row for row in rows if row.layer.operations and row.layer.computes_in != "int8"]
+    left = [row for row in rows if row.layer.operations and row.layer.computes_in not in CODE_PRECISIONS]
     share = sum(row.share_ratio or 0.0 for row in left)
     if left and share >= SLOW_FLOAT_SHARE:
         yield f"products in floats: {len(left)}, take {share:.0%}; the causes are below"

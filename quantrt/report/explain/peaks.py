@@ -53,7 +53,8 @@ def gpu_peaks(device: Mapping[str, Any]) -> Peaks | None:
     if gpu is None:
         return None
     peaks = {
-        "fp32": gpu.fp32_tflops, "fp16": gpu.fp16_tflops, "bf16": gpu.fp16_tflops, "int8": gpu.int8_tops
+        "fp32": gpu.fp32_tflops, "fp16": gpu.fp16_tflops, "bf16": gpu.fp16_tflops, "int8": gpu.int8_tops,
+        "fp8": gpu.fp8_tflops,
     }  # fmt: skip
     return Peaks(
         operations_per_us={name: peak * PEAK_RATIO * 1e6 for name, peak in peaks.items() if peak},

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer, is_conversion, runs_nothing
 from quantrt.report.explain.neighbours import Conversion
@@ -111,6 +112,6 @@ def _cause(layer: EngineLayer, types: Mapping[str, str]) -> str:
         return NO_WORK
     is_product = bool(layer.operations) or any(types.get(node) in PRODUCTS for node in layer.nodes)
     what = "products" if is_product else "other layers"
-    if layer.computes_in == "int8" or not layer.reason:
+    if layer.computes_in in CODE_PRECISIONS or not layer.reason:
         return f"{what} in {layer.computes_in or 'no precision'}"
     return f"{what} in {layer.computes_in or 'no precision'}: {_DETAIL.sub('', layer.reason).strip()}"

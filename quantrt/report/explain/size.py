@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from quantrt.dtypes import precision_of
 from quantrt.plan.packed import pack
 from quantrt.plan.plan import Plan
 from quantrt.plan.program_json import program_from_model
@@ -111,8 +112,9 @@ def _shrink(sums: dict[str, int], saved_bytes: int) -> None:
 def _float_layers(layers: Iterable[EngineLayer]) -> tuple[tuple[str, int, str], ...]:
     found = []
     for layer in layers:
-        floats = sum(size for dtype, size in layer.weights.items() if "float" in dtype)
-        if "int8" not in layer.weights and floats >= LARGE_FLOATS_BYTES and layer.operations:
+        sizes = {dtype: size for dtype, size in layer.weights.items() if not precision_of(dtype)}
+        floats = sum(size for dtype, size in sizes.items() if "float" in dtype)
+        if len(sizes) == len(layer.weights) and floats >= LARGE_FLOATS_BYTES and layer.operations:
             found.append((layer.name, floats, layer.reason))
     return tuple(sorted(found, key=lambda row: -row[1]))
 
@@ -121,7 +123,8 @@ def _cuda_parts(plan: Plan) -> Iterator[Part]:
     program = program_from_model(plan.model)
     for key, array in program.weights.items():
         is_scale = ACCUMULATOR_SCALE in key
-        yield Part(SCALES if is_scale else f"{array.dtype} weights", array.nbytes, _digest(array))
+        kind = precision_of(str(array.dtype)) or array.dtype
+        yield Part(SCALES if is_scale else f"{kind} weights", array.nbytes, _digest(array))
     for kernel in program.kernels.values():
         for capability, cubin in kernel.cubins.items():
             yield Part(f"{MACHINE_CODE} for sm_{capability}", len(cubin), hashlib.sha256(cubin).hexdigest())

@@ -14,6 +14,7 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError
 from quantrt.report.engine_layer import EngineLayer
 from quantrt.report.explain.against import Beside
@@ -23,9 +24,9 @@ from quantrt.report.explain.times import AT_BUILD, ESTIMATED
 
 __all__ = ["PRECISIONS", "Prediction", "predict", "select"]
 
-PRECISIONS = ("int8", "fp16", "bf16", "fp32")
+PRECISIONS = (*CODE_PRECISIONS, "fp16", "bf16", "fp32")
 
-_BYTES = {"int8": 1, "fp16": 2, "bf16": 2, "fp32": 4}
+_BYTES = {**dict.fromkeys(CODE_PRECISIONS, 1), "fp16": 2, "bf16": 2, "fp32": 4}
 
 
 @dataclass(frozen=True, kw_only=True)

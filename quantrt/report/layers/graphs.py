@@ -6,6 +6,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.clone import clone
 from quantrt.model.for_gpu import for_gpu
@@ -20,9 +21,13 @@ from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record
 from quantrt.quantize.targets.cuda import CUDA
+from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.report.layers.equalized import unscaled_twin
 from quantrt.report.layers.from_openvino import from_openvino_engine
 from quantrt.report.subject import Subject
+
+CODE_TARGETS = {target.precision: target for target in (CUDA, CUDA_FP8)}
+"""The rules by which engines for a GPU were quantized, by precision."""
 
 __all__ = [
     "check_built_from",
@@ -39,7 +44,7 @@ def has_float_and_quantized(reference: Subject, subject: Subject) -> bool:
     """Whether the subject is a quantized form of a float ONNX model."""
     is_float = reference.kind == "onnx" and not is_quantized(onnx_graph_of(reference).graph)
     if not is_float or subject.kind == "engine":
-        return is_float and subject.precision == "int8"
+        return is_float and subject.precision in CODE_PRECISIONS
     return is_quantized(onnx_graph_of(subject).graph)
 
 
@@ -89,7 +94,7 @@ def fake_graph_of(model: Model, subject: Subject) -> ir.Model:
         return library_graph(plan.model)
     if plan.model.library == "openvino":
         return openvino_graph(model, plan.model)
-    return write(from_record(model, _record(plan, subject), CUDA))
+    return write(from_record(model, _record(plan, subject), CODE_TARGETS[plan.precision]))
 
 
 def openvino_graph(model: Model, engine: LibraryModel) -> ir.Model:
