@@ -106,7 +106,8 @@ class ConvTranspose:
         rank = len(self.kernel)
         cut = [self.pads[i] + self.pads[rank + i] - self.output_padding[i] for i in range(rank)]
         full = [
-            (size[i] - 1) * self.strides[i] + self.dilations[i] * (self.kernel[i] - 1) + 1 for i in range(rank)
+            (size[i] - 1) * self.strides[i] + self.dilations[i] * (self.kernel[i] - 1) + 1
+            for i in range(rank)
         ]
         return tuple(max(0, a - b) for a, b in zip(full, cut, strict=True))
 

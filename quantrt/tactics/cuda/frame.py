@@ -17,7 +17,18 @@ from quantrt.operators.extract import extract_nodes, read_values
 from quantrt.plan.program import Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import QUANTIZE, Expression, Instruction, Operand
-from quantrt.regions.region import Conv, ConvTranspose, GroupNorm, Host, Nodes, Pool, Region, Regions, Rows, View
+from quantrt.regions.region import (
+    Conv,
+    ConvTranspose,
+    GroupNorm,
+    Host,
+    Nodes,
+    Pool,
+    Region,
+    Regions,
+    Rows,
+    View,
+)
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
