@@ -12,8 +12,9 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from quantrt.errors import ModelError, close_match
+from quantrt.errors import ModelError
 from quantrt.ir.mapped import map_file
+from quantrt.ir.missing_file import missing_file
 from quantrt.model.check import check_proto, foreign_operators
 from quantrt.model.name_nodes import name_nodes
 from quantrt.model.tensors import attach_tensors
@@ -88,9 +89,7 @@ def _notes(proto: onnx.ModelProto) -> tuple[str, ...]:
 
 def _open(path: Path) -> mmap.mmap:
     if not path.exists():
-        near = _similar_file(path)
-        hint = f"'{near}'" if near else f"a path that exists, from '{Path.cwd()}' on"
-        raise ModelError(f"cannot open '{path}': no such file", hint=hint)
+        raise missing_file(path, ".onnx")
     if not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file"
         raise ModelError(f"cannot read '{path}'", got=what, expected="an .onnx file", hint=_onnx_inside(path))
@@ -100,13 +99,6 @@ def _open(path: Path) -> mmap.mmap:
         return map_file(path)
     except OSError as error:
         raise ModelError(f"cannot open '{path}'", got=os.strerror(error.errno or 0)) from error
-
-
-def _similar_file(path: Path) -> Path | None:
-    if not path.parent.is_dir():
-        return None
-    near = close_match(path.name, [entry.name for entry in path.parent.glob("*.onnx")])
-    return path.parent / near if near else None
 
 
 def _onnx_inside(path: Path) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quantrt.errors import ModelError, close_match
+from quantrt.errors import ModelError
+from quantrt.ir.missing_file import missing_file
 
 __all__ = ["damaged", "foreign", "missing"]
 
@@ -47,10 +48,4 @@ def missing(path: Path) -> ModelError:
     """The error for a path with no regular file behind it."""
     if path.is_dir():
         return ModelError(f"cannot read engine '{path}'", got="a folder", expected="a .qrt file")
-    near = None
-    if path.parent.is_dir():
-        near = close_match(
-            path.name, [entry.name for entry in path.parent.iterdir() if entry.suffix == ".qrt"]
-        )
-    hint = f"'{path.parent / near}'" if near else f"a path that exists, from '{Path.cwd()}' on"
-    return ModelError(f"cannot open '{path}': no such file", hint=hint)
+    return missing_file(path, ".qrt")

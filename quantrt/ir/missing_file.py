@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What to say of a path with no file behind it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from quantrt.errors import ModelError, close_match
+
+__all__ = ["missing_file"]
+
+
+def missing_file(path: Path, suffix: str) -> ModelError:
+    """The error, with the file beside it of that suffix whose name comes nearest, or how to look for it."""
+    return ModelError(f"cannot open '{path}': no such file", hint=_hint(path, suffix))
+
+
+def _hint(path: Path, suffix: str) -> str:
+    folder = path.parent
+    while not folder.is_dir():
+        folder = folder.parent
+    # By stems: a suffix that both have makes no two names alike.
+    stems = {entry.stem: entry for entry in folder.iterdir() if entry.suffix == suffix}
+    near = close_match(path.stem, stems) if folder == path.parent else None
+    if near is not None:
+        return f"'{stems[near]}'"
+    return f"a path that exists: `ls {shlex.quote(str(folder))}`"
