@@ -1,18 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions as graphs for cuDNN: what a graph means is what the epilogue means, code for code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from quantrt.config import CudaConfig
 from quantrt.gpu import gpu_named
-from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
-from quantrt.plan.program import Program
+from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan.cudnn_plan import CudnnGraph, CudnnPlan, graph_key
+from quantrt.plan.program import Program, Step
+from quantrt.plan.program_json import program_from_model
+from quantrt.quantize.targets.cuda import CUDA
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.tactics.cuda import cudnn_graph
+from quantrt.runtime.cuda.cudnn_library import WEIGHT_UID, X_UID, operand_uids, output_uids
+from quantrt.runtime.cuda.cudnn_meaning import compute_graph
+from quantrt.runtime.cuda.executor import CudaExecutor
+from quantrt.runtime.cuda.launcher import InterpreterLauncher
+from quantrt.runtime.cuda.runner import Assets, Runner
+from quantrt.runtime.cuda.runners.cudnn_graph import open_runner
+from quantrt.runtime.cuda.steps import FreshMemory
+from quantrt.tactics.cuda import conv2d, cudnn_graph
 from quantrt.tactics.cuda.assemble import Item, assemble
 from quantrt.tactics.cuda.candidates import reference_tactic
 from quantrt.tactics.cuda.check import check
@@ -20,12 +31,14 @@ from quantrt.tactics.cuda.conv2d import list_tactics
 from quantrt.tactics.cuda.cudnn_graph import NAME, RUNNER, without_graphs
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker
 from quantrt.tactics.cuda.group import work_key
+from quantrt.tactics.cuda.lower import CudaLowering
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Rejected, Tactic
 from quantrt.tactics.cuda.timing_cache import TimingCache
 from quantrt.tactics.cuda.tune import TuneOptions, tune
 from quantrt.tactics.cuda.workloads import Lowered
 from tests.kernels.convolutions import (
+    CPU,
     Case,
     Problem,
     channels_last,
@@ -35,6 +48,8 @@ from tests.kernels.convolutions import (
     run,
     with_epilogue,
 )
+from tests.nets import quantized as quantized_net
+from tests.nets import resnet, samples
 
 H200 = gpu_named("H200")
 SMALL = Case(C=16, N=24)
@@ -311,3 +326,82 @@ def test_a_graph_without_a_plan_is_rejected_with_the_reason():
     (rows,) = found.candidates.values()
     assert {row.name: row.reason for row in rows}[NAME] == "no engine"
     assert any("no engine" in note for note in found.notes)
+
+
+class StandIn:
+    """A plan that writes what its graph means, and refuses other shapes, as cuDNN's would."""
+
+    workspace_bytes = 48
+
+    def __init__(self, graph: CudnnGraph) -> None:
+        self.graph = graph
+        self.runs = 0
+
+    def run(self, tensors: Mapping[int, torch.Tensor], workspace: torch.Tensor) -> None:
+        self.runs += 1
+        x = tensors[X_UID]
+        assert tuple(x.shape) == self.graph.x
+        assert x.is_contiguous(memory_format=torch.channels_last)
+        assert (workspace.dtype, workspace.numel()) == (torch.uint8, self.workspace_bytes)
+        operands = [tensors[uid] for uid in operand_uids(self.graph)]
+        found = compute_graph(self.graph, x, tensors[WEIGHT_UID], operands)
+        for uid, value in zip(output_uids(self.graph), found, strict=True):
+            tensors[uid].copy_(value)
+
+
+def opened(tactic: Tactic) -> tuple[Runner, StandIn]:
+    """The tactic's step with a stand-in for its plan; its kernel in Triton's interpreter."""
+    (draft,) = tactic.drafts
+    (graph,) = draft.graphs
+    plan = StandIn(graph)
+    weights = {constant.key: torch.from_numpy(constant.make().copy()) for constant in draft.constants}
+    kernels = {kernel_key(spec): InterpreterLauncher(spec) for spec in draft.kernels}
+    keys = tuple(weights), tuple(kernels), ("p",)
+    step = Step(draft.runner, "region", draft.inputs, draft.outputs, draft.options, *keys)
+    return open_runner(step, Assets(CPU, weights, kernels, plans={"p": plan})), plan
+
+
+def run_opened(runner: Runner, problem: Problem) -> list[torch.Tensor]:
+    allocate = FreshMemory(CPU).allocate_for(0)
+    return list(runner.run(problem.inputs, allocate))[:-1]
+
+
+@pytest.mark.parametrize("residual", ["", "int8"])
+def test_a_plan_runs_its_shapes_and_our_kernel_all_others(residual: str):
+    problem = problem_of(SMALL, quantized(relu, residual, floats=True), residual, floats=True)
+    tactic = graph_tactic(problem)
+    runner, plan = opened(tactic)
+    assert check(problem.workload(), tactic, run_opened(runner, problem), problem.expected()) is None
+    assert plan.runs == 1
+    for case in (replace(SMALL, images=1), replace(SMALL, size=(5, 11))):
+        other = problem_of(case, problem.epilogue, residual, floats=True)
+        other = replace(other, weight=problem.weight, constants=problem.constants)
+        assert check(other.workload(), tactic, run_opened(runner, other), other.expected()) is None
+    assert plan.runs == 1
+
+
+def test_an_empty_batch():
+    problem = problem_of(SMALL, quantized(relu))
+    runner, plan = opened(graph_tactic(problem))
+    empty = replace(problem, x=problem.x[:0])
+    (got,) = run_opened(runner, empty)
+    assert (got.shape, plan.runs) == ((0, *SMALL.shape[1:]), 0)
+
+
+def test_a_network_with_graphs_gives_what_the_reference_gives(monkeypatch: pytest.MonkeyPatch):
+    """Every convolution as cuDNN would compute it; at another batch size too."""
+    model, inputs = resnet(), {"x": samples(3, 3, 16, 16)}
+    numbers = quantized_net(model, CUDA, inputs)
+    config = CudaConfig(exclude_tactic_sources=("triton", "cublaslt"), builder_optimization_level=1)
+    monkeypatch.setattr(conv2d, "list_library_tactics", lambda workload, device: [])
+    lowering = CudaLowering(model, config, inputs, gpu=H200, device="cpu")
+    program = program_from_model(lowering.lower(numbers, "fp16")[0])
+    assert [step.runner for step in program.steps].count(RUNNER) == 4
+    executor = CudaExecutor(program, model.inputs, model.outputs, device="cpu")
+    reference = lowering.reference(numbers, "fp16")
+    right = CudaExecutor(reference, model.inputs, model.outputs, device="cpu")
+    for batch in (3, 5):
+        x = samples(batch, 3, 16, 16, seed=batch)
+        assert np.array_equal(executor.run({"x": x})["y"], right.run({"x": x})["y"])
+    executor.close()
+    right.close()

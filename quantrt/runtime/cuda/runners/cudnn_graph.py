@@ -39,8 +39,9 @@ class _CudnnGraphRunner(Conv2dRunner):
         values = [float(value) for kind, value in self._sources if kind == "scalar"]
         rows = torch.tensor(values, dtype=torch.float32).reshape(-1, 1).expand(-1, _ALIGNED)
         self._numbers = rows.contiguous().to(assets.device)
-        self._is_on_gpu = assets.device.type == "cuda"
-        self._plan = assets.plans[step.plans[0]] if self._is_on_gpu else None
+        self._plan = next((assets.plans[key] for key in step.plans if key in assets.plans), None)
+        if self._plan is None and assets.device.type == "cuda":
+            raise ValueError("no plan of cuDNN's")
 
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
