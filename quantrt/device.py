@@ -26,7 +26,16 @@ __all__ = [
     "precision_facts",
 ]
 
-LIBRARIES = ("numpy", "onnx", "onnx-ir", "onnxruntime", "openvino", "torch", "triton")
+LIBRARIES = (
+    "numpy",
+    "onnx",
+    "onnx-ir",
+    "onnxruntime",
+    "openvino",
+    "torch",
+    "triton",
+    "nvidia-cudnn-frontend",
+)
 
 # Flag in /proc/cpuinfo -> our name. x86 keeps the kernel's names (arch/x86/include/asm/cpufeatures.h);
 # arm64's are prefixed, for "bf16" and "i8mm" say too little alone (arch/arm64/kernel/cpuinfo.c).

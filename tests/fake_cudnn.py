@@ -123,4 +123,4 @@ class pygraph:  # noqa: N801  as the package calls it
         return 64
 
     def execute(self, addresses, workspace, handle):
-        self.runs.append((addresses, workspace, handle.stream))
+        self.runs.append((addresses, workspace, handle))

@@ -142,12 +142,13 @@ class OpenCudnnPlan:
                 hint="building the engine again on this machine",
             ) from error
 
-    def run(self, tensors: Mapping[int, torch.Tensor], workspace: torch.Tensor) -> None:
+    def run(self, tensors: Mapping[int, torch.Tensor], workspace: torch.Tensor, region: str) -> None:
         """Enqueue one run on torch's current stream.
 
         Args:
             tensors: in the layouts of the graph, by their numbers.
             workspace: uint8, of `workspace_bytes` or more.
+            region: for messages.
 
         Raises:
             DeviceError: cuDNN refuses.
@@ -160,7 +161,8 @@ class OpenCudnnPlan:
             with self._one_at_a_time:  # the graph keeps what it found out about its tensors
                 self._graph.execute(addresses, workspace.data_ptr(), handle=handle)
         except (RuntimeError, ValueError) as error:
-            raise DeviceError("cuDNN cannot run a plan of this engine", got=_first_line(error)) from error
+            message = f"cuDNN cannot run the convolution of region '{region}'"
+            raise DeviceError(message, got=_first_line(error)) from error
 
     def close(self) -> None:
         """Free it and the handles that it shares with the plans opened with it; none may be running."""

@@ -60,7 +60,7 @@ class _CudnnGraphRunner(Conv2dRunner):
             given = {X_UID: channels_last(x), WEIGHT_UID: self._weight}
             given.update(zip(operand_uids(self._graph), operands, strict=True))
             given.update(zip(output_uids(self._graph), outputs, strict=True))
-            plan.run(given, workspace)
+            plan.run(given, workspace, self._region)
         return [workspace]
 
     def _operands(self, tensors: list[Tensor]) -> list[Tensor]:

@@ -3,8 +3,12 @@
 
 import json
 import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -42,7 +46,7 @@ def cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.mkdir()
     shutil.copy(FAKE, folder / "cudnn.py")
     monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.delitem(__import__("sys").modules, "cudnn", raising=False)
+    monkeypatch.delitem(sys.modules, "cudnn", raising=False)
 
 
 def test_cudnn_is_told_types_layouts_and_operations(cudnn: None):
@@ -122,7 +126,7 @@ def test_where_no_plans_are_made(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(__import__("sys").modules, "cudnn", None)
+    monkeypatch.setitem(sys.modules, "cudnn", None)
     with pytest.raises(DeviceError, match="nvidia-cudnn-frontend is not installed") as failure:
         open_plans({"k": CudnnPlan(b"", 0, 91900, GPU)}, CUDA)
     assert failure.value.hint == "`pip install 'quantrt[cuda]'`"
@@ -179,3 +183,45 @@ def test_a_damaged_file_of_plans_is_named(tmp_path: Path, text: str):
     with pytest.raises(DataError, match=r"timings\.json\.plans") as failure:
         load_plans(path)
     assert "deleting" in str(failure.value.hint)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch tells of a GPU, as far as plans ask."""
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: GPU)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=77))
+
+
+def test_a_plan_runs_on_the_current_stream_with_each_thread_s_own_handle(cudnn: None, gpu: None):
+    plan = make_plan(GRAPH, 0, GPU)
+    opened = open_plans({"a": plan, "b": plan}, CUDA)
+    tensors = {1: torch.zeros(4), 2: torch.zeros(4)}
+    workspace = torch.zeros(opened["a"].workspace_bytes, dtype=torch.uint8)
+    opened["a"].run(tensors, workspace, "r")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(opened["a"].run, tensors, workspace, "r").result()
+    opened["b"].run(tensors, workspace, "r")
+    addresses = {uid: tensor.data_ptr() for uid, tensor in tensors.items()}
+    first, second = opened["a"]._graph.runs
+    assert (first[:2], second[:2]) == ((addresses, workspace.data_ptr()),) * 2
+    handles = [first[2], second[2], opened["b"]._graph.runs[0][2]]
+    assert [handle.stream for handle in handles] == [77, 77, 77]
+    assert handles[0] is handles[2]
+    assert handles[0] is not handles[1]
+    for one in opened.values():
+        one.close()
+    assert [handle.stream for handle in handles] == ["destroyed"] * 3
+
+
+def test_a_plan_that_cudnn_cannot_read_or_run_is_an_error(
+    cudnn: None, gpu: None, monkeypatch: pytest.MonkeyPatch
+):
+    plan = make_plan(GRAPH, 0, GPU)
+    with pytest.raises(DeviceError, match="cannot read a plan") as failure:
+        open_plans({"a": replace(plan, data=plan.data[:40])}, CUDA)
+    assert "building the engine again" in str(failure.value.hint)
+    (opened,) = open_plans({"a": plan}, CUDA).values()
+    monkeypatch.setattr(opened._graph, "execute", lambda *_, **__: int("no kernel\nimage"), raising=False)
+    with pytest.raises(DeviceError, match="the convolution of region 'layer1/conv'"):
+        opened.run({}, torch.zeros(64, dtype=torch.uint8), "layer1/conv")
