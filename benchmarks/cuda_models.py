@@ -79,7 +79,7 @@ def _candidates(path: Path, samples: list[Feed], timed: Feed) -> Iterator[dict[s
         calibration=CalibrationConfig(),
     )
     job = Job(model, config, describe_machine("cuda"), lambda event: None)
-    fitted = quantize_for_device(job, open_dataset(samples, model.inputs), None, None).fits["cuda"]
+    fitted = quantize_for_device(job, open_dataset(samples, model.inputs), None, None).fits["cuda", "int8"]
     given = fitted.model.graph if keeps_scales(model, config) else None
     opener = Opener(model, config, timed, float_graph=given)
     with ExitStack() as stack:

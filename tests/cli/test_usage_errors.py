@@ -47,7 +47,7 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
             "--calib-data",
             id="two sources",
         ),
-        pytest.param([*BUILD, "--calib-data", "a"], "--int8 was not given", "--int8", id="data without int8"),
+        pytest.param([*BUILD, "--calib-data", "a"], "neither was asked for", "--int8", id="data without int8"),
         pytest.param([*BUILD, "--labels", "a"], "--labels belongs to", "--valid-data", id="labels alone"),
         pytest.param(["build", "m.onnx", "-o", "m.bin"], "cannot write 'm.bin'", None, id="wrong suffix"),
         pytest.param(["build", "m.onnx", "-o", "no/m.qrt"], "folder does not exist", "mkdir", id="no folder"),

@@ -64,7 +64,7 @@ def fits_of(model: Model, config: BuildConfig, cache: TrtCache, data: Mapping | 
     job = Job(model, config, describe_device(with_gpu=False), lambda event: None)
     samples_ = None if data is None else dataset(model, data)
     found = quantize_for_device(job, samples_, None, cache)
-    return {library: fitted.model for library, fitted in found.fits.items()}
+    return {library: fitted.model for (library, _), fitted in found.fits.items()}
 
 
 def candidate(report: Mapping, precision: str = "int8") -> list[Mapping]:
@@ -142,7 +142,7 @@ def test_random_ranges_brand_the_engine_by_way_of_a_cache():
 
 def test_what_cannot_be_used_is_said_before_anything_takes_time(tmp_path: Path):
     model = resnet()
-    with pytest.raises(UsageError, match="int8 only"):
+    with pytest.raises(UsageError, match="int8 and fp8 only"):
         build(model, config=replace(CONFIG, precisions=frozenset({"fp32"})), calibration_cache=make())
     with pytest.raises(UsageError, match="random data"):
         random = replace(CONFIG, calibration=CalibrationConfig(calib_random=True))
