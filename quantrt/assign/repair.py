@@ -3,7 +3,7 @@
 
 Every round solves for a noise limit, builds the engine, and measures its real time and its real accuracy.
 Both go back into the tables: the rate of conversions, and how much noise the budget allows. Where regions
-make more noise together than apart, that group is found by halving, and counts for more from then on.
+make more noise together than apart, that group is found, and counts for more from then on.
 """
 
 from __future__ import annotations

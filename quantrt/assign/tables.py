@@ -204,7 +204,9 @@ def _tables(data: Mapping[str, Any]) -> Tables:
         metric=str(data["metric"]),
         samples=int(data["samples"]),
         regions=regions,
-        damages={row["name"]: {key: float(x) for key, x in row["damage"].items()} for row in rows},
+        damages={
+            row["name"]: {key: float(x) for key, x in row["damage"].items()} for row in rows if row["damage"]
+        },
         costs=_costs(data, engines),
         engines=engines,
     )
