@@ -68,6 +68,8 @@ def make_plan(
     """
     cudnn = _library()
     try:
+        if isinstance(properties, int):  # machine code is loaded to see what it needs: the GPU must be open
+            torch.empty(0, device=torch.device("cuda", properties))
         built = _described(cudnn, graph, cudnn.create_device_properties(properties))
         built.validate()
         built.build_operation_graph()

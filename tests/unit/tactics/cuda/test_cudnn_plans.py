@@ -22,6 +22,7 @@ from quantrt.tactics.cuda.plan_cache import load_plans, path_beside, save_plans
 
 FAKE = Path(__file__).parents[3] / "fake_cudnn.py"
 GPU = "NVIDIA Test 9"
+PROPERTIES = "of a GPU that is not here"
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 GRAPH = CudnnGraph(
@@ -50,7 +51,7 @@ def cudnn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cudnn_is_told_types_layouts_and_operations(cudnn: None):
-    plan = make_plan(replace(GRAPH, rank=1), 0, GPU, workspace_limit_bytes=100)
+    plan = make_plan(replace(GRAPH, rank=1), PROPERTIES, GPU, workspace_limit_bytes=100)
     assert (plan.cudnn, plan.gpu, plan.workspace_bytes) == (91900, GPU, 64)
     said = json.loads(plan.data)
     by_uid = {row["uid"]: row for row in said["tensors"] if "uid" in row}
@@ -71,7 +72,7 @@ def test_cudnn_is_told_types_layouts_and_operations(cudnn: None):
 
 
 def test_plans_are_made_once_and_failures_are_told(cudnn: None):
-    maker, seen = PlanMaker(GPU, 0), []
+    maker, seen = PlanMaker(GPU, PROPERTIES), []
     graphs = [GRAPH, TOO_LONG, DEADLY, replace(GRAPH, rank=1), replace(GRAPH, rank=2), GRAPH]
     maker.make(graphs, workers=2, on_progress=lambda done, total: seen.append((done, total)))
     assert seen == [(n, 5) for n in range(1, 6)]
@@ -85,7 +86,7 @@ def test_plans_are_made_once_and_failures_are_told(cudnn: None):
 
 
 def test_what_time_did_not_allow_is_made_when_there_is_time(cudnn: None):
-    maker = PlanMaker(GPU, 0)
+    maker = PlanMaker(GPU, PROPERTIES)
     maker.make([GRAPH], deadline_s=0.0)
     assert maker.reason([GRAPH]) == OUT_OF_TIME
     assert not maker.is_lasting(OUT_OF_TIME)
@@ -96,7 +97,7 @@ def test_what_time_did_not_allow_is_made_when_there_is_time(cudnn: None):
 
 def test_a_known_plan_needs_no_process():
     plan = CudnnPlan(b"known", 0, 91900, GPU)
-    maker = PlanMaker(GPU, 0, known={graph_key(GRAPH): plan})
+    maker = PlanMaker(GPU, PROPERTIES, known={graph_key(GRAPH): plan})
     maker.make([GRAPH], on_progress=lambda done, total: pytest.fail("it is known"))
     assert maker.plans == {graph_key(GRAPH): plan}
 
@@ -194,7 +195,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_plan_runs_on_the_current_stream_with_each_thread_s_own_handle(cudnn: None, gpu: None):
-    plan = make_plan(GRAPH, 0, GPU)
+    plan = make_plan(GRAPH, PROPERTIES, GPU)
     opened = open_plans({"a": plan, "b": plan}, CUDA)
     tensors = {1: torch.zeros(4), 2: torch.zeros(4)}
     workspace = torch.zeros(opened["a"].workspace_bytes, dtype=torch.uint8)
@@ -217,7 +218,7 @@ def test_a_plan_runs_on_the_current_stream_with_each_thread_s_own_handle(cudnn: 
 def test_a_plan_that_cudnn_cannot_read_or_run_is_an_error(
     cudnn: None, gpu: None, monkeypatch: pytest.MonkeyPatch
 ):
-    plan = make_plan(GRAPH, 0, GPU)
+    plan = make_plan(GRAPH, PROPERTIES, GPU)
     with pytest.raises(DeviceError, match="cannot read a plan") as failure:
         open_plans({"a": replace(plan, data=plan.data[:40])}, CUDA)
     assert "building the engine again" in str(failure.value.hint)
