@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -124,7 +125,13 @@ def _is_causal(triangle: Triangle, mask: Mask) -> bool:
 
 def _check_mask(mask: Mask, scores: tuple[Dim, ...], facts: Facts) -> None:
     value, position = mask.value, mask.position
-    is_constant = constant_of(value) is not None
+    array = constant_of(value)
+    is_constant = array is not None
+    if array is not None and mask.kind != "added" and math.isfinite(mask.number):
+        is_hidden = array.astype(bool) == (mask.kind == "dropped")
+        if is_hidden.reshape(-1, array.shape[-1] if array.ndim else 1).all(-1).any():
+            # As an addend, as constants are, the number would leave the scores in what is to be one number.
+            raise NoMatchError("a constant mask puts one finite number in the place of all scores", position)
     types = FLOATS if mask.kind == "added" else (ir.DataType.BOOL,)
     if value.dtype not in types or not (is_constant or facts.is_activation(value)):
         raise NoMatchError("the mask is neither of floats nor of truths", position)

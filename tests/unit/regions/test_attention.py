@@ -127,6 +127,20 @@ def test_a_query_whose_keys_all_have_the_same_low_score_sees_them_all(rng):
     check_values(found, feeds_of(rng, m=mask), tolerance=TOLERANCE)
 
 
+@pytest.mark.parametrize("kind", ["kept", "dropped"])
+def test_a_constant_mask_that_hides_all_from_a_query_is_no_addend(kind, rng):
+    truths = rng.random((S, S)) < 0.6
+    truths[3] = False
+    text = "s = Where(m, a, low)" if kind == "kept" else "s = Where(m, low, a)"
+    weights = {"m": truths if kind == "kept" else ~truths}
+    found = masked(text, low=np.float32(-1e9), **weights)
+    assert "one finite number" in found.reasons("attention")[0]
+    check_values(found, feeds_of(rng), tolerance=TOLERANCE)
+    truths[3, 0] = True
+    found = masked(text, low=np.float32(-1e9), m=truths if kind == "kept" else ~truths)
+    assert found.only(Attention).formula.mask_constant
+
+
 @pytest.mark.parametrize("shape", [(S, S), (3, S, S), (1, 1, 1, S), (S,)], ids=str)
 def test_a_constant_mask(shape, rng):
     found = masked("s = Add(a, table)", table=rng.standard_normal(shape).astype(np.float32))

@@ -5,8 +5,9 @@ options: {"backends": names, best first, the last for any shape; "dtype": numpy'
 and stores; "scale": float; "is_transposed": k is [B, H, D, T]; "is_causal"; "mask_kind", "mask_value": as in
 the formula}. Inputs: q, k, v, a mask or none. Weights: the mask where it is a constant, to be added, of the
 type that is computed in; its rows may be longer than there are keys.
-A query that may attend to nothing (-inf all along) gives 0, as ONNX has it. A CPU always takes "math":
-torch's fused kernel there turns a query with NaN into zeros.
+A query that may attend to nothing (-inf all along) gives 0, as ONNX has it; one whose scores all are the same
+finite `mask_value` sees all keys alike. A CPU always takes "math": torch's fused kernel there turns a query
+with NaN into zeros.
 """
 
 from __future__ import annotations
@@ -72,11 +73,13 @@ class _AttentionRunner:
         batch = max(q.shape[0], k.shape[0], v.shape[0])
         qkv = [tensor.expand(batch, -1, -1, -1) for tensor in (q, k, v)]
         try:
+            truths = mask if self._puts_a_number else None
             if mask is not None:
                 mask = _prepared_mask(self._addend(mask), k.shape[2], self._dtype)
                 if self._is_causal:
                     mask = mask + _causal_mask(q.shape[2], k.shape[2], mask)
-            return [self._attend(qkv, mask)]
+            y = self._attend(qkv, mask)
+            return [y if truths is None else self._alike_where_masked(y, truths, qkv[2])]
         except torch.OutOfMemoryError as error:
             raise DeviceError(
                 f"not enough memory for attention in region '{self._region}'",
@@ -100,6 +103,31 @@ class _AttentionRunner:
         start, rest = (number, 0.0) if self._mask_kind == "kept" else (0.0, number)
         addend = torch.full(mask.shape, start, dtype=self._dtype, device=mask.device)
         return addend.masked_fill_(mask, rest)
+
+    @property
+    def _puts_a_number(self) -> bool:
+        """Whether a finite number stands in the place of masked scores."""
+        is_finite = self._mask_kind != "added" and math.isfinite(self._mask_value)
+        return is_finite and self._constant is None
+
+    def _alike_where_masked(self, y: torch.Tensor, mask: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """The result, where all that a query could see is masked, with the mean of v.
+
+        All its scores are one number then. As an addend that number leaves the scores in them.
+        """
+        S, T = y.shape[2], v.shape[2]
+        is_hidden = mask if self._mask_kind == "dropped" else ~mask
+        is_hidden = is_hidden[(None,) * (4 - is_hidden.dim())]
+        if not self._is_causal:
+            mean = v.mean(2, keepdim=True, dtype=torch.float32)
+        else:
+            place = torch.arange(S, device=v.device)[:, None]
+            is_hidden = is_hidden | (torch.arange(T, device=v.device) > place)
+            last = place.clamp(max=T - 1)
+            mean = (v.float().cumsum(2) / torch.arange(1, T + 1, device=v.device)[:, None])[:, :, last[:, 0]]
+        groups = y.shape[1] // v.shape[1]
+        mean = mean.to(y.dtype).repeat_interleave(groups, 1) if groups > 1 else mean.to(y.dtype)
+        return torch.where(is_hidden.all(-1, keepdim=True), mean, y)
 
     def _attend(self, qkv: Sequence[torch.Tensor], mask: torch.Tensor | None) -> torch.Tensor:
         q, k, v = qkv if self._is_on_cpu else [_packed(tensor) for tensor in qkv]

@@ -149,6 +149,26 @@ def test_masks_of_truths(kind: str, number: float, dtype: str, rng: np.random.Ge
     check(formula, [*tensors(Case(T=33), getattr(torch, dtype), rng), mask], dtype)
 
 
+@pytest.mark.parametrize("number", [torch.finfo(torch.float32).min, -1e9, -1e4], ids=str)
+@pytest.mark.parametrize("kind", ["kept", "dropped"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("case", [Case(T=33), Case(H=6, G=2, S=9, T=5)], ids=lambda case: case.id)
+@pytest.mark.parametrize("is_causal", [False, True], ids=["", "causal"])
+def test_a_query_that_is_masked_entirely_sees_all_keys_alike(
+    kind: str, number: float, dtype: str, case: Case, is_causal: bool, rng: np.random.Generator
+):
+    """All its scores are the same number then, whichever: a padded row of a batch."""
+    keeps = torch.from_numpy(rng.random((case.B, 1, case.S, case.T)) < 0.5)
+    keeps[:, :, 2] = False
+    mask = keeps if kind == "kept" else ~keeps
+    formula = formula_of(case, has_mask=True, mask_kind=kind, mask_value=number, is_causal=is_causal)
+    q, k, v = tensors(case, getattr(torch, dtype), rng)
+    got = check(formula, [4 * q, k, v, mask], dtype)
+    seen = v[:, :, :3] if is_causal else v
+    want = seen.double().mean(2).repeat_interleave(case.H // (case.G or case.H), 1)
+    assert float((got[:, :, 2].double() - want).abs().max()) < 0.01
+
+
 @pytest.mark.parametrize("lowest", [-math.inf, torch.finfo(torch.float32).min, -10000.0])
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_masked_keys_have_no_weight(lowest: float, dtype: str, rng: np.random.Generator):
