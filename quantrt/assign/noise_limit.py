@@ -11,6 +11,7 @@ inside the budget or outside, bounds it from both sides.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,12 +63,13 @@ def noise_limit(points: Sequence[NoisePoint], metric: str, max_drop_ratio: float
 
 
 def predicted_drop(points: Sequence[NoisePoint], metric: str, noise_ratio: float) -> float:
-    """The drop at some noise, by the law from the nearest measured point that lost anything; NaN without."""
+    """The drop at some noise, by the law through the measured points that lost anything; NaN without any."""
     known = [point for point in points if 0.0 < point.drop_ratio < math.inf and point.noise_ratio > 0.0]
     if not known:
         return math.nan
-    near = min(known, key=lambda point: abs(math.log(max(noise_ratio, 1e-300) / point.noise_ratio)))
-    return near.drop_ratio * math.pow(noise_ratio / near.noise_ratio, _power(metric))
+    power = _power(metric)
+    factors = [point.drop_ratio / math.pow(point.noise_ratio, power) for point in known]
+    return statistics.median(factors) * math.pow(noise_ratio, power)
 
 
 def _along_law(point: NoisePoint, metric: str, max_drop_ratio: float) -> float:

@@ -17,10 +17,12 @@ from quantrt.cli import (
     completion,
     doctor,
     inspect,
+    pareto,
     quantize,
     report,
     run,
     trtexec,
+    tune,
 )
 from quantrt.cli import explain as explain_verb
 from quantrt.cli.command import Command
@@ -40,6 +42,8 @@ COMMANDS: tuple[Command, ...] = (
     compare.COMMAND,
     inspect.COMMAND,
     explain_verb.COMMAND,
+    tune.COMMAND,
+    pareto.COMMAND,
     report.COMMAND,
     trtexec.COMMAND,
     check.COMMAND,

@@ -37,8 +37,8 @@ def test_broken_outputs_ask_for_much_less_noise(drop):
     assert 0.0 < noise_limit([NoisePoint(math.nan, drop)], "top1", 0.01) <= 0.01
 
 
-def test_a_drop_is_predicted_from_the_nearest_engine_that_lost_anything():
-    points = [NoisePoint(0.0, 0.0), NoisePoint(0.01, 0.02), NoisePoint(1.0, 0.5)]
-    assert predicted_drop(points, "top1", 0.0025) == pytest.approx(0.01)
-    assert predicted_drop(points, "sqnr", 0.005) == pytest.approx(0.01)
+def test_a_drop_is_predicted_by_the_law_through_the_engines_that_lost_anything():
+    points = [NoisePoint(0.0, 0.0), NoisePoint(0.01, 0.02), NoisePoint(0.04, 0.05), NoisePoint(1.0, 0.2)]
+    assert predicted_drop(points, "top1", 0.0025) == pytest.approx(0.2 * 0.05)
+    assert predicted_drop(points[:2], "sqnr", 0.005) == pytest.approx(0.01)
     assert math.isnan(predicted_drop([NoisePoint(0.1, 0.0)], "top1", 0.1))

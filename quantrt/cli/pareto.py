@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt pareto`: time against accuracy, from what an earlier build measured."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from quantrt.cli.command import Command, Result
+from quantrt.cli.paths import check_output
+from quantrt.cli.tune import TABLES_HELP
+from quantrt.errors import UsageError
+
+__all__ = ["COMMAND"]
+
+POINTS = 12
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tables", type=Path, metavar="TABLES", help=TABLES_HELP)
+    parser.add_argument(
+        "--points", type=int, default=POINTS, metavar="N", help=f"assignments at most (default: {POINTS})"
+    )
+    parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="also draw it")
+
+
+def _run(args: argparse.Namespace) -> Result:
+    if args.svg is not None:
+        check_output(args.svg, ".svg")
+    if args.points < 2:
+        raise UsageError("cannot draw a front", got=f"{args.points} points", expected="2 at least")
+    from quantrt.assign.pareto import pareto_front
+    from quantrt.cli.write import write_text
+    from quantrt.report.pareto_chart import draw_front
+    from quantrt.report.tune_report import describe_front, open_tables, show_front
+
+    tables = open_tables(args.tables)
+    data = describe_front(tables, pareto_front(tables, args.points), path=args.tables)
+    if args.svg is not None:
+        write_text(args.svg, draw_front(data))
+    return Result(data, lambda: show_front(data))
+
+
+COMMAND = Command(
+    name="pareto",
+    summary="time against accuracy, from what a build measured",
+    details="Solves for the fastest precisions at one amount of noise after the other; nothing is run.",
+    examples=(
+        ("as a table", "quantrt pareto model.tables.json"),
+        ("and as a picture", "quantrt pareto model.qrt --svg front.svg"),
+    ),
+    add_arguments=_add_arguments,
+    run=_run,
+)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A front of time against noise as an SVG picture, with the engines that were measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape
+
+__all__ = ["draw_front"]
+
+WIDTH, HEIGHT = 640, 400
+LEFT, RIGHT, TOP, BOTTOM = 64, 20, 48, 52
+LINE, MARK = "#2563eb", "#111827"
+TICKS = 5
+
+
+def draw_front(data: Mapping[str, Any]) -> str:
+    """The picture of what `quantrt.report.tune_report.describe_front` describes, as SVG text.
+
+    Across: noise of the outputs in dB below their power; up: milliseconds. Points without noise are left out.
+    """
+    front = [(_db(row["noise_ratio"]), row["predicted_ms"]) for row in data["front"] if row["noise_ratio"]]
+    engines = [
+        (_db(row["noise_ratio"]), row["latency_ms"], f"{row['quantized']} of {row['regions']} measured")
+        for row in data["engines"]
+        if row["noise_ratio"] and row["latency_ms"]
+    ]
+    axes = _Axes([*front, *((x, y) for x, y, _ in engines)])
+    points = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in front)
+    marks = [f'<circle cx="{axes.x(x):.1f}" cy="{axes.y(y):.1f}" r="3.5" fill="{LINE}"/>' for x, y in front]
+    measured = [
+        f'<path d="M{axes.x(x) - 5:.1f},{axes.y(y):.1f}h10m-5,-5v10" stroke="{MARK}" stroke-width="1.5">'
+        f"<title>{escape(title)}</title></path>"
+        for x, y, title in engines
+    ]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}" '
+            f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
+            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
+            f'<text x="{LEFT}" y="20" font-size="14">Time against noise on {escape(data["library"])}</text>',
+            f'<text x="{LEFT}" y="36" fill="#6b7280">dots: predicted; crosses: engines measured</text>',
+            *axes.drawn(),
+            f'<polyline points="{points}" fill="none" stroke="{LINE}" stroke-width="1.5"/>',
+            *marks,
+            *measured,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+class _Axes:
+    """Where values are drawn."""
+
+    def __init__(self, points: Sequence[tuple[float, float]]) -> None:
+        across, up = [x for x, _ in points] or [0.0], [y for _, y in points] or [0.0]
+        self._low, self._high = _widened(min(across), max(across))
+        self._most = max(up) * 1.1 or 1.0
+
+    def x(self, value: float) -> float:
+        """Pixels from the left."""
+        return LEFT + (value - self._low) / (self._high - self._low) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        """Pixels from the top."""
+        return HEIGHT - BOTTOM - value / self._most * (HEIGHT - TOP - BOTTOM)
+
+    def drawn(self) -> list[str]:
+        """Lines and numbers of both axes."""
+        parts = [
+            f'<path d="M{LEFT},{TOP}V{HEIGHT - BOTTOM}H{WIDTH - RIGHT}" fill="none" stroke="#9ca3af"/>',
+            f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 12}" text-anchor="middle">'
+            "signal over noise of the outputs, dB</text>",
+            f'<text x="16" y="{(TOP + HEIGHT - BOTTOM) / 2}" text-anchor="middle" '
+            f'transform="rotate(-90 16 {(TOP + HEIGHT - BOTTOM) / 2})">ms</text>',
+        ]
+        for number in range(TICKS):
+            x = self._low + (self._high - self._low) * number / (TICKS - 1)
+            y = self._most * number / (TICKS - 1)
+            parts.append(
+                f'<text x="{self.x(x):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{x:.0f}</text>'
+            )
+            parts.append(f'<text x="{LEFT - 6}" y="{self.y(y) + 4:.1f}" text-anchor="end">{y:.3g}</text>')
+        return parts
+
+
+def _widened(low: float, high: float) -> tuple[float, float]:
+    return (low - 1.0, high + 1.0)
+
+
+def _db(noise_ratio: float) -> float:
+    return -10.0 * math.log10(noise_ratio)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers from saved tables: an assignment for one budget, and the front over all; as data and text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from quantrt.assign.assignment import FLOAT, Assigned, uniform
+from quantrt.assign.noise_limit import predicted_drop
+from quantrt.assign.tables import Tables, read_tables, tables_from_json
+from quantrt.errors import DataError
+from quantrt.plan.serialize import load_plan
+from quantrt.report.quantities import ms_text, ratio_text
+from quantrt.report.tables import facts, heading, show, table
+
+__all__ = ["describe_assigned", "describe_front", "open_tables", "show_assigned", "show_front"]
+
+SHOWN = 20
+"""Float regions that are listed without --all."""
+
+
+def open_tables(path: Path) -> Tables:
+    """The tables of a file of their own, or those that an engine keeps in its report.
+
+    Raises:
+        DataError: there are none in it.
+        ModelError: the engine cannot be read.
+    """
+    if path.suffix != ".qrt":
+        return read_tables(path)
+    mixed = load_plan(path).report.get("mixed") or {}
+    if "tables" not in mixed:
+        reason = mixed.get("reason")
+        raise DataError(
+            f"'{path}' keeps no damages and times",
+            got=None if reason is None else str(reason),
+            hint="quantrt build ... --tables FILE.json with a budget that all of int8 is outside of",
+        )
+    return tables_from_json(mixed["tables"], str(path))
+
+
+def describe_assigned(
+    tables: Tables, found: Assigned, *, path: Path, asked: Mapping[str, float]
+) -> dict[str, Any]:
+    """JSON-ready data of one assignment.
+
+    Args:
+        asked: what was asked for, by name.
+    """
+    return {
+        "kind": "tune",
+        "path": str(path),
+        "asked": dict(asked),
+        **_row(tables, found),
+        "float": [{"name": name, "reason": reason} for name, reason in found.reasons.items()],
+        "engines": _measured(tables),
+        "library": tables.library,
+        "metric": tables.metric,
+    }
+
+
+def describe_front(tables: Tables, front: Sequence[Assigned], *, path: Path) -> dict[str, Any]:
+    """JSON-ready data of a front."""
+    return {
+        "kind": "pareto",
+        "path": str(path),
+        "front": [_row(tables, one) for one in front],
+        "engines": _measured(tables),
+        "library": tables.library,
+        "metric": tables.metric,
+    }
+
+
+def show_assigned(data: Mapping[str, Any], *, everything: bool = False) -> None:
+    """The prediction, and which regions stay float and why."""
+    asked = ", ".join(f"{name} {value:g}" for name, value in data["asked"].items())
+    show(heading(f"{data['path']}: {asked}, predicted for {data['library']}"))
+    rows = [
+        ("time", f"{ms_text(data['predicted_ms'])} ms, {ratio_text(data['speed_ratio'])} as fast as float"),
+        ("noise", f"{data['noise_ratio']:.1e} of the outputs' power, the damages added up"),
+        ("drop", f"{_drop_text(data['drop_ratio'])} of {data['metric']}, by the engines measured so far"),
+        ("regions", f"{data['quantized']} in 8 bits, {len(data['float'])} float"),
+    ]
+    show(facts(rows))
+    shown = data["float"] if everything else data["float"][:SHOWN]
+    if shown:
+        show(
+            "",
+            table(
+                ("stays float", "why"),
+                [(r["name"], r["reason"]) for r in shown],
+                left=("why",),
+                fold=("stays float", "why"),
+            ),
+        )
+    hidden = len(data["float"]) - len(shown)
+    if hidden:
+        show(f"and {hidden} more: --all")
+    show("", _engines_table(data["engines"]))
+
+
+def show_front(data: Mapping[str, Any]) -> None:
+    """A row per assignment, and the engines that were measured."""
+    show(heading(f"{data['path']}: the fastest for every amount of noise, predicted for {data['library']}"))
+    columns = ("noise", f"drop of {data['metric']}", "ms", "speed", "8-bit regions", "float")
+    rows = [
+        (
+            f"{row['noise_ratio']:.1e}",
+            _drop_text(row["drop_ratio"]),
+            ms_text(row["predicted_ms"]),
+            ratio_text(row["speed_ratio"]),
+            str(row["quantized"]),
+            str(row["regions"] - row["quantized"]),
+        )
+        for row in data["front"]
+    ]
+    show("", table(columns, rows), "", _engines_table(data["engines"]))
+
+
+def _row(tables: Tables, found: Assigned) -> dict[str, Any]:
+    costs = tables.costs
+    float_ms = math.nan if costs is None else costs.predict_ms(uniform(tables, FLOAT))
+    drop = predicted_drop(tables.points, tables.metric, found.noise_ratio)
+    return {
+        "predicted_ms": found.predicted_ms,
+        "speed_ratio": float_ms / found.predicted_ms,
+        "noise_ratio": found.noise_ratio,
+        "drop_ratio": drop if math.isfinite(drop) else None,
+        "quantized": len(found.quantized),
+        "regions": len(found.precisions),
+    }
+
+
+def _measured(tables: Tables) -> list[dict[str, Any]]:
+    return [
+        {
+            "quantized": sum(precision != FLOAT for precision in engine.assignment.values()),
+            "regions": len(engine.assignment),
+            "latency_ms": engine.latency_ms,
+            "predicted_ms": None if tables.costs is None else tables.costs.predict_ms(engine.assignment),
+            "noise_ratio": _finite(engine.noise_ratio),
+            "drop_ratio": _finite(engine.drop_ratio),
+        }
+        for engine in tables.engines
+    ]
+
+
+def _engines_table(engines: Sequence[Mapping[str, Any]]) -> Any:
+    columns = ("engines measured: 8-bit regions", "of", "ms", "predicted now", "noise", "drop")
+    rows = [
+        (
+            str(row["quantized"]),
+            str(row["regions"]),
+            "-" if row["latency_ms"] is None else ms_text(row["latency_ms"]),
+            "-" if row["predicted_ms"] is None else ms_text(row["predicted_ms"]),
+            "-" if row["noise_ratio"] is None else f"{row['noise_ratio']:.1e}",
+            _drop_text(row["drop_ratio"]),
+        )
+        for row in engines
+    ]
+    return table(columns, rows)
+
+
+def _drop_text(drop: float | None) -> str:
+    return "-" if drop is None else f"{drop:.4f}"
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`quantrt tune` and `quantrt pareto` on tables that were written before."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from quantrt.assign.tables import write_tables
+from quantrt.cli.main import main
+from tests.unit.assign.assign_tables import tables
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write_tables(tables(), tmp_path / "model.tables.json")
+    return tmp_path / "model.tables.json"
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_tighter_budget_keeps_more_float(path: Path, capsys: pytest.CaptureFixture[str]):
+    wide = answer(capsys, "tune", str(path), "--max-drop", "0.1")
+    tight = answer(capsys, "tune", str(path), "--max-drop", "0.01")
+    assert wide["quantized"] > tight["quantized"] > 0
+    assert wide["predicted_ms"] < tight["predicted_ms"]
+    assert {row["name"] for row in tight["float"]} >= {"b", "f"}
+    assert len(wide["engines"]) == 2
+
+
+def test_noise_and_time_can_be_asked_for(path: Path, capsys: pytest.CaptureFixture[str]):
+    assert answer(capsys, "tune", str(path), "--max-noise", "1e-3")["noise_ratio"] <= 1e-3
+    assert answer(capsys, "tune", str(path), "--max-ms", "4.6")["predicted_ms"] <= 4.6
+
+
+def test_the_text_says_which_regions_stay_float_and_why(path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["tune", str(path), "--max-noise", "1e-3"]) == 0
+    text = capsys.readouterr().out
+    assert "4 in 8 bits, 2 float" in text
+    assert "kept float: damage" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, "one thing can be asked for"),
+        (["--max-drop", "0.1", "--max-ms", "3"], 2, "one thing can be asked for"),
+        (["--max-drop", "-1"], 2, "cannot use --max-drop"),
+        (["--max-drop", "nan"], 2, "cannot use --max-drop"),
+        (["--max-ms", "0.5"], 1, "no assignment"),
+    ],
+)
+def test_what_cannot_be_answered(path: Path, capsys, words: list[str], code: int, message: str):
+    assert main(["tune", str(path), *words]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_files_that_hold_no_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert main(["pareto", str(other)]) == 3
+    assert "holds no assignment tables" in capsys.readouterr().err
+    assert main(["tune", str(tmp_path / "none.json"), "--max-drop", "0.1"]) == 3
+
+
+def test_the_front_goes_from_fast_to_float(path: Path, capsys: pytest.CaptureFixture[str]):
+    front = answer(capsys, "pareto", str(path))["front"]
+    times = [row["predicted_ms"] for row in front]
+    noise = [row["noise_ratio"] for row in front]
+    assert times == sorted(times)
+    assert noise == sorted(noise, reverse=True)
+    assert front[-1]["quantized"] == 0
+    assert len(front) > 2
+
+
+def test_the_front_is_drawn(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    picture = tmp_path / "front.svg"
+    assert main(["pareto", str(path), "--svg", str(picture)]) == 0
+    assert "8-bit regions" in capsys.readouterr().out
+    root = ElementTree.fromstring(picture.read_text())
+    circles = root.findall("{http://www.w3.org/2000/svg}circle")
+    assert circles
+    assert all(0 <= float(one.attrib["cx"]) <= 640 and 0 <= float(one.attrib["cy"]) <= 400 for one in circles)
+
+
+def test_a_picture_with_another_suffix_is_refused(path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["pareto", str(path), "--svg", "front.png"]) == 2
+    assert "'.svg'" in capsys.readouterr().err
