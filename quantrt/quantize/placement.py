@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import is_operator, only_consumer
 from quantrt.quantize.attention import attention_products
+from quantrt.quantize.behind_conv import before_activation, is_mean_of_images
 from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.gates import gate_nodes
 from quantrt.quantize.operands import is_per_image, is_plain_gemm, is_spread, weight_axis
@@ -113,6 +114,8 @@ class _Placer:
             self.reasons[_name(node)] = refusal or "its input is not quantized"
         elif node.op_type == "Add":
             self._ask_residual(node, rule)
+        elif rule.behind_product:
+            self._ask_mean(node, rule)
         elif is_table_rule(rule):
             self._ask_table(node, rule)
         elif rule.weight is not None:
@@ -197,7 +200,20 @@ class _Placer:
                 self.symmetric.add((name, index))
         self._became_int8(node, rule)
 
+    def _ask_mean(self, node: ir.Node, rule: OpRule) -> None:
+        source = node.inputs[0]
+        is_alone = source is not None and len(source.uses()) == 1 and not source.is_graph_output()
+        if is_alone and is_mean_of_images(node) and self._is_made_in_codes(before_activation(source)):
+            self._use(node, 0)
+            self._became_int8(node, rule)
+
+    def _is_made_in_codes(self, value: ir.Value | None) -> bool:
+        """Whether an 8-bit convolution makes a value, or the sum that is computed in its kernel."""
+        producer = value.producer() if value is not None else None
+        return producer is not None and is_operator(producer, "Conv", "Add") and _name(producer) in self.int8
+
     def _is_int8_branch(self, value: ir.Value | None) -> bool:
+        value = before_activation(value) if self.target.fuses_activations else value
         producer = value.producer() if value is not None else None
         return producer is not None and producer.op_type == "Conv" and _name(producer) in self.int8
 
@@ -227,7 +243,10 @@ class _Placer:
         rule = self._rule(node)
         if rule is None or not rule.only_if_quantized or node.op_type == "Add":
             return
-        if self._refusal(node, rule) is not None:
+        if self._refusal(node, rule) is not None or _name(node) in self.int8:
+            return
+        if node.op_type == "ReduceMean" and not is_mean_of_images(node):
+            self.reasons[_name(node)] = "no mean over the pixels of an image"
             return
         # A target without quantized outputs joins a concatenation from behind, in `carry`.
         wanted = len(node.inputs) if rule.passes else 1

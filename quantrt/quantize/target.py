@@ -53,6 +53,7 @@ class OpRule:
         bias: index of the bias input; None for none.
         passes: value-preserving: input 0 and the output share one grid, and the op runs on codes.
         only_if_quantized: quantized only where its inputs are so anyway (pools, concatenations).
+        behind_product: quantized too where an 8-bit convolution makes its input for it alone.
         output: the output must be quantized too for an 8-bit kernel to be chosen.
         symmetric: its activations use the target's symmetric grid, because zero points cost time here.
         only_spread: of a transposed convolution: only one whose kernel is as large as its stride.
@@ -67,6 +68,7 @@ class OpRule:
     bias: int | None = None
     passes: bool = False
     only_if_quantized: bool = False
+    behind_product: bool = False
     output: bool = False
     symmetric: bool = False
     only_spread: bool = False
@@ -86,6 +88,7 @@ class Target:
         rules: one row per operator; an operator without a row stays float.
         residual: which inputs of an Add of two activations are quantized: "both", "skip" (only the branch
             that is not computed by the convolution or product it can be fused with) or "none".
+        fuses_activations: a convolution's kernel computes the activation behind it, and a sum behind that.
         int32_bias: the bias is stored as int32 with scale = s_x * s_w; otherwise it stays float32.
         quantizes_outputs: kernels make 8-bit values, which every reader sees as such, for runtimes that match
             DequantizeLinear -> op -> QuantizeLinear.
@@ -99,6 +102,7 @@ class Target:
     symmetric: Grid | None = None
     nonnegative: Grid | None = None
     residual: str = "none"
+    fuses_activations: bool = False
     int32_bias: bool = False
     quantizes_outputs: bool = False
     weight_dtype: DType = INT8

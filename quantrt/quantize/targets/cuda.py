@@ -4,7 +4,8 @@
 Products read codes; what they write is decided by who reads it, since every epilogue can store floats and
 codes at once. Of a residual sum the skip branch is read as codes and the other is still in the accumulator
 (NVIDIA TensorRT developer guide, "Working with quantized types": an unquantized skip branch costs the gain).
-Means over windows and whole images read codes where the products beside them do: no floats need be written.
+Means over windows and whole images read codes where the products beside them do, or where they alone read
+what a convolution makes: no floats need be written.
 Grouped convolutions do a few multiplications per byte and stay float unless they are timed faster.
 Embedding tables are codes with a scale for every row, for their size: their rows are read as fast as halves.
 """
@@ -39,8 +40,10 @@ CUDA = Target(
         OpRule("Gather", (), weight=0, weight_axis=0, least_elements=LARGE_TABLE),
         OpRule("Add", (0, 1)),
         OpRule("AveragePool", only_if_quantized=True),
-        OpRule("GlobalAveragePool", only_if_quantized=True),
+        OpRule("GlobalAveragePool", only_if_quantized=True, behind_product=True),
+        OpRule("ReduceMean", (), only_if_quantized=True, behind_product=True),
         *MOVERS,
     ),
     residual="skip",
+    fuses_activations=True,
 )

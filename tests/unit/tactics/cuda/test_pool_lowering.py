@@ -122,10 +122,21 @@ def test_a_mean_reads_the_codes_that_are_there_for_others():
 
 
 def test_a_mean_of_floats_is_stored_as_codes():
-    codes = quantized(model_of(HEAD), CUDA, INPUTS)
+    gated = HEAD.replace(
+        "f = Flatten(p)", "g = Sigmoid(r) m = Mul(r, g) n = ReduceMax(m) q = Add(p, n) f = Flatten(q)"
+    )
+    codes = quantized(model_of(gated), CUDA, INPUTS)
     lowered, stored = pool_of(codes)
     assert lowered.inputs == (("r", FLOAT),)
-    assert lowered.outputs == (("p", CODES),)
     assert stored["r"] == (FLOAT,)
+    gives_what_qdq_gives(codes)
+
+
+def test_a_mean_that_alone_reads_a_convolution_reads_codes_and_is_stored_as_codes():
+    codes = quantized(model_of(HEAD), CUDA, INPUTS)
+    lowered, stored = pool_of(codes)
+    assert lowered.inputs == (("r", CODES),)
+    assert lowered.outputs == (("p", CODES),)
+    assert stored["r"] == (CODES,)
     assert not any(step.region.startswith("convert p") for step in program_of(codes).steps)
     gives_what_qdq_gives(codes)
