@@ -151,7 +151,7 @@ def test_a_scale_that_cannot_be_used_is_a_gap(digits: str, reason: str, cache: P
         ((*BUILD, "--calib-cache", "model.onnx", "-o", "m.qrt"), 3, "no calibration cache"),
         ((*BUILD, "--calib-cache", "bad.cache", "-o", "m.qrt"), 3, "line 2"),
         ((*BUILD, "--calib-cache", "bad.cache", "--calib-random", "-o", "m.qrt"), 2, "together"),
-        (("build", "model.onnx", "--calib-cache", "bad.cache", "-o", "m.qrt"), 2, "used by int8 and fp8 only"),
+        (("build", "model.onnx", "--calib-cache", "bad.cache", "-o", "m.qrt"), 2, "int8 and fp8 only"),
         (("quantize", "model.onnx", "--calib-cache", "no.cache", "-o", "q.onnx"), 3, "no such file"),
         (("inspect", "bad.cache"), 3, "line 2"),
         (("inspect", "model.onnx", "--model", "model.onnx"), 2, "belongs to a calibration cache"),

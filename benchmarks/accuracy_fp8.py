@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accuracy of FP8 beside int8 on real transformers: `python -m benchmarks.accuracy_fp8 MODELS [NAME ...]`.
+
+MODELS is the folder that `benchmarks.models` filled (only all-MiniLM-L6-v2 is used). Each model is quantized
+by the rules of an engine for a GPU, from the same calibration samples, and written as QuantizeLinear and
+DequantizeLinear, which ONNX Runtime computes: the codes are those of the engine, sums and everything else are
+float32. FP32 on the same samples is what they are held against. Results go to docs/results/accuracy-fp8.json,
+a page beside it. A second run adds its models.
+"""
+
+__all__ = ["measure", "page"]
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from benchmarks.real_tasks import load_task
+from benchmarks.record import commit, load_results, machine_line, write_results
+from benchmarks.task import Task
+from quantrt.calibrate.collect import collect
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.config import BuildConfig
+from quantrt.ir.session import float_session
+from quantrt.model.for_gpu import for_gpu
+from quantrt.model.load import load_model
+from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
+from quantrt.quantize.qdq import write
+from quantrt.quantize.quantize import observed_values
+from quantrt.quantize.targets.cuda import CUDA
+from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
+from quantrt.reference.metrics import Error
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-fp8.json"
+NAMES = ("cifar10_vit_tiny_d9", "all-MiniLM-L6-v2")
+TARGETS = (CUDA, CUDA_FP8)
+
+HEAD = """# Accuracy of FP8
+
+Real transformers, quantized by the rules of an engine for a GPU, in ONNX Runtime as QuantizeLinear and DequantizeLinear: the
+codes are the engine's, everything between them is float32. int8 and FP8 (E4M3) have the same calibration samples. FP8 quantizes
+products with a weight alone, over whole ranges, weights per channel; int8 has zero points of 0 too, and ranges by the better of
+two methods. Embedding tables are int8 in both. SQNR and cosine are of the first output against FP32, over all validation
+samples. Written by `python -m benchmarks.accuracy_fp8 MODELS`; figures in [accuracy-fp8.json](accuracy-fp8.json).
+"""  # noqa: E501
+
+Array = npt.NDArray[Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Accuracy of FP8 and int8 on real transformers.")
+    parser.add_argument("models", type=Path, help="folder with the exported models")
+    parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME", help="default: all models")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
+    args = parser.parse_args()
+    results = load_results(args.out)
+    for name in args.names:
+        row = measure(load_task(name, args.models))
+        results["models"][name] = row
+        write_results(args.out, results, page(results))
+        print(name, row)
+
+
+def measure(task: Task) -> dict[str, Any]:
+    """FP32, and the model in each kind of codes."""
+    model, config = for_gpu(load_model(task.path)), BuildConfig()
+    samples = open_dataset(task.calibration, model.inputs)
+    stats = collect(model, observed_values(model, TARGETS, config.quantize), samples, config.calibration)
+    batches = [batch.inputs for batch in samples.batches(1, FIT_SAMPLES)]
+    reference = observe_reference(model, batches, config.quantize)
+    wanted = _run(model.graph, task)
+    rows = {"fp32": _judge(task, wanted, wanted)}
+    for target in TARGETS:
+        fitted = fit(model, stats, target, reference, config=config.quantize, calibration=config.calibration)
+        quantized = sum(row.is_int8 for row in fitted.model.placement.decisions)
+        row = _judge(task, wanted, _run(write(fitted.model), task))
+        rows[target.precision] = {**row, "quantized_nodes": quantized, "ranges": fitted.method}
+    return {
+        "commit": commit(),
+        "calibration_samples": len(task.calibration),
+        "validation_samples": len(wanted[0]),
+        "score_name": "" if task.score is None else task.score.name,
+        "note": task.note,
+        "rows": rows,
+    }
+
+
+def _run(graph: ir.Model, task: Task) -> list[Array]:
+    """Every output over the validation samples, [samples, ...]."""
+    session = float_session(graph)
+    parts = [session.run(None, feed) for feed in task.validation]
+    return [np.concatenate([np.array(part[number]) for part in parts]) for number in range(len(parts[0]))]
+
+
+def _judge(task: Task, wanted: list[Array], got: list[Array]) -> dict[str, Any]:
+    error = Error()
+    error.add(wanted[0], got[0])
+    is_same = all(np.array_equal(a, b) for a, b in zip(wanted, got, strict=True))
+    a, b = (x.reshape(len(x), -1).astype(np.float64) for x in (wanted[0], got[0]))
+    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    return {
+        "sqnr_db": None if is_same else float(-10 * np.log10(error.noise_ratio)),
+        "cosine": float(np.mean((a * b).sum(1) / lengths)),
+        "agreement_ratio": None if task.decisions is None else float(np.mean(task.decisions(wanted, got))),
+        "score": None if task.score is None else task.score.of(got),
+    }
+
+
+def page(results: dict[str, Any]) -> str:
+    """The results as a page of Markdown."""
+    return "\n".join(_lines(results)) + "\n"
+
+
+def _lines(results: dict[str, Any]) -> Iterator[str]:
+    yield HEAD
+    yield machine_line(results["environment"])
+    for name, model in results["models"].items():
+        yield from ("", f"## {name}", "")
+        note = f" ({model['note']})" if model["note"] else ""
+        yield (
+            f"{model['calibration_samples']} samples for calibration, {model['validation_samples']} for "
+            f"validation{note}. Commit {model['commit']}."
+        )
+        score = model["score_name"] or "score"
+        yield from ("", f"| | {score} | agrees with FP32 | SQNR dB | cosine | nodes in codes | ranges |")
+        yield "|---|---|---|---|---|---|---|"
+        for precision, row in model["rows"].items():
+            cells = (
+                precision,
+                _number(row["score"], 4),
+                _number(row["agreement_ratio"], 4),
+                _number(row["sqnr_db"], 2),
+                _number(row["cosine"], 5),
+                str(row.get("quantized_nodes", "")),
+                row.get("ranges", ""),
+            )
+            yield "| " + " | ".join(cells) + " |"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+if __name__ == "__main__":
+    main()
