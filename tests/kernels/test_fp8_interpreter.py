@@ -17,6 +17,7 @@ from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import check
 from quantrt.tactics.cuda.product import product_of
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
+from quantrt.tactics.cuda.trial import Device, Trial, try_tactics
 from tests.kernels import expressions as spelled
 from tests.kernels.expressions import TENSOR, Builder, constant, scalar
 from tests.kernels.gemm_problems import RIGHT, SUM
@@ -222,3 +223,12 @@ def test_only_hopper_promotes(rng: np.random.Generator):
         tiles = configs(problem, gpu_named(name))
         assert sum(tile.promotes for tile in tiles) == count, name
         assert all(tile.accumulators <= 64 for tile in tiles if tile.promotes)
+
+
+def test_a_trial_takes_fp8_weights(rng: np.random.Generator):
+    workload, inputs, want = product(rng, (17, 48, 64), biased(is_requantized=True), (FP8.name,))
+    trial = Trial.begin(workload, Device(torch.device("cpu")), {}, inputs)
+    assert torch.equal(trial.expected[0].float(), want[0].float())
+    tactics = [row for row in list_tactics(workload, H200) if isinstance(row, Tactic)][:2]
+    verdicts = try_tactics(trial, tactics)
+    assert all(verdict.timing is not None for verdict in verdicts.values()), verdicts

@@ -179,7 +179,7 @@ def _stored(weight: np.ndarray, x: Tensor) -> Tensor:
 
     Rounding it is no tactic's error; behind a Clip of a large sum it would look like one.
     """
-    tensor = torch.tensor(weight, device=x.device)
+    tensor = tensor_on(weight).to(x.device)
     return tensor.to(x.dtype) if tensor.is_floating_point() else tensor
 
 
