@@ -49,17 +49,30 @@ def noise_limit(points: Sequence[NoisePoint], metric: str, max_drop_ratio: float
         points: at least one, of any order.
         metric: its name.
     """
-    inside = [point.noise_ratio for point in points if point.drop_ratio <= max_drop_ratio]
     outside = [point for point in points if not point.drop_ratio <= max_drop_ratio]
     if not outside:
         return math.inf
-    nearest = min(outside, key=lambda point: point.noise_ratio)
-    most = CLOSEST_RATIO * nearest.noise_ratio
-    guess = MARGIN_RATIO * _along_law(nearest, metric, max_drop_ratio)
-    least = max((noise for noise in inside if noise < most), default=0.0)
-    # Between what is known to be inside and what is known to be outside; the middle in decibels where the law
-    # points below the former.
-    return min(guess if guess > least else math.sqrt(least * most) if least else guess, most)
+    known = [point.noise_ratio for point in outside if math.isfinite(point.noise_ratio)]
+    least_outside = min(known, default=1.0)  # what is not finite is as much noise as signal, at least
+    inside = [point.noise_ratio for point in points if point.drop_ratio <= max_drop_ratio]
+    most_inside = max((noise for noise in inside if noise < least_outside), default=0.0)
+    guess = MARGIN_RATIO * _along_law(_nearest(points, max_drop_ratio), metric, max_drop_ratio)
+    if not most_inside:
+        return min(guess, CLOSEST_RATIO * least_outside)
+    # Between the two that are known for certain; no further than halfway, in decibels.
+    return min(max(guess, most_inside), math.sqrt(most_inside * least_outside))
+
+
+def _nearest(points: Sequence[NoisePoint], max_drop_ratio: float) -> NoisePoint:
+    """The point whose drop is nearest to the budget; of those that lost everything the last."""
+
+    def distance(point: NoisePoint) -> float:
+        if not 0.0 < point.drop_ratio < math.inf or not 0.0 < point.noise_ratio < math.inf:
+            return math.inf
+        return abs(math.log(point.drop_ratio / max_drop_ratio)) if max_drop_ratio else point.drop_ratio
+
+    lost = [point for point in points if not point.drop_ratio <= 0.0]
+    return min(reversed(lost), key=distance)
 
 
 def predicted_drop(points: Sequence[NoisePoint], metric: str, noise_ratio: float) -> float:

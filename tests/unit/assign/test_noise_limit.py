@@ -31,6 +31,17 @@ def test_guesses_close_in_however_wrong_the_law_is():
     assert max(inside) > 1e-5
 
 
+def test_an_engine_inside_the_budget_says_how_much_room_is_left():
+    points = [NoisePoint(0.0, 0.0), NoisePoint(0.18, 0.068), NoisePoint(0.0032, 0.0048)]
+    assert noise_limit(points, "top1", 0.01) == pytest.approx(0.8 * 0.0032 * (0.01 / 0.0048) ** 2)
+    used_up = [*points, NoisePoint(0.01, 0.0095)]
+    assert noise_limit(used_up, "top1", 0.01) == pytest.approx(0.01)
+
+
+def test_a_budget_of_nothing_allows_nothing():
+    assert noise_limit([NoisePoint(0.0, 0.0), NoisePoint(0.1, 0.2)], "top1", 0.0) == 0.0
+
+
 @pytest.mark.parametrize("drop", [math.inf, math.nan])
 def test_broken_outputs_ask_for_much_less_noise(drop):
     assert 0.0 < noise_limit([NoisePoint(2.0, drop)], "top1", 0.01) <= 0.02
