@@ -5,10 +5,23 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import float_attribute, int_attribute
-from quantrt.quantize.target import OpRule
+from quantrt.ir.edit import float_attribute, int_attribute, is_operator
+from quantrt.quantize.target import OpRule, Target
 
-__all__ = ["is_per_image", "is_plain_gemm", "is_spread", "weight_axis"]
+__all__ = ["is_per_image", "is_plain_gemm", "is_spread", "rule_of", "weight_axis"]
+
+
+def rule_of(node: ir.Node, target: Target) -> OpRule | None:
+    """The rule by which a target quantizes a node; None where it has none for it."""
+    rule = target.rule(node.op_type) if is_operator(node, node.op_type) else None
+    return None if rule is None or (rule.only_nearest and not _is_nearest(node)) else rule
+
+
+def _is_nearest(node: ir.Node) -> bool:
+    """Whether a Resize picks elements of its input, and makes none."""
+    mode, crop = node.attributes.get("mode"), node.attributes.get("coordinate_transformation_mode")
+    is_cropped = crop is not None and crop.as_string() == "tf_crop_and_resize"
+    return (mode is None or mode.as_string() == "nearest") and not is_cropped
 
 
 def weight_axis(node: ir.Node, rule: OpRule) -> int | None:

@@ -18,7 +18,7 @@ from quantrt.quantize.attention import attention_products
 from quantrt.quantize.behind_conv import before_activation, is_mean_of_images
 from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.gates import gate_nodes
-from quantrt.quantize.operands import is_per_image, is_plain_gemm, is_spread, weight_axis
+from quantrt.quantize.operands import is_per_image, is_plain_gemm, is_spread, rule_of, weight_axis
 from quantrt.quantize.opsets import QDQ_OPSET, why_no_codes
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.tables import is_table_rule, why_not_table
@@ -104,7 +104,7 @@ class _Placer:
         self.int8: set[str] = set()
 
     def _rule(self, node: ir.Node) -> OpRule | None:
-        return self.target.rule(node.op_type) if is_operator(node, node.op_type) else None
+        return rule_of(node, self.target)
 
     def ask(self, node: ir.Node) -> None:
         """Quantize the inputs of a compute node or a residual sum."""

@@ -56,6 +56,7 @@ class OpRule:
         behind_product: quantized too where an 8-bit convolution makes its input for it alone.
         output: the output must be quantized too for an 8-bit kernel to be chosen.
         symmetric: its activations use the target's symmetric grid, because zero points cost time here.
+        only_nearest: of a resize: only one that moves values without changing them.
         only_spread: of a transposed convolution: only one whose kernel is as large as its stride.
         least_elements: of a table; a smaller one stays float.
         weight_dtype: of the weight's codes; None for the target's.
@@ -71,6 +72,7 @@ class OpRule:
     behind_product: bool = False
     output: bool = False
     symmetric: bool = False
+    only_nearest: bool = False
     only_spread: bool = False
     least_elements: int = 0
     weight_dtype: DType | None = None

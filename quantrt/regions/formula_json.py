@@ -20,13 +20,14 @@ from quantrt.regions.region import (
     Host,
     Nodes,
     Pool,
+    Resize,
     Rows,
     View,
 )
 
 __all__ = ["from_json", "to_json"]
 
-_FORMULAS = (Gemm, Conv, ConvTranspose, Pool, GroupNorm, Concat, Rows, Attention, View, Host, Nodes)
+_FORMULAS = (Gemm, Conv, ConvTranspose, Pool, Resize, GroupNorm, Concat, Rows, Attention, View, Host, Nodes)
 
 
 def to_json(formula: Formula) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from quantrt.regions.group_norm import find_group_norm
 from quantrt.regions.host import find_host, host_nodes, reads_device_values
 from quantrt.regions.pool import find_pool
 from quantrt.regions.region import Concat, Host, Mismatch, Nodes, Region, Regions, Rows, View
+from quantrt.regions.resize import find_resize
 from quantrt.regions.rows import find_rows
 from quantrt.regions.views import is_view
 
@@ -33,9 +34,9 @@ def partition(graph: ir.Model) -> Regions:
     """The nodes of a canonical graph in regions, each in one, in an order in which these can run.
 
     Attention first, because its parts would fit elsewhere too; then products with their epilogues, the last
-    of the graph first, so that a sum of two products belongs to the later one; then pools and norms over
-    groups of channels with theirs; then chains of what is left that is elementwise or reduces rows. A node
-    that nothing fits is a region of its own. What no region reads in the end is left out.
+    of the graph first, so that a sum of two products belongs to the later one; then pools, resized images and
+    norms over groups of channels with theirs; then chains of what is left that is elementwise or reduces
+    rows. A node that nothing fits is a region of its own. What no region reads in the end is left out.
 
     Raises:
         InternalError: nodes without a name, or with one name.
@@ -48,8 +49,9 @@ def partition(graph: ir.Model) -> Regions:
     mismatches: list[Mismatch] = []
     products = partial(_find_around, "product", _find_product)
     pools = partial(_find_around, "pool", find_pool)
+    resizes = partial(_find_around, "resize", find_resize)
     norms = partial(_find_around, "group norm", find_group_norm)
-    for part in (find_attention, products, pools, norms, find_rows):
+    for part in (find_attention, products, pools, resizes, norms, find_rows):
         regions, failed = part(facts, clusters, claimed)
         places = {facts.nodes[position].name: position for position in range(len(facts.nodes))}
         claimed.update(places[name] for region in regions for name in region.nodes)

@@ -22,6 +22,7 @@ __all__ = [
     "Pool",
     "Region",
     "Regions",
+    "Resize",
     "Rows",
     "View",
 ]
@@ -171,6 +172,29 @@ class Concat:
 
 
 @dataclass(frozen=True)
+class Resize:
+    """outputs = epilogue(x resized along its spatial axes).
+
+    Attributes:
+        x: edge, as in Gemm; the value is [N, C, *spatial].
+        is_nearest: output i is input floor(i / scale), at whole scales; otherwise pixels are interpolated.
+        scales: one per spatial axis.
+        has_corners: interpolation maps first and last pixels onto each other; otherwise the images' borders.
+        epilogue: as in Pool; operand 0 is what was moved, or interpolated.
+    """
+
+    x: tuple[str, int]
+    is_nearest: bool
+    scales: tuple[float, ...]
+    has_corners: bool
+    epilogue: Expression
+
+    def output_size(self, size: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the result's spatial axes, from those of x."""
+        return tuple(int(n * scale) for n, scale in zip(size, self.scales, strict=True))
+
+
+@dataclass(frozen=True)
 class GroupNorm:
     """outputs = epilogue((x + shift - mean) / sqrt(variance + epsilon)) over groups of channels of an image.
 
@@ -264,7 +288,9 @@ class Nodes:
     reads_values: bool = False
 
 
-Formula = Gemm | Conv | ConvTranspose | Pool | GroupNorm | Concat | Rows | Attention | View | Host | Nodes
+Formula = (
+    Gemm | Conv | ConvTranspose | Pool | Resize | GroupNorm | Concat | Rows | Attention | View | Host | Nodes
+)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ __all__ = ["CUDA", "MOVERS"]
 MOVERS = (
     OpRule("Concat", passes=True),
     OpRule("MaxPool", passes=True),
+    OpRule("Resize", passes=True, only_nearest=True),
     OpRule("Reshape", passes=True),
     OpRule("Flatten", passes=True),
     OpRule("Squeeze", passes=True),

@@ -19,6 +19,7 @@ from quantrt.kernels.rows.walk import View
 from quantrt.operators.conv import conv_transpose
 from quantrt.operators.operator import Context
 from quantrt.operators.pool import average_pool, max_pool
+from quantrt.operators.resize import resize
 from quantrt.regions.expression import Expression, Instruction
 from quantrt.regions.region import (
     Attention,
@@ -29,6 +30,7 @@ from quantrt.regions.region import (
     Gemm,
     GroupNorm,
     Pool,
+    Resize,
     Rows,
 )
 from quantrt.runtime.cuda.attend import attend
@@ -124,6 +126,10 @@ def compute(
             pooled = _pool(formula, inputs[0])
             shaped = {name: _along_channels(array, pooled.dim()) for name, array in constants.items()}
             results = evaluate(formula.epilogue, pooled, inputs[1:], shaped)
+        case Resize():
+            resized = _resized(formula, inputs[0])
+            shaped = {name: _along_channels(array, resized.dim()) for name, array in constants.items()}
+            results = evaluate(formula.epilogue, resized, inputs[1:], shaped)
         case GroupNorm(channels=channels):
             shifted = formula.shift is not None
             normal = _group_norm(formula, inputs[0], inputs[1] if shifted else None)
@@ -264,6 +270,26 @@ def _pool(formula: Pool, x: Tensor) -> Tensor:
     else:
         pooled = average_pool(x.double(), count_include_pad=int(formula.counts_padding), **window)
     return _channels_innermost(pooled.float())
+
+
+def _resized(formula: Resize, x: Tensor) -> Tensor:
+    """What was moved, or interpolated in float64, in float32."""
+    if formula.is_nearest:
+        y = resize(
+            x,
+            scales=torch.tensor((1.0, 1.0, *formula.scales)),
+            coordinate_transformation_mode="asymmetric",
+            nearest_mode="floor",
+        )
+        return _channels_innermost(y.float())
+    coordinates = "align_corners" if formula.has_corners else "half_pixel"
+    y = resize(
+        x.double(),
+        scales=torch.tensor((1.0, 1.0, *formula.scales), dtype=torch.float64),
+        mode="linear",
+        coordinate_transformation_mode=coordinates,
+    )
+    return _channels_innermost(y.float())
 
 
 def _group_norm(formula: GroupNorm, x: Tensor, shift: Tensor | None) -> Tensor:

@@ -11,9 +11,19 @@ from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.codes.spec import why_not_fp8
 from quantrt.regions.formula_json import to_json
-from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Resize, Rows
 from quantrt.runtime.cuda.runners.formula import constant_names
-from quantrt.tactics.cuda import attention, concat, conv2d, conv_transpose, gemm, group_norm, pool, rows
+from quantrt.tactics.cuda import (
+    attention,
+    concat,
+    conv2d,
+    conv_transpose,
+    gemm,
+    group_norm,
+    pool,
+    resize,
+    rows,
+)
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 
@@ -39,6 +49,8 @@ def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
             family = conv_transpose.list_tactics(workload, gpu)
         case Pool():
             family = pool.list_tactics(workload, gpu)
+        case Resize():
+            family = resize.list_tactics(workload, gpu)
         case GroupNorm():
             family = group_norm.list_tactics(workload, gpu)
         case Concat():

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from quantrt.dtypes import FP8
-from quantrt.regions.region import Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Rows
+from quantrt.regions.region import Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Resize, Rows
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 
 __all__ = ["DEQUANTIZED", "FLOAT_BOUNDS", "FloatBound", "check", "off_by_one_ratio", "poison"]
@@ -80,6 +80,8 @@ def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
         ):
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case Pool(kind=kind, epilogue=expression) if kind == "max" or workload.inputs[0].dtype == "int8":
+            return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
+        case Resize(is_nearest=True, epilogue=expression):
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case GroupNorm() if tactic.source == "triton":
             return APPROXIMATE_RATIO

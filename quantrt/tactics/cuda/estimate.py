@@ -18,7 +18,7 @@ import numpy as np
 from quantrt.dtypes import FP8
 from quantrt.gpu import BANDWIDTH_RATIO, LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Rows
+from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Resize, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 
@@ -66,6 +66,8 @@ def work_of(workload: Workload) -> Work:
             (B, H, S, D), v = shapes[0], shapes[2]
             elements = B * H * S * v[3]
             products = B * H * S * v[2] * (D + v[3])
+        case Resize() as formula:
+            elements = math.prod((*shapes[0][:2], *formula.output_size(shapes[0][2:])))
         case Pool() as formula:
             elements = math.prod(formula.output_shape(shapes[0]))
         case Concat():
@@ -109,6 +111,7 @@ def _instructions(workload: Workload) -> int:
             | Conv(epilogue=expression)
             | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)
+            | Resize(epilogue=expression)
             | GroupNorm(epilogue=expression)
             | Rows(expression)
         ):

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from quantrt.dtypes import INT8
 from quantrt.model.binding import Binding
+from quantrt.quantize.operands import rule_of
 from quantrt.quantize.quantized_model import QuantizedModel, Use
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import (
@@ -24,6 +25,7 @@ from quantrt.regions.region import (
     Pool,
     Region,
     Regions,
+    Resize,
     Rows,
     View,
 )
@@ -90,6 +92,7 @@ def expression_of(region: Region) -> Expression | None:
             | Conv(epilogue=expression)
             | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)
+            | Resize(epilogue=expression)
             | GroupNorm(epilogue=expression)
             | Rows(expression)
         ):
@@ -185,7 +188,7 @@ class _Grids:
             if qparams.dtype != INT8 and self.scales[name] == float(qparams.scale):
                 self.types[name] = qparams.dtype.name
         for node in graph:
-            rule = quantized.target.rule(node.op_type)
+            rule = rule_of(node, quantized.target)
             if rule is None or not rule.passes or not node.inputs or node.inputs[0] is None:
                 continue
             found = [self._grid(node, index) for index in range(_moved_inputs(node))]
@@ -250,21 +253,23 @@ def _moves_codes(region: Region, movers: Collection[str]) -> bool:
 def _form(region: Region, number: int, slot: Slot, grids: _Grids, wanted: Collection[str]) -> str:
     """What a slot reads, when `wanted` are the forms in which the region's outputs are read."""
     formula = region.formula
-    reads_codes = Gemm | Conv | ConvTranspose | Pool | GroupNorm | Rows
+    reads_codes = Gemm | Conv | ConvTranspose | Pool | Resize | GroupNorm | Rows
     if not isinstance(formula, reads_codes) or not grids.has_codes(slot):
         return FLOAT
     if isinstance(formula, GroupNorm) and slot.use in (formula.x, formula.shift):
         return FLOAT
     if number == 0 and isinstance(formula, Gemm | Conv | ConvTranspose) and formula.w not in grids.weights:
         return FLOAT
-    if number == 0 and isinstance(formula, Pool) and formula.x[0] in grids.movers:
+    if number == 0 and isinstance(formula, Pool | Resize) and formula.x[0] in grids.movers:
         return CODES if CODES in wanted else FLOAT
+    if number == 0 and isinstance(formula, Resize):
+        return FLOAT
     return CODES
 
 
 def _slots(region: Region, nodes: Mapping[str, ir.Node]) -> Iterator[Slot]:
     match region.formula:
-        case Gemm(x=edge) | Conv(x=edge) | ConvTranspose(x=edge) | Pool(x=edge):
+        case Gemm(x=edge) | Conv(x=edge) | ConvTranspose(x=edge) | Pool(x=edge) | Resize(x=edge):
             yield _slot(edge, nodes)
         case GroupNorm(x=edge, shift=shift):
             yield from (_slot(one, nodes) for one in (edge, shift) if one is not None)

@@ -26,6 +26,7 @@ from quantrt.regions.region import (
     Pool,
     Region,
     Regions,
+    Resize,
     Rows,
     View,
 )
@@ -38,7 +39,7 @@ __all__ = ["Frame", "make_frame"]
 LARGE_BYTES = 4096
 """Constants of nodes from this size on are weights of the program; smaller ones stay with their nodes."""
 
-IMAGES = Conv | ConvTranspose | Pool | GroupNorm
+IMAGES = Conv | ConvTranspose | Pool | Resize | GroupNorm
 """Formulas over images, which lie in memory with their channels innermost."""
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)

@@ -26,6 +26,7 @@ from quantrt.regions.region import (
     Mismatch,
     Pool,
     Regions,
+    Resize,
     Rows,
 )
 from quantrt.tactics.cuda.assemble import Item
@@ -121,6 +122,9 @@ def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[s
             yield "mode", f"global {formula.kind}" if formula.is_global else formula.kind
             for name in ("kernel", "strides", "pads", "dilations"):
                 yield name, list(getattr(formula, name))
+        case Resize():
+            yield "mode", "nearest" if formula.is_nearest else "linear"
+            yield "scales", list(formula.scales)
         case GroupNorm():
             yield "groups", formula.groups
             yield "channels", formula.channels
@@ -135,6 +139,7 @@ def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[s
             | Conv(epilogue=expression)
             | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)
+            | Resize(epilogue=expression)
             | GroupNorm(epilogue=expression)
             | Attention(epilogue=expression)
         ):

@@ -29,6 +29,7 @@ from quantrt.regions.region import (
     Nodes,
     Pool,
     Region,
+    Resize,
     View,
 )
 from quantrt.regions.sizes import Sizes
@@ -148,7 +149,7 @@ def _workload(lowered: Lowered, shapes: Mapping[str, Shape], float_type: str) ->
     missing = next((value for value, _ in lowered.inputs if value not in shapes), None)
     if missing is not None:
         return f"the shape of '{missing}' is known only when the model runs"
-    is_image = isinstance(lowered.formula, Conv | ConvTranspose | GroupNorm | Pool | Concat)
+    is_image = isinstance(lowered.formula, Conv | ConvTranspose | GroupNorm | Pool | Resize | Concat)
     return lowered.workload(
         [
             TensorFacts(

@@ -24,6 +24,7 @@ from quantrt.regions.region import (
     GroupNorm,
     Pool,
     Region,
+    Resize,
     Rows,
 )
 from quantrt.regions.strength import reduce_strength
@@ -38,7 +39,7 @@ ACCUMULATOR_SCALES = ("accumulator scale", "accumulator scale, right half")
 """The constants that turn the sums of products of codes into floats: s_x * s_w[n], float32 [N]; the second
 for the right half of a gate."""
 
-STORING = Gemm | Conv | ConvTranspose | Pool | GroupNorm | Rows | Attention
+STORING = Gemm | Conv | ConvTranspose | Pool | Resize | GroupNorm | Rows | Attention
 """Formulas whose results are stored in the forms that are asked for."""
 
 TABLE_CODES, TABLE_SCALES = " codes", " scales"
@@ -221,7 +222,8 @@ def _lower(
     numbers = [region.outputs.index(value) for value, _ in outputs]
     scales = [None if form == FLOAT else forms.scales[value] for value, form in outputs]
     types = [forms.code_type(value) for value, _ in outputs]
-    step = forms.scales[inputs[0][0]] if isinstance(region.formula, Pool) and inputs[0][1] == CODES else None
+    is_moved = isinstance(region.formula, Pool | Resize)
+    step = forms.scales[inputs[0][0]] if is_moved and inputs[0][1] == CODES else None
     is_code = [
         step is not None and _is_maximum(region.formula, expression.outputs[number]) and scale == step
         for number, scale in zip(numbers, scales, strict=True)
@@ -244,12 +246,13 @@ def _read_first(formula: Formula) -> int:
     """How many inputs a formula reads before the tensors of its expression."""
     if isinstance(formula, GroupNorm):
         return 1 if formula.shift is None else 2
-    return int(isinstance(formula, Gemm | Conv | ConvTranspose | Pool))
+    return int(isinstance(formula, Gemm | Conv | ConvTranspose | Pool | Resize))
 
 
 def _is_maximum(formula: Formula, register: int) -> bool:
     """Whether a register is one of the elements that were pooled, before anything is computed."""
-    return isinstance(formula, Pool) and formula.kind == "max" and register == 0
+    is_moved = isinstance(formula, Pool) and formula.kind == "max"
+    return (is_moved or (isinstance(formula, Resize) and formula.is_nearest)) and register == 0
 
 
 class _Builder:
@@ -338,6 +341,6 @@ class _Builder:
 def _with_expression(formula: Formula, expression: Expression) -> Formula:
     if isinstance(formula, Rows):
         return Rows(expression)
-    if isinstance(formula, Gemm | Conv | ConvTranspose | Pool | GroupNorm):
+    if isinstance(formula, Gemm | Conv | ConvTranspose | Pool | Resize | GroupNorm):
         return replace(formula, epilogue=expression)
     return formula

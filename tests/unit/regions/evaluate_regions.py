@@ -18,13 +18,14 @@ from quantrt.regions.region import (
     Pool,
     Region,
     Regions,
+    Resize,
     Rows,
 )
 from quantrt.runtime.cuda.runners.formula import compute, constant_names
 from quantrt.tactics.cuda.forms import slots_of
 
 PRODUCTS = Conv | ConvTranspose | Gemm
-FORMULAS = PRODUCTS | Attention | GroupNorm | Pool | Rows
+FORMULAS = PRODUCTS | Attention | GroupNorm | Pool | Resize | Rows
 
 
 def run_regions(graph: ir.Model, regions: Regions, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -13,7 +13,17 @@ from typing import Any
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
 from quantrt.regions.formula_json import from_json
-from quantrt.regions.region import Attention, Conv, ConvTranspose, Formula, Gemm, GroupNorm, Pool, Rows
+from quantrt.regions.region import (
+    Attention,
+    Conv,
+    ConvTranspose,
+    Formula,
+    Gemm,
+    GroupNorm,
+    Pool,
+    Resize,
+    Rows,
+)
 from quantrt.runtime.cuda.evaluate import compute
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
@@ -29,6 +39,7 @@ def constant_names(formula: Formula) -> tuple[str, ...]:
             | Conv(epilogue=expression)
             | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)
+            | Resize(epilogue=expression)
             | GroupNorm(epilogue=expression)
         ):
             return tuple(

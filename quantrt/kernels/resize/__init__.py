@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y = epilogue(x with every pixel repeated), channels-last."""

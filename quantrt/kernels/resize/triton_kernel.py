@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y[m, c] = epilogue(x[source(m), c]) where row m is a pixel of the result, channels-last.
+
+What is moved and nothing else is moved as it is, codes too.
+"""
+
+# mypy: ignore-errors
+import triton
+import triton.language as tl
+
+from quantrt.kernels.epilogue.triton_kernel import store_tile
+
+
+@triton.jit
+def repeat_pixels(
+    x_ptr,
+    y0_ptr,
+    y1_ptr,
+    y2_ptr,
+    y3_ptr,
+    arg0,
+    arg1,
+    arg2,
+    arg3,
+    arg4,
+    arg5,
+    arg6,
+    arg7,
+    arg8,
+    arg9,
+    arg10,
+    arg11,
+    M,
+    P,
+    Q,
+    C: tl.constexpr,
+    R: tl.constexpr,
+    S: tl.constexpr,
+    KINDS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """One program: BLOCK_M of the M pixels of results of P lines of Q pixels, BLOCK_N channels."""
+    IS_WHOLE: tl.constexpr = C % BLOCK_N == 0
+    tiles_n: tl.constexpr = (C + BLOCK_N - 1) // BLOCK_N
+    pid = tl.program_id(0)
+    row = (pid // tiles_n) * BLOCK_M
+    column = (pid % tiles_n) * BLOCK_N
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    mask = (offs_m < M - row)[:, None]
+    if not IS_WHOLE:
+        mask = mask & (offs_n < C - column)[None, :]
+    # Lines of all images are counted on: those of x are a whole number of them too.
+    pixel = row + tl.minimum(offs_m, M - row - 1)
+    line = pixel // Q
+    source = (line // R).to(tl.int64) * (Q // S) + pixel % Q // S
+    x = tl.load(x_ptr + (source * C + column)[:, None] + offs_n[None, :], mask=mask, other=0)
+
+    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
+    if len(PROGRAM) == 0 and x_ptr.dtype == y0_ptr.dtype:
+        y_ptrs = (row.to(tl.int64) * C + column) + offs_m[:, None] * C + offs_n[None, :]
+        for i in tl.static_range(len(OUTPUTS)):
+            tl.store(pointers[i] + y_ptrs, x.to(pointers[i].dtype.element_ty), mask=mask)
+    else:
+        store_tile(
+            x, pointers, slots, row, column, M, C, 1, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, BLOCK_N
+        )

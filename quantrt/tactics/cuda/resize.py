@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resized images: our kernel for nearest pixels, then torch's interpolation with rows kernels behind it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
+from quantrt.kernels.resize import spec
+from quantrt.regions.formula_json import to_json
+from quantrt.regions.region import Resize
+from quantrt.tactics.cuda.check import DEQUANTIZED
+from quantrt.tactics.cuda.epilogues import as_rows
+from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
+from quantrt.tactics.cuda.tactic import (
+    Constant,
+    Draft,
+    Rejected,
+    Tactic,
+    TensorFacts,
+    Workload,
+    dense_strides,
+)
+from quantrt.tactics.cuda.tiles_of import tiles_of
+
+__all__ = ["list_tactics"]
+
+_SOURCE, _LIBRARY = "triton", "torch"
+_NAME = "resize"
+_RESIZED = "resized"
+"""The buffer of what torch interpolated."""
+
+_FLOATS = ("float16", "bfloat16", "float32")
+
+
+def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
+    """Our kernel in its tiles, the likely fastest first, then torch's."""
+    formula = workload.formula
+    if not isinstance(formula, Resize):
+        return [Rejected(_SOURCE, _NAME, f"the formula is {type(formula).__name__}, not Resize")]
+    return [*_own(workload, formula, device), _library(workload, formula, device)]
+
+
+def _own(workload: Workload, formula: Resize, device: GpuFacts) -> list[Tactic | Rejected]:
+    reason = _why_not(workload, formula)
+    if reason is None and not formula.is_nearest:
+        reason = "no kernel interpolates"
+    if reason:
+        return [Rejected(_SOURCE, _NAME, reason)]
+    problem = _problem_of(workload, formula)
+    reason = spec.why_not(problem)
+    if reason:
+        return [Rejected(_SOURCE, _NAME, reason)]
+    names = [operand.name for operand in formula.epilogue.operands if operand.kind == "constant"]
+    found: list[Tactic | Rejected] = []
+    for tile in tiles_of(spec.configs, problem, device):
+        draft = Draft(
+            runner="repeat_pixels",
+            inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
+            outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
+            options={"formula": to_json(formula), "outputs": list(workload.outputs)},
+            constants=tuple(_constant(name, workload.constants[name], problem.C) for name in names),
+            kernels=(spec.kernel_of(problem, tile),),
+        )
+        found.append(Tactic(_SOURCE, f"{_NAME} {tile.name}", (draft,)))
+    return found
+
+
+def _why_not(workload: Workload, formula: Resize) -> str | None:
+    shape = workload.inputs[0].shape
+    is_right = len(shape) == len(formula.scales) + 2 and shape[1] > 0
+    return None if is_right else f"an input of {list(shape)}"
+
+
+def _problem_of(workload: Workload, formula: Resize) -> spec.ResizeProblem:
+    x = workload.inputs[0]
+    H, W = (1, *x.shape[2:])[-2:]
+    R, S = (1, *(int(scale) for scale in formula.scales))[-2:]
+    return spec.ResizeProblem(
+        images=x.shape[0],
+        H=H,
+        W=W,
+        C=x.shape[1],
+        R=R,
+        S=S,
+        dtype=x.dtype,
+        epilogue=formula.epilogue,
+        tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
+        outputs=workload.outputs,
+    )
+
+
+def _constant(name: str, array: np.ndarray, channels: int) -> Constant:
+    """A constant operand as float32 [C]."""
+
+    def make() -> np.ndarray:
+        return np.ascontiguousarray(np.broadcast_to(array.astype(np.float32).reshape(-1), (channels,)))
+
+    return Constant(f"{name}:channels", make)
+
+
+def _library(workload: Workload, formula: Resize, device: GpuFacts) -> Tactic | Rejected:
+    """The interpolation of torch, and what remains as a kernel over rows; codes as float16."""
+    x = workload.inputs[0]
+    name = f"{_NAME} {DEQUANTIZED}" if x.dtype == "int8" else _NAME
+    dtype = "float16" if x.dtype == "int8" else x.dtype
+    reason = _why_not(workload, formula) or (f"no resize of {dtype}" if dtype not in _FLOATS else None)
+    if reason:
+        return Rejected(_LIBRARY, name, reason)
+    is_whole = formula.epilogue.is_identity and workload.outputs == (dtype,)
+    options = {"formula": to_json(formula), "dtype": dtype}
+    first = Draft("interpolation", ("in0",), ("out0" if is_whole else _RESIZED,), options)
+    if is_whole:
+        return Tactic(_LIBRARY, name, (first,))
+    shape = (*x.shape[:2], *formula.output_size(tuple(x.shape[2:])))
+    rest = rows_drafts(
+        workload,
+        as_rows(formula.epilogue),
+        (TensorFacts(dtype, shape, dense_strides(shape, channels_last=True)), *workload.inputs[1:]),
+        outputs=workload.outputs,
+        names={"in0": _RESIZED},
+        device=device,
+        constants=by_channel(workload.constants, len(shape) - 2),
+    )
+    if isinstance(rest, str):
+        return Rejected(_LIBRARY, name, rest)
+    return Tactic(_LIBRARY, name, (first, *rest), math.prod(shape) * ELEMENT_BYTES[dtype])

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resized images: our kernel in Triton's interpreter, the library on the CPU, against the reference."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+import torch
+
+from quantrt.errors import DataError
+from quantrt.gpu import gpu_named
+from quantrt.kernels.resize.spec import ResizeProblem, configs, kernel_of
+from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.region import Resize
+from quantrt.runtime.cuda.evaluate import compute
+from quantrt.tactics.cuda.check import check
+from quantrt.tactics.cuda.resize import list_tactics
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
+from tests.kernels.convolutions import channels_last, retiled, run
+from tests.kernels.expressions import Builder, constant, scalar
+from tests.kernels.run_tactic import facts_of
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all
+
+H200 = gpu_named("H200")
+MOVED = Expression((Operand("accumulator"),), (), (0,), (False,))
+SMALL = {"BLOCK_M": 32, "BLOCK_N": 32}
+
+
+@dataclass
+class Problem:
+    formula: Resize
+    x: torch.Tensor
+    tensors: tuple[torch.Tensor, ...] = ()
+    outputs: tuple[str, ...] = ("float16",)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[torch.Tensor]:
+        return [self.x, *self.tensors]
+
+    def workload(self) -> Workload:
+        facts = tuple(facts_of(x) for x in self.inputs)
+        return Workload("region", self.formula, facts, self.outputs, None, self.constants)
+
+    def expected(self) -> list[torch.Tensor]:
+        constants = {name: torch.from_numpy(array) for name, array in self.constants.items()}
+        return compute(self.formula, self.inputs, self.outputs, None, constants)
+
+    def tactics(self, source: str) -> list[Tactic]:
+        found = [row for row in list_tactics(self.workload(), H200) if row.source == source]
+        assert found and all(isinstance(row, Tactic) for row in found), found
+        return found
+
+
+def problem_of(
+    shape: tuple[int, ...], scales: tuple[float, ...], dtype: torch.dtype, rng: np.random.Generator, **formula
+) -> Problem:
+    if dtype == torch.int8:
+        x = torch.from_numpy(rng.integers(-128, 128, shape, dtype=np.int8))
+    else:
+        x = torch.from_numpy(rng.standard_normal(shape).astype(np.float32)).to(dtype)
+    fields = {"is_nearest": True, "has_corners": False, **formula}
+    name = str(dtype).removeprefix("torch.")
+    made = Resize(("up", 0), fields["is_nearest"], scales, fields["has_corners"], MOVED)
+    return Problem(made, channels_last(x), outputs=(name,))
+
+
+def agrees(problem: Problem, tactic: Tactic) -> None:
+    outputs = run(tactic, problem.inputs)
+    assert check(problem.workload(), tactic, outputs, problem.expected()) is None
+    assert [y.stride() for y in outputs] == [channels_last(y).stride() for y in outputs]
+
+
+REPEATED = [
+    ((2, 16, 5, 7), (2, 2)),
+    ((1, 41, 3, 4), (3, 1)),
+    ((2, 3, 1, 1), (4, 4)),
+    ((3, 8, 29), (2,)),
+    ((1, 129, 2, 3), (1, 2)),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize(("shape", "scales"), REPEATED)
+def test_repeated_pixels(shape, scales, dtype: torch.dtype, rng: np.random.Generator):
+    problem = problem_of(shape, scales, dtype, rng)
+    for tactic in (retiled(problem.tactics("triton")[0], **SMALL), *problem.tactics("torch")):
+        agrees(problem, tactic)
+        assert torch.equal(run(tactic, problem.inputs)[0], problem.expected()[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float16], ids=str)
+def test_an_epilogue(dtype: torch.dtype, rng: np.random.Generator):
+    """Codes and floats of relu(x * scale + bias + residual)."""
+    b = Builder(Operand("accumulator"), constant("bias"), Operand("tensor", "r"), scalar(0.05), scalar(0.04))
+    y = b("max", b("add", b("add", b("mul", 0, 3), 1), 2), b.const(0.0))
+    base = problem_of((2, 16, 5, 7), (2, 2), dtype, rng)
+    residual = torch.from_numpy(rng.standard_normal((2, 16, 10, 14)).astype(np.float32)).half()
+    problem = replace(
+        base,
+        formula=replace(base.formula, epilogue=b.build(y, b("quantize", y, 4))),
+        tensors=(channels_last(residual),),
+        outputs=("float16", "int8"),
+        constants={"bias": rng.standard_normal((16, 1, 1)).astype(np.float32)},
+    )
+    for tactic in (retiled(problem.tactics("triton")[0], **SMALL), *problem.tactics("torch")):
+        agrees(problem, tactic)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("shape", "scales", "has_corners"),
+    [
+        ((2, 8, 5, 7), (2, 2), True),
+        ((2, 8, 5, 7), (2, 2), False),
+        ((1, 3, 9), (1.5,), False),
+        ((1, 4, 3, 2, 4), (2, 1, 3), True),
+        ((1, 4, 3, 2, 4), (2, 1, 3), False),
+    ],
+)
+def test_interpolation(shape, scales, *, has_corners: bool, dtype: torch.dtype, rng: np.random.Generator):
+    problem = problem_of(shape, scales, dtype, rng, is_nearest=False, has_corners=has_corners)
+    (tactic,) = problem.tactics("torch")
+    agrees(problem, tactic)
+    assert isinstance(list_tactics(problem.workload(), H200)[0], Rejected)
+
+
+def test_the_kernel_of_one_shape_serves_all(rng: np.random.Generator):
+    tactic = retiled(problem_of((2, 16, 5, 7), (2, 2), torch.int8, rng).tactics("triton")[0], **SMALL)
+    for shape in ((1, 16, 1, 1), (3, 16, 9, 4), (0, 16, 5, 7)):
+        other = problem_of(shape, (2, 2), torch.int8, rng)
+        for x in (other.x, other.x.contiguous()):
+            (y,) = run(tactic, [x])
+            assert torch.equal(y, other.expected()[0]) if shape[0] else y.numel() == 0
+    with pytest.raises(DataError, match="16 channels on the second"):
+        run(tactic, [torch.zeros(2, 5, 5, 7, dtype=torch.int8)])
+
+
+def test_it_compiles_everywhere():
+    problem = ResizeProblem(2, 64, 64, 640, 2, 2, "int8", MOVED, (), ("int8",))
+    spec = kernel_of(problem, configs(problem, H200)[0])
+    (kernel,) = compiled_all([spec], CAPABILITIES)
+    assert set(kernel.cubins) == set(CAPABILITIES)
+    assert kernel.spills == 0
