@@ -106,6 +106,8 @@ def _settle_masks(match: Match, scores: tuple[Dim, ...], facts: Facts) -> Mask |
             continue
         is_whole = triangle is not None and last_sizes(mask.value, facts) == scores[-2:]
         if triangle is not None and is_whole and _is_causal(triangle, mask):
+            # Where a second mask hides all keys up to a query's own place, a finite number has it see later
+            # ones alike too, in the model; here it sees none of them. Such queries are padding in front.
             match.is_causal = True
         else:
             kept.append(mask)
