@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable
 
 import numpy as np
+from triton.language import constexpr
 
 __all__ = ["Descriptor", "Pointer", "Rules", "run_program"]
 
@@ -203,6 +204,8 @@ def run_program(module, name: str, arguments, *, seed: int, program: int, progra
     machine = Machine(seed, programs, program)
     scope = dict(vars(module))
     for key, value in vars(module).items():
+        if isinstance(value, constexpr):
+            scope[key] = value.value
         if (
             isinstance(getattr(value, "fn", None), types.FunctionType)
             and value.fn.__module__ == module.__name__
@@ -313,5 +316,5 @@ def _language(machine: Machine) -> dict:
         "warpgroup_mma": multiply,
         "warpgroup_mma_wait": finish,
         "fence_async_shared": lambda: None,
-        "part_layout": lambda run: None,
+        "part_layout": lambda run, warps: types.SimpleNamespace(shape=[16 * warps, 4 * run]),
     }

@@ -142,6 +142,7 @@ def test_every_tile_gives_the_same_codes(rng, shape):
     problem = problem_of(product_of(many))
     assert len({(c.block_m, c.block_n) for c in configs(problem, H200)}) > 2
     tactics = [row for row in list_tactics(many, H200) if isinstance(row, Tactic) and row.source == "triton"]
+    tactics = [x for x in tactics if x.drafts[0].runner != "gemm_hopper"]  # no interpreter runs it
     want = compute(case.formula, [x], case.outputs, weight, constants)
     for tactic in tactics[:4]:
         got, _ = run_tactic(tactic, [x])

@@ -2,6 +2,7 @@
 """The kernel with a producer and two consumers: its own source in Python, at random interleavings."""
 
 import importlib.util
+import math
 from pathlib import Path
 
 import numpy as np
@@ -29,18 +30,52 @@ def product(
     seed=0,
     dtype=np.int8,
     group_m=2,
+    ahead=(1, 1),
+    has_tensor=False,
+    is_gated=False,
     module=triton_kernel,
 ):
     """x @ w^T * scale by the kernel, and by numpy."""
     generator = np.random.default_rng(seed)
     x = generator.integers(-9, 9, (M, K)).astype(dtype)
-    w = generator.integers(-9, 9, (N, K)).astype(dtype)
+    halves = 2 if is_gated else 1
+    w = generator.integers(-9, 9, (halves * N, K)).astype(dtype)
     scale = generator.integers(1, 9, N).astype(np.float32)
     y = np.full(M * N, -77777, np.float32)
     block_m, block_n = tile
-    sizes = (N, K, ("constant",), (), (1,), run, block_m, block_n, BLOCK_K, stages, group_m)
-    matrices = Descriptor(x, (block_m, BLOCK_K)), Descriptor(rows_in_order(w, run), (block_n, BLOCK_K))
-    arguments = (*matrices, Pointer(y), 0, 0, 0, Pointer(scale), *(0,) * 11, M, *sizes)
+    kinds = ("constant", "tensor") if has_tensor else ("constant",)
+    residual = generator.integers(-9, 9, (M, N)).astype(np.int8)
+    sizes = (
+        N,
+        K,
+        is_gated,
+        kinds,
+        (),
+        (1,),
+        run,
+        block_m,
+        block_n,
+        BLOCK_K,
+        stages,
+        group_m,
+        *ahead,
+    )
+    matrices = (
+        Descriptor(x, (block_m, BLOCK_K)),
+        Descriptor(rows_in_order(w, halves * run), (block_n, BLOCK_K)),
+    )
+    arguments = (
+        *matrices,
+        Pointer(y),
+        0,
+        0,
+        0,
+        Pointer(scale),
+        Pointer(residual.reshape(-1)),
+        *(0,) * 10,
+        M,
+        *sizes,
+    )
     for program in range(programs):
         run_program(
             module,
@@ -50,10 +85,12 @@ def product(
             program=program,
             programs=programs,
             sums_to_float=lambda sums, terms: sums.astype(np.float32),
-            evaluate=lambda program, registers: (registers[0] * registers[1],),
+            evaluate=lambda program, r: (sum(r[1 + halves :], start=math.prod(r[: 1 + halves])),),
             stored=lambda program, output, results, element: results[0],
         )
-    return y.reshape(M, N), (x.astype(np.float32) @ w.astype(np.float32).T) * scale
+    sums = (x.astype(np.float32) @ w.astype(np.float32).T).reshape(M, N, halves)
+    expected = sums.prod(2) * scale
+    return y.reshape(M, N), expected + residual if has_tensor else expected
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -70,6 +107,11 @@ def product(
         (257, 384, 64, {"tile": (128, 128), "run": 8, "stages": 4}),
         (200, 512, 32, {"tile": (64, 256), "run": 16}),
         (300, 100, 48, {"dtype": np.float32}),
+        (300, 200, 48, {"tile": (128, 128), "is_gated": True, "run": 8, "has_tensor": True}),
+        (300, 100, 48, {"tile": (64, 64), "is_gated": True, "run": 8}),
+        (300, 200, 48, {"tile": (128, 128), "ahead": (0, 0)}),
+        (300, 200, 48, {"tile": (128, 128), "run": 8, "has_tensor": True, "ahead": (1, 3)}),
+        (300, 200, 48, {"tile": (128, 64), "run": 8, "has_tensor": True, "ahead": (9, 9)}),
     ],
 )
 def test_every_element_is_that_of_the_reference(M, N, K, options, seed):

@@ -15,10 +15,12 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order, why_not
+from quantrt.regions.region import Conv
+from quantrt.tactics.cuda import conv2d
 from quantrt.tactics.cuda.gemm import list_tactics
-from quantrt.tactics.cuda.tactic import Tactic
+from quantrt.tactics.cuda.tactic import Tactic, Workload
 from tests.kernels.gemm_problems import gated_codes, heavy_codes, plain_codes, plain_floats
-from tests.unit.tactics.cuda.workload_samples import int8_gemm
+from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm
 
 LAYER = (6304, 3072, 768)
 SHARED_BYTES = 227 * 1024
@@ -28,6 +30,7 @@ PROBLEMS = {
     "heavy codes": heavy_codes(*LAYER),
     "floats": plain_floats(*LAYER),
     "bfloat16": replace(plain_floats(*LAYER), dtype="bfloat16", outputs=("bfloat16",)),
+    "gate": gated_codes(*LAYER),
     "columns left over": plain_codes(6304, 1000, 768),
 }
 
@@ -55,8 +58,9 @@ def test_machine_code(compiled, name, tmp_path: Path):
     assert any(one.startswith("UTMALDG.2D") for one in used)
     assert any(one.startswith("USETMAXREG") for one in used)
     assert not any(one.startswith(("STL", "LDL")) for one in used)
-    if name != "columns left over":
+    if name not in ("columns left over", "gate"):
         assert used & {"STG.E.128"}
+    if name != "columns left over":
         assert not any(re.fullmatch(r"STG\.E(\.U8|\.U16)?", one) for one in used)
 
 
@@ -71,7 +75,6 @@ def test_what_it_is_not_for():
     h200, a100 = gpu_named("H200"), gpu_named("A100")
     assert why_not(PROBLEMS["codes"], h200) is None
     assert "9" in why_not(PROBLEMS["codes"], a100)
-    assert "gate" in why_not(gated_codes(*LAYER), h200)
     assert "multiples of 16 bytes" in why_not(plain_codes(6304, 3072, 776), h200)
     assert "multiples of 16 bytes" in why_not(replace(PROBLEMS["codes"], stride_unit=8), h200)
     assert why_not(replace(PROBLEMS["floats"], stride_unit=8, K=776), h200) is None
@@ -112,3 +115,26 @@ def test_the_weight_of_its_tactic_has_its_order():
     rows = workload.weight if workload.formula.is_transposed else workload.weight.T
     assert draft.runner == "gemm_hopper"
     assert np.array_equal(weight, rows_in_order(rows, run))
+
+
+def int8_conv(size: int, stride: int) -> Workload:
+    base = int8_gemm(N=256)
+    pads, strides = (size // 2,) * 4, (stride,) * 2
+    formula = Conv(("c", 0), ("c", 1), "w", strides, (1, 1), pads, 1, base.formula.epilogue)
+    weight = np.random.default_rng(5).integers(-127, 128, (256, 64, size, size), dtype=np.int8)
+    return replace(base, formula=formula, inputs=(facts("int8", 16, 64, 56, 56),), weight=weight)
+
+
+def test_convolutions_of_single_pixels_are_products():
+    h200 = gpu_named("H200")
+    for size, stride in ((3, 1), (1, 2)):
+        names = [row.name for row in conv2d.list_tactics(int8_conv(size, stride), h200)]
+        assert not any("hopper" in name for name in names)
+    workload = int8_conv(1, 1)
+    tactic = conv2d.list_tactics(workload, h200)[0]
+    (draft,) = tactic.drafts
+    assert tactic.name.startswith("conv2d hopper")
+    assert draft.runner == "hopper_conv2d"
+    fixed = dict(draft.kernels[0].constants)
+    assert (fixed["N"], fixed["K"], fixed["BLOCK_K"]) == (256, 64, 64)
+    assert np.array_equal(draft.constants[0].make(), rows_in_order(workload.weight[:, :, 0, 0], fixed["RUN"]))

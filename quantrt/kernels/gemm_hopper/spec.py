@@ -2,7 +2,8 @@
 """y[M, N] = epilogue(x[M, K] @ w[N, K]^T) on compute capability 9.0: what the kernel can do, in which tiles.
 
 w is kept with its rows in the order in which the tensor cores hand out columns, so that every thread has
-16 bytes of one row of y side by side: it stores them as they are, without a detour through shared memory.
+up to 16 bytes of one row of y side by side: it stores them as they are, without a detour through shared
+memory.
 """
 
 from __future__ import annotations
@@ -13,30 +14,48 @@ import numpy as np
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.descriptor import DescriptorType
-from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, epilogue_constants, operand_types, output_types
+from quantrt.kernels.epilogue.spec import (
+    ELEMENT_BYTES,
+    WARP,
+    epilogue_constants,
+    operand_types,
+    output_types,
+)
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.kernel import KernelSpec
 
-__all__ = ["STAGE_BYTES_K", "HopperTile", "kernel_of", "rows_in_order", "run_of", "why_not"]
+__all__ = ["HopperTile", "kernel_of", "rows_in_order", "run_of", "stage_bytes", "weight_run_of", "why_not"]
 
 CAPABILITY = 90
 
-STAGE_BYTES_K = 128
-"""Of a row in one stage: the widest swizzle."""
+MAX_STAGE_K_BYTES = 128
+MIN_STAGE_K_BYTES = 32
+"""Of a row in one stage: the widest swizzle, and what one product takes."""
 
+CONSUMER_WARPS = 4
 WARPS = 12
 """Two consumers and the producer, whose other three warps sleep: registers belong to groups of four warps."""
+
+REGISTERS = 240
+OTHER_REGISTERS = 48
+OTHER_REGISTERS_WITH_TENSORS = 72
+TENSOR_REGISTERS = 16
+"""Of a consumer's thread; what it needs beside sums and operands, about; and what it may have of tensor
+operands that it will need later."""
 
 TMA_BYTES = 16
 """Rows in memory begin at multiples of this; PTX ISA, tensor maps."""
 
 MAX_RUN = 16
+LARGE_RUN = 8
 VECTOR_BYTES = 16
-"""What one thread stores at once."""
+"""What one thread stores at once; with many sums and tensor operands, fewer columns at a time."""
 
-_ELEMENTS = {"int8": "i8", "float16": "fp16", "bfloat16": "bf16"}
+MANY_SUMS = 128
+
+_ELEMENTS = {"int8": "i8", "float8_e4m3fn": "fp8e4nv", "float16": "fp16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -60,9 +79,14 @@ class HopperTile:
         return f"hopper {self.block_m}x{self.block_n} s{self.stages}"
 
     @property
-    def shared_bytes(self) -> int:
-        """Of the ring."""
-        return self.stages * (self.block_m + self.block_n) * STAGE_BYTES_K
+    def sums(self) -> int:
+        """Of one thread."""
+        return self.block_m * self.block_n // (WARP * CONSUMER_WARPS)
+
+
+def stage_bytes(problem: GemmProblem, tile: HopperTile) -> int:
+    """Of one stage of the ring."""
+    return (tile.block_m + tile.block_n) * _stage_k_bytes(problem)
 
 
 def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
@@ -71,7 +95,6 @@ def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
     reasons = (
         (device.capability != CAPABILITY, f"instructions of compute capability {CAPABILITY} alone"),
         (problem.dtype not in _ELEMENTS, f"no product of {problem.dtype}"),
-        (problem.is_gated, "a gate"),
         (
             problem.K * size % TMA_BYTES > 0 or problem.stride_unit * size % TMA_BYTES > 0,
             f"rows that do not begin at multiples of {TMA_BYTES} bytes",
@@ -83,25 +106,30 @@ def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
 def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against. M does not enter it."""
     element = _ELEMENTS[problem.dtype]
-    block_k = STAGE_BYTES_K // ELEMENT_BYTES[problem.dtype]
+    k_bytes = _stage_k_bytes(problem)
+    block_k = k_bytes // ELEMENT_BYTES[problem.dtype]
+    constants_ahead, tensors_ahead = _ahead(problem, tile)
     pointers = {**output_types(problem), **operand_types(problem)}
     fixed = {
         "N": problem.N,
         "K": problem.K,
+        "GATED": problem.is_gated,
         **epilogue_constants(problem),
-        "RUN": run_of(problem),
+        "RUN": run_of(problem, tile),
         "BLOCK_M": tile.block_m,
         "BLOCK_N": tile.block_n,
         "BLOCK_K": block_k,
         "STAGES": tile.stages,
         "GROUP_M": tile.group_m,
+        "CONSTANTS_AHEAD": constants_ahead,
+        "TENSORS_AHEAD": tensors_ahead,
     }
     return KernelSpec(
         family="gemm_hopper",
         function="gemm_hopper",
         signature=(
-            ("x_desc", str(DescriptorType(element, (tile.block_m, block_k), STAGE_BYTES_K))),
-            ("w_desc", str(DescriptorType(element, (tile.block_n, block_k), STAGE_BYTES_K))),
+            ("x_desc", str(DescriptorType(element, (tile.block_m, block_k), k_bytes))),
+            ("w_desc", str(DescriptorType(element, (tile.block_n, block_k), k_bytes))),
             *pointers.items(),
             ("M", "i32"),
         ),
@@ -113,10 +141,34 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
     )
 
 
-def run_of(problem: GemmProblem) -> int:
-    """Columns of y that one thread has side by side: a vector of its widest output."""
+def run_of(problem: GemmProblem, tile: HopperTile) -> int:
+    """Columns of y that one thread has side by side: a vector of its widest output, or less."""
     widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors)), default=1)
-    return min(MAX_RUN, max(VECTOR_BYTES // widest, 4))
+    is_tight = problem.is_gated or (tile.sums >= MANY_SUMS and problem.tensors)
+    return min(LARGE_RUN if is_tight else MAX_RUN, max(VECTOR_BYTES // widest, 4))
+
+
+def weight_run_of(problem: GemmProblem, tile: HopperTile) -> int:
+    """Rows of w for them: of a gate two for every column."""
+    return run_of(problem, tile) * problem.columns // problem.N
+
+
+def _ahead(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
+    """For how many columns of parts constants are loaded before the product; for how many parts tensors."""
+    run = run_of(problem, tile)
+    constants = sum(operand.kind == "constant" for operand in problem.epilogue.operands)
+    other = OTHER_REGISTERS_WITH_TENSORS if problem.tensors else OTHER_REGISTERS
+    left = REGISTERS - tile.sums - other
+    of_tensors = sum(2 * run * ELEMENT_BYTES[dtype] for dtype in problem.tensors) // 4
+    tensors_ahead = max(1, TENSOR_REGISTERS // of_tensors) if of_tensors else 0
+    left -= tensors_ahead * of_tensors
+    return max(1, left // max(run * constants, 1)), tensors_ahead
+
+
+def _stage_k_bytes(problem: GemmProblem) -> int:
+    """Of a row in one stage: a power of two."""
+    whole = 1 << (problem.K * ELEMENT_BYTES[problem.dtype] - 1).bit_length()
+    return min(MAX_STAGE_K_BYTES, max(MIN_STAGE_K_BYTES, whole))
 
 
 def rows_in_order(w: np.ndarray, run: int) -> np.ndarray:

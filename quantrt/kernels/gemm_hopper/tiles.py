@@ -12,58 +12,64 @@ from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.gemm.tiles import cost
-from quantrt.kernels.gemm_hopper.spec import HopperTile
+from quantrt.kernels.gemm_hopper.spec import HopperTile, stage_bytes
 
 __all__ = ["configs", "estimate_us"]
 
 TILES = (
     HopperTile(128, 128, 4),
     HopperTile(128, 128, 6),
-    HopperTile(64, 128, 8),
-    HopperTile(128, 64, 8),
+    HopperTile(64, 128, 6),
+    HopperTile(128, 64, 6),
+    HopperTile(64, 64, 8),
 )
-REACHED = {(128, 128): 1.0, (64, 128): 0.85, (128, 64): 0.75}
+REACHED = {(128, 128): 1.0, (64, 128): 0.85, (128, 64): 0.75, (64, 64): 0.6}
 """Of the rate of large products, by tile: smaller ones read more of shared memory and L2 for each."""
+
+MAX_CONFIGS = 4
 
 LEAST_TILES_RATIO = 1.0
 """Tiles for a multiprocessor: with fewer, some have nothing to do, and programs that share one are faster."""
 
+REACHED_MATH = {"int8": 0.69, "float8_e4m3fn": 0.75, "float16": 0.8, "bfloat16": 0.8}
+"""Of the data sheet's peak, by large products."""
+
 LAUNCH_US = 2.0
 FILL_US = 1.5
-"""Latencies: of a launch inside a CUDA graph; of the first loads and the last stores."""
+TURN_US = 0.3
+"""Latencies: of a launch inside a CUDA graph; of the first loads and the last stores; of handing over."""
+
+OTHER_SHARED_BYTES = 1024
+"""Of barriers and the runtime, beside the ring."""
 
 
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
-    """The most promising first; none for a product that is too small."""
+    """At most 4, the most promising first; none for a product that is too small."""
     fitting = [
         tile
         for tile in TILES
         if _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
-        and tile.shared_bytes < device.shared_memory_bytes
+        and tile.block_n < 2 * problem.columns
+        and tile.stages * stage_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
     ]
-    return tuple(sorted(fitting, key=lambda tile: estimate_us(problem, tile, device)))
+    return tuple(sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS])
 
 
 def estimate_us(problem: GemmProblem, tile: HopperTile, device: GpuFacts) -> float:
     """Predicted time of the kernel with this tile."""
-    least = cost(problem, device)
     elements = tile.block_m * tile.block_n
     rounds = -(-_tiles(problem, tile) // device.multiprocessors)
-    peaks = {"int8": device.int8_tops}
+    peaks = {"int8": device.int8_tops, "float8_e4m3fn": device.fp8_tflops}
     rate = 1e6 * peaks.get(problem.dtype, device.fp16_tflops) * REACHED_MATH[problem.dtype]
-    product_us = (
-        device.multiprocessors * 2 * elements * problem.K / (rate * REACHED[tile.block_m, tile.block_n])
-    )
+    rate *= REACHED[tile.block_m, tile.block_n]
+    product_us = device.multiprocessors * 2 * elements * problem.K / rate
     stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors))
     instructions = flops_of(problem.epilogue, problem.outputs) + 2 * stored + 2
-    finish_us = device.multiprocessors * elements * instructions / (0.5e6 * device.fp32_tflops)
-    busy_us = rounds * max(product_us, (product_us + finish_us) / 2) + finish_us
-    return LAUNCH_US + FILL_US + max(busy_us, least.time_us)
-
-
-REACHED_MATH = {"int8": 0.69, "float16": 0.8, "bfloat16": 0.8}
-"""Of the data sheet's peak, by large products."""
+    outputs = elements // 2 if problem.is_gated else elements
+    finish_us = device.multiprocessors * outputs * instructions / (0.5e6 * device.fp32_tflops)
+    busy_us = rounds * max(product_us + TURN_US, (product_us + finish_us) / 2) + finish_us
+    return LAUNCH_US + FILL_US + max(busy_us, cost(problem, device).time_us)
 
 
 def _tiles(problem: GemmProblem, tile: HopperTile) -> int:
-    return -(-problem.M // tile.block_m) * -(-problem.N // tile.block_n)
+    return -(-problem.M // tile.block_m) * -(-problem.columns // tile.block_n)

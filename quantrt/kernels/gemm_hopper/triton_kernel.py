@@ -2,7 +2,7 @@
 """y[M, N] = epilogue(x[M, K] @ w[N, K]^T) with a producer and two consumers in turns, in Gluon.
 
 One program per multiprocessor walks tiles program_id, program_id + programs, ... Its producer, a warp, loads
-all of them, in blocks of K, into a ring of STAGES stages. Its consumers, 4 warps each, take whole tiles in
+all of them, in blocks of K, into a ring of STAGES stages. Its consumers take whole tiles in
 turns: the first one the program's tiles 0, 2, 4, ..., the second one 1, 3, 5, ... While one stores its tile,
 the other multiplies.
 
@@ -14,7 +14,7 @@ full[stage]   completes once for every round, when both copies of the round's bl
               arrives once, with the bytes it expects, and the copies count them down. The consumer of block s
               waits for the parity of its round, so for completion number s // STAGES (from 0).
 empty[stage]  completes once for every round, when the block's consumer has arrived: after a wait that leaves
-              no product unfinished that reads the stage, and after all of its 4 warps have passed that wait.
+              no product unfinished that reads the stage, and after all of its warps have passed that wait.
               The producer waits before round r for completion r - 1, of parity (r - 1) & 1; before round 0
               for the parity of the phase before the first, which counts as complete.
 turns[c]      completes when the other consumer has issued its last product of a tile. Consumer 0 waits before
@@ -30,8 +30,10 @@ taken before its own, and blocks are loaded in the order of the tiles. There are
 block is let go when the next one is taken. A last turn is handed over to a consumer that has no tile left;
 nothing waits.
 
-What lies beyond M, N and K is read as zeros by the copy engine; rows beyond M and columns beyond N are not
-stored.
+Of a gate, w has two rows for every column of y, side by side. What lies beyond M, N and K is read as zeros by
+the copy engine; rows beyond M and columns beyond N are not stored. A tile is finished in parts, so that no
+more registers are needed than there are; constants and tensors of the first parts are asked for before the
+tile is multiplied.
 """
 
 # mypy: ignore-errors
@@ -50,6 +52,8 @@ from quantrt.kernels.expression.triton_kernel import evaluate, stored
 
 __all__ = ["gemm_hopper"]
 
+WARPS = gl.constexpr(4)
+"""Of a consumer."""
 CONSUMER_REGISTERS = gl.constexpr(240)
 PRODUCER_REGISTERS = gl.constexpr(24)
 """Of a thread; two groups of 128 with 240 and one with 24 have no more than three with 168, as launched."""
@@ -78,6 +82,7 @@ def gemm_hopper(
     M,
     N: gl.constexpr,
     K: gl.constexpr,
+    GATED: gl.constexpr,
     KINDS: gl.constexpr,
     PROGRAM: gl.constexpr,
     OUTPUTS: gl.constexpr,
@@ -87,6 +92,8 @@ def gemm_hopper(
     BLOCK_K: gl.constexpr,
     STAGES: gl.constexpr,
     GROUP_M: gl.constexpr,
+    CONSTANTS_AHEAD: gl.constexpr,
+    TENSORS_AHEAD: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     x_ring = gl.allocate_shared_memory(x_desc.dtype, [STAGES, BLOCK_M, BLOCK_K], x_desc.layout)
@@ -104,15 +111,16 @@ def gemm_hopper(
     ring = (x_ring, w_ring, full, empty)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN)
+    sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
+    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     gl.warp_specialize(
         [
-            (consume, (ring, turns, pointers, slots, M, 0, sizes, formula)),
-            (consume, (ring, turns, pointers, slots, M, 1, sizes, formula)),
+            (consume, (ring, turns, pointers, slots, M, 0, sizes, ahead, formula)),
+            (consume, (ring, turns, pointers, slots, M, 1, sizes, ahead, formula)),
             (produce, (ring, x_desc, w_desc, M, sizes)),
         ],
-        [4, 1],
+        [WARPS, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
     )
 
@@ -127,7 +135,7 @@ def produce(ring, x_desc, w_desc, M, sizes: gl.constexpr):
     BLOCK_N: gl.constexpr = sizes[3]
     BLOCK_K: gl.constexpr = sizes[4]
     STAGES: gl.constexpr = sizes[5]
-    TILES_N: gl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    TILES_N: gl.constexpr = (N * sizes[8] + BLOCK_N - 1) // BLOCK_N
     STEPS: gl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
     BLOCK_BYTES: gl.constexpr = x_desc.block_type.nbytes + w_desc.block_type.nbytes
     tiles_m = gl.cdiv(M, BLOCK_M)
@@ -157,6 +165,7 @@ def consume(
     M,
     CONSUMER: gl.constexpr,
     sizes: gl.constexpr,
+    ahead: gl.constexpr,
     formula: gl.constexpr,
 ):
     """Multiply, finish and store every other tile of this program."""
@@ -167,14 +176,18 @@ def consume(
     BLOCK_N: gl.constexpr = sizes[3]
     STAGES: gl.constexpr = sizes[5]
     RUN: gl.constexpr = sizes[7]
-    TILES_N: gl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
+    TILES_N: gl.constexpr = (N * sizes[8] + BLOCK_N - 1) // BLOCK_N
     STEPS: gl.constexpr = (K + sizes[4] - 1) // sizes[4]
-    PARTS_M: gl.constexpr = BLOCK_M // 64
-    PARTS_N: gl.constexpr = BLOCK_N // (4 * RUN)
+    ROWS: gl.constexpr = 16 * WARPS
+    PARTS_M: gl.constexpr = BLOCK_M // ROWS
+    PARTS_N: gl.constexpr = BLOCK_N // (4 * RUN * sizes[8])
+    CONSTANTS_AHEAD: gl.constexpr = min(ahead[0], PARTS_N)
+    TENSORS_AHEAD: gl.constexpr = min(ahead[1], PARTS_M * PARTS_N)
+    PART: gl.constexpr = part_layout(RUN, WARPS)
     SUM: gl.constexpr = gl.int32 if x_ring.dtype == gl.int8 else gl.float32
     SUMS: gl.constexpr = gl.NVMMADistributedLayout(
         version=[3, 0],
-        warps_per_cta=[4, 1],
+        warps_per_cta=[WARPS, 1],
         instr_shape=[16, BLOCK_N, 256 // x_ring.dtype.primitive_bitwidth],
     )
     tiles_m = gl.cdiv(M, BLOCK_M)
@@ -186,6 +199,13 @@ def consume(
         stage = block % STAGES
         parity = (block // STAGES) & 1
         block += 2 * STEPS
+        # What the first parts read is on its way before there is anything to multiply.
+        constants = ()
+        for j in gl.static_range(CONSTANTS_AHEAD):
+            constants = constants + (load_constants(slots, tile_n, j, sizes, formula, PART),)
+        tensors = ()
+        for p in gl.static_range(TENSORS_AHEAD):
+            tensors = tensors + (load_tensors(slots, tile_m, tile_n, p, M, sizes, formula, PART),)
         mbarrier.wait(turns.index(CONSUMER), turn)
         turn ^= 1
 
@@ -205,29 +225,32 @@ def consume(
             stage, parity = next_stage(stage, parity, STAGES)
         mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
 
-        # Constants are on their way before the last product is done.
-        row = tile_m.to(gl.int64) * BLOCK_M
-        column = tile_n * BLOCK_N
-        constants = ()
-        for j in gl.static_range(PARTS_N):
-            constants = constants + (
-                load_constants(slots, column + j * 4 * RUN, N, formula[0], BLOCK_N, RUN),
-            )
         sums = warpgroup_mma_wait(0, deps=(sums,))
         mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1)
-        parts = parts_of(sums, BLOCK_M, BLOCK_N, RUN)
-        for j in gl.static_range(PARTS_N):
-            for i in gl.static_range(PARTS_M):
-                store_part(
-                    parts[j * PARTS_M + i],
-                    constants[j],
-                    pointers,
-                    row + i * 64,
-                    column + j * 4 * RUN,
-                    M,
-                    sizes,
-                    formula,
+        parts = parts_of(sums, BLOCK_M, BLOCK_N, part_layout(RUN * sizes[8], WARPS))
+        for p in gl.static_range(PARTS_M * PARTS_N):
+            if p % PARTS_M == 0:
+                if p // PARTS_M + CONSTANTS_AHEAD < PARTS_N:
+                    constants = constants + (
+                        load_constants(slots, tile_n, p // PARTS_M + CONSTANTS_AHEAD, sizes, formula, PART),
+                    )
+            if p + TENSORS_AHEAD < PARTS_M * PARTS_N:
+                tensors = tensors + (
+                    load_tensors(slots, tile_m, tile_n, p + TENSORS_AHEAD, M, sizes, formula, PART),
                 )
+            store_part(
+                parts[p],
+                constants[p // PARTS_M],
+                tensors[p],
+                pointers,
+                tile_m,
+                tile_n,
+                p,
+                M,
+                sizes,
+                formula,
+                PART,
+            )
 
 
 @gluon.jit
@@ -257,21 +280,22 @@ def stage_before(stage, STAGES: gl.constexpr):
 
 
 @gluon.constexpr_function
-def part_layout(run):
-    """[64, 4 run]: each of 4 threads of a row has `run` columns side by side, of two rows."""
+def part_layout(run, warps):
+    """[16 warps, 4 run]: each of 4 threads of a row has `run` columns side by side, of two rows."""
     return gl.DistributedLinearLayout(
         reg_bases=[*([0, 1 << i] for i in range(run.bit_length() - 1)), [8, 0]],
         lane_bases=[[0, run], [0, 2 * run], [1, 0], [2, 0], [4, 0]],
-        warp_bases=[[16, 0], [32, 0]],
+        warp_bases=[[16 << i, 0] for i in range(warps.bit_length() - 1)],
         block_bases=[],
-        shape=[64, 4 * run],
+        shape=[16 * warps, 4 * run],
     )
 
 
 @gluon.jit
-def parts_of(sums, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, RUN: gl.constexpr):
-    """A tile's sums as parts [64, 4 RUN], with columns in the order of y; those of one column in turn."""
-    LAYOUT: gl.constexpr = part_layout(RUN)
+def parts_of(sums, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, LAYOUT: gl.constexpr):
+    """A tile's sums in parts, with columns in the order of y; those of the same columns in turn."""
+    ROWS: gl.constexpr = LAYOUT.shape[0]
+    RUN: gl.constexpr = LAYOUT.shape[1] // 4
     x = sums.reshape([BLOCK_M, BLOCK_N // (4 * RUN), RUN // 2, 4, 2])
     parts = (x.permute([0, 1, 3, 2, 4]).reshape([BLOCK_M, BLOCK_N]),)
     for _ in gl.static_range(BLOCK_N // (4 * RUN)):
@@ -280,8 +304,8 @@ def parts_of(sums, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, RUN: gl.constex
             for i in gl.static_range(len(parts)):
                 finer = finer + halves_of_columns(parts[i])
             parts = finer
-    for _ in gl.static_range(BLOCK_M // 64):
-        if parts[0].shape[0] > 64:
+    for _ in gl.static_range(BLOCK_M // ROWS):
+        if parts[0].shape[0] > ROWS:
             finer = ()
             for i in gl.static_range(len(parts)):
                 finer = finer + halves_of_rows(parts[i])
@@ -304,15 +328,18 @@ def halves_of_rows(x):
 
 @gluon.jit
 def load_constants(
-    slots, column, N: gl.constexpr, KINDS: gl.constexpr, BLOCK_N: gl.constexpr, RUN: gl.constexpr
+    slots, tile_n, j: gl.constexpr, sizes: gl.constexpr, formula: gl.constexpr, LAYOUT: gl.constexpr
 ):
-    """The operands of one part's columns: constants as rows, all others as they are."""
-    offs_n = gl.arange(0, 4 * RUN, gl.SliceLayout(0, part_layout(RUN)))
+    """The operands of the j-th columns of a tile's parts: constants as rows, all others as they are."""
+    N: gl.constexpr = sizes[0]
+    KINDS: gl.constexpr = formula[0]
+    column = tile_n * (sizes[3] // sizes[8]) + j * LAYOUT.shape[1]
+    offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
     operands = ()
     for i in gl.static_range(len(KINDS)):
         if KINDS[i] != "constant":
             operands = operands + (slots[i],)
-        elif N % BLOCK_N == 0:
+        elif N * sizes[8] % sizes[3] == 0:
             operands = operands + (gl.load(slots[i] + column + offs_n)[None, :],)
         else:
             value = gl.load(slots[i] + column + offs_n, mask=offs_n < N - column, other=0)
@@ -321,38 +348,77 @@ def load_constants(
 
 
 @gluon.jit
-def store_part(
-    part,
-    operands,
-    pointers,
-    row,
-    column,
+def load_tensors(
+    slots,
+    tile_m,
+    tile_n,
+    p: gl.constexpr,
     M,
     sizes: gl.constexpr,
     formula: gl.constexpr,
+    LAYOUT: gl.constexpr,
 ):
-    """The epilogue of one part, and its stores."""
+    """The operands of part p of a tile: tensors as blocks, all others as they are."""
+    KINDS: gl.constexpr = formula[0]
+    start, offsets, mask = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
+    operands = ()
+    for i in gl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            operands = operands + (gl.load(slots[i] + start + offsets, mask=mask, other=0),)
+        else:
+            operands = operands + (slots[i],)
+    return operands
+
+
+@gluon.jit
+def part_of(tile_m, tile_n, p: gl.constexpr, M, sizes: gl.constexpr, LAYOUT: gl.constexpr):
+    """Offset of the first element of part p of a tile, of all elements from there, and which there are."""
     N: gl.constexpr = sizes[0]
-    RUN: gl.constexpr = sizes[7]
+    PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
+    row = tile_m.to(gl.int64) * sizes[2] + p % PARTS_M * LAYOUT.shape[0]
+    column = tile_n * (sizes[3] // sizes[8]) + p // PARTS_M * LAYOUT.shape[1]
+    offs_m = gl.arange(0, LAYOUT.shape[0], gl.SliceLayout(1, LAYOUT))
+    offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
+    mask = (offs_m < M - row)[:, None]
+    if N * sizes[8] % sizes[3] != 0:
+        mask = mask & (offs_n < N - column)[None, :]
+    return row * N + column, offs_m[:, None] * N + offs_n[None, :], mask
+
+
+@gluon.jit
+def store_part(
+    part,
+    constants,
+    tensors,
+    pointers,
+    tile_m,
+    tile_n,
+    p: gl.constexpr,
+    M,
+    sizes: gl.constexpr,
+    formula: gl.constexpr,
+    LAYOUT: gl.constexpr,
+):
+    """The epilogue of part p of a tile, and its stores."""
     KINDS: gl.constexpr = formula[0]
     PROGRAM: gl.constexpr = formula[1]
     OUTPUTS: gl.constexpr = formula[2]
-    LAYOUT: gl.constexpr = part_layout(RUN)
-    offs_m = gl.arange(0, 64, gl.SliceLayout(1, LAYOUT))
-    offs_n = gl.arange(0, 4 * RUN, gl.SliceLayout(0, LAYOUT))
-    tile = row * N + column
-    offsets = offs_m[:, None] * N + offs_n[None, :]
-    mask = (offs_m < M - row)[:, None]
-    if N % sizes[3] != 0:
-        mask = mask & (offs_n < N - column)[None, :]
-    registers = (sums_to_float(part, sizes[1]),)
+    registers = ()
+    if sizes[8] == 2:
+        left, right = gl.split(part.reshape([LAYOUT.shape[0], LAYOUT.shape[1], 2]))
+        for half in gl.static_range(2):
+            sums = gl.convert_layout((left, right)[half], LAYOUT)
+            registers = registers + (sums_to_float(sums, sizes[1]),)
+    else:
+        registers = registers + (sums_to_float(part, sizes[1]),)
     for i in gl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            registers = registers + (gl.load(operands[i] + tile + offsets, mask=mask, other=0),)
+            registers = registers + (tensors[i],)
         else:
-            registers = registers + (operands[i],)
+            registers = registers + (constants[i],)
     results = evaluate(PROGRAM, registers)
+    start, offsets, mask = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
     for i in gl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
-        gl.store(y_ptr + tile + offsets, y, mask=mask)
+        gl.store(y_ptr + start + offsets, y, mask=mask)

@@ -14,6 +14,10 @@ from quantrt.kernels.conv2d import tiles as conv2d_tiles
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.depthwise import tiles as depthwise_tiles
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
+from quantrt.kernels.gemm_hopper import spec as hopper
+from quantrt.kernels.gemm_hopper import tiles as hopper_tiles
+from quantrt.kernels.gemm_hopper.pixels import product_of
+from quantrt.kernels.gemm_hopper.spec import rows_in_order
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.split_k import spec as split_k
 from quantrt.kernels.split_k import tiles as split_k_tiles
@@ -75,6 +79,7 @@ def _own(
         return [_tactic(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
     constant = _weight(formula.weight, weight, problem.dtype, problem.C)
     whole = [
+        *_products(workload, problem, weight, device),
         *_thin(workload, formula, weight, device),
         *_padded(workload, formula, weight, device),
         *(
@@ -127,6 +132,22 @@ def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
         (product,) = _tactic(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
         product = replace(product, inputs=(_PADDED, *product.inputs[1:]))
         tactics.append(Tactic(_SOURCE, name, (pad, product), size_bytes))
+    return tactics
+
+
+def _products(
+    workload: Workload, problem: conv2d.ConvProblem, weight: np.ndarray, device: GpuFacts
+) -> list[Tactic]:
+    """A convolution of single pixels as a product; none where it is no such or no kernel computes it."""
+    product = product_of(problem)
+    if product is None or hopper.why_not(product, device):
+        return []
+    tactics = []
+    for tile in tiles_of(hopper_tiles.configs, product, device):
+        name = f"{_CONV2D} {tile.name}"
+        constant = _weight_in_order(workload, weight, problem.dtype, hopper.run_of(product, tile))
+        (draft,) = _tactic(workload, problem, constant, name, hopper.kernel_of(product, tile)).drafts
+        tactics.append(Tactic(_SOURCE, name, (replace(draft, runner="hopper_conv2d"),)))
     return tactics
 
 
@@ -235,6 +256,15 @@ def _weight(name: str, weight: np.ndarray, dtype: str, channels: int) -> Constan
         return np.ascontiguousarray(np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)]))
 
     return Constant(f"{name}:{channels} channels last:{dtype}", make)
+
+
+def _weight_in_order(workload: Workload, weight: np.ndarray, dtype: str, run: int) -> Constant:
+    """[N, C, 1, 1] as rows for the kernel of compute capability 9.0; float32 rounded to float16."""
+    assert isinstance(workload.formula, Conv)
+    rows = weight.reshape(weight.shape[:2])
+    return Constant(
+        f"{workload.formula.weight}:run{run}:{dtype}", lambda: rows_in_order(rows.astype(dtype), run)
+    )
 
 
 def _thin_weight(name: str, problem: conv2d.ConvProblem, weight: np.ndarray) -> Constant:

@@ -95,7 +95,8 @@ def _split(product: Product, problem: GemmProblem, config: split_k.SplitConfig) 
 
 def _in_turns(product: Product, problem: GemmProblem, tile: hopper.HopperTile) -> Tactic:
     """One tile is multiplied while another is finished."""
-    weight = product.weight_constant(run=hopper.run_of(problem))
+    run = hopper.weight_run_of(problem, tile)
+    weight = product.weight_constant(in_turns=problem.is_gated, run=run)
     draft = _draft("gemm_hopper", product, problem, weight, hopper.kernel_of(problem, tile))
     return Tactic(_SOURCE, f"{_NAME} {tile.name}", (draft,))
 

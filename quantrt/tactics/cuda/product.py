@@ -59,7 +59,7 @@ class Product:
         rows = self.weight if self.formula.is_transposed else self.weight.T
         if in_turns:
             rows = rows.reshape(2, self.N, self.K).swapaxes(0, 1).reshape(-1, self.K)
-        order = f"run{run}" if run else "turns" if in_turns else "nk"
+        order = ("turns" if in_turns else "nk") + (f" run{run}" if run else "")
         key = f"{self.formula.weight}:{order}:{self.dtype}"
         if run:
             return Constant(key, lambda: rows_in_order(rows.astype(self.dtype), run))

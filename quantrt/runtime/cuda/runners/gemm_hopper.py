@@ -6,13 +6,16 @@ Its rows are in the order of `kernels.gemm_hopper.spec.rows_in_order`, and there
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.runners.gemm import GemmRunner
 
-__all__ = ["open_runner"]
+__all__ = ["enqueue", "open_runner", "programs_on"]
 
 Tensor = torch.Tensor
 
@@ -25,24 +28,38 @@ def open_runner(step: Step, assets: Assets) -> Runner:
     return _GemmHopperRunner(step, assets)
 
 
-class _GemmHopperRunner(GemmRunner):
-    """One program for every multiprocessor, or as many as there are tiles."""
+def programs_on(device: torch.device) -> int:
+    """One for every multiprocessor."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
+
+def enqueue(launch: Launcher, x: Tensor, weight: Tensor, others: Sequence[Any], programs: int) -> None:
+    """Launch the kernel for x [M, K].
+
+    Args:
+        others: the outputs and the operands of the epilogue.
+        programs: at most; fewer where there are fewer tiles.
+    """
+    fixed = dict(launch.spec.constants)
+    M, columns = x.shape[0], int(fixed["N"]) * (2 if fixed["GATED"] else 1)
+    tiles = -(-M // int(fixed["BLOCK_M"])) * -(-columns // int(fixed["BLOCK_N"]))
+    if tiles:
+        launch((min(tiles, programs), 1, 1), [x, weight, *others, M])
+
+
+class _GemmHopperRunner(GemmRunner):
     def __init__(self, step: Step, assets: Assets) -> None:
         super().__init__(step, assets)
-        self._programs = torch.cuda.get_device_properties(assets.device).multi_processor_count
+        self._programs = programs_on(assets.device)
 
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
     ) -> list[Tensor]:
-        M = x.shape[0]
-        if M > 0:
-            arguments = [x, self._weight, *outputs, *self._arguments(tensors), M]
-            self._launch((min(self._tiles(x), self._programs), 1, 1), arguments)
+        enqueue(self._launch, x, self._weight, [*outputs, *self._arguments(tensors)], self._programs)
         return []
 
     def _columns(self) -> int:
-        return int(self._fixed["N"])
+        return int(self._fixed["N"]) * self._halves
 
     def _least_stride(self) -> int:
         return _ROW_BYTES // self._weight.element_size()
