@@ -191,7 +191,7 @@ def _islands(rows: Sequence[LayerRow], times: Times, peaks: Peaks | None) -> Ite
         for name in dict.fromkeys(form.name for form in row.layer.inputs):
             readers.setdefault(name, []).append(row)
     for row in rows:
-        if row.layer.precision != "int8" or not row.layer.operations or not row.layer.nodes:
+        if row.layer.precision not in CODE_PRECISIONS or not row.layer.operations or not row.layer.nodes:
             continue
         before = [makers.get(form.name) for form in row.layer.inputs]
         after = [one for form in row.layer.outputs for one in readers.get(form.name, ())]
