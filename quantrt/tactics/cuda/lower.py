@@ -21,7 +21,6 @@ from quantrt.errors import DataError, DeviceError
 from quantrt.gpu import FP8_CAPABILITY, GpuFacts
 from quantrt.ir.profile import Profile, at_shapes, profile_rows, read_profiles
 from quantrt.model.model import Model
-from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import QUANTIZATION, Program
 from quantrt.plan.program_json import program_to_model
@@ -34,12 +33,12 @@ from quantrt.runtime.profile_check import PROFILES
 from quantrt.tactics.cuda.assemble import assemble
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.choices import Choices
+from quantrt.tactics.cuda.code_cache import CodeCache, load_code, path_beside, save_code
 from quantrt.tactics.cuda.cudnn_graph import without_graphs
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.forms import choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
-from quantrt.tactics.cuda.plan_cache import load_plans, path_beside, save_plans
 from quantrt.tactics.cuda.profiles import regions_that_fail
 from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
@@ -100,8 +99,10 @@ class CudaLowering:
         self._device = None if device is None else torch.device(device)
         self._on_progress = on_progress
         self._cache = self._load_cache()
+        self._code = self._load_code()
+        self._kept_code = self._code
+        self._compiled = dict(self._code.kernels)
         self._plans = self._plan_maker()
-        self._chosen_plans: dict[str, CudnnPlan] = {}
         self._float_us: dict[str, dict[str, float]] = {}
         self._wide: frozenset[str] | None = None
 
@@ -205,10 +206,13 @@ class CudaLowering:
                 targets=self._targets,
             ),
             plans=self._plans,
+            kernels=self._compiled,
             on_progress=self._on_progress,
         )
         self._cache = choices.cache
-        self._chosen_plans.update(choices.plans)
+        self._code = CodeCache(
+            {**self._code.kernels, **choices.kernels}, {**self._code.plans, **choices.plans}
+        )
         tactics = choices.tactics
         program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
         notes = program_notes(frame, regions, choices, facts, beside)
@@ -248,9 +252,18 @@ class CudaLowering:
         """What makes cuDNN's plans; None where none are made."""
         workspace_mb = self._config.workspace_mb
         limit_bytes = None if workspace_mb is None else workspace_mb * MB
-        cache = self._config.timing_cache
-        known = {} if cache is None or self._device is None else load_plans(path_beside(cache))
-        return plan_maker(self._device, known=known, workspace_limit_bytes=limit_bytes)
+        return plan_maker(self._device, known=self._code.plans, workspace_limit_bytes=limit_bytes)
+
+    def _load_code(self) -> CodeCache:
+        """What earlier builds with the timing cache compiled."""
+        if self._config.timing_cache is None or (self._device is not None and self._device.type != "cuda"):
+            return CodeCache()
+        here = self._gpu.capability
+        path = path_beside(self._config.timing_cache)
+        found = load_code(path, timing_environment(self._gpu), {here, *self._targets})
+        limit = self._gpu.shared_memory_bytes
+        fitting = {spec: one for spec, one in found.kernels.items() if one.shared_bytes[here] <= limit}
+        return replace(found, kernels=fitting)
 
     def _load_cache(self) -> TimingCache:
         environment = timing_environment(self._gpu)
@@ -266,9 +279,13 @@ class CudaLowering:
     def _save_cache(self) -> None:
         if self._config.timing_cache is not None and self._device is not None:
             save_timing_cache(self._cache, Path(self._config.timing_cache))
-            if self._chosen_plans:
-                path = path_beside(self._config.timing_cache)
-                save_plans({**load_plans(path), **self._chosen_plans}, path)
+            self._save_code(path_beside(self._config.timing_cache))
+
+    def _save_code(self, path: Path) -> None:
+        """Keep what was compiled for the choices, where that is more than is kept."""
+        if self._code != self._kept_code and self._device is not None and self._device.type == "cuda":
+            save_code(self._code, path, timing_environment(self._gpu))
+            self._kept_code = self._code
 
 
 def _told_wide(names: frozenset[str]) -> str:

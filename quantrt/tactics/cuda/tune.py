@@ -75,6 +75,7 @@ def tune(
     options: TuneOptions | None = None,
     samples: Samples = random_inputs,
     plans: PlanMaker | None = None,
+    kernels: dict[KernelSpec, CompiledKernel] | None = None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Choices:
     """Choose a tactic for every workload.
@@ -86,6 +87,7 @@ def tune(
         device: that GPU; None when it is not here, so that choices rest on the cache and on estimates.
         samples: inputs for a workload on a device.
         plans: makes those of cuDNN, and keeps them for other calls; by default one of this call's own.
+        kernels: machine code for the GPU that is known, to which what is compiled is added.
         on_progress: called with ("compile" or "time", done, in all).
 
     Raises:
@@ -104,7 +106,7 @@ def tune(
     for group in groups:
         group.know(cache)
     plans = plans or plan_maker(device, workspace_limit_bytes=options.workspace_limit_bytes)
-    tuner = _Tuner(gpu, device, options, plans, on_progress)
+    tuner = _Tuner(gpu, device, options, plans, on_progress, {} if kernels is None else kernels)
     if device is not None:
         tuner.compile_candidates(groups)
         tuner.try_groups(groups, device, samples)

@@ -13,12 +13,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from quantrt.errors import DataError, DeviceError
+from quantrt.errors import DeviceError
 from quantrt.plan.cudnn_plan import CudnnGraph, CudnnPlan, graph_key
 from quantrt.runtime.cuda import cudnn_library
 from quantrt.runtime.cuda.cudnn_library import make_plan, open_plans
 from quantrt.tactics.cuda.cudnn_plans import OUT_OF_TIME, PlanMaker, plan_maker, why_no_plans
-from quantrt.tactics.cuda.plan_cache import load_plans, path_beside, save_plans
 
 FAKE = Path(__file__).parents[3] / "fake_cudnn.py"
 GPU = "NVIDIA Test 9"
@@ -148,42 +147,6 @@ def test_a_plan_of_another_cudnn_or_gpu_is_refused(
         open_plans({"k": plan}, CUDA)
     assert (failure.value.got, failure.value.expected) == (got, expected)
     assert "--exclude-tactic-source cudnn" in str(failure.value.hint)
-
-
-def test_plans_outlive_a_build(tmp_path: Path):
-    path = path_beside(str(tmp_path / "timings.json"))
-    assert load_plans(path) == {}
-    plans = {"b": CudnnPlan(bytes(range(256)) * 9, 7, 91900, GPU), "a": CudnnPlan(b"", 0, 92000, "other")}
-    save_plans(plans, path)
-    assert load_plans(path) == plans
-    before = path.read_bytes()
-    save_plans(dict(reversed(plans.items())), path)
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"format": "quantrt timing cache", "version": 1, "plans": {}}',
-        '{"format": "quantrt cudnn plans", "version": 2, "plans": {}}',
-        '{"format": "quantrt cudnn plans", "version": 1, "plans": {"k": {}}}',
-        '{"format": "quantrt cudnn plans", "version": 1, "plans": {"k": '
-        '{"cudnn": 1, "gpu": "g", "workspace_bytes": -1, "data": ""}}}',
-        '{"format": "quantrt cudnn plans", "version": 1, "plans": {"k": '
-        '{"cudnn": 1, "gpu": "g", "workspace_bytes": 0, "data": "eJw="}}}',
-        '{"format": "quantrt cudnn plans", "version": 1, "plans": {"k": '
-        '{"cudnn": 1, "gpu": "g", "workspace_bytes": 0, "data": "no base64"}}}',
-    ],
-)
-def test_a_damaged_file_of_plans_is_named(tmp_path: Path, text: str):
-    path = tmp_path / "timings.json.plans"
-    path.write_text(text)
-    with pytest.raises(DataError, match=r"timings\.json\.plans") as failure:
-        load_plans(path)
-    assert "deleting" in str(failure.value.hint)
 
 
 @pytest.fixture
