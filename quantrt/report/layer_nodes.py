@@ -49,7 +49,8 @@ class PlanNodes:
         main = next((layer for layer in layers if layer.op_type in PRODUCTS), layers[0] if layers else None)
         if main is None:
             return ""
-        if computes_in in CODE_PRECISIONS and main.precision not in ("", *CODE_PRECISIONS):
+        is_on_codes = computes_in in CODE_PRECISIONS and main.precision not in ("", *CODE_PRECISIONS)
+        if is_on_codes and main.op_type in PRODUCTS:
             return "on codes, by the model's own QuantizeLinear and DequantizeLinear nodes"
         if main.precision in CODE_PRECISIONS and computes_in not in (main.precision, ""):
             return f"quantized in the graph, computed in {computes_in} by the library ({main.reason})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -213,7 +213,7 @@ def _layer(
         inputs=inputs,
         outputs=outputs,
         weights=weights,
-        attributes=dict(_attributes(node)),
+        attributes=_attributes(node, constants),
     )
 
 
@@ -237,9 +237,7 @@ def _operations(
     if count is None or not inputs or inputs[0].dims is None:
         return None
     if node.op_type in _CONVOLUTIONS:
-        weight = next(
-            (constants[v] for v in node.input if v in constants and len(constants[v].dims) > 2), None
-        )
+        weight = _window(node, constants)
         return None if weight is None else 2 * count * math.prod(weight.dims[1:])
     if node.op_type in (*_PRODUCTS, *_DYNAMIC[:2]):
         is_transposed = any(a.name == "transA" and a.i for a in node.attribute)
@@ -248,13 +246,24 @@ def _operations(
     return None
 
 
-def _attributes(node: onnx.NodeProto) -> Iterator[tuple[str, Any]]:
+def _attributes(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    weight = _window(node, constants) if node.op_type in _CONVOLUTIONS else None
+    if weight is not None:  # what ONNX has where an attribute is absent
+        taps = list(weight.dims[2:])
+        found |= {"kernel_shape": taps, "strides": [1] * len(taps), "dilations": [1] * len(taps), "group": 1}
     for attribute in node.attribute:
         if attribute.name in _ATTRIBUTES:
             value = helper.get_attribute_value(attribute)
-            yield attribute.name, value.decode() if isinstance(value, bytes) else _plain(value)
+            found[attribute.name] = value.decode() if isinstance(value, bytes) else _plain(value)
     if any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute):
-        yield "channels_last", True
+        found["channels_last"] = True
+    return found
+
+
+def _window(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> onnx.TensorProto | None:
+    """The weight of a convolution; None where it is no constant."""
+    return next((constants[v] for v in node.input if v in constants and len(constants[v].dims) > 2), None)
 
 
 def _plain(value: Any) -> Any:

@@ -31,5 +31,10 @@ def test_the_product_says_why(precision: str, computes_in: str, want: str):
     assert nodes(precision).reason(["add", "conv"], computes_in) == want
 
 
+def test_what_moves_codes_keeps_its_reason():
+    row = Layer(name="slice", op_type="Slice", precision="fp32", reason="moves values")
+    assert PlanNodes({"slice": row}).reason(["slice"], "int8") == "moves values"
+
+
 def test_nothing_says_nothing():
     assert nodes("fp32").reason([], "fp32") == ""

@@ -14,6 +14,7 @@ from quantrt.report.engine_layer import CHANNELS_LAST, ROW_MAJOR, EngineLayer, T
 from quantrt.report.engine_layers import engine_layers
 from quantrt.trtexec.layers_json import format_text, layer_names, layers_json, layers_text
 from tests.plans import make_plan
+from tests.unit.report.quantized_plans import cuda_plan_of, int8_plan
 
 REAL = (
     "trex_tests/mobilenet.qat.onnx.engine.graph.json",
@@ -260,3 +261,31 @@ def test_an_engine_of_each_library(library: str):
     assert found["Bindings"] == ["x", "y"]
     assert len(found["Layers"]) == len(layers) > 0
     json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("library", ["onnxruntime", "openvino", "cuda"])
+def test_what_trex_computes_can_be_computed(library: str):
+    """Its EnginePlan, summary, convolutions as products, and linters of conversions, field by field.
+
+    From its engine_plan.py, df_preprocessing.py, activations.py and lint.py (NVIDIA/TensorRT).
+    """
+    plan = int8_plan(library) if library != "cuda" else cuda_plan_of("h200")
+    layers = engine_layers(plan, shapes={"x": (2, 3, 16, 16)})
+    rows = layers_json(plan, layers, is_detailed=True)["Layers"]
+    names = [row["Name"] for row in rows]
+    assert len(set(names)) == len(names), "layers are paired with their times by name or place"
+    tensors = [form["Name"] for row in rows for form in (*row["Inputs"], *row["Outputs"])]
+    assert {"x", "y"} <= set(tensors), "inputs and outputs of the engine are found among the tensors"
+    assert all(row["Outputs"] and row["ParameterType"] not in ("NoOp", "Constant") for row in rows)
+    weights = [row["Weights"] for row in rows if "Weights" in row]
+    assert all(found["Type"] in ("Int8", "Half", "Float", "Int32") for found in weights)
+    convs = [row for row in rows if row["ParameterType"] == "Convolution"]
+    assert len(convs) == 4 and sum(row["ParameterType"] == "Reformat" for row in rows) > 0
+    for row in convs:
+        (N, C, _, _), (M, K, P, Q) = (row[side][0]["Dimensions"] for side in ("Inputs", "Outputs"))
+        R, S = row["Kernel"]
+        assert N == M and min(C, K, P, Q, R, S, row["Groups"]) > 0
+        assert row["Weights"]["Count"] == K * C * R * S // row["Groups"]
+    for row in rows:
+        if row["ParameterType"] == "Reformat":
+            assert row["Inputs"] and row["Origin"] in ("QDQ", "REFORMAT")
