@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, is_operator, only_consumer
+from quantrt.quantize.behind_conv import is_mean_of_images
 from quantrt.quantize.explicit_grids import CodeGrid, grid_of
 from quantrt.quantize.explicit_rounding import RoundingWriter
 from quantrt.quantize.quantized_model import Use
@@ -319,8 +320,9 @@ class _Reader:
         if node.op_type == "Add":
             is_plain = all(value is not None and constant_of(value) is None for value in node.inputs)
             return _Wish(any=is_plain, all=is_plain and grid.zero_point != 0, is_sum=is_plain)
-        # A mean of codes that other kernels read floats of sees what they see.
-        return _Wish(any=index in rule.activations and not grid.zero_point, all=False)
+        # A mean of codes that other kernels read floats of sees what they see; alone it reads codes.
+        reads = index in rule.activations and not grid.zero_point
+        return _Wish(any=reads, all=reads and rule.behind_product and is_mean_of_images(node))
 
     def _product_wish(self, node: ir.Node, index: int, grid: CodeGrid) -> _Wish:
         if index != 0 or (node.name or "") not in self._products:
