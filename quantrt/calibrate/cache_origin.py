@@ -109,12 +109,14 @@ def read_origin(cache: Path) -> Origin | None:
     try:
         if data["version"] != FORMAT_VERSION:
             raise ValueError(f"version {data['version']}")
+        if not isinstance(data["is_random"], bool):
+            raise ValueError(f"is_random {data['is_random']!r}, which is no truth")
         marks = data["fingerprint"]
         return Origin(
             fingerprint=Fingerprint(str(marks["graph"]), str(marks["weights"])),
             samples=int(data["samples"]),
             data_hash=str(data["data_hash"]),
-            is_random=bool(data["is_random"]),
+            is_random=data["is_random"],
             method=str(data["method"]),
             scales_hash=str(data["scales_hash"]),
         )

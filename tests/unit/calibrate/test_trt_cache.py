@@ -245,9 +245,15 @@ def test_a_damaged_file_beside_a_cache_is_named_and_another_program_s_is_not_our
     path = tmp_path / "x.cache"
     write_cache(TrtCache("x", HEADER, SCALES, origin=origin(SCALES)), path)
     beside = origin_path(path)
-    beside.write_text(beside.read_text().replace('"samples": 7', '"samples": null'))
-    with pytest.raises(DataError, match=r"x\.cache\.json"):
-        read_cache(path)
+    whole = beside.read_text()
+    for part, damaged in (
+        ('"samples": 7', '"samples": null'),
+        ('"is_random": false', '"is_random": "false"'),
+    ):
+        assert part in whole
+        beside.write_text(whole.replace(part, damaged))
+        with pytest.raises(DataError, match=r"x\.cache\.json"):
+            read_cache(path)
     for text in ('{"format": "something else"}', "[]"):
         beside.write_text(text)
         assert read_cache(path).origin is None
