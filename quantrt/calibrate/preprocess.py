@@ -230,7 +230,10 @@ def _number(key: str, value: str) -> float:
     except (ValueError, ZeroDivisionError):
         number = math.nan
     if not math.isfinite(number):
-        raise UsageError(f"cannot read {key}={value} in --preprocess", expected="a number, or one like 1/255")
+        raise UsageError(
+            f"cannot read {key}={value} in --preprocess",
+            expected="a number, or one like 1/255; mean and std one per channel too, as 0.5;0.5;0.5",
+        )
     return number
 
 
