@@ -14,6 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 from quantrt.errors import ModelError, UsageError, close_match
 from quantrt.ir.clone import clone
 from quantrt.ir.mapped import release_pages
+from quantrt.ir.ort_options import KEEP_PAIRS
 from quantrt.ir.split import split_weights
 
 __all__ = ["ORT_ERRORS", "add_weights", "float_session"]
@@ -31,9 +32,6 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
 )
 """What ONNX Runtime raises; its own classes share no base but Exception."""
-
-_KEEP_PAIRS = ("session.disable_quant_qdq", "1")
-"""Of float8 codes; otherwise its optimizer puts integer kernels in their place, which refuse them (1.31)."""
 
 _FLOAT8 = (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2)
 
@@ -66,7 +64,7 @@ def float_session(
     if threads is not None:
         options.intra_op_num_threads = threads
     if _has_float8(graph):
-        options.add_session_config_entry(*_KEEP_PAIRS)
+        options.add_session_config_entry(*KEEP_PAIRS)
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     kept = add_weights(options, weights, share=not optimize)

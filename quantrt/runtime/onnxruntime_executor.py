@@ -20,12 +20,16 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
+from quantrt.ir.ort_options import KEEP_PAIRS
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
 from quantrt.runtime.threads import quota_threads, usable_cores
 
 __all__ = ["OnnxRuntimeContext", "OnnxRuntimeExecutor"]
+
+_FLOAT8 = "tensor(float8"
+"""In what the library says of codes that its own optimizer gave to kernels without them."""
 
 _FATAL_ONLY = 4  # OrtLoggingLevel: what the library logs as an error, it also raises
 
@@ -141,6 +145,12 @@ def _open_session(
         options.add_external_initializers(list(weights), list(weights.values()))
     for name, value in weights.items():
         options.add_initializer(name, value)
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except _ORT_ERRORS as error:
+        if _FLOAT8 not in str(error):
+            raise ModelError(f"ONNX Runtime cannot load the model: {library_reason(error)}") from error
+    options.add_session_config_entry(*KEEP_PAIRS)
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except _ORT_ERRORS as error:

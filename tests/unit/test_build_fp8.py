@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="programs run in torch")
 
 from quantrt.build import build
 from quantrt.cli.main import main
-from quantrt.config import Budget, BuildConfig, CudaConfig, DeviceConfig
+from quantrt.config import BenchConfig, Budget, BuildConfig, CudaConfig, DeviceConfig
 from quantrt.cross_build import cross_build
 from quantrt.dtypes import FP8
 from quantrt.errors import UsageError
@@ -177,3 +177,12 @@ def test_a_model_with_float8_pairs_keeps_its_scales(cpu_for_gpu: None):  # noqa:
 def test_a_cpu_has_no_fp8():
     with pytest.raises(UsageError, match="no library here computes in fp8 on a CPU"):
         BuildConfig(precisions=frozenset({"fp8"}))
+
+
+def test_a_cpu_runs_a_model_with_float8_pairs_as_it_is():
+    source = write(quantized(block(), CUDA_FP8, X))
+    bench = BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3)
+    config = BuildConfig(device=DeviceConfig(libraries=("onnxruntime",)), bench=bench)
+    with build(make_model(source), config=config, validation=X) as engine:
+        (want,) = run_ort(source, X)
+        np.testing.assert_array_equal(engine.run(X)["y"], want)

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of ONNX Runtime's sessions that some models need."""
+
+from __future__ import annotations
+
+__all__ = ["KEEP_PAIRS"]
+
+KEEP_PAIRS = ("session.disable_quant_qdq", "1")
+"""Of float8 codes; otherwise its optimizer puts integer kernels in their place, which refuse them (1.31)."""
