@@ -13,6 +13,7 @@ from quantrt.model.passes.merge_gates import merge_gates
 from quantrt.model.passes.merge_projections import merge_projections
 from quantrt.model.passes.spell_batch_norm import spell_batch_norm
 from quantrt.model.passes.split_attention_heads import split_attention_heads
+from quantrt.model.passes.split_convolutions import split_convolutions
 
 __all__ = ["for_gpu"]
 
@@ -25,6 +26,7 @@ def for_gpu(model: Model) -> Model:
     merge_projections(graph)
     merge_gates(graph)
     spell_batch_norm(graph)
+    split_convolutions(graph)
     gone = absent_tensors(tensors_of(model.graph), graph)
     absent = {name: None if same in gone else same for name, same in model.absent.items()}
     return replace(model, graph=graph, absent={**absent, **gone})
