@@ -22,6 +22,7 @@ from quantrt.calibrate.grid import Grid
 from quantrt.calibrate.ranges import choose_range
 from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import BuildConfig, CalibrationConfig
+from quantrt.constrain import Constraints
 from quantrt.dtypes import INT8
 from quantrt.errors import UsageError
 from quantrt.ir.clone import clone
@@ -38,6 +39,7 @@ from quantrt.quantize.targets.cuda import CUDA
 __all__ = [
     "Edges",
     "bind_floats",
+    "bind_stored",
     "laid_out_data",
     "laid_out_stats",
     "lay_out",
@@ -163,6 +165,18 @@ def bind_floats(
         replace(quantized, samples=samples),
         converted(truth, inputs, convert, seed),
     )
+
+
+def bind_stored(job: Job, quantized: Quantized, constraints: Constraints) -> Job:
+    """The types that values have to be stored in, codes with their scales.
+
+    Raises:
+        UsageError: codes can get no scale.
+    """
+    if not constraints.stored:
+        return job
+    stored = {name: _scaled(name, binding, job, quantized) for name, binding in constraints.stored.items()}
+    return replace(job, model=replace(job.model, stored=stored))
 
 
 def unbound(run: Run, outputs: Sequence[TensorSpec], bindings: Mapping[str, Binding]) -> Run:

@@ -19,11 +19,12 @@ import numpy as np
 from quantrt.assign.accuracy import Accuracy, Metric, Run, find_metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose import Choice, choose
-from quantrt.bind import bind_floats, laid_out_data, laid_out_stats, lay_out, read_edges, unbound
+from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges, unbound
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.config import Budget, BuildConfig
+from quantrt.constrain import Constraints, check_kept, read_constraints
 from quantrt.device import describe_device
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.profile import read_profiles
@@ -108,7 +109,9 @@ def build(
     if keeps_scales(model, merged):
         merged = replace(merged, precisions=merged.precisions | {target_of_own(model).precision})
     read_profiles(merged.cuda.profiles, model.inputs)  # an error now, not after calibration
-    job = Job(model, merged, facts_here, on_event or (lambda event: None), edges.without_scale)
+    constraints, merged = read_constraints(model, merged)
+    ranged = (*edges.without_scale, *constraints.without_scale)
+    job = Job(model, merged, facts_here, on_event or (lambda event: None), ranged)
     data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
     samples, truth = (laid_out_data(item, model, edges, merged) for item in data)
     stats = laid_out_stats(stats, edges)
@@ -116,10 +119,22 @@ def build(
     quantized = Quantized(samples, stats)
     if merged.code_precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
-    job, quantized, truth = bind_floats(job, quantized, truth, edges)
-    facts = _decide(job, quantized, truth, metric)
+    job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
+    facts = _constrained(_decide(job, quantized, truth, metric), constraints)
     log.info("%s", facts.choice.reason)
     return Engine(make_plan(facts), name=model.path.stem if model.path else "engine")
+
+
+def _constrained(facts: BuildFacts, constraints: Constraints) -> BuildFacts:
+    """The facts, with a note for every rule that the engine does not keep.
+
+    Raises:
+        UsageError: there is one, and none may be broken.
+    """
+    fitted = facts.candidates[facts.choice.winner].fitted
+    broken = tuple(constraints.why_not(None if fitted is None else fitted.model))
+    check_kept(broken, facts.config.constraints)
+    return replace(facts, notes=(*facts.notes, *constraints.broken, *broken))
 
 
 def _timed_on_random(inputs: Mapping[str, np.ndarray]) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "BuildConfig",
     "CalibrationConfig",
     "CompareConfig",
+    "ConstraintConfig",
     "CudaConfig",
     "DeviceConfig",
     "LayerTimingConfig",
@@ -126,6 +127,23 @@ class BindingConfig:
         metavar="NAME:LAYOUT",
         flag="--output-layouts",
         has_commas=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstraintConfig:
+    """What single layers have to be."""
+
+    layer_output_types: tuple[str, ...] = _option(
+        (),
+        "store what these layers make in this type, as in /layer1/conv:fp32; names may hold *, the last that "
+        "names a layer counts; fp32, and on a GPU fp16, bf16, int8; a rule that cannot be kept is an error",
+        metavar="LAYER:TYPE",
+        flag="--layer-output-types",
+        has_commas=True,
+    )
+    prefer_layer_output_types: bool = _option(
+        False, "go on where a layer cannot have its type; the report says which and why"
     )
 
 
@@ -323,6 +341,7 @@ class BuildConfig:
     bench: BenchConfig = field(default_factory=BenchConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
     bindings: BindingConfig = field(default_factory=BindingConfig)
+    constraints: ConstraintConfig = field(default_factory=ConstraintConfig)
 
     def __post_init__(self) -> None:
         for precision in self.precisions:

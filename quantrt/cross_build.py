@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from quantrt.assign.accuracy import Metric, find_metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
-from quantrt.bind import bind_floats, laid_out_data, laid_out_stats, lay_out, read_edges
+from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
 from quantrt.build import (
     Data,
     OnEvent,
@@ -35,6 +35,7 @@ from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.config import BuildConfig, CudaConfig
+from quantrt.constrain import read_constraints
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError, UsageError
 from quantrt.gpu import GpuFacts, gpu_named, gpu_of_target
@@ -95,7 +96,9 @@ def cross_build(
         config = replace(config, precisions=config.precisions | {target_of_own(model).precision})
     read_profiles(config.cuda.profiles, model.inputs)  # an error now, not after calibration
     here = {**describe_device(with_gpu=False), "gpu": None, "planned_for": _row(gpu)}
-    job = Job(model, config, here, on_event or (lambda event: None), edges.without_scale)
+    constraints, config = read_constraints(model, config)
+    ranged = (*edges.without_scale, *constraints.without_scale)
+    job = Job(model, config, here, on_event or (lambda event: None), ranged)
     data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
     samples, truth = (laid_out_data(item, model, edges, config) for item in data)
     stats = laid_out_stats(stats, edges)
@@ -103,7 +106,7 @@ def cross_build(
     quantized = Quantized(samples, stats)
     if config.code_precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
-    job, quantized, truth = bind_floats(job, quantized, truth, edges)
+    job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
     return make_plan(_decide(job, gpu, quantized, truth, metric))
 
 

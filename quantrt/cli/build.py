@@ -19,6 +19,7 @@ from quantrt.config import (
     Budget,
     BuildConfig,
     CalibrationConfig,
+    ConstraintConfig,
     CudaConfig,
     DeviceConfig,
     QuantizeConfig,
@@ -74,6 +75,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, Budget, "accuracy budget")
     add_config(parser, AssignConfig, "mixed precision (on a CPU)")
     add_config(parser, BindingConfig, "inputs and outputs (by default as the model has them)")
+    add_config(parser, ConstraintConfig, "constraints")
     add_config(parser, DeviceConfig, "device")
     add_config(parser, CudaConfig, "kernels on a GPU (--device cuda)")
     add_config(parser, BenchConfig, "timing of the candidates")
@@ -106,6 +108,7 @@ def _read_build_config(args: argparse.Namespace) -> BuildConfig:
         bench=read_config(args, BenchConfig),
         report=read_config(args, ReportConfig),
         bindings=read_config(args, BindingConfig),
+        constraints=read_config(args, ConstraintConfig),
     )
 
 

@@ -46,6 +46,7 @@ class Model:
             very same values; None where none has, as for what a BatchNormalization was folded into.
         bindings: inputs and outputs that an engine takes or gives in another element type than the graph's
             -> that type; `inputs` and `outputs` tell it too.
+        stored: values that an engine for a GPU has to store in a certain element type -> that type.
     """
 
     graph: ir.Model
@@ -58,3 +59,4 @@ class Model:
     notes: tuple[str, ...] = ()
     absent: Mapping[str, str | None] = field(default_factory=dict, compare=False)
     bindings: Mapping[str, Binding] = field(default_factory=dict)
+    stored: Mapping[str, Binding] = field(default_factory=dict)

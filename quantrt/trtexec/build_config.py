@@ -23,7 +23,7 @@ from quantrt.gpu import TARGETS
 from quantrt.ir.profile import read_profiles
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.trtexec.device import Device
-from quantrt.trtexec.layer_rules import layer_rules
+from quantrt.trtexec.layer_rules import layer_rules, output_rules
 from quantrt.trtexec.settings import BuildSettings
 from quantrt.trtexec.shapes import profile_text
 
@@ -106,12 +106,14 @@ def map_build(
     _check_ranges(settings, precisions, has_own_scales=has_own_scales)
     rules = layer_rules(settings, precisions, is_gpu=device.is_gpu)
     mapping.notes += rules.notes
+    constraints = output_rules(settings, mapping.notes)
     config = BuildConfig(
         precisions=rules.precisions | {"fp32"},
         calibration=CalibrationConfig(calib_random=settings.calibration.is_random),
         quantize=QuantizeConfig(exclude=rules.exclude),
         device=DeviceConfig(device=device.name),
         bindings=bindings or BindingConfig(),
+        constraints=constraints,
         cuda=_cuda(mapping, specs),
         bench=BenchConfig() if device.is_gpu or settings.level is None else _BENCHES[settings.level],
     )

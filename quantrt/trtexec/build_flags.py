@@ -63,8 +63,8 @@ PRECISION_FLAGS = (
         "fp32 or fp16 keeps an ONNX node out of int8 and fp8; neither can be forced on one",
     ),
     Flag(
-        "--layerOutputTypes", UNTIL_10, Form.LAYERS, _REFUSED,
-        "what a layer stores its outputs in follows from the layers that read them",
+        "--layerOutputTypes", UNTIL_10, Form.LAYERS, _DOES,
+        "what layers store: any float or int8 on a GPU; on a CPU fp32 keeps a layer's output out of int8",
     ),
     Flag(
         "--layerDeviceTypes", ALL, Form.LAYERS, _DOES,

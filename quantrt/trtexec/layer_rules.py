@@ -6,11 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from quantrt.config import ConstraintConfig
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError
 from quantrt.trtexec.settings import BuildSettings
 
-__all__ = ["LayerRules", "layer_rules"]
+__all__ = ["LayerRules", "layer_rules", "output_rules"]
 
 FLOATS = ("fp32", "fp16", "bf16")
 KNOWN = (*FLOATS, *CODE_PRECISIONS)
@@ -58,6 +59,22 @@ def layer_rules(settings: BuildSettings, precisions: frozenset[str], *, is_gpu: 
         raise UsageError(broken[0], hint="--precisionConstraints=prefer")
     globs = tuple(layer.replace("[", "[[]").replace("?", "[?]") for layer in exclude)
     return LayerRules(globs if precisions & {*CODE_PRECISIONS} else (), precisions, tuple(broken))
+
+
+def output_rules(settings: BuildSettings, notes: list[str]) -> ConstraintConfig:
+    """The rules of --layerOutputTypes under --precisionConstraints.
+
+    Args:
+        notes: is told of rules that are dropped.
+    """
+    rules = settings.layer_output_types
+    if rules and settings.constraint == "none":
+        notes.append("--layerOutputTypes: nothing is done without --precisionConstraints=obey or prefer")
+        return ConstraintConfig()
+    return ConstraintConfig(
+        layer_output_types=tuple(f"{layer}:{types}" for layer, types in rules),
+        prefer_layer_output_types=settings.constraint == "prefer",
+    )
 
 
 def _why_not(layer: str, kind: str, precisions: frozenset[str], is_gpu: bool) -> str | None:

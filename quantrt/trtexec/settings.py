@@ -62,7 +62,7 @@ class BuildSettings:
         precisions: those that flags allow, of "fp16", "bf16", "int8" and "fp8".
         is_best: every precision of the device is allowed.
         is_strongly_typed: none but the model's own.
-        layer_precisions: (layer or pattern, type) in the order given.
+        layer_precisions, layer_output_types: (layer or pattern, type) in the order given.
         constraint: "none", "obey" or "prefer".
         pools_bytes: bounds by memory pool.
         sources: (name, on or off) of tactic sources.
@@ -80,6 +80,7 @@ class BuildSettings:
     calibration: Calibration = Calibration()
     profiles: tuple[GivenProfile, ...] = ()
     layer_precisions: tuple[tuple[str, str], ...] = ()
+    layer_output_types: tuple[tuple[str, str], ...] = ()
     constraint: str = "none"
     input_formats: tuple[IoFormat, ...] = ()
     output_formats: tuple[IoFormat, ...] = ()
@@ -155,6 +156,7 @@ def _read_build(given: Given) -> BuildSettings:
         calibration=_read_calibration(given),
         profiles=_profiles(given),
         layer_precisions=_layers(given, "--layerPrecisions"),
+        layer_output_types=_layers(given, "--layerOutputTypes"),
         constraint=given.text("--precisionConstraints") or "none",
         input_formats=_formats(given, "--inputIOFormats"),
         output_formats=_formats(given, "--outputIOFormats"),
@@ -203,7 +205,7 @@ def _is_strongly_typed(given: Given) -> bool:
     """Whether --stronglyTyped holds; as in trtexec it goes with no flag that allows another precision."""
     if not given.has("--stronglyTyped"):
         return False
-    for name in ("--best", "--layerPrecisions", "--precisionConstraints"):
+    for name in ("--best", "--layerPrecisions", "--layerOutputTypes", "--precisionConstraints"):
         if given.has(name):
             raise UsageError(f"{name} and --stronglyTyped contradict each other", hint=f"without {name}")
     return True

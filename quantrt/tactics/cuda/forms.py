@@ -61,6 +61,8 @@ class Forms:
         movers: names of nodes besides views that hand on whatever form their input has.
         types: element types of codes, of values whose codes are not int8.
         wide: values whose floats are float32, whatever those of the others are.
+        constraints: element types of values whose makers store them in that type alone; other forms of them
+            are converted.
     """
 
     scales: Mapping[str, float]
@@ -70,14 +72,20 @@ class Forms:
     movers: frozenset[str]
     types: Mapping[str, str] = field(default_factory=dict)
     wide: frozenset[str] = frozenset()
-
-    def float_type(self, value: str, usual: str) -> str:
-        """Numpy's name of the type of a value's floats."""
-        return "float32" if value in self.wide else usual
+    constraints: Mapping[str, str] = field(default_factory=dict)
 
     def code_type(self, value: str) -> str:
         """Numpy's name of the type of a value's codes."""
         return self.types.get(value, INT8.name)
+
+    def has_codes_alone(self, value: str) -> bool:
+        """Whether a constraint says that a value is stored as codes."""
+        return self.constraints.get(value) == INT8.name
+
+    def float_type(self, value: str, usual: str) -> str:
+        """Numpy's name of the type of a value's floats."""
+        usual = "float32" if value in self.wide else usual
+        return usual if self.has_codes_alone(value) else self.constraints.get(value, usual)
 
     def moves_codes(self, region: Region) -> bool:
         """Whether a region hands on whatever form its input has."""
@@ -115,18 +123,24 @@ def choose_forms(
     regions: Regions,
     quantized: QuantizedModel | None,
     bindings: Mapping[str, Binding] | None = None,
+    constraints: Mapping[str, Binding] | None = None,
 ) -> Forms:
     """Let every region say what it reads, from the last to the first.
 
     Args:
         bindings: element types of inputs and outputs that are not the graph's own.
+        constraints: types that values have to be stored in.
     """
-    leaving = _scales_of_codes(graph, bindings or {})
+    constraints = constraints or {}
+    codes = _scales_of_codes(graph, bindings or {})
+    leaving = codes | {name: x.scale for name, x in constraints.items() if x.scale is not None}
     grids = _Grids(graph, quantized, leaving)
     nodes = {node.name or "": node for node in graph}
     needed: dict[str, set[str]] = {
-        value.name or "": {CODES if value.name in leaving else FLOAT} for value in graph.outputs
+        value.name or "": {CODES if (value.name or "") in codes else FLOAT} for value in graph.outputs
     }
+    for name, wanted_type in constraints.items():
+        needed.setdefault(name, set()).add(FLOAT if wanted_type.scale is None else CODES)
     reads: dict[str, tuple[tuple[str, str], ...]] = {}
     for region in reversed(regions.regions):
         slots = slots_of(region, nodes)
@@ -154,7 +168,13 @@ def choose_forms(
     }
     values = (value for node in graph for value in node.outputs)
     bools = frozenset(value.name or "" for value in values if value.dtype == ir.DataType.BOOL)
-    return Forms(grids.scales, reads, stored, bools, frozenset(grids.movers), grids.types)
+    types = _types(constraints)
+    movers = frozenset(grids.movers)
+    return Forms(grids.scales, reads, stored, bools, movers, grids.types, constraints=types)
+
+
+def _types(constraints: Mapping[str, Binding]) -> dict[str, str]:
+    return {name: binding.dtype for name, binding in constraints.items()}
 
 
 def _scales_of_codes(graph: ir.Graph, bindings: Mapping[str, Binding]) -> dict[str, float]:

@@ -153,7 +153,7 @@ class _Maker:
                 continue
             for form in self.forms.stored.get(name, ()):
                 if self.buffer(name, form) != name:
-                    yield self._conversion(name, name, form)
+                    yield self._conversion(name, name, form, self._scale_of_input(name))
 
     def items_of(self, region: Region) -> Iterator[Item]:
         """The region itself, then conversions of what it cannot store."""
@@ -169,8 +169,10 @@ class _Maker:
                 yield self._plain(region, form)
             made = {(value, form) for value in region.outputs for form in wanted}
         for value in region.outputs:
-            if CODES in self.forms.stored.get(value, ()) and (value, CODES) not in made:
-                yield self._conversion(value, self.buffer(value, FLOAT), CODES)
+            for form, other in ((CODES, FLOAT), (FLOAT, CODES)):
+                if form in self.forms.stored.get(value, ()) and (value, form) not in made:
+                    scale = self.forms.scales[value] if other == CODES else None
+                    yield self._conversion(value, self.buffer(value, other), form, scale)
 
     def _moved_forms(self, region: Region) -> tuple[str, ...]:
         """The forms in which a region of nodes hands its values on."""
@@ -232,10 +234,14 @@ class _Maker:
             self.weights.setdefault(key, array.astype(self.float_type) if is_float else array)
             yield name, key
 
-    def _conversion(self, value: str, source: str, form: str) -> Item:
-        """A region that makes another form of a value."""
+    def _conversion(self, value: str, source: str, form: str, scale: float | None = None) -> Item:
+        """A region that makes another form of a value.
+
+        Args:
+            scale: of the codes that it is made from.
+        """
         dtype = self.forms.code_type(value)
-        scales = [("mul", self._scale_of_input(value)), (QUANTIZE[dtype], self.forms.scales.get(value))]
+        scales = [("mul", scale), (QUANTIZE[dtype], self.forms.scales.get(value))]
         wanted = [(op, x) for op, x in scales[: 1 if form == FLOAT else 2] if x is not None]
         operands = (Operand("tensor", value), *(Operand("scalar", value=x) for _, x in wanted))
         results = (0, *range(len(operands), 2 * len(operands) - 1))

@@ -168,7 +168,7 @@ class CudaLowering:
         graph = self._model.graph if quantized is None else quantized.graph
         regions = partition(graph)
         bindings = self._model.bindings
-        forms = choose_forms(graph.graph, regions, quantized, bindings)
+        forms = choose_forms(graph.graph, regions, quantized, bindings, self._model.stored)
         if precision == "fp16":
             forms = replace(forms, wide=self._wide_values())
         return make_frame(

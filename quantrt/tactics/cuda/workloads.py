@@ -134,6 +134,8 @@ def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
     stored = forms.stored.get(value) or (FLOAT,)
     if isinstance(region.formula, Concat):
         return (forms.reads[region.name][0][1],)
+    if value in forms.constraints and isinstance(region.formula, STORING):
+        return (CODES if forms.has_codes_alone(value) else FLOAT,)
     return stored if isinstance(region.formula, STORING) else (FLOAT,)
 
 

@@ -3,8 +3,9 @@
 
 import pytest
 
+from quantrt.config import ConstraintConfig
 from quantrt.errors import UsageError
-from quantrt.trtexec.layer_rules import LayerRules, layer_rules
+from quantrt.trtexec.layer_rules import LayerRules, layer_rules, output_rules
 from quantrt.trtexec.settings import BuildSettings
 
 GPU = frozenset({"int8", "fp16"})
@@ -73,3 +74,21 @@ def test_an_unknown_type():
 
 def test_without_int8_there_is_nothing_to_keep_out_of():
     assert rules("/a:fp16", "obey", frozenset({"fp16"})).exclude == ()
+
+
+@pytest.mark.parametrize("constraint", ["obey", "prefer"])
+def test_types_of_outputs_are_the_builders_rules(constraint: str):
+    pairs = (("/a", "fp16"), ("/b*", "fp32+int8"))
+    notes: list[str] = []
+    found = output_rules(BuildSettings(onnx=None, layer_output_types=pairs, constraint=constraint), notes)
+    assert found == ConstraintConfig(
+        layer_output_types=("/a:fp16", "/b*:fp32+int8"), prefer_layer_output_types=constraint == "prefer"
+    )
+    assert notes == []
+
+
+def test_types_of_outputs_are_dropped_without_constraints():
+    notes: list[str] = []
+    found = output_rules(BuildSettings(onnx=None, layer_output_types=(("/a", "fp16"),)), notes)
+    assert found == ConstraintConfig()
+    assert notes == ["--layerOutputTypes: nothing is done without --precisionConstraints=obey or prefer"]
