@@ -104,8 +104,7 @@ def build(
     given = model if isinstance(model, Model) else load_model(model)
     edges = read_edges(given, merged)
     model = lay_out(given, edges)
-    if merged.device.device == "cuda":
-        model = for_gpu(model)
+    model = for_gpu(model) if merged.device.device == "cuda" else model
     if keeps_scales(model, merged):
         merged = replace(merged, precisions=merged.precisions | {target_of_own(model).precision})
     read_profiles(merged.cuda.profiles, model.inputs)  # an error now, not after calibration
