@@ -28,8 +28,10 @@ UNARY = (
 OPS = {
     **dict.fromkeys(UNARY.split(), 1),
     **dict.fromkeys("add sub mul div max min pow".split(), 2),
+    "quotient": 3,
 }
-"""Arguments of every pointwise operation, under cuDNN's names; `gelu` is the one with erf."""
+"""Arguments of every pointwise operation, under cuDNN's names; `gelu` is the one with erf. No word
+of cuDNN's, quotient(x, s, 1 / s) is x / s correctly rounded, which its `div` is not."""
 
 KINDS = ("channel", "scalar", "int8", "float16", "bfloat16", "float32")
 TYPES = KINDS[2:]

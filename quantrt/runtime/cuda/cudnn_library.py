@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -59,7 +60,8 @@ def make_plan(
     """Have cuDNN compile a graph with one of the engines that it proposes.
 
     Args:
-        properties: of the GPU: its number, or what cuDNN serialized of one that need not be here.
+        properties: of the GPU: its number, or what cuDNN serialized of one that need not be here. The latter
+            does not tell how many clusters of blocks run at once: engines that need them are not proposed.
         gpu: its name.
         workspace_limit_bytes: None is no bound.
 
@@ -68,9 +70,7 @@ def make_plan(
     """
     cudnn = _library()
     try:
-        if isinstance(properties, int):  # machine code is loaded to see what it needs: the GPU must be open
-            torch.empty(0, device=torch.device("cuda", properties))
-        built = _described(cudnn, graph, cudnn.create_device_properties(properties))
+        built = _described(cudnn, graph, _target(cudnn, properties))
         built.validate()
         built.build_operation_graph()
         built.create_execution_plans([cudnn.heur_mode.A])
@@ -195,7 +195,16 @@ def _library() -> ModuleType:
         raise DeviceError(f"{PACKAGE} is not installed", got=_first_line(error), hint=INSTALL) from error
 
 
-def _described(cudnn: ModuleType, graph: CudnnGraph, properties: Any) -> Any:
+def _target(cudnn: ModuleType, properties: str | int) -> dict[str, Any]:
+    """What a graph is made with, to be compiled for a GPU."""
+    if isinstance(properties, str):
+        return {"device_property": cudnn.create_device_properties(properties)}
+    with torch.cuda.device(properties):
+        torch.cuda.synchronize()  # opens the GPU
+        return {"handle": cudnn.create_handle()}
+
+
+def _described(cudnn: ModuleType, graph: CudnnGraph, target: Mapping[str, Any]) -> Any:
     """The graph in cuDNN's words."""
     types = cudnn.data_type
     kinds = {
@@ -208,7 +217,7 @@ def _described(cudnn: ModuleType, graph: CudnnGraph, properties: Any) -> Any:
         io_data_type=kinds[graph.dtype],
         intermediate_data_type=types.FLOAT,
         compute_data_type=types.FLOAT,
-        device_property=properties,
+        **target,
     )
 
     def tensor(uid: int, shape: Sequence[int], kind: str) -> Any:
@@ -237,12 +246,26 @@ def _described(cudnn: ModuleType, graph: CudnnGraph, properties: Any) -> Any:
     for uid, kind in zip(operand_uids(graph), graph.operands, strict=True):
         registers.append(tensor(uid, shapes.get(kind, output), "float32" if kind in shapes else kind))
     for op, args in graph.ops:
-        registers.append(getattr(made, op)(*(registers[arg] for arg in args)))
+        word = partial(_quotient, made) if op == "quotient" else getattr(made, op)
+        registers.append(word(*(registers[arg] for arg in args)))
     for uid, (register, kind) in zip(output_uids(graph), graph.outputs, strict=True):
         stored = registers[register].set_output(True).set_data_type(kinds[kind])
         stored.set_uid(uid)
         stored.set_dim(list(output)).set_stride(_channels_last(output))
     return made
+
+
+def _quotient(made: Any, x: Any, divisor: Any, inverse: Any) -> Any:
+    """Divide as IEEE 754 does: near + rest / divisor, the rest of x exact.
+
+    cuDNN's compiler makes one multiply-add of a product and the sum behind it: neither rest nor result is
+    rounded twice (P. Markstein, Computation of elementary functions on the IBM RISC System/6000 processor,
+    IBM J. Res. Dev. 34, 1990). Its own division is a product with an approximate reciprocal: with it one code
+    in a million was off by one on an H200.
+    """
+    near = made.mul(x, inverse)
+    rest = made.sub(x, made.mul(near, divisor))
+    return made.add(near, made.mul(rest, inverse))
 
 
 def _build(built: Any, rank: int) -> None:

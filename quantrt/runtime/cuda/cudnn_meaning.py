@@ -40,6 +40,7 @@ _MEANING: Mapping[str, Callable[..., Tensor]] = {
     "max": torch.maximum,
     "min": torch.minimum,
     "pow": torch.pow,
+    "quotient": lambda x, divisor, inverse: torch.div(x, divisor),
 }
 
 

@@ -3,8 +3,8 @@
 
 Codes must equal the reference's where IEEE 754 fixes every result. A compiler that makes one multiply-add of
 a product and the sum behind it rounds once where the reference rounds twice; a maximum with the least float32
-between the two keeps them apart and changes nothing. Codes are quantized there by a division, elsewhere by a
-product with the reciprocal.
+between the two keeps them apart and changes nothing. Codes are quantized there by a correctly rounded
+division, elsewhere by a product with the reciprocal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LEAST = float(np.finfo(np.float32).min)
 _LEAST_NUMBER = -1
 """In place of a register of the expression."""
 
-_SAME = frozenset(OPS) - {"identity", "relu", "gelu"}
+_SAME = frozenset(OPS) - {"identity", "relu", "gelu", "quotient"}
 """Operations of an expression that cuDNN has under the same name."""
 
 _SQUARE, _CUBE = 2.0, 3.0
@@ -188,11 +188,12 @@ class _Speller:
         """Multiples of the scale in a register, which storing rounds to codes."""
         if scale not in self.values:
             raise _Unspeakable("codes are quantized by a scale that is computed")
+        inverse = float(np.float32(1.0) / np.float32(self.values[scale]))
+        factor = self.add_operand("scalar", ("scalar", inverse))
         if self.is_exact:
-            found = self.add("div", x, ("value", scale))
+            found = self.add("quotient", x, ("value", scale), factor)
         else:
-            inverse = float(np.float32(1.0) / np.float32(self.values[scale]))
-            found = self.add("mul", x, self.add_operand("scalar", ("scalar", inverse)))
+            found = self.add("mul", x, factor)
         self.codes.add(found)
         return found
 
