@@ -24,7 +24,7 @@ from quantrt.assign.repair import WORTH_RATIO, Outcome, Round, repair
 from quantrt.assign.sensitivity import Sensitivity
 from quantrt.assign.tables import BuiltEngine, Tables, read_tables, write_tables
 from quantrt.calibrate.dataset import Dataset
-from quantrt.errors import InternalError, QuantRtError
+from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.prepare import Event, Job
 from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.fit import GIVEN_SCALES, Fitted
@@ -108,16 +108,19 @@ def add_mixed(job: Job, contest: Contest, data: Dataset | None) -> Mixed:
         InternalError: what was excluded by the user is 8-bit in it.
     """
     pair = _pair(contest)
-    if pair is None or data is None or not job.config.assign.mixed or job.config.device.device == "cuda":
+    if not job.config.assign.mixed or job.config.device.device == "cuda":
+        return Mixed(None, None)
+    if pair is None or data is None or data.is_random:
         return Mixed(None, None)
     quantized, floating = pair
+    mixer = _Mixer(job, contest, data, quantized, floating)
     try:
-        return _Mixer(job, contest, data, quantized, floating).run()
-    except QuantRtError as error:
-        if isinstance(error, InternalError):
-            raise
-        log.warning("no mixed precision was tried: %s", error.message)
-        return Mixed(None, {"reason": f"not tried: {error.message}", "rounds": []})
+        return mixer.run()
+    except (DataError, DeviceError, ModelError) as error:
+        # What a library or a file refuses costs the mixed candidate, not the engine.
+        mixer.close()
+        log.warning("no mixed precision: %s", error.message)
+        return Mixed(None, {"reason": f"given up: {error.message}", "rounds": []})
 
 
 def _pair(contest: Contest) -> tuple[str, str] | None:
@@ -161,7 +164,7 @@ class _Mixer:
 
     def run(self) -> Mixed:
         """Try, and add the best candidate to the contest."""
-        best_ms = self._best_ms()
+        best_ms = self._contest.latencies[self._contest.choice.winner].median_ms
         tables = self._timed_tables()
         if len(tables.regions) < LEAST_REGIONS:
             return Mixed(None, {"reason": "not tried: there is one region to quantize", "rounds": []})
@@ -182,10 +185,10 @@ class _Mixer:
             write_tables(outcome.tables, Path(self._job.config.assign.tables))
         return Mixed(name, mixed_report(outcome))
 
-    def _best_ms(self) -> float:
-        """Of the fastest candidate inside the budget, in the time scale of the tables."""
-        winner = self._contest.latencies[self._contest.choice.winner]
-        return winner.median_ms
+    def close(self) -> None:
+        """Free the best engine so far."""
+        if self._best is not None:
+            self._best[1].executor.close()
 
     def _brief_latencies(self, more: Collection[tuple[str, Candidate]]) -> dict[str, float]:
         """Milliseconds of the two candidates and more ones, timed together.
@@ -235,7 +238,7 @@ class _Mixer:
         """With the two whole engines, and damages where the 8-bit one is outside the budget."""
         accuracy = self._contest.check(self._names["int8"])
         if accuracy is None:
-            raise QuantRtError("there are no data to measure accuracy on")
+            raise DataError("there are no data to measure accuracy on")
         tables = replace(tables, metric=accuracy.metric)
         is_inside = accuracy.drop_ratio <= self._job.config.budget.max_drop_ratio
         joint = None
@@ -295,7 +298,7 @@ class _Mixer:
         self._check_constraints(fitted, kept)
         opened = Opener(self._job.model, self._job.config, self._contest.inputs).open(self._spec, fitted)
         if isinstance(opened, Rejected):
-            raise QuantRtError(f"{self._spec.name} cannot be opened: {opened.reason}")
+            raise ModelError(f"{self._spec.name} cannot be opened", got=opened.reason)
         name = self._spec.name
         latency_ms = self._brief_latencies([(name, opened)])[name]
         before = self._contest.candidates.get(name)

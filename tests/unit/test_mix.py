@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds with a mixed candidate. How fast a region is here is chance, so the profile is made up."""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import quantrt.mix
+from quantrt.assign.cost_model import TimedEngine, TimedLayer
+from quantrt.assign.tables import read_tables
+from quantrt.build import build
+from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig
+from quantrt.model.model import Model
+from quantrt.prepare import Event
+from quantrt.tactics import timing
+from tests.nets import net, samples, weights
+
+BENCH = BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3)
+INPUTS = {"x": samples(24, 12)}
+
+OUTLIERS = """outliers (float[N,12] x) => (float[N,6] y) {
+  a = MatMul(x, w0)
+  b = Relu(a)
+  wide = Mul(b, factors)
+  c = MatMul(wide, w1)
+  d = Relu(c)
+  e = MatMul(d, w2)
+  f = Relu(e)
+  y = MatMul(f, w3)
+}"""
+"""One channel of what the second product reads is a thousand times as large, and its weights are as small."""
+
+
+@pytest.fixture
+def outliers() -> Model:
+    shapes = {"w0": (12, 40), "w1": (40, 40), "w2": (40, 40), "w3": (40, 6)}
+    arrays = weights(shapes)
+    factors = np.ones(40, np.float32)
+    factors[3] = 1000.0
+    arrays["w1"][3] /= 1000.0
+    return net(OUTLIERS, arrays | {"factors": factors})
+
+
+@pytest.fixture(autouse=True)
+def int8_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every product takes 1 ms in floats and a quarter in codes, by the profile and by the clock."""
+
+    def timed(candidate, model, inputs, *, latency_ms) -> TimedEngine:
+        nodes = [node.name or "" for node in model.graph.graph]
+        each = latency_ms / len(nodes)
+        return TimedEngine([TimedLayer((name,), each) for name in nodes], latency_ms)
+
+    def time_candidates(candidates, inputs, config, on_progress) -> Mapping[str, timing.Latency]:
+        found = {}
+        for name, candidate in candidates.items():
+            decisions = [] if candidate.fitted is None else candidate.fitted.model.placement.decisions
+            codes = sum(row.is_int8 and row.op_type == "MatMul" for row in decisions)
+            found[name] = timing.Latency((4.0 - 0.75 * codes,) * 32)
+        return found
+
+    monkeypatch.setattr(quantrt.mix, "timed_engine", timed)
+    monkeypatch.setattr(quantrt.mix, "time_candidates", time_candidates)
+    monkeypatch.setattr(importlib.import_module("quantrt.build"), "time_candidates", time_candidates)
+
+
+def config(**assign) -> BuildConfig:
+    return BuildConfig(
+        precisions=frozenset({"fp32", "int8"}),
+        bench=BENCH,
+        calibration=CalibrationConfig(method="minmax"),
+        device=DeviceConfig(libraries=("onnxruntime",)),
+        budget=Budget(metric="sqnr", max_drop_ratio=2e-3),
+        assign=AssignConfig(**assign),
+    )
+
+
+def make(model: Model, options: BuildConfig, **arguments):
+    return build(model, config=options, calibration=INPUTS, validation=INPUTS, **arguments)
+
+
+def test_the_culprit_stays_float_and_the_rest_is_8_bit(outliers):
+    events: list[Event] = []
+    with make(outliers, config(), on_event=events.append) as engine:
+        report = engine.plan.report
+        assert report["verdict"]["shipped"] == "onnxruntime int8 mixed"
+        rows = {row["name"]: row for row in report["candidates"]}
+        assert rows["onnxruntime int8"]["status"] == "over budget"
+        assert rows["onnxruntime int8 mixed"]["accuracy"]["drop_ratio"] <= 2e-3
+        layers = [layer for layer in engine.plan.layers if layer.op_type == "MatMul"]
+        assert [layer.precision for layer in layers] == ["int8", "fp32", "int8", "int8"]
+        assert layers[1].reason.startswith("kept float: damage")
+    stages = list(dict.fromkeys(event.stage for event in events))
+    assert [stage for stage in stages if stage in ("timing regions", "measuring damage", "mixing precisions")]
+    mixed = report["mixed"]
+    assert [row["is_best"] for row in mixed["rounds"]].count(True) == 1
+    worst = max(mixed["tables"]["regions"], key=lambda row: row["damage"]["int8"])
+    assert worst["name"] == layers[1].name
+
+
+def test_tables_are_written_and_damages_in_them_are_not_measured_again(outliers, tmp_path: Path, monkeypatch):
+    path = tmp_path / "t.json"
+    make(outliers, config(tables=str(path))).close()
+    written = read_tables(path)
+    assert written.fingerprint == outliers.fingerprint
+    assert len(written.damages) == len(written.regions) == 4
+    assert len(written.engines) >= 3
+
+    def no_more(part, switches) -> float:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr("quantrt.assign.sensitivity._Part.noise_ratio", no_more)
+    with pytest.raises(AssertionError, match="measured again"):  # only what regions do together is
+        make(outliers, config(tables=str(path)))
+
+
+def test_without_mixing_the_float_engine_is_shipped(outliers):
+    with make(outliers, config(mixed=False)) as engine:
+        assert engine.plan.report["verdict"]["shipped"] == "onnxruntime fp32"
+        assert engine.plan.report["mixed"] is None
+
+
+def test_nothing_is_mixed_where_all_of_int8_is_inside_the_budget(outliers):
+    options = replace(config(), budget=Budget(metric="cosine", max_drop_ratio=1.0))
+    with make(outliers, options) as engine:
+        assert engine.plan.report["verdict"]["shipped"] == "onnxruntime int8"
+        assert engine.plan.report["mixed"]["rounds"] == []
+        assert engine.plan.report["mixed"]["reason"].startswith("not tried")
+
+
+def test_what_the_user_excludes_stays_float_with_his_reason(outliers):
+    last = [node.name or "" for node in outliers.graph.graph][-1]
+    options = config()
+    options = replace(options, quantize=replace(options.quantize, exclude=(last,)))
+    with make(outliers, options) as engine:
+        assert engine.plan.report["verdict"]["shipped"] == "onnxruntime int8 mixed"
+        (row,) = (layer for layer in engine.plan.layers if layer.name == last)
+        assert (row.precision, row.reason) == ("fp32", f"excluded by '{last}'")
+
+
+def test_rounds_are_bounded_and_a_budget_of_nothing_ships_float(outliers):
+    options = replace(config(assign_rounds=1), budget=Budget(metric="sqnr", max_drop_ratio=0.0))
+    with make(outliers, options) as engine:
+        assert engine.plan.report["verdict"]["shipped"] == "onnxruntime fp32"
+        assert len(engine.plan.report["mixed"]["rounds"]) <= 1
