@@ -48,9 +48,9 @@ def _rewrite(graph: ir.Model, split: ir.Node) -> bool:
     constants = nodes[0].inputs[1:]
     for node in (split, *reversed(nodes)):
         graph.graph.remove(node, safe=True)
-    for value in constants:
-        if value is not None and value.name and not value.uses():
-            graph.graph.initializers.pop(value.name, None)
+    for constant in constants:
+        if constant is not None and constant.name and not constant.uses():
+            graph.graph.initializers.pop(constant.name, None)
     return True
 
 
