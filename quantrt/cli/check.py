@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
 from quantrt.cli.shapes import given_shapes, parse_shape, with_shapes
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--precision",
-        choices=("int8", "fp16", "fp32"),
+        choices=(*CODE_PRECISIONS, "fp16", "fp32"),
         default="int8",
-        help="what to check for; int8 keeps in fp16 what the rules leave float (default: int8)",
+        help="what to check for; int8 and fp8 keep in fp16 what the rules leave float (default: int8)",
     )
     parser.add_argument(
         "--shape",

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.gpu import GpuFacts
 from quantrt.regions.region import Nodes
 from quantrt.report.quantities import bytes_text
@@ -68,18 +69,26 @@ def _show_one(device: Mapping[str, Any]) -> None:
 
 
 def _show_all(devices: Sequence[Mapping[str, Any]]) -> None:
+    codes = _codes_of(devices[0]["summary"])
     rows = [
         (
             device["gpu"]["name"],
             _version(device["gpu"]["capability"]),
-            f"{device['summary']['int8_with_kernel']} of {device['summary']['int8']}",
+            f"{device['summary'][f'{codes}_with_kernel']} of {device['summary'][codes]}",
             f"{device['summary']['float_with_kernel']} of {device['summary']['float']}",
             str(device["summary"]["in_torch"]),
             _main_reason(device["regions"]),
         )
         for device in devices
     ]
-    columns = ("gpu", "capability", "int8 kernels", "float kernels", "in torch", "most falls back because")
+    columns = (
+        "gpu",
+        "capability",
+        f"{codes} kernels",
+        "float kernels",
+        "in torch",
+        "most falls back because",
+    )
     show("", table(columns, rows, left=("gpu",), fold=columns[-1:]))
 
 
@@ -100,12 +109,12 @@ def _summary(findings: Sequence[Finding]) -> dict[str, int]:
     """How many regions compute, in which precision, and how many of them have a kernel."""
     in_torch = [found for found in findings if isinstance(found.region.formula, Nodes)]
     computed = [found for found in findings if not isinstance(found.region.formula, Nodes)]
-    int8 = [found for found in computed if found.precision == "int8"]
-    floats = [found for found in computed if found.precision not in ("", "int8")]
+    codes = {name: [found for found in computed if found.precision == name] for name in CODE_PRECISIONS}
+    floats = [found for found in computed if found.precision not in ("", *CODE_PRECISIONS)]
     return {
         "regions": len(findings),
-        "int8": len(int8),
-        "int8_with_kernel": sum(not found.fallback for found in int8),
+        **{name: len(rows) for name, rows in codes.items()},
+        **{f"{name}_with_kernel": sum(not found.fallback for found in rows) for name, rows in codes.items()},
         "float": len(floats),
         "float_with_kernel": sum(not found.fallback for found in floats),
         "in_torch": len(in_torch),
@@ -114,11 +123,17 @@ def _summary(findings: Sequence[Finding]) -> dict[str, int]:
 
 def _summary_text(summary: Mapping[str, int]) -> str:
     count = summary["in_torch"]
+    codes = _codes_of(summary)
     return (
-        f"{summary['int8_with_kernel']} of {summary['int8']} int8 regions and "
+        f"{summary[f'{codes}_with_kernel']} of {summary[codes]} {codes} regions and "
         f"{summary['float_with_kernel']} of {summary['float']} float regions have a kernel; "
         f"{count} region{'s' * (count != 1)} run{'s' * (count == 1)} in torch"
     )
+
+
+def _codes_of(summary: Mapping[str, int]) -> str:
+    """The kind of codes that regions are in; int8 where there are none."""
+    return next((name for name in CODE_PRECISIONS if summary[name]), CODE_PRECISIONS[0])
 
 
 def _tactics_text(row: Mapping[str, Any], notes: dict[str, int]) -> str:
@@ -150,7 +165,8 @@ def _gpu_text(gpu: Mapping[str, Any]) -> str:
 
 def _peaks_text(gpu: Mapping[str, Any]) -> str:
     int8 = f"{gpu['int8_tops']:g} TOP/s" if gpu["int8_tops"] else "none"
-    return f"fp32 {gpu['fp32_tflops']:g}, fp16 {gpu['fp16_tflops']:g} TFLOP/s, int8 {int8}"
+    fp8 = f", fp8 {gpu['fp8_tflops']:g} TFLOP/s" if gpu["fp8_tflops"] else ""
+    return f"fp32 {gpu['fp32_tflops']:g}, fp16 {gpu['fp16_tflops']:g} TFLOP/s, int8 {int8}{fp8}"
 
 
 def _version(capability: int) -> str:

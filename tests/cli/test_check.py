@@ -49,6 +49,17 @@ def test_precision(folder: Path, quantrt_json):
     assert {row["precision"] for row in data["devices"][0]["regions"]} <= {"", "fp32"}
 
 
+def test_fp8_has_kernels_from_ada_on(folder: Path, quantrt_json, quantrt_text):
+    for gpu, count in (("h200", 1), ("a100", 0)):
+        data = quantrt_json("check", "model.onnx", "--device", gpu, "--precision", "fp8")
+        summary = data["devices"][0]["summary"]
+        assert summary["fp8"] >= 1
+        assert bool(summary["fp8_with_kernel"]) == bool(count)
+    text = quantrt_text("check", "model.onnx", "--device", "a100", "--precision", "fp8")
+    assert "fp8 regions" in text
+    assert "89 is the least" in text
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

@@ -154,7 +154,8 @@ function graphView(engine, choose) {
 }
 
 function toneOfDtype(dtype) {
-  const names = { int8: "int8", uint8: "int8", float16: "fp16", bfloat16: "bf16", float32: "fp32" };
+  const names = { int8: "int8", uint8: "int8", float16: "fp16", bfloat16: "bf16", float32: "fp32",
+    float8_e4m3fn: "fp8" };
   return names[dtype] || "none";
 }
 

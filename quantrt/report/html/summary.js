@@ -43,7 +43,8 @@ function sizeFigure(engine) {
 }
 
 function layersFigure(engine) {
-  const int8 = engine.node_counts.int8 || 0;
+  const codes = engine.node_counts.fp8 ? "fp8" : "int8";
+  const coded = engine.node_counts[codes] || 0;
   const counts = Object.entries(engine.node_counts);
   const stack = el("div", { class: "stack", "aria-hidden": "true" }, counts.map(([precision, count]) => {
     const part = el("i", { class: tone(precision) });
@@ -53,8 +54,8 @@ function layersFigure(engine) {
   stack.style.height = "8px";
   stack.style.margin = "8px 0 6px";
   const text = counts.map(([precision, count]) => count + " " + precision).join(", ");
-  const main = int8 ? int8 + " of " + engine.node_total : String(engine.node_total);
-  return figure(int8 ? "Nodes in int8" : "Nodes", main, "", stack, text);
+  const main = coded ? coded + " of " + engine.node_total : String(engine.node_total);
+  return figure(coded ? "Nodes in " + codes : "Nodes", main, "", stack, text);
 }
 
 function verdictLine(engine) {

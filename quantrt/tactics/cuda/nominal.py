@@ -10,33 +10,35 @@ from quantrt.model.model import Model
 from quantrt.quantize.placement import place
 from quantrt.quantize.qparams import QParams, QuantizedTensor
 from quantrt.quantize.quantized_model import Placement, QuantizedModel
+from quantrt.quantize.target import Grid, Target
 from quantrt.quantize.targets.cuda import CUDA
 
 __all__ = ["nominal"]
 
 
-def nominal(model: Model) -> QuantizedModel:
-    """The model as the target's rules place it, every scale 1 and every weight 0."""
-    placement = place(model.graph, CUDA)
+def nominal(model: Model, target: Target = CUDA) -> QuantizedModel:
+    """The model as a target's rules place it, every scale 1 and every weight 0."""
+    placement = place(model.graph, target)
     return QuantizedModel(
         model=model,
         graph=model.graph,
-        target=CUDA,
+        target=target,
         placement=placement,
-        activations=dict.fromkeys(placement.values, _unit_grid()),
-        weights=_zero_weights(model.graph, placement),
+        activations=dict.fromkeys(placement.values, _unit_grid(target.activation)),
+        weights=_zero_weights(model.graph, placement, target),
     )
 
 
-def _unit_grid(channels: int | None = None, axis: int | None = None) -> QParams:
+def _unit_grid(grid: Grid, channels: int | None = None, axis: int | None = None) -> QParams:
     size = () if channels is None else (channels,)
-    grid = CUDA.activation
     return QParams(
         np.ones(size, np.float32), np.zeros(size, np.int32), grid.dtype, axis, grid.qmin, grid.qmax
     )
 
 
-def _zero_weights(graph: ir.Model, placement: Placement) -> dict[tuple[str, int], QuantizedTensor]:
+def _zero_weights(
+    graph: ir.Model, placement: Placement, target: Target
+) -> dict[tuple[str, int], QuantizedTensor]:
     nodes = {node.name or "": node for node in graph.graph}
     weights = {}
     for (node, index), axis in placement.weights.items():
@@ -46,5 +48,7 @@ def _zero_weights(graph: ir.Model, placement: Placement) -> dict[tuple[str, int]
             continue
         shape = tuple(array.shape.numpy())
         channels = None if axis is None else shape[axis]
-        weights[node, index] = QuantizedTensor(np.zeros(shape, np.int8), _unit_grid(channels, axis))
+        dtype, qmax = target.weight_codes(nodes[node].op_type)
+        grid = _unit_grid(Grid(dtype, True, -qmax, qmax), channels, axis)
+        weights[node, index] = QuantizedTensor(np.zeros(shape, dtype.name), grid)
     return weights

@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
-import numpy as np
 import onnx_ir as ir
 
+from quantrt.dtypes import precision_of
 from quantrt.gpu import GpuFacts
 from quantrt.ir.clone import clone
 from quantrt.ir.shapes import infer_shapes
 from quantrt.model.model import Model
+from quantrt.quantize.targets.cuda import CUDA
+from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.regions.contents import Dim
 from quantrt.regions.partition import partition
 from quantrt.regions.region import (
@@ -35,7 +37,7 @@ from quantrt.regions.region import (
 from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import DEQUANTIZED
-from quantrt.tactics.cuda.forms import CODES, choose_forms
+from quantrt.tactics.cuda.forms import CODES, Forms, choose_forms
 from quantrt.tactics.cuda.nominal import nominal
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload, dense_strides
@@ -45,7 +47,10 @@ __all__ = ["Finding", "Survey", "survey"]
 
 Shape = tuple[int, ...]
 
-FLOAT_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "float16"}
+TARGETS = {target.precision: target for target in (CUDA, CUDA_FP8)}
+"""Rules of placement, by the precision asked for."""
+
+FLOAT_TYPES = {"fp32": "float32", "fp16": "float16", **dict.fromkeys(TARGETS, "float16")}
 """In what floats are stored, by the precision asked for."""
 
 
@@ -55,7 +60,8 @@ class Finding:
 
     Attributes:
         region: what it is.
-        precision: "int8" for a product of codes, otherwise that of its floats; "" where nothing is computed.
+        precision: "int8" or "fp8" for a product of codes, otherwise that of its floats; "" where nothing is
+            computed.
         legal: tactics that can run there, in the order of their families' preference.
         rejected: the others, and why.
         fallback: why no kernel is legal for it as it is asked for, so that it runs slower than planned; empty
@@ -89,11 +95,11 @@ def survey(
 
     Args:
         shapes: of every input of the model.
-        precision: "fp32", "fp16", or "int8" with float16 where the rules of the target leave floats.
+        precision: "fp32", "fp16", or "int8" or "fp8" with float16 where the rules of the target leave floats.
     """
     float_type = FLOAT_TYPES[precision]
     regions = partition(model.graph)
-    quantized = nominal(model) if precision == "int8" else None
+    quantized = nominal(model, TARGETS[precision]) if precision in TARGETS else None
     forms = choose_forms(model.graph.graph, regions, quantized)
     known = _shapes(model.graph, shapes)
     workloads: list[tuple[Region, Workload | str]] = []
@@ -102,8 +108,8 @@ def survey(
             workloads.append((region, ""))
             continue
         lowered = lower_region(region, model.graph.graph, forms, quantized, float_type)
-        workloads.append((region, _workload(lowered, known, float_type)))
-    names = {name: short for short, name in FLOAT_TYPES.items() if short != "int8"}
+        workloads.append((region, _workload(lowered, known, forms, float_type)))
+    names = {name: short for short, name in FLOAT_TYPES.items() if short not in TARGETS}
     found = tuple(
         (gpu, tuple(_finding(region, work, gpu, names[float_type]) for region, work in workloads))
         for gpu in gpus
@@ -119,8 +125,8 @@ def _finding(region: Region, work: Workload | str, gpu: GpuFacts, float_precisio
             return Finding(region, float_precision, (), (), "torch runs it operator by operator")
     if isinstance(work, str):
         return Finding(region, float_precision, (), (), work)
-    is_int8 = work.weight is not None and work.weight.dtype == np.int8
-    precision = "int8" if is_int8 else float_precision
+    codes = "" if work.weight is None else precision_of(str(work.weight.dtype))
+    precision = codes or float_precision
     listed = list_tactics(work, gpu)
     legal = tuple(row for row in listed if isinstance(row, Tactic))
     rejected = tuple(row for row in listed if isinstance(row, Rejected))
@@ -144,7 +150,7 @@ def _why(rejected: Sequence[Rejected]) -> str:
     )
 
 
-def _workload(lowered: Lowered, shapes: Mapping[str, Shape], float_type: str) -> Workload | str:
+def _workload(lowered: Lowered, shapes: Mapping[str, Shape], forms: Forms, float_type: str) -> Workload | str:
     """The workload, or why there is none yet."""
     missing = next((value for value, _ in lowered.inputs if value not in shapes), None)
     if missing is not None:
@@ -153,7 +159,7 @@ def _workload(lowered: Lowered, shapes: Mapping[str, Shape], float_type: str) ->
     return lowered.workload(
         [
             TensorFacts(
-                "int8" if form == CODES else float_type,
+                forms.code_type(value) if form == CODES else float_type,
                 shapes[value],
                 dense_strides(shapes[value], channels_last=is_image),
             )
@@ -187,4 +193,3 @@ def _shapes(graph: ir.Model, inputs: Mapping[str, Shape]) -> dict[str, Shape]:
 
 def _is_concrete(shape: tuple[Dim, ...]) -> TypeGuard[Shape]:
     return all(isinstance(dim, int) for dim in shape)
-

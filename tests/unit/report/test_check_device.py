@@ -64,6 +64,8 @@ def test_data(both):
         "regions": 4,
         "int8": 1,
         "int8_with_kernel": 0,
+        "fp8": 0,
+        "fp8_with_kernel": 0,
         "float": 1,
         "float_with_kernel": 1,
         "in_torch": 1,
