@@ -42,7 +42,7 @@ def cast_array(array: Array, spec: TensorSpec, where: str, notes: set[str]) -> A
                 f"{where} does not fit input '{spec.name}'",
                 got=f"element type {array.dtype}",
                 expected=spec.dtype,
-                hint=_cast_hint(array, want),
+                hint=_cast_hint(array, want, spec),
             )
         notes.add(f"input '{spec.name}': {array.dtype} data were cast to {spec.dtype}")
         with np.errstate(over="ignore"):  # an overflow becomes infinite, which check_finite reports
@@ -84,7 +84,9 @@ def _is_castable(array: Array, want: np.dtype[Any]) -> bool:
     return False
 
 
-def _cast_hint(array: Array, want: np.dtype[Any]) -> str | None:
+def _cast_hint(array: Array, want: np.dtype[Any], spec: TensorSpec) -> str | None:
+    if spec.scale is not None and _is_float(array.dtype):
+        return f"codes: np.clip(np.rint(x / {spec.scale:.9g}), -128, 127).astype(np.int8)"
     if array.dtype == np.uint8 and _is_float(want):
         return "--preprocess with a scale, such as 'scale=1/255'; data without one would be guessed"
     return None

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ from quantrt.calibrate.casts import check_finite, numpy_dtype
 from quantrt.calibrate.dataset import Dataset, random_dataset
 from quantrt.calibrate.records import Array, Sample
 from quantrt.errors import DataError
+from quantrt.ir.layout import layout_named
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["Converted", "as_bound", "converted"]
+__all__ = ["Converted", "as_bound", "bound_inputs", "converted", "given_outputs"]
 
 Convert = Callable[[str, Array], Array]
 """One input's array of a sample, by its name, in another form."""
@@ -84,4 +85,38 @@ def as_bound(array: Array, spec: TensorSpec, where: str) -> Array:
             else None,
         )
     check_finite(found, f"input '{spec.name}'", f"{where}, as {spec.dtype}")
+    return found
+
+
+def bound_inputs(arrays: Mapping[str, Array], specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """The inputs of a model, as its engine takes them.
+
+    Args:
+        specs: the engine's inputs.
+
+    Raises:
+        DataError: a value is not to be had in the engine's type.
+    """
+    found = dict(arrays)
+    for spec in specs:
+        layout = layout_named(spec.layout or "linear")
+        if spec.name in found and spec.dtype != "string":
+            array = found[spec.name] if layout is None else layout.to_memory_array(found[spec.name])
+            found[spec.name] = as_bound(array, spec, f"a sample of input '{spec.name}'")
+    return found
+
+
+def given_outputs(arrays: Mapping[str, Array], specs: Sequence[TensorSpec]) -> dict[str, Array]:
+    """The outputs of an engine, as its model gives them: axes in order, codes as floats, halves as they are.
+
+    Args:
+        specs: the engine's outputs.
+    """
+    found = dict(arrays)
+    for spec in specs:
+        layout = layout_named(spec.layout or "linear")
+        if spec.name in found and layout is not None:
+            found[spec.name] = layout.to_model_array(found[spec.name])
+        if spec.name in found and spec.scale is not None:
+            found[spec.name] = found[spec.name].astype(np.float32) * np.float32(spec.scale)
     return found

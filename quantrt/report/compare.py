@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from quantrt.calibrate.converted import bound_inputs, given_outputs
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import DataError, ModelError, UsageError
@@ -79,7 +80,7 @@ def compare(
     is_three_way = layers and has_float_and_quantized(reference, subject)
     inner = _shared_tensors(reference, subject) if layers and not is_three_way else {}
     on_progress = counter("comparing", "samples")
-    found = _compare_runs(reference.run, subject.run, dataset, config, on_progress)
+    found = _compare_runs(reference.run, _like(subject, reference), dataset, config, on_progress)
     if not found.errors:
         reasons = "; ".join(f"'{name}': {reason}" for name, reason in found.skipped.items())
         raise ModelError(f"'{reference.name}' and '{subject.name}' have no output to compare", got=reasons)
@@ -156,6 +157,14 @@ def _check_inputs(reference: Subject, subject: Subject) -> None:
             got=", ".join(sorted(b)),
             expected=", ".join(sorted(a)),
         )
+
+
+def _like(subject: Subject, reference: Subject) -> Run:
+    """The run of B on the arrays of A, where B is an engine with types and layouts of its own."""
+    plan = subject.plan
+    if plan is None or (reference.plan is not None and reference.plan.inputs == plan.inputs):
+        return subject.run
+    return lambda inputs: given_outputs(subject.run(bound_inputs(inputs, plan.inputs)), plan.outputs)
 
 
 def _compare_runs(

@@ -107,6 +107,8 @@ class InputCheck:
         hint = "an array of str" if spec.dtype == "string" else f"`.astype(np.{spec.dtype})`"
         if spec.dtype in _EXTRA_DTYPES:
             hint = f"`.astype(ml_dtypes.{spec.dtype})`"
+        if spec.scale is not None:
+            hint = f"`np.clip(np.rint(x / {spec.scale:.9g}), -128, 127).astype(np.int8)`"
         return DataError(
             f"cannot run input '{name}': wrong element type",
             got=_dtype_text(array.dtype),

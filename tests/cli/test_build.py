@@ -95,3 +95,20 @@ def test_what_cannot_be_built(words: tuple[str, ...], code: int, says: str, fold
     error = quantrt_json(*words, code=code)["error"]
     assert says in f"{error['message']} {error['got']}"
     assert not list(folder.glob("*.qrt"))
+
+
+def test_inputs_and_outputs_of_other_types(folder: Path, quantrt_json, quantrt_text):
+    edges = ("--input-types", "image:fp16", "--input-layouts", "image:nhwc", "--output-types", "logits:int8")
+    data = quantrt_json(*INT8, "--valid-data", "valid.npz", *edges)
+    assert data["inputs"] == ["image float16 [n,16,16,3] nhwc"]
+    assert data["outputs"][0].startswith("logits int8 [n,10] scale ")
+    assert "nhwc" in quantrt_text("inspect", "model.qrt")
+    limits = ("--min-sqnr", "15")
+    assert (
+        quantrt_json("compare", "model.onnx", "model.qrt", "--data", "valid.npz", *limits)["passed"] is True
+    )
+    images = np.load("valid.npz")["image"].transpose(0, 2, 3, 1)
+    np.savez("nhwc.npz", image=np.ascontiguousarray(images))
+    data = quantrt_json("run", "model.qrt", "--inputs", "nhwc.npz", "-o", "out.npz")
+    assert data["outputs"]["logits"] == {"dtype": "int8", "shape": [30, 10]}
+    quantrt_json("bench", "model.qrt", *FAST)

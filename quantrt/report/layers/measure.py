@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.calibrate.converted import bound_inputs
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.calibrate.tap_sizes import TapSizes
 from quantrt.config import CompareConfig
@@ -130,10 +131,11 @@ class _Engine:
 
     def __init__(self, subject: Subject, taps: Sequence[str]) -> None:
         self._executor = subject.tap(taps) if taps else None
+        self._inputs = subject.inputs
 
     def run(self, inputs: Arrays) -> Arrays:
         """The tensors by name."""
-        return {} if self._executor is None else self._executor.run(inputs)
+        return {} if self._executor is None else self._executor.run(bound_inputs(inputs, self._inputs))
 
     def close(self) -> None:
         """Free the executor."""

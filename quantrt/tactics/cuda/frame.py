@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.dtypes import INT8
 from quantrt.ir.edit import constant_of
 from quantrt.ir.split import to_bytes
 from quantrt.model.binding import Binding
@@ -124,7 +125,8 @@ class _Maker:
     def buffer(self, value: str, form: str) -> str:
         """The name of a value's buffer in one form."""
         if form == CODES:
-            arrives = value in self.inputs and self._scale_of_input(value) == self.forms.scales[value]
+            is_int8 = value in self.inputs and self.forms.code_type(value) == INT8.name
+            arrives = is_int8 and self._scale_of_input(value) == self.forms.scales[value]
             return value if arrives else codes_of(value, self.forms.code_type(value))
         is_other = value in self.inputs and self.bound_type(self.values[value]) != self.float_type
         return f"{value}#{self.float_type}" if is_other and self._is_float(value) else value

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from quantrt.calibrate.converted import as_bound, converted
+from quantrt.calibrate.converted import as_bound, bound_inputs, converted, given_outputs
 from quantrt.calibrate.dataset import open_dataset, random_dataset
 from quantrt.errors import DataError
 from quantrt.ir.tensor_spec import TensorSpec
@@ -61,3 +61,23 @@ def test_values_that_a_type_has_not(values, dtype: str, message: str):
 def test_whole_numbers_that_do_not_fit():
     with pytest.raises(DataError, match="cannot be given as int32"):
         as_bound(np.array([2**40]), bound("int32"), "x")
+
+
+def test_arrays_of_a_model_for_its_engine_and_back(rng):
+    x = rng.standard_normal((2, 3, 4, 5)).astype(np.float32)
+    spec = TensorSpec("x", "int8", ("N", 4, 5, 3), 0.05, "nhwc")
+    bound_x = bound_inputs({"x": x, "other": x}, (spec,))
+    assert bound_x["x"].shape == (2, 4, 5, 3)
+    assert bound_x["x"].dtype == np.int8
+    assert bound_x["other"] is x
+    again = given_outputs(bound_x, (spec,))
+    assert np.abs(again["x"] - x).max() <= 0.0251
+    assert again["other"] is x
+
+
+def test_floats_for_codes_are_told_how_these_are_made(rng):
+    x = rng.standard_normal((2, 4)).astype(np.float32)
+    data = open_dataset({"x": x}, (bound("int8", 0.05),))
+    with pytest.raises(DataError) as caught:
+        list(data.samples())
+    assert caught.value.hint == "codes: np.clip(np.rint(x / 0.05), -128, 127).astype(np.int8)"
