@@ -30,6 +30,7 @@ PASSES: tuple[tuple[Callable[[ir.Model], int], str], ...] = (
     (remove_identities, "removed {} nodes that change nothing"),
     (convert_opset, "raised the opset to 13"),
     (fold_constants, "folded {} constant nodes"),
+    (remove_identities, "removed {} nodes that change nothing, now that types are known"),
     (fold_batch_norm, "folded {} BatchNormalization into the node before"),
     (fold_channel_affine, "folded {} per-channel Add, Sub, Mul, Div into convolutions"),
     (remove_unused, "removed {} unused nodes and initializers"),

@@ -22,7 +22,7 @@ from quantrt.regions.gemm import find_gemm
 from quantrt.regions.group_norm import find_group_norm
 from quantrt.regions.host import find_host, host_nodes, reads_device_values
 from quantrt.regions.pool import find_pool
-from quantrt.regions.region import Concat, Host, Mismatch, Nodes, Region, Regions, Rows, View
+from quantrt.regions.region import Concat, GroupNorm, Host, Mismatch, Nodes, Region, Regions, Rows, View
 from quantrt.regions.resize import find_resize
 from quantrt.regions.rows import find_rows
 from quantrt.regions.views import is_view
@@ -120,7 +120,8 @@ def _worth_telling(mismatches: list[Mismatch], found: list[Region]) -> list[Mism
     norms = {
         name
         for region in found
-        if isinstance(region.formula, Rows) and region.formula.expression.has_row
+        if isinstance(region.formula, GroupNorm)
+        or (isinstance(region.formula, Rows) and region.formula.expression.has_row)
         for name in region.nodes
     }
     return [x for x in mismatches if x.pattern != "epilogue" or x.node not in norms]

@@ -76,8 +76,8 @@ class EngineLayer:
 
     Attributes:
         name: unique in its engine.
-        kind: Conv, Gemm, Rows, Pool, Attention, View, Host or Nodes in a program for a GPU; elsewhere the
-            library's own layer type.
+        kind: name of the region's formula in a program for a GPU, such as Conv, Gemm, Rows, View or Nodes;
+            elsewhere the library's own layer type.
         nodes: of the canonical model, by name.
         sources: of the user's file, by name; those of `nodes` where a node has no others.
         precision: what its values are stored in: "int8", "fp8", "fp32", "fp16" or "bf16"; empty where it has

@@ -151,6 +151,11 @@ def test_a_model_made_in_memory_is_left_alone(rng):
     assert ir.to_proto(graph).SerializeToString() == before
 
 
+def test_casts_to_a_type_that_inference_finds_out_are_removed(tmp_path):
+    proto = proto_of("t = Transpose(x) c = Cast<to=1>(t) r = Relu(c) h = Cast<to=10>(r) y = Cast<to=1>(h)")
+    assert op_types(load_model(saved(proto, tmp_path)).graph) == ["Transpose", "Relu", "Cast", "Cast"]
+
+
 def test_inputs_of_every_kind_are_described(tmp_path):
     proto = proto_of(
         "a = Cast<to=1>(i) b = Cast<to=1>(h) c = Add(a, b) y = Cast<to=8>(c)",

@@ -115,6 +115,15 @@ def test_embeddings_of_an_image_before_and_behind(batch: str, rng):
     check_values(found, random_feeds(found.graph, rng), tolerance=FLOAT32)
 
 
+def test_a_sum_between_a_convolution_and_a_norm_is_no_fusion_that_failed():
+    weights = {"w": np.ones((12, 12, 1, 1), np.float32), "axes": np.array([2, 3], np.int64), **affine(12)}
+    body = """v = Conv(x, w) t = Unsqueeze(e, axes) c = Add(v, t)
+      y = GroupNormalization<num_groups=4>(c, gamma, beta)"""
+    found = partitioned(body, inputs=f"{X}, float[2,12] e", opset=21, weights=weights)
+    assert found.only(GroupNorm).formula.shift is not None
+    assert not found.regions.mismatches
+
+
 def test_a_sum_that_others_read_stays_outside(rng):
     axes = {"axes": np.array([2, 3], np.int64)}
     body = """t = Unsqueeze(e, axes) c = Add(t, x) n = GroupNormalization<num_groups=4>(c, gamma, beta)
