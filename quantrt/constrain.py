@@ -154,7 +154,9 @@ def _check_meaning(rules: Sequence[_Rule], model: Model) -> None:
             known = [name for node in nodes for name in (node.name or "", *sources_of(node))]
             near = close_match(rule.pattern, known)
             raise UsageError(
-                f"{FLAG}: the model has no layer '{rule.pattern}'", hint=f"'{near}'" if near else None
+                f"{FLAG}: the model has no layer '{rule.pattern}'",
+                expected=f"a name or pattern of its {len(nodes)} nodes, such as '{known[0]}'",
+                hint=f"'{near}'" if near else "`quantrt inspect MODEL.onnx --layers`",
             )
 
 

@@ -27,8 +27,9 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 def cast_array(array: Array, spec: TensorSpec, where: str, notes: set[str]) -> Array:
     """`array` in the element type of `spec`, its values checked.
 
-    Floats go to floats of any width, and whole numbers to whole numbers that hold them; such a cast is
-    noted. Anything else is an error: a picture's uint8 needs a scale before it is a float.
+    Floats go to floats of any width, and to the codes of an input that has a scale; whole numbers to whole
+    numbers that hold them; such a cast is noted. Anything else is an error: a picture's uint8 needs a scale
+    before it is a float.
 
     Raises:
         DataError: the element type does not fit, or a value is NaN or infinite.
@@ -37,12 +38,16 @@ def cast_array(array: Array, spec: TensorSpec, where: str, notes: set[str]) -> A
     if spec.dtype == "string" and array.dtype.kind in "OUST":
         return array.astype(object)
     if array.dtype != want:
+        if spec.scale is not None and _is_float(array.dtype):
+            notes.add(f"input '{spec.name}': {array.dtype} data were quantized on the scale {spec.scale:.6g}")
+            check_finite(array, f"input '{spec.name}'", where)
+            return np.clip(np.rint(array / np.float32(spec.scale)), -128, 127).astype(np.int8)
         if not _is_castable(array, want):
             raise DataError(
                 f"{where} does not fit input '{spec.name}'",
                 got=f"element type {array.dtype}",
                 expected=spec.dtype,
-                hint=_cast_hint(array, want, spec),
+                hint=_cast_hint(array, want),
             )
         notes.add(f"input '{spec.name}': {array.dtype} data were cast to {spec.dtype}")
         with np.errstate(over="ignore"):  # an overflow becomes infinite, which check_finite reports
@@ -84,9 +89,7 @@ def _is_castable(array: Array, want: np.dtype[Any]) -> bool:
     return False
 
 
-def _cast_hint(array: Array, want: np.dtype[Any], spec: TensorSpec) -> str | None:
-    if spec.scale is not None and _is_float(array.dtype):
-        return f"codes: np.clip(np.rint(x / {spec.scale:.9g}), -128, 127).astype(np.int8)"
+def _cast_hint(array: Array, want: np.dtype[Any]) -> str | None:
     if array.dtype == np.uint8 and _is_float(want):
         return "--preprocess with a scale, such as 'scale=1/255'; data without one would be guessed"
     return None

@@ -127,7 +127,7 @@ def parse_preprocess(text: str, spec: TensorSpec) -> PreprocessSpec:
     """
     given = _split(text)
     layout, channels, size = _picture_input(spec, given.get("layout"))
-    is_integer = not spec.dtype.startswith(("float", "bfloat"))
+    is_integer = spec.scale is None and not spec.dtype.startswith(("float", "bfloat"))
     crop = _size("crop", given["crop"]) if "crop" in given else None
     resize = _resize(given["resize"]) if "resize" in given else None
     if crop is None and size is not None:

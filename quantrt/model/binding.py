@@ -108,9 +108,10 @@ def _named(
         pattern = pattern.strip().strip("'\"")
         if not colon and wanted not in words and wanted.partition("@")[0] not in words:
             near = close_match(wanted, words) if wanted not in specs else None
+            known = [word for word in words if word in TYPES or word not in SHORT_NAMES]
             raise UsageError(
                 f"cannot read '{text}' of {flag}",
-                expected="NAME:" + "|".join(dict.fromkeys(words)),
+                expected="NAME:" + "|".join(known),
                 hint=f"'{near}'" if near else f"{flag} {wanted}:{next(iter(words))}",
             )
         names = list(specs) if not colon else [name for name in specs if _means(pattern, name)]

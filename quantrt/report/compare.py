@@ -78,6 +78,8 @@ def compare(
     """
     _check_inputs(reference, subject)
     is_three_way = layers and has_float_and_quantized(reference, subject)
+    if layers:
+        _check_types(reference, subject)
     inner = _shared_tensors(reference, subject) if layers and not is_three_way else {}
     on_progress = counter("comparing", "samples")
     found = _compare_runs(reference.run, _like(subject, reference), dataset, config, on_progress)
@@ -157,6 +159,20 @@ def _check_inputs(reference: Subject, subject: Subject) -> None:
             got=", ".join(sorted(b)),
             expected=", ".join(sorted(a)),
         )
+
+
+def _check_types(reference: Subject, subject: Subject) -> None:
+    """Fail where B cannot be looked into beside A: it takes inputs of another type or layout."""
+    own = {spec.name: spec for spec in reference.inputs}
+    for spec in subject.inputs if subject.plan is None else subject.plan.inputs:
+        if spec.layout or spec.scale is not None or spec.dtype != own[spec.name].dtype:
+            raise UsageError(
+                f"cannot compare the layers of '{subject.name}': its inputs are not as those of "
+                f"'{reference.name}'",
+                got=str(spec),
+                expected=str(own[spec.name]),
+                hint="an engine built without --input-types and --input-layouts, or without --layers",
+            )
 
 
 def _like(subject: Subject, reference: Subject) -> Run:

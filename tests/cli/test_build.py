@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from quantrt.cli.main import main
+
 FAST = ("--warmup", "0.01", "--duration", "0.05", "--max-duration", "0.1", "--min-runs", "3")
 BUILD = ("build", "model.onnx", "-o", "model.qrt", *FAST)
 INT8 = (*BUILD, "--int8", "--calib-data", "calib.npz")
@@ -97,7 +99,7 @@ def test_what_cannot_be_built(words: tuple[str, ...], code: int, says: str, fold
     assert not list(folder.glob("*.qrt"))
 
 
-def test_inputs_and_outputs_of_other_types(folder: Path, quantrt_json, quantrt_text):
+def test_inputs_and_outputs_of_other_types(folder: Path, quantrt_json, quantrt_text, capsys):
     edges = ("--input-types", "image:fp16", "--input-layouts", "image:nhwc", "--output-types", "logits:int8")
     data = quantrt_json(*INT8, "--valid-data", "valid.npz", *edges)
     assert data["inputs"] == ["image float16 [n,16,16,3] nhwc"]
@@ -107,6 +109,8 @@ def test_inputs_and_outputs_of_other_types(folder: Path, quantrt_json, quantrt_t
     assert (
         quantrt_json("compare", "model.onnx", "model.qrt", "--data", "valid.npz", *limits)["passed"] is True
     )
+    main(["compare", "model.onnx", "model.qrt", "--data", "valid.npz", "--layers"])
+    assert "its inputs are not as those of 'model.onnx'" in capsys.readouterr().err
     images = np.load("valid.npz")["image"].transpose(0, 2, 3, 1)
     np.savez("nhwc.npz", image=np.ascontiguousarray(images))
     data = quantrt_json("run", "model.qrt", "--inputs", "nhwc.npz", "-o", "out.npz")

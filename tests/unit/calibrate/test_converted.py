@@ -75,9 +75,11 @@ def test_arrays_of_a_model_for_its_engine_and_back(rng):
     assert again["other"] is x
 
 
-def test_floats_for_codes_are_told_how_these_are_made(rng):
+def test_floats_become_the_codes_of_an_input_that_has_a_scale(rng):
     x = rng.standard_normal((2, 4)).astype(np.float32)
     data = open_dataset({"x": x}, (bound("int8", 0.05),))
-    with pytest.raises(DataError) as caught:
-        list(data.samples())
-    assert caught.value.hint == "codes: np.clip(np.rint(x / 0.05), -128, 127).astype(np.int8)"
+    found = np.concatenate([sample.inputs["x"] for sample in data.samples()])
+    np.testing.assert_array_equal(found, np.clip(np.rint(x / np.float32(0.05)), -128, 127))
+    assert data.notes == ("input 'x': float32 data were quantized on the scale 0.05",)
+    with pytest.raises(DataError, match="NaN"):
+        list(open_dataset({"x": np.full((1, 4), np.nan, np.float32)}, (bound("int8", 0.05),)).samples())
