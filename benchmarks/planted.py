@@ -7,7 +7,7 @@ transformers in their residual streams (Dettmers et al. 2022, "LLM.int8()"), dep
 of their channels (Nagel et al. 2019, "Data-Free Quantization").
 """
 
-__all__ = ["plant_depthwise_ranges", "plant_stream_outliers"]
+__all__ = ["plant_residual_ranges", "plant_stream_outliers"]
 
 from collections.abc import Sequence
 
@@ -38,32 +38,59 @@ def plant_stream_outliers(
     return changed
 
 
-def plant_depthwise_ranges(
-    model: onnx.ModelProto, *, convolutions: Sequence[str], spread: float, seed: int
-) -> onnx.ModelProto:
-    """The network with wide ranges of channels before some of its depthwise convolutions.
+def plant_residual_ranges(model: onnx.ModelProto, *, spread: float, seed: int) -> onnx.ModelProto:
+    """The convolutional network with wide ranges of channels wherever its residual sums can have them.
 
-    Each channel that the named convolutions read is multiplied by a factor between 1 and `spread`; it is the
-    convolution before them that makes it so, through a Relu or nothing at all.
+    Each channel of a residual stream is multiplied by a factor between 1 and `spread`, by the convolutions
+    that write it, and divided by those that read it. Only streams that convolutions and sums alone touch.
     """
     changed = _copy(model)
     weights = _Weights(changed)
-    makers = {output: node for node in changed.graph.node for output in node.output}
-    nodes = {node.name: node for node in changed.graph.node}
     random = np.random.default_rng(seed)
-    for name in convolutions:
-        reader = nodes[name]
-        before = makers[reader.input[0]]
-        while before.op_type == "Relu":
-            before = makers[before.input[0]]
-        if before.op_type != "Conv":
-            raise ValueError(f"'{name}' reads what a {before.op_type} makes, not a convolution")
-        count = weights[before.input[1]].shape[0]
+    for writers, readers in _streams(changed):
+        count = weights[writers[0].input[1]].shape[0]
         factors = np.exp(random.uniform(0.0, np.log(spread), count)).astype(np.float32)
-        for constant in before.input[1:]:
-            weights.scale(constant, 0, np.arange(count), factors)
-        weights.scale(reader.input[1], 0, np.arange(count), 1 / factors)
+        every = np.arange(count)
+        for writer in writers:
+            for constant in writer.input[1:]:
+                weights.scale(constant, 0, every, factors)
+        for reader in readers:
+            weights.scale(reader.input[1], 1, every, 1 / factors)
     return changed
+
+
+def _streams(model: onnx.ModelProto) -> list[tuple[list[onnx.NodeProto], list[onnx.NodeProto]]]:
+    """(convolutions that write, convolutions that read) of every residual stream that may be scaled."""
+    makers = {output: node for node in model.graph.node for output in node.output}
+    outputs = {value.name for value in model.graph.output}
+    stream: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while stream.get(name, name) != name:
+            name = stream[name]
+        return name
+
+    for node in model.graph.node:
+        if node.op_type == "Add" and all(name in makers for name in node.input):
+            for name in (*node.input, *node.output):
+                stream.setdefault(name, name)
+            for name in node.input:
+                stream[root(name)] = root(node.output[0])
+    found = []
+    for top in sorted({root(name) for name in stream}):
+        members = {name for name in stream if root(name) == top}
+        writers = [makers[name] for name in sorted(members) if makers[name].op_type != "Add"]
+        readers = [node for node in model.graph.node if members & set(node.input) and node.op_type != "Add"]
+        is_linear = all(_is_plain(node) for node in (*writers, *readers)) and not members & outputs
+        if is_linear and writers and readers:
+            found.append((writers, readers))
+    return found
+
+
+def _is_plain(node: onnx.NodeProto) -> bool:
+    """A convolution that is not grouped."""
+    groups = [attribute.i for attribute in node.attribute if attribute.name == "group"]
+    return node.op_type == "Conv" and groups in ([], [1])
 
 
 class _Weights:

@@ -168,21 +168,26 @@ class _Mixer:
         tables = self._timed_tables()
         if len(tables.regions) < LEAST_REGIONS:
             return Mixed(None, {"reason": "not tried: there is one region to quantize", "rounds": []})
+        path = self._job.config.assign.tables
         fastest = assign(tables, float("inf"))
-        if fastest is None or fastest.predicted_ms > WORTH_RATIO * best_ms:
+        is_worth_it = fastest is not None and fastest.predicted_ms <= WORTH_RATIO * best_ms
+        if is_worth_it or path is not None:
+            tables = self._with_damages(tables)
+        if is_worth_it:
+            outcome = self._repair(tables, best_ms)
+        else:
             predicted_ms = float("nan") if fastest is None else fastest.predicted_ms
             reason = (
                 f"not tried: the fastest mix is predicted to take {predicted_ms:.3g} ms, "
                 f"and {best_ms:.3g} ms are had inside the budget"
             )
-            return Mixed(None, {"reason": reason, "rounds": [], "predicted_ms": predicted_ms})
-        outcome = self._repair(self._with_damages(tables), best_ms)
+            outcome = Outcome(tables, (), None, reason)
+        if path is not None:
+            write_tables(outcome.tables, Path(path))
         name = None
         if self._best is not None:
             name = self._spec.name
             self._contest.candidates[name] = self._best[1]
-        if self._job.config.assign.tables is not None:
-            write_tables(outcome.tables, Path(self._job.config.assign.tables))
         return Mixed(name, mixed_report(outcome))
 
     def close(self) -> None:
@@ -235,14 +240,14 @@ class _Mixer:
         )
 
     def _with_damages(self, tables: Tables) -> Tables:
-        """With the two whole engines, and damages where the 8-bit one is outside the budget."""
+        """With the two whole engines, and damages where the 8-bit one is outside the budget or for a file."""
         accuracy = self._contest.check(self._names["int8"])
         if accuracy is None:
             raise DataError("there are no data to measure accuracy on")
         tables = replace(tables, metric=accuracy.metric)
         is_inside = accuracy.drop_ratio <= self._job.config.budget.max_drop_ratio
         joint = None
-        if not is_inside:
+        if not is_inside or self._job.config.assign.tables is not None:
             tables = self._measured(tables)
             joint = self.joint([region.name for region in tables.regions])
         float_ms, int8_ms = (self._latencies_ms[self._names[key]] for key in (FLOAT, "int8"))

@@ -15,8 +15,9 @@ from quantrt.assign.tables import tables_to_json
 from quantrt.report.quantities import ms_text
 from quantrt.report.tables import facts, heading, show, table
 
-__all__ = ["culprits_table", "mixed_report", "rounds_table", "show_mixed"]
+__all__ = ["culprits_table", "mixed_report", "ratio_of_metric", "rounds_table", "show_mixed"]
 
+LEAST_DROP = 1e-3
 SHOWN = 8
 """Regions with the most damage that are listed."""
 
@@ -24,12 +25,13 @@ SHOWN = 8
 def mixed_report(outcome: Outcome) -> dict[str, Any]:
     """The rounds, why there are no more of them, and the tables that answer for other budgets."""
     tables = outcome.tables
-    return {
+    report = {
         "reason": outcome.reason,
         "library": tables.library,
         "rounds": [_round(one, one is outcome.best) for one in outcome.rounds],
-        "tables": tables_to_json(tables),
     }
+    # Times alone answer for no budget.
+    return {**report, "tables": tables_to_json(tables)} if tables.damages or outcome.rounds else report
 
 
 def show_mixed(report: Mapping[str, Any] | None, *, layers: bool = False) -> None:
@@ -73,7 +75,7 @@ def rounds_table(report: Mapping[str, Any]) -> Table:
             _noise_text(row["noise_ratio"]),
             ms_text(row["predicted_ms"]),
             ms_text(row["latency_ms"]),
-            "inf" if row["drop_ratio"] is None else f"{row['drop_ratio']:.4f}",
+            "inf" if row["drop_ratio"] is None else ratio_of_metric(row["drop_ratio"]),
             _result_text(row),
         )
         for number, row in enumerate(report["rounds"], start=1)
@@ -83,7 +85,7 @@ def rounds_table(report: Mapping[str, Any]) -> Table:
 
 def culprits_table(report: Mapping[str, Any]) -> Table | None:
     """The regions with the most damage, and what they are in the engine; None where none was measured."""
-    regions = [row for row in report["tables"]["regions"] if "int8" in row["damage"]]
+    regions = [row for row in report.get("tables", {}).get("regions", ()) if "int8" in row["damage"]]
     best = next((row for row in report["rounds"] if row["is_best"]), None)
     if not regions or best is None:
         return None
@@ -103,6 +105,11 @@ def culprits_table(report: Mapping[str, Any]) -> Table | None:
     ]
     columns = ("region", "operators", "noise alone", "of all", "ms fp32 / int8", "runs in")
     return table(columns, rows, left=("operators",), fold=("region",))
+
+
+def ratio_of_metric(drop: float) -> str:
+    """A drop: `0.0048`, and `1.2e-05` where four places would not show it."""
+    return f"{drop:.4f}" if drop == 0.0 or abs(drop) >= LEAST_DROP else f"{drop:.1e}"
 
 
 def _damage(row: Mapping[str, Any]) -> float:

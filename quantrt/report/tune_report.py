@@ -13,6 +13,7 @@ from quantrt.assign.noise_limit import predicted_drop
 from quantrt.assign.tables import Tables, read_tables, tables_from_json
 from quantrt.errors import DataError
 from quantrt.plan.serialize import load_plan
+from quantrt.report.mixed_report import ratio_of_metric
 from quantrt.report.quantities import ms_text, ratio_text
 from quantrt.report.tables import facts, heading, show, table
 
@@ -165,7 +166,7 @@ def _engines_table(engines: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _drop_text(drop: float | None) -> str:
-    return "-" if drop is None else f"{drop:.4f}"
+    return "-" if drop is None else ratio_of_metric(drop)
 
 
 def _finite(value: float | None) -> float | None:
