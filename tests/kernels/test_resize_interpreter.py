@@ -89,6 +89,17 @@ def test_repeated_pixels(shape, scales, dtype: torch.dtype, rng: np.random.Gener
         assert torch.equal(run(tactic, problem.inputs)[0], problem.expected()[0])
 
 
+def test_codes_of_fp8(rng: np.random.Generator):
+    problem = problem_of((2, 16, 5, 7), (2, 2), torch.float32, rng)
+    x = channels_last((problem.x * 50).to(torch.float8_e4m3fn))
+    problem = replace(problem, x=x, outputs=("float8_e4m3fn",))
+    tactic = retiled(problem.tactics("triton")[0], **SMALL)
+    (y,), (want,) = run(tactic, problem.inputs), problem.expected()
+    assert y.dtype == torch.float8_e4m3fn
+    assert torch.equal(y.float(), want.float())
+    assert isinstance(list_tactics(problem.workload(), H200)[-1], Rejected)
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float16], ids=str)
 def test_an_epilogue(dtype: torch.dtype, rng: np.random.Generator):
     """Codes and floats of relu(x * scale + bias + residual)."""

@@ -73,11 +73,11 @@ def spread(
     operands = (sums_to_float(accumulator, K),)
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            operands = operands + (tl.load(slots[i] + offsets, mask=mask, other=0),)
+            operands = operands + (tl.load(slots[i] + offsets, mask=mask, other=0.0),)
         elif KINDS[i] == "scalar":
             operands = operands + (slots[i],)
         else:
-            operands = operands + (tl.load(slots[i] + channel, mask=mask_n, other=0)[None, :],)
+            operands = operands + (tl.load(slots[i] + channel, mask=mask_n, other=0.0)[None, :],)
     results = evaluate(PROGRAM, operands)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     for i in tl.static_range(len(OUTPUTS)):

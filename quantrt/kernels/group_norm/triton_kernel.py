@@ -153,7 +153,7 @@ def merge_parts(
     k = pid * 0
     while k < PARTS:
         mask = (offs_k < PARTS - k) & mask_d
-        mean = tl.load(part + (k + offs_k) * 2 * C + offs_d, mask=mask, other=0)
+        mean = tl.load(part + (k + offs_k) * 2 * C + offs_d, mask=mask, other=0.0)
         total += tl.where(mask, _count(k + offs_k, HW, ROWS) * (mean - pivot), 0.0)
         k += BLOCK_K
     group_mean = pivot + tl.sum(tl.sum(total, axis=1), axis=0) / elements
@@ -161,8 +161,8 @@ def merge_parts(
     k = pid * 0
     while k < PARTS:
         mask = (offs_k < PARTS - k) & mask_d
-        mean = tl.load(part + (k + offs_k) * 2 * C + offs_d, mask=mask, other=0)
-        inside = tl.load(part + ((k + offs_k) * 2 + 1) * C + offs_d, mask=mask, other=0)
+        mean = tl.load(part + (k + offs_k) * 2 * C + offs_d, mask=mask, other=0.0)
+        inside = tl.load(part + ((k + offs_k) * 2 + 1) * C + offs_d, mask=mask, other=0.0)
         between = mean - group_mean
         squares += tl.where(mask, inside + _count(k + offs_k, HW, ROWS) * between * between, 0.0)
         k += BLOCK_K
@@ -215,8 +215,8 @@ def normalize(
     mask_n = offs_n < C - column
     shift = _shift(shift_ptr, image, column, mask_n, HAS_SHIFT, C, BLOCK_N)
     stats = stats_ptr + image.to(tl.int64) * 2 * C + column + offs_n
-    mean = tl.load(stats, mask=mask_n, other=0)
-    rstd = tl.load(stats + C, mask=mask_n, other=0)
+    mean = tl.load(stats, mask=mask_n, other=0.0)
+    rstd = tl.load(stats + C, mask=mask_n, other=0.0)
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     _finish(
@@ -245,7 +245,7 @@ def _shift(shift_ptr, image, column, mask_n, HAS_SHIFT: tl.constexpr, C: tl.cons
     """What is added to x, [BLOCK_N]."""
     if HAS_SHIFT:
         offs = image.to(tl.int64) * C + column + tl.arange(0, BLOCK_N)
-        y = tl.load(shift_ptr + offs, mask=mask_n, other=0).to(tl.float32)
+        y = tl.load(shift_ptr + offs, mask=mask_n, other=0.0).to(tl.float32)
     else:
         y = tl.zeros((BLOCK_N,), tl.float32)
     return y
@@ -257,7 +257,7 @@ def _pivot(x_ptr, shift, mask_n, rows, C: tl.constexpr, BLOCK_M: tl.constexpr, B
     offs_m = tl.arange(0, BLOCK_M)[:, None]
     offs_n = tl.arange(0, BLOCK_N)[None, :]
     mask = (offs_m < rows) & mask_n[None, :]
-    x = tl.load(x_ptr + offs_m * C + offs_n, mask=mask, other=0).to(tl.float32)
+    x = tl.load(x_ptr + offs_m * C + offs_n, mask=mask, other=0.0).to(tl.float32)
     return tl.sum(x, axis=0) / tl.minimum(rows, BLOCK_M).to(tl.float32) + shift
 
 
@@ -273,7 +273,7 @@ def _sums(x_ptr, shift, pivot, mask_n, rows, C: tl.constexpr, BLOCK_M: tl.conste
     first = rows * 0
     while first < rows:
         mask = (offs_m < rows - first) & mask_n[None, :]
-        x = tl.load(x_ptr + offs_m * C + offs_n, mask=mask, other=0).to(tl.float32)
+        x = tl.load(x_ptr + offs_m * C + offs_n, mask=mask, other=0.0).to(tl.float32)
         d = tl.where(mask, x - offset, 0.0)
         total += d
         squares += d * d
@@ -316,18 +316,18 @@ def _finish(
     mask = (offs_m < HW - row)[:, None]
     if not IS_FULL:
         mask = mask & mask_n[None, :]
-    x = tl.load(x_ptr + tile + offsets, mask=mask, other=0).to(tl.float32)
+    x = tl.load(x_ptr + tile + offsets, mask=mask, other=0.0).to(tl.float32)
     operands = ((x - offset[None, :]) * rstd[None, :],)
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0),)
+            operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0.0),)
         elif KINDS[i] == "scalar":
             operands = operands + (slots[i],)
         elif KINDS[i] == "image":
             per_image = image.to(tl.int64) * C + column
-            operands = operands + (tl.load(slots[i] + per_image + offs_n, mask=mask_n, other=0)[None, :],)
+            operands = operands + (tl.load(slots[i] + per_image + offs_n, mask=mask_n, other=0.0)[None, :],)
         else:
-            operands = operands + (tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)[None, :],)
+            operands = operands + (tl.load(slots[i] + column + offs_n, mask=mask_n, other=0.0)[None, :],)
     results = evaluate(PROGRAM, operands)
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]

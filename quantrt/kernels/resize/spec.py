@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.epilogue.spec import (
+    ELEMENT_BYTES,
     POINTERS,
     epilogue_constants,
     operand_types,
@@ -78,7 +79,7 @@ def configs(problem: ResizeProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
         strides=(1, 1),
         pads=(0, 0, 0, 0),
         dilations=(1, 1),
-        dtype=problem.dtype,
+        dtype="int8" if ELEMENT_BYTES[problem.dtype] == 1 else problem.dtype,  # moved, whatever they mean
         epilogue=problem.epilogue,
         tensors=problem.tensors,
         outputs=problem.outputs,

@@ -57,7 +57,7 @@ def repeat_pixels(
     pixel = row + tl.minimum(offs_m, M - row - 1)
     line = pixel // Q
     source = (line // R).to(tl.int64) * (Q // S) + pixel % Q // S
-    x = tl.load(x_ptr + (source * C + column)[:, None] + offs_n[None, :], mask=mask, other=0)
+    x = tl.load(x_ptr + (source * C + column)[:, None] + offs_n[None, :], mask=mask, other=0.0)
 
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)

@@ -276,12 +276,12 @@ def _resized(formula: Resize, x: Tensor) -> Tensor:
     """What was moved, or interpolated in float64, in float32."""
     if formula.is_nearest:
         y = resize(
-            x,
+            x.float(),
             scales=torch.tensor((1.0, 1.0, *formula.scales)),
             coordinate_transformation_mode="asymmetric",
             nearest_mode="floor",
         )
-        return _channels_innermost(y.float())
+        return _channels_innermost(y)
     coordinates = "align_corners" if formula.has_corners else "half_pixel"
     y = resize(
         x.double(),
