@@ -48,7 +48,7 @@ Real transformers, quantized by the rules of an engine for a GPU, in ONNX Runtim
 codes are the engine's, everything between them is float32. int8 and FP8 (E4M3) have the same calibration samples. FP8 quantizes
 products with a weight alone, over whole ranges, weights per channel; int8 has zero points of 0 too, and ranges by the better of
 two methods. Embedding tables are int8 in both. SQNR and cosine are of the first output against FP32, over the validation
-samples. Written by `python -m benchmarks.accuracy_fp8 MODELS`; figures in [accuracy-fp8.json](accuracy-fp8.json).
+samples. A score of a thousand pictures has a standard error of about one point: smaller differences say nothing. Written by `python -m benchmarks.accuracy_fp8 MODELS`; figures in [accuracy-fp8.json](accuracy-fp8.json).
 """  # noqa: E501
 
 Array = npt.NDArray[Any]
