@@ -393,7 +393,7 @@ def test_a_network_with_graphs_gives_what_the_reference_gives(monkeypatch: pytes
     """Every convolution as cuDNN would compute it; at another batch size too."""
     model, inputs = resnet(), {"x": samples(3, 3, 16, 16)}
     numbers = quantized_net(model, CUDA, inputs)
-    config = CudaConfig(exclude_tactic_sources=("triton", "cublaslt"), builder_optimization_level=1)
+    config = CudaConfig(exclude_tactic_sources=("triton", "cublaslt"), builder_optimization_level=3)
     monkeypatch.setattr(conv2d, "list_library_tactics", lambda workload, device: [])
     lowering = CudaLowering(model, config, inputs, gpu=H200, device="cpu")
     program = program_from_model(lowering.lower(numbers, "fp16")[0])
@@ -406,3 +406,15 @@ def test_a_network_with_graphs_gives_what_the_reference_gives(monkeypatch: pytes
         assert np.array_equal(executor.run({"x": x})["y"], right.run({"x": x})["y"])
     executor.close()
     right.close()
+
+
+def test_a_build_below_level_4_tries_no_graphs_beside_our_kernels():
+    model, inputs = resnet(), {"x": samples(3, 3, 16, 16)}
+    lowering = CudaLowering(model, CudaConfig(builder_optimization_level=3), inputs, gpu=H200, device="cpu")
+    listed = lowering._list_tactics(problem_of(SMALL, quantized(relu)).workload(), H200)
+    (found,) = (row for row in listed if row.name == NAME)
+    assert isinstance(found, Rejected)
+    assert "not made below builder optimization level 4" in found.reason
+    lowering = CudaLowering(model, CudaConfig(builder_optimization_level=4), inputs, gpu=H200, device="cpu")
+    listed = lowering._list_tactics(problem_of(SMALL, quantized(relu)).workload(), H200)
+    assert any(isinstance(row, Tactic) and row.name == NAME for row in listed)

@@ -35,7 +35,7 @@ from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.choices import Choices
 from quantrt.tactics.cuda.code_cache import CodeCache, load_code, path_beside, save_code
 from quantrt.tactics.cuda.cudnn_graph import without_graphs
-from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans
+from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans, why_not_at
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.forms import choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
@@ -245,7 +245,9 @@ class CudaLowering:
     def _list_tactics(self, workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
         """All tactics, but for those that cuDNN would have to be asked for where it cannot be."""
         others = [target for target in self._targets if target != self._gpu.capability]
-        listed, reason = list_tactics(workload, gpu), why_no_plans(self._device, others)
+        level, excluded = self._config.builder_optimization_level, self._config.exclude_tactic_sources
+        reason = why_not_at(level, excluded) or why_no_plans(self._device, others)
+        listed = list_tactics(workload, gpu)
         return without_graphs(listed, reason) if reason else listed
 
     def _plan_maker(self) -> PlanMaker | None:

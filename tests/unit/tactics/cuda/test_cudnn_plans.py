@@ -17,7 +17,7 @@ from quantrt.errors import DeviceError
 from quantrt.plan.cudnn_plan import CudnnGraph, CudnnPlan, graph_key
 from quantrt.runtime.cuda import cudnn_library
 from quantrt.runtime.cuda.cudnn_library import make_plan, open_plans
-from quantrt.tactics.cuda.cudnn_plans import OUT_OF_TIME, PlanMaker, plan_maker, why_no_plans
+from quantrt.tactics.cuda.cudnn_plans import OUT_OF_TIME, PlanMaker, plan_maker, why_no_plans, why_not_at
 
 FAKE = Path(__file__).parents[3] / "fake_cudnn.py"
 GPU = "NVIDIA Test 9"
@@ -123,6 +123,21 @@ def test_where_no_plans_are_made(monkeypatch: pytest.MonkeyPatch):
     assert "sm_80, sm_89 too" in why_no_plans(CPU, [80, 89])
     monkeypatch.setattr(cudnn_library.importlib.util, "find_spec", lambda name: None)
     assert why_no_plans(CUDA) == "nvidia-cudnn-frontend is not installed: `pip install 'quantrt[cuda]'`"
+
+
+@pytest.mark.parametrize(
+    ("level", "excluded", "is_made"),
+    [
+        (3, (), False),
+        (3, ("torch",), False),
+        (4, (), True),
+        (5, (), True),
+        (2, ("triton",), False),
+        (3, ("triton",), True),
+    ],
+)
+def test_the_levels_at_which_plans_are_made(level: int, excluded: tuple[str, ...], is_made: bool):
+    assert (why_not_at(level, excluded) == "") is is_made
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
