@@ -39,7 +39,7 @@ def test_the_overview_lists_every_verb(capsys: pytest.CaptureFixture[str]):
 def test_verbs_are_the_documented_ones():
     first, second = (
         "build calibrate quantize run bench compare inspect explain",
-        "report trtexec check doctor completion",
+        "tune pareto report trtexec check doctor completion",
     )
     assert VERBS == [*first.split(), *second.split()]
 
