@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from quantrt.ir.layout import layout_named
+from quantrt.ir.layout import LAYOUTS
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.model.model import Fingerprint
 from quantrt.plan.plan import ExecOptions, Layer, LibraryModel, Plan
@@ -75,8 +75,8 @@ def _spec(row: Any) -> TensorSpec:
     name, dtype, dims, scale, layout = row if len(row) == 5 else (*row, None, "")
     if scale is not None and (not isinstance(scale, float) or not 0.0 < scale < math.inf):
         raise TypeError(f"a scale is a number above zero, not {scale!r}")
-    if layout:
-        layout_named(_text(layout))  # an error for one that is not known here
+    if layout and layout not in {known.name for known in LAYOUTS}:
+        raise ValueError(f"no such layout: {layout!r}")
     shape = None if dims is None else tuple(_dim(dim) for dim in dims)
     return TensorSpec(_text(name), _text(dtype), shape, scale, _text(layout))
 
