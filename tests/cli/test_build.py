@@ -59,10 +59,11 @@ def test_an_impossible_budget_ships_the_float_engine_and_says_so(folder: Path, q
 
 def test_a_metric_of_ones_own_from_the_present_folder(folder: Path, quantrt_json):
     Path("my_metric.py").write_text(
+        "from pathlib import Path\n"
         "calls = []\n"
         "def score(outputs, labels):\n"
         "    calls.append((outputs['logits'].shape, labels['labels'].shape))\n"
-        "    open('called', 'w').write(repr(calls))\n"
+        "    Path('called').write_text(repr(calls))\n"
         "    return 1.0\n"
     )
     quantrt_json(*INT8, "--valid-data", "valid.npz", "--metric", "my_metric:score")
