@@ -191,26 +191,38 @@ class Group:
         self.baton.acquire()
 
 
-def run_program(module, name: str, arguments, *, seed: int, program: int, programs: int, **replaced) -> None:
+def run_program(
+    module,
+    name: str,
+    arguments,
+    *,
+    seed: int,
+    program: int,
+    programs: int,
+    others: tuple[types.ModuleType, ...] = (),
+    **replaced,
+) -> None:
     """Run one program of a kernel.
 
     Args:
-        module: with the kernel and all that it calls, decorated by gluon.jit.
+        module: with the kernel and what it calls, decorated by gluon.jit.
+        others: modules with more that it calls.
         replaced: functions to take instead of what the module imports from elsewhere.
 
     Raises:
         RulesError: a deadlock, or memory used out of turn.
     """
     machine = Machine(seed, programs, program)
-    scope = dict(vars(module))
-    for key, value in vars(module).items():
+    scope = {}
+    for part in (*others, module):
+        scope.update(vars(part))
+    names = {part.__name__ for part in (*others, module)}
+    for key, value in list(scope.items()):
         if isinstance(value, constexpr):
             scope[key] = value.value
-        if (
-            isinstance(getattr(value, "fn", None), types.FunctionType)
-            and value.fn.__module__ == module.__name__
-        ):
-            scope[key] = types.FunctionType(value.fn.__code__, scope, key, value.fn.__defaults__)
+        function = getattr(value, "fn", None)
+        if isinstance(function, types.FunctionType) and function.__module__ in names:
+            scope[key] = types.FunctionType(function.__code__, scope, key, function.__defaults__)
     scope.update(_language(machine), **replaced)
     scope[name](*arguments)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from quantrt.errors import DeviceError
+from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
@@ -84,6 +85,7 @@ def product(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
+            others=(fragments,),
             sums_to_float=lambda sums, terms: sums.astype(np.float32),
             evaluate=lambda program, r: (sum(r[1 + halves :], start=math.prod(r[: 1 + halves])),),
             stored=lambda program, output, results, element: results[0],

@@ -13,6 +13,7 @@ from triton import knobs
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order, why_not
 from quantrt.regions.region import Conv
@@ -24,6 +25,7 @@ from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm
 
 LAYER = (6304, 3072, 768)
 SHARED_BYTES = 227 * 1024
+FILES = (triton_kernel.__file__, fragments.__file__)
 
 PROBLEMS = {
     "codes": plain_codes(*LAYER),
@@ -83,8 +85,8 @@ def test_what_it_is_not_for():
 
 def test_no_variable_of_a_loop_is_another_ones_name():
     """Triton 3.6 does not carry a variable through a loop that is set to another one there."""
-    tree = ast.parse(Path(triton_kernel.__file__).read_text(encoding="utf-8"))
-    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    trees = [ast.parse(Path(file).read_text(encoding="utf-8")) for file in FILES]
+    loops = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.For)]
     static = [loop for loop in loops if "static_range" in ast.unparse(loop.iter)]
     assert len(loops) > len(static)
     for loop in loops:

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The epilogue of a tile whose sums lie as wgmma leaves them, in Gluon: in parts, stored without a detour.
+
+A thread's sums are of columns 8 j + 2 t and the next, for thread t of 4. Where the weight's rows were put in
+the order of `kernels.gemm_hopper.spec.rows_in_order`, those are RUN columns side by side, a vector.
+
+sizes: (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, sums for an output).
+formula: (KINDS, PROGRAM, OUTPUTS), as of every kernel with an epilogue.
+"""
+
+# mypy: ignore-errors
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+from quantrt.kernels.epilogue.triton_kernel import sums_to_float
+from quantrt.kernels.expression.triton_kernel import evaluate, stored
+
+__all__ = ["load_constants", "load_tensors", "part_layout", "parts_of", "store_part"]
+
+
+@gluon.constexpr_function
+def part_layout(run, warps):
+    """[16 warps, 4 run]: each of 4 threads of a row has `run` columns side by side, of two rows."""
+    return gl.DistributedLinearLayout(
+        reg_bases=[*([0, 1 << i] for i in range(run.bit_length() - 1)), [8, 0]],
+        lane_bases=[[0, run], [0, 2 * run], [1, 0], [2, 0], [4, 0]],
+        warp_bases=[[16 << i, 0] for i in range(warps.bit_length() - 1)],
+        block_bases=[],
+        shape=[16 * warps, 4 * run],
+    )
+
+
+@gluon.jit
+def parts_of(sums, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, LAYOUT: gl.constexpr):
+    """A tile's sums in parts, with columns in the order of y; those of the same columns in turn."""
+    ROWS: gl.constexpr = LAYOUT.shape[0]
+    RUN: gl.constexpr = LAYOUT.shape[1] // 4
+    x = sums.reshape([BLOCK_M, BLOCK_N // (4 * RUN), RUN // 2, 4, 2])
+    parts = (x.permute([0, 1, 3, 2, 4]).reshape([BLOCK_M, BLOCK_N]),)
+    for _ in gl.static_range(BLOCK_N // (4 * RUN)):
+        if parts[0].shape[1] > 4 * RUN:
+            finer = ()
+            for i in gl.static_range(len(parts)):
+                finer = finer + halves_of_columns(parts[i])
+            parts = finer
+    for _ in gl.static_range(BLOCK_M // ROWS):
+        if parts[0].shape[0] > ROWS:
+            finer = ()
+            for i in gl.static_range(len(parts)):
+                finer = finer + halves_of_rows(parts[i])
+            parts = finer
+    ordered = ()
+    for i in gl.static_range(len(parts)):
+        ordered = ordered + (gl.convert_layout(parts[i], LAYOUT),)
+    return ordered
+
+
+@gluon.jit
+def halves_of_columns(x):
+    return gl.split(x.reshape([x.shape[0], 2, x.shape[1] // 2]).permute([0, 2, 1]))
+
+
+@gluon.jit
+def halves_of_rows(x):
+    return gl.split(x.reshape([2, x.shape[0] // 2, x.shape[1]]).permute([1, 2, 0]))
+
+
+@gluon.jit
+def load_constants(
+    slots, tile_n, j: gl.constexpr, sizes: gl.constexpr, formula: gl.constexpr, LAYOUT: gl.constexpr
+):
+    """The operands of the j-th columns of a tile's parts: constants as rows, all others as they are."""
+    N: gl.constexpr = sizes[0]
+    KINDS: gl.constexpr = formula[0]
+    column = tile_n * (sizes[3] // sizes[8]) + j * LAYOUT.shape[1]
+    offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
+    operands = ()
+    for i in gl.static_range(len(KINDS)):
+        if KINDS[i] != "constant":
+            operands = operands + (slots[i],)
+        elif N * sizes[8] % sizes[3] == 0:
+            operands = operands + (gl.load(slots[i] + column + offs_n)[None, :],)
+        else:
+            value = gl.load(slots[i] + column + offs_n, mask=offs_n < N - column, other=0)
+            operands = operands + (value[None, :],)
+    return operands
+
+
+@gluon.jit
+def load_tensors(
+    slots,
+    tile_m,
+    tile_n,
+    p: gl.constexpr,
+    M,
+    sizes: gl.constexpr,
+    formula: gl.constexpr,
+    LAYOUT: gl.constexpr,
+):
+    """The operands of part p of a tile: tensors as blocks, all others as they are."""
+    KINDS: gl.constexpr = formula[0]
+    start, offsets, mask = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
+    operands = ()
+    for i in gl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            operands = operands + (gl.load(slots[i] + start + offsets, mask=mask, other=0),)
+        else:
+            operands = operands + (slots[i],)
+    return operands
+
+
+@gluon.jit
+def part_of(tile_m, tile_n, p: gl.constexpr, M, sizes: gl.constexpr, LAYOUT: gl.constexpr):
+    """Offset of the first element of part p of a tile, of all elements from there, and which there are."""
+    N: gl.constexpr = sizes[0]
+    PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
+    row = tile_m.to(gl.int64) * sizes[2] + p % PARTS_M * LAYOUT.shape[0]
+    column = tile_n * (sizes[3] // sizes[8]) + p // PARTS_M * LAYOUT.shape[1]
+    offs_m = gl.arange(0, LAYOUT.shape[0], gl.SliceLayout(1, LAYOUT))
+    offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
+    mask = (offs_m < M - row)[:, None]
+    if N * sizes[8] % sizes[3] != 0:
+        mask = mask & (offs_n < N - column)[None, :]
+    return row * N + column, offs_m[:, None] * N + offs_n[None, :], mask
+
+
+@gluon.jit
+def store_part(
+    part,
+    constants,
+    tensors,
+    pointers,
+    tile_m,
+    tile_n,
+    p: gl.constexpr,
+    M,
+    sizes: gl.constexpr,
+    formula: gl.constexpr,
+    LAYOUT: gl.constexpr,
+):
+    """The epilogue of part p of a tile, and its stores."""
+    KINDS: gl.constexpr = formula[0]
+    PROGRAM: gl.constexpr = formula[1]
+    OUTPUTS: gl.constexpr = formula[2]
+    registers = ()
+    if sizes[8] == 2:
+        left, right = gl.split(part.reshape([LAYOUT.shape[0], LAYOUT.shape[1], 2]))
+        for half in gl.static_range(2):
+            sums = gl.convert_layout((left, right)[half], LAYOUT)
+            registers = registers + (sums_to_float(sums, sizes[1]),)
+    else:
+        registers = registers + (sums_to_float(part, sizes[1]),)
+    for i in gl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            registers = registers + (tensors[i],)
+        else:
+            registers = registers + (constants[i],)
+    results = evaluate(PROGRAM, registers)
+    start, offsets, mask = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
+    for i in gl.static_range(len(OUTPUTS)):
+        y_ptr = pointers[i]
+        y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
+        gl.store(y_ptr + start + offsets, y, mask=mask)
