@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program for a GPU tells of its regions: tactics, rivals, sizes, work; JSON-ready.
 
-"regions"      by region: what it computes, its codes ("int8", "fp8" or none), its tactic and times, the tensors
-               at the shapes it was timed at
+"regions"      by region: what it computes, its codes ("int8", "fp8" or none), its tactic, times and tensors
+               at the shapes they were timed at
 "candidates"   by the key of a workload: [name, median_us or null, reason] of tactics that were not taken
 "mismatches"   [pattern, reason, node] of fusions that did not happen
 """
