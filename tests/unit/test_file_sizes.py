@@ -18,7 +18,8 @@ def functions(source: str) -> Iterator[tuple[str, int, int]]:
     """Name, length in lines and limit of every function of `source`, decorators not counted."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            is_kernel = any(ast.unparse(decorator) == "triton.jit" for decorator in node.decorator_list)
+            decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
+            is_kernel = not decorators.isdisjoint(("triton.jit", "gluon.jit"))
             limit = MAX_KERNEL_LINES if is_kernel else MAX_FUNCTION_LINES
             yield node.name, node.end_lineno - node.lineno + 1, limit
 

@@ -28,7 +28,7 @@ from quantrt.kernels.epilogue.spec import (
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.expression import Expression
 
-__all__ = ["IMAGE", "GroupNormProblem", "TileConfig", "kernels_of", "part_rows", "why_not"]
+__all__ = ["IMAGE", "GroupNormProblem", "TileConfig", "block_of", "kernels_of", "part_rows", "why_not"]
 
 FLOATS = ("float16", "bfloat16", "float32")
 MAX_OFFSET = 2**31 - 1
