@@ -33,9 +33,12 @@ MAX_WORKERS = 8
 
 LEAST_LEVEL = 4
 LEAST_LEVEL_ALONE = 3
-"""Builder optimization levels from which plans are made: beside our kernels, and where those are excluded.
-Of 14 convolutions on an H200 ours were faster in every one, by 1.6 to 3.7 times (cuDNN 9.19, plans made for
-the GPU's properties, without a handle)."""
+"""Builder optimization levels from which plans are made: beside our kernels, and where those are excluded or
+the convolution is large."""
+
+LARGE_PRODUCTS = 10**10
+"""Multiplications of a large convolution: see docs/results/cuda-cudnn-h200.md. Of four on an H200 cuDNN was
+faster in two, by 1.1 and 1.26 times; of ten smaller ones in one, by 1.1."""
 
 OUT_OF_TIME = "no plan was made: the time for compiling was over"
 
@@ -57,16 +60,18 @@ def why_no_plans(device: torch.device | None, targets: Sequence[int] = ()) -> st
     return ""
 
 
-def why_not_at(level: int, excluded: Collection[str]) -> str:
+def why_not_at(level: int, excluded: Collection[str], products: int) -> str:
     """Why no plans are made at a builder optimization level; empty where they are.
 
     Args:
         excluded: sources of tactics that are not to be used.
+        products: multiplications of the convolution.
     """
-    least = LEAST_LEVEL_ALONE if "triton" in excluded else LEAST_LEVEL
+    is_worth = "triton" in excluded or products >= LARGE_PRODUCTS
+    least = LEAST_LEVEL_ALONE if is_worth else LEAST_LEVEL
     if level >= least:
         return ""
-    return f"a plan takes seconds, and is not made below builder optimization level {least}"
+    return f"a plan takes seconds: for this convolution none is made below builder optimization level {least}"
 
 
 def plan_maker(

@@ -27,7 +27,7 @@ from quantrt.plan.program_json import program_to_model
 from quantrt.quantize.quantized_model import Decision, QuantizedModel
 from quantrt.quantize.record import record_of
 from quantrt.regions.partition import partition
-from quantrt.regions.region import Regions
+from quantrt.regions.region import Conv, Regions
 from quantrt.runtime.cuda.local_gpu import describe_gpu
 from quantrt.runtime.profile_check import PROFILES
 from quantrt.tactics.cuda.assemble import assemble
@@ -37,6 +37,7 @@ from quantrt.tactics.cuda.code_cache import CodeCache, load_code, path_beside, s
 from quantrt.tactics.cuda.cudnn_graph import without_graphs
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans, why_not_at
 from quantrt.tactics.cuda.environment import timing_environment
+from quantrt.tactics.cuda.estimate import work_of
 from quantrt.tactics.cuda.forms import choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
 from quantrt.tactics.cuda.profiles import regions_that_fail
@@ -246,8 +247,11 @@ class CudaLowering:
         """All tactics, but for those that cuDNN would have to be asked for where it cannot be."""
         others = [target for target in self._targets if target != self._gpu.capability]
         level, excluded = self._config.builder_optimization_level, self._config.exclude_tactic_sources
-        reason = why_not_at(level, excluded) or why_no_plans(self._device, others)
         listed = list_tactics(workload, gpu)
+        if not isinstance(workload.formula, Conv):
+            return listed
+        products = work_of(workload).products
+        reason = why_not_at(level, excluded, products) or why_no_plans(self._device, others)
         return without_graphs(listed, reason) if reason else listed
 
     def _plan_maker(self) -> PlanMaker | None:

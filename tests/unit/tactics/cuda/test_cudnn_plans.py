@@ -126,18 +126,22 @@ def test_where_no_plans_are_made(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize(
-    ("level", "excluded", "is_made"),
+    ("level", "excluded", "products", "is_made"),
     [
-        (3, (), False),
-        (3, ("torch",), False),
-        (4, (), True),
-        (5, (), True),
-        (2, ("triton",), False),
-        (3, ("triton",), True),
+        (3, (), 10**9, False),
+        (3, ("torch",), 10**9, False),
+        (3, (), 10**10, True),
+        (2, (), 10**10, False),
+        (4, (), 1, True),
+        (5, (), 1, True),
+        (2, ("triton",), 1, False),
+        (3, ("triton",), 1, True),
     ],
 )
-def test_the_levels_at_which_plans_are_made(level: int, excluded: tuple[str, ...], is_made: bool):
-    assert (why_not_at(level, excluded) == "") is is_made
+def test_the_levels_at_which_plans_are_made(
+    level: int, excluded: tuple[str, ...], products: int, is_made: bool
+):
+    assert (why_not_at(level, excluded, products) == "") is is_made
 
 
 def test_a_package_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
