@@ -30,9 +30,9 @@ def cuda_models_page(results: dict[str, Any]) -> str:
     parts.append("## Float models, on their own data\n")
     lines = [line for name, row in results["float"].items() for line in _lines(name, row)]
     parts.append(table((*HEAD, "score", "FP32's score"), lines))
-    parts.append("## Q/DQ models, on random inputs\n")
     lines = [line[:-2] for name, row in results["quantized"].items() for line in _lines(name, row)]
-    parts.append(table(HEAD, lines))
+    if lines:
+        parts += ["## Q/DQ models, on random inputs\n", table(HEAD, lines)]
     return "\n".join(parts)
 
 

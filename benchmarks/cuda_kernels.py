@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single kernels on an NVIDIA GPU: `python -m benchmarks.cuda_kernels OUT.json [NAME ...]`.
+
+Products of BERT-large with their epilogues, in int8 and FP8, and the norms over groups of SDXL's UNet: every
+tactic that a build of level 3 would try, held against the reference and timed as builds do it, as a CUDA
+graph with a cold L2 cache. The floor is the longer of two times: operations over the peak of the data sheet,
+and bytes over the bandwidth of a copy. Needs a GPU and the `cuda` extra. A second run adds its rows.
+"""
+
+__all__ = ["main"]
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from benchmarks.cuda_kernels_page import cuda_kernels_page
+from benchmarks.cuda_timing import commit, environment
+from quantrt.gpu import GpuFacts
+from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.region import Gemm, GroupNorm
+from quantrt.runtime.cuda.local_gpu import describe_gpu
+from quantrt.tactics.cuda.candidates import list_tactics
+from quantrt.tactics.cuda.estimate import work_of
+from quantrt.tactics.cuda.tactic import TensorFacts, Workload, dense_strides
+from quantrt.tactics.cuda.tune import TuneOptions, tune
+
+PRODUCTS = ((12288, 3072, 1024), (12288, 1024, 1024), (12288, 4096, 1024), (12288, 1024, 4096))
+"""M, N, K of BERT-large at batch 32 and 384 tokens: q, k and v; the projection; the feed-forward's two."""
+
+NORMS = ((2, 320, 128, 128), (2, 640, 64, 64), (2, 1280, 32, 32), (2, 960, 128, 128))
+GROUPS = 32
+
+CODES = {"int8": "quantize", "float8_e4m3fn": "quantize_fp8"}
+COPY_RATIO = 0.875
+"""Of the data sheet's bandwidth, as a copy reaches it on an H200."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time single kernels on a GPU.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all")
+    args = parser.parse_args()
+    results = json.loads(args.out.read_text()) if args.out.exists() else {"rows": {}}
+    results["environment"] = environment()
+    gpu = describe_gpu()
+    for workload in _workloads():
+        if not args.names or workload.region in args.names:
+            results["rows"][workload.region] = _measure(workload, gpu)
+            args.out.write_text(json.dumps(results, indent=1) + "\n")
+            args.out.with_suffix(".md").write_text(cuda_kernels_page(results))
+            print(json.dumps({workload.region: results["rows"][workload.region]}), flush=True)
+
+
+def _workloads() -> Iterator[Workload]:
+    for sizes in PRODUCTS:
+        for codes in CODES:
+            yield _product(*sizes, codes)
+    for shape in NORMS:
+        for stored in ("float16", "int8"):
+            yield _group_norm(shape, stored)
+
+
+def _measure(workload: Workload, gpu: GpuFacts) -> dict[str, Any]:
+    """Microseconds by tactic, the likeliest first as they were tried."""
+    choices = tune(
+        [workload],
+        {workload.region: list_tactics(workload, gpu)},
+        gpu=gpu,
+        device=torch.device("cuda"),
+        options=TuneOptions(level=3),
+    )
+    choice = choices.by_region[workload.region]
+    timed = {f"{row.source}: {row.name}": row.timing for row in choices.candidates[choice.key]}
+    work = work_of(workload)
+    peaks = {"int8": gpu.int8_tops, "float8_e4m3fn": gpu.fp8_tflops}
+    peak = peaks.get(workload.inputs[0].dtype) or gpu.fp16_tflops
+    floor_us = max(
+        2 * work.products / (1e6 * peak) if peak else 0.0,
+        work.moved_bytes / (1e3 * COPY_RATIO * gpu.bandwidth_gb_s),
+    )
+    return {
+        "us": {name: timing.median_us for name, timing in timed.items() if timing is not None},
+        "floor_us": floor_us,
+        "operations": 2 * work.products,
+        "bytes": work.moved_bytes,
+        "commit": commit(),
+    }
+
+
+def _product(M: int, N: int, K: int, dtype: str) -> Workload:
+    """Codes to codes: a scale and a bias per channel, then quantization."""
+    rng = np.random.default_rng(0)
+    operands = (Operand("accumulator"), Operand("constant", "scale"), Operand("constant", "bias"))
+    steps = (
+        Instruction("mul", (0, 1)),
+        Instruction("add", (4, 2)),
+        Instruction(CODES[dtype], (5, 3)),
+    )
+    expression = Expression((*operands, Operand("scalar", value=0.04)), steps, (6,), (False,))
+    if dtype == "int8":
+        weight, size = rng.integers(-127, 128, (N, K), dtype=np.int8), 73.0
+    else:
+        weight, size = (100 * rng.standard_normal((N, K))).astype(ml_dtypes.float8_e4m3fn), 100.0
+    constants = {
+        "scale": (rng.uniform(0.5, 1.5, N) / (size * size * math.sqrt(K))).astype(np.float32),
+        "bias": rng.standard_normal(N).astype(np.float32),
+    }
+    formula = Gemm(("n", 0), ("n", 1), "w", True, expression)
+    x = TensorFacts(dtype, (M, K), (K, 1))
+    return Workload(f"product-{M}x{N}x{K}-{dtype}", formula, (x,), (dtype,), weight, constants)
+
+
+def _group_norm(shape: tuple[int, int, int, int], stored: str) -> Workload:
+    """GroupNorm with its affine, SiLU and where codes are stored quantization; channels-last."""
+    rng = np.random.default_rng(0)
+    operands = [Operand("accumulator"), Operand("constant", "gamma"), Operand("constant", "beta")]
+    operands += [Operand("scalar", value=0.03)] if stored == "int8" else []
+    n = len(operands)
+    steps = [
+        Instruction("mul", (0, 1)),
+        Instruction("add", (n, 2)),
+        Instruction("sigmoid", (n + 1,)),
+        Instruction("mul", (n + 1, n + 2)),
+    ]
+    steps += [Instruction("quantize", (n + 3, 3))] if stored == "int8" else []
+    expression = Expression(tuple(operands), tuple(steps), (n + len(steps) - 1,), (False,))
+    constants = {name: rng.standard_normal((shape[1], 1, 1)).astype(np.float32) for name in ("gamma", "beta")}
+    formula = GroupNorm(("n", 0), None, GROUPS, shape[1], 1e-5, expression)
+    x = TensorFacts("float16", shape, dense_strides(shape, channels_last=True))
+    name = f"group_norm-{'x'.join(map(str, shape))}-{stored}"
+    return Workload(name, formula, (x,), (stored,), None, constants)
+
+
+if __name__ == "__main__":
+    main()
