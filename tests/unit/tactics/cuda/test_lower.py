@@ -128,7 +128,8 @@ def test_a_value_exists_in_the_forms_that_are_read():
 
 
 def test_a_layer_that_is_kept_float_reads_floats_and_says_why():
-    model, inputs = resnet(), {"x": samples(2, 3, 16, 16, seed=2)}
+    # With this seed no value lies so near the middle between two codes that the order of a sum decides.
+    model, inputs = resnet(), {"x": samples(2, 3, 16, 16, seed=13)}
     codes = quantized(model, CUDA, inputs)
     first = next(row.node for row in codes.placement.decisions if row.op_type == "Conv")
     kept = keep_float(codes, {first: "because"})
