@@ -20,12 +20,12 @@ import numpy as np
 
 from quantrt.assign.choose import Choice
 from quantrt.errors import QuantRtError
-from quantrt.ir.sources import sources_of
 from quantrt.model.model import Model
-from quantrt.plan.plan import Layer, Plan
+from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer, Rival, is_conversion, runs_nothing
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.layer_graph import align_names
+from quantrt.report.timed_layers import candidate_plan
 from quantrt.runtime.layer_times import time_plan
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.timing import Latency
@@ -71,7 +71,7 @@ def candidate_times(
     found = {}
     for number, (name, candidate) in enumerate(candidates.items()):
         try:
-            found[name] = _times(_plan(candidate, model), inputs)
+            found[name] = _times(candidate_plan(candidate, model), inputs)
         except QuantRtError as error:
             log.warning("the layers of %s were not timed: %s", name, error.message)
         on_progress(number + 1)
@@ -179,24 +179,6 @@ def _beside(
         "beside_layers": {precision: count for precision, (_, count) in fastest.items() if count > 1},
     }
     return replace(layer, rivals=(*layer.rivals, *rivals), attributes={**layer.attributes, **beside})
-
-
-def _plan(candidate: Candidate, model: Model) -> Plan:
-    """A plan of the candidate, as far as its layers need one."""
-    rows = (
-        Layer(name=node.name or "", op_type=node.op_type, precision="", reason="", sources=sources_of(node))
-        for node in model.graph.graph
-    )
-    return Plan(
-        model=candidate.model,
-        options=candidate.options,
-        inputs=model.inputs,
-        outputs=model.outputs,
-        precision=candidate.spec.precision,
-        layers=tuple(rows),
-        fingerprint=model.fingerprint,
-        device={},
-    )
 
 
 def _times(plan: Plan, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from quantrt.report.engine_layers import engine_layers
 from quantrt.runtime.layer_times import LayerTimes, time_plan
 from quantrt.tactics.candidates import Candidate
 
-__all__ = ["timed_engine"]
+__all__ = ["candidate_plan", "timed_engine"]
 
 SESSIONS = 3
 RUNS = 7
@@ -44,7 +44,7 @@ def timed_engine(
     Raises:
         QuantRtError: its library does not let itself be watched.
     """
-    plan = _plan(candidate, model)
+    plan = candidate_plan(candidate, model)
     layers = engine_layers(plan, shapes={name: tuple(array.shape) for name, array in inputs.items()})
     sessions = [time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS) for _ in range(SESSIONS)]
     times_ms = _alike(layers, _least(sessions))
@@ -87,7 +87,7 @@ def _timed(layer: EngineLayer, time_ms: float, makers: Mapping[str, int]) -> Tim
     return TimedLayer(layer.nodes, time_ms, reads)
 
 
-def _plan(candidate: Candidate, model: Model) -> Plan:
+def candidate_plan(candidate: Candidate, model: Model) -> Plan:
     """A plan of the candidate, as far as its layers need one."""
     rows = (
         Layer(name=node.name or "", op_type=node.op_type, precision="", reason="", sources=sources_of(node))

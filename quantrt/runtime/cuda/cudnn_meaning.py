@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from quantrt.plan.cudnn_plan import CudnnGraph
+from quantrt.runtime.cuda.evaluate import BINARY, UNARY
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["compute_graph"]
@@ -15,31 +16,11 @@ __all__ = ["compute_graph"]
 Tensor = torch.Tensor
 
 _MEANING: Mapping[str, Callable[..., Tensor]] = {
+    **UNARY,
+    **BINARY,
     "identity": lambda x: x,
-    "neg": torch.neg,
-    "abs": torch.abs,
-    "exp": torch.exp,
-    "log": torch.log,
-    "sqrt": torch.sqrt,
-    "rsqrt": lambda x: 1.0 / torch.sqrt(x),
-    "reciprocal": torch.reciprocal,
-    "erf": torch.erf,
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "softplus": lambda x: torch.clamp(x, min=0.0) + torch.log1p(torch.exp(-torch.abs(x))),
-    "sin": torch.sin,
-    "cos": torch.cos,
-    "floor": torch.floor,
-    "ceil": torch.ceil,
     "relu": torch.relu,
     "gelu": torch.nn.functional.gelu,
-    "add": torch.add,
-    "sub": torch.sub,
-    "mul": torch.mul,
-    "div": torch.div,
-    "max": torch.maximum,
-    "min": torch.minimum,
-    "pow": torch.pow,
     "quotient": lambda x, divisor, inverse: torch.div(x, divisor),
 }
 

@@ -35,11 +35,11 @@ from quantrt.regions.region import (
 )
 from quantrt.runtime.cuda.attend import attend
 
-__all__ = ["compute", "evaluate"]
+__all__ = ["BINARY", "UNARY", "compute", "evaluate"]
 
 Tensor = torch.Tensor
 
-_UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
+UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     "neg": torch.neg,
     "abs": torch.abs,
     "exp": torch.exp,
@@ -64,7 +64,7 @@ _UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     "row_min": lambda x: x.amin(-1, keepdim=True),
 }
 
-_BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+BINARY: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add,
     "sub": torch.sub,
     "mul": torch.mul,
@@ -207,11 +207,11 @@ def _step(
         return torch.full((), instruction.value, dtype=torch.float32, device=device)
     if instruction.op == "where":
         return torch.where(arguments[0] != 0, arguments[1], arguments[2])
-    if instruction.op in _BINARY:
-        return _BINARY[instruction.op](*arguments)
+    if instruction.op in BINARY:
+        return BINARY[instruction.op](*arguments)
     if instruction.op.startswith("row_"):
         arguments = [arguments[0].expand(shape)]
-    return _UNARY[instruction.op](arguments[0])
+    return UNARY[instruction.op](arguments[0])
 
 
 def _gemm(formula: Gemm, x: Tensor, weight: Tensor) -> Tensor:
