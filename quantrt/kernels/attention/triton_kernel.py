@@ -24,7 +24,7 @@ def _interpreted_range(start, stop):
     return range(start, int(stop.handle.data.item()))
 
 
-counted = _interpreted_range if INTERPRETED.value else tl.range
+_counted = _interpreted_range if INTERPRETED.value else tl.range
 
 
 @triton.jit
@@ -97,7 +97,7 @@ def attention(
     keys = (k_tile, k_t * UNIT, v_tile, v_t * UNIT, offs_n, offs_d, T)
     masks = (mask_tile, rows * (mask_s * MASK_UNIT), mask_value)
     queries = first + offs_m
-    for block in counted(0, blocks):
+    for block in _counted(0, blocks):
         state = attend(
             q,
             block * BLOCK_N,
