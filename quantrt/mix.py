@@ -87,13 +87,13 @@ class Mixed:
 
 def remembered(check: Check, candidates: Mapping[str, Candidate]) -> Check:
     """The same, measuring every candidate once; another one under a known name is another candidate."""
-    known: dict[tuple[str, int], Accuracy | None] = {}
+    known: dict[int, tuple[object, Accuracy | None]] = {}  # executors are kept, so that ids stay theirs
 
     def once(name: str) -> Accuracy | None:
-        key = (name, id(candidates[name].executor))
-        if key not in known:
-            known[key] = check(name)
-        return known[key]
+        executor = candidates[name].executor
+        if id(executor) not in known:
+            known[id(executor)] = (executor, check(name))
+        return known[id(executor)][1]
 
     return once
 

@@ -5,6 +5,8 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,3 +148,15 @@ def test_rounds_are_bounded_and_a_budget_of_nothing_ships_float(outliers):
     with make(outliers, options) as engine:
         assert engine.plan.report["verdict"]["shipped"] == "onnxruntime fp32"
         assert len(engine.plan.report["mixed"]["rounds"]) <= 1
+
+
+def test_another_engine_under_a_known_name_is_measured_anew():
+    """One that was freed leaves its place in memory to the next."""
+    measured: list[str] = []
+    candidates: dict[str, Any] = {}
+    check = quantrt.mix.remembered(measured.append, candidates)
+    for count in range(1, 21):
+        candidates["mixed"] = SimpleNamespace(executor=object())
+        check("mixed")
+        check("mixed")
+        assert len(measured) == count
