@@ -55,9 +55,12 @@ def _scales(node: ir.Node, facts: Facts, shape: Shape) -> tuple[float, ...] | st
     rank = len(shape)
     attribute = node.attributes.get("axes")
     axes = [axis % rank for axis in attribute.as_ints()] if attribute is not None else list(range(rank))
-    given = [constant_of(value) for value in node.inputs[2:4]]
-    if given and given[0] is not None and given[0].size == len(axes):
-        factors = [float(factor) for factor in given[0].reshape(-1)]
+    given = node.inputs[2] if len(node.inputs) > 2 else None
+    constant = constant_of(given)
+    if given is not None and given.name and constant is None:
+        return "its factors are computed while it runs"  # pixels depend on them, not on the sizes alone
+    if constant is not None and constant.size == len(axes):
+        factors = [float(factor) for factor in constant.reshape(-1)]
     else:
         target = facts.sizes.shape(node.outputs[0])
         if (

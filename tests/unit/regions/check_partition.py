@@ -11,7 +11,7 @@ from quantrt.model.load import make_model
 from quantrt.model.name_nodes import name_nodes
 from quantrt.regions.facts import is_constant, reads_of
 from quantrt.regions.partition import partition
-from quantrt.regions.region import Attention, GroupNorm, Regions
+from quantrt.regions.region import Attention, GroupNorm, Regions, Resize
 from tests.unit.model.check_pass import proto_of, run
 from tests.unit.regions.evaluate_regions import run_regions
 
@@ -54,8 +54,8 @@ def partitioned(body: str, **options: object) -> Partitioned:
 def check_structure(graph: ir.Model, regions: Regions) -> None:
     """Nodes in one region each, whose inputs are made before it and whose outputs are what others read.
 
-    Attention may know of itself what its nodes read of a causal mask, and a norm the shape that is restored
-    behind it; what makes these alone is in no region.
+    Attention may know of itself what its nodes read of a causal mask, a norm the shape that is restored
+    behind it, and a resize the sizes of its result; what makes these alone is in no region.
     """
     nodes = {node.name: node for node in graph.graph}
     members = [name for region in regions.regions for name in region.nodes]
@@ -69,7 +69,7 @@ def check_structure(graph: ir.Model, regions: Regions) -> None:
         outside = [node for name, node in nodes.items() if name not in region.nodes]
         wanted = caller | {value.name for node in outside for value in reads_of(node)}
         read = {value.name for node in inside for value in reads_of(node) if not is_constant(value)} - made
-        knows_more = isinstance(region.formula, Attention | GroupNorm)
+        knows_more = isinstance(region.formula, Attention | GroupNorm | Resize)
         assert read >= set(region.inputs) if knows_more else set(region.inputs) == read, region.name
         assert set(region.outputs) == made & wanted, region.name
         assert ready >= set(region.inputs), region.name

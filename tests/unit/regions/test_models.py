@@ -22,7 +22,7 @@ REGIONS = {
         "Conv": 50,
         "Gemm": 2,
         "Pool": 1,
-        "Rows": 17,
+        "Rows": 13,
         "View": 41,
         "Host": 24,
         "Concat": 4,
