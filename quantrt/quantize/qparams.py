@@ -209,7 +209,7 @@ def _best_of_rows(rows: Array, amax: Array, qmax: int) -> Array:
     best: Array = amax / np.float32(qmax)
     best_error = np.full(amax.shape, np.inf)
     for ratio in CLIP_RATIOS:
-        scale = amax * np.float32(ratio / qmax)
+        scale = amax * np.float32(ratio) / np.float32(qmax)
         steps = rows / _usable(scale)[:, None]
         codes = np.rint(steps)
         np.clip(codes, -qmax, qmax, out=codes)

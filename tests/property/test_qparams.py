@@ -138,8 +138,7 @@ def test_the_scale_of_a_weight_row_is_no_worse_than_that_of_its_largest_value(we
     plain = np.clip(np.rint(weight / scale), -127, 127) * scale
     error = np.square(tensor.dequantize().astype(np.float64) - weight).sum(axis=1)
     plain_error = np.square(plain.astype(np.float64) - weight).sum(axis=1)
-    # The steps that scales are compared by, the scale and its product with a code are each rounded once.
-    rounding = weight.shape[1] * np.square(1.5 * EPSILON * np.abs(weight).max(axis=1).astype(np.float64))
+    rounding = weight.shape[1] * np.square(EPSILON * np.abs(weight).max(axis=1).astype(np.float64))
     assert (error <= plain_error * (1 + 1e-4) + rounding).all()
 
 
