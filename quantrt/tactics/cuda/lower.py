@@ -45,7 +45,7 @@ from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
 from quantrt.tactics.cuda.targets import capability_of, with_least_shared_memory
 from quantrt.tactics.cuda.timing_cache import TimingCache, load_timing_cache, save_timing_cache
-from quantrt.tactics.cuda.trace import trace
+from quantrt.tactics.cuda.trace import Traced, trace
 from quantrt.tactics.cuda.tune import TuneOptions, tune
 from quantrt.tactics.cuda.wide import wide_values
 
@@ -99,6 +99,7 @@ class CudaLowering:
         self._targets = tuple(capability_of(target) for target in config.targets)
         self._device = None if device is None else torch.device(device)
         self._on_progress = on_progress
+        self._environment = timing_environment(self._gpu)
         self._cache = self._load_cache()
         self._code = self._load_code()
         self._kept_code = self._code
@@ -179,17 +180,20 @@ class CudaLowering:
     def _wide_values(self) -> frozenset[str]:
         """Values that stay float32 in halves; seen in one pass over the samples in float32."""
         if self._wide is None:
-            frame, _ = self._framed(None, "fp32")
-            self._wide = wide_values(_by_reference(frame), self._inputs, self._device or torch.device("cpu"))
-            for name in sorted(self._wide):
-                log.info("'%s' is stored in FP32: fp16 may be too narrow for it", name)
+            self._wide = wide_values(self._traced(self._framed(None, "fp32")[0]).extremes)
         return self._wide
+
+    def _traced(self, frame: Frame) -> Traced:
+        return trace(_by_reference(frame), self._inputs, self._device or torch.device("cpu"))
 
     def _tuned(
         self, quantized: QuantizedModel | None, precision: str, beside: Mapping[str, Mapping[str, float]]
     ) -> tuple[Program, Choices]:
         frame, regions = self._framed(quantized, precision)
-        facts = trace(_by_reference(frame), self._inputs, self._device or torch.device("cpu"))
+        traced = self._traced(frame)
+        facts = traced.facts
+        if precision == "fp32" and quantized is None:
+            self._wide = wide_values(traced.extremes)
         workloads = _workloads(frame, facts)
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
@@ -266,17 +270,16 @@ class CudaLowering:
             return CodeCache()
         here = self._gpu.capability
         path = path_beside(self._config.timing_cache)
-        found = load_code(path, timing_environment(self._gpu), {here, *self._targets})
+        found = load_code(path, self._environment, {here, *self._targets})
         limit = self._gpu.shared_memory_bytes
         fitting = {spec: one for spec, one in found.kernels.items() if one.shared_bytes[here] <= limit}
         return replace(found, kernels=fitting)
 
     def _load_cache(self) -> TimingCache:
-        environment = timing_environment(self._gpu)
         if self._config.timing_cache is None:
-            return TimingCache(environment)
+            return TimingCache(self._environment)
         cache = load_timing_cache(
-            Path(self._config.timing_cache), environment, is_elsewhere=self._device is None
+            Path(self._config.timing_cache), self._environment, is_elsewhere=self._device is None
         )
         for note in cache.notes:
             log.warning("%s", note)
@@ -290,7 +293,7 @@ class CudaLowering:
     def _save_code(self, path: Path) -> None:
         """Keep what was compiled for the choices, where that is more than is kept."""
         if self._code != self._kept_code and self._device is not None and self._device.type == "cuda":
-            save_code(self._code, path, timing_environment(self._gpu))
+            save_code(self._code, path, self._environment)
             self._kept_code = self._code
 
 

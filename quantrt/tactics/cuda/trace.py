@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes, strides and types of every buffer of a program, by running it once."""
+"""Shapes, strides, types and extremes of every buffer of a program, by running it once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,28 @@ from quantrt.runtime.cuda.steps import FreshMemory, open_program, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on
 from quantrt.tactics.cuda.tactic import TensorFacts
 
-__all__ = ["trace"]
+__all__ = ["Traced", "trace"]
 
 
-def trace(program: Program, inputs: Mapping[str, np.ndarray], device: torch.device) -> dict[str, TensorFacts]:
-    """Facts of every buffer that holds a tensor.
+EXTREMES_OF = (torch.float32, torch.float64)
+"""Types whose extremes tell what a narrower one would have to hold."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """What one run showed.
+
+    Attributes:
+        facts: of every buffer that holds a tensor.
+        extremes: of every buffer of floats that a step made, its least and its largest number, [2] on the device.
+    """
+
+    facts: dict[str, TensorFacts] = field(default_factory=dict)
+    extremes: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def trace(program: Program, inputs: Mapping[str, np.ndarray], device: torch.device) -> Traced:
+    """Run a program once.
 
     Raises:
         DataError: a step cannot take these inputs; names its region.
@@ -28,19 +46,19 @@ def trace(program: Program, inputs: Mapping[str, np.ndarray], device: torch.devi
     values: dict[str, Any] = {name: tensor_on(inputs[name]).to(device) for name, _ in program.inputs}
     opened = open_program(program, device)
     memory = _Watched(device, lambda number: opened.steps[number].step.outputs)
-    memory.facts.update((name, _facts(tensor)) for name, tensor in values.items())
+    memory.traced.facts.update((name, _facts(tensor)) for name, tensor in values.items())
     with torch.no_grad():
         run_steps(opened, values, memory)
-    return memory.facts
+    return memory.traced
 
 
 class _Watched:
-    """Fresh memory that keeps the facts of what steps make."""
+    """Fresh memory that keeps what it sees of what steps make."""
 
     def __init__(self, device: torch.device, outputs: Callable[[int], Sequence[str]]) -> None:
         self._fresh = FreshMemory(device)
         self._outputs = outputs
-        self.facts: dict[str, TensorFacts] = {}
+        self.traced = Traced()
 
     def allocate_for(self, number: int) -> Allocate:
         """See Memory."""
@@ -49,8 +67,11 @@ class _Watched:
     def note(self, number: int, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """See Memory."""
         for name, tensor in zip(self._outputs(number), outputs, strict=True):
-            if name and isinstance(tensor, torch.Tensor):
-                self.facts[name] = _facts(tensor)
+            if not name or not isinstance(tensor, torch.Tensor):
+                continue
+            self.traced.facts[name] = _facts(tensor)
+            if tensor.dtype in EXTREMES_OF and tensor.numel():
+                self.traced.extremes[name] = torch.stack(tensor.aminmax())
 
 
 def _facts(tensor: torch.Tensor) -> TensorFacts:

@@ -37,7 +37,7 @@ def lowered(
         got = executor.run({"x": X})["y"]
     finally:
         executor.close()
-    facts = trace(program, {"x": X}, torch.device("cpu"))
+    facts = trace(program, {"x": X}, torch.device("cpu")).facts
     return program, {name: fact.dtype for name, fact in facts.items()}, got
 
 
