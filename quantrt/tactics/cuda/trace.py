@@ -29,7 +29,7 @@ class Traced:
 
     Attributes:
         facts: of every buffer that holds a tensor.
-        extremes: of every buffer of floats that a step made, its least and its largest number, [2] on the device.
+        extremes: the least and the largest number, [2] on the device, of every wide buffer that a step made.
     """
 
     facts: dict[str, TensorFacts] = field(default_factory=dict)
