@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from quantrt.assign.accuracy import Accuracy
-from quantrt.assign.assignment import FLOAT, Assigned, assign, uniform
+from quantrt.assign.assignment import Assigned, assign, uniform
 from quantrt.assign.choose import Choice
 from quantrt.assign.cost_model import TimedEngine, cost_model
-from quantrt.assign.region import Surroundings, find_regions
+from quantrt.assign.region import FLOAT, Surroundings, find_regions
 from quantrt.assign.repair import WORTH_RATIO, Outcome, Round, repair
 from quantrt.assign.sensitivity import Sensitivity
 from quantrt.assign.tables import BuiltEngine, Tables, read_tables, write_tables
@@ -371,11 +371,10 @@ class _Mixer:
 
 def _round_text(number: int, one: Round) -> str:
     engine = one.engine
-    count = sum(precision != FLOAT for precision in engine.assignment.values())
     measured_ms = float("nan") if engine.latency_ms is None else engine.latency_ms
     drop = float("nan") if engine.drop_ratio is None else engine.drop_ratio
     return (
-        f"mixed precision, round {number}: {count} of {len(engine.assignment)} regions in 8 bits, "
-        f"{measured_ms:.3g} ms ({one.assigned.predicted_ms:.3g} predicted), drop {drop:.4f}, "
+        f"mixed precision, round {number}: {engine.quantized_count} of {len(engine.assignment)} regions "
+        f"in 8 bits, {measured_ms:.3g} ms ({one.assigned.predicted_ms:.3g} predicted), drop {drop:.4f}, "
         f"{'inside' if one.is_inside else 'outside'} the budget"
     )

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from quantrt.assign.cost_model import CostModel
+from quantrt.assign.noise_limit import noise_limit
+from quantrt.assign.region import FLOAT
 from quantrt.assign.solve import Boundary, Problem, Solution, solve
 from quantrt.assign.tables import Tables
 from quantrt.errors import DataError
 
-__all__ = ["FLOAT", "Assigned", "assign", "assign_within_time", "uniform"]
-
-FLOAT = "fp32"
+__all__ = ["Assigned", "assign", "assign_within_drop", "assign_within_time", "uniform"]
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,12 @@ class Assigned:
         reasons: of the regions that stay float, one phrase each.
         predicted_ms: time of one run.
         noise_ratio: the sum of the damages.
-        gap_ratio: how far from the best it may be.
     """
 
     precisions: Mapping[str, str]
     reasons: Mapping[str, str]
     predicted_ms: float
     noise_ratio: float
-    gap_ratio: float
 
     @property
     def quantized(self) -> tuple[str, ...]:
@@ -52,11 +51,32 @@ def assign(
     Raises:
         DataError: the tables have no times, or a damage is missing.
     """
-    costs = _times(tables)
-    limited = [_damages(tables, damages, name, limit) for name in _names(tables)]
-    boundaries = () if tables.costs is None else tables.costs.boundaries(_names(tables))
-    found = solve(Problem(costs, limited, limit, boundaries))
-    return None if found is None else _assigned(tables, found, limited, boundaries)
+    costs = _costs(tables)
+    names = _names(tables)
+    known = tables.damages if damages is None else damages
+    rows = [_damages(name, costs.times_ms[name], known.get(name, {}), limit) for name in names]
+    boundaries = costs.boundaries(names)
+    found = solve(Problem([costs.times_ms[name] for name in names], rows, limit, boundaries))
+    return None if found is None else _assigned(names, costs, found, rows, boundaries)
+
+
+def assign_within_drop(tables: Tables, max_drop_ratio: float) -> Assigned | None:
+    """The fastest assignment that loses no more of the metric, by the engines measured so far.
+
+    Raises:
+        DataError: as for `assign`, or too little was measured to say how much noise that allows.
+    """
+    is_bounded = all(
+        one.drop_ratio is None or one.drop_ratio <= max_drop_ratio or one.noise_ratio is not None
+        for one in tables.engines
+    )
+    if not tables.points or not is_bounded:
+        raise DataError(
+            f"the tables do not tell how much noise a drop of {max_drop_ratio:g} allows",
+            got="an engine beyond it whose noise is not known" if tables.points else "no measured engine",
+            hint="quantrt build ... --tables FILE.json measures both, and goes on where it stopped",
+        )
+    return assign(tables, noise_limit(tables.points, tables.metric, max_drop_ratio))
 
 
 def assign_within_time(tables: Tables, limit_ms: float) -> Assigned | None:
@@ -65,12 +85,13 @@ def assign_within_time(tables: Tables, limit_ms: float) -> Assigned | None:
     Raises:
         DataError: as for `assign`.
     """
-    limited = _times(tables)
-    damages = [_damages(tables, None, name, 0.0) for name in _names(tables)]
-    boundaries = () if tables.costs is None else tables.costs.boundaries(_names(tables))
+    costs = _costs(tables)
+    names = _names(tables)
+    rows = [_damages(name, costs.times_ms[name], tables.damages.get(name, {}), 0.0) for name in names]
+    boundaries = costs.boundaries(names)
     swapped = [Boundary(one.first, one.second, limited=one.costs) for one in boundaries]
-    found = solve(Problem(damages, limited, limit_ms, swapped))
-    return None if found is None else _assigned(tables, found, damages, boundaries)
+    found = solve(Problem(rows, [costs.times_ms[name] for name in names], limit_ms, swapped))
+    return None if found is None else _assigned(names, costs, found, rows, boundaries)
 
 
 def uniform(tables: Tables, precision: str) -> dict[str, str]:
@@ -82,21 +103,20 @@ def _names(tables: Tables) -> list[str]:
     return [region.name for region in tables.regions]
 
 
-def _times(tables: Tables) -> list[Mapping[str, float]]:
+def _costs(tables: Tables) -> CostModel:
     if tables.costs is None:
         raise DataError(
             "cannot assign precisions by tables without times", hint="tables of `quantrt build` on the device"
         )
-    return [tables.costs.times_ms[name] for name in _names(tables)]
+    return tables.costs
 
 
 def _damages(
-    tables: Tables, given: Mapping[str, Mapping[str, float]] | None, name: str, limit: float
+    name: str, precisions: Iterable[str], row: Mapping[str, float], limit: float
 ) -> dict[str, float]:
     """Of one region by precision; not finite counts as infinite. Without a limit none are needed."""
-    row = (tables.damages if given is None else given).get(name, {})
     found = {}
-    for precision in _precisions(tables, name):
+    for precision in precisions:
         damage = row.get(precision, 0.0 if precision == FLOAT or math.isinf(limit) else None)
         if damage is None:
             raise DataError(
@@ -107,34 +127,31 @@ def _damages(
     return found
 
 
-def _precisions(tables: Tables, name: str) -> tuple[str, ...]:
-    return () if tables.costs is None else tuple(tables.costs.times_ms[name])
-
-
 def _assigned(
-    tables: Tables, found: Solution, damages: list[dict[str, float]], boundaries: tuple[Boundary, ...]
+    names: Sequence[str],
+    costs: CostModel,
+    found: Solution,
+    damages: Sequence[Mapping[str, float]],
+    boundaries: Sequence[Boundary],
 ) -> Assigned:
-    names = _names(tables)
     precisions = dict(zip(names, found.precisions, strict=True))
     total = sum(row[precision] for row, precision in zip(damages, found.precisions, strict=True))
     reasons = {
-        name: _why_float(tables, place, found.precisions, damages, boundaries)
+        name: _why_float(costs.times_ms[name], damages[place], place, found.precisions, boundaries)
         for place, name in enumerate(names)
         if precisions[name] == FLOAT
     }
-    predicted_ms = math.nan if tables.costs is None else tables.costs.predict_ms(precisions)
-    return Assigned(precisions, reasons, predicted_ms, total, found.gap_ratio)
+    return Assigned(precisions, reasons, costs.predict_ms(precisions), total)
 
 
 def _why_float(
-    tables: Tables,
+    times: Mapping[str, float],
+    damages: Mapping[str, float],
     place: int,
-    chosen: tuple[str, ...],
-    damages: list[dict[str, float]],
-    boundaries: tuple[Boundary, ...],
+    chosen: Sequence[str],
+    boundaries: Sequence[Boundary],
 ) -> str:
     """Why a region is float: the best other precision would not be faster here, or its damage is too much."""
-    times = _times(tables)[place]
     others = [precision for precision in times if precision != FLOAT]
     gains = {
         precision: times[FLOAT]
@@ -149,7 +166,7 @@ def _why_float(
         return "kept float: it has no other precision"
     if gains[best] <= 0.0:
         return f"kept float: not faster in {best} here ({-gains[best] * 1e3:.1f} us slower, as predicted)"
-    damage = damages[place][best]
+    damage = damages[best]
     if not math.isfinite(damage):
         return f"kept float: {best} makes the outputs NaN or infinite"
     return (
@@ -158,7 +175,7 @@ def _why_float(
     )
 
 
-def _change(boundary: Boundary, place: int, precision: str, chosen: tuple[str, ...]) -> float:
+def _change(boundary: Boundary, place: int, precision: str, chosen: Sequence[str]) -> float:
     """What a boundary costs more when one of its regions gets another precision."""
     pair = [chosen[boundary.first], chosen[boundary.second]]
     before = boundary.costs.get((pair[0], pair[1]), 0.0)

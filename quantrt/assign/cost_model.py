@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from quantrt.assign.region import Region, Surroundings
+from quantrt.assign.region import FLOAT, Region, Surroundings
 from quantrt.assign.solve import Boundary
 
-__all__ = ["CostModel", "Crossing", "MeasuredEngine", "TimedEngine", "TimedLayer", "cost_model"]
+__all__ = ["CostModel", "Crossing", "TimedEngine", "TimedLayer", "cost_model"]
 
 DEFAULT_NS_PER_ELEMENT = 0.5
 """Of a conversion where no layer of the engines shows it: five bytes at 10 GB/s, one core's share."""
@@ -69,19 +69,6 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class MeasuredEngine:
-    """A whole engine that was built and timed.
-
-    Attributes:
-        assignment: of its regions.
-        latency_ms: as measured.
-    """
-
-    assignment: Assignment
-    latency_ms: float
-
-
-@dataclass(frozen=True)
 class CostModel:
     """Times of regions and conversions.
 
@@ -89,13 +76,11 @@ class CostModel:
         times_ms: by region and precision.
         crossings: where conversions would be.
         ns_per_element: of a conversion.
-        measured: the engines that the rate was fitted to.
     """
 
     times_ms: Mapping[str, Mapping[str, float]]
     crossings: tuple[Crossing, ...]
     ns_per_element: float
-    measured: tuple[MeasuredEngine, ...] = field(default_factory=tuple)
 
     def predict_ms(self, assignment: Assignment) -> float:
         """What an engine with this assignment takes."""
@@ -116,16 +101,18 @@ class CostModel:
             found.append(Boundary(places[row.first], places[row.second], costs))
         return tuple(found)
 
-    def with_measured(self, engine: MeasuredEngine) -> CostModel:
-        """The model fitted to one engine more: the rate of conversions is of least squares, 0 or more."""
-        measured = (*self.measured, engine)
-        crossed = [self._crossed(one.assignment) for one in measured]
-        power = sum(count * count for count in crossed)
-        if not power:
-            return replace(self, measured=measured)
-        rest_ms = [one.latency_ms - self._inside_ms(one.assignment) for one in measured]
-        rate = sum(count * rest for count, rest in zip(crossed, rest_ms, strict=True)) / power * 1e6
-        return replace(self, measured=measured, ns_per_element=max(rate, 0.0))
+    def fitted(self, engines: Iterable[tuple[Assignment, float]]) -> CostModel:
+        """The model with the rate of conversions that least squares give, 0 or more.
+
+        Args:
+            engines: every one that was built and timed: its assignment and milliseconds.
+        """
+        power, product = 0, 0.0
+        for assignment, latency_ms in engines:
+            crossed = self._crossed(assignment)
+            power += crossed * crossed
+            product += crossed * (latency_ms - self._inside_ms(assignment))
+        return replace(self, ns_per_element=max(product / power * 1e6, 0.0)) if power else self
 
     def _inside_ms(self, assignment: Assignment) -> float:
         return sum(times[assignment[name]] for name, times in self.times_ms.items())
@@ -141,7 +128,7 @@ def cost_model(
     """The model of engines that are in one precision each.
 
     Args:
-        engines: by precision; "fp32" among them.
+        engines: by precision; FLOAT among them.
     """
     times: list[dict[str, float]] = [{} for _ in regions]
     crossings: dict[tuple[int, int], int] = {}
@@ -156,7 +143,7 @@ def cost_model(
             if owner is not None:
                 times[owner][precision] += layer.time_ms * factor
         _spread_rest(times, precision, engine.latency_ms)
-        if precision != "fp32":
+        if precision != FLOAT:
             crossings |= _crossings(engine.layers, owners)
             rates += _rates(engine.layers, around, factor)
     return CostModel(
@@ -178,9 +165,8 @@ def _owners(layers: Sequence[TimedLayer], around: Surroundings) -> list[int | No
             owners.append(own[0])
         else:
             owners.append(around.around(layer.nodes[-1]) if layer.nodes else None)
-    for place in reversed(
-        range(len(layers))
-    ):  # a conversion counts with its reader, which may be another one
+    # A conversion counts with its reader, which may be another one: from behind.
+    for place in reversed(range(len(layers))):
         for maker, _, _ in layers[place].reads:
             if owners[maker] is None:
                 owners[maker] = owners[place]

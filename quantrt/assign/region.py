@@ -16,7 +16,10 @@ from quantrt.quantize.placement import FUSED_ACTIVATIONS
 from quantrt.quantize.quantized_model import Placement
 from quantrt.quantize.switches import Switched
 
-__all__ = ["Region", "Surroundings", "find_regions", "switches_of_regions"]
+__all__ = ["FLOAT", "Region", "Surroundings", "find_regions", "switches_of_regions"]
+
+FLOAT = "fp32"
+"""The precision that every region may have, and that damages nothing."""
 
 
 @dataclass(frozen=True)

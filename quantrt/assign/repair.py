@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from quantrt.assign.assignment import FLOAT, Assigned, assign
+from quantrt.assign.assignment import Assigned, assign
 from quantrt.assign.culprits import excess_ratio, find_culprits, raised
 from quantrt.assign.noise_limit import noise_limit
+from quantrt.assign.region import FLOAT
 from quantrt.assign.tables import BuiltEngine, Tables
 
 __all__ = ["Outcome", "Round", "Workshop", "repair"]

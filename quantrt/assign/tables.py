@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from quantrt.assign.cost_model import CostModel, Crossing, MeasuredEngine
+from quantrt.assign.cost_model import CostModel, Crossing
 from quantrt.assign.noise_limit import NoisePoint
-from quantrt.assign.region import Region
+from quantrt.assign.region import FLOAT, Region
 from quantrt.errors import DataError
 from quantrt.ir.atomic import replace_file
 from quantrt.model.model import Fingerprint
@@ -50,6 +50,11 @@ class BuiltEngine:
     latency_ms: float | None = None
     noise_ratio: float | None = None
     drop_ratio: float | None = None
+
+    @property
+    def quantized_count(self) -> int:
+        """How many of its regions are not float."""
+        return sum(precision != FLOAT for precision in self.assignment.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +92,9 @@ class Tables:
 
     def with_engine(self, engine: BuiltEngine) -> Tables:
         """With one engine more; the rate of conversions is fitted to its time."""
-        costs = self.costs
-        if costs is not None and engine.latency_ms is not None:
-            costs = costs.with_measured(MeasuredEngine(engine.assignment, engine.latency_ms))
-        return replace(self, engines=(*self.engines, engine), costs=costs)
+        engines = (*self.engines, engine)
+        timed = [(one.assignment, one.latency_ms) for one in engines if one.latency_ms is not None]
+        return replace(self, engines=engines, costs=None if self.costs is None else self.costs.fitted(timed))
 
     def fits(self, other: Tables) -> bool:
         """Whether damages of `other` are of the same model, rules, regions and samples."""
@@ -151,7 +155,7 @@ def tables_from_json(data: Any, source: str) -> Tables:
         )
     try:
         return _tables(data)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(f"the tables of '{source}' are damaged", got=repr(error)) from error
 
 
@@ -212,25 +216,26 @@ def _tables(data: Mapping[str, Any]) -> Tables:
     )
 
 
-def _costs(data: Mapping[str, Any], engines: tuple[BuiltEngine, ...]) -> CostModel | None:
+def _costs(data: Mapping[str, Any], engines: Sequence[BuiltEngine]) -> CostModel | None:
     if data["ns_per_element"] is None:
         return None
-    names = {row["name"] for row in data["regions"]}
+    times_ms = {row["name"]: {key: float(x) for key, x in row["time_ms"].items()} for row in data["regions"]}
     crossings = tuple(Crossing(str(a), str(b), int(count)) for a, b, count in data["crossings"])
-    unknown = {name for row in crossings for name in (row.first, row.second)} - names
+    unknown = {name for row in crossings for name in (row.first, row.second)} - times_ms.keys()
     if unknown:
         raise ValueError(f"no region is called '{min(unknown)}'")
+    untimed = [
+        (name, precision)
+        for assignment in (dict.fromkeys(times_ms, FLOAT), *(one.assignment for one in engines))
+        for name, precision in assignment.items()
+        if not math.isfinite(times_ms[name].get(precision, math.nan))
+    ]
+    if untimed:
+        raise ValueError("region '{}' has no time in {}".format(*untimed[0]))
     return CostModel(
-        times_ms={
-            row["name"]: {key: float(x) for key, x in row["time_ms"].items()} for row in data["regions"]
-        },
+        times_ms=times_ms,
         crossings=crossings,
         ns_per_element=float(data["ns_per_element"]),
-        measured=tuple(
-            MeasuredEngine(engine.assignment, engine.latency_ms)
-            for engine in engines
-            if engine.latency_ms is not None
-        ),
     )
 
 

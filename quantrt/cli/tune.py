@@ -4,10 +4,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
 from quantrt.errors import AccuracyError, UsageError
+
+if TYPE_CHECKING:
+    from quantrt.assign.assignment import Assigned
+    from quantrt.assign.tables import Tables
 
 __all__ = ["COMMAND"]
 
@@ -31,23 +37,19 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    from quantrt.assign.assignment import assign, assign_within_time
-    from quantrt.assign.noise_limit import noise_limit
+    from quantrt.assign.assignment import assign, assign_within_drop, assign_within_time
     from quantrt.report.tune_report import describe_assigned, open_tables, show_assigned
 
-    names = ("max_drop", "max_noise", "max_ms")
-    asked = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    solvers: dict[str, Callable[[Tables, float], Assigned | None]]
+    solvers = {"max_drop": assign_within_drop, "max_noise": assign, "max_ms": assign_within_time}
+    asked = {name: getattr(args, name) for name in solvers if getattr(args, name) is not None}
     if len(asked) != 1:
         raise UsageError("one thing can be asked for", got=f"{len(asked)} options", expected="--max-drop R")
     ((name, value),) = asked.items()
     if not value >= 0.0:
         raise UsageError(f"cannot use --{name.replace('_', '-')}", got=str(value), expected="0 or more")
     tables = open_tables(args.tables)
-    if name == "max_ms":
-        found = assign_within_time(tables, value)
-    else:
-        limit = noise_limit(tables.points, tables.metric, value) if name == "max_drop" else value
-        found = assign(tables, limit)
+    found = solvers[name](tables, value)
     if found is None:
         raise AccuracyError(
             f"no assignment of '{args.tables}' has {name.replace('_', ' ')} {value:g}",

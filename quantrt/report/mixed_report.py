@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from quantrt.assign.assignment import FLOAT
+from quantrt.assign.region import FLOAT
 from quantrt.assign.repair import Outcome, Round
 from quantrt.assign.tables import tables_to_json
 from quantrt.report.quantities import ms_text
@@ -125,7 +125,7 @@ def _round(one: Round, is_best: bool) -> dict[str, Any]:
         "noise_ratio": _finite(engine.noise_ratio),
         "latency_ms": engine.latency_ms,
         "drop_ratio": _finite(engine.drop_ratio),
-        "quantized": sum(precision != FLOAT for precision in engine.assignment.values()),
+        "quantized": engine.quantized_count,
         "float": [
             {"name": name, "reason": one.assigned.reasons.get(name, "nothing beside it is 8-bit")}
             for name, precision in engine.assignment.items()

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from quantrt.assign.assignment import FLOAT, Assigned, uniform
+from quantrt.assign.assignment import Assigned, uniform
 from quantrt.assign.noise_limit import predicted_drop
+from quantrt.assign.region import FLOAT
 from quantrt.assign.tables import Tables, read_tables, tables_from_json
 from quantrt.errors import DataError
 from quantrt.plan.serialize import load_plan
@@ -138,7 +139,7 @@ def _row(tables: Tables, found: Assigned) -> dict[str, Any]:
 def _measured(tables: Tables) -> list[dict[str, Any]]:
     return [
         {
-            "quantized": sum(precision != FLOAT for precision in engine.assignment.values()),
+            "quantized": engine.quantized_count,
             "regions": len(engine.assignment),
             "latency_ms": engine.latency_ms,
             "predicted_ms": None if tables.costs is None else tables.costs.predict_ms(engine.assignment),

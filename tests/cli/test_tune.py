@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quantrt.assign.tables import write_tables
+from quantrt.assign.tables import Tables, write_tables
 from quantrt.cli.main import main
 from tests.unit.assign.assign_tables import tables
 
@@ -57,6 +57,19 @@ def test_the_text_says_which_regions_stay_float_and_why(path: Path, capsys: pyte
 def test_what_cannot_be_answered(path: Path, capsys, words: list[str], code: int, message: str):
     assert main(["tune", str(path), *words]) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("made", "what"),
+    [
+        (tables(engines=()), "no measured engine"),  # of a build that was stopped
+        (tables(damages={}), "an engine beyond it whose noise is not known"),  # of one that needed no damages
+    ],
+)
+def test_a_drop_that_nothing_was_measured_for_is_not_guessed(tmp_path: Path, capsys, made: Tables, what: str):
+    write_tables(made, tmp_path / "t.json")
+    assert main(["tune", str(tmp_path / "t.json"), "--max-drop", "0.0005"]) == 3
+    assert what in capsys.readouterr().err
 
 
 def test_files_that_hold_no_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

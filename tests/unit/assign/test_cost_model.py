@@ -6,7 +6,6 @@ import pytest
 from quantrt.assign.cost_model import (
     CostModel,
     Crossing,
-    MeasuredEngine,
     TimedEngine,
     TimedLayer,
     cost_model,
@@ -93,11 +92,11 @@ def test_a_measured_engine_corrects_the_rate_of_conversions():
     )
     mixed = {"a": "int8", "b": "fp32"}
     assert model.predict_ms(mixed) == pytest.approx(3.5)
-    fitted = model.with_measured(MeasuredEngine(mixed, 3.2))
+    fitted = model.fitted([(mixed, 3.2)])
     assert fitted.ns_per_element == pytest.approx(0.2)
     assert fitted.predict_ms(mixed) == pytest.approx(3.2)
-    assert model.with_measured(MeasuredEngine(mixed, 2.0)).ns_per_element == 0.0
+    assert model.fitted([(mixed, 2.0)]).ns_per_element == 0.0
     whole = dict.fromkeys("ab", "int8")
-    assert (
-        model.with_measured(MeasuredEngine(whole, 2.5)).ns_per_element == 0.5
-    )  # says nothing of conversions
+    assert model.fitted([(whole, 2.5)]).ns_per_element == 0.5  # says nothing of conversions
+    between = model.fitted([(whole, 2.5), (mixed, 3.2), (mixed, 3.4)])
+    assert between.ns_per_element == pytest.approx(0.3)

@@ -56,6 +56,23 @@ def test_bad_data_is_named(key: str, value: object, message: str):
         tables_from_json(change(tables_to_json(tables()), key, value), "x.json")
 
 
+@pytest.mark.parametrize(
+    ("place", "key", "value", "message"),
+    [
+        ("regions", "damage", ["int8"], "damaged"),
+        ("regions", "time_ms", {"int8": 0.4}, "'a' has no time in fp32"),
+        ("regions", "time_ms", {"fp32": math.nan, "int8": 0.4}, "'a' has no time in fp32"),
+        ("engines", "precisions", ["fp8", *["fp32"] * 5], "'a' has no time in fp8"),
+    ],
+)
+def test_a_bad_row_is_an_error_when_it_is_read(place: str, key: str, value: object, message: str):
+    data = tables_to_json(tables())
+    data[place][0][key] = value
+    with pytest.raises(DataError) as caught:
+        tables_from_json(data, "x.json")
+    assert message in f"{caught.value.message} {caught.value.got}"
+
+
 def test_a_truncated_file_and_a_missing_one(tmp_path: Path):
     path = tmp_path / "t.json"
     path.write_text(json.dumps(tables_to_json(tables()))[:200])
