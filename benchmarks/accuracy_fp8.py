@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
+from benchmarks.page import number
 from benchmarks.real_tasks import load_task
 from benchmarks.record import commit, load_results, machine_line, write_results
 from benchmarks.task import Score, Task, rows
@@ -155,18 +156,14 @@ def _lines(results: dict[str, Any]) -> Iterator[str]:
         for precision, row in model["rows"].items():
             cells = (
                 precision,
-                _number(row["score"], 4),
-                _number(row["agreement_ratio"], 4),
-                _number(row["sqnr_db"], 2),
-                _number(row["cosine"], 5),
+                number(row["score"], 4),
+                number(row["agreement_ratio"], 4),
+                number(row["sqnr_db"], 2),
+                number(row["cosine"], 5),
                 str(row.get("quantized_nodes", "")),
                 row.get("ranges", ""),
             )
             yield "| " + " | ".join(cells) + " |"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
 
 
 if __name__ == "__main__":

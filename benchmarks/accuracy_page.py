@@ -6,6 +6,7 @@ __all__ = ["accuracy_page"]
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.page import table
 from benchmarks.record import machine_line
 
 COLUMNS = (
@@ -76,7 +77,7 @@ def _comparisons(models: dict[str, Any]) -> str:
         for item in model["comparisons"]
     ]
     columns = ["model", "figure", "QuantRT int8", "best peer", "difference", "only one agrees", "QuantRT is"]
-    return _table(columns, rows)
+    return table(columns, rows)
 
 
 def _sqnr(models: dict[str, Any]) -> str:
@@ -94,7 +95,7 @@ def _sqnr(models: dict[str, Any]) -> str:
                 for column in COLUMNS
             ]
             rows.append([name, output, *cells])
-    return _table(["model", "output", *COLUMNS], rows)
+    return table(["model", "output", *COLUMNS], rows)
 
 
 def _figures(
@@ -108,7 +109,7 @@ def _figures(
             front = [] if float_column is None else [model["score_name"], _score_text(model["float_score"])]
             rows.append([name, *front, *texts])
     front = [] if float_column is None else ["metric", float_column]
-    return _table(["model", *front, *COLUMNS], rows)
+    return table(["model", *front, *COLUMNS], rows)
 
 
 def _samples(models: dict[str, Any]) -> str:
@@ -125,7 +126,7 @@ def _samples(models: dict[str, Any]) -> str:
         for name, model in models.items()
     ]
     columns = ["model", "calibration", "judged on", "ranges", "quantrt int8", "commit", "data"]
-    return _table(columns, rows)
+    return table(columns, rows)
 
 
 def _score(row: dict[str, Any]) -> str | None:
@@ -142,8 +143,3 @@ def _percent(ratio: float | None) -> str | None:
 
 def _missing(row: dict[str, Any] | None) -> str:
     return "" if row is None else "failed" if "error" in row else ""
-
-
-def _table(columns: list[str], rows: list[list[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)

@@ -6,6 +6,7 @@ __all__ = ["assignment_page"]
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.page import table
 from benchmarks.record import machine_line
 
 HEAD = """# Mixed precision on a CPU
@@ -43,7 +44,7 @@ def assignment_page(results: dict[str, Any]) -> str:
     """Markdown: a row per case, and the culprits of those that were mixed."""
     rows = [_row(name, result) for name, result in results["models"].items()]
     head = HEAD.format(machine=machine_line(results["environment"]), solver=results["solver_s"])
-    return "\n".join([head + _table(COLUMNS, rows), *_culprits(results["models"]), ""])
+    return "".join([head + table(COLUMNS, rows), *_culprits(results["models"])])
 
 
 def _row(name: str, result: dict[str, Any]) -> list[str]:
@@ -94,9 +95,4 @@ def _culprits(models: dict[str, Any]) -> Iterator[str]:
         damage = {row["name"]: row["damage"] for row in result["regions"]}
         rows = [[row["name"], f"{damage[row['name']]:.1e}", row["reason"]] for row in best["float"]]
         rows.sort(key=lambda row: -damage[row[0]])
-        yield f"\n## What stays float in {name}\n\n" + _table(("region", "noise alone", "why"), rows)
-
-
-def _table(columns: tuple[str, ...], rows: list[list[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        yield f"\n## What stays float in {name}\n\n" + table(("region", "noise alone", "why"), rows)

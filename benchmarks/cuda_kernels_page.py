@@ -5,7 +5,8 @@ __all__ = ["cuda_kernels_page"]
 
 from typing import Any
 
-from benchmarks.cuda_page import machine_line, number, table
+from benchmarks.cuda_page import machine_line
+from benchmarks.page import number, row_notes, table
 
 INTRO = """# Single kernels on an NVIDIA GPU
 
@@ -34,7 +35,8 @@ HEAD = (
 def cuda_kernels_page(results: dict[str, Any]) -> str:
     """One row per workload."""
     rows = [_row(name, row) for name, row in results["rows"].items()]
-    return "\n".join([INTRO.format(machine=machine_line(results["environment"])), table(HEAD, rows)])
+    intro = INTRO.format(machine=machine_line(results["environment"]))
+    return intro + "\n" + table(HEAD, rows) + row_notes(results["rows"])
 
 
 def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:

@@ -5,7 +5,8 @@ __all__ = ["cuda_models_page"]
 
 from typing import Any
 
-from benchmarks.cuda_page import machine_line, number, table
+from benchmarks.cuda_page import machine_line
+from benchmarks.page import number, table
 
 INTRO = """# Trained models on an NVIDIA GPU
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of tables that `benchmarks.cuda_engines` writes beside its results."""
 
-__all__ = ["cuda_page", "machine_line", "number", "table"]
+__all__ = ["cuda_page", "machine_line"]
 
 from typing import Any
 
 from benchmarks.cuda_timing import ROUNDS
+from benchmarks.page import number, row_notes, table
 
 PEER = "torch.compile fp16"
 
@@ -18,7 +19,8 @@ took turns, by CUDA events. The engines are those of `quantrt.build(..., device=
 `{{"int8", "fp16"}}`, without an accuracy bound, so that the fastest is shipped: "int8 ships" says what that
 was. The peer is `torch.compile` in fp16, channels last where there are images, as a CUDA graph. Weights are
 seeded random ones; SQNR is of the outputs against ONNX Runtime in FP32. Builds are cold, then with the
-timing cache of the first; "int8" builds make the FP32 and fp16 engines too, to compare with.
+timing cache of the first; "int8" builds make the FP32 and fp16 engines too, to compare with. Rows are of
+several commits, on hosts that need not be the same; an empty field was not measured.
 
 Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/results/cuda-h200.json`
 """
@@ -60,7 +62,7 @@ def cuda_page(results: dict[str, Any]) -> str:
     )
     lines = [line for name, row in rows.items() for line in _facts(name, row)]
     parts.append(table(head, lines))
-    return "\n".join(parts)
+    return "\n".join(parts) + row_notes(rows)
 
 
 def _latency(name: str, row: dict[str, Any]) -> tuple[str, ...]:
@@ -80,7 +82,7 @@ def _latency(name: str, row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _facts(name: str, row: dict[str, Any]) -> list[tuple[str, ...]]:
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for precision in ("fp16", "int8"):
         facts = row[precision]
         if "error" in facts:
@@ -105,14 +107,3 @@ def machine_line(environment: dict[str, Any]) -> str:
     """One sentence: the GPU and the versions."""
     packages = ", ".join(f"{name} {version}" for name, version in environment["packages"].items())
     return f"{environment['gpu']}; {packages}."
-
-
-def number(value: float | None, digits: int) -> str:
-    """With so many decimals; nothing for what is unknown."""
-    return "" if value is None else f"{value:.{digits}f}"
-
-
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """In Markdown."""
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

@@ -34,7 +34,8 @@ def time_in_turns(runs: dict[str, Callable[[], object]]) -> dict[str, dict[str, 
     samples: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(ROUNDS + 1):
         for name, run in runs.items():
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             run()
             torch.cuda.synchronize()
             start.record()

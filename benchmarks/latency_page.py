@@ -6,6 +6,7 @@ __all__ = ["latency_page"]
 from collections.abc import Iterator
 from typing import Any
 
+from benchmarks.page import table
 from benchmarks.record import machine_line
 
 HEAD = """# Latency of engines on a CPU
@@ -34,8 +35,8 @@ def latency_page(results: dict[str, Any]) -> str:
     return "\n".join(
         [
             HEAD.format(machine=machine_line(results["environment"])),
-            "## Engines against the fastest peer\n\n" + _table(ENGINE_COLUMNS, list(_engines(models))),
-            "## All peers, ms\n\n" + _table(PEER_COLUMNS, list(_peers(models))),
+            "## Engines against the fastest peer\n\n" + table(ENGINE_COLUMNS, list(_engines(models))),
+            "## All peers, ms\n\n" + table(PEER_COLUMNS, list(_peers(models))),
         ]
     )
 
@@ -86,8 +87,3 @@ def _peers(models: dict[str, Any]) -> Iterator[Line]:
                 times = [final.get(key) for key in ("median_ms", "p20_ms", "p80_ms")]
                 cells = ["" if value is None else f"{value:.2f}" for value in times]
                 yield [name, batch, peer, f"{figures['heat_ms']:.2f}", *cells]
-
-
-def _table(columns: Line, rows: list[Line]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pages of results are made of: tables, numbers, and notes to rows that were measured differently."""
+
+__all__ = ["number", "row_notes", "table"]
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """In Markdown."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def number(value: float | None, digits: int) -> str:
+    """With so many decimals; nothing for what is unknown."""
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def row_notes(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """A line for every `note` that rows have, with their names where it is not true of all."""
+    names: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        if "note" in row:
+            names.setdefault(row["note"], []).append(name)
+    return "".join(
+        f"\n{'All rows' if len(of) == len(rows) else ', '.join(of)}: {note}.\n" for note, of in names.items()
+    )
