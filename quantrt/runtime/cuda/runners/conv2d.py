@@ -16,14 +16,13 @@ import torch
 
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
+from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands, channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
+from quantrt.runtime.cuda.tensors import torch_dtype
 
-__all__ = ["Conv2dRunner", "channels_last", "open_runner"]
+__all__ = ["Conv2dRunner", "open_runner"]
 
 Tensor = torch.Tensor
-
-_ALIGNMENT = 16
-"""Bytes; kernels are compiled for pointers that are multiples of it."""
 
 _MAX_PIXELS = 2**31 - 1
 
@@ -46,10 +45,9 @@ class Conv2dRunner:
         begins, ends = options["pads"][: self._rank], options["pads"][self._rank :]
         self._pads = _as_pair(begins, 0), _as_pair(ends, 0)
         self._channels_in, self._channels = (int(n) for n in options["channels"])
-        self._kinds = tuple(options["kinds"])
-        self._scalars = tuple(options["scalars"])
-        self._outputs = tuple(options["outputs"])
-        self._weight, *self._constants = (assets.weights[key] for key in step.weights)
+        self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
+        self._weight, *constants = (assets.weights[key] for key in step.weights)
+        self._operands = EpilogueOperands(options["kinds"], options["scalars"], constants)
         self._launch: Launcher = assets.kernels[step.kernels[0]]
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
@@ -64,8 +62,7 @@ class Conv2dRunner:
             if tensor.shape != shape:
                 raise self._error(f"a residual of {list(tensor.shape)}", f"{list(shape)}")
         outputs = [
-            allocate(number, shape, _dtype(kind), channels_last=True)
-            for number, kind in enumerate(self._outputs)
+            allocate(number, shape, dtype, channels_last=True) for number, dtype in enumerate(self._outputs)
         ]
         M = images * P * Q
         if M > _MAX_PIXELS:
@@ -81,7 +78,7 @@ class Conv2dRunner:
         if M > 0:
             constants = dict(self._launch.spec.constants)
             x = channels_last(x)
-            arguments = [x, self._weight, *outputs, *self._arguments(tensors)]
+            arguments = [x, self._weight, *outputs, *self._operands.in_order(tensors)]
             tiles = -(-M // constants["BLOCK_M"]) * -(-self._channels // constants["BLOCK_N"])
             self._launch((tiles, 1, 1), [*arguments, M, *x.shape[2:], *outputs[0].shape[2:]])
         return []
@@ -98,11 +95,6 @@ class Conv2dRunner:
             for i in range(2)
         )
         return rows, columns
-
-    def _arguments(self, tensors: Sequence[Tensor]) -> list[Any]:
-        """The operands behind the accumulator, in their order."""
-        sources = {"tensor": iter(tensors), "scalar": iter(self._scalars), "constant": iter(self._constants)}
-        return [next(sources[kind]) for kind in self._kinds]
 
     def _as_2d(self, tensor: Tensor) -> Tensor:
         return tensor if self._rank == 2 else tensor.unsqueeze(2)
@@ -121,14 +113,3 @@ class Conv2dRunner:
 def _as_pair(numbers: Sequence[int], above: int) -> tuple[int, int]:
     """Numbers per spatial axis as (vertical, horizontal); a 1-D axis is horizontal."""
     return (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else (above, int(numbers[0]))
-
-
-def _dtype(name: str) -> torch.dtype:
-    found: torch.dtype = getattr(torch, name)
-    return found
-
-
-def channels_last(tensor: Tensor) -> Tensor:
-    """The tensor with channels next to each other, aligned; copied only where it is not so already."""
-    result = tensor.contiguous(memory_format=torch.channels_last)
-    return result.clone() if result.data_ptr() % _ALIGNMENT else result

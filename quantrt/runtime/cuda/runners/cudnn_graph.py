@@ -15,8 +15,9 @@ from quantrt.plan.cudnn_plan import graph_from_json
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.cudnn_library import WEIGHT_UID, X_UID, operand_uids, output_uids
 from quantrt.runtime.cuda.cudnn_meaning import compute_graph
+from quantrt.runtime.cuda.epilogue_operands import channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
-from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner, channels_last
+from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
 
 __all__ = ["open_runner"]
 
@@ -49,7 +50,7 @@ class _CudnnGraphRunner(Conv2dRunner):
         plan = self._plan
         size_bytes = 1 if plan is None else max(1, plan.workspace_bytes)
         workspace = allocate(len(outputs), (size_bytes,), torch.uint8)
-        operands = self._operands(tensors)
+        operands = self._graph_operands(tensors)
         if plan is None:
             found = compute_graph(self._graph, x, self._weight, operands)
             for output, value in zip(outputs, found, strict=True):
@@ -63,14 +64,14 @@ class _CudnnGraphRunner(Conv2dRunner):
             plan.run(given, workspace, self._region)
         return [workspace]
 
-    def _operands(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Of the graph, in their order."""
+    def _graph_operands(self, tensors: list[Tensor]) -> list[Tensor]:
+        """In the order of its operations."""
         scalars = iter(self._numbers)
         found = []
         for kind, value in self._sources:
             match kind:
                 case "constant":
-                    found.append(self._constants[int(value)])
+                    found.append(self._operands.constants[int(value)])
                 case "tensor":
                     found.append(tensors[int(value)])
                 case "scalar":

@@ -15,15 +15,13 @@ import torch
 
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
+from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands, aligned
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["GemmRunner", "open_runner", "rows_of"]
 
 Tensor = torch.Tensor
-
-_ALIGNMENT = 16
-"""Bytes; kernels are compiled for pointers that are multiples of it."""
 
 _MAX_ROWS = 2**31 - 1
 _MAX_STRIDE = 2**22
@@ -41,10 +39,9 @@ class GemmRunner:
     def __init__(self, step: Step, assets: Assets) -> None:
         options = step.options
         self._region = step.region
-        self._kinds = tuple(options["kinds"])
-        self._scalars = tuple(float(value) for value in options["scalars"])
         self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
-        self._weight, *self._constants = (assets.weights[key] for key in step.weights)
+        self._weight, *constants = (assets.weights[key] for key in step.weights)
+        self._operands = EpilogueOperands(options["kinds"], options["scalars"], constants)
         self._launch: Launcher = assets.kernels[step.kernels[0]]
         self._fixed = dict(self._launch.spec.constants)
         self._stride_unit = self._least_stride()
@@ -59,7 +56,7 @@ class GemmRunner:
         M = x.shape[0]
         if M > _MAX_ROWS:
             raise self._error(f"{M} rows", f"at most {_MAX_ROWS}", "a smaller batch")
-        tensors = [_aligned(tensor.contiguous()) for tensor in inputs[1:]]
+        tensors = [aligned(tensor.contiguous()) for tensor in inputs[1:]]
         return [*outputs, *self._enqueue(x, tensors, outputs, allocate)]
 
     def _enqueue(
@@ -68,7 +65,7 @@ class GemmRunner:
         """Launch the kernels for x [M, K]; the memory they need beside the outputs."""
         if x.shape[0] > 0:
             sizes = x.shape[0], self._stride_units(x)
-            arguments = [x, self._weight, *outputs, *self._arguments(tensors), *sizes]
+            arguments = [x, self._weight, *outputs, *self._operands.in_order(tensors), *sizes]
             self._launch((self._tiles(x), 1, 1), arguments)
         return []
 
@@ -87,11 +84,6 @@ class GemmRunner:
     def _stride_units(self, x: Tensor) -> int:
         """From one row to the next."""
         return (x.stride(0) if x.shape[0] > 1 else x.shape[1]) // self._stride_unit
-
-    def _arguments(self, tensors: Sequence[Tensor]) -> list[Any]:
-        """The operands behind the accumulator, in their order."""
-        sources = {"tensor": iter(tensors), "scalar": iter(self._scalars), "constant": iter(self._constants)}
-        return [next(sources[kind]) for kind in self._kinds]
 
     def _shape(self, x: Tensor) -> tuple[int, ...]:
         """Of the outputs."""
@@ -122,7 +114,7 @@ def rows_of(x: Tensor, stride_unit: int) -> Tensor:
     rows = _flattened(x) if x.stride(-1) == 1 or K == 1 else None
     if rows is None or rows.stride(0) % stride_unit or not K <= rows.stride(0) <= _MAX_STRIDE:
         rows = x.reshape(-1, K).contiguous()
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _flattened(x: Tensor) -> Tensor | None:
@@ -133,7 +125,3 @@ def _flattened(x: Tensor) -> Tensor | None:
     if any(outer[1] != inner[0] * inner[1] for outer, inner in zip(axes, axes[1:], strict=False)):
         return None
     return x.as_strided((x.shape[:-1].numel(), x.shape[-1]), (axes[-1][1], 1))
-
-
-def _aligned(x: Tensor) -> Tensor:
-    return x.clone(memory_format=torch.contiguous_format) if x.data_ptr() % _ALIGNMENT else x

@@ -55,7 +55,7 @@ class _GemmHopperRunner(GemmRunner):
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
     ) -> list[Tensor]:
-        enqueue(self._launch, x, self._weight, [*outputs, *self._arguments(tensors)], self._programs)
+        enqueue(self._launch, x, self._weight, [*outputs, *self._operands.in_order(tensors)], self._programs)
         return []
 
     def _columns(self) -> int:

@@ -15,20 +15,18 @@ from typing import Any
 
 import torch
 
-from quantrt.errors import DataError, InternalError
+from quantrt.errors import DataError
 from quantrt.kernels.group_norm.spec import IMAGE, part_rows
 from quantrt.plan.program import Step
-from quantrt.regions.formula_json import from_json
 from quantrt.regions.region import GroupNorm
+from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands, aligned, channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
+from quantrt.runtime.cuda.step_formula import formula_of
 from quantrt.runtime.cuda.tensors import torch_dtype
 
-__all__ = ["channels_last", "open_runner"]
+__all__ = ["open_runner"]
 
 Tensor = torch.Tensor
-
-_ALIGNMENT = 16
-"""Bytes; kernels are compiled for pointers that are multiples of it."""
 
 _MAX_PIXELS = 2**31 - 1
 
@@ -40,16 +38,17 @@ def open_runner(step: Step, assets: Assets) -> Runner:
 
 class _GroupNormRunner:
     def __init__(self, step: Step, assets: Assets) -> None:
-        formula = from_json(step.options["formula"])
-        if not isinstance(formula, GroupNorm):
-            raise InternalError(f"region '{step.region}' is no norm of groups", got=type(formula).__name__)
         self._region = step.region
-        self._formula = formula
+        self._formula = formula_of(step, GroupNorm)
         self._outputs = tuple(torch_dtype(name) for name in step.options["outputs"])
         self._programs = int(step.options["programs"])
-        self._constants = [assets.weights[key] for key in step.weights]
+        constants = [assets.weights[key] for key in step.weights]
+        self._operands = EpilogueOperands.of(self._formula.epilogue, constants)
         self._kernels: list[Launcher] = [assets.kernels[key] for key in step.kernels]
         self._fixed = dict(self._kernels[-1].spec.constants)
+        self._is_per_image = [
+            kind == IMAGE for kind in self._fixed["KINDS"] if kind not in ("scalar", "constant")
+        ]
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; outputs are channels-last."""
@@ -97,18 +96,12 @@ class _GroupNormRunner:
 
     def _arguments(self, x: Tensor, tensors: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Any]:
         """x, the outputs, and the operands behind the accumulator, in their order."""
-        left, constants = iter(tensors), iter(self._constants)
-        found: list[Any] = [x, *outputs]
-        for kind, operand in zip(self._fixed["KINDS"], self._formula.epilogue.operands[1:], strict=True):
-            if kind == "scalar":
-                found.append(operand.value)
-            elif kind == "constant":
-                found.append(next(constants))
-            elif kind == IMAGE:
-                found.append(self._per_image(next(left), tuple(x.shape)))
-            else:
-                found.append(self._whole(next(left), tuple(x.shape)))
-        return found
+        shape = tuple(x.shape)
+        read = [
+            self._per_image(tensor, shape) if is_per_image else self._whole(tensor, shape)
+            for tensor, is_per_image in zip(tensors, self._is_per_image, strict=True)
+        ]
+        return [x, *outputs, *self._operands.in_order(read)]
 
     def _per_image(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         """[N or 1, C, 1, ...] as a dense [N, C]."""
@@ -119,7 +112,7 @@ class _GroupNormRunner:
             raise self._error(
                 f"an operand of {list(tensor.shape)}", f"{[*shape[:2], *[1] * (len(shape) - 2)]}"
             )
-        return _aligned(tensor.reshape(tensor.shape[:2]).expand(shape[:2]).contiguous())
+        return aligned(tensor.reshape(tensor.shape[:2]).expand(shape[:2]).contiguous())
 
     def _whole(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         try:
@@ -140,12 +133,3 @@ class _GroupNormRunner:
     def _error(self, got: str, expected: str, hint: str | None = None) -> DataError:
         message = f"cannot compute the norm of region '{self._region}'"
         return DataError(message, got=got, expected=expected, hint=hint)
-
-
-def channels_last(x: Tensor) -> Tensor:
-    """The tensor with channels next to each other, aligned; copied only where it is not so already."""
-    return _aligned(x.movedim(1, -1).contiguous().movedim(-1, 1))
-
-
-def _aligned(x: Tensor) -> Tensor:
-    return x.clone() if x.data_ptr() % _ALIGNMENT else x

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from quantrt.errors import DataError, DeviceError, InternalError
+from quantrt.errors import DataError, DeviceError
 from quantrt.plan.program import Step
-from quantrt.regions.formula_json import from_json
 from quantrt.regions.region import GroupNorm
+from quantrt.runtime.cuda.epilogue_operands import channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.step_formula import formula_of
 
 __all__ = ["open_runner"]
 
@@ -28,11 +29,8 @@ def open_runner(step: Step, assets: Assets) -> Runner:
 
 class _GroupNormalizationRunner:
     def __init__(self, step: Step) -> None:
-        formula = from_json(step.options["formula"])
-        if not isinstance(formula, GroupNorm):
-            raise InternalError(f"region '{step.region}' is no norm of groups", got=type(formula).__name__)
         self._region = step.region
-        self._formula = formula
+        self._formula = formula_of(step, GroupNorm)
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; the result is torch's own, channels-last."""
@@ -40,7 +38,7 @@ class _GroupNormalizationRunner:
         try:
             shifted = x if self._formula.shift is None else x + inputs[1]
             y = functional.group_norm(shifted, self._formula.groups, eps=self._formula.epsilon)
-            return [y.movedim(1, -1).contiguous().movedim(-1, 1)]
+            return [channels_last(y)]
         except torch.OutOfMemoryError as error:
             message = f"not enough memory for the norm of region '{self._region}'"
             raise DeviceError(message, got=str(list(x.shape)), hint="a smaller batch") from error

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from quantrt.errors import DataError, DeviceError, InternalError
+from quantrt.errors import DataError, DeviceError
 from quantrt.plan.program import Step
-from quantrt.regions.formula_json import from_json
 from quantrt.regions.region import Resize
+from quantrt.runtime.cuda.epilogue_operands import channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.step_formula import formula_of
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]
@@ -32,11 +33,8 @@ def open_runner(step: Step, assets: Assets) -> Runner:
 
 class _InterpolationRunner:
     def __init__(self, step: Step, assets: Assets) -> None:
-        formula = from_json(step.options["formula"])
-        if not isinstance(formula, Resize):
-            raise InternalError(f"region '{step.region}' is no Resize", got=type(formula).__name__)
         self._region = step.region
-        self._formula = formula
+        self._formula = formula_of(step, Resize)
         self._dtype = torch_dtype(step.options["dtype"])
         # Torch interpolates halves in float32, on a CPU not at all.
         self._computed = self._dtype if assets.device.type == "cuda" else torch.float32
@@ -52,7 +50,7 @@ class _InterpolationRunner:
             y = functional.interpolate(
                 x.to(self._computed), scale_factor=list(formula.scales), mode=mode, align_corners=corners
             )
-            return [y.to(self._dtype).movedim(1, -1).contiguous().movedim(-1, 1)]
+            return [channels_last(y.to(self._dtype))]
         except torch.OutOfMemoryError as error:
             message = f"not enough memory to resize the images of region '{self._region}'"
             raise DeviceError(message, got=str(list(x.shape)), hint="a smaller batch") from error

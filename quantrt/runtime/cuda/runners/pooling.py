@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from quantrt.errors import DataError, DeviceError, InternalError
+from quantrt.errors import DataError, DeviceError
 from quantrt.plan.program import Step
-from quantrt.regions.formula_json import from_json
 from quantrt.regions.region import Pool
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.step_formula import formula_of
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]
@@ -32,11 +32,8 @@ def open_runner(step: Step, assets: Assets) -> Runner:
 
 class _PoolingRunner:
     def __init__(self, step: Step) -> None:
-        formula = from_json(step.options["formula"])
-        if not isinstance(formula, Pool):
-            raise InternalError(f"region '{step.region}' is no pool", got=type(formula).__name__)
         self._region = step.region
-        self._formula = formula
+        self._formula = formula_of(step, Pool)
         self._dtype = torch_dtype(step.options["dtype"])
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:

@@ -36,7 +36,7 @@ class _SplitGemmRunner(GemmRunner):
         if M > 0:
             arguments = [x, self._weight, parts, M, self._stride_units(x)]
             self._launch((self._tiles(x), splits, 1), arguments)
-            add_parts(self._add, parts, [*outputs, *self._arguments(tensors)])
+            add_parts(self._add, parts, [*outputs, *self._operands.in_order(tensors)])
         return [parts]
 
 

@@ -51,7 +51,7 @@ class _ThinConv2dRunner(Conv2dRunner):
         self._copy(x, bordered)
         columns = -(-self._channels // fixed["BLOCK_N"])
         programs = min(images * tiles_p * tiles_q, max(1, self._programs // columns))
-        arguments = [bordered, self._weight, *outputs, *self._arguments(tensors)]
+        arguments = [bordered, self._weight, *outputs, *self._operands.in_order(tensors)]
         sizes = images, P, Q, lines, elements // fixed["LINE_UNIT"]
         self._launch((programs, columns, 1), [*arguments, *sizes])
         return [bordered]

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from quantrt.errors import DataError, DeviceError, InternalError
+from quantrt.errors import DataError, DeviceError
 from quantrt.plan.program import Step
-from quantrt.regions.formula_json import from_json
 from quantrt.regions.region import ConvTranspose
+from quantrt.runtime.cuda.epilogue_operands import channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.step_formula import formula_of
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]
@@ -35,12 +36,8 @@ def open_runner(step: Step, assets: Assets) -> Runner:
 
 class _TransposedConvolutionRunner:
     def __init__(self, step: Step, assets: Assets) -> None:
-        formula = from_json(step.options["formula"])
-        if not isinstance(formula, ConvTranspose):
-            got = type(formula).__name__
-            raise InternalError(f"region '{step.region}' is no transposed convolution", got=got)
         self._region = step.region
-        self._formula = formula
+        self._formula = formula_of(step, ConvTranspose)
         self._dtype = torch_dtype(step.options["dtype"])
         self._weight = assets.weights[step.weights[0]].movedim(-1, 1)
         self._bias = assets.weights[step.weights[1]] if step.options["has_bias"] else None
@@ -51,8 +48,8 @@ class _TransposedConvolutionRunner:
         """See Runner.run; the result is torch's own, channels-last."""
         x: Tensor = inputs[0]
         try:
-            y = self._convolve(_channels_last(x).to(self._sums)).to(self._dtype)
-            return [_channels_last(y)]
+            y = self._convolve(channels_last(x).to(self._sums)).to(self._dtype)
+            return [channels_last(y)]
         except torch.OutOfMemoryError as error:
             message = f"not enough memory for the transposed convolution of region '{self._region}'"
             raise DeviceError(message, got=str(list(x.shape)), hint="a smaller batch") from error
@@ -84,8 +81,3 @@ class _TransposedConvolutionRunner:
                 raise RuntimeError(f"an output padding of {formula.output_padding}")
             y = y.narrow(2 + axis, begin, size)
         return y
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    """The same values, channels next to each other in memory."""
-    return x.movedim(1, -1).contiguous().movedim(-1, 1)
