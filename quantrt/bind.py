@@ -18,10 +18,8 @@ import numpy as np
 from quantrt.assign.accuracy import Run
 from quantrt.calibrate.converted import as_bound, converted
 from quantrt.calibrate.dataset import Dataset
-from quantrt.calibrate.grid import Grid
-from quantrt.calibrate.ranges import choose_range
-from quantrt.calibrate.stats import Stats, TensorStats
-from quantrt.config import BuildConfig, CalibrationConfig
+from quantrt.calibrate.stats import Stats
+from quantrt.config import BuildConfig
 from quantrt.constrain import Constraints
 from quantrt.dtypes import INT8
 from quantrt.errors import UsageError
@@ -33,8 +31,7 @@ from quantrt.model.model import Model
 from quantrt.model.passes.bind_types import bind_types, edge_scale
 from quantrt.model.passes.lay_out_edges import INNER, lay_out_edges
 from quantrt.prepare import Job, Quantized
-from quantrt.quantize.qparams import choose_qparams
-from quantrt.quantize.targets.cuda import CUDA
+from quantrt.quantize.make_cache import symmetric_scale
 
 __all__ = [
     "Edges",
@@ -197,9 +194,7 @@ def unbound(run: Run, outputs: Sequence[TensorSpec], bindings: Mapping[str, Bind
 
 def _laid_out(spec: TensorSpec, edges: Edges) -> TensorSpec:
     layout, binding = edges.layouts.get(spec.name), edges.wholes.get(spec.name)
-    if layout is not None and spec.shape is not None:
-        spec = replace(spec, shape=layout.memory_shape(spec.shape), layout=layout.name)
-    return _bound(spec, binding)
+    return _bound(spec if layout is None else layout.in_memory(spec), binding)
 
 
 def _bound(spec: TensorSpec, binding: Binding | None) -> TensorSpec:
@@ -216,7 +211,7 @@ def _scaled(name: str, binding: Binding, job: Job, quantized: Quantized) -> Bind
     if scale is None:
         scale = _quantized_scale(name, quantized)
     if scale is None and quantized.stats is not None and name in quantized.stats.tensors:
-        scale = _observed_scale(quantized.stats.tensors[name], job.config.calibration)
+        scale = symmetric_scale(quantized.stats.tensors[name], job.config.calibration)
     if scale is None:
         source = "calibration" if quantized.cache is None else f"'{quantized.cache.cache.name}'"
         raise _no_range(name, f"{source} has none")
@@ -231,17 +226,6 @@ def _quantized_scale(name: str, quantized: Quantized) -> float | None:
             if not np.any(qparams.zero_point):
                 return float(qparams.scale.reshape(-1)[0])
     return None
-
-
-def _observed_scale(stats: TensorStats, config: CalibrationConfig) -> float:
-    """The scale of symmetric int8 codes for what was observed."""
-    grid = CUDA.grid_for(stats.lo, stats.hi, symmetric=True)
-    found = choose_range(stats, Grid(grid.levels, grid.symmetric, grid.signed), config)
-    bounds = (np.asarray(bound, np.float32) for bound in (found.lo, found.hi))
-    qparams = choose_qparams(
-        *bounds, dtype=grid.dtype, symmetric=grid.symmetric, qmin=grid.qmin, qmax=grid.qmax
-    )
-    return float(qparams.scale)
 
 
 def _no_range(name: str, why: str) -> UsageError:

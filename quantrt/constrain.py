@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 
 import onnx_ir as ir
 
 from quantrt.config import BuildConfig, ConstraintConfig
 from quantrt.errors import UsageError, close_match
+from quantrt.ir.name_pattern import is_meant, literal
 from quantrt.ir.sources import sources_of
-from quantrt.model.binding import FLOATS, TYPES, Binding
+from quantrt.model.binding import FLOATS, SHORT_NAMES, TYPES, Binding
 from quantrt.model.model import Model
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantized_model import QuantizedModel
@@ -91,9 +91,7 @@ class _Rule:
 
     def means(self, node: ir.Node) -> bool:
         """Whether the rule is for a node, by its name or that of a node of the file that is in it."""
-        names = (node.name or "", *sources_of(node))
-        glob = self.pattern.replace("[", "[[]").replace("?", "[?]")
-        return any(name == self.pattern or (self.is_glob and fnmatchcase(name, glob)) for name in names)
+        return any(is_meant(name, self.pattern) for name in (node.name or "", *sources_of(node)))
 
     @property
     def is_glob(self) -> bool:
@@ -136,7 +134,7 @@ def check_kept(broken: Sequence[str], config: ConstraintConfig) -> None:
 def _read(text: str) -> _Rule:
     pattern, colon, types = text.rpartition(":")
     words = tuple(types.split("+"))
-    wrong = next((word for word in words if word not in TYPES and word not in TYPES.values()), None)
+    wrong = next((word for word in words if word not in TYPES and word not in SHORT_NAMES), None)
     if not colon or not pattern or wrong is not None:
         near = close_match(wrong or "", TYPES)
         raise UsageError(
@@ -247,5 +245,5 @@ def _on_cpu(rules: Sequence[_Rule], model: Model) -> Constraints:
                 broken.append(
                     f"layer '{name}' cannot be {dtype}: the libraries of a CPU store float32, or int8 codes"
                 )
-    globs = tuple(name.replace("[", "[[]").replace("?", "[?]").replace("*", "[*]") for name in exclude)
+    globs = tuple(literal(name) for name in exclude)
     return Constraints(kept_float=kept_float, kept_codes=kept_codes, exclude=globs, broken=tuple(broken))

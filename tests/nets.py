@@ -16,6 +16,7 @@ from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.ir.ort_options import KEEP_PAIRS
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.model.name_nodes import name_nodes
@@ -114,7 +115,7 @@ def run_ort(graph: ir.Model, inputs: Arrays) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     if any(v.dtype == ir.DataType.FLOAT8E4M3FN for v in graph.graph.initializers.values()):
-        options.add_session_config_entry("session.disable_quant_qdq", "1")  # fuses them into int8 kernels
+        options.add_session_config_entry(*KEEP_PAIRS)
     onnx.checker.check_model(ir.to_proto(graph))
     session = onnxruntime.InferenceSession(
         ir.to_proto(graph).SerializeToString(), options, providers=["CPUExecutionProvider"]

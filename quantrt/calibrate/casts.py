@@ -12,7 +12,7 @@ import numpy.typing as npt
 from quantrt.errors import DataError
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["cast_array", "check_finite", "not_finite", "numpy_dtype"]
+__all__ = ["cast_array", "check_finite", "int8_codes", "not_finite", "numpy_dtype"]
 
 Array = npt.NDArray[Any]
 
@@ -22,6 +22,11 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     if name == "string":
         return np.dtype(object)
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)
+
+
+def int8_codes(array: Array, scale: float) -> Array:
+    """Floats as codes: clip(rint(x / scale), -128, 127), rint half to even."""
+    return np.clip(np.rint(array / np.float32(scale)), -128, 127).astype(np.int8)
 
 
 def cast_array(array: Array, spec: TensorSpec, where: str, notes: set[str]) -> Array:
@@ -41,7 +46,7 @@ def cast_array(array: Array, spec: TensorSpec, where: str, notes: set[str]) -> A
         if spec.scale is not None and _is_float(array.dtype):
             notes.add(f"input '{spec.name}': {array.dtype} data were quantized on the scale {spec.scale:.6g}")
             check_finite(array, f"input '{spec.name}'", where)
-            return np.clip(np.rint(array / np.float32(spec.scale)), -128, 127).astype(np.int8)
+            return int8_codes(array, spec.scale)
         if not _is_castable(array, want):
             raise DataError(
                 f"{where} does not fit input '{spec.name}'",

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.calibrate.casts import check_finite, numpy_dtype
+from quantrt.calibrate.casts import check_finite, int8_codes, numpy_dtype
 from quantrt.calibrate.dataset import Dataset, random_dataset
 from quantrt.calibrate.records import Array, Sample
 from quantrt.errors import DataError
-from quantrt.ir.layout import layout_named
+from quantrt.ir.layout import layout_of
 from quantrt.ir.tensor_spec import TensorSpec
 
 __all__ = ["Converted", "as_bound", "bound_inputs", "converted", "given_outputs"]
@@ -71,8 +71,7 @@ def as_bound(array: Array, spec: TensorSpec, where: str) -> Array:
     if array.dtype == dtype:
         return array
     if spec.scale is not None:
-        codes = np.clip(np.rint(array / np.float32(spec.scale)), -128, 127)
-        return codes.astype(np.int8)
+        return int8_codes(array, spec.scale)
     with np.errstate(over="ignore", invalid="ignore"):
         found: np.ndarray[Any, Any] = array.astype(dtype)
     if dtype.kind in "iub" and not np.array_equal(found.astype(array.dtype), array):
@@ -99,7 +98,7 @@ def bound_inputs(arrays: Mapping[str, Array], specs: Sequence[TensorSpec]) -> di
     """
     found = dict(arrays)
     for spec in specs:
-        layout = layout_named(spec.layout or "linear")
+        layout = layout_of(spec)
         if spec.name in found and spec.dtype != "string":
             array = found[spec.name] if layout is None else layout.to_memory_array(found[spec.name])
             found[spec.name] = as_bound(array, spec, f"a sample of input '{spec.name}'")
@@ -114,7 +113,7 @@ def given_outputs(arrays: Mapping[str, Array], specs: Sequence[TensorSpec]) -> d
     """
     found = dict(arrays)
     for spec in specs:
-        layout = layout_named(spec.layout or "linear")
+        layout = layout_of(spec)
         if spec.name in found and layout is not None:
             found[spec.name] = layout.to_model_array(found[spec.name])
         if spec.name in found and spec.scale is not None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     Raises:
         DeviceError: the folder is missing or cannot be written to, or the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
         try:
             with temporary.open("xb") as file:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 
@@ -18,6 +20,7 @@ __all__ = [
     "int_attribute",
     "is_operator",
     "only_consumer",
+    "prepend",
     "register_constant",
     "set_constant_input",
 ]
@@ -69,6 +72,15 @@ def free_name(graph: ir.Model, name: str) -> str:
     while name in taken:
         name += "_"
     return name
+
+
+def prepend(graph: ir.Model, nodes: Sequence[ir.Node]) -> None:
+    """Put nodes before all others of the main graph, which may have none."""
+    first = next(iter(graph.graph), None)
+    if first is None:
+        graph.graph.extend(nodes)
+    else:
+        graph.graph.insert_before(first, nodes)
 
 
 def add_constant(graph: ir.Model, name: str, array: np.ndarray) -> ir.Value:

@@ -8,15 +8,18 @@ multiple of a vector, or cannot have its layout.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from quantrt.errors import UsageError, close_match
-from quantrt.ir.tensor_spec import Dim
+from quantrt.ir.tensor_spec import Dim, TensorSpec
 
-__all__ = ["LAYOUTS", "LINEAR", "Layout", "layout_named"]
+__all__ = ["LAYOUTS", "LINEAR", "Layout", "layout_named", "layout_of"]
+
+Size = TypeVar("Size")
+"""Of an axis: a number, or a symbol of any kind."""
 
 LINEAR = ("nchw", "ncdhw", "linear")
 """Names of the model's own order: there is nothing to do."""
@@ -49,7 +52,7 @@ class Layout:
         order = self.to_memory
         return tuple(order.index(axis) for axis in range(len(order)))
 
-    def memory_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    def memory_shape(self, shape: Sequence[Size]) -> tuple[Size | int, ...]:
         """The shape in memory of a tensor with the model's shape [N, C, ...].
 
         Raises:
@@ -77,6 +80,15 @@ class Layout:
         groups = shape[1]
         channels = groups * self.vector if isinstance(groups, int) else groups
         return (shape[0], channels, *shape[2:-1])
+
+    def in_memory(self, spec: TensorSpec) -> TensorSpec:
+        """A tensor of the model as it is with this layout.
+
+        Raises:
+            UsageError: as for `memory_shape`.
+        """
+        shape = None if spec.shape is None else self.memory_shape(spec.shape)
+        return replace(spec, shape=shape, layout=self.name)
 
     def to_memory_array(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """An array with the model's axes, as it lies in memory."""
@@ -119,3 +131,8 @@ def layout_named(name: str) -> Layout | None:
     raise UsageError(
         f"unknown layout '{name}'", expected="one of " + ", ".join(known), hint=f"'{near}'" if near else None
     )
+
+
+def layout_of(spec: TensorSpec) -> Layout | None:
+    """The layout that a tensor has; None for the model's own order."""
+    return layout_named(spec.layout) if spec.layout else None

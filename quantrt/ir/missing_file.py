@@ -20,8 +20,8 @@ def _hint(path: Path, suffix: str) -> str:
     folder = path.parent
     while not folder.is_dir():
         folder = folder.parent
-    # By stems: a suffix that both have makes no two names alike.
-    stems = {entry.stem: entry for entry in folder.iterdir() if entry.suffix == suffix}
+    # By stems: a suffix that both have makes no two names alike. A folder that cannot be listed has none.
+    stems = {entry.stem: entry for entry in folder.glob(f"*{suffix}")}
     near = close_match(path.stem, stems) if folder == path.parent else None
     if near is not None:
         return f"'{stems[near]}'"

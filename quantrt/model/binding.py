@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+
+import numpy as np
 
 from quantrt.errors import UsageError, close_match
 from quantrt.ir.layout import LAYOUTS, Layout, layout_named
+from quantrt.ir.name_pattern import is_meant
 from quantrt.ir.tensor_spec import TensorSpec
 
 __all__ = ["FLOATS", "SHORT_NAMES", "TYPES", "Binding", "read_layouts", "read_types"]
@@ -44,10 +46,6 @@ class Binding:
 
     dtype: str
     scale: float | None = None
-
-    def is_codes_of(self, spec: TensorSpec) -> bool:
-        """Whether an input or output of this type holds int8 codes of floats."""
-        return self.dtype == "int8" and spec.dtype in FLOATS
 
 
 def read_types(
@@ -114,7 +112,7 @@ def _named(
                 expected="NAME:" + "|".join(known),
                 hint=f"'{near}'" if near else f"{flag} {wanted}:{next(iter(words))}",
             )
-        names = list(specs) if not colon else [name for name in specs if _means(pattern, name)]
+        names = list(specs) if not colon else [name for name in specs if is_meant(name, pattern)]
         if not names:
             near = close_match(pattern, specs)
             raise UsageError(
@@ -123,10 +121,6 @@ def _named(
                 hint=f"{flag} {near}:{wanted}" if near else None,
             )
         yield from ((name, wanted.strip()) for name in names)
-
-
-def _means(pattern: str, name: str) -> bool:
-    return pattern == name or ("*" in pattern and fnmatchcase(name, pattern.replace("[", "[[]")))
 
 
 def _binding(text: str, flag: str) -> Binding:
@@ -145,7 +139,9 @@ def _binding(text: str, flag: str) -> Binding:
         scale = float(number)
     except ValueError:
         scale = 0.0
-    if dtype != "int8" or not 0.0 < scale < float("inf"):
+    with np.errstate(over="ignore"):
+        is_positive = bool(0.0 < np.float32(scale) < np.inf)  # which codes are computed with
+    if dtype != "int8" or not is_positive:
         raise UsageError(f"cannot read '{text}' of {flag}", expected="int8@SCALE with a scale above zero")
     return Binding(dtype, scale)
 

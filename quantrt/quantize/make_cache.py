@@ -17,7 +17,7 @@ from quantrt.model.model import Model
 from quantrt.quantize.qparams import choose_qparams
 from quantrt.quantize.targets.tensorrt import TENSORRT
 
-__all__ = ["float_activations", "make_cache"]
+__all__ = ["float_activations", "make_cache", "symmetric_scale"]
 
 
 def float_activations(model: Model) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def make_cache(
         name: of the cache, such as its path.
     """
     own = {
-        tensor: _scale(stats.tensors[tensor], config)
+        tensor: symmetric_scale(stats.tensors[tensor], config)
         for tensor in float_activations(model)
         if tensor in stats.tensors
     }
@@ -61,7 +61,8 @@ def make_cache(
     return TrtCache(name, header, scales, {}, origin, tuple(_notes(model, scales)))
 
 
-def _scale(stats: TensorStats, config: CalibrationConfig) -> float:
+def symmetric_scale(stats: TensorStats, config: CalibrationConfig) -> float:
+    """The scale of symmetric int8 codes for what was observed of a tensor."""
     grid = TENSORRT.activation
     found = choose_range(stats, RangeGrid(grid.levels, grid.symmetric, grid.signed), config)
     qparams = choose_qparams(

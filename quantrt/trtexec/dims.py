@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.ir.layout import layout_named
+from quantrt.ir.layout import layout_of
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.trtexec.values import Shape
 
@@ -25,19 +25,19 @@ def in_memory(spec: TensorSpec, shape: Shape) -> Shape:
     Raises:
         UsageError: it cannot have them.
     """
-    layout = layout_named(spec.layout or "linear")
-    return shape if layout is None else _sizes(layout.memory_shape(shape))
+    layout = layout_of(spec)
+    return shape if layout is None else layout.memory_shape(shape)
 
 
 def model_shape(spec: TensorSpec, shape: Shape) -> Shape:
     """Dimensions of the model of a tensor with these of its memory."""
-    layout = layout_named(spec.layout or "linear")
+    layout = layout_of(spec)
     return shape if layout is None else _sizes(layout.model_shape(shape))
 
 
 def in_model_order(specs: Sequence[TensorSpec], arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Arrays of an engine with the axes of its model, as trtexec prints them."""
-    layouts = {spec.name: layout_named(spec.layout) for spec in specs if spec.layout}
+    layouts = {spec.name: layout_of(spec) for spec in specs}
     return {
         name: array if (layout := layouts.get(name)) is None else layout.to_model_array(array)
         for name, array in arrays.items()

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from quantrt.config import BindingConfig
 from quantrt.errors import UsageError
@@ -63,12 +62,7 @@ def laid_out(specs: Sequence[TensorSpec], texts: Sequence[str]) -> tuple[TensorS
         texts: as BindingConfig.input_layouts.
     """
     layouts = read_layouts(texts, specs, flag="--inputIOFormats")
-    return tuple(
-        replace(spec, shape=layouts[spec.name].memory_shape(spec.shape), layout=layouts[spec.name].name)
-        if spec.name in layouts and spec.shape is not None
-        else spec
-        for spec in specs
-    )
+    return tuple(layouts[spec.name].in_memory(spec) if spec.name in layouts else spec for spec in specs)
 
 
 def _asked(

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from quantrt.config import ConstraintConfig
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError
+from quantrt.ir.name_pattern import as_glob, is_meant
 from quantrt.trtexec.settings import BuildSettings
 
 __all__ = ["LayerRules", "layer_rules", "output_rules"]
@@ -57,7 +57,7 @@ def layer_rules(settings: BuildSettings, precisions: frozenset[str], *, is_gpu: 
         precisions = precisions - {"bf16"}
     if broken and settings.constraint == "obey":
         raise UsageError(broken[0], hint="--precisionConstraints=prefer")
-    globs = tuple(layer.replace("[", "[[]").replace("?", "[?]") for layer in exclude)
+    globs = tuple(as_glob(layer) for layer in exclude)
     return LayerRules(globs if precisions & {*CODE_PRECISIONS} else (), precisions, tuple(broken))
 
 
@@ -95,7 +95,7 @@ def _check_patterns(rules: dict[str, str]) -> None:
     """A glob that stays float cannot spare one of its layers."""
     floats = [layer for layer, kind in rules.items() if kind in FLOATS and "*" in layer]
     for layer, kind in rules.items():
-        caught = next((glob for glob in floats if glob != layer and fnmatchcase(layer, glob)), None)
+        caught = next((glob for glob in floats if glob != layer and is_meant(layer, glob)), None)
         if kind in CODE_PRECISIONS and caught is not None:
             raise UsageError(
                 f"--layerPrecisions: '{layer}' cannot be taken out of '{caught}'",

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from quantrt.calibrate.casts import numpy_dtype
-from quantrt.ir.layout import layout_named
+from quantrt.ir.layout import layout_of
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import CHANNELS_LAST, ROW_MAJOR, EngineLayer, TensorForm, is_conversion
 from quantrt.runtime.unique_names import unique_names
@@ -159,7 +159,7 @@ def _channels_first(layers: Sequence[EngineLayer], plan: Plan) -> list[EngineLay
     ONNX Runtime's operators on images whose channels lie innermost have them last in their shapes too, and so
     have an engine's inputs and outputs in such a layout.
     """
-    laid_out = {spec.name: layout_named(spec.layout) for spec in (*plan.inputs, *plan.outputs) if spec.layout}
+    laid_out = {spec.name: layout_of(spec) for spec in (*plan.inputs, *plan.outputs)}
     inside = [layer for layer in layers if layer.attributes.get("channels_last")]
     images = {form.name for layer in inside for form in (*layer.inputs[:1], *layer.outputs[:1])}
 

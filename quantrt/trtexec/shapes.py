@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 from quantrt.errors import UsageError, close_match
+from quantrt.ir.name_pattern import is_meant
 from quantrt.ir.profile import ShapeRange
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.trtexec.dims import in_memory
@@ -77,7 +77,7 @@ def by_input(shapes: Mapping[str, Shape], specs: Sequence[TensorSpec]) -> dict[s
     found: dict[str, Shape] = {}
     by_pattern: dict[str, str] = {}
     for key in sorted(shapes, key=lambda key: "*" not in key):
-        matching = [name for name in names if _matches(name, key)]
+        matching = [name for name in names if is_meant(name, key)]
         if not matching:
             near = close_match(key, names)
             raise UsageError(
@@ -122,9 +122,3 @@ def _complete(group: Mapping[str, dict[str, Shape]]) -> GivenProfile:
             got="; ".join(", ".join(shapes) for shapes in (least, best, most)),
         )
     return GivenProfile(least, best, most)
-
-
-def _matches(name: str, key: str) -> bool:
-    """Whether a key means an input; "*" alone is special."""
-    pattern = key.replace("[", "[[]").replace("?", "[?]")
-    return name == key or ("*" in key and fnmatchcase(name, pattern))

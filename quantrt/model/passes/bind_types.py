@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.errors import UsageError
-from quantrt.ir.edit import add_constant, constant_of, free_name, is_operator
+from quantrt.ir.edit import add_constant, constant_of, free_name, is_operator, prepend
 from quantrt.model.binding import Binding
 
 __all__ = ["bind_types", "edge_scale"]
@@ -81,11 +81,7 @@ def _bind_input(graph: ir.Model, number: int, value: ir.Value, binding: Binding)
     inner.type, inner.shape = value.type, value.shape
     inner.name = free_name(graph, f"{name}.{_word(value)}")
     value.replace_all_uses_with(inner)
-    first = next(iter(graph.graph), None)
-    if first is None:
-        graph.graph.append(node)
-    else:
-        graph.graph.insert_before(first, node)
+    prepend(graph, [node])
 
 
 def _bind_output(graph: ir.Model, number: int, value: ir.Value, binding: Binding) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.errors import UsageError
-from quantrt.ir.edit import add_constant, free_name
+from quantrt.ir.edit import add_constant, free_name, prepend
 from quantrt.ir.layout import Layout
 
 __all__ = ["lay_out_edges"]
@@ -52,7 +52,7 @@ def _lay_out_input(graph: ir.Model, number: int, value: ir.Value, layout: Layout
         raise UsageError(f"input '{value.name}' cannot be {layout.name}: it is an output too")
     name, dims = value.name or "", list(value.shape.dims) if value.shape is not None else []
     value.name = None
-    source = ir.Value(name=name, type=value.type, shape=ir.Shape(_memory_dims(dims, layout)))
+    source = ir.Value(name=name, type=value.type, shape=ir.Shape(layout.memory_shape(dims)))
     graph.graph.inputs[number] = source
     order = _node(graph, "Transpose", [source], f"{name}.from_{layout.name}", _split_dims(dims, layout))
     order.attributes["perm"] = ir.AttrInt64s("perm", layout.to_model)
@@ -63,11 +63,7 @@ def _lay_out_input(graph: ir.Model, number: int, value: ir.Value, layout: Layout
     inner = nodes[-1].outputs[0]
     value.replace_all_uses_with(inner)
     inner.name = free_name(graph, f"{name}{INNER}")
-    first = next(iter(graph.graph), None)
-    if first is None:
-        graph.graph.extend(nodes)
-    else:
-        graph.graph.insert_before(first, nodes)
+    prepend(graph, nodes)
 
 
 def _lay_out_output(graph: ir.Model, number: int, value: ir.Value, layout: Layout) -> None:
@@ -82,7 +78,7 @@ def _lay_out_output(graph: ir.Model, number: int, value: ir.Value, layout: Layou
         nodes.append(_node(graph, "Reshape", [value, target], f"{name}.split", split))
         inner = nodes[0].outputs[0]
         inner.name = free_name(graph, f"{name}.split")
-    nodes.append(_node(graph, "Transpose", [inner], f"{name}.to_{layout.name}", _memory_dims(dims, layout)))
+    nodes.append(_node(graph, "Transpose", [inner], f"{name}.to_{layout.name}", layout.memory_shape(dims)))
     nodes[-1].attributes["perm"] = ir.AttrInt64s("perm", layout.to_memory)
     graph.graph.extend(nodes)
     nodes[-1].outputs[0].name = name
@@ -103,19 +99,9 @@ def _target(graph: ir.Model, name: str, dims: Dims) -> ir.Value:
     return add_constant(graph, free_name(graph, name), np.array(sizes, np.int64))
 
 
-def _memory_dims(dims: Dims, layout: Layout) -> Dims:
-    if layout.vector is None:
-        return [dims[0], *dims[2:], dims[1]]
-    return [dims[0], _groups(dims, layout.vector), *dims[2:], layout.vector]
-
-
 def _split_dims(dims: Dims, layout: Layout) -> Dims:
     """The model's sizes, the channels in two axes where there are vectors."""
     if layout.vector is None:
         return dims
-    return [dims[0], _groups(dims, layout.vector), layout.vector, *dims[2:]]
-
-
-def _groups(dims: Dims, vector: int) -> int:
-    channels = dims[1]
-    return channels // vector if isinstance(channels, int) else -1
+    batch, groups, *rest, vector = layout.memory_shape(dims)
+    return [batch, groups, vector, *rest]

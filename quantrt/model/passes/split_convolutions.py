@@ -17,6 +17,7 @@ import onnx_ir as ir
 from quantrt.ir.activation import activation_of
 from quantrt.ir.edit import add_constant, constant_of, free_name, int_attribute, is_operator, only_consumer
 from quantrt.ir.sources import SOURCES_KEY, add_sources, sources_of
+from quantrt.model.passes.constant_product import remove_nodes
 
 __all__ = ["split_convolutions"]
 
@@ -45,12 +46,7 @@ def _rewrite(graph: ir.Model, split: ir.Node) -> bool:
         name, value = result.name, _make_part(graph, split, nodes, number, part)
         result.replace_all_uses_with(value, replace_graph_outputs=True)
         result.name, value.name = None, name
-    constants = nodes[0].inputs[1:]
-    for node in (split, *reversed(nodes)):
-        graph.graph.remove(node, safe=True)
-    for constant in constants:
-        if constant is not None and constant.name and not constant.uses():
-            graph.graph.initializers.pop(constant.name, None)
+    remove_nodes(graph, (*nodes, split))
     return True
 
 

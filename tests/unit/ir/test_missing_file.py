@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A path with nothing behind it is answered with what comes near, or with how to look."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,15 @@ def test_a_name_that_is_nearly_there(folder: Path):
 
 def test_the_suffix_alone_makes_no_names_alike(folder: Path):
     assert missing_file(folder / "nothing.qrt", ".qrt").hint == f"a path that exists: `ls {folder}`"
+
+
+def test_a_folder_that_cannot_be_listed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(path: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("os.scandir", refuse)
+    monkeypatch.setattr("os.listdir", refuse)
+    assert missing_file(folder / "resnet-in8.qrt", ".qrt").hint == f"a path that exists: `ls {folder}`"
 
 
 def test_a_folder_that_is_not_there(folder: Path):

@@ -51,6 +51,8 @@ def test_a_type_alone_is_for_all():
         (("images:fp16@0.5",), "cannot read 'fp16@0.5'", None),
         (("images:int8@0",), "cannot read 'int8@0'", None),
         (("images:int8@nan",), "cannot read 'int8@nan'", None),
+        (("images:int8@1e-50",), "cannot read 'int8@1e-50'", None),
+        (("images:int8@1e50",), "cannot read 'int8@1e50'", None),
         (("images:int64",), "input 'images' cannot be int64: floats are given as floats or bytes", None),
         (("half:int8",), "codes are of float32 alone", None),
         (("ids:0:fp16",), "input 'ids:0' cannot be fp16", None),

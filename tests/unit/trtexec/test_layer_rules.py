@@ -65,6 +65,9 @@ def test_of_two_rules_for_a_layer_the_later_counts():
 def test_a_layer_cannot_be_taken_out_of_a_pattern():
     with pytest.raises(UsageError, match="'/a/b' cannot be taken out of '/a/\\*'"):
         rules("/a/*:fp16,/a/b:int8", "prefer")
+    with pytest.raises(UsageError, match="'/a\\[0\\]/b' cannot be taken out of '/a\\[0\\]/\\*'"):
+        rules("/a[0]/*:fp16,/a[0]/b:int8", "prefer")
+    assert rules("/a[0]/*:fp16,/a0/b:int8", "prefer").exclude == ("/a[[]0]/*",)
 
 
 def test_an_unknown_type():
