@@ -11,7 +11,8 @@ inputs give equal outputs for the life of the executor. `compiled_shapes` tells 
 Weights stay where they are, in the engine file's mapping when they come from one; each compiled model keeps
 the copy that its kernels repacked. Float layers compute in FP32 unless asked otherwise: on CPUs with bf16
 instructions the plugin's own default is bf16. The plugin computes 64-bit integers in 32 bits; inputs that do
-not fit are refused, for they would give wrong outputs.
+not fit are refused, for they would give wrong outputs. Kernels that it gets wrong are left out; see
+`openvino_joined`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
+from quantrt.runtime.openvino_joined import WITHOUT_JOINED, joins_products
 from quantrt.runtime.openvino_tensor import shared_tensor
 from quantrt.runtime.request_pool import RequestPool
 from quantrt.runtime.threads import quota_threads, usable_cores
@@ -71,6 +73,8 @@ class OpenVinoExecutor:
         self._config = {**_compile_config(self._core, options), **(properties or {})}
         self._weights = model.weights.get("bin", np.zeros(0, np.uint8))
         self._model = _read_model(self._core, model.graph, self._weights)
+        if joins_products(self._model):
+            self._config |= WITHOUT_JOINED
         self.parallel_runs = (options.threads or usable_cores()) if options.hint == "throughput" else 1
         self.inputs = tuple(_spec(port, None) for port in self._model.inputs)
         self._input_index = {name: i for i, port in enumerate(self._model.inputs) for name in _names(port)}
