@@ -24,6 +24,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", type=Path, metavar="MODEL.onnx", help="what a calibration cache means for this model"
     )
+    parser.add_argument(
+        "--lint", choices=("tensorrt",), help="check a model's Q/DQ nodes against the rules of a runtime"
+    )
     parser.add_argument("--layers", action="store_true", help="list every layer or tensor, with the reason")
     skip = ("max_samples", "batch_size", "calib_random", "seed", "memory_mb")
     add_config(parser, CalibrationConfig, "how ranges are chosen, for .ranges files", skip=skip)
@@ -33,6 +36,8 @@ def _run(args: argparse.Namespace) -> Result:
     path = args.file
     if args.model is not None and not _is_cache(path):
         raise UsageError("--model belongs to a calibration cache", got=f"'{path}'", expected="X.cache")
+    if args.lint is not None and path.suffix != ".onnx":
+        raise UsageError("--lint is for models with Q/DQ nodes", got=f"'{path}'", expected="MODEL.onnx")
     if _is_cache(path):
         return _inspect_cache(path, args)
     if path.suffix == ".onnx":
@@ -61,7 +66,11 @@ def _is_cache(path: Path) -> bool:
 def _inspect_model(path: Path, args: argparse.Namespace) -> Result:
     from quantrt.model.load import load_model
     from quantrt.report.inspect_model import describe_model, show_model
+    from quantrt.report.lint import describe_lint, show_lint
 
+    if args.lint is not None:
+        lint = describe_lint(path, args.lint)
+        return Result(lint, lambda: show_lint(lint, layers=args.layers), exit_code=0 if lint["passed"] else 1)
     data = describe_model(load_model(path))
     return Result(data, lambda: show_model(data, layers=args.layers))
 
@@ -110,6 +119,7 @@ COMMAND = Command(
     examples=(
         ("a model", "quantrt inspect model.onnx"),
         ("why is each layer int8 or float?", "quantrt inspect model.qrt --layers"),
+        ("would TensorRT take these Q/DQ nodes?", "quantrt inspect model.qdq.onnx --lint tensorrt"),
         ("does this cache fit this model?", "quantrt inspect calibration.cache --model model.onnx"),
         ("what would another method choose?", "quantrt inspect model.ranges --layers --method entropy"),
     ),

@@ -10,6 +10,7 @@ from typing import Any
 
 from quantrt.model.model import Model
 from quantrt.report.conversions import conversions_of_model, show_conversions
+from quantrt.report.lint import describe_pairs, show_pairs
 from quantrt.report.quantities import bytes_text, count_text
 from quantrt.report.tables import facts, heading, show, table
 
@@ -19,8 +20,10 @@ __all__ = ["describe_model", "show_model"]
 def describe_model(model: Model) -> dict[str, Any]:
     """JSON-ready facts of the canonical model.
 
-    "conversions" are those of an int8 plan of it for a GPU; see `quantrt.report.conversions`.
+    "conversions" are those of an int8 plan of it for a GPU; see `quantrt.report.conversions`. "pairs" is None
+    for a model that is not quantized, or was not read from a file; see `quantrt.report.lint`.
     """
+    conversions = conversions_of_model(model)
     nodes = list(model.graph.graph)
     weights = [value.const_value for value in model.graph.graph.initializers.values()]
     return {
@@ -33,7 +36,8 @@ def describe_model(model: Model) -> dict[str, Any]:
         "parameters": sum(math.prod(array.shape.numpy()) for array in weights if array is not None),
         "operators": dict(Counter(node.op_type for node in nodes).most_common()),
         "changes": list(model.changes),
-        "conversions": conversions_of_model(model),
+        "conversions": conversions,
+        "pairs": None if model.path is None else describe_pairs(model.path, conversions),
         "fingerprint": {"graph": model.fingerprint.graph, "weights": model.fingerprint.weights},
         "nodes": [
             {
@@ -64,6 +68,8 @@ def show_model(data: Mapping[str, Any], *, layers: bool = False) -> None:
     rows = [(name, str(count)) for name, count in data["operators"].items()]
     show("", table(("operator", "nodes"), rows, left=("operator",)))
     show_conversions("int8 on a GPU", data["conversions"], layers=layers)
+    if data["pairs"] is not None:
+        show_pairs(data["pairs"], layers=layers)
     if layers:
         nodes = [(node["name"], node["op_type"], ", ".join(node["outputs"])) for node in data["nodes"]]
         show("", table(("node", "operator", "makes"), nodes, left=("operator",), fold=("node", "makes")))
