@@ -7,9 +7,10 @@ load -> calibrate -> fit (place, choose ranges, correct biases) -> open candidat
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from quantrt.assign.accuracy import Accuracy, Metric, Run, find_metric
-from quantrt.assign.checked import Checked
+from quantrt.assign.batch_sizes import trials, why_wrong
+from quantrt.assign.checked import BATCH_SIZE, Checked
 from quantrt.assign.choose import Choice, choose
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges, unbound
-from quantrt.calibrate.dataset import Dataset, open_dataset
+from quantrt.calibrate.dataset import Dataset, open_dataset, random_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.config import Budget, BuildConfig
@@ -39,7 +41,7 @@ from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.report.candidate_times import candidate_times, told_candidates
 from quantrt.runtime.engine import Engine
-from quantrt.runtime.executor import Executor, check_library
+from quantrt.runtime.executor import Executor, check_library, open_executor
 from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, list_specs
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
@@ -192,13 +194,14 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         candidates, rejected = _open_candidates(job, quantized.fits, inputs, stack)
         latencies = _time(job, candidates, inputs)
         check = remembered(make_checker(candidates, metric, checked, job), candidates)
-        choice = _choose(job, candidates, latencies, check)
+        size_check = _size_checker(job, candidates, quantized.samples or truth)
+        choice = _choose(job, candidates, latencies, check, size_check)
         contest = Contest(candidates, latencies, choice, check, inputs)
         mixed = add_mixed(job, contest, quantized.samples or truth)
         if mixed.name is not None:
             stack.callback(candidates[mixed.name].executor.close)
             latencies = _time(job, {name: candidates[name] for name in (*latencies, mixed.name)}, inputs)
-            choice = _choose(job, candidates, latencies, check)
+            choice = _choose(job, candidates, latencies, check, size_check)
         memory = {name: candidate.memory_report() for name, candidate in candidates.items()}
     told = told_candidates(candidates, latencies, choice)
     return BuildFacts(
@@ -234,10 +237,41 @@ def _time(
 
 
 def _choose(
-    job: Job, candidates: Mapping[str, Candidate], latencies: Mapping[str, Latency], check: Check
+    job: Job,
+    candidates: Mapping[str, Candidate],
+    latencies: Mapping[str, Latency],
+    check: Check,
+    size_check: Callable[[str], str | None],
 ) -> Choice:
     is_float = {name: candidates[name].spec.precision == "fp32" for name in latencies}
-    return choose(latencies, is_float, check, job.config.budget.max_drop_ratio)
+    return choose(latencies, is_float, check, job.config.budget.max_drop_ratio, why_wrong=size_check)
+
+
+def _size_checker(
+    job: Job, candidates: Mapping[str, Candidate], data: Dataset | None
+) -> Callable[[str], str | None]:
+    """Tells what a candidate computes wrongly at other batch sizes than its accuracy is measured at."""
+    model = job.model
+    data = data or random_dataset(model.inputs, BATCH_SIZE, 0)
+    if not data.layout.is_batched or data.layout.fixed_batch is not None:
+        return lambda name: None
+    samples = next(iter(data.batches(BATCH_SIZE, BATCH_SIZE))).inputs
+    tried = trials(samples, BATCH_SIZE, read_profiles(job.config.cuda.profiles, model.inputs))
+    names = [output.name for output in model.outputs]
+    floating = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
+
+    @functools.cache  # it is asked for again once a mixed candidate is there
+    def check(name: str) -> str | None:
+        found = candidates[name]
+        with closing(open_executor(found.model, found.options, output_names=names)) as fresh:
+            run, usual, float_run = (
+                unbound(executor.run, model.outputs, model.bindings)
+                for executor in (fresh, found.executor, floating)
+            )
+            faults = (why_wrong(run, float_run, trial, usual(trial.inputs)) for trial in tried)
+            return next((fault for fault in faults if fault is not None), None)
+
+    return check
 
 
 def _open_candidates(

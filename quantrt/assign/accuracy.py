@@ -15,7 +15,7 @@ from quantrt.calibrate.dataset import Batch
 from quantrt.errors import DataError, InternalError, UsageError, close_match
 from quantrt.reference.metrics import Error, top1
 
-__all__ = ["METRICS", "Accuracy", "Metric", "Run", "find_metric", "measure_accuracy"]
+__all__ = ["METRICS", "Accuracy", "Metric", "Run", "comparable", "find_metric", "measure_accuracy"]
 
 Array = np.ndarray[Any, Any]
 Outputs = Mapping[str, Array]
@@ -138,7 +138,7 @@ def measure_accuracy(
         got = _own_rows(run(batch.inputs), batch.count, fixed_batch)
         for name, array in ref.items():
             if array.dtype.kind == "f":
-                error.add(*_comparable(array, got[name]))
+                error.add(*comparable(array, got[name]))
         samples += batch.count
         if metric.score is not None:
             wanted.add(ref, batch.count)
@@ -162,7 +162,7 @@ def _own_rows(outputs: Outputs, count: int, fixed_batch: int | None) -> Outputs:
     return {n: a[:count] if a.ndim and len(a) == fixed_batch else a for n, a in outputs.items()}
 
 
-def _comparable(ref: Array, got: Array) -> tuple[Array, Array]:
+def comparable(ref: Array, got: Array) -> tuple[Array, Array]:
     """Both without the elements where both are the same infinity, or NaN: masks and padding."""
     if ref.shape != got.shape or np.isfinite(ref).all():
         return ref, got

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from quantrt.assign.accuracy import Accuracy
@@ -54,6 +54,8 @@ def choose(
     is_float: Mapping[str, bool],
     check: Callable[[str], Accuracy | None],
     max_drop_ratio: float,
+    *,
+    why_wrong: Callable[[str], str | None] = lambda name: None,
 ) -> Choice:
     """Decide from paired timings and measured accuracy.
 
@@ -64,6 +66,7 @@ def choose(
         latencies: of candidates timed in the same rounds, at least one FP32 among them.
         is_float: by name, whether it is FP32 and needs no check.
         check: measures a candidate's accuracy; None when there is nothing to measure it on.
+        why_wrong: asked of what would be shipped: what it computes wrongly elsewhere than it was checked.
     """
     baseline = fastest({name: latency for name, latency in latencies.items() if is_float[name]})
     verdicts: dict[str, Verdict] = {}
@@ -77,7 +80,11 @@ def choose(
             continue
         verdicts[name] = _judge(pair, baseline, partial(check, name), max_drop_ratio)
         if verdicts[name].status == "shipped":
-            winner = name
+            fault = why_wrong(name)
+            if fault is None:
+                winner = name
+            else:
+                verdicts[name] = replace(verdicts[name], status="wrong", reason=fault)
     reason = _reason(winner, baseline, verdicts)
     for name in latencies:
         if is_float[name]:
@@ -150,7 +157,8 @@ def _reason(winner: str, baseline: str, verdicts: Mapping[str, Verdict]) -> str:
 
 
 def _after_is(verdict: Verdict) -> str:
-    return f"outside the budget ({verdict.reason})" if verdict.status == "over budget" else verdict.reason
+    text = {"over budget": "outside the budget", "wrong": "wrong"}.get(verdict.status)
+    return verdict.reason if text is None else f"{text} ({verdict.reason})"
 
 
 def _float_verdict(name: str, winner: str, baseline: str, reason: str) -> Verdict:

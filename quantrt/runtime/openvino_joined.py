@@ -3,9 +3,9 @@
 
     MatMul(int8) -> Add, Multiply, Relu, Clamp or nothing -> FakeQuantize -> MatMul(int8)
 
-Of two or more such products of matrices of two dimensions, of at most 256 x 256 weights and at most 8 rows (of
-4, 6 or 8 when it runs several threads), OpenVINO 2026.4 makes one kernel ("Subgraph"), which reads the integer
-sums of the first as floats: the outputs are zeros, or huge. In floats, or with another activation between,
+Of two or more such products of matrices of two dimensions, of at most 256 x 256 weights and at most 8 rows
+(4, 6 or 8 when it runs several threads), OpenVINO 2026.4 makes one kernel ("Subgraph"), which reads integer
+sums as floats: the outputs are zeros, or huge. In floats, or with another activation between,
 that kernel is right; so is what runs without it. That needs its option SNIPPETS_MODE, of the whole model,
 which takes its joined attention and joined elementwise kernels too: it is used for such models alone.
 """

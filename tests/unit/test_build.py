@@ -36,6 +36,7 @@ from quantrt.runtime.engine import Engine, load
 from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
 from quantrt.runtime.openvino_executor import OpenVinoExecutor
 from quantrt.tactics import candidates as candidates_module
+from quantrt.tactics.timing import Latency
 from tests.nets import net, observe, quantized, resnet, run_ort, samples, weights
 
 BENCH = BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3)
@@ -63,7 +64,7 @@ def prefer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """prefer("int8"): that precision wins whatever the clock says; accuracy is still measured."""
 
     def use(precision: str) -> None:
-        def choose(latencies, is_float, check, max_drop_ratio) -> Choice:
+        def choose(latencies, is_float, check, max_drop_ratio, why_wrong) -> Choice:
             baseline = next(name for name, is_fp32 in is_float.items() if is_fp32)
             winner = next(name for name in latencies if precision in name)
             accuracy = None if winner == baseline else check(winner)
@@ -100,6 +101,32 @@ def test_a_float_build_needs_nothing_but_a_model():
 def test_a_build_without_data_says_what_it_was_timed_at():
     with make(options=config(bench=replace(BENCH, batch=3))) as engine:
         assert "there are no data: timed on random values, x 3x3x16x16" in engine.report["notes"]
+
+
+@pytest.mark.parametrize("wrong_at", [None, 2, 3])
+def test_an_engine_that_is_wrong_at_another_batch_is_not_shipped(
+    monkeypatch: pytest.MonkeyPatch, wrong_at: int | None
+):
+    class Wrong(OnnxRuntimeExecutor):
+        def run(self, inputs):
+            found = super().run(inputs)
+            return {name: array * (len(array) != wrong_at) for name, array in found.items()}
+
+    def open_wrong(model, options, *, output_names):
+        return Wrong(model, options, output_names=output_names)
+
+    def timed(candidates, *unused) -> Mapping[str, Latency]:
+        return {name: Latency((2.0 if "fp32" in name else 1.0,) * 30) for name in candidates}
+
+    monkeypatch.setattr(build_module, "open_executor", open_wrong)
+    monkeypatch.setattr(build_module, "time_candidates", timed)
+    options = config(device=DeviceConfig(libraries=("onnxruntime",)), budget=Budget(max_drop_ratio=0.5))
+    with make(options=options, precisions="int8", calibration=IMAGES) as engine:
+        assert engine.precision == ("int8" if wrong_at is None else "fp32")
+        reason = engine.report["verdict"]["reason"]
+    if wrong_at is not None:
+        text = f"int8 is wrong (its outputs are wrong at batch {wrong_at}: 0.0 dB beside the float model"
+        assert text in reason
 
 
 @pytest.mark.parametrize("library", ["onnxruntime", "openvino"])

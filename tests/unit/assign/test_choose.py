@@ -186,3 +186,29 @@ def test_without_timings_the_first_inside_the_budget_is_taken(drops, winner):
     assert [name for name, row in choice.verdicts.items() if row.status == "shipped"] == [winner]
     assert all(row.against_float is None for row in choice.verdicts.values())
     assert "timed" in choice.reason
+
+
+def test_one_that_is_wrong_elsewhere_gives_way_to_the_next():
+    times = {"ov fp32": 8.0, "ov int8": 4.0, "ort int8": 5.0}
+    asked: list[str] = []
+
+    def why_wrong(name: str) -> str | None:
+        asked.append(name)
+        return "its outputs are wrong at batch 4" if name == "ov int8" else None
+
+    def decide(drop: float):
+        return choose(
+            {name: latency(ms) for name, ms in times.items()},
+            {name: name.endswith("fp32") for name in times},
+            lambda name: accuracy(drop if name == "ort int8" else 0.0),
+            0.01,
+            why_wrong=why_wrong,
+        )
+
+    choice = decide(0.0)
+    assert choice.winner == "ort int8" and asked == ["ov int8", "ort int8"]
+    found = choice.verdicts["ov int8"]
+    assert (found.status, found.reason) == ("wrong", "its outputs are wrong at batch 4")
+    choice = decide(0.5)
+    assert choice.winner == "ov fp32"
+    assert choice.reason == "ov fp32 is shipped: ov int8 is wrong (its outputs are wrong at batch 4)"
