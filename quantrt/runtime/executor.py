@@ -14,7 +14,7 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.cuda.available import check_gpu
 
-__all__ = ["Executor", "ExecutorContext", "ReportsMemory", "check_library", "open_executor"]
+__all__ = ["Executor", "ExecutorContext", "HasClock", "ReportsMemory", "check_library", "open_executor"]
 
 LIBRARIES = ("onnxruntime", "openvino", "cuda")
 
@@ -73,6 +73,14 @@ class ReportsMemory(Protocol):
         """Bytes, JSON-ready; see CudaExecutor.memory_report."""
 
 
+@runtime_checkable
+class HasClock(Protocol):
+    """An executor whose device may have a clock of its own."""
+
+    def prepare_timed(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
+        """As Executor.prepare; what it returns has `times_ms(count)` too, where there is such a clock."""
+
+
 def open_executor(
     model: LibraryModel, options: ExecOptions, *, output_names: Sequence[str] | None = None
 ) -> Executor:
@@ -93,9 +101,9 @@ def open_executor(
         return OnnxRuntimeExecutor(model, options, output_names=output_names)
     if model.library == "cuda":
         return _open_cuda(model, output_names)
-    from quantrt.runtime.openvino_executor import OpenVinoExecutor
+    from quantrt.runtime.openvino_guarded import GuardedOpenVino
 
-    return OpenVinoExecutor(model, options, output_names=output_names)
+    return GuardedOpenVino(model, options, output_names=output_names)
 
 
 def check_library(library: str, *, compiles: bool = False) -> None:

@@ -4,6 +4,7 @@
 A round gives every candidate one turn, in random order. A turn is one untimed run, which brings its
 weights back into the caches and lets the previous one's threads go to sleep, then the same number of timed
 runs in every turn. Two candidates are compared by their ratios within rounds, never by separate medians.
+Runs are timed by the host's clock, or by a device that has one of its own.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from quantrt.config import BenchConfig
 from quantrt.errors import UsageError
 
-__all__ = ["Latency", "Paired", "compare_paired", "time_interleaved"]
+__all__ = ["Latency", "Paired", "TimesItself", "compare_paired", "time_interleaved"]
 
 TURN_MS = 20.0
 """Timed part of a turn, at least: long enough that a waking thread pool is a small part of it."""
@@ -44,6 +46,17 @@ EQUAL_RATIO = 0.01
 _RECHECK_GROWTH = 1.5  # further rounds between two looks, as a factor, so that looks stay few
 
 Clock = Callable[[], int]
+
+
+@runtime_checkable
+class TimesItself(Protocol):
+    """A run on a device with a clock, in whose times nothing of the host is."""
+
+    def __call__(self) -> object:
+        """One run, until its outputs are there."""
+
+    def times_ms(self, count: int) -> list[float]:
+        """Milliseconds of each of `count` runs that follow each other."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +259,8 @@ def _turn(run: Callable[[], object], turn_runs: int, clock: Clock) -> list[float
 
 def _timed(run: Callable[[], object], count: int, clock: Clock) -> list[float]:
     """Milliseconds of each of `count` runs."""
+    if isinstance(run, TimesItself):
+        return run.times_ms(count)
     times = []
     for _ in range(count):
         start = clock()

@@ -207,6 +207,9 @@ def _step(
         return torch.full((), instruction.value, dtype=torch.float32, device=device)
     if instruction.op == "where":
         return torch.where(arguments[0] != 0, arguments[1], arguments[2])
+    if instruction.op == "quantize_at":
+        x, scale, zero = arguments
+        return torch.clamp(torch.round(x / scale) + zero, -128.0, 127.0)
     if instruction.op in BINARY:
         return BINARY[instruction.op](*arguments)
     if instruction.op.startswith("row_"):
@@ -223,7 +226,7 @@ def _conv(formula: Conv, x: Tensor, weight: Tensor) -> Tensor:
     rank = len(formula.strides)
     begins, ends = formula.pads[:rank], formula.pads[rank:]
     padding = [n for pair in zip(reversed(begins), reversed(ends), strict=True) for n in pair]
-    padded = torch.nn.functional.pad(x.double(), padding)
+    padded = torch.nn.functional.pad(x.double(), padding, value=float(formula.pad_code))
     convolve = (torch.nn.functional.conv1d, torch.nn.functional.conv2d, torch.nn.functional.conv3d)[rank - 1]
     result: Tensor = convolve(
         padded,
@@ -268,7 +271,10 @@ def _pool(formula: Pool, x: Tensor) -> Tensor:
     if formula.kind == "max":
         pooled, _ = max_pool(x, context=Context(x.device, 1), **window)
     else:
-        pooled = average_pool(x.double(), count_include_pad=int(formula.counts_padding), **window)
+        # A mean of codes less their zero point, and that added again, is one with padding of that code.
+        shifted = x.double() - formula.pad_code
+        pooled = average_pool(shifted, count_include_pad=int(formula.counts_padding), **window)
+        pooled = pooled + formula.pad_code
     return _channels_innermost(pooled.float())
 
 

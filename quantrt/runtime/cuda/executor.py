@@ -97,6 +97,11 @@ class CudaExecutor:
         with self._lane() as lane:
             return lane.prepare(inputs, waits=waits)
 
+    def prepare_timed(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
+        """One run for timing, on a GPU by its own clock; see HasClock."""
+        with self._lane() as lane:
+            return lane.prepare_timed(inputs)
+
     def create_context(self, *, capture: bool = True) -> CudaContext:
         """A lane of its own for one thread: own activations and CUDA graphs, shared weights.
 

@@ -16,6 +16,7 @@ from quantrt.errors import UsageError
 from quantrt.operators.element_types import to_numpy
 from quantrt.runtime.cuda.own_stream import OwnStream
 from quantrt.runtime.cuda.recording import Recording, record
+from quantrt.runtime.cuda.step_timers import TimedRepeats
 from quantrt.runtime.cuda.steps import Around, FreshMemory, OpenProgram, Values, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on, torch_dtype
 from quantrt.runtime.profile_check import ProfileCheck
@@ -91,13 +92,7 @@ class Lane:
             waits: until its outputs are there; otherwise it is ordered behind the caller's stream's work, and
                 that stream's next work behind it.
         """
-        self._profiles.check(inputs)
-        with self._entered() as opened:
-            given = {name: tensor_on(inputs[name]).to(self._device) for name, _ in opened.program.inputs}
-            if self._records:
-                _fill(self._recording(opened, given).inputs, given)
-            self._wait()
-        shapes = _shapes_of(opened, given)
+        given, shapes = self._put(inputs)
 
         def run() -> None:
             with self._entered() as opened:
@@ -112,6 +107,29 @@ class Lane:
                 self._compute(opened, given)
 
         return run if waits else enqueue
+
+    def prepare_timed(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
+        """As `prepare`; on a GPU it tells the times of many runs by events, see TimedRepeats."""
+        run = self.prepare(inputs)
+        if self._stream is None:
+            return run
+        given, _ = self._put(inputs)
+
+        def compute() -> None:
+            with self._entered() as opened:
+                self._compute(opened, given)
+
+        return TimedRepeats(run, compute, self._stream.current)
+
+    def _put(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, torch.Tensor], Shapes]:
+        """The inputs on the device, where the CUDA graph for their shapes reads them too."""
+        self._profiles.check(inputs)
+        with self._entered() as opened:
+            given = {name: tensor_on(inputs[name]).to(self._device) for name, _ in opened.program.inputs}
+            if self._records:
+                _fill(self._recording(opened, given).inputs, given)
+            self._wait()
+            return given, _shapes_of(opened, given)
 
     def _replayed(self, shapes: Shapes) -> bool:
         """Enqueue the CUDA graph for these shapes between the caller's work, where there is one."""

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each step takes when steps run one by one."""
+"""How long each step takes when steps run one by one, and each of many runs that follow each other."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 
-__all__ = ["GpuTimer", "HostTimer"]
+__all__ = ["GpuTimer", "HostTimer", "TimedRepeats"]
 
 HOST_S_PER_STEP = 150e-6
 """Enough to enqueue a step of several operators from Python."""
@@ -62,6 +63,38 @@ class GpuTimer:
         if self._events:
             self._events[-1][1].synchronize()
         return [start.elapsed_time(end) for start, end in self._events]
+
+
+class TimedRepeats:
+    """One run on a GPU that can tell by events how long each of many took.
+
+    Args:
+        run: once, until its outputs are there.
+        enqueue: once, on the stream that is current.
+        on_stream: makes the stream of these runs the current one.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[], object],
+        enqueue: Callable[[], None],
+        on_stream: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._run = run
+        self._enqueue = enqueue
+        self._on_stream = on_stream
+
+    def __call__(self) -> object:
+        """Run once."""
+        return self._run()
+
+    def times_ms(self, count: int) -> list[float]:
+        """Milliseconds of each of `count` runs, enqueued one behind the other before the first begins."""
+        with self._on_stream():
+            timer = GpuTimer(count)
+            for number in range(count):
+                timer.around(number, self._enqueue)
+            return timer.read()
 
 
 def _event() -> torch.cuda.Event:

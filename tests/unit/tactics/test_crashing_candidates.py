@@ -4,21 +4,26 @@
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import openvino
 import pytest
 
 from quantrt.build import build
 from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, DeviceConfig
-from quantrt.plan.lower import lower_to_onnxruntime
+from quantrt.errors import ModelError
+from quantrt.plan.lower import lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.fit import Fitted
+from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime import first_run, worker_process
 from quantrt.runtime.first_run import answer, how_it_crashes
+from quantrt.runtime.openvino_executor import OpenVinoExecutor
+from quantrt.runtime.openvino_guarded import GuardedOpenVino, may_crash
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec
-from quantrt.tactics.may_crash import may_crash
 from tests.nets import net, quantized, resnet, samples, weights
 
 SHORT = BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3)
@@ -73,7 +78,7 @@ CONFIG = BuildConfig(
     device=DeviceConfig(libraries=("openvino", "onnxruntime")),
 )
 
-CRASHED = "the library crashed while it compiled the model: killed by SIGSEGV"
+CRASHED = "OpenVINO crashed while it compiled the model: killed by SIGSEGV"
 
 
 def test_a_crash_rejects_the_candidate_and_the_build_goes_on(dying_worker: None):
@@ -93,41 +98,48 @@ def test_models_without_attention_are_opened_at_once(dying_worker: None):
     opened.executor.close()
 
 
+def test_an_engine_that_crashes_here_is_an_error_when_it_is_opened(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, dying_worker: None
+):
+    lowered = lower_to_openvino(attention().graph)
+    with closing(GuardedOpenVino(lowered, ExecOptions(threads=1))) as executor:
+        with pytest.raises(ModelError, match="killed by SIGSEGV") as caught:
+            executor.run(X)
+    assert caught.value.got == "input shapes 12x6x16"
+    assert caught.value.hint == "`quantrt build MODEL.onnx --library onnxruntime`"
+
+
 def test_a_worker_that_lives_is_no_crash():
-    model = attention()
-    lowered = lower_to_onnxruntime(model.graph)
-    assert how_it_crashes(lowered, ExecOptions(threads=1), ["y"], X) is None
-    assert how_it_crashes(lowered, ExecOptions(threads=1), ["y"], {}) is None, "a refusal is told when opened"
+    lowered = lower_to_openvino(resnet().graph)
+    assert how_it_crashes(lowered, ExecOptions(threads=1), [(2, 3, 16, 16)], 1) is None
+    assert how_it_crashes(lowered, ExecOptions(threads=1), [(2, 3, 16)], 1) is None, "a refusal is told later"
 
 
-def test_the_worker_opens_and_runs_what_it_is_given(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(("own_shapes", "compiled"), [(1, (((2, 3, 16, 16),),)), (0, ())])
+def test_the_worker_opens_and_runs_what_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, own_shapes: int, compiled: tuple
+):
     asked: list[dict] = []
 
     def ask(self: worker_process.WorkerProcess, request: dict) -> dict:
         asked.append(json.loads(json.dumps(request)))
         return answer(asked[0])
 
-    ran: list[dict] = []
+    ran: list[tuple] = []
 
-    class Executor:
-        def run(self, inputs: dict) -> None:
-            ran.append(inputs)
+    class Executor(OpenVinoExecutor):
+        def run_zeros(self, shapes) -> None:
+            super().run_zeros(shapes)
+            ran.append((self._source_bytes(), shapes, self.compiled_shapes))
 
-        def close(self) -> None:
-            ran.append({})
-
-    def open_executor(model, options, *, output_names):
-        assert model.library == "onnxruntime" and options.threads == 1 and output_names == ["y"]
-        assert {name: array.tobytes() for name, array in model.weights.items()} == {
-            name: array.tobytes() for name, array in lowered.weights.items()
-        }
-        return Executor()
+        def _source_bytes(self) -> bytes:
+            return self._weights.tobytes()
 
     monkeypatch.setattr(worker_process.WorkerProcess, "ask", ask)
-    monkeypatch.setattr(first_run, "open_executor", open_executor)
-    lowered = lower_to_onnxruntime(attention().graph)
-    assert how_it_crashes(lowered, ExecOptions(threads=1), ["y"], X) is None
-    assert np.array_equal(ran[0]["x0"], X["x0"]) and ran[1] == {}
+    monkeypatch.setattr(first_run, "OpenVinoExecutor", Executor)
+    lowered = lower_to_openvino(resnet().graph)
+    assert how_it_crashes(lowered, ExecOptions(threads=1), [(2, 3, 16, 16)], own_shapes) is None
+    assert ran == [(lowered.weights["bin"].tobytes(), ((2, 3, 16, 16),), compiled)]
     assert not Path(asked[0]["folder"]).exists()
 
 
@@ -148,11 +160,15 @@ def test_which_graphs_are_tried_first():
     ones = {"gamma": np.ones(16, np.float32), "beta": np.zeros(16, np.float32), "b": np.ones(16, np.float32)}
     arrays = {**weights(SHAPES), **ones}
 
-    def suspects(text: str, library: str = "openvino") -> bool:
-        return may_crash(library, net(text, arrays).graph.graph)
+    def suspects(text: str, *, is_int8: bool = False) -> bool:
+        model = net(text, arrays)
+        graph = write(quantized(model, OPENVINO, X, method="minmax")) if is_int8 else model.graph
+        lowered = lower_to_openvino(graph)
+        read = openvino.Core().read_model(lowered.graph.decode(), openvino.Tensor(lowered.weights["bin"]))
+        return may_crash(read)
 
     assert suspects(ATTENTION)
-    assert not suspects(ATTENTION, "onnxruntime")
+    assert suspects(ATTENTION, is_int8=True)
     moved = ATTENTION.replace("m0 = MatMul(p0, v0)", "u0 = MatMul(p0, v0) m0 = Identity(u0)")
     assert suspects(moved)
     projected = ATTENTION
@@ -160,6 +176,6 @@ def test_which_graphs_are_tried_first():
         projected = projected.replace(
             f"m{i} = MatMul(p{i}, v{i})", f"u{i} = MatMul(p{i}, v{i}) m{i} = MatMul(u{i}, wq)"
         )
-    assert not suspects(projected)
+    assert not suspects(projected) and not suspects(projected, is_int8=True)
     biased = projected.replace("m0 = MatMul(u0, wq)", "z0 = Add(u0, b) m0 = MatMul(z0, wq)")
     assert not suspects(biased), "a constant is no residual"

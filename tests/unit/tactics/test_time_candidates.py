@@ -11,7 +11,9 @@ from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.tactics.candidates import Candidate, Spec
+from quantrt.tactics.parallel import RUNS_PER_LANE
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
+from quantrt.tactics.timing import Latency
 
 FREE = (TensorSpec("x", "float32", ("N", 4)),)
 FIXED = (TensorSpec("x", "float32", (2, 4)),)
@@ -69,15 +71,55 @@ class Sleeper:
         return {}
 
 
-@pytest.mark.parametrize(("hint", "lanes"), [("latency", 1), ("throughput", 3)])
-def test_for_throughput_as_many_runs_as_the_library_takes_are_timed_together(hint: str, lanes: int):
+@pytest.mark.parametrize(
+    ("hint", "lanes", "parts"), [("latency", 1, 1), ("throughput", 3, 3 * RUNS_PER_LANE)]
+)
+def test_for_throughput_as_many_runs_as_the_library_takes_are_timed_together(
+    hint: str, lanes: int, parts: int, monkeypatch: pytest.MonkeyPatch
+):
+    def race(runs, floats, config, on_progress):
+        for run in runs.values():
+            run()
+        return {name: Latency((12.0,) * 3) for name in runs}
+
+    monkeypatch.setattr("quantrt.tactics.time_candidates.race", race)
     executor = Sleeper()
     model = LibraryModel("openvino", b"", {})
     candidate = Candidate(Spec("openvino", "fp32"), model, ExecOptions(), executor, None)
-    config = BuildConfig(
-        device=DeviceConfig(hint=hint),
-        bench=BenchConfig(duration_s=0.05, max_duration_s=0.2, warmup_s=0.0, min_runs=3),
-    )
+    config = BuildConfig(device=DeviceConfig(hint=hint))
     latencies = time_candidates({"openvino fp32": candidate}, {}, config, lambda done, total: None)
     assert executor.most == lanes
-    assert latencies["openvino fp32"].median_ms == pytest.approx(4.0 / lanes, rel=0.6)
+    assert latencies["openvino fp32"].median_ms == 12.0 / parts
+
+
+class Device:
+    """An executor with a clock of its own, on which a run takes 2 ms."""
+
+    parallel_runs = 1
+
+    def __init__(self) -> None:
+        self.runs = 0
+
+    def prepare_timed(self, inputs):
+        return self
+
+    def __call__(self):
+        self.runs += 1
+
+    def times_ms(self, count):
+        self.runs += count
+        return [2.0] * count
+
+
+@pytest.mark.parametrize("hint", ["latency", "throughput"])
+def test_a_device_that_times_itself_gets_a_tenth_of_the_time(hint: str):
+    executor = Device()
+    candidate = Candidate(Spec("cuda", "fp32"), LibraryModel("cuda", b"", {}), ExecOptions(), executor, None)
+    config = BuildConfig(
+        device=DeviceConfig(hint=hint),
+        bench=BenchConfig(duration_s=5.0, max_duration_s=20.0, warmup_s=0.0, min_runs=3),
+    )
+    latencies = time_candidates({"cuda fp32": candidate}, {}, config, lambda done, total: None)
+    assert set(latencies["cuda fp32"].samples_ms) == {2.0}
+    assert len(latencies["cuda fp32"].samples_ms) == pytest.approx(250, abs=10)
+    assert executor.runs > len(latencies["cuda fp32"].samples_ms)

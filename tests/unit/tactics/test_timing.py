@@ -291,3 +291,29 @@ def test_latencies_of_different_rounds_are_not_compared():
         compare_paired(Latency((1.0, 2.0)), Latency((1.0,)))
     with pytest.raises(UsageError, match="not timed together"):
         compare_paired(Latency(()), Latency(()))
+
+
+class OwnClock:
+    """A run whose device says what it took; the host's clock says something else."""
+
+    def __init__(self, machine: Machine, name: str, device_ms: float) -> None:
+        self._run = machine.run(name)
+        self._device_ms = device_ms
+        self.counts: list[int] = []
+
+    def __call__(self) -> None:
+        self._run()
+
+    def times_ms(self, count: int) -> list[float]:
+        self.counts.append(count)
+        return [self._device_ms] * count
+
+
+def test_a_run_that_times_itself_is_believed():
+    machine = Machine(lambda name, n: 30.0)
+    runs = {name: OwnClock(machine, name, device_ms) for name, device_ms in (("a", 2.0), ("b", 3.0))}
+    config = BenchConfig(warmup_s=0.0, duration_s=0.5, min_runs=1, max_duration_s=5.0)
+    found = time_interleaved(runs, config, clock=machine.clock)
+    assert (set(found["a"].samples_ms), set(found["b"].samples_ms)) == ({2.0}, {3.0})
+    assert set(runs["a"].counts[2:]) == {found["a"].turn_runs} == {10}  # TURN_MS of the faster one
+    assert min(latency.total_ms for latency in found.values()) >= 500.0
