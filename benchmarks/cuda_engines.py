@@ -217,7 +217,7 @@ def _build(path: Path, precision: str, row: Row, level: int, cache: Path) -> tup
         cuda=CudaConfig(builder_optimization_level=level, timing_cache=str(cache)),
         calibration=CalibrationConfig(method="minmax"),
         budget=Budget(metric="sqnr", max_drop_ratio=1.0),
-        bench=BenchConfig(batch=row.batch, duration_s=0.5, max_duration_s=2.0, warmup_s=0.1),
+        bench=BenchConfig(batch=row.batch),
     )
     data = _calibration_data(row)
     began = time.perf_counter()
