@@ -269,7 +269,10 @@ def _size_checker(
                 for executor in (fresh, found.executor, floating)
             )
             faults = (why_wrong(run, float_run, trial, usual(trial.inputs)) for trial in tried)
-            return next((fault for fault in faults if fault is not None), None)
+            try:
+                return next((fault for fault in faults if fault is not None), None)
+            except ModelError as error:  # what was compiled at one size may not be at another
+                return f"it does not run at every batch size: {error.message}"
 
     return check
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first run of a library's model in a process of its own, because compiling it may crash the library.
+"""The first run of an OpenVINO model in a process of its own, because compiling it may crash.
 
-OpenVINO compiles when shapes arrive, so the model is opened and run.
+OpenVINO compiles when shapes arrive, so the model is opened and run, on zeros.
 """
 
 from __future__ import annotations
@@ -17,29 +17,30 @@ import numpy as np
 
 from quantrt.ir.array_file import write_arrays
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.runtime.executor import open_executor
+from quantrt.runtime.openvino_executor import OpenVinoExecutor
 from quantrt.runtime.worker_process import CRASHED, WorkerProcess, answer_requests
 
 __all__ = ["WORKER", "answer", "how_it_crashes"]
 
 WORKER = "quantrt.runtime.first_run"
 
-GRAPH, WEIGHTS, INPUTS = "graph", "weights.npz", "inputs.npz"
+GRAPH, WEIGHTS = "graph", "weights.npz"
 """Files of a request's folder; arrays are numbered in the order of their names in the request."""
 
 
 def how_it_crashes(
     model: LibraryModel,
     options: ExecOptions,
-    output_names: Sequence[str],
-    inputs: Mapping[str, np.ndarray],
+    shapes: Sequence[Sequence[int]],
+    own_shapes: int,
     *,
     worker: str = WORKER,
 ) -> str | None:
     """How a process died that opened a model and ran it once; None when it lived, whatever it said.
 
     Args:
-        inputs: one array per input of the model.
+        shapes: of the library's inputs, in its order.
+        own_shapes: as for OpenVinoExecutor; 0 for a model compiled for any shapes.
         worker: the module that answers.
 
     Raises:
@@ -50,15 +51,13 @@ def how_it_crashes(
         folder = Path(place)
         (folder / GRAPH).write_bytes(model.graph)
         write_arrays(folder / WEIGHTS, _numbered(model.weights))
-        write_arrays(folder / INPUTS, _numbered(inputs))
         answer = process.ask(
             {
                 "folder": place,
-                "library": model.library,
                 "options": asdict(options),
-                "outputs": list(output_names),
                 "weights": list(model.weights),
-                "inputs": list(inputs),
+                "shapes": [list(shape) for shape in shapes],
+                "own_shapes": own_shapes,
             }
         )
     return answer.get(CRASHED)
@@ -68,10 +67,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Open the model and run it once."""
     folder = Path(request["folder"])
     weights = _named(folder / WEIGHTS, request["weights"])
-    model = LibraryModel(request["library"], (folder / GRAPH).read_bytes(), weights)
+    model = LibraryModel("openvino", (folder / GRAPH).read_bytes(), weights)
     options = ExecOptions(**request["options"])
-    with closing(open_executor(model, options, output_names=request["outputs"])) as executor:
-        executor.run(_named(folder / INPUTS, request["inputs"]))
+    with closing(OpenVinoExecutor(model, options, own_shapes=request["own_shapes"])) as executor:
+        executor.run_zeros(tuple(tuple(shape) for shape in request["shapes"]))
     return {}
 
 

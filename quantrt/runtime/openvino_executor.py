@@ -36,7 +36,7 @@ from quantrt.runtime.openvino_tensor import shared_tensor
 from quantrt.runtime.request_pool import RequestPool
 from quantrt.runtime.threads import quota_threads, usable_cores
 
-__all__ = ["OWN_SHAPES", "OpenVinoContext", "OpenVinoExecutor"]
+__all__ = ["OWN_SHAPES", "CompiledVariant", "OpenVinoContext", "OpenVinoExecutor", "Shapes", "shapes_text"]
 
 OWN_SHAPES = 3
 """Input shapes that get a compiled model, and so a repacked copy of the weights, of their own."""
@@ -59,6 +59,7 @@ class OpenVinoExecutor:
 
     Args:
         properties: of the library, beside those that `options` mean.
+        own_shapes: how many input shapes get a compiled model of their own.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class OpenVinoExecutor:
         *,
         output_names: Sequence[str] | None = None,
         properties: Mapping[str, Any] | None = None,
+        own_shapes: int = OWN_SHAPES,
     ) -> None:
+        self._own_shapes = own_shapes
         self._core = openvino.Core()
         self._config = {**_compile_config(self._core, options), **(properties or {})}
         self._weights = model.weights.get("bin", np.zeros(0, np.uint8))
@@ -82,8 +85,8 @@ class OpenVinoExecutor:
         self._outputs = _choose_outputs(self._model, output_names)
         self.outputs = tuple(_spec(self._model.outputs[i], name) for name, i in self._outputs)
         self._lock = threading.Lock()
-        self._variants: dict[Shapes, _Variant] = {}
-        self._dynamic: _Variant | None = None
+        self._variants: dict[Shapes, CompiledVariant] = {}
+        self._dynamic: CompiledVariant | None = None
         self._is_closed = False
         if not self._model.is_dynamic():
             self._variant(tuple(tuple(port.shape) for port in self._model.inputs))
@@ -102,6 +105,12 @@ class OpenVinoExecutor:
             return self._infer(request, arrays)
         finally:
             variant.requests.give(request)
+
+    def run_zeros(self, shapes: Shapes) -> None:
+        """One run for what compiling does, on zeros of these shapes, in the order of `inputs`."""
+        ports = zip(self._model.inputs, shapes, strict=True)
+        arrays = [np.zeros(shape, port.get_element_type().to_dtype()) for port, shape in ports]
+        self._infer(self._variant(shapes).compiled.create_infer_request(), arrays)
 
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
         """One run for timing; see Executor.prepare."""
@@ -130,7 +139,7 @@ class OpenVinoExecutor:
                 raise _too_wide(self.inputs[index], found[index])
         return [found[index] for index in range(len(found))]
 
-    def _variant(self, shapes: Shapes) -> _Variant:
+    def _variant(self, shapes: Shapes) -> CompiledVariant:
         """The compiled model for these input shapes."""
         variant = self._variants.get(shapes)
         if variant is not None:
@@ -141,11 +150,11 @@ class OpenVinoExecutor:
             if shapes in self._variants:  # another thread compiled it meanwhile
                 return self._variants[shapes]
             self._check_shapes(shapes)
-            if len(self._variants) < OWN_SHAPES:
-                self._variants[shapes] = self._compile(shapes)
+            if len(self._variants) < self._own_shapes:
+                self._variants[shapes] = self._compile(shapes, shapes)
                 return self._variants[shapes]
             if self._dynamic is None:
-                self._dynamic = self._compile(None)
+                self._dynamic = self._compile(None, shapes)
             return self._dynamic
 
     def _check_shapes(self, shapes: Shapes) -> None:
@@ -156,8 +165,12 @@ class OpenVinoExecutor:
                     f"OpenVINO cannot run input '{spec.name}'", got=str(shape), expected=str(spec)
                 )
 
-    def _compile(self, shapes: Shapes | None) -> _Variant:
-        """A compiled model: for these input shapes, or for any when None. The caller holds the lock."""
+    def _compile(self, shapes: Shapes | None, arrived: Shapes) -> CompiledVariant:
+        """A compiled model: for these input shapes, or for any when None. The caller holds the lock.
+
+        Args:
+            arrived: the shapes that it is needed for now.
+        """
         model = self._model
         if shapes is not None and model.is_dynamic():
             model = model.clone()  # constants stay shared
@@ -166,16 +179,16 @@ class OpenVinoExecutor:
             except _LIBRARY_ERRORS as error:
                 raise DataError(
                     f"OpenVINO cannot run these input shapes: {library_reason(error)}",
-                    got=_shapes_text(shapes),
+                    got=shapes_text(shapes),
                 ) from error
         start = time.perf_counter()
         try:
             compiled = self._core.compile_model(model, "CPU", self._config)
         except _LIBRARY_ERRORS as error:
             raise ModelError(f"OpenVINO cannot compile the model: {library_reason(error)}") from error
-        text = "any input shapes" if shapes is None else f"input shapes {_shapes_text(shapes)}"
+        text = "any input shapes" if shapes is None else f"input shapes {shapes_text(shapes)}"
         _LOGGER.debug("OpenVINO compiled for %s in %.2f s", text, time.perf_counter() - start)
-        return _Variant(compiled, self._weights)
+        return CompiledVariant(compiled, self._weights)
 
     def _infer(self, request: openvino.InferRequest, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Run one request: inputs are shared with the library, outputs are copied out of it."""
@@ -192,7 +205,7 @@ class OpenVinoContext:
 
     def __init__(self, executor: OpenVinoExecutor) -> None:
         self._executor = executor
-        self._requests: dict[_Variant, openvino.InferRequest] = {}
+        self._requests: dict[CompiledVariant, openvino.InferRequest] = {}
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name; see Executor.run."""
@@ -209,7 +222,7 @@ class OpenVinoContext:
         self._requests.clear()
 
 
-class _Variant:
+class CompiledVariant:
     """One compiled model with its pool of infer requests; keeps the weights it may read alive."""
 
     def __init__(self, compiled: openvino.CompiledModel, weights: np.ndarray) -> None:
@@ -279,5 +292,6 @@ def _spec(port: Any, name: str | None) -> TensorSpec:
     return TensorSpec(name or min(_names(port)), dtype, shape)
 
 
-def _shapes_text(shapes: Shapes) -> str:
+def shapes_text(shapes: Shapes) -> str:
+    """Such as "8x3x224x224"; with a blank between those of several inputs."""
     return " ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)

@@ -12,7 +12,8 @@ import numpy as np
 import openvino
 
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.runtime.openvino_executor import OpenVinoExecutor, Shapes
+from quantrt.runtime.openvino_executor import Shapes
+from quantrt.runtime.openvino_guarded import GuardedOpenVino
 from quantrt.runtime.unique_names import unique_names
 
 __all__ = ["CONSTANT", "WatchedOpenVino", "layer_type", "layers_of", "stable_names", "text_of"]
@@ -26,7 +27,7 @@ _PORTS = ("Input", "Output")
 """Layer types of the model's own inputs and outputs."""
 
 
-class WatchedOpenVino(OpenVinoExecutor):
+class WatchedOpenVino(GuardedOpenVino):
     """The model with performance counters on."""
 
     def __init__(
@@ -54,7 +55,10 @@ class WatchedOpenVino(OpenVinoExecutor):
             DataError: the model cannot have these shapes.
         """
         if shapes is None:
-            return self._compile(None).compiled.get_runtime_model()
+            least = (
+                (size if isinstance(size, int) else 1 for size in spec.shape or ()) for spec in self.inputs
+            )
+            return self._compile(None, tuple(map(tuple, least))).compiled.get_runtime_model()
         return self._variant(shapes).compiled.get_runtime_model()
 
     def source_model(self) -> openvino.Model:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +27,6 @@ from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.executor import Executor, ReportsMemory, open_executor
-from quantrt.runtime.first_run import how_it_crashes
-from quantrt.tactics.may_crash import may_crash
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
@@ -194,11 +192,9 @@ class Opener:
         try:
             lowered, fitted = self._lower(spec, fitted)
             outputs = [output.name for output in self._model.outputs]
-            died = self._how_it_dies(spec, fitted, lowered, options, outputs)
-            if died is not None:
-                log.warning("%s crashed while it compiled this model: %s", spec.name, died)
-                return Rejected(spec, f"the library crashed while it compiled the model: {died}")
             executor = open_executor(lowered, options, output_names=outputs)
+            if spec.library == "openvino":  # it compiles when shapes arrive
+                _run_once(executor, self._inputs)
         except QuantRtError as error:
             log.info("%s cannot run this model: %s", spec.name, error.message)
             return Rejected(spec, error.message)
@@ -218,20 +214,6 @@ class Opener:
         lowered, quantized = self._cuda_lowering(spec).lower(quantized, spec.float_precision)
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)
 
-    def _how_it_dies(
-        self,
-        spec: Spec,
-        fitted: Fitted | None,
-        model: LibraryModel,
-        options: ExecOptions,
-        outputs: Sequence[str],
-    ) -> str | None:
-        """How a process of its own dies of a model that its library may crash on; None where it lives."""
-        graph = self._model.graph if fitted is None else fitted.model.graph
-        if not may_crash(spec.library, graph.graph):
-            return None
-        return how_it_crashes(model, options, outputs, self._inputs)
-
     def _cuda_lowering(self, spec: Spec) -> CudaLowering:
         """The lowering of the graph that a spec runs; specs of one graph share it."""
         from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
@@ -244,3 +226,12 @@ class Opener:
                 model, self._config.cuda, self._inputs, on_progress=self._on_progress
             )
         return self._cuda[is_given]
+
+
+def _run_once(executor: Executor, inputs: Mapping[str, np.ndarray]) -> None:
+    """One run; the executor is closed where that is refused."""
+    try:
+        executor.run(inputs)
+    except QuantRtError:
+        executor.close()
+        raise
