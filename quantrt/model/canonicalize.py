@@ -18,6 +18,7 @@ from quantrt.model.passes.inline_functions import inline_functions
 from quantrt.model.passes.lift_constants import lift_constants
 from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
+from quantrt.model.passes.spell_contrib import spell_contrib
 
 __all__ = ["PASSES", "canonicalize"]
 
@@ -28,6 +29,7 @@ PASSES: tuple[tuple[Callable[[ir.Model], int], str], ...] = (
     (drop_initializer_inputs, "made {} overridable initializers constant"),
     (lift_constants, "turned {} Constant nodes into initializers"),
     (remove_identities, "removed {} nodes that change nothing"),
+    (spell_contrib, "wrote {} quantized operators of ONNX Runtime's own as standard ones"),
     (convert_opset, "raised the opset to 13"),
     (fold_constants, "folded {} constant nodes"),
     (remove_identities, "removed {} nodes that change nothing, now that types are known"),

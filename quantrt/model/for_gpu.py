@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model in the form that a GPU likes: fewer and wider products, normalizations spelled as arithmetic."""
+"""A model in the form that a GPU likes: fewer and wider products, normalizations spelled as arithmetic.
+
+Weights of less than 8 bits are floats there: no kernel reads them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from quantrt.ir.clone import clone
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.model import Model
 from quantrt.model.passes.batch_first import batch_first
+from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.merge_gates import merge_gates
 from quantrt.model.passes.merge_projections import merge_projections
 from quantrt.model.passes.spell_batch_norm import spell_batch_norm
@@ -21,6 +25,7 @@ __all__ = ["for_gpu"]
 def for_gpu(model: Model) -> Model:
     """The same function of the same inputs; the model given is not changed."""
     graph = clone(model.graph)
+    dequantize_narrow(graph)
     split_attention_heads(graph)
     batch_first(graph)
     merge_projections(graph)
