@@ -18,7 +18,9 @@ from quantrt.ir.edit import is_operator
 from quantrt.ir.shapes import infer_shapes
 from quantrt.model.model import Model
 from quantrt.model.passes.fold_constants import fold_constants
+from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
+from quantrt.model.passes.widen_halves import widen_halves
 from quantrt.quantize.explicit_edges import Edges, read_edges
 from quantrt.quantize.explicit_operators import spell_integer_operators
 from quantrt.quantize.explicit_shift import take_off_shift, take_off_sum_shift
@@ -41,8 +43,8 @@ def read(model: Model, target: Target | None = None) -> QuantizedModel:
 
     Scales and codes are the model's own. What the annotation cannot say is in the graph: a rounding that a
     reader of floats sees is there as float operators, a weight without 8-bit kernel as the floats it stands
-    for. When the annotated edges read codes, the graph computes what the model computes, up to roundings in
-    float32.
+    for. Floats of 16 bits are float32: an engine has types of its own. When the annotated edges read codes,
+    the graph computes what the model computes, up to roundings in float32.
 
     Args:
         target: a table of symmetric rules; by default that of the codes that most of the model's nodes have.
@@ -51,6 +53,9 @@ def read(model: Model, target: Target | None = None) -> QuantizedModel:
     graph = clone(model.graph)
     if graph.opset_imports.get("", 0) < CLIP_OPSET:
         return _annotated(model, graph, target, _Found({}, {}, Edges()), "the opset is older than 11")
+    if widen_halves(graph):
+        infer_shapes(graph)
+        remove_identities(graph)
     spell_integer_operators(graph)
     codes, folded = dequantize_constants(graph)
     remove_unused(graph)

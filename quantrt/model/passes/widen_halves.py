@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph in float16 or bfloat16 as one in float32, which computes the same with fewer roundings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.ir.edit import free_name, is_operator, prepend
+
+__all__ = ["widen_halves"]
+
+HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
+"""Attributes that hold the number of an element type."""
+
+
+def widen_halves(graph: ir.Model) -> int:
+    """Give every float of 16 bits 32, subgraphs included; how many constants and casts changed.
+
+    Inputs and outputs of the model keep their types, behind a Cast.
+    """
+    count = 0
+    inputs, outputs = _ends(graph.graph.inputs), _ends(graph.graph.outputs)
+    for part in graph.graphs():
+        for value in part.initializers.values():
+            if value.const_value is not None and value.const_value.dtype in HALVES:
+                value.const_value = _widened(value.const_value)
+                count += 1
+        for node in part:
+            count += _widen_attributes(node)
+            for value in node.outputs:
+                _set_float(value)
+        for value in (*part.inputs, *part.initializers.values()):
+            _set_float(value)
+    for value, kind in inputs:
+        _cast_behind(graph, value, kind)
+    for value, kind in outputs:
+        _cast_before(graph, value, kind)
+    return count
+
+
+def _ends(values: Iterable[ir.Value]) -> list[tuple[ir.Value, ir.DataType]]:
+    return [(value, value.dtype) for value in dict.fromkeys(values) if value.dtype in HALVES]
+
+
+def _widened(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return ir.Tensor(np.asarray(tensor.numpy(), np.float32), name=tensor.name)
+
+
+def _set_float(value: ir.Value) -> None:
+    if value.dtype in HALVES:
+        value.type = ir.TensorType(ir.DataType.FLOAT)
+
+
+def _widen_attributes(node: ir.Node) -> int:
+    count = 0
+    for name, attribute in list(node.attributes.items()):
+        if attribute.is_ref():
+            continue
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in HALVES:
+            node.attributes[name] = ir.AttrTensor(name, _widened(attribute.as_tensor()))
+            count += 1
+        elif (
+            name in TYPE_ATTRIBUTES
+            and attribute.type == ir.AttributeType.INT
+            and attribute.as_int() in HALVES
+        ):
+            node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
+            count += 1
+    return count
+
+
+def _cast_behind(graph: ir.Model, value: ir.Value, kind: ir.DataType) -> None:
+    """Let everything read a float32 form of an input, which keeps its type."""
+    value.type = ir.TensorType(kind)
+    cast = _cast(graph, value, ir.DataType.FLOAT, f"{value.name}_widened")
+    for node, index in tuple(value.uses()):
+        if node is not cast and not (is_operator(node, "Cast") and value.is_graph_output()):
+            node.replace_input_with(index, cast.outputs[0])
+    prepend(graph, [cast])
+
+
+def _cast_before(graph: ir.Model, value: ir.Value, kind: ir.DataType) -> None:
+    """Make an output of the model of its float32 form, under its name and in its type."""
+    if value.is_graph_input():
+        return
+    name = value.name
+    cast = _cast(graph, value, kind, f"{name}_narrowed")
+    for index, output in enumerate(graph.graph.outputs):
+        if output is value:
+            graph.graph.outputs[index] = cast.outputs[0]
+    value.name = free_name(graph, f"{name}_wide")
+    cast.outputs[0].name = name
+    graph.graph.append(cast)
+
+
+def _cast(graph: ir.Model, value: ir.Value, kind: ir.DataType, name: str) -> ir.Node:
+    node = ir.node("Cast", [value], attributes={"to": int(kind)}, name=free_name(graph, name))
+    result = node.outputs[0]
+    result.name, result.shape, result.type = node.name, value.shape, ir.TensorType(kind)
+    return node

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs in 16-bit floats as graphs in float32: the same ends, nothing narrow in between."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from quantrt.ir.clone import clone
+from quantrt.model.load import load_model, make_model
+from quantrt.model.passes.widen_halves import widen_halves
+from quantrt.quantize.qdq_read import read
+from quantrt.reference.metrics import sqnr_db
+from tests.nets import net, run_ort
+
+HALF = np.float16
+WEIGHTS = {
+    "s": np.asarray(0.02, HALF),
+    "z": np.asarray(0, np.int8),
+    "w": np.arange(-18, 18, dtype=np.int8).reshape(6, 6),
+    "ws": np.linspace(0.001, 0.006, 6, dtype=HALF),
+    "b": np.linspace(-1, 1, 6, dtype=HALF),
+}
+TEXT = """net (float16[N,6] x) => (float16[N,6] y) {
+  q = QuantizeLinear(x, s, z)
+  d = DequantizeLinear(q, s, z)
+  dw = DequantizeLinear<axis=1>(w, ws)
+  m = MatMul(d, dw)
+  y = Add(m, b)
+}"""
+
+
+def halves(graph: ir.Model) -> list[str]:
+    values = [value for node in graph.graph for value in node.outputs]
+    values += graph.graph.initializers.values()
+    return [value.name or "" for value in values if value.dtype == ir.DataType.FLOAT16]
+
+
+def test_only_the_ends_stay_narrow(rng):
+    model = net(TEXT, WEIGHTS, opset=19)
+    graph = clone(model.graph)
+    assert widen_halves(graph) == 3
+    assert halves(graph) == ["y"]
+    onnx.checker.check_model(ir.to_proto(graph), full_check=True)
+    inputs = {"x": rng.standard_normal((5, 6)).astype(HALF)}
+    (want,), (got,) = run_ort(model.graph, inputs), run_ort(graph, inputs)
+    assert got.dtype == HALF
+    assert sqnr_db(want.astype(np.float32), got.astype(np.float32)) > 50
+
+
+def test_a_graph_without_halves_is_left(rng):
+    model = net("net (float[N,6] x) => (float[N,6] y) { y = Relu(x) }")
+    assert widen_halves(clone(model.graph)) == 0
+
+
+def test_casts_between_floats_cancel():
+    text = "net (float[N,6] x) => (float[N,6] y) { h = Cast<to=10>(x) r = Exp(h) y = Cast<to=1>(r) }"
+    graph = clone(net(text, opset=17).graph)
+    assert widen_halves(graph) == 1
+    assert halves(graph) == []
+    assert make_model(graph).graph.graph.num_nodes() == 1
+
+
+def test_a_quantized_model_in_float16_reads_codes(tmp_path):
+    path = tmp_path / "half.onnx"
+    onnx.save(ir.to_proto(net(TEXT, WEIGHTS, opset=19).graph), path)
+    found = read(load_model(path))
+    assert found.has_int8
+    (name,) = found.activations
+    assert float(found.activations[name].scale) == float(np.float32(HALF(0.02)))
