@@ -27,6 +27,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lint", choices=("tensorrt",), help="check a model's Q/DQ nodes against the rules of a runtime"
     )
+    parser.add_argument(
+        "--times",
+        type=Path,
+        metavar="ENGINE.qrt",
+        help="with --model: what missing ranges cost, by the layers that were timed for this engine",
+    )
     parser.add_argument("--layers", action="store_true", help="list every layer or tensor, with the reason")
     skip = ("max_samples", "batch_size", "calib_random", "seed", "memory_mb")
     add_config(parser, CalibrationConfig, "how ranges are chosen, for .ranges files", skip=skip)
@@ -38,6 +44,11 @@ def _run(args: argparse.Namespace) -> Result:
         raise UsageError("--model belongs to a calibration cache", got=f"'{path}'", expected="X.cache")
     if args.lint is not None and path.suffix != ".onnx":
         raise UsageError("--lint is for models with Q/DQ nodes", got=f"'{path}'", expected="MODEL.onnx")
+    if args.times is not None and args.model is None:
+        raise UsageError(
+            "--times says what ranges cost that a calibration cache lacks for a model",
+            hint="--model MODEL.onnx beside it",
+        )
     if _is_cache(path):
         return _inspect_cache(path, args)
     if path.suffix == ".onnx":
@@ -88,16 +99,19 @@ def _inspect_cache(path: Path, args: argparse.Namespace) -> Result:
     from quantrt.report.inspect_cache import describe_cache, show_cache
     from quantrt.report.work_shares import work_shares
 
-    cache, match, shares = read_cache(path), None, None
+    cache, match, shares, times = read_cache(path), None, None, None
     if args.model is not None:
         from quantrt.model.load import load_model
+        from quantrt.plan.serialize import load_plan
         from quantrt.quantize.cache_match import match_cache
         from quantrt.quantize.targets import TARGETS
         from quantrt.quantize.targets.cuda import CUDA
+        from quantrt.report.missing_times import missing_times_of
 
         model = load_model(args.model)
         match, shares = match_cache(model, cache, (*TARGETS, CUDA)), work_shares(model)
-    data = describe_cache(cache, path, match, shares)
+        times = {} if args.times is None else missing_times_of(load_plan(args.times), match.missing, model)
+    data = describe_cache(cache, path, match, shares, times)
     return Result(data, lambda: show_cache(data, layers=args.layers))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,9 +18,10 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
 from quantrt.quantize.cache_match import CacheMatch
 from quantrt.quantize.fit import Fitted
-from quantrt.report.inspect_cache import describe_match
+from quantrt.report.inspect_cache import describe_match, missing_notes
 from quantrt.report.inspect_program import node_tactics
 from quantrt.report.latency_bins import latency_bins
+from quantrt.report.missing_times import missing_times
 from quantrt.report.range_bins import tensor_table, without_bins
 from quantrt.report.work_shares import work_shares
 from quantrt.tactics.candidates import Candidate, Rejected
@@ -74,6 +75,8 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
     """The whole report; infinities and NaN become null."""
     winner = facts.candidates[facts.choice.winner]
     notes = (*facts.notes, *(winner.fitted.model.notes if winner.fitted else ()))
+    rows = [_candidate_row(facts, name) for name in _order(facts)]
+    cache = None if facts.cache is None else _cache(facts, facts.cache, rows)
     return {
         "version": REPORT_VERSION,
         "model": {
@@ -83,11 +86,9 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         },
         "config": to_dict(facts.config),
         "calibration": _calibration(facts),
-        "calibration_cache": None
-        if facts.cache is None
-        else describe_match(facts.cache, work_shares(facts.model)),
+        "calibration_cache": cache,
         "candidates": [
-            *(_candidate_row(facts, name) for name in _order(facts)),
+            *rows,
             *(
                 {"name": item.spec.name, "status": "rejected", "reason": item.reason}
                 for item in facts.rejected
@@ -101,7 +102,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         },
         "mixed": None if facts.mixed is None else dict(facts.mixed),
         "tensors": _tensors(facts, winner),
-        "notes": list(notes),
+        "notes": [*notes, *([] if cache is None else missing_notes(cache))],
     }
 
 
@@ -134,6 +135,18 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
             )
         )
     return tuple(rows)
+
+
+def _cache(facts: BuildFacts, match: CacheMatch, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What became of the calibration cache, with what its gaps cost."""
+    float_nodes = {
+        name: [row.node for row in found.fitted.model.placement.decisions if not row.is_int8]
+        for name, found in facts.candidates.items()
+        if found.fitted is not None
+    }
+    names = [node.name or "" for node in facts.model.graph.graph]
+    times = missing_times(match.missing, rows, names, float_nodes)
+    return describe_match(match, work_shares(facts.model), times)
 
 
 def _order(facts: BuildFacts) -> list[str]:

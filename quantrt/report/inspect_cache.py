@@ -10,22 +10,27 @@ from typing import Any
 from quantrt.calibrate.cache_origin import Origin
 from quantrt.calibrate.trt_cache import SYMMETRIC_MAX, TrtCache
 from quantrt.quantize.cache_match import CacheMatch
-from quantrt.report.quantities import bytes_text
+from quantrt.report.quantities import bytes_text, ms_text
 from quantrt.report.tables import facts, heading, show, table
 
-__all__ = ["describe_cache", "describe_match", "show_cache"]
+__all__ = ["describe_cache", "describe_match", "missing_notes", "show_cache", "show_missing"]
 
 SHOWN = 8
 """Rows of a kind that are shown without being asked for."""
 
 
 def describe_cache(
-    cache: TrtCache, path: Path, match: CacheMatch | None = None, shares: Mapping[str, float] | None = None
+    cache: TrtCache,
+    path: Path,
+    match: CacheMatch | None = None,
+    shares: Mapping[str, float] | None = None,
+    times: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """JSON-ready facts of a cache file; with `match`, what each tensor is to a model.
 
     Args:
         shares: of the model's products, by node; see work_shares.
+        times: what missing tensors cost; see missing_times.
     """
     return {
         "kind": "calibration cache",
@@ -41,15 +46,18 @@ def describe_cache(
         ],
         "invalid": dict(cache.invalid),
         "notes": list(cache.notes),
-        "model": None if match is None else describe_match(match, shares or {}),
+        "model": None if match is None else describe_match(match, shares or {}, times or {}),
     }
 
 
-def describe_match(match: CacheMatch, shares: Mapping[str, float]) -> dict[str, Any]:
+def describe_match(
+    match: CacheMatch, shares: Mapping[str, float], times: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
     """JSON-ready facts of a cache beside a model.
 
     "cost_ratio" of a missing tensor is the part of the model's products that stays float without it, for the
-    target that loses most; empty where shares are not known.
+    target that loses most; empty where shares are not known. "estimated_cost" is what that takes, as far as
+    it is known.
     """
     return {
         "path": match.cache.name,
@@ -65,6 +73,7 @@ def describe_match(match: CacheMatch, shares: Mapping[str, float]) -> dict[str, 
             for name, by_target in match.missing.items()
         },
         "cost_ratio": {name: _cost(by_target, shares) for name, by_target in match.missing.items() if shares},
+        "estimated_cost": {name: dict(cost) for name, cost in times.items()},
         "others_float": {target: list(nodes) for target, nodes in match.others.items()},
         "invalid": dict(match.invalid),
         "notes": list(match.notes),
@@ -105,20 +114,47 @@ def _show_match(match: Mapping[str, Any], layers: bool) -> None:
     )
     rows = [(name, str(count), text) for name, count, text in counts]
     show("", table(("for this model", "tensors", "which are"), rows, left=("for this model", "which are")))
-    missing: list[tuple[str, ...]] = [
-        (name, f"{targets}: {nodes}")
-        for name, by_target in match["missing"].items()
-        for targets, nodes in _by_nodes(by_target)
-    ]
-    costs = match["cost_ratio"]
-    missing.sort(key=lambda row: -costs.get(row[0], 0.0))
-    columns: tuple[str, ...] = ("tensor", "float because of it")
-    if costs:
-        columns = ("tensor", "of all products", "float because of it")
-        missing = [(name, f"{costs[name]:.1%}", nodes) for name, nodes in missing]
-    _show_rows("missing", columns, missing, layers)
+    show_missing(match, layers)
     _show_rows("float because those are", ("target", "nodes"), _by_nodes(match["others_float"]), layers)
     _show_rows("unknown", ("tensor", "why"), list(match["unknown"].items()), layers)
+
+
+def show_missing(match: Mapping[str, Any], layers: bool) -> None:
+    """What is missing, with what it costs, the dearest first."""
+    times, ratios = match["estimated_cost"], match["cost_ratio"]
+    columns = ["tensor", "float because of it"]
+    if ratios:
+        columns.insert(1, "of all products")
+    if times:
+        columns.insert(1, "costs about")
+    rows = []
+    for name, by_target in sorted(match["missing"].items(), key=lambda item: -ratios.get(item[0], 0.0)):
+        costs = [_us(times[name]["cost_us"]) if name in times else "-"] if times else []
+        costs += [f"{ratios[name]:.1%}"] if ratios else []
+        rows += [(name, *costs, f"{targets}: {nodes}") for targets, nodes in _by_nodes(by_target)]
+    _show_rows("missing", columns, rows, layers)
+    if times:
+        cost = next(iter(times.values()))
+        show(
+            f"costs are estimated, for {cost['library']}, from layers that take {_us(cost['of_us'])} together"
+        )
+
+
+def missing_notes(match: Mapping[str, Any]) -> list[str]:
+    """What the dearest missing range costs; nothing where no cost is known."""
+    times = match["estimated_cost"]
+    if not times:
+        return []
+    name = max(times, key=lambda name: float(times[name]["cost_us"]))
+    cost = times[name]
+    return [
+        f"without a range for '{name}' a run takes about {_us(cost['cost_us'])} longer, of layers that take "
+        f"{_us(cost['of_us'])} together (estimated)"
+    ]
+
+
+def _us(time_us: float) -> str:
+    return f"{time_us:.3g} us" if time_us < 1000 else f"{ms_text(time_us / 1e3)} ms"
 
 
 def _by_nodes(by_target: Mapping[str, Sequence[str]]) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from quantrt.plan.program_json import program_from_model
 from quantrt.report.build_text import candidates_table, reason_text, verdict_table
 from quantrt.report.conversions import conversions_of_program, show_conversions
 from quantrt.report.device_text import device_line
+from quantrt.report.inspect_cache import show_missing
 from quantrt.report.inspect_program import describe_program, show_program
 from quantrt.report.mixed_report import show_mixed
 from quantrt.report.quantities import bytes_text
@@ -71,6 +72,9 @@ def show_engine(data: Mapping[str, Any], *, layers: bool = False) -> None:
         show("", verdict_table(report, data["file_bytes"], data["precision_counts"]))
         show("", candidates_table(report), "", facts([("why", reason_text(report)), *_notes(data)]))
     show_mixed(report.get("mixed"), layers=layers)
+    cache = report.get("calibration_cache") or {}
+    if "estimated_cost" in cache:  # since costs are told
+        show_missing(cache, layers)
     if data["program"] is not None:
         show_program(data["program"], _memory(report), layers=layers)
         if data["conversions"] is not None:

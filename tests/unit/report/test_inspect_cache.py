@@ -12,7 +12,7 @@ from quantrt.quantize.cache_match import match_cache
 from quantrt.quantize.make_cache import float_activations
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.cuda import CUDA
-from quantrt.report.inspect_cache import SHOWN, describe_cache, show_cache
+from quantrt.report.inspect_cache import SHOWN, describe_cache, missing_notes, show_cache
 from quantrt.report.work_shares import work_shares
 from tests.nets import resnet
 
@@ -78,6 +78,24 @@ def test_what_is_missing_has_its_cost(path: Path, capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert "of all products" in out and f"{costs['r1']:.1%}" in out
     assert describe_cache(cache, path, match)["model"]["cost_ratio"] == {}, "not known without the model"
+
+
+def test_times_of_an_engine_stand_beside_it(path: Path, capsys: pytest.CaptureFixture[str]):
+    cache, model = read_cache(path), resnet()
+    match = match_cache(model, cache, (*TARGETS, CUDA))
+    times = {"r1": {"library": "openvino", "cost_us": 12.34, "of_us": 3400.0}}
+    data = describe_cache(cache, path, match, work_shares(model), times)
+    assert data["model"]["estimated_cost"] == times
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    show_cache(data)
+    out = capsys.readouterr().out
+    assert "costs about" in out and "12.3 us" in out
+    assert "costs are estimated, for openvino, from layers that take 3.4 ms together" in out
+    assert missing_notes(data["model"]) == [
+        "without a range for 'r1' a run takes about 12.3 us longer, of layers that take 3.4 ms together "
+        "(estimated)"
+    ]
+    assert missing_notes(describe_cache(cache, path, match)["model"]) == []
 
 
 def test_a_cache_with_everything_has_no_list_of_what_is_missing(
