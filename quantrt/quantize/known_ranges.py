@@ -15,7 +15,7 @@ from quantrt.quantize.placement import FUSED_ACTIVATIONS, place
 from quantrt.quantize.quantized_model import Placement
 from quantrt.quantize.target import Target
 
-__all__ = ["KnownPlacement", "place_known"]
+__all__ = ["KnownPlacement", "makers_of", "place_known"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def place_known(
         for name in missing:
             nodes = dict.fromkeys(node for (node, _), value in placement.uses.items() if value == name)
             if target.quantizes_outputs:
-                nodes |= dict.fromkeys(_makers(makers, name))
+                nodes |= dict.fromkeys(makers_of(makers, name))
             cause = _source(makers, target, name, known)
             for node in nodes:
                 kept_float.setdefault(node, f"no range for '{cause}' in {source}")
@@ -77,7 +77,7 @@ def place_known(
     return KnownPlacement(placement, first.values, direct, others)
 
 
-def _makers(makers: Mapping[str, ir.Node], name: str) -> Iterator[str]:
+def makers_of(makers: Mapping[str, ir.Node], name: str) -> Iterator[str]:
     """The node that makes a value, and the one whose kernel computes that node too."""
     node = makers.get(name)
     while node is not None:

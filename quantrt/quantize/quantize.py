@@ -63,6 +63,7 @@ def quantize(
     means: ChannelMeans | None = None,
     given: Given | None = None,
     like: QuantizedModel | None = None,
+    placement: Placement | None = None,
 ) -> QuantizedModel:
     """Quantize a float model for one target.
 
@@ -71,6 +72,7 @@ def quantize(
             they fill the gaps, and what has neither keeps its readers float.
         means: channel means of layer inputs, for bias correction; None leaves the biases as they are.
         like: the same model on other ranges: its weights serve again, where ranges do not enter them.
+        placement: which edges to quantize, when that is decided already; not with `given` scales.
 
     Raises:
         DataError: a value was not observed, and no scales are given; names it.
@@ -78,7 +80,10 @@ def quantize(
     """
     observed = {} if stats is None else stats.tensors
     if given is None:
-        placement = place(model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types)
+        if placement is None:
+            placement = place(
+                model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types
+            )
         _check_observed(placement, observed)
         activations, notes = _activations(placement, observed, target, calibration, {})
     else:

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantized edges of an ONNX graph, found again in the traced module that it was exported from.
+
+A value of the graph has the name of the node that makes it; an ONNX node knows the node it is of. What has no
+edge in the module, because one of its operators is several in ONNX, stays float and says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+from torch import fx
+
+from quantrt.config import QuantizeConfig
+from quantrt.ir.edit import constant_of, is_operator
+from quantrt.model.model import Model
+from quantrt.quantize.known_ranges import makers_of
+from quantrt.quantize.placement import place
+from quantrt.quantize.quantized_model import Placement, Use
+from quantrt.quantize.target import Target
+from quantrt.torch.qat.fx_edit import parameter_of
+from quantrt.torch.qat.trace import OWNER_KEY
+
+__all__ = ["ConstantEdge", "Edges", "ValueEdge", "place_traced"]
+
+_OWNER = re.compile(r"^%(\w+)")
+_SHAPE_ONLY = ("Shape", "Size")
+
+
+@dataclass(frozen=True)
+class ValueEdge:
+    """An activation and a node that reads it."""
+
+    source: fx.Node
+    reader: fx.Node
+
+
+@dataclass(frozen=True)
+class ConstantEdge:
+    """A parameter and the node that reads it; transposed where the ONNX operator has it the other way."""
+
+    source: fx.Node
+    reader: fx.Node
+    is_transposed: bool
+
+
+@dataclass
+class Edges:
+    """What was found.
+
+    Attributes:
+        values: for each quantized edge that reads an activation.
+        constants: for each weight, and each bias that is a parameter.
+        outputs: nodes whose values are outputs of the model, for each output that is quantized.
+        lost: what was not found, by the name of the ONNX node: why.
+    """
+
+    values: dict[Use, tuple[ValueEdge, ...]] = field(default_factory=dict)
+    constants: dict[Use, ConstantEdge] = field(default_factory=dict)
+    outputs: dict[str, tuple[fx.Node, ...]] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+
+def place_traced(
+    network: fx.GraphModule, model: Model, target: Target, config: QuantizeConfig
+) -> tuple[Placement, Edges]:
+    """Apply a target's rules to the edges that a traced module has.
+
+    Raises:
+        UsageError: an exclusion matches nothing.
+    """
+    makers = {value.name or "": node for node in model.graph.graph for value in node.outputs}
+    kept_float: dict[str, str] = {}
+    while True:
+        placement = place(
+            model.graph,
+            target,
+            exclude=config.exclude,
+            exclude_types=config.exclude_types,
+            kept_float=kept_float,
+        )
+        edges = _Finder(network, model, placement).find()
+        if not edges.lost:
+            return placement, edges
+        for name, reason in edges.lost.items():
+            kept_float[name] = reason
+            if target.quantizes_outputs:
+                for value in (value for (node, _), value in placement.uses.items() if node == name):
+                    for maker in makers_of(makers, value):
+                        kept_float.setdefault(maker, f"what it makes is read in floats: {reason}")
+
+
+class _Finder:
+    """Finds the edges of one placement."""
+
+    def __init__(self, network: fx.GraphModule, model: Model, placement: Placement) -> None:
+        self.network = network
+        self.placement = placement
+        self.graph = model.graph.graph
+        self.nodes = {node.name or "": node for node in self.graph}
+        self.traced = {node.name: node for node in network.graph.nodes}
+        known = {value.name for node in self.graph for value in node.outputs}
+        known |= {value.name for value in self.graph.inputs}
+        self.value_of: dict[fx.Node, str | None] = {}
+        for node in network.graph.nodes:
+            if node.op == "call_module":  # a dropout that was put back: at inference its input
+                self.value_of[node] = self.value_of[node.args[0]]
+            else:
+                self.value_of[node] = node.name if node.name in known else model.absent.get(node.name)
+
+    def find(self) -> Edges:
+        """Every edge of the placement, or why it is not there."""
+        edges = Edges()
+        for use, value in self.placement.uses.items():
+            found = self._value_edges(use, value)
+            if isinstance(found, str):
+                edges.lost[use[0]] = found
+            else:
+                edges.values[use] = found
+        for use in (*self.placement.weights, *self.placement.biases):
+            constant = self._constant_edge(use)
+            if isinstance(constant, str):
+                edges.lost[use[0]] = constant
+            elif constant is not None:
+                edges.constants[use] = constant
+        for name in self.placement.outputs:
+            returned = next(node for node in self.traced.values() if node.op == "output").all_input_nodes
+            edges.outputs[name] = tuple(node for node in returned if self.value_of[node] == name)
+        return edges
+
+    def _reader(self, name: str) -> fx.Node | None:
+        """The node of the module that an ONNX node is of."""
+        match = _OWNER.match(self.nodes[name].metadata_props.get(OWNER_KEY, ""))
+        return self.traced.get(match.group(1)) if match else None
+
+    def _value_edges(self, use: Use, value: str) -> tuple[ValueEdge, ...] | str:
+        reader = self._reader(use[0])
+        if reader is None:
+            return "it is of no single operator of the module"
+        sources = [node for node in reader.all_input_nodes if self.value_of[node] == value]
+        if not sources:
+            return f"what it reads is inside of {reader.target}, which has no edge there"
+        for node in self._nodes_of(reader):
+            reads = [i for i, read in enumerate(node.inputs) if read is not None and read.name == value]
+            if any((node.name or "", i) not in self.placement.uses for i in reads) and not _is_shape(
+                node, reads
+            ):
+                return f"{reader.target} reads what it reads in floats too"
+        return tuple(ValueEdge(source, reader) for source in sources)
+
+    def _nodes_of(self, reader: fx.Node) -> Iterator[ir.Node]:
+        for name, node in self.nodes.items():
+            if self._reader(name) is reader:
+                yield node
+
+    def _constant_edge(self, use: Use) -> ConstantEdge | str | None:
+        """Where a constant operand comes from; None for a bias that the module does not have."""
+        node = self.nodes[use[0]]
+        array = constant_of(node.inputs[use[1]]) if use[1] < len(node.inputs) else None
+        is_weight = use in self.placement.weights
+        if array is None or not (is_weight or array.any()):
+            return None
+        reader = self._reader(use[0])
+        if reader is None:
+            return "it is of no single operator of the module"
+        for source in reader.all_input_nodes:
+            parameter = parameter_of(self.network, source)
+            if parameter is None:
+                continue
+            held = parameter.detach().cpu().numpy()
+            if np.array_equal(held, array):
+                return ConstantEdge(source, reader, is_transposed=False)
+            if held.ndim == 2 and np.array_equal(held.T, array):
+                return ConstantEdge(source, reader, is_transposed=True)
+        return "its weight is computed from several parameters" if is_weight else "its bias is no parameter"
+
+
+def _is_shape(node: ir.Node, reads: list[int]) -> bool:
+    """Whether a node reads a value for its shape or type alone."""
+    return is_operator(node, *_SHAPE_ONLY) or (is_operator(node, "CastLike") and reads == [1])

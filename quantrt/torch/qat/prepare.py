@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put fake quantization into a torch module where an engine of it will quantize."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from quantrt.calibrate.collect import collect
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.calibrate.stats import Stats
+from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.errors import DataError, ModelError
+from quantrt.model.load import make_model
+from quantrt.model.model import Model
+from quantrt.quantize.quantize import quantize
+from quantrt.quantize.quantized_model import Placement
+from quantrt.quantize.target import Target
+from quantrt.quantize.targets import target_named
+from quantrt.quantize.targets.cuda import CUDA
+from quantrt.torch.qat.edges import place_traced
+from quantrt.torch.qat.insert import insert
+from quantrt.torch.qat.prepared import PreparedModel
+from quantrt.torch.qat.trace import trace
+
+__all__ = ["prepare"]
+
+Calibration = Stats | str | Path | Mapping[str, Any] | Iterable[Any]
+
+
+def prepare(
+    model: nn.Module,
+    example_inputs: torch.Tensor | tuple[Any, ...],
+    calibration: Calibration,
+    *,
+    target: str | Target = "ort",
+    learn_scales: bool = True,
+    config: QuantizeConfig | None = None,
+    calibration_config: CalibrationConfig | None = None,
+    dynamic_shapes: Any = None,
+) -> PreparedModel:
+    """A copy of `model` whose quantized edges are rounded as an engine for `target` rounds them.
+
+    The copy is traced in evaluation mode: dropouts stay and follow train() and eval(), batch normalization is
+    frozen, and what else the forward does by `self.training` is as in evaluation.
+
+    Args:
+        example_inputs: the tensor that forward takes, or a tuple of its arguments, of two samples or more.
+        calibration: what the first scales are taken from: batches as a DataLoader gives them (tensors, or
+            tuples that begin with the inputs; what follows is left out), whatever `quantrt.build` takes as
+            calibration, or statistics of an earlier calibration.
+        target: "ort", "openvino", "tensorrt" or "cuda", or a table of rules.
+        learn_scales: train the scales too; otherwise they stay as calibrated.
+        dynamic_shapes: as torch.export takes them; by default the first axis of every input counts samples.
+
+    Raises:
+        UsageError: a target or an exclusion that does not exist.
+        ModelError: torch cannot export the module, or nothing of it can be quantized.
+        DataError: calibration data do not fit.
+    """
+    config, calibration_config = config or QuantizeConfig(), calibration_config or CalibrationConfig()
+    rules = _target(target)
+    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    traced = trace(model, inputs, dynamic_shapes or _batched(inputs))
+    floats = make_model(traced.onnx)
+    placement, edges = place_traced(traced.network, floats, rules, config)
+    if not placement.values:
+        raise ModelError(
+            f"nothing of {type(model).__name__} can be quantized for {rules.name}",
+            got="; ".join(sorted({row.reason for row in placement.decisions})[:3]),
+        )
+    stats = _stats(floats, placement, calibration, calibration_config)
+    first = quantize(floats, stats, rules, config, calibration_config, placement=placement)
+    recipe = insert(traced.network, traced.onnx, first, edges, is_learned=learn_scales)
+    notes = list(first.notes)
+    if traced.folded:
+        notes.append(f"{traced.folded} batch normalizations are part of the weights before them, frozen")
+    return PreparedModel(traced.network, recipe, tuple(notes))
+
+
+def _target(target: str | Target) -> Target:
+    if isinstance(target, Target):
+        return target
+    return CUDA if target == CUDA.name else target_named(target)
+
+
+def _batched(example_inputs: tuple[Any, ...]) -> Any:
+    """One number of samples for all inputs that are tensors."""
+    batch = torch.export.Dim("batch")
+    return tuple(
+        {0: batch} if isinstance(value, torch.Tensor) and value.ndim else None for value in example_inputs
+    )
+
+
+def _stats(model: Model, placement: Placement, calibration: Calibration, options: CalibrationConfig) -> Stats:
+    if isinstance(calibration, Stats):
+        return calibration
+    is_plain = isinstance(calibration, (str, Path, Mapping))
+    names = [spec.name for spec in model.inputs]
+    source = calibration if is_plain else _Samples(calibration, names)
+    return collect(model, sorted(placement.values), open_dataset(source, model.inputs), options)
+
+
+@dataclass(frozen=True)
+class _Samples:
+    """Batches of tensors as dicts of arrays.
+
+    Attributes:
+        names: of the model's inputs, in order.
+    """
+
+    batches: Any
+    names: list[str]
+
+    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
+        for batch in self.batches:
+            if isinstance(batch, Mapping):
+                yield {name: _array(value) for name, value in batch.items()}
+                continue
+            values = batch if isinstance(batch, (tuple, list)) else (batch,)
+            if len(values) < len(self.names):
+                raise DataError(
+                    "a calibration batch has too few inputs",
+                    got=str(len(values)),
+                    expected=", ".join(self.names),
+                )
+            yield {name: _array(value) for name, value in zip(self.names, values, strict=False)}
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)

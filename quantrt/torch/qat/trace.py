@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A torch module as two graphs with the same names: one that trains, and the ONNX model of it.
+
+`torch.onnx.export` decomposes what ONNX has no operator for; the graph after that is the one that is trained,
+so that a value of the ONNX model and the node that makes it have one name.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch import fx, nn
+
+from quantrt.errors import DeviceError, InternalError, ModelError
+from quantrt.torch.qat.dropouts import find_dropouts, restore_dropouts
+from quantrt.torch.qat.fold_norms import fold_norms
+from quantrt.torch.qat.spell_attention import SpellAttention
+
+__all__ = ["Traced", "trace"]
+
+OWNER_KEY = "pkg.torch.onnx.fx_node"
+"""Where the exporter notes which node of the traced graph an ONNX node is of."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """One module, traced.
+
+    Attributes:
+        network: trains; parameters under the names they have in the module.
+        onnx: the same in ONNX, not canonical; each initializer has the name of its parameter.
+        folded: batch normalizations that are part of a weight now.
+        dropouts: those that are active in training.
+    """
+
+    network: fx.GraphModule
+    onnx: ir.Model
+    folded: int
+    dropouts: int
+
+
+def trace(model: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any) -> Traced:
+    """Trace a module in evaluation mode; its batch normalizations are folded, its dropouts stay.
+
+    Args:
+        example_inputs: of at least two samples each, or torch takes the number of samples for a constant.
+        dynamic_shapes: as torch.export takes them.
+
+    Raises:
+        DeviceError: onnxscript, which torch.onnx needs, is not installed.
+        ModelError: torch cannot export the module, or knows no ONNX operator for a part of it.
+    """
+    if importlib.util.find_spec("onnxscript") is None:
+        raise DeviceError("onnxscript is not installed", hint="`pip install 'quantrt[qat]'`")
+    module = copy.deepcopy(model).eval()
+    with warnings.catch_warnings():
+        # Of torch's own code: deprecated pytree calls.
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        exported = _export(module, example_inputs, dynamic_shapes)
+        plain = exported.module(check_guards=False)
+        folded = fold_norms(plain)
+        if folded:
+            exported = _export(fx.GraphModule(plain, plain.graph), example_inputs, dynamic_shapes)
+        dropouts = find_dropouts(exported.graph)
+        program = _to_onnx(exported)
+        plain = program.exported_program.module(check_guards=False)
+    network = fx.GraphModule(plain, plain.graph)
+    restore_dropouts(network, dropouts)
+    _own_weights(program.model)
+    return Traced(network, program.model, folded, len(dropouts))
+
+
+def _export(module: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any) -> Any:
+    try:
+        with SpellAttention(), torch.no_grad():
+            return torch.export.export(module, example_inputs, dynamic_shapes=dynamic_shapes)
+    except (RuntimeError, ValueError, TypeError) as error:  # torch.export's errors are of these
+        raise ModelError(
+            f"torch cannot export {type(module).__name__}",
+            got=_first_line(error),
+            hint="a forward without branches on values; dynamic_shapes for inputs of other shapes",
+        ) from error
+
+
+def _to_onnx(exported: Any) -> Any:
+    try:
+        program = torch.onnx.export(exported, (), dynamo=True, optimize=False, verbose=False)
+    except torch.onnx.OnnxExporterError as error:
+        raise ModelError("torch cannot write the module as ONNX", got=_first_line(error)) from error
+    if program is None:
+        raise InternalError("torch.onnx.export returned no model")
+    return program
+
+
+def _own_weights(model: ir.Model) -> None:
+    """Copy the initializers, which otherwise follow the parameters they were made from."""
+    for name, value in model.graph.initializers.items():
+        if value.const_value is not None:
+            value.const_value = ir.tensor(value.const_value.numpy().copy(), name=name)
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
