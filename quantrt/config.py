@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quantrt.dtypes import CODE_PRECISIONS
-from quantrt.errors import UsageError, close_match
+from quantrt.errors import UsageError
 from quantrt.gpu import TARGETS as GPU_TARGETS
+from quantrt.option_checks import check_choice, check_positive
 
 __all__ = [
     "CONFIG_VERSION",
@@ -47,6 +48,7 @@ PRECISIONS = ("fp32", "fp16", "bf16", *CODE_PRECISIONS)
 DEVICES = ("cpu", "cuda")
 TACTIC_SOURCES = ("triton", "cublaslt", "cudnn", "torch")
 MAX_LEVEL = 5
+QUANTIZATION_LEVELS = ("1", "2", "2.5", "3", "4", "auto")
 HISTOGRAMS = ("auto", "always", "never")
 
 
@@ -72,11 +74,11 @@ class CalibrationConfig:
     memory_mb: int = _option(256, "bound on tapped activations held at once, in MB per batch", metavar="MB")
 
     def __post_init__(self) -> None:
-        _check_choice("method", self.method, RANGE_METHODS)
-        _check_positive("batch size", self.batch_size)
-        _check_positive("memory bound in MB", self.memory_mb)
+        check_choice("method", self.method, RANGE_METHODS)
+        check_positive("batch size", self.batch_size)
+        check_positive("memory bound in MB", self.memory_mb)
         if self.max_samples is not None:
-            _check_positive("number of calibration samples", self.max_samples)
+            check_positive("number of calibration samples", self.max_samples)
         if not 50.0 < self.percentile <= 100.0:
             raise UsageError("cannot use this percentile", got=str(self.percentile), expected="50 < P <= 100")
 
@@ -92,6 +94,15 @@ class QuantizeConfig:
     equalization: bool = _option(
         True, "bring channels to like ranges where the outputs gain by it (not on GPUs)"
     )
+    quantization_level: str = _option(
+        "auto",
+        "what may be 8-bit: 1 convolutions, 2 also feed-forward layers, 2.5 also projections of attention, "
+        "3 also all other linear layers, 4 also attention; auto allows everything",
+        choices=QUANTIZATION_LEVELS,
+    )
+
+    def __post_init__(self) -> None:
+        check_choice("quantization level", self.quantization_level, QUANTIZATION_LEVELS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,12 +170,12 @@ class DeviceConfig:
     )
 
     def __post_init__(self) -> None:
-        _check_choice("device", self.device, DEVICES)
-        _check_choice("hint", self.hint, ("latency", "throughput"))
+        check_choice("device", self.device, DEVICES)
+        check_choice("hint", self.hint, ("latency", "throughput"))
         for library in self.libraries:
-            _check_choice("library", library, LIBRARIES)
+            check_choice("library", library, LIBRARIES)
         if self.threads is not None:
-            _check_positive("number of threads", self.threads)
+            check_positive("number of threads", self.threads)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,9 +220,9 @@ class CudaConfig:
                 expected=f"0 to {MAX_LEVEL}",
             )
         for source in self.exclude_tactic_sources:
-            _check_choice("tactic source", source, TACTIC_SOURCES)
+            check_choice("tactic source", source, TACTIC_SOURCES)
         for target in self.targets:
-            _check_choice("target", target, GPU_TARGETS)
+            check_choice("target", target, GPU_TARGETS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,8 +255,8 @@ class AssignConfig:
     )
 
     def __post_init__(self) -> None:
-        _check_positive("number of rounds", self.assign_rounds)
-        _check_positive("number of samples", self.sensitivity_samples)
+        check_positive("number of rounds", self.assign_rounds)
+        check_positive("number of samples", self.sensitivity_samples)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,8 +271,8 @@ class BenchConfig:
 
     def __post_init__(self) -> None:
         if self.batch is not None:
-            _check_positive("batch size", self.batch)
-        _check_positive("number of runs", self.min_runs)
+            check_positive("batch size", self.batch)
+        check_positive("number of runs", self.min_runs)
         if self.max_duration_s < self.duration_s:
             raise UsageError(
                 "cannot time with these bounds",
@@ -293,8 +304,8 @@ class CompareConfig:
         if self.max_abs is not None and not self.max_abs >= 0.0:
             raise UsageError("cannot use this limit", got=f"max abs {self.max_abs}", expected="0 or more")
         if self.max_samples is not None:
-            _check_positive("number of samples", self.max_samples)
-        _check_positive("batch size", self.batch_size)
+            check_positive("number of samples", self.max_samples)
+        check_positive("batch size", self.batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +316,7 @@ class LayerTimingConfig:
     warmup_runs: int = _option(3, "untimed runs before them", metavar="N")
 
     def __post_init__(self) -> None:
-        _check_positive("number of runs", self.layer_runs)
+        check_positive("number of runs", self.layer_runs)
         if self.warmup_runs < 0:
             raise UsageError(
                 "cannot use this number of runs", got=str(self.warmup_runs), expected="0 or more"
@@ -324,7 +335,7 @@ class ReportConfig:
     )
 
     def __post_init__(self) -> None:
-        _check_choice("value for histograms", self.histograms, HISTOGRAMS)
+        check_choice("value for histograms", self.histograms, HISTOGRAMS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,7 +356,7 @@ class BuildConfig:
 
     def __post_init__(self) -> None:
         for precision in self.precisions:
-            _check_choice("precision", precision, PRECISIONS)
+            check_choice("precision", precision, PRECISIONS)
         if "fp16" in self.precisions and self.device.device == "cpu":
             raise UsageError("no library here computes in fp16 on a CPU", hint="--bf16, or --device cuda")
         if "fp8" in self.precisions and self.device.device == "cpu":
@@ -377,18 +388,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (tuple, frozenset)):
         return sorted(value) if isinstance(value, frozenset) else list(value)
     return value
-
-
-def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        near = close_match(value, choices)
-        raise UsageError(
-            f"unknown {what} '{value}'",
-            expected="one of " + ", ".join(choices),
-            hint=f"'{near}'" if near else None,
-        )
-
-
-def _check_positive(what: str, value: int) -> None:
-    if value < 1:
-        raise UsageError(f"cannot use this {what}", got=str(value), expected="at least 1")

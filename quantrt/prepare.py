@@ -19,6 +19,7 @@ from quantrt.model.model import Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
 from quantrt.quantize.equalized import equalize
 from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, fit_own, keeps_scales, observe_reference
+from quantrt.quantize.levels import why_level_left_all
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
@@ -120,7 +121,7 @@ def quantize_for_device(
     match = None if cache is None else match_cache(job.model, cache, targets.values(), job.config.quantize)
     names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
     if not names:
-        return Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job.model)}",))
+        return Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job)}",))
     names = tuple(dict.fromkeys((*names, *job.ranged)))
     if match is None:
         samples = _calibration_samples(samples, stats, job)
@@ -141,9 +142,11 @@ def quantize_for_device(
     return Quantized(samples, stats, fits, match, () if match is None else match_notes(match, stats))
 
 
-def _why_none(model: Model) -> str:
-    if is_quantized(model.graph.graph):
+def _why_none(job: Job) -> str:
+    if is_quantized(job.model.graph.graph):
         return "the model is quantized already, and runs as it is"
+    if job.config.quantize.quantization_level != "auto":
+        return why_level_left_all(job.model.graph.graph, job.config.quantize.quantization_level)
     return "no node of the model has an 8-bit form"
 
 

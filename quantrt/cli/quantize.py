@@ -54,12 +54,20 @@ def _run(args: argparse.Namespace) -> Result:
     if not any(row.is_int8 for row in quantized.placement.decisions):
         raise ModelError(
             f"no node of '{args.model}' can be quantized for {args.target}",
-            hint="another --target, or fewer exclusions",
+            got=_level_text(quantized, args.quantization_level),
+            hint="another --target, a higher --quantization-level, or fewer exclusions",
         )
     data = _write(quantized, is_random, args)
     if not (args.calib_data or args.calib_random) and args.bias_correction is not False:
         data["notes"].append("biases are not corrected without --calib-data")
     return Result(data, lambda: _show(data))
+
+
+def _level_text(quantized: QuantizedModel, level: str | None) -> str | None:
+    """What the level that was asked for has to do with nothing being quantized."""
+    from quantrt.quantize.levels import why_level_left_all
+
+    return None if level in (None, "auto") else why_level_left_all(quantized.graph.graph, level)
 
 
 def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, bool]:
@@ -158,6 +166,10 @@ COMMAND = Command(
         (
             "one block stays float",
             "quantrt quantize model.onnx --ranges model.ranges --exclude '/layer4/*' -o model.int8.onnx",
+        ),
+        (
+            "convolutions and feed-forward layers alone, as of a diffusion UNet",
+            "quantrt quantize unet.onnx --calib-data calib/ --quantization-level 2 -o unet.int8.onnx",
         ),
     ),
     add_arguments=_add_arguments,

@@ -11,7 +11,8 @@ import onnx_ir as ir
 from quantrt.config import QuantizeConfig
 from quantrt.errors import InternalError
 from quantrt.ir.edit import is_operator
-from quantrt.quantize.placement import FUSED_ACTIVATIONS, place
+from quantrt.quantize.place_by_config import place_by_config
+from quantrt.quantize.placement import FUSED_ACTIVATIONS
 from quantrt.quantize.quantized_model import Placement
 from quantrt.quantize.target import Target
 
@@ -47,7 +48,7 @@ def place_known(
     Raises:
         UsageError: an exclusion matches nothing.
     """
-    first = place(graph, target, exclude=config.exclude, exclude_types=config.exclude_types)
+    first = place_by_config(graph, target, config)
     makers = {value.name or "": node for node in graph.graph for value in node.outputs}
     placement, kept_float = first, dict[str, str]()
     costs: dict[str, dict[str, None]] = {}
@@ -63,13 +64,7 @@ def place_known(
                 costs.setdefault(cause, {})[node] = None
         if len(kept_float) == before:
             raise InternalError(f"'{missing[0]}' is quantized though nothing reads or makes it")
-        placement = place(
-            graph,
-            target,
-            exclude=config.exclude,
-            exclude_types=config.exclude_types,
-            kept_float=kept_float,
-        )
+        placement = place_by_config(graph, target, config, kept_float)
     lost = _int8(first) - _int8(placement)
     direct = {name: tuple(node for node in nodes if node in lost) for name, nodes in costs.items()}
     named = {node for nodes in direct.values() for node in nodes}

@@ -16,7 +16,7 @@ from quantrt.config import QuantizeConfig
 from quantrt.errors import InternalError
 from quantrt.quantize.algorithms.bias_correction import correct_biases
 from quantrt.quantize.fit import Fitted
-from quantrt.quantize.placement import place
+from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.qparams import QParams
 from quantrt.quantize.quantized_model import Placement, QuantizedModel
 
@@ -38,13 +38,7 @@ def keep_float(fitted: Fitted, kept: Mapping[str, str], config: QuantizeConfig) 
     full = fitted.model
     if fitted.floats is None:
         raise InternalError("the float graph behind a quantized model is not kept")
-    placement = place(
-        fitted.floats,
-        full.target,
-        exclude=config.exclude,
-        exclude_types=config.exclude_types,
-        kept_float=kept,
-    )
+    placement = place_by_config(fitted.floats, full.target, config, kept)
     grids = _grids(fitted.floats, full.activations, placement)
     weights = {use: full.weights[use] for use in placement.weights}
     graph = fitted.floats if fitted.means is None else correct_biases(fitted.floats, weights, fitted.means)

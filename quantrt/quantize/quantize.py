@@ -20,7 +20,8 @@ from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
 from quantrt.quantize.known_ranges import place_known
-from quantrt.quantize.placement import place
+from quantrt.quantize.levels import attention_note
+from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.qparams import (
     QParams,
     QuantizedTensor,
@@ -46,10 +47,7 @@ MAX_BIAS_CODE = 1 << 29
 
 def observed_values(model: Model, targets: tuple[Target, ...], config: QuantizeConfig) -> tuple[str, ...]:
     """Names of the activations that any of the targets quantizes: what calibration must tap."""
-    placements = [
-        place(model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types)
-        for target in targets
-    ]
+    placements = [place_by_config(model.graph, target, config) for target in targets]
     return tuple(sorted(frozenset().union(*(placement.values for placement in placements))))
 
 
@@ -80,10 +78,7 @@ def quantize(
     """
     observed = {} if stats is None else stats.tensors
     if given is None:
-        if placement is None:
-            placement = place(
-                model.graph, target, exclude=config.exclude, exclude_types=config.exclude_types
-            )
+        placement = placement or place_by_config(model.graph, target, config)
         _check_observed(placement, observed)
         activations, notes = _activations(placement, observed, target, calibration, {})
     else:
@@ -112,7 +107,7 @@ def quantize(
         activations=activations,
         weights=weights,
         biases=_biases(placement, activations, weights, _operands(graph)),
-        notes=notes,
+        notes=(*notes, *attention_note(graph.graph, config, placement, target)),
     )
 
 

@@ -117,3 +117,22 @@ def test_inputs_and_outputs_of_other_types(folder: Path, quantrt_json, quantrt_t
     data = quantrt_json("run", "model.qrt", "--inputs", "nhwc.npz", "-o", "out.npz")
     assert data["outputs"]["logits"] == {"dtype": "int8", "shape": [30, 10]}
     quantrt_json("bench", "model.qrt", *FAST)
+
+
+def test_a_quantization_level_is_in_the_layers_of_the_engine(folder: Path, quantrt_json):
+    np.savez("calib4.npz", image=np.load("calib.npz")["image"][:4])
+    data = quantrt_json(*BUILD, "--int8", "--calib-data", "calib4.npz", "--quantization-level", "1")
+    notes = " ".join(data["report"]["notes"])
+    assert "nothing was quantized: quantization level 1 leaves" in notes
+    assert data["precision"] == "fp32"
+
+
+def test_a_level_that_leaves_nothing_is_an_error_of_quantize(folder: Path, capsys):
+    command = ("quantize", "model.onnx", "--calib-data", "calib.npz", "-o", "q.onnx")
+    assert main([*command, "--quantization-level", "2", "-q"]) == 3
+    assert "quantization level 2 leaves 2 of 2 layers in float" in capsys.readouterr().err
+
+
+def test_an_unknown_level_names_those_that_are_known(folder: Path, capsys):
+    assert main([*INT8, "--quantization-level", "2.6"]) == 2
+    assert "one of 1, 2, 2.5, 3, 4, auto" in capsys.readouterr().err
