@@ -5,6 +5,7 @@ __all__ = ["PACKAGES", "commit", "environment", "load_results", "machine_line", 
 
 import json
 import subprocess
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,10 @@ PACKAGES = ("onnxruntime", "openvino", "nncf", "onnx", "numpy")
 FACTS = ("cpu", "available_cores", "isa", "memory_bytes", "python")
 
 
-def environment() -> dict[str, Any]:
+def environment(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
     """The machine and the versions of everything that is compared."""
     device = describe_device(with_gpu=False)
-    return {key: device[key] for key in FACTS} | {"packages": {name: version(name) for name in PACKAGES}}
+    return {key: device[key] for key in FACTS} | {"packages": {name: version(name) for name in packages}}
 
 
 def machine_line(environment: dict[str, Any]) -> str:
@@ -39,9 +40,9 @@ def commit() -> str:
     return head if is_clean else f"{head}+changes"
 
 
-def load_results(path: Path) -> dict[str, Any]:
+def load_results(path: Path, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
     """What an earlier run left at `path`, when it was in the same environment; otherwise nothing measured."""
-    here = environment()
+    here = environment(packages)
     if path.exists():
         earlier: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if earlier["environment"] == here:
