@@ -9,6 +9,7 @@ memory that is overwritten while a product reads it, read before it is there, a 
 What the compiler makes of the source is not seen here: variables are Python's.
 """
 
+import math
 import random
 import threading
 import types
@@ -35,7 +36,12 @@ class Scalar(int):
 
 
 def _scalar_method(name):
-    return lambda a, b: Scalar(getattr(int, name)(a, int(b)))
+    def method(a, b):
+        if isinstance(b, np.ndarray):
+            return NotImplemented
+        return Scalar(getattr(int, name)(a, int(b)))
+
+    return method
 
 
 for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "xor"):
@@ -46,8 +52,30 @@ for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "xor"):
 class Block(np.ndarray):
     """A tensor in registers."""
 
+    type = types.SimpleNamespace(layout=None)
+
     def permute(self, order):
         return self.transpose(order)
+
+    def to(self, dtype, bitcast=False):
+        return self.view(dtype) if bitcast else self.astype(array_type(dtype))
+
+
+class Element:
+    """An element type; equal to others of its name."""
+
+    def __init__(self, name: str, array=None, bits: int = 0) -> None:
+        self.name, self.array, self.primitive_bitwidth = name, array, bits
+
+    def __eq__(self, other) -> bool:
+        return isinstance(other, Element) and other.name == self.name
+
+    __hash__ = None
+
+
+def array_type(dtype):
+    """Numpy's type of a kernel's."""
+    return dtype.array if isinstance(dtype, Element) else dtype
 
 
 def block(array) -> Block:
@@ -66,22 +94,25 @@ class Pointer:
 
 
 class Descriptor:
-    """A matrix that is copied in blocks."""
+    """A tensor that is copied in blocks.
 
-    def __init__(self, matrix: np.ndarray, shape: tuple[int, int]) -> None:
-        self.matrix, self.block = matrix, shape
-        bits = 8 * matrix.itemsize
-        self.dtype = types.SimpleNamespace(
-            name=str(matrix.dtype), primitive_bitwidth=bits, array=matrix.dtype
-        )
+    Args:
+        bits: of an element as the kernel sees it, where that is another than numpy's.
+    """
+
+    def __init__(self, tensor: np.ndarray, shape: tuple[int, ...], bits: int | None = None) -> None:
+        self.tensor, self.block = tensor, shape
+        self.dtype = Element(str(tensor.dtype), tensor.dtype, bits or 8 * tensor.itemsize)
         self.layout = None
-        self.block_type = types.SimpleNamespace(nbytes=shape[0] * shape[1] * matrix.itemsize)
+        nbytes = math.prod(shape) * tensor.itemsize
+        self.block_type = types.SimpleNamespace(nbytes=nbytes, shape=list(shape))
 
-    def read(self, row: int, column: int) -> np.ndarray:
-        """A block, zeros beyond the matrix."""
-        found = np.zeros(self.block, self.matrix.dtype)
-        part = self.matrix[row : row + self.block[0], column : column + self.block[1]]
-        found[: part.shape[0], : part.shape[1]] = part
+    def read(self, *place: int) -> np.ndarray:
+        """A block, zeros beyond the tensor."""
+        found = np.zeros(self.block, self.tensor.dtype)
+        spans = zip(place, self.block, strict=True)
+        part = self.tensor[tuple(slice(start, start + size) for start, size in spans)]
+        found[tuple(map(slice, part.shape))] = part
         return found
 
 
@@ -101,17 +132,46 @@ class Barrier:
 class Slot:
     """A block of shared memory."""
 
-    def __init__(self, shape, dtype) -> None:
-        self.data = np.zeros(shape, dtype)
+    def __init__(self, shape, dtype: Element) -> None:
+        self.data = np.zeros(shape, dtype.array)
+        self.dtype = dtype
         self.readers = 0
         self.is_full = self.is_coming = False
 
-    def permute(self, order):
-        view = Slot((1,), np.int8)
-        view.of, view.data = self, None
-        return view
+    @property
+    def view(self):
+        return View(self, lambda data: data)
 
-    of = None
+    def permute(self, order):
+        return self.view.permute(order)
+
+    def reshape(self, shape):
+        return self.view.reshape(shape)
+
+
+class View:
+    """A block of shared memory in another shape."""
+
+    def __init__(self, slot: Slot, look) -> None:
+        self.slot, self.look, self.dtype = slot, look, slot.dtype
+
+    @property
+    def data(self):
+        return self.look(self.slot.data)
+
+    @property
+    def shape(self):
+        return self.data.shape
+
+    @property
+    def view(self):
+        return self
+
+    def permute(self, order):
+        return View(self.slot, lambda data: self.look(data).transpose(order))
+
+    def reshape(self, shape):
+        return View(self.slot, lambda data: self.look(data).reshape(shape))
 
 
 class Ring:
@@ -120,7 +180,7 @@ class Ring:
     def __init__(self, dtype, shape) -> None:
         self.dtype = dtype
         is_barrier = getattr(dtype, "name", "") == "int64"
-        self.items = [Barrier() if is_barrier else Slot(shape[1:], dtype.array) for _ in range(shape[0])]
+        self.items = [Barrier() if is_barrier else Slot(shape[1:], dtype) for _ in range(shape[0])]
 
     def index(self, number):
         return self.items[int(number)]
@@ -165,7 +225,7 @@ class Group:
         self.is_done = False
         self.is_over: Callable[[], bool] = lambda: True
         self.baton = threading.Semaphore(0)
-        self.unfinished: list[tuple[Slot, Slot]] = []
+        self.unfinished: list[list[Slot]] = []
         self.thread = threading.Thread(target=self._work, args=(function, arguments), daemon=True)
         self.thread.start()
 
@@ -200,6 +260,7 @@ def run_program(
     program: int,
     programs: int,
     others: tuple[types.ModuleType, ...] = (),
+    reads_once: bool = True,
     **replaced,
 ) -> None:
     """Run one program of a kernel.
@@ -207,6 +268,7 @@ def run_program(
     Args:
         module: with the kernel and what it calls, decorated by gluon.jit.
         others: modules with more that it calls.
+        reads_once: whether every block is read by one product, so that one without is a mistake.
         replaced: functions to take instead of what the module imports from elsewhere.
 
     Raises:
@@ -223,11 +285,11 @@ def run_program(
         function = getattr(value, "fn", None)
         if isinstance(function, types.FunctionType) and function.__module__ in names:
             scope[key] = types.FunctionType(function.__code__, scope, key, function.__defaults__)
-    scope.update(_language(machine), **replaced)
+    scope.update(_language(machine, reads_once), **replaced)
     scope[name](*arguments)
 
 
-def _language(machine: Machine) -> dict:
+def _language(machine: Machine, reads_once: bool) -> dict:
     def current() -> Group:
         return next(group for group in machine.groups if group.thread is threading.current_thread())
 
@@ -254,6 +316,9 @@ def _language(machine: Machine) -> dict:
             raise RulesError("a block is overwritten that is still on its way")
         slot.is_coming = True
 
+        if not reads_once:
+            slot.is_full = False
+
         def land():
             if slot.readers or slot.is_full:
                 raise RulesError("a block is overwritten before it was read")
@@ -267,14 +332,16 @@ def _language(machine: Machine) -> dict:
 
     def multiply(x, w, sums, use_acc=True, is_async=False):
         group = current()
-        w = w.of
-        if not (x.is_full and w.is_full):
+        factors = [factor.view for factor in (x, w) if isinstance(factor, Slot | View)]
+        slots = [getattr(factor, "slot", factor) for factor in factors]
+        if not all(slot.is_full for slot in slots):
             raise RulesError("a block is read before it is there")
-        for slot in (x, w):
+        for slot in slots:
             slot.readers += 1
-        group.unfinished.append((x, w))
+        group.unfinished.append(slots)
         group.pause()
-        product = x.data.astype(sums.dtype) @ w.data.astype(sums.dtype).T
+        left = x.view.data if isinstance(x, Slot | View) else x
+        product = left.astype(sums.dtype) @ w.view.data.astype(sums.dtype)
         return block(sums + product if use_acc else product)
 
     def finish(left, deps):
@@ -283,7 +350,7 @@ def _language(machine: Machine) -> dict:
         while len(group.unfinished) > left:
             for slot in group.unfinished.pop(0):
                 slot.readers -= 1
-                slot.is_full = False
+                slot.is_full = slot.is_full and not reads_once
         return deps[0]
 
     def load(pointer, mask=True, other=0):
@@ -294,11 +361,17 @@ def _language(machine: Machine) -> dict:
         offsets, value, mask = np.broadcast_arrays(pointer.offsets, value, mask)
         pointer.memory[offsets[mask]] = value[mask]
 
+    def where(condition, a, b):
+        if isinstance(condition, np.ndarray):
+            return block(np.where(condition, a, b))
+        return a if condition else b
+
     names = {
         "constexpr": None,
         "int32": np.int32,
         "float32": np.float32,
-        "int64": types.SimpleNamespace(name="int64"),
+        "int8": Element("int8"),
+        "int64": Element("int64", np.int64),
         "allocate_shared_memory": lambda dtype, shape, layout: Ring(dtype, shape),
         "warp_specialize": lambda parts, warps, registers: machine.run(parts),
         "static_range": range,
@@ -307,18 +380,24 @@ def _language(machine: Machine) -> dict:
         "num_programs": lambda axis: Scalar(machine.programs),
         "cdiv": lambda a, b: Scalar(-(-a // b)),
         "minimum": lambda a, b: Scalar(min(a, b)),
-        "where": lambda condition, a, b: a if condition else b,
+        "maximum": lambda a, b: np.maximum(a, b) if isinstance(a, Block) else Scalar(max(a, b)),
+        "where": where,
         "zeros": lambda shape, dtype, layout: block(np.full(shape, 77, dtype)),
-        "arange": lambda start, end, layout: np.arange(start, end),
+        "full": lambda shape, value, dtype, layout: block(np.full(shape, value, dtype)),
+        "arange": lambda start, end, layout: block(np.arange(start, end)),
+        "fma": lambda a, b, c: block((a.astype(np.float64) * b + c).astype(np.float32)),
+        "max": lambda x, axis: block(x.max(axis)),
+        "sum": lambda x, axis: block(x.sum(axis)),
         "SliceLayout": lambda axis, layout: None,
         "NVMMADistributedLayout": lambda **options: None,
+        "DistributedLinearLayout": lambda **options: None,
+        "DotOperandLayout": lambda **options: None,
         "split": lambda x: (x[..., 0], x[..., 1]),
-        "convert_layout": lambda x, layout: x,
+        "convert_layout": lambda x, layout, assert_trivial=False: x,
         "load": load,
         "store": store,
     }
     language = types.SimpleNamespace(**names)
-    language.int8 = types.SimpleNamespace(name="int8")
     return {
         "gl": language,
         "mbarrier": types.SimpleNamespace(

@@ -57,10 +57,17 @@ class TensorMaps:
             address=tensor.data_ptr(),
             shape=tuple(tensor.shape),
             strides_bytes=tuple(stride * size for stride in strides),
-            block=kind.block,
+            block=_copied(kind, size),
             swizzle=_SWIZZLES[kind.swizzle_bytes],
         )
         self._held[number] = key
+
+
+def _copied(kind: DescriptorType, size: int) -> tuple[int, ...]:
+    """What one instruction copies: rows at most as long as the swizzle; longer ones are several copies."""
+    if not kind.swizzle_bytes:
+        return kind.block
+    return (*kind.block[:-1], min(kind.block[-1], kind.swizzle_bytes // size))
 
 
 def strides_of(tensor: torch.Tensor) -> tuple[int, ...]:

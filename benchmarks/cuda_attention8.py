@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention in 8 bits on an H200, every form: `python -m benchmarks.cuda_attention8 OUT.json`.
+
+q, k and v are views of a merged projection, as in an engine. Each form of kernels/attention_hopper is checked
+against float64 on some of the queries, then timed with the step that makes its codes, and that step alone;
+torch's cuDNN and flash attention beside it in the same run. Times are medians of replays of CUDA graphs:
+"hot" repeats one set of inputs, "cold" goes round several that do not fit the L2 cache together. The result
+is written after every form; one that neither ends nor fails within LIMIT_S is noted and left out. Needs a GPU
+of compute capability 9.0 and the `cuda` extra.
+"""
+
+__all__ = ["main"]
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from benchmarks.cuda_attention8_page import attention_page
+from benchmarks.cuda_timing import commit, environment
+from quantrt.gpu import GpuFacts, gpu_named
+from quantrt.kernels.attention_hopper.spec import HopperAttention, shared_bytes
+from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.regions.region import Attention
+from quantrt.runtime.cuda.local_gpu import describe_gpu
+from quantrt.tactics.cuda.fused_attention import problem_of
+from quantrt.tactics.cuda.hopper_attention import tactic_of
+from quantrt.tactics.cuda.open_tactic import OpenTactic
+from quantrt.tactics.cuda.tactic import Draft, Tactic, TensorFacts, Workload
+
+LIMIT_S = 40.0
+"""Without news; loading torch, and kernels that were compiled before, takes a part of it."""
+CALLS, REPLAYS = 8, 7
+COLD_BYTES = 150e6
+"""Of all sets of inputs together: three times an H200's L2 cache."""
+QUERIES = 96
+"""Of each head, that are checked."""
+COPY_RATIO = 0.875
+"""Of the data sheet's bandwidth, as a copy reaches it on an H200."""
+EXPONENTIALS_PER_CLOCK = 16
+CLOCK_HZ = 1.755e9
+"""Of a multiprocessor, CUDA C++ programming guide; and an H200's clock under load."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One attention."""
+
+    B: int
+    H: int
+    S: int
+    T: int
+    D: int
+    is_causal: bool = False
+    outliers: bool = False
+
+    @property
+    def name(self) -> str:
+        """Such as "2x10x4096x64"."""
+        marks = (" causal" if self.is_causal else "") + (" outliers" if self.outliers else "")
+        keys = f"/{self.T}" if self.T != self.S else ""
+        return f"{self.B}x{self.H}x{self.S}{keys}x{self.D}{marks}"
+
+    @property
+    def flops(self) -> int:
+        """Of both products."""
+        return 4 * self.B * self.H * self.S * self.T * self.D // (2 if self.is_causal else 1)
+
+
+SHAPES = (
+    Shape(2, 10, 4096, 4096, 64),
+    Shape(1, 16, 8192, 8192, 128),
+    Shape(1, 16, 4096, 4096, 128),
+    Shape(1, 10, 16384, 16384, 64),
+    Shape(2, 20, 1024, 1024, 64),
+    Shape(2, 16, 1024, 1024, 128),
+    Shape(1, 8, 16384, 16384, 128),
+    Shape(2, 10, 4096, 77, 64),
+    Shape(1, 24, 4608, 4608, 128, outliers=True),
+    Shape(2, 10, 4001, 4001, 64, outliers=True),
+    Shape(1, 16, 8192, 8192, 128, is_causal=True),
+)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A shape with its inputs and what is right for some of its queries."""
+
+    shape: Shape
+    sets: list[list[torch.Tensor]]
+    expected: torch.Tensor
+    gpu: GpuFacts
+
+
+def forms() -> Iterator[HopperAttention]:
+    """What is timed, the most promising first."""
+    how = HopperAttention
+    for turns in (False, True):
+        for promotes in (True, False):
+            yield how("int8", "fp8", 128, 4, promotes=promotes, takes_turns=turns)
+    for count in (1, 2):
+        yield how("int8", "fp8", 128, 4, polynomials=count)
+        yield how("int8", "fp8", 128, 4, takes_turns=True, polynomials=count)
+    for turns in (False, True):
+        yield how("int8", "fp8", 64, 6, consumers=3, takes_turns=turns)
+        yield how("int8", "fp8", 64, 6, takes_turns=turns)
+    yield how("int8", "fp8", 64, 6, consumers=3, promotes=False)
+    yield how("int8", "fp8", 64, 6, consumers=3, polynomials=1)
+    yield how("int8", "fp8", 128, 2)
+    yield how("fp8", "fp8", 128, 4)
+    yield how("fp8", "fp8", 128, 4, takes_turns=True)
+    for turns in (False, True):
+        yield how("int8", "floats", 128, 3, promotes=False, takes_turns=turns)
+        yield how("floats", "floats", 128, 2, promotes=False, takes_turns=turns)
+    yield how("floats", "floats", 64, 4, promotes=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time attention in 8 bits.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*", metavar="SUBSTRING", help="of forms; default: all")
+    parser.add_argument("--shapes", type=int, default=len(SHAPES), metavar="N", help="the first N shapes")
+    parser.add_argument("--seconds", type=float, default=230.0, help="end after this long")
+    parser.add_argument("--compile-only", action="store_true", help="fill Triton's cache; needs no GPU")
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    shapes = SHAPES[: args.shapes]
+    if args.measure:
+        _measure(args.out, shapes, args.names)
+        return
+    end_s = time.monotonic() + args.seconds
+    _compile(_cases(shapes, args.names, gpu_named("H200")))
+    if not args.compile_only:
+        _watch(args, end_s)
+        print(attention_page(json.loads(args.out.read_text())))
+
+
+def _watch(args: argparse.Namespace, end_s: float) -> None:
+    """Run the measurement in a process of its own, again without the form at which it stood still."""
+    args.out.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "benchmarks.cuda_attention8", str(args.out), *args.names, "--measure"]
+    command += ["--shapes", str(args.shapes)]
+    while time.monotonic() < end_s:
+        process = subprocess.Popen(command)
+        status, since, news = None, time.monotonic(), ""
+        while status is None and time.monotonic() < end_s:
+            time.sleep(0.2)
+            status = process.poll()
+            text = args.out.read_text() if args.out.exists() else ""
+            if text != news:
+                since, news = time.monotonic(), text
+            if time.monotonic() - since > LIMIT_S:
+                break
+        process.kill()
+        process.wait()
+        if status == 0 or not news or not _note_failure(args.out, status):
+            return
+
+
+def _note_failure(out: Path, status: int | None) -> bool:
+    """Write down that the form that was begun did not end; whether there was one."""
+    results = json.loads(out.read_text())
+    begun = results.pop("begun", None)
+    if begun is None:
+        return False
+    shape, name = begun
+    results["rows"].setdefault(shape, {})[name] = {"error": f"ended with status {status}"}
+    _write(out, results)
+    return True
+
+
+def _measure(out: Path, shapes: Sequence[Shape], names: Sequence[str]) -> None:
+    """Everything that the file does not have yet."""
+    results = json.loads(out.read_text()) if out.exists() else {"rows": {}}
+    results |= {"environment": environment(), "commit": commit()}
+    _write(out, results)
+    gpu = describe_gpu()
+    cases = _cases(shapes, names, gpu)
+    compiled = _compile(cases)
+    failed = {
+        name
+        for rows in results["rows"].values()
+        for name, row in rows.items()
+        if "status" in row.get("error", "")
+    }
+    for shape in shapes:
+        rows = results["rows"].setdefault(shape.name, {})
+        sets = _inputs(shape)
+        trial = Trial(shape, sets, _expected(shape, sets[0]), gpu)
+        for backend in ("cudnn", "flash"):
+            if f"sdpa {backend}" not in rows:
+                rows[f"sdpa {backend}"] = _sdpa(trial, backend)
+                _write(out, results)
+        for name, (tactic, how) in cases[shape].items():
+            if name not in rows and name not in failed:
+                results["begun"] = [shape.name, name]
+                _write(out, results)
+                rows[name] = _tactic_row(trial, how, tactic, compiled)
+                del results["begun"]
+                _write(out, results)
+
+
+def _cases(
+    shapes: Sequence[Shape], names: Sequence[str], gpu: GpuFacts
+) -> dict[Shape, dict[str, tuple[Tactic, HopperAttention]]]:
+    """Every form of every shape, by name."""
+    cases: dict[Shape, dict[str, tuple[Tactic, HopperAttention]]] = {}
+    for shape in shapes:
+        workload = _workload(shape)
+        formula = workload.formula
+        problem = problem_of(workload, formula) if isinstance(formula, Attention) else "no attention"
+        if isinstance(problem, str) or not isinstance(formula, Attention):
+            raise RuntimeError(str(problem))
+        found = {
+            tactic.name: (tactic, how)
+            for how in forms()
+            if shared_bytes(problem, how) + 1024 <= gpu.shared_memory_bytes
+            for tactic in [tactic_of(formula, problem, how)]
+        }
+        cases[shape] = {
+            name: case for name, case in found.items() if not names or any(part in name for part in names)
+        }
+    return cases
+
+
+def _compile(
+    cases: dict[Shape, dict[str, tuple[Tactic, HopperAttention]]],
+) -> dict[KernelSpec, CompiledKernel | CompileFailure]:
+    specs = [
+        spec
+        for found in cases.values()
+        for tactic, _ in found.values()
+        for draft in tactic.drafts
+        for spec in draft.kernels
+    ]
+    begun = time.monotonic()
+    compiled = compile_all(specs, [90])
+    print(f"{len(compiled)} kernels in {time.monotonic() - begun:.0f} s", flush=True)
+    for spec, kernel in compiled.items():
+        if isinstance(kernel, CompileFailure):
+            print(f"{spec.function} {dict(spec.constants)}: {kernel.reason}", flush=True)
+        elif kernel.spills:
+            print(f"{spec.function} {dict(spec.constants)}: {kernel.spills} words spilled", flush=True)
+    return compiled
+
+
+def _workload(shape: Shape) -> Workload:
+    formula = Attention(
+        (("n", 0), ("n", 1), ("n", 2)), 1 / math.sqrt(shape.D), False, False, is_causal=shape.is_causal
+    )
+    step = 3 * shape.H * shape.D
+    sizes = [(shape.B, shape.H, length, shape.D) for length in (shape.S, shape.T, shape.T)]
+    facts = tuple(TensorFacts("float16", size, (size[2] * step, shape.D, step, 1)) for size in sizes)
+    return Workload("attention", formula, facts, ("float16",), None, {})
+
+
+def _inputs(shape: Shape) -> list[list[torch.Tensor]]:
+    """Sets of q, k and v, as many as do not fit the L2 cache; views of merged projections."""
+    set_bytes = 2 * shape.B * shape.H * shape.D * (shape.S + 2 * shape.T)
+    generator = torch.Generator("cuda").manual_seed(0)
+    sets = []
+    for _ in range(max(2, min(CALLS, math.ceil(COLD_BYTES / set_bytes)))):
+        views = []
+        for part, length in enumerate((shape.S, shape.T, shape.T)):
+            size = (shape.B, length, 3, shape.H, shape.D)
+            merged = torch.randn(size, device="cuda", dtype=torch.float16, generator=generator)
+            if shape.outliers and part == 1:
+                merged += 8 * torch.randn(shape.H, shape.D, device="cuda", generator=generator).half()
+            if shape.outliers and part < 2:
+                merged[:, ::500] *= 20
+            views.append(merged[:, :, part].transpose(1, 2))
+        sets.append(views)
+    return sets
+
+
+def _queries(shape: Shape) -> torch.Tensor:
+    """Which are checked: evenly apart, the last one among them."""
+    return torch.linspace(0, shape.S - 1, min(QUERIES, shape.S), device="cuda").long()
+
+
+def _expected(shape: Shape, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """In float64, head by head."""
+    q, k, v = inputs
+    chosen = _queries(shape)
+    is_later = torch.arange(shape.T, device="cuda") > chosen[:, None]
+    heads = []
+    for sample in range(shape.B):
+        for head in range(shape.H):
+            scores = q[sample, head, chosen].double() @ k[sample, head].double().T / math.sqrt(shape.D)
+            if shape.is_causal:
+                scores = scores.masked_fill(is_later, -math.inf)
+            heads.append(torch.softmax(scores, -1) @ v[sample, head].double())
+    return torch.stack(heads).view(shape.B, shape.H, len(chosen), shape.D)
+
+
+def _sdpa(trial: Trial, backend: str) -> dict[str, Any]:
+    which = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[backend]
+
+    def run(inputs: list[torch.Tensor]) -> torch.Tensor:
+        with sdpa_kernel(which):
+            q, k, v = inputs
+            return scaled_dot_product_attention(q, k, v, is_causal=trial.shape.is_causal)
+
+    return _row(trial, run, ("floats", "floats"))
+
+
+def _tactic_row(
+    trial: Trial,
+    how: HopperAttention,
+    tactic: Tactic,
+    compiled: dict[KernelSpec, CompiledKernel | CompileFailure],
+) -> dict[str, Any]:
+    kernels: dict[KernelSpec, CompiledKernel] = {}
+    for draft in tactic.drafts:
+        for spec in draft.kernels:
+            kernel = compiled[spec]
+            if isinstance(kernel, CompileFailure):
+                return {"error": kernel.reason}
+            kernels[spec] = kernel
+    attending = kernels[tactic.drafts[-1].kernels[0]]
+    facts = {
+        "registers": attending.registers,
+        "spills": attending.spills,
+        "shared": attending.shared_bytes[90],
+    }
+    device = torch.device("cuda")
+    try:
+        with OpenTactic(tactic, "attention", kernels, device, weights={}, fill=_poison) as opened:
+            row = _row(trial, lambda inputs: opened.run(inputs)[0], (how.scores, how.values))
+        if len(tactic.drafts) > 1:
+            with OpenTactic(_alone(tactic.drafts[0]), "codes", kernels, device, weights={}) as opened:
+                row["encode_us"] = _graph_us(lambda i: opened.run(trial.sets[0]), CALLS)
+    except Exception as error:  # noqa: BLE001  the next form may run
+        torch.cuda.synchronize()
+        return {"error": f"{type(error).__name__}: {error}"[:300]}
+    return {**row, **facts}
+
+
+def _alone(draft: Draft) -> Tactic:
+    return Tactic("triton", "codes", (draft,))
+
+
+def _poison(tensor: torch.Tensor) -> object:
+    return tensor.fill_(math.nan) if tensor.is_floating_point() else tensor.fill_(85)
+
+
+def _row(
+    trial: Trial, run: Callable[[list[torch.Tensor]], torch.Tensor], kinds: tuple[str, str]
+) -> dict[str, Any]:
+    """Errors, then times; of products of these kinds."""
+    shape, sets, expected = trial.shape, trial.sets, trial.expected
+    whole = run(sets[0]).clone()
+    again = run(sets[0])
+    got = whole[:, :, _queries(shape)].double()
+    torch.cuda.synchronize()
+    hot_us = _graph_us(lambda i: run(sets[0]), CALLS)
+    cold_us = _graph_us(lambda i: run(sets[i % len(sets)]), CALLS)
+    return {
+        "hot_us": hot_us,
+        "cold_us": cold_us,
+        "tflops": shape.flops / hot_us / 1e6,
+        "relative_l2": float((got - expected).norm() / expected.norm()),
+        "cosine": float(torch.nn.functional.cosine_similarity(got.flatten(), expected.flatten(), dim=0)),
+        "largest_error": float((got - expected).abs().max()),
+        "is_finite": bool(whole.isfinite().all()),
+        "is_repeatable": bool(torch.equal(whole, again)),
+        **_floors(shape, kinds, trial.gpu),
+    }
+
+
+def _floors(shape: Shape, kinds: tuple[str, str], gpu: GpuFacts) -> dict[str, float]:
+    """The least that tensor cores, exponentials and memory take, at the data sheet's peaks."""
+    peaks = {"int8": gpu.int8_tops, "fp8": gpu.fp8_tflops, "floats": gpu.fp16_tflops}
+    scores, values = kinds
+    half = shape.flops / 2
+    moved = 2 * shape.B * shape.H * shape.D * 2 * (shape.S + shape.T)
+    exponentials = shape.flops / (4 * shape.D)
+    return {
+        "tensor_us": half / (1e6 * (peaks[scores] or 1)) + half / (1e6 * (peaks[values] or 1)),
+        "exponential_us": 1e6 * exponentials / (EXPONENTIALS_PER_CLOCK * gpu.multiprocessors * CLOCK_HZ),
+        "bytes_us": moved / (1e3 * COPY_RATIO * gpu.bandwidth_gb_s),
+    }
+
+
+def _graph_us(run: Callable[[int], object], calls: int) -> float:
+    """Microseconds of one call, the median over replays of a graph of `calls`."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        for i in range(2):
+            run(i)
+        with torch.cuda.graph(graph, stream=stream):
+            for i in range(calls):
+                run(i)
+    samples: list[float] = []
+    for _ in range(REPLAYS + 2):
+        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        samples.append(1e3 * start.elapsed_time(end) / calls)
+    return sorted(samples[2:])[REPLAYS // 2]
+
+
+def _write(out: Path, results: dict[str, Any]) -> None:
+    part = out.with_suffix(".part")
+    part.write_text(json.dumps(results, indent=1) + "\n")
+    part.replace(out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Codes of q, k and v for attention: which kernel makes them, and in which order values lie.
+
+Values are kept as the tensor cores of compute capability 9.0 take and give them (PTX ISA, wgmma, fragments of
+matrices A and D), so that no thread hands a number to another: keys within each 16, and columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from quantrt.kernels.attention.spec import AttentionProblem
+from quantrt.kernels.epilogue.spec import POINTERS
+from quantrt.kernels.kernel import KernelSpec
+
+__all__ = ["CodeFormat", "columns_in_order", "encoder_of", "keys_in_order"]
+
+SAMPLES = 128
+"""Keys that the mean is taken of."""
+NUM_WARPS = 8
+KEY_GROUP = 16
+
+CODES = {"int8": "*i8", "fp8": "*fp8e4nv"}
+
+
+@dataclass(frozen=True)
+class CodeFormat:
+    """How q, k and v are coded.
+
+    Attributes:
+        scores: "int8" or "fp8", of q and k.
+        values: "fp8", or "floats" for v as it is.
+        block_n: keys with one scale.
+        block_d: columns that codes are stored with, zeros behind those of the head.
+    """
+
+    scores: str
+    values: str
+    block_n: int
+    block_d: int
+
+
+def encoder_of(problem: AttentionProblem, form: CodeFormat) -> KernelSpec:
+    """The kernel that codes q, k and v of a problem; B, H, S and T do not enter it."""
+    floats = POINTERS[problem.dtype]
+    pointers = {
+        "q_ptr": floats,
+        "k_ptr": floats,
+        "v_ptr": floats,
+        "q_codes_ptr": CODES[form.scores],
+        "q_scale_ptr": "*fp32",
+        "k_codes_ptr": CODES[form.scores],
+        "k_scale_ptr": "*fp32",
+    }
+    has_values = form.values != "floats"
+    absent = {"v_codes_ptr": 0, "v_scale_ptr": 0}
+    if has_values:
+        pointers |= {"v_codes_ptr": CODES[form.values], "v_scale_ptr": "*fp32"}
+    sizes = ("B", "H", "S", "T", *(f"{name}_{axis}" for name in "qkv" for axis in _axes(name)))
+    fixed = {
+        **({} if has_values else absent),
+        "UNIT": problem.unit,
+        "GROUPS": problem.groups,
+        "D": problem.D,
+        "SCORES": form.scores,
+        "VALUES": form.values,
+        "BLOCK_N": form.block_n,
+        "BLOCK_D": form.block_d,
+        "SAMPLES": SAMPLES,
+    }
+    types = {**pointers, **dict.fromkeys(sizes, "i32"), "scale": "fp32"}
+    return KernelSpec(
+        family="attention_codes",
+        function="encode_attention",
+        signature=tuple(types.items()),
+        aligned=frozenset(pointers),
+        constants=tuple(fixed.items()),
+        num_warps=NUM_WARPS,
+        num_stages=1,
+        is_exact=False,
+    )
+
+
+def keys_in_order(keys: int) -> np.ndarray:
+    """Which key lies at each place of a row of values; `keys` is a multiple of 16."""
+    return np.arange(keys).reshape(-1, 2, 4, 2).swapaxes(1, 2).reshape(-1)
+
+
+def columns_in_order(columns: int) -> np.ndarray:
+    """Which column of v lies at each row of its codes."""
+    return np.arange(columns).reshape(4, -1, 2).swapaxes(0, 1).reshape(-1)
+
+
+def _axes(name: str) -> str:
+    return "bhs" if name == "q" else "bht"

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y = epilogue(softmax(scale * q @ k^T) @ v) on compute capability 9.0: in which forms and tiles.
+
+q, k and v are codes as `kernels.attention_codes` makes them, or floats as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.attention import spec as attention
+from quantrt.kernels.attention.spec import MAX_ARGS, MAX_OUTPUTS, AttentionProblem
+from quantrt.kernels.attention_codes.spec import CodeFormat
+from quantrt.kernels.descriptor import ELEMENT_BITS, DescriptorType
+from quantrt.kernels.epilogue.spec import POINTERS
+from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.kernel import KernelSpec
+
+__all__ = ["HopperAttention", "kernel_of", "shared_bytes", "why_not"]
+
+CAPABILITY = 90
+ROWS = 64
+"""Queries of a consumer."""
+WARPS = 4
+"""Of a consumer; the producer's group has as many, of which three sleep."""
+QUERY_SLOTS = 2
+MAX_BLOCK_D = 128
+MIN_BLOCK_D = 32
+TMA_BYTES = 16
+"""Rows in memory begin at multiples of this; PTX ISA, tensor maps."""
+SWIZZLE_BYTES = 128
+
+_ELEMENTS = {"int8": "i8", "fp8": "fp8e4nv", "float16": "fp16", "bfloat16": "bf16"}
+
+
+@dataclass(frozen=True)
+class HopperAttention:
+    """How attention is cut.
+
+    Attributes:
+        scores: what q and k are multiplied as: "int8", "fp8" or "floats", those of the problem.
+        values: what v is multiplied as: "fp8" or "floats".
+        block_n: keys of a step, 64 or 128.
+        stages: of the ring in shared memory.
+        consumers: groups of 64 queries of a program, 2 or 3.
+        promotes: sums of a step are added in float32 outside the tensor cores.
+        takes_turns: consumers wait for each other before they multiply.
+        polynomials: of 8 exponentials, how many are polynomials.
+    """
+
+    scores: str
+    values: str
+    block_n: int
+    stages: int
+    consumers: int = 2
+    promotes: bool = True
+    takes_turns: bool = False
+    polynomials: int = 0
+
+    @property
+    def name(self) -> str:
+        """As tactics are named: "hopper int8 fp8 2x64x128 s4"."""
+        forms = "floats" if self.scores == "floats" else f"{self.scores} {self.values}"
+        marks = (" sums" if self.promotes else "") + (" turns" if self.takes_turns else "")
+        marks += f" p{self.polynomials}" if self.polynomials else ""
+        return f"hopper {forms} {self.consumers}x{ROWS}x{self.block_n} s{self.stages}{marks}"
+
+    @property
+    def queries(self) -> int:
+        """Of one program."""
+        return ROWS * self.consumers
+
+    def format_of(self, problem: AttentionProblem) -> CodeFormat:
+        """The codes that it reads."""
+        return CodeFormat(self.scores, self.values, self.block_n, block_d_of(problem))
+
+
+def block_d_of(problem: AttentionProblem) -> int:
+    """Columns of a tile."""
+    return max(MIN_BLOCK_D, problem.block_d)
+
+
+def shared_bytes(problem: AttentionProblem, how: HopperAttention) -> int:
+    """Of queries and the ring."""
+    scores, values = (ELEMENT_BITS[kind] // 8 for kind in _kinds(problem, how))
+    columns = block_d_of(problem)
+    block = how.block_n * columns * (scores + values)
+    return QUERY_SLOTS * how.queries * columns * scores + how.stages * block
+
+
+def why_not(problem: AttentionProblem, device: GpuFacts) -> str | None:
+    """Why the kernel cannot compute the problem on the device, in one phrase; None when it can."""
+    reasons = (
+        (device.capability != CAPABILITY, f"instructions of compute capability {CAPABILITY} alone"),
+        (problem.mask != "none", "a mask"),
+        (problem.D > MAX_BLOCK_D, f"heads of {problem.D}: at most {MAX_BLOCK_D}"),
+        (problem.D * problem.unit % 8 > 0 or problem.unit % 8 > 0, "rows that do not begin at 16 bytes"),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None) or attention.why_not(problem, device)
+
+
+def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
+    """The kernel for a problem that `why_not` has nothing against. B, H, S and T do not enter it."""
+    scores, values = _kinds(problem, how)
+    columns = block_d_of(problem)
+    has_codes, has_value_codes = ELEMENT_BITS[scores] == 8, ELEMENT_BITS[values] == 8
+    v_block = (1, 1, columns, how.block_n) if has_value_codes else (1, 1, how.block_n, columns)
+    numbers = len(problem.epilogue.operands) - 1
+    types = {
+        "q_desc": _descriptor(scores, (1, 1, ROWS, columns)),
+        "k_desc": _descriptor(scores, (1, 1, how.block_n, columns)),
+        "v_desc": _descriptor(values, v_block),
+        **({"q_scale_ptr": "*fp32", "k_scale_ptr": "*fp32"} if has_codes else {}),
+        **({"v_scale_ptr": "*fp32"} if has_value_codes else {}),
+        **{f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)},
+        **{f"arg{i}": "fp32" for i in range(numbers)},
+        **dict.fromkeys(("B", "H", "S", "T", "y_b", "y_h", "y_s"), "i32"),
+        **({} if has_codes else {"scale": "fp32"}),
+    }
+    absent = ["q_scale_ptr", "k_scale_ptr", "v_scale_ptr"]
+    absent += [*(f"y{i}_ptr" for i in range(MAX_OUTPUTS)), *(f"arg{i}" for i in range(MAX_ARGS))]
+    fixed = {
+        **{name: 0 for name in absent if name not in types},
+        **({"scale": 0.0} if has_codes else {}),
+        "UNIT": problem.unit,
+        "GROUPS": problem.groups,
+        "D": problem.D,
+        "IS_CAUSAL": problem.is_causal,
+        "KINDS": ("scalar",) * numbers,
+        "PROGRAM": program_of(problem.epilogue, problem.outputs),
+        "OUTPUTS": problem.epilogue.outputs,
+        "BLOCK_N": how.block_n,
+        "BLOCK_D": columns,
+        "STAGES": how.stages,
+        "CONSUMERS": how.consumers,
+        "PROMOTES": how.promotes,
+        "TAKES_TURNS": how.takes_turns,
+        "POLYNOMIALS": how.polynomials,
+    }
+    return KernelSpec(
+        family="attention_hopper",
+        function="attention_hopper",
+        signature=tuple(types.items()),
+        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        constants=tuple(fixed.items()),
+        num_warps=WARPS * (how.consumers + 1),
+        num_stages=how.stages,
+        is_exact=False,
+    )
+
+
+def _kinds(problem: AttentionProblem, how: HopperAttention) -> tuple[str, str]:
+    """Triton's element types of q and k, and of v."""
+    floats = _ELEMENTS[problem.dtype]
+    scores = floats if how.scores == "floats" else _ELEMENTS[how.scores]
+    return scores, floats if how.values == "floats" else _ELEMENTS[how.values]
+
+
+def _descriptor(element: str, block: tuple[int, ...]) -> str:
+    row_bytes = block[-1] * ELEMENT_BITS[element] // 8
+    return str(DescriptorType(element, block, min(SWIZZLE_BYTES, row_bytes)))

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which forms and tiles of the kernel for compute capability 9.0 are worth timing."""
+
+from __future__ import annotations
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.attention.spec import AttentionProblem
+from quantrt.kernels.attention_hopper.spec import HopperAttention, shared_bytes
+
+__all__ = ["coded_forms", "float_forms"]
+
+OTHER_SHARED_BYTES = 1024
+"""Of barriers and the runtime, beside queries and the ring."""
+
+LEAST_TILES_RATIO = 0.5
+"""Tiles for a multiprocessor: with fewer, most have nothing to do."""
+
+CODED = (
+    HopperAttention("int8", "fp8", 128, 4),
+    HopperAttention("int8", "fp8", 128, 4, takes_turns=True),
+    HopperAttention("int8", "fp8", 64, 6, consumers=3),
+    HopperAttention("int8", "fp8", 128, 4, promotes=False),
+    HopperAttention("int8", "floats", 128, 3, promotes=False),
+)
+FLOATS = (
+    HopperAttention("floats", "floats", 128, 2, promotes=False),
+    HopperAttention("floats", "floats", 128, 2, promotes=False, takes_turns=True),
+    HopperAttention("floats", "floats", 64, 4, promotes=False),
+)
+
+
+def coded_forms(problem: AttentionProblem, device: GpuFacts) -> tuple[HopperAttention, ...]:
+    """With codes, the most promising first."""
+    return _fitting(CODED, problem, device)
+
+
+def float_forms(problem: AttentionProblem, device: GpuFacts) -> tuple[HopperAttention, ...]:
+    """Without codes, the most promising first."""
+    return _fitting(FLOATS, problem, device)
+
+
+def _fitting(
+    forms: tuple[HopperAttention, ...], problem: AttentionProblem, device: GpuFacts
+) -> tuple[HopperAttention, ...]:
+    return tuple(
+        how
+        for how in forms
+        if shared_bytes(problem, how) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
+        and _tiles(problem, how) >= LEAST_TILES_RATIO * device.multiprocessors
+    )
+
+
+def _tiles(problem: AttentionProblem, how: HopperAttention) -> int:
+    return problem.B * problem.H * -(-problem.S // how.queries)

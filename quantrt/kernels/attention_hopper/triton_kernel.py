@@ -1,0 +1,480 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y = epilogue(softmax(scale * q @ k^T) @ v) with a producer and CONSUMERS consumers, in Gluon.
+
+q [B, H, S, D], k [B, G, T, D]: int8 or FP8 codes with a scale for every row of q and every BLOCK_N rows of
+k, that of q holding scale * log2(e) too; or float16 or bfloat16 without scales. v: FP8 codes [B, G, D, T']
+with a scale for every BLOCK_N keys, its rows and keys in the orders of `kernels.attention_codes.spec`; or
+floats [B, G, T, D] as they are. Zhang et al., "SageAttention2", arXiv 2411.10958, for the formats; Shah et
+al., "FlashAttention-3", arXiv 2407.08608, for the schedule.
+
+One program per multiprocessor walks tiles program_id, program_id + programs, ... of 64 * CONSUMERS queries.
+Its producer, a warp, loads the queries of every tile and its keys in blocks, the last block first. Each
+consumer has 64 of the queries and all keys. It turns the scores of a block into weights, then multiplies
+their values and the next block's scores in one go; others turn theirs meanwhile. The last blocks are those
+that are masked: all others need no comparison.
+
+Blocks are numbered through all tiles of a program. Block s lies in stage s % STAGES, in round s // STAGES of
+the ring; queries of the program's tile t in slot t % 2. What keeps them apart:
+
+full[stage]   completes once for every round, when the block's keys and values are there; the producer arrives
+              once with the bytes it expects. Consumers wait for the parity of the block's round.
+empty[stage]  completes once for every round, when each consumer has arrived: after a wait that leaves no
+              product unfinished that reads the stage. The producer waits before round r for completion r - 1;
+              before round 0 for the parity of the phase before the first, which counts as complete.
+q_full, q_empty  the same for slots of queries. A consumer lets go of them after the last scores of a tile.
+turns[c]      consumer c may issue products. Before its n-th pair of products (from 0) it waits for completion
+              n, and then lets the next consumer go on; the last one lets the first go on to the next pair.
+              The first pair of consumer 0 waits for the phase before the first. There is one hand on its way
+              at most, so that no barrier gets two phases ahead of who waits for it.
+
+FP8 sums keep 14 bits or so inside the tensor cores. With PROMOTES each block's are taken out and added in
+float32; without, they go on through all keys.
+"""
+
+# mypy: ignore-errors
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from quantrt.kernels.attention_weights.triton_kernel import weigh, weigh_masked, weights_of
+from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.functions.triton_kernel import INF
+
+__all__ = ["attention_hopper"]
+
+WARPS = gl.constexpr(4)
+"""Of a consumer."""
+ROWS = gl.constexpr(64)
+"""Queries of a consumer."""
+
+
+@gluon.jit
+def attention_hopper(
+    q_desc,
+    k_desc,
+    v_desc,
+    q_scale_ptr,
+    k_scale_ptr,
+    v_scale_ptr,
+    y0_ptr,
+    y1_ptr,
+    arg0,
+    arg1,
+    arg2,
+    arg3,
+    B,
+    H,
+    S,
+    T,
+    y_b,
+    y_h,
+    y_s,
+    scale,
+    UNIT: gl.constexpr,
+    GROUPS: gl.constexpr,
+    D: gl.constexpr,
+    IS_CAUSAL: gl.constexpr,
+    KINDS: gl.constexpr,
+    PROGRAM: gl.constexpr,
+    OUTPUTS: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_D: gl.constexpr,
+    STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    PROMOTES: gl.constexpr,
+    TAKES_TURNS: gl.constexpr,
+    POLYNOMIALS: gl.constexpr,
+):
+    gl.static_assert(STAGES >= 2)
+    gl.static_assert(CONSUMERS == 2 or CONSUMERS == 3)
+    q_ring = gl.allocate_shared_memory(q_desc.dtype, [2 * CONSUMERS, 1, 1, ROWS, BLOCK_D], q_desc.layout)
+    k_ring = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_N, BLOCK_D], k_desc.layout)
+    v_ring = gl.allocate_shared_memory(v_desc.dtype, [STAGES] + v_desc.block_type.shape, v_desc.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    turns = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(STAGES):
+        mbarrier.init(full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=CONSUMERS)
+    for i in gl.static_range(2):
+        mbarrier.init(q_full.index(i), count=1)
+        mbarrier.init(q_empty.index(i), count=CONSUMERS)
+    for i in gl.static_range(CONSUMERS):
+        mbarrier.init(turns.index(i), count=1)
+    fence_async_shared()
+
+    rings = (q_ring, k_ring, v_ring)
+    barriers = (full, empty, q_full, q_empty, turns)
+    scales = (q_scale_ptr, k_scale_ptr, v_scale_ptr, scale)
+    lengths = (B, H, S, T)
+    y = ((y0_ptr, y1_ptr), (y_b, y_h, y_s), (arg0, arg1, arg2, arg3))
+    sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, CONSUMERS, UNIT)
+    how: gl.constexpr = (IS_CAUSAL, PROMOTES, TAKES_TURNS, POLYNOMIALS)
+    formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
+    if CONSUMERS == 2:
+        gl.warp_specialize(
+            [
+                (consume, (rings, barriers, scales, lengths, y, 0, sizes, how, formula)),
+                (consume, (rings, barriers, scales, lengths, y, 1, sizes, how, formula)),
+                (produce, (rings, barriers, q_desc, k_desc, v_desc, lengths, sizes, how)),
+            ],
+            [WARPS, 1],
+            [240, 24],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (rings, barriers, scales, lengths, y, 0, sizes, how, formula)),
+                (consume, (rings, barriers, scales, lengths, y, 1, sizes, how, formula)),
+                (consume, (rings, barriers, scales, lengths, y, 2, sizes, how, formula)),
+                (produce, (rings, barriers, q_desc, k_desc, v_desc, lengths, sizes, how)),
+            ],
+            [WARPS, WARPS, 1],
+            [160, 160, 32],
+        )
+
+
+@gluon.jit
+def produce(rings, barriers, q_desc, k_desc, v_desc, lengths, sizes: gl.constexpr, how: gl.constexpr):
+    """Load queries, keys and values of all tiles of this program."""
+    q_ring, k_ring, v_ring = rings
+    full, empty, q_full, q_empty, _ = barriers
+    B, H, S, T = lengths
+    GROUPS: gl.constexpr = sizes[0]
+    BLOCK_N: gl.constexpr = sizes[2]
+    STAGES: gl.constexpr = sizes[4]
+    CONSUMERS: gl.constexpr = sizes[5]
+    IS_WIDE: gl.constexpr = v_ring.dtype.primitive_bitwidth > 8
+    BLOCK_BYTES: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes
+    tiles = gl.cdiv(S, ROWS * CONSUMERS)
+    stage = 0
+    parity = 1
+    slot = 0
+    q_parity = 1
+    for tile in range(gl.program_id(0), B * H * tiles, gl.num_programs(0)):
+        first, sample, head = place_of(tile, tiles, B, H, ROWS * CONSUMERS, how[0])
+        mbarrier.wait(q_empty.index(slot), q_parity)
+        ready = q_full.index(slot)
+        mbarrier.expect(ready, CONSUMERS * q_desc.block_type.nbytes)
+        for c in gl.static_range(CONSUMERS):
+            tma.async_copy_global_to_shared(
+                q_desc, [sample, head, first + c * ROWS, 0], ready, q_ring.index(slot * CONSUMERS + c)
+            )
+        q_parity = q_parity ^ slot
+        slot = slot ^ 1
+        blocks = blocks_of(first, T, ROWS * CONSUMERS, BLOCK_N, how[0])
+        for i in range(blocks):
+            key = (blocks - 1 - i) * BLOCK_N
+            mbarrier.wait(empty.index(stage), parity)
+            there = full.index(stage)
+            mbarrier.expect(there, BLOCK_BYTES)
+            tma.async_copy_global_to_shared(
+                k_desc, [sample, head // GROUPS, key, 0], there, k_ring.index(stage)
+            )
+            if IS_WIDE:
+                tma.async_copy_global_to_shared(
+                    v_desc, [sample, head // GROUPS, key, 0], there, v_ring.index(stage)
+                )
+            else:
+                tma.async_copy_global_to_shared(
+                    v_desc, [sample, head // GROUPS, 0, key], there, v_ring.index(stage)
+                )
+            stage, parity = next_stage(stage, parity, STAGES)
+
+
+@gluon.jit
+def consume(
+    rings,
+    barriers,
+    scales,
+    lengths,
+    y,
+    CONSUMER: gl.constexpr,
+    sizes: gl.constexpr,
+    how: gl.constexpr,
+    formula: gl.constexpr,
+):
+    """Attend for 64 queries of every tile of this program."""
+    q_ring, k_ring, v_ring = rings
+    full, empty, q_full, q_empty, turns = barriers
+    B, H, S, T = lengths
+    BLOCK_N: gl.constexpr = sizes[2]
+    BLOCK_D: gl.constexpr = sizes[3]
+    CONSUMERS: gl.constexpr = sizes[5]
+    IS_CAUSAL: gl.constexpr = how[0]
+    TAKES_TURNS: gl.constexpr = how[2]
+    SCORES: gl.constexpr = scores_layout(BLOCK_N, q_ring.dtype.primitive_bitwidth)
+    SUMS: gl.constexpr = scores_layout(BLOCK_D, v_ring.dtype.primitive_bitwidth)
+    ROW: gl.constexpr = gl.SliceLayout(1, SCORES)
+    tiles = gl.cdiv(S, ROWS * CONSUMERS)
+    stage = 0
+    parity = 0
+    slot = 0
+    q_parity = 0
+    turn = 1 if CONSUMER == 0 else 0
+    for tile in range(gl.program_id(0), B * H * tiles, gl.num_programs(0)):
+        first, sample, head = place_of(tile, tiles, B, H, ROWS * CONSUMERS, IS_CAUSAL)
+        blocks = blocks_of(first, T, ROWS * CONSUMERS, BLOCK_N, IS_CAUSAL)
+        rows = first + CONSUMER * ROWS + gl.arange(0, ROWS, ROW)
+        row_scale, block_scales = scales_of(scales, sample, head, rows, lengths, sizes, k_ring.dtype)
+        q_tile = q_ring.index(slot * CONSUMERS + CONSUMER).reshape([ROWS, BLOCK_D])
+        mbarrier.wait(q_full.index(slot), q_parity)
+        q_parity = q_parity ^ slot
+
+        mbarrier.wait(full.index(stage), parity)
+        if TAKES_TURNS:
+            mbarrier.wait(turns.index(CONSUMER), turn)
+        scores = multiply_scores(q_tile, k_ring.index(stage).reshape([BLOCK_N, BLOCK_D]), SCORES)
+        if TAKES_TURNS:
+            mbarrier.arrive(turns.index((CONSUMER + 1) % CONSUMERS), count=1)
+        turn = turn ^ 1
+        scores = warpgroup_mma_wait(0, deps=(scores,))
+        peak = gl.full([ROWS], -INF, gl.float32, ROW)
+        total = gl.full([ROWS], 0.0, gl.float32, ROW)
+        sums = gl.full([ROWS, BLOCK_D], 0.0, gl.float32, SUMS)
+        state = (scores, peak, total, sums, stage, parity, turn)
+        masked = 1
+        if IS_CAUSAL:
+            masked = gl.maximum(blocks - first // BLOCK_N, 1)
+        for i in range(0, masked):
+            state = attend(
+                state, i, blocks, q_tile, rings, barriers, row_scale, block_scales, rows, T,
+                CONSUMER, sizes, how, True,
+            )  # fmt: skip
+        for i in range(masked, blocks):
+            state = attend(
+                state, i, blocks, q_tile, rings, barriers, row_scale, block_scales, rows, T,
+                CONSUMER, sizes, how, False,
+            )  # fmt: skip
+        _, peak, total, sums, stage, parity, turn = state
+        mbarrier.arrive(q_empty.index(slot), count=1)
+        slot = slot ^ 1
+        store(sums, total, block_scales, rows, sample, head, S, y, sizes, v_ring.dtype, SUMS, formula)
+
+
+@gluon.jit
+def attend(
+    state,
+    i,
+    blocks,
+    q_tile,
+    rings,
+    barriers,
+    row_scale,
+    block_scales,
+    rows,
+    T,
+    CONSUMER: gl.constexpr,
+    sizes: gl.constexpr,
+    how: gl.constexpr,
+    MASKED: gl.constexpr,
+):
+    """The weights of block i from the last, the product of its values, and the next block's scores.
+
+    Behind the first block, the last one to be taken, there is none: its own scores are multiplied once more.
+    """
+    scores, peak, total, sums, stage, parity, turn = state
+    _, k_ring, v_ring = rings
+    full, empty, _, _, turns = barriers
+    BLOCK_N: gl.constexpr = sizes[2]
+    BLOCK_D: gl.constexpr = sizes[3]
+    STAGES: gl.constexpr = sizes[4]
+    CONSUMERS: gl.constexpr = sizes[5]
+    PROMOTES: gl.constexpr = how[1]
+    TAKES_TURNS: gl.constexpr = how[2]
+    SCORES: gl.constexpr = scores_layout(BLOCK_N, q_tile.dtype.primitive_bitwidth)
+    SUMS: gl.constexpr = scores_layout(BLOCK_D, v_ring.dtype.primitive_bitwidth)
+    block = blocks - 1 - i
+    k_scale, v_ratio = load_scales(block_scales, block, blocks, k_ring.dtype, v_ring.dtype)
+    row_scales = row_scale * k_scale
+    if MASKED:
+        p, peak, fresh, shrink = weigh_masked(
+            scores, row_scales, peak, rows, block * BLOCK_N, T, SCORES, how[0]
+        )
+    else:
+        p, peak, fresh, shrink = weigh(scores, row_scales, peak, SCORES, how[3])
+    total = total * shrink + fresh
+    shrink = shrink * v_ratio
+    if not PROMOTES:
+        sums = sums * over_columns(shrink, SUMS)
+    weights = weights_of(p, v_ring.dtype, SUMS)
+
+    is_last = block == 0
+    following, next_parity = next_stage(stage, parity, STAGES)
+    there = gl.where(is_last, stage, following)
+    mbarrier.wait(full.index(there), gl.where(is_last, parity, next_parity))
+    if TAKES_TURNS:
+        mbarrier.wait(turns.index(CONSUMER), turn)
+    part = multiply_values(weights, v_ring.index(stage), sums, BLOCK_N, BLOCK_D, PROMOTES)
+    scores = multiply_scores(q_tile, k_ring.index(there).reshape([BLOCK_N, BLOCK_D]), SCORES)
+    if TAKES_TURNS:
+        mbarrier.arrive(turns.index((CONSUMER + 1) % CONSUMERS), count=1)
+    part = warpgroup_mma_wait(1, deps=(part,))
+    if PROMOTES:
+        sums = sums * over_columns(shrink, SUMS) + part
+    else:
+        sums = part
+    scores = warpgroup_mma_wait(0, deps=(scores,))
+    mbarrier.arrive(empty.index(stage), count=1)
+    return scores, peak, total, sums, following, next_parity, turn ^ 1
+
+
+@gluon.jit
+def multiply_scores(q, k, SCORES: gl.constexpr):
+    """q @ k^T, begun."""
+    SUM: gl.constexpr = gl.int32 if q.dtype == gl.int8 else gl.float32
+    QUERIES: gl.constexpr = q.shape[0]
+    KEYS: gl.constexpr = k.shape[0]
+    zeros = gl.zeros((QUERIES, KEYS), SUM, SCORES)
+    return warpgroup_mma(q, k.permute((1, 0)), zeros, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def multiply_values(weights, v, sums, BLOCK_N: gl.constexpr, BLOCK_D: gl.constexpr, PROMOTES: gl.constexpr):
+    """weights @ v, begun; with PROMOTES for itself, else on top of the sums."""
+    if v.dtype.primitive_bitwidth == 8:
+        values = v.reshape([BLOCK_D, BLOCK_N]).permute((1, 0))
+    else:
+        values = v.reshape([BLOCK_N, BLOCK_D])
+    return warpgroup_mma(weights, values, sums, use_acc=not PROMOTES, is_async=True)
+
+
+@gluon.constexpr_function
+def scores_layout(columns, bits):
+    """How 64 rows of sums lie in the registers of four warps."""
+    return gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 256 // bits]
+    )
+
+
+@gluon.jit
+def over_columns(x, SUMS: gl.constexpr):
+    """A number for every row, as a column."""
+    return gl.convert_layout(x, gl.SliceLayout(1, SUMS), assert_trivial=True)[:, None]
+
+
+@gluon.jit
+def scales_of(scales, sample, head, rows, lengths, sizes: gl.constexpr, K: gl.constexpr):
+    """The factor of every query's scores, and where those of blocks of keys and values are."""
+    q_scale_ptr, k_scale_ptr, v_scale_ptr, scale = scales
+    _, H, S, T = lengths
+    blocks = gl.cdiv(T, sizes[2])
+    place = (sample * (H // sizes[0]) + head // sizes[0]) * blocks
+    if K.primitive_bitwidth == 8:
+        start = (sample * H + head).to(gl.int64) * S
+        row_scale = gl.load(q_scale_ptr + start + rows, mask=rows < S, other=0.0)
+    else:
+        row_scale = gl.full([rows.shape[0]], 1.0, gl.float32, rows.type.layout) * scale
+    return row_scale, (k_scale_ptr, v_scale_ptr, place)
+
+
+@gluon.jit
+def load_scales(block_scales, block, blocks, K: gl.constexpr, V: gl.constexpr):
+    """Of the keys of a block; and of the values of the block taken before it over those of this one."""
+    k_scale_ptr, v_scale_ptr, place = block_scales
+    k_scale = 1.0
+    if K.primitive_bitwidth == 8:
+        k_scale = gl.load(k_scale_ptr + place + block)
+    v_ratio = 1.0
+    if V.primitive_bitwidth == 8:
+        before = gl.minimum(block + 1, blocks - 1)
+        v_ratio = gl.load(v_scale_ptr + place + before) / gl.load(v_scale_ptr + place + block)
+    return k_scale, v_ratio
+
+
+@gluon.jit
+def store(
+    sums,
+    total,
+    block_scales,
+    rows,
+    sample,
+    head,
+    S,
+    y,
+    sizes: gl.constexpr,
+    V: gl.constexpr,
+    SUMS: gl.constexpr,
+    formula: gl.constexpr,
+):
+    """The epilogue of what was attended to, stored."""
+    _, v_scale_ptr, place = block_scales
+    pointers, strides, slots = y
+    y_b, y_h, y_s = strides
+    D: gl.constexpr = sizes[1]
+    BLOCK_D: gl.constexpr = sizes[3]
+    KINDS: gl.constexpr = formula[0]
+    PROGRAM: gl.constexpr = formula[1]
+    OUTPUTS: gl.constexpr = formula[2]
+    factor = gl.where(total == 0.0, 0.0, 1.0 / total)
+    if V.primitive_bitwidth == 8:
+        # The block that was taken last is the first one.
+        factor = factor * gl.load(v_scale_ptr + place)
+    x = sums * over_columns(factor, SUMS)
+    if V.primitive_bitwidth == 8:
+        # Column 8 j + 2 t + b of the product is column BLOCK_D / 4 t + 2 j + b of v.
+        x = x.reshape([ROWS, BLOCK_D // 8, 4, 2]).permute([0, 2, 1, 3]).reshape([ROWS, BLOCK_D])
+        x = gl.convert_layout(x, run_layout(BLOCK_D // 4), assert_trivial=True)
+    LAYOUT: gl.constexpr = x.type.layout
+    registers = (x,)
+    for i in gl.static_range(len(KINDS)):
+        registers = registers + (slots[i],)
+    results = evaluate(PROGRAM, registers)
+    columns = gl.arange(0, BLOCK_D, gl.SliceLayout(0, LAYOUT))
+    queries = gl.convert_layout(rows, gl.SliceLayout(1, LAYOUT))
+    start = (sample.to(gl.int64) * y_b + head.to(gl.int64) * y_h) * sizes[6]
+    offsets = queries.to(gl.int64)[:, None] * (y_s * sizes[6]) + columns[None, :]
+    mask = (queries < S)[:, None]
+    if D != BLOCK_D:
+        mask = mask & (columns < D)[None, :]
+    for i in gl.static_range(len(OUTPUTS)):
+        result = stored(PROGRAM, OUTPUTS[i], results, pointers[i].dtype.element_ty)
+        gl.store(pointers[i] + start + offsets, result, mask=mask)
+
+
+@gluon.constexpr_function
+def run_layout(run):
+    """[64, 4 run]: each of 4 threads of a row has `run` columns side by side, of two rows."""
+    return gl.DistributedLinearLayout(
+        reg_bases=[*([0, 1 << i] for i in range(run.bit_length() - 1)), [8, 0]],
+        lane_bases=[[0, run], [0, 2 * run], [1, 0], [2, 0], [4, 0]],
+        warp_bases=[[16, 0], [32, 0]],
+        block_bases=[],
+        shape=[64, 4 * run],
+    )
+
+
+@gluon.jit
+def place_of(tile, tiles, B, H, QUERIES: gl.constexpr, IS_CAUSAL: gl.constexpr):
+    """First query, sample and head of a tile: queries of a head in turn, or tiles with most keys first."""
+    if IS_CAUSAL:
+        first = (tiles - 1 - tile // (B * H)) * QUERIES
+        place = tile % (B * H)
+    else:
+        first = tile % tiles * QUERIES
+        place = tile // tiles
+    return first, place // H, place % H
+
+
+@gluon.jit
+def blocks_of(first, T, QUERIES: gl.constexpr, BLOCK_N: gl.constexpr, IS_CAUSAL: gl.constexpr):
+    """Blocks of keys that a tile's queries see."""
+    end = T
+    if IS_CAUSAL:
+        end = gl.minimum(T, first + QUERIES)
+    return gl.cdiv(end, BLOCK_N)
+
+
+@gluon.jit
+def next_stage(stage, parity, STAGES: gl.constexpr):
+    """The next block's stage, and the parity of its round."""
+    is_last = stage == STAGES - 1
+    return gl.where(is_last, 0, stage + 1), gl.where(is_last, parity ^ 1, parity)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""q, k and v of attention as codes with scales.
+
+options: {"scale": of the scores; "is_transposed": k is [B, G, D, T]; "dtype": of q, k, v}. Inputs: q, k, v.
+Outputs: codes [B, H, S, D'] and scales [B, H, S] of q; codes [B, G, T, D'] and scales [B, G, blocks] of k;
+codes [B, G, D', T'] and scales [B, G, blocks] of v, where the kernel makes those. D' is BLOCK_D, T' the keys
+filled up to a multiple of 16.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from quantrt.plan.program import Step
+from quantrt.runtime.cuda.attention_operands import readable, sizes_of
+from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
+from quantrt.runtime.cuda.tensors import torch_dtype
+
+__all__ = ["open_runner"]
+
+_LOG2E = math.log2(math.e)
+_KEY_GROUP = 16
+_CODES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
+
+
+def open_runner(step: Step, assets: Assets) -> Runner:
+    """The runner of one step."""
+    return _EncodeAttentionRunner(step, assets)
+
+
+class _EncodeAttentionRunner:
+    def __init__(self, step: Step, assets: Assets) -> None:
+        options = step.options
+        self._region = step.region
+        self._scale = float(options["scale"]) * _LOG2E
+        self._is_transposed = bool(options["is_transposed"])
+        self._dtype = torch_dtype(options["dtype"])
+        self._launch: Launcher = assets.kernels[step.kernels[0]]
+        self._fixed = dict(self._launch.spec.constants)
+
+    def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
+        """See Runner.run."""
+        fixed = self._fixed
+        groups, unit = int(fixed["GROUPS"]), int(fixed["UNIT"])
+        block, columns = int(fixed["BLOCK_N"]), int(fixed["BLOCK_D"])
+        q, k, v = (tensor.to(self._dtype) for tensor in inputs[:3])
+        k = k.transpose(-1, -2) if self._is_transposed else k
+        sizes = sizes_of(self._region, q, k, v, groups=groups, columns=int(fixed["D"]))
+        B, H, S, T, G = sizes.B, sizes.H, sizes.S, sizes.T, sizes.G
+        blocks = -(-T // block)
+        codes = _CODES[fixed["SCORES"]]
+        shapes: list[tuple[tuple[int, ...], torch.dtype]] = [
+            ((B, H, S, columns), codes),
+            ((B, H, S), torch.float32),
+            ((B, G, T, columns), codes),
+            ((B, G, blocks), torch.float32),
+        ]
+        has_values = fixed["VALUES"] != "floats"
+        if has_values:
+            shapes += [
+                ((B, G, columns, -(-T // _KEY_GROUP) * _KEY_GROUP), _CODES[fixed["VALUES"]]),
+                ((B, G, blocks), torch.float32),
+            ]
+        outputs = [allocate(number, shape, dtype) for number, (shape, dtype) in enumerate(shapes)]
+        programs = B * H * -(-S // block) + B * G * blocks * (2 if has_values else 1)
+        if programs == 0:
+            return outputs
+        tensors = [
+            readable(self._region, tensor.expand(B, -1, -1, -1), unit, groups=groups) for tensor in (q, k, v)
+        ]
+        steps = [step // unit for tensor in tensors for step in tensor.stride()[:3]]
+        self._launch((programs, 1, 1), [*tensors, *outputs, B, H, S, T, *steps, self._scale])
+        return outputs

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention by the kernel of compute capability 9.0: of floats, or of codes that a step before it makes."""
+
+from __future__ import annotations
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.attention.spec import AttentionProblem
+from quantrt.kernels.attention_codes.spec import encoder_of
+from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of, why_not
+from quantrt.kernels.attention_hopper.tiles import coded_forms, float_forms
+from quantrt.kernels.kernel import KernelSpec
+from quantrt.regions.region import Attention
+from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, Workload
+
+__all__ = ["CODED", "list_tactics", "tactic_of"]
+
+CODED = "coded"
+"""A word in the name of a tactic that multiplies codes."""
+
+_SOURCE = "triton"
+_QUERY_CODES = ("q_codes", "q_scales")
+_KEY_CODES = ("k_codes", "k_scales")
+_VALUE_CODES = ("v_codes", "v_scales")
+
+
+def list_tactics(
+    workload: Workload, formula: Attention, problem: AttentionProblem, device: GpuFacts, *, allows_codes: bool
+) -> list[Tactic | Rejected]:
+    """The kernel in its forms, the most promising first.
+
+    Args:
+        allows_codes: whether products may be of 8 bits.
+    """
+    reason = why_not(problem, device)
+    if reason is not None:
+        return [Rejected(_SOURCE, "attention hopper", reason)]
+    forms = (*(coded_forms(problem, device) if allows_codes else ()), *float_forms(problem, device))
+    return [tactic_of(formula, problem, how) for how in forms]
+
+
+def tactic_of(formula: Attention, problem: AttentionProblem, how: HopperAttention) -> Tactic:
+    """One form of it."""
+    encoder, codes = _encoder(formula, problem, how)
+    draft = Draft(
+        runner="hopper_attention",
+        inputs=("in0", "in1", "in2", *codes),
+        outputs=tuple(f"out{number}" for number in range(len(problem.outputs))),
+        options={
+            "scale": formula.scale,
+            "is_transposed": formula.is_transposed,
+            "dtype": problem.dtype,
+            "scalars": [operand.value for operand in problem.epilogue.operands[1:]],
+            "outputs": list(problem.outputs),
+            "codes": len(codes),
+        },
+        kernels=(kernel_of(problem, how),),
+    )
+    mark = f"{CODED} " if codes else ""
+    return Tactic(
+        _SOURCE, f"attention {mark}{how.name}", (*encoder, draft), _code_bytes(problem, how) if codes else 0
+    )
+
+
+def _encoder(
+    formula: Attention, problem: AttentionProblem, how: HopperAttention
+) -> tuple[tuple[Draft, ...], tuple[str, ...]]:
+    """The step that makes codes, and the names of what it makes; nothing where floats are multiplied."""
+    if how.scores == "floats":
+        return (), ()
+    names = (*_QUERY_CODES, *_KEY_CODES, *(_VALUE_CODES if how.values != "floats" else ()))
+    spec: KernelSpec = encoder_of(problem, how.format_of(problem))
+    options = {"scale": formula.scale, "is_transposed": formula.is_transposed, "dtype": problem.dtype}
+    return (Draft("encode_attention", ("in0", "in1", "in2"), names, options, kernels=(spec,)),), names
+
+
+def _code_bytes(problem: AttentionProblem, how: HopperAttention) -> int:
+    """Of codes and scales."""
+    columns = how.format_of(problem).block_d
+    keys = problem.B * (problem.H // problem.groups) * problem.T
+    factors = 2 if how.values != "floats" else 1
+    return problem.B * problem.H * problem.S * (columns + 4) + factors * keys * (columns + 1)
