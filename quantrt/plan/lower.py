@@ -14,6 +14,7 @@ import onnx_ir as ir
 from quantrt.errors import DeviceError
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
+from quantrt.plan.openvino_codes import respell_codes
 from quantrt.plan.openvino_norms import part_norms
 from quantrt.plan.plan import LibraryModel
 
@@ -41,7 +42,7 @@ def lower_to_openvino(graph: ir.Model) -> LibraryModel:
 
     with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
         source = Path(folder) / "model.onnx"
-        save_model(part_norms(graph), source)
+        save_model(part_norms(respell_codes(graph)), source)
         try:
             model = ov.Core().read_model(source)
         except RuntimeError as error:

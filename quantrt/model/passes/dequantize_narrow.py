@@ -6,6 +6,7 @@ w = (q - zero_point) * scale          in float32, then in the type of the scale
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,19 @@ Array = np.ndarray[Any, Any]
 BYTE = 8
 
 
-def dequantize_narrow(graph: ir.Model) -> int:
+def dequantize_narrow(graph: ir.Model, where: Callable[[ir.Node], bool] | None = None) -> int:
     """Replace each DequantizeLinear of the main graph that reads such a constant; how many.
+
+    Args:
+        where: says of which of them; None for all.
 
     Raises:
         ModelError: scales or zero points do not fit the codes; names the node.
     """
     count = 0
     for node in list(graph.graph):
+        if where is not None and not where(node):
+            continue
         array = _floats(node) if is_operator(node, "DequantizeLinear") else None
         output = node.outputs[0]
         if array is None or output.is_graph_output():
