@@ -265,7 +265,9 @@ class BenchConfig:
 
     batch: int | None = _option(None, "batch size of the timed input (default: 1)", metavar="N")
     warmup_s: float = _option(0.5, "untimed seconds before measuring", metavar="S")
-    duration_s: float = _option(3.0, "timed seconds per candidate, at least", metavar="S")
+    duration_s: float = _option(
+        3.0, "timed seconds per candidate, at least (in builds for a GPU a thirtieth)", metavar="S"
+    )
     min_runs: int = _option(30, "timed runs per candidate, at least", metavar="N")
     max_duration_s: float = _option(60.0, "timed seconds per candidate, at most", metavar="S")
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import importlib
 import re
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from quantrt.errors import DeviceError, InternalError
+from quantrt.kernels.cubin import resources_of
 from quantrt.kernels.descriptor import parameters_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 
@@ -70,15 +69,15 @@ def compile_kernel(spec: KernelSpec, capability: int) -> CompiledKernel:
     for kind in ("global_scratch_size", "profile_scratch_size"):
         if getattr(metadata, kind, 0):
             raise InternalError(f"kernel '{spec.function}' needs scratch memory", got=f"{kind} > 0")
-    registers, spills = _resources(compiled.asm["cubin"])
+    resources = resources_of(compiled.asm["cubin"])
     return CompiledKernel(
         spec=spec,
         symbol=metadata.name,
         cubins={capability: compiled.asm["cubin"]},
         shared_bytes={capability: metadata.shared},
         extra_pointers=_extra_pointers(compiled.asm["ptx"], spec),
-        registers=registers,
-        spills=spills,
+        registers=0 if resources is None else resources.registers,
+        spills=0 if resources is None else resources.stack_bytes // 4,
         facts={"triton": triton.__version__},
     )
 
@@ -168,21 +167,3 @@ def _extra_pointers(ptx: str, spec: KernelSpec) -> int:
     if extra < 0:
         raise InternalError(f"kernel '{spec.function}' lost arguments when it was compiled", got=str(extra))
     return extra
-
-
-def _resources(cubin: bytes) -> tuple[int, int]:
-    """Registers and spilled 32-bit words per thread, from the cuobjdump that Triton carries; else 0, 0."""
-    # Triton is optional: imported only where something is compiled.
-    from triton import knobs
-
-    try:
-        tool = knobs.nvidia.cuobjdump.path
-        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-            file.write(cubin)
-            file.flush()
-            command = [tool, "--dump-resource-usage", file.name]
-            text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    except (AttributeError, RuntimeError, OSError, subprocess.CalledProcessError):
-        return 0, 0
-    found = re.search(r"REG:(\d+) STACK:(\d+)", text)
-    return (int(found.group(1)), int(found.group(2)) // 4) if found else (0, 0)

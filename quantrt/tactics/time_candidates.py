@@ -22,7 +22,7 @@ from quantrt.tactics.timing import Latency, TimesItself
 
 __all__ = ["time_candidates", "timed_inputs"]
 
-OWN_CLOCK_RATIO = 0.1
+OWN_CLOCK_RATIO = 1 / 30
 """Of the seconds asked for, what is spent where candidates time themselves: their times spread much less."""
 
 

@@ -27,6 +27,9 @@ __all__ = ["Latency", "Paired", "TimesItself", "compare_paired", "time_interleav
 TURN_MS = 20.0
 """Timed part of a turn, at least: long enough that a waking thread pool is a small part of it."""
 
+OWN_TURN_MS = 5.0
+"""The same where all runs time themselves: there is no thread to be woken."""
+
 MIN_TURN_RUNS = 3
 MAX_TURN_RUNS = 256
 MIN_WARMUP_RUNS = 2
@@ -248,7 +251,8 @@ def _warm_up(runs: Mapping[str, Callable[[], object]], config: BenchConfig, cloc
         fastest_ms = min(fastest_ms, last_ms)
     if fastest_ms >= SLOW_RUN_MS:
         return 1
-    wanted = math.ceil(TURN_MS / max(fastest_ms, 1e-6))
+    has_clock = all(isinstance(run, TimesItself) for run in runs.values())
+    wanted = math.ceil((OWN_TURN_MS if has_clock else TURN_MS) / max(fastest_ms, 1e-6))
     return min(max(wanted, MIN_TURN_RUNS), MAX_TURN_RUNS)
 
 

@@ -112,12 +112,12 @@ class Device:
 
 
 @pytest.mark.parametrize("hint", ["latency", "throughput"])
-def test_a_device_that_times_itself_gets_a_tenth_of_the_time(hint: str):
+def test_a_device_that_times_itself_gets_a_part_of_the_time(hint: str):
     executor = Device()
     candidate = Candidate(Spec("cuda", "fp32"), LibraryModel("cuda", b"", {}), ExecOptions(), executor, None)
     config = BuildConfig(
         device=DeviceConfig(hint=hint),
-        bench=BenchConfig(duration_s=5.0, max_duration_s=20.0, warmup_s=0.0, min_runs=3),
+        bench=BenchConfig(duration_s=15.0, max_duration_s=60.0, warmup_s=0.0, min_runs=3),
     )
     latencies = time_candidates({"cuda fp32": candidate}, {}, config, lambda done, total: None)
     assert set(latencies["cuda fp32"].samples_ms) == {2.0}
