@@ -1,24 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`quantrt check`: which kernels a model would have on a GPU that need not be here."""
+"""`quantrt check`: what will hurt, and which kernels a model would have on a GPU that need not be here."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.options import add_config, read_config
+from quantrt.cli.ranges import read_stats
 from quantrt.cli.shapes import given_shapes, parse_shape, with_shapes
+from quantrt.config import QuantizeConfig
 from quantrt.dtypes import CODE_PRECISIONS
-from quantrt.errors import DeviceError
+from quantrt.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
+    from quantrt.model.model import Model
     from quantrt.tactics.cuda.survey import Survey
 
 __all__ = ["COMMAND"]
 
 ALL = "all"
+CPU = "cpu"
+
+SAMPLES = 16
+"""By default: channels that are outliers are so in every sample."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +36,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device",
         default=ALL,
         metavar="GPU",
-        help="name of a GPU, such as t4, a10, rtx4090, h100; all: one line for every GPU known (the default)",
+        help="name of a GPU, such as t4, a10, rtx4090, h100; all: a line for every GPU known (the default); "
+        "cpu: no kernels, only what will hurt on a CPU",
     )
     parser.add_argument(
         "--precision",
@@ -42,9 +52,46 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=1x384",
         help="shape of an input with free sizes, repeatable; a free batch is 1",
     )
+    known = parser.add_argument_group("what is known of values; without any, the graph alone is looked at")
+    known.add_argument("--calib-data", type=data_source, metavar="P", help=f"samples: {DATA_HELP}")
+    known.add_argument("--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`")
+    known.add_argument(
+        "--samples", type=int, default=SAMPLES, metavar="N", help=f"samples that are run (default: {SAMPLES})"
+    )
+    add_preprocess(known)
+    add_config(
+        parser, QuantizeConfig, "quantization that is planned", skip=("bias_correction", "equalization")
+    )
 
 
 def _run(args: argparse.Namespace) -> Result:
+    if args.samples < 1:
+        raise UsageError("cannot look at so few samples", got=str(args.samples), expected="--samples 16")
+    is_cpu = args.device.lower() == CPU
+    if is_cpu and args.precision not in ("int8", "fp32"):
+        raise UsageError(f"no library here computes in {args.precision} on a CPU", hint="--precision int8")
+    from quantrt.model.load import load_model
+
+    data = {"kind": "check", "path": str(args.model), "precision": args.precision}
+    survey = None if is_cpu else _survey(args)
+    model = load_model(args.model)
+    from quantrt.report.trouble_report import show_trouble
+
+    data |= survey or {"devices": []}
+    data["trouble"] = trouble = _trouble(args, model, is_gpu=not is_cpu)
+
+    def show() -> None:
+        if survey is not None:
+            from quantrt.report.check_device import show_survey
+
+            show_survey(data)
+        show_trouble(trouble)
+
+    return Result(data, show)
+
+
+def _survey(args: argparse.Namespace) -> dict[str, Any]:
+    """Which kernels there are."""
     from quantrt.gpu import GPUS, gpu_named
     from quantrt.model.load import load_model
 
@@ -55,11 +102,44 @@ def _run(args: argparse.Namespace) -> Result:
         spec.name: tuple(size if isinstance(size, int) else 1 for size in spec.shape or ()) for spec in specs
     }
     survey = _import_survey()
-    from quantrt.report.check_device import describe_survey, show_survey
+    from quantrt.report.check_device import describe_survey
 
     found = survey(model, shapes, gpus, precision=args.precision)
-    data = describe_survey(found, path=str(args.model), precision=args.precision, shapes=shapes)
-    return Result(data, lambda: show_survey(data))
+    return describe_survey(found, path=str(args.model), precision=args.precision, shapes=shapes)
+
+
+def _trouble(args: argparse.Namespace, model: Model, *, is_gpu: bool) -> dict[str, Any]:
+    """What will hurt."""
+    from quantrt.cli.progress import progress_bars
+    from quantrt.quantize.placement import is_quantized
+    from quantrt.quantize.targets.cuda import CUDA
+    from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
+    from quantrt.quantize.targets.openvino import OPENVINO
+    from quantrt.report.trouble_report import describe_trouble
+    from quantrt.trouble.find import find_trouble
+    from quantrt.trouble.scene import make_scene
+
+    target = OPENVINO if not is_gpu else CUDA_FP8 if args.precision == "fp8" else CUDA
+    if is_quantized(model.graph.graph):
+        return describe_trouble((), target=target.name, seen="nothing: the model is quantized already")
+    samples = None
+    if args.calib_data is not None:
+        samples = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
+    with progress_bars(quiet=args.quiet) as bars:
+        scene = make_scene(
+            model,
+            target,
+            is_gpu=is_gpu,
+            config=read_config(args, QuantizeConfig),
+            data=samples,
+            stats=None if args.ranges is None else read_stats(args.ranges, model),
+            samples=args.samples,
+            on_stage=lambda stage, done, total: bars.counter(stage, "samples")(done, total),
+        )
+    seen = "ranges alone" if args.ranges is not None else "the graph alone: --calib-data P tells more"
+    if samples is not None:
+        seen = f"{args.samples} samples at most"
+    return describe_trouble(find_trouble(scene), target=target.name, seen=seen)
 
 
 def _import_survey() -> Callable[..., Survey]:
@@ -78,10 +158,12 @@ def _import_survey() -> Callable[..., Survey]:
 
 COMMAND = Command(
     name="check",
-    summary="which kernels a model would have on a GPU, here or not",
+    summary="what will hurt, and which kernels a GPU would have, here or not",
     details="For every region of the model: which kernels are legal on the GPU, or why it would fall back to "
-    "something slower. Needs no GPU and no data; nothing is timed.",
+    "something slower; then what will cost accuracy or time in 8 bits or fp16, with the layers, the figure "
+    "that shows it and what helps. Needs no GPU; with samples it sees more. Nothing is built or timed.",
     examples=(
+        ("what will hurt on a CPU", "quantrt check model.onnx --device cpu --calib-data calib.npz"),
         ("every GPU known, a line each", "quantrt check model.onnx"),
         ("one GPU, region by region", "quantrt check model.onnx --device t4"),
         ("why, in a script", "quantrt check model.onnx --device t4 --json"),

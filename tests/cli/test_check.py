@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`quantrt check`: GPUs that are not here, from the command line."""
+"""`quantrt check`: trouble, and GPUs that are not here, from the command line."""
 
 import os
 import subprocess
@@ -100,3 +100,64 @@ def test_without_torch_the_package_is_named(folder: Path):
     assert done.returncode == 4, done.stderr
     assert "the package 'torch' is not installed" in done.stderr
     assert done.stderr.endswith("try pip install 'quantrt[cuda]'\n")
+
+
+def test_no_trouble_on_a_cpu(folder: Path, quantrt_json, quantrt_text):
+    data = quantrt_json("check", "model.onnx", "--device", "cpu", "--calib-data", "calib.npz")
+    assert data["devices"] == []
+    assert data["trouble"]["findings"] == []
+    assert data["trouble"]["target"] == "openvino"
+    out = quantrt_text("check", "model.onnx", "--device", "cpu")
+    assert "no trouble predicted from the graph alone" in out
+
+
+def test_trouble_is_told_with_its_layer_and_what_helps(folder: Path, quantrt_json, quantrt_text):
+    import onnx
+
+    model = onnx.load("model.onnx")
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    for name, factor in (("w1", 1000.0), ("b1", 1000.0), ("w2", 1e-3)):
+        array = onnx.numpy_helper.to_array(tensors[name]).copy()
+        array[(slice(None), 3) if name == "w2" else 3] *= factor
+        tensors[name].CopyFrom(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, "wide.onnx")
+    words = ("check", "wide.onnx", "--device", "cpu", "--calib-data", "calib.npz", "--samples", "8")
+    [finding] = quantrt_json(*words)["trouble"]["findings"]
+    assert (finding["kind"], finding["level"]) == ("outlier channels", "trouble")
+    assert "channels 3 of 8" in finding["figure"]
+    out = quantrt_text(*words)
+    assert "1 trouble predicted from 8 samples at most" in out
+    assert f"'{finding['nodes'][0]}'" in out
+    assert not quantrt_json(*words, "--exclude", finding["nodes"][0])["trouble"]["findings"]
+
+
+def test_ranges_serve_as_well(folder: Path, quantrt_json):
+    quantrt_json("calibrate", "model.onnx", "--calib-data", "calib.npz", "-o", "model.ranges")
+    words = ("check", "model.onnx", "--device", "cpu", "--ranges", "model.ranges")
+    data = quantrt_json(*words)["trouble"]
+    assert data["seen"] == "ranges alone"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--samples", "0"), "cannot look at so few samples"),
+        (("--precision", "fp8"), "no library here computes in fp8 on a CPU"),
+        (("--exclude", "nothing"), "'nothing'"),
+    ],
+)
+def test_mistakes_on_a_cpu(words: tuple[str, ...], says: str, folder: Path, capsys):
+    assert main(["check", "model.onnx", "--device", "cpu", *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_trouble_needs_no_torch(folder: Path):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, "check", "model.onnx", "--device", "cpu"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
