@@ -22,7 +22,7 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BenchConfig, BuildConfig
 from quantrt.device import describe_device
 from quantrt.model.load import load_model
-from quantrt.quantize.equalized import equalize
+from quantrt.quantize.equalized import make_twins
 from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, observe_reference
 from quantrt.quantize.quantize import observed_values
 from quantrt.runtime.engine import Engine
@@ -73,7 +73,9 @@ def make_quantrt(task: Task) -> QuantRt:
     names = observed_values(model, tuple(targets.values()), config.quantize)
     stats = collect(model, names, samples, config.calibration)
     batches = [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)]
-    reference = observe_reference(model, batches, config.quantize, equalize(model, samples, config.quantize))
+    reference = observe_reference(
+        model, batches, config.quantize, make_twins(model, samples, config.quantize)
+    )
     fits = {
         library: fit(model, stats, target, reference, config=config.quantize, calibration=config.calibration)
         for library, target in targets.items()

@@ -49,6 +49,7 @@ DEVICES = ("cpu", "cuda")
 TACTIC_SOURCES = ("triton", "cublaslt", "cudnn", "torch")
 MAX_LEVEL = 5
 QUANTIZATION_LEVELS = ("1", "2", "2.5", "3", "4", "auto")
+SMOOTHINGS = ("off", "folded", "multiplied")
 HISTOGRAMS = ("auto", "always", "never")
 
 
@@ -94,6 +95,12 @@ class QuantizeConfig:
     equalization: bool = _option(
         True, "bring channels to like ranges where the outputs gain by it (not on GPUs)"
     )
+    smoothing: str = _option(
+        "off",
+        "SmoothQuant: move outlier channels of activations into the weights that read them where outputs gain "
+        "by it: folded into what makes them, which costs nothing; multiplied also by new multiplications",
+        choices=SMOOTHINGS,
+    )
     quantization_level: str = _option(
         "auto",
         "what may be 8-bit: 1 convolutions, 2 also feed-forward layers, 2.5 also projections of attention, "
@@ -102,6 +109,7 @@ class QuantizeConfig:
     )
 
     def __post_init__(self) -> None:
+        check_choice("smoothing", self.smoothing, SMOOTHINGS)
         check_choice("quantization level", self.quantization_level, QUANTIZATION_LEVELS)
 
 

@@ -75,7 +75,7 @@ def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, bool]:
     from quantrt.calibrate.trt_cache import read_cache
     from quantrt.model.load import load_model
     from quantrt.quantize.cache_match import match_cache, match_notes
-    from quantrt.quantize.equalized import equalize
+    from quantrt.quantize.equalized import Equalized, make_twins
     from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
     from quantrt.quantize.targets import target_named
 
@@ -84,7 +84,8 @@ def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, bool]:
     model, target = load_model(args.model), target_named(args.target)
     match = match_cache(model, cache, (target,), options) if cache is not None else None
     stats = read_stats(args.ranges, model) if args.ranges is not None else None
-    batches, equalized = [], None
+    batches: list[Any] = []
+    twins: tuple[Equalized, ...] = ()
     if args.calib_data is not None or args.calib_random:
         dataset = calibration_data(model, args, config)
         gaps = None if match is None else tuple(match.missing)
@@ -93,8 +94,8 @@ def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, bool]:
         limit = min(FIT_SAMPLES, config.max_samples or FIT_SAMPLES)
         batches = [batch.inputs for batch in dataset.batches(config.batch_size, limit)]
         if match is None:
-            equalized = equalize(model, dataset, options, limit=config.max_samples)
-    reference = observe_reference(model, batches, options, equalized)
+            twins = make_twins(model, dataset, options, limit=config.max_samples)
+    reference = observe_reference(model, batches, options, twins)
     given = None if match is None else match.given
     made = fit(model, stats, target, reference, config=options, calibration=config, given=given).model
     if match is not None:

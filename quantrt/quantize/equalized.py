@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An equalized twin of a float model, with what is known of the activations that differ."""
+"""Twins of a float model, equalized or smoothed, with what is known of the activations that differ."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset
@@ -19,8 +19,14 @@ from quantrt.quantize.algorithms.equalization import (
     equalized_values,
     scale_channels,
 )
+from quantrt.quantize.algorithms.smoothing import Smoothing, choose_smoothing, multiplied_values, smooth
 
-__all__ = ["Equalized", "equalize"]
+__all__ = ["EQUALIZED", "SMOOTHED", "Equalized", "equalize", "make_twins"]
+
+EQUALIZED = ", equalized"
+SMOOTHED = ", smoothed"
+MULTIPLIED = ", smoothed by multiplications"
+"""Added to the range method of a model that was made of such a twin."""
 
 WEIGHT_QMAX = 127
 
@@ -34,19 +40,23 @@ From 64 two ResNets became worse by 2.5 dB on other samples, from 12 a face dete
 
 @dataclass(frozen=True)
 class Equalized:
-    """A float model with equalized channels: the same outputs, other values in between.
+    """A float model with equalized or smoothed channels: the same outputs, other values in between.
 
     Attributes:
         model: the model with its graph replaced.
         observed: statistics of the values that differ, by their new names.
         scales: what the output channels of layers were divided by.
-        readers: the same by the layers that read them.
+        readers: the same, and those of `multiplied`, by the layers that read them.
+        multiplied: what Muls divide values by, by the names of the values.
+        label: what it is called in the name of a method.
     """
 
     model: Model
     observed: Mapping[str, TensorStats]
     scales: Scales
     readers: Scales
+    multiplied: Scales = field(default_factory=dict)
+    label: str = EQUALIZED
 
     def stats(self, stats: Stats) -> Stats:
         """Those of the given model, and of the values that differ from it."""
@@ -59,6 +69,21 @@ class Equalized:
         return {
             name: mean / self.readers[name] if name in self.readers else mean for name, mean in means.items()
         }
+
+
+def make_twins(
+    model: Model, samples: Dataset, config: QuantizeConfig, *, limit: int | None = None
+) -> tuple[Equalized, ...]:
+    """Every twin that config wants and something is predicted to gain by, the cheapest first.
+
+    Args:
+        limit: calibration samples to use at most, when fewer than SAMPLES.
+    """
+    equalized = equalize(model, samples, config, limit=limit)
+    found = [] if equalized is None else [equalized]
+    if config.smoothing != "off" and config.per_channel:
+        found += _smoothed(model, samples, config, equalized, min(SAMPLES, limit or SAMPLES))
+    return tuple(found)
 
 
 def equalize(
@@ -82,6 +107,30 @@ def equalize(
     names, readers = equalized_values(changed.graph, scales)
     observed = collect(changed, names, samples, CalibrationConfig(max_samples=count))
     return Equalized(changed, observed.tensors, scales, readers)
+
+
+def _smoothed(
+    model: Model, samples: Dataset, config: QuantizeConfig, equalized: Equalized | None, count: int
+) -> list[Equalized]:
+    """Twins with smooth activations before products, without and with Muls; other edges as equalized."""
+    batches = (batch.inputs for batch in samples.batches(1, count))
+    only_folded = config.smoothing == "folded"
+    found = choose_smoothing(model.graph, batches, qmax=WEIGHT_QMAX, only_folded=only_folded)
+    if not (found.folded or found.multiplied):
+        return []
+    folded = {**({} if equalized is None else equalized.scales), **found.folded}
+    graph = scale_channels(model.graph, folded)
+    names, readers = equalized_values(graph, folded)
+    made, products = multiplied_values(model.graph, found.multiplied)
+    whole = replace(model, graph=smooth(model.graph, Smoothing(folded, found.multiplied)))
+    observed = collect(whole, (*names, *made), samples, CalibrationConfig(max_samples=count)).tensors
+    twins = []
+    if found.folded:  # what Muls make is all that differs behind them
+        twins.append(Equalized(replace(model, graph=graph), observed, folded, readers, label=SMOOTHED))
+    if found.multiplied:
+        readers = {**readers, **products}
+        twins.append(Equalized(whole, observed, folded, readers, found.multiplied, MULTIPLIED))
+    return twins
 
 
 def _has_enough(samples: Dataset) -> bool:

@@ -56,12 +56,8 @@ FIT_SAMPLES = 64
 
 TRIED = ("auto", "entropy")
 
-
-EQUALIZED = ", equalized"
-"""Added to the range method of a model whose channels are equalized."""
-
-EQUALIZED_GAIN = 0.89
-"""Measured noise over that without equalization, above which it is not worth it: 0.5 dB. Ranges of channels
+TWIN_GAIN = 0.89
+"""Measured noise of a twin over that without it, above which it is not worth it: 0.5 dB. Ranges of channels
 are known from few samples, so on others less than that is gained, or nothing."""
 
 OWN_SCALES = "those it came with"
@@ -86,13 +82,13 @@ class Reference:
         batches: inputs by name; none when only ranges are given.
         outputs: the float model's floating-point outputs for each batch, in its order.
         means: channel means of layer inputs over these samples; None when biases are not corrected.
-        equalized: the model with equalized channels; None where nothing gains by it.
+        twins: the model with equalized or smoothed channels; none where nothing gains by it.
     """
 
     batches: Sequence[Inputs]
     outputs: Sequence[Sequence[Array]]
     means: ChannelMeans | None
-    equalized: Equalized | None = None
+    twins: tuple[Equalized, ...] = ()
 
     @property
     def is_comparable(self) -> bool:
@@ -108,9 +104,8 @@ class Fitted:
         model: the best one.
         method: its range method.
         noise_ratios: noise over signal power of the outputs, by method tried, the best of which is tried with
-            equalized channels too; empty where there was nothing
-            to measure it on.
-        floats: the float graph that was rounded: of the equalized twin where that was better.
+            equalized and smoothed channels too; empty where there was nothing to measure it on.
+        floats: the float graph that was rounded: of a twin where that was better.
         means: channel means of layer inputs in that graph; None where biases are not corrected.
     """
 
@@ -122,19 +117,19 @@ class Fitted:
 
 
 def observe_reference(
-    model: Model, batches: Sequence[Inputs], config: QuantizeConfig, equalized: Equalized | None = None
+    model: Model, batches: Sequence[Inputs], config: QuantizeConfig, twins: Sequence[Equalized] = ()
 ) -> Reference:
     """Run the float model on a few samples; none gives a reference that nothing is measured against.
 
     Args:
-        equalized: its equalized twin, to be tried too.
+        twins: its equalized and smoothed twins, to be tried too.
     """
     if not batches:
         return Reference((), (), None)
     session = float_session(model.graph)
     outputs = [_run(session, batch) for batch in batches]
     means = observe_channel_means(model.graph, batches) if config.bias_correction else None
-    return Reference(batches, outputs, means, equalized)
+    return Reference(batches, outputs, means, tuple(twins))
 
 
 def fit(
@@ -175,18 +170,21 @@ def fit(
             noise[method] = _output_noise(models[method], reference)
             log.debug("%s ranges for %s: noise ratio %.2e", method, target.name, noise[method])
     best = min(methods, key=lambda method: _rank(noise.get(method, 0.0)))
-    if stats is not None and given is None and reference.is_comparable and reference.equalized is not None:
-        label = best + EQUALIZED
-        options = replace(calibration, method=best)
-        models[label] = _quantize_equalized(
-            reference.equalized, model, stats, target, config=config, options=options, means=reference.means
+    method, twin = best, None
+    for other in reference.twins:
+        if stats is None or given is not None or not reference.is_comparable:
+            break
+        label = method + other.label
+        options = replace(calibration, method=method)
+        models[label] = _quantize_twin(
+            other, model, stats, target, config=config, options=options, means=reference.means
         )
         noise[label] = _output_noise(models[label], reference)
         log.debug("%s ranges for %s: noise ratio %.2e", label, target.name, noise[label])
-        best = label if noise[label] < EQUALIZED_GAIN * noise[best] else best
+        if noise[label] < TWIN_GAIN * noise[best]:
+            best, twin = label, other
     unfitted = UNCORRECTED if only_given else UNFITTED
     notes = models[best].notes if reference.batches else (*models[best].notes, unfitted)
-    twin = reference.equalized if best.endswith(EQUALIZED) else None
     return Fitted(
         replace(models[best], notes=notes),
         GIVEN_SCALES if only_given else best,
@@ -196,8 +194,8 @@ def fit(
     )
 
 
-def _quantize_equalized(
-    equalized: Equalized,
+def _quantize_twin(
+    twin: Equalized,
     model: Model,
     stats: Stats,
     target: Target,
@@ -206,11 +204,9 @@ def _quantize_equalized(
     options: CalibrationConfig,
     means: ChannelMeans | None,
 ) -> QuantizedModel:
-    """The equalized twin of a model, quantized as a graph of that model."""
-    quantized = quantize(
-        equalized.model, equalized.stats(stats), target, config, options, means=equalized.means(means)
-    )
-    return replace(quantized, model=model, channel_scales=equalized.scales)
+    """A twin of a model, quantized as a graph of that model."""
+    quantized = quantize(twin.model, twin.stats(stats), target, config, options, means=twin.means(means))
+    return replace(quantized, model=model, channel_scales=twin.scales, multiplied=twin.multiplied)
 
 
 def fit_own(model: Model) -> Fitted:

@@ -61,14 +61,15 @@ class QuantizedModel:
 
     Attributes:
         model: the float model it annotates.
-        graph: that model's graph, or a clone whose constants an algorithm has changed; behind a table it may
-            have put a Mul.
+        graph: that model's graph, or a clone whose constants an algorithm has changed; behind a table or
+            before products it may have put a Mul.
         target: the rules that placed the edges.
         placement: which edges are quantized.
         activations: grid of each quantized value, by name.
         weights: codes of each quantized constant operand.
         biases: int32 codes of each quantized bias.
         channel_scales: what the output channels of layers were divided by, by the names of the layers.
+        multiplied: what Muls before products divide values by, by the names of the values.
         notes: what a user should know, one sentence each.
     """
 
@@ -80,6 +81,7 @@ class QuantizedModel:
     weights: Mapping[Use, QuantizedTensor]
     biases: Mapping[Use, QuantizedTensor] = field(default_factory=dict)
     channel_scales: Mapping[str, np.ndarray] = field(default_factory=dict)
+    multiplied: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property

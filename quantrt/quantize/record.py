@@ -21,7 +21,7 @@ from quantrt.ir.edit import constant_of
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import corrected_biases, set_biases
-from quantrt.quantize.algorithms.equalization import scale_channels
+from quantrt.quantize.algorithms.smoothing import Smoothing, smooth
 from quantrt.quantize.qparams import QParams, QuantizedTensor, quantize_weight
 from quantrt.quantize.quantized_model import Placement, QuantizedModel
 from quantrt.quantize.target import Target
@@ -40,6 +40,7 @@ def record_of(quantized: QuantizedModel) -> dict[str, Any]:
         "weights": [[node, index, x.qparams.axis] for (node, index), x in quantized.weights.items()],
         "biases": {name: _text(bias) for name, bias in corrected_biases(quantized.graph).items()},
         "channel_scales": {name: _text(scale) for name, scale in quantized.channel_scales.items()},
+        "multiplied": {name: _text(scale) for name, scale in quantized.multiplied.items()},
     }
 
 
@@ -57,7 +58,10 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
         uses = {(str(node), int(index)): str(value) for node, index, value in record["uses"]}
         axes = {(str(node), int(index)): axis for node, index, axis in record["weights"]}
         biases = {str(name): _array(text) for name, text in record["biases"].items()}
-        scales = {str(name): _array(text) for name, text in record.get("channel_scales", {}).items()}
+        scales, multiplied = (
+            {str(name): _array(text) for name, text in record.get(key, {}).items()}
+            for key in ("channel_scales", "multiplied")
+        )
     except (KeyError, TypeError, ValueError, AttributeError, UsageError, binascii.Error) as error:
         raise ModelError("the record of the quantization is damaged", got=str(error)) from error
     placement = Placement(
@@ -65,16 +69,25 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
         uses=uses,
         weights=axes,
     )
-    graph = balance_tables(_scaled(model, scales), axes)
+    graph = balance_tables(_scaled(model, Smoothing(scales, multiplied)), axes)
     weights = {use: _codes(graph, use, axis, target) for use, axis in axes.items()}
     graph = set_biases(graph, biases)
-    return QuantizedModel(model, graph, target, placement, activations, weights, channel_scales=scales)
+    return QuantizedModel(
+        model=model,
+        graph=graph,
+        target=target,
+        placement=placement,
+        activations=activations,
+        weights=weights,
+        channel_scales=scales,
+        multiplied=multiplied,
+    )
 
 
-def _scaled(model: Model, scales: Mapping[str, np.ndarray]) -> ir.Model:
-    """The graph whose channels were equalized; the model's own where none were."""
+def _scaled(model: Model, smoothing: Smoothing) -> ir.Model:
+    """The graph whose channels were equalized or smoothed; the model's own where none were."""
     try:
-        return scale_channels(model.graph, scales) if scales else model.graph
+        return smooth(model.graph, smoothing) if smoothing.folded or smoothing.multiplied else model.graph
     except (KeyError, ValueError) as error:
         raise ModelError("the record of the quantization is of another model", got=str(error)) from error
 

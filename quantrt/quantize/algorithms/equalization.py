@@ -30,7 +30,18 @@ from quantrt.ir.clone import clone
 from quantrt.ir.edit import constant_of, int_attribute, is_operator, only_consumer, set_constant_input
 from quantrt.ir.session import float_session
 
-__all__ = ["SUFFIX", "choose_scales", "equalized_values", "scale_channels"]
+__all__ = [
+    "ACTIVATION_LEVELS",
+    "SUFFIX",
+    "Edge",
+    "Scales",
+    "choose_scales",
+    "edge_from",
+    "equalized_values",
+    "input_channels",
+    "multiply_inputs",
+    "scale_channels",
+]
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +76,7 @@ HOMOGENEOUS = (
 
 
 @dataclass(frozen=True)
-class _Edge:
+class Edge:
     """An activation between a layer that can divide its channels and those that can multiply them.
 
     Attributes:
@@ -88,7 +99,7 @@ def choose_scales(graph: ir.Model, batches: Iterable[Mapping[str, Array]], *, qm
         batches: inputs of the model by name.
         qmax: largest code of a weight.
     """
-    edges = [edge for node in graph.graph if (edge := _edge_from(node)) is not None]
+    edges = [edge for node in graph.graph if (edge := edge_from(node)) is not None]
     if not edges:
         return {}
     found: dict[str, Array] = {}
@@ -109,12 +120,12 @@ def scale_channels(graph: ir.Model, scales: Scales) -> ir.Model:
     nodes = {node.name or "": node for node in changed.graph}
     taken = {value.name for node in changed.graph.all_nodes() for value in node.outputs}
     for name, scale in scales.items():
-        edge = _edge_from(nodes[name])
+        edge = edge_from(nodes[name])
         if edge is None:
             continue
         _divide(changed, edge.layer, scale)
         for reader in edge.readers:
-            _multiply(changed, reader, scale)
+            multiply_inputs(changed, reader, scale)
         for value in edge.values:
             value.name = _free_name(f"{value.name}{SUFFIX}", taken)
             value.meta.clear()
@@ -126,7 +137,7 @@ def equalized_values(graph: ir.Model, scales: Scales) -> tuple[tuple[str, ...], 
     values: list[str] = []
     readers: dict[str, Array] = {}
     for node in graph.graph:
-        edge = _edge_from(node) if node.name in scales else None
+        edge = edge_from(node) if node.name in scales else None
         if edge is not None:
             values += [value.name or "" for value in edge.values]
             readers |= {reader.name or "": scales[node.name or ""] for reader in edge.readers}
@@ -140,7 +151,7 @@ def _free_name(name: str, taken: set[str | None]) -> str:
     return name
 
 
-def _edge_from(node: ir.Node) -> _Edge | None:
+def edge_from(node: ir.Node) -> Edge | None:
     """The edge that begins at a layer; None where its channels cannot be scaled."""
     axis = _output_axis(node)
     if axis is None:
@@ -154,14 +165,14 @@ def _edge_from(node: ir.Node) -> _Edge | None:
     if last.is_graph_output() or not uses:
         return None
     for node_use, index in uses:
-        if index != 0 or node_use.graph is not node.graph or _input_channels(node_use) != channels:
+        if index != 0 or node_use.graph is not node.graph or input_channels(node_use) != channels:
             return None
     if axis != 1 and any(is_operator(use.node, "Conv") for use in uses):
         return None
     is_matrix = last.shape is not None and len(last.shape) == 2
     if axis == 1 and not is_matrix and not all(is_operator(use.node, "Conv") for use in uses):
         return None  # a product is over the last axis
-    return _Edge(node, tuple(values), tuple(use.node for use in uses), axis)
+    return Edge(node, tuple(values), tuple(use.node for use in uses), axis)
 
 
 def _output_axis(node: ir.Node) -> int | None:
@@ -197,7 +208,7 @@ def _keeps_channels(node: ir.Node) -> bool:
     return not is_operator(node, "Flatten") or int_attribute(node, "axis", 1) == 1
 
 
-def _input_channels(node: ir.Node) -> int | None:
+def input_channels(node: ir.Node) -> int | None:
     """Channels that a layer with a constant weight reads; None for other nodes."""
     if not is_operator(node, *LAYERS) or int_attribute(node, "transA", 0):
         return None
@@ -210,7 +221,7 @@ def _input_channels(node: ir.Node) -> int | None:
 
 
 def _observe(
-    graph: ir.Model, edges: Sequence[_Edge], batches: Iterable[Mapping[str, Array]]
+    graph: ir.Model, edges: Sequence[Edge], batches: Iterable[Mapping[str, Array]]
 ) -> list[tuple[Array, Array]]:
     """Greatest magnitude and mean square of each channel of what is read, float64 [C], by edge."""
     names = [edge.values[-1].name or "" for edge in edges]
@@ -227,7 +238,7 @@ def _observe(
     return [(r, s / max(count, 1)) for r, s, count in zip(ranges, sums, counts, strict=True)]
 
 
-def _best_scale(edge: _Edge, ranges: Array, powers: Array, qmax: int) -> Array | None:
+def _best_scale(edge: Edge, ranges: Array, powers: Array, qmax: int) -> Array | None:
     """The scale with the least predicted noise; None where that is no scale at all."""
     widest = float(ranges.max(initial=0.0))
     if not (np.isfinite(widest) and widest > 0):
@@ -271,7 +282,7 @@ def _columns(node: ir.Node) -> Array:
     return matrix[None, :, :, None]
 
 
-def _multiply(graph: ir.Model, node: ir.Node, scale: Array) -> None:
+def multiply_inputs(graph: ir.Model, node: ir.Node, scale: Array) -> None:
     """Multiply the input channels of a layer's weight."""
     weight = constant_of(node.inputs[1])
     if weight is None:

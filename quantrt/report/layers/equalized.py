@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The float model with equalized channels that a quantized model was made of.
+"""The float model with equalized or smoothed channels that a quantized model was made of.
 
 Equalization divides the output channels of a layer and multiplies the input channels of its readers
 (`quantrt.quantize.algorithms.equalization`). The factors are not kept, but the weights show them: exactly
 behind a normalization, elsewhere as the least squares fit of each channel's codes to its floats. Any factors
 give a model that computes what the float model computes; these give the one that was rounded, to a hundredth
-of a percent or so.
+of a percent or so. Factors of Muls before products (`quantrt.quantize.algorithms.smoothing`) are constants of
+the quantized model.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import onnx_ir as ir
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.equalization import SUFFIX, equalized_values, scale_channels
+from quantrt.quantize.algorithms.smoothing import MULTIPLIED, Smoothing, product_inputs, smooth
 
 __all__ = ["unscaled_twin", "with_fitted_scales"]
 
@@ -32,7 +34,7 @@ def unscaled_twin(model: Model, tensors: Collection[str]) -> Model:
         tensors: names in the quantized model.
     """
     scales = {name: np.ones(size, np.float32) for name, size in _equalized(model.graph, tensors).items()}
-    return replace(model, graph=scale_channels(model.graph, scales)) if scales else model
+    return _smoothed(model, Smoothing(scales, _multiplied(model.graph, tensors)))
 
 
 def with_fitted_scales(model: Model, fake: ir.Model) -> Model:
@@ -46,7 +48,27 @@ def with_fitted_scales(model: Model, fake: ir.Model) -> Model:
         mine = {node.name or "": node for node in scale_channels(model.graph, scales).graph}
         readers = [reader for reader in _readers(model.graph, name, size) if reader not in sizes]
         scales[name] = _scale(name, readers, size, mine, theirs)
-    return replace(model, graph=scale_channels(model.graph, scales)) if scales else model
+    multiplied = _multiplied(model.graph, tensors)
+    for name, ones in multiplied.items():
+        factors = constant_of(theirs[f"{name}{MULTIPLIED}"].inputs[1])
+        if factors is not None and factors.size == ones.size:
+            multiplied[name] = (1.0 / factors).reshape(-1).astype(np.float32)
+    return _smoothed(model, Smoothing(scales, multiplied))
+
+
+def _smoothed(model: Model, smoothing: Smoothing) -> Model:
+    if not (smoothing.folded or smoothing.multiplied):
+        return model
+    return replace(model, graph=smooth(model.graph, smoothing))
+
+
+def _multiplied(graph: ir.Model, tensors: Collection[str]) -> dict[str, Array]:
+    """Values that a Mul divides in the quantized model -> a factor of 1 for each of their channels."""
+    return {
+        name: np.ones(size, np.float32)
+        for name, size in product_inputs(graph).items()
+        if f"{name}{MULTIPLIED}" in tensors
+    }
 
 
 def _equalized(graph: ir.Model, tensors: Collection[str]) -> dict[str, int]:

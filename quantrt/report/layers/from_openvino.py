@@ -21,6 +21,7 @@ from quantrt.model.model import Model
 from quantrt.plan.openvino_taps import read_openvino
 from quantrt.plan.plan import LibraryModel
 from quantrt.quantize.algorithms.bias_correction import set_biases
+from quantrt.quantize.algorithms.smoothing import MULTIPLIED
 from quantrt.quantize.operands import weight_axis
 from quantrt.quantize.qparams import QParams, QuantizedTensor
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
@@ -73,7 +74,8 @@ def from_openvino_engine(model: Model, engine: LibraryModel) -> QuantizedModel:
 def _take_constants(graph: ir.Model, engine: _Engine, weights: Collection[Use]) -> None:
     """Float weights and biases as the engine has them: those of equalized channels are not the model's."""
     for node in graph.graph:
-        if not is_operator(node, "Conv", "Gemm", "LayerNormalization"):
+        is_smoothing = is_operator(node, "Mul") and (node.name or "").endswith(MULTIPLIED)
+        if not (is_smoothing or is_operator(node, "Conv", "Gemm", "LayerNormalization")):
             continue
         for index in range(1, len(node.inputs)):
             value = node.inputs[index]
@@ -133,7 +135,7 @@ class _Engine:
         if name not in self.constants:
             raise ModelError(
                 f"the engine has no constant '{name}': its quantization cannot be read from it",
-                hint="building it again with this version",
+                hint="`quantrt build MODEL.onnx ... -o ENGINE.qrt` again, with this version",
             )
         return np.array(self.constants[name].data)
 

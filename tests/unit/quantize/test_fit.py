@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.equalized import LEAST_SAMPLES, equalize
-from quantrt.quantize.fit import EQUALIZED, TRIED, UNFITTED, fit, observe_reference
+from quantrt.quantize.equalized import EQUALIZED, LEAST_SAMPLES, equalize
+from quantrt.quantize.fit import TRIED, UNFITTED, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
@@ -55,7 +55,7 @@ def uneven_net():
 def with_equalization(model, inputs, **options):
     config = QuantizeConfig(**options)
     twin = equalize(model, dataset(model, inputs), config)
-    reference = observe_reference(model, [inputs], config, twin)
+    reference = observe_reference(model, [inputs], config, () if twin is None else (twin,))
     stats = observe(model, (OPENVINO,), inputs)
     return twin, fit(model, stats, OPENVINO, reference, config=config, calibration=CalibrationConfig())
 

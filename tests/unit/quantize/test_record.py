@@ -11,10 +11,11 @@ import pytest
 from quantrt.errors import ModelError
 from quantrt.ir.edit import constant_of
 from quantrt.quantize.algorithms.equalization import scale_channels
+from quantrt.quantize.algorithms.smoothing import Smoothing, smooth
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record, record_of
 from quantrt.quantize.targets.cuda import CUDA
-from tests.nets import quantized, resnet, run_ort, samples
+from tests.nets import net, quantized, resnet, run_ort, samples, weights
 
 X = {"x": samples(6, 3, 16, 16)}
 
@@ -46,6 +47,19 @@ def test_equalized_channels_are_in_the_record():
     np.testing.assert_array_equal(got, want)
 
 
+def test_smoothed_activations_are_in_the_record():
+    model = net(
+        "net (float[N,16] x) => (float[N,5] y) { t = Tanh(x) y = MatMul(t, w) }", weights({"w": (16, 5)})
+    )
+    smoothing = Smoothing(multiplied={"t": np.linspace(0.5, 2, 16, dtype=np.float32)})
+    twin = replace(model, graph=smooth(model.graph, smoothing))
+    x = {"x": samples(6, 16)}
+    made = replace(quantized(twin, CUDA, x), model=model, multiplied=smoothing.multiplied)
+    again = from_record(model, json.loads(json.dumps(record_of(made))), CUDA)
+    (want,), (got,) = run_ort(write(made), x), run_ort(write(again), x)
+    np.testing.assert_array_equal(got, want)
+
+
 def test_a_record_is_small():
     made = quantized(resnet(), CUDA, X)
     weights_bytes = sum(tensor.codes.nbytes for tensor in made.weights.values())
@@ -61,6 +75,7 @@ def test_a_record_is_small():
         {"biases": {"nobody": ""}},
         {"weights": [["nobody", 1, 0]]},
         {"channel_scales": {"nobody": ""}},
+        {"multiplied": {"nobody": ""}},
         {"uses": None},
     ],
 )

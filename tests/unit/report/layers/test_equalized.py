@@ -17,6 +17,7 @@ from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.serialize import save_plan
 from quantrt.quantize.algorithms.equalization import SUFFIX, choose_scales, scale_channels
+from quantrt.quantize.algorithms.smoothing import MULTIPLIED, choose_smoothing, smooth
 from quantrt.quantize.qdq import write
 from quantrt.quantize.switches import FLAGS, switch_layers
 from quantrt.quantize.targets import OPENVINO, ORT
@@ -58,6 +59,15 @@ def uneven(body: str) -> Model:
     return net(f"net (float[N,8,8,8] x) => ({shape} y) {{ {body} }}", used)
 
 
+def smoothable() -> Model:
+    """A residual sum reads what a product reads: no constants of its maker can be divided for that alone."""
+    arrays = weights({"gamma": (8,), "beta": (8,), "square": (8, 8)})
+    arrays["gamma"] = UNEVEN * 3
+    arrays["square"] /= UNEVEN[:, None] ** 0.5
+    body = "n = LayerNormalization<axis = -1>(x, gamma, beta) m = MatMul(n, square) y = Add(m, n)"
+    return net(f"net (float[N,8,8,8] x) => (float[N,c,i,j] y) {{ {body} }}", arrays)
+
+
 X = {"x": samples(8, 8, 8, 8)}
 
 
@@ -83,6 +93,23 @@ def test_factors_are_found_in_the_weights(name: str, target):
         assert sqnr_db(a, b) > 55, "as good as the float model that was quantized"
 
 
+@pytest.mark.parametrize("target", [ORT, OPENVINO], ids=lambda target: target.name)
+def test_factors_of_multiplications_are_read(target):
+    model = smoothable()
+    smoothing = choose_smoothing(model.graph, [X], qmax=127)
+    assert smoothing.multiplied, "there is something to smooth"
+    changed = replace(model, graph=smooth(model.graph, smoothing))
+    found = with_fitted_scales(model, write(quantized(changed, target, X)))
+    x = {"x": samples(6, 8, 8, 8, seed=7)}
+    taps = [f"{name}{MULTIPLIED}" for name in smoothing.multiplied]
+    wanted, got = (
+        float_session(graph, extra_outputs=taps).run(["y", *taps], x)
+        for graph in (changed.graph, found.graph)
+    )
+    for a, b in zip(wanted, got, strict=True):
+        assert sqnr_db(a, b) > 100
+
+
 def test_of_a_model_without_equalization_nothing_changes():
     model = uneven(NETS["depthwise"])
     fake = write(quantized(model, ORT, X))
@@ -90,14 +117,17 @@ def test_of_a_model_without_equalization_nothing_changes():
     assert unscaled_twin(model, {"h", "r"}) is model
 
 
-@pytest.mark.parametrize("name", ["depthwise", "norm"])
+@pytest.mark.parametrize("name", ["depthwise", "norm", "multiplied"])
 @pytest.mark.parametrize("library", ["onnx", "onnxruntime", "openvino"])
 def test_the_layers_of_an_equalized_model_are_compared(library: str, name: str, tmp_path: Path):
     """Errors are those against the equalized float model, within what the fit of its factors leaves open."""
     path = tmp_path / "float.onnx"
-    save_model(uneven(NETS[name]).graph, path)
+    save_model((smoothable() if name == "multiplied" else uneven(NETS[name])).graph, path)
     model = load_model(path)
-    changed = replace(model, graph=scale_channels(model.graph, choose_scales(model.graph, [X], qmax=127)))
+    if name == "multiplied":
+        changed = replace(model, graph=smooth(model.graph, choose_smoothing(model.graph, [X], qmax=127)))
+    else:
+        changed = replace(model, graph=scale_channels(model.graph, choose_scales(model.graph, [X], qmax=127)))
     fake = write(quantized(changed, OPENVINO if library == "openvino" else ORT, X))
     subject = tmp_path / ("q.onnx" if library == "onnx" else "q.qrt")
     if library == "onnx":
