@@ -232,5 +232,5 @@ def _no_range(name: str, why: str) -> UsageError:
     return UsageError(
         f"'{name}' cannot be int8: there is no range to take the scale of its codes from, {why}",
         expected="--int8 with calibration data or a cache that has the tensor, or a scale",
-        hint=f"{name}:int8@0.0078125",
+        hint=f"{name}:int8@0.0078125 behind --input-types or --output-types, or --calib-data P",
     )

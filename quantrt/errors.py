@@ -10,7 +10,8 @@
     └── InternalError  70   an invariant of QuantRT itself is broken
 
 A message says what could not be done to which named object; the other fields say what was found, what
-was expected and what to try, so that a user never has to read a traceback.
+was expected and what to try, so that a user never has to read a traceback. An error that knows nothing to try
+says where its kind is looked into.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class QuantRtError(Exception):
     """
 
     exit_code = 70
+    next_step = "`quantrt doctor`"
 
     def __init__(
         self, message: str, *, got: str | None = None, expected: str | None = None, hint: str | None = None
@@ -52,13 +54,16 @@ class QuantRtError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        """The message, then one indented line for got/expected and one for the hint."""
+        """The message, then one indented line for got/expected and one for what to try."""
+        return self.text(self.hint or self.next_step)
+
+    def text(self, to_try: str) -> str:
+        """The same, with this to try."""
         facts = [f"{word} {text}" for word, text in (("got", self.got), ("expected", self.expected)) if text]
         lines = [self.message]
         if facts:
             lines.append("  " + ", ".join(facts))
-        if self.hint:
-            lines.append(f"  try {self.hint}")
+        lines.append(f"  try {to_try}")
         return "\n".join(lines)
 
 
@@ -66,22 +71,27 @@ class AccuracyError(QuantRtError):
     """A comparison or an accuracy check failed."""
 
     exit_code = 1
+    next_step = "`quantrt compare MODEL.onnx ENGINE.qrt --data P --layers`"
 
 
 class UsageError(QuantRtError):
     """The caller asked for something that cannot be done as asked."""
 
     exit_code = 2
+    next_step = "`help(quantrt)`, or `quantrt VERB -h`"
 
 
 class ModelError(QuantRtError):
     """The model cannot be read, checked, or transformed."""
 
     exit_code = 3
+    next_step = "`quantrt inspect MODEL.onnx`"
 
 
 class DataError(ModelError):
     """Data for calibration, validation or inference does not fit the model."""
+
+    next_step = "`quantrt inspect MODEL.onnx`, which tells what its inputs take"
 
 
 class DeviceError(QuantRtError):
@@ -94,6 +104,7 @@ class InternalError(QuantRtError):
     """An invariant of QuantRT itself is broken; please report it."""
 
     exit_code = 70
+    next_step = "reporting it with its traceback and the output of `quantrt doctor --json`"
 
 
 def close_match(name: str, known: Iterable[str]) -> str | None:

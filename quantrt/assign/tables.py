@@ -30,6 +30,8 @@ from quantrt.model.model import Fingerprint
 
 __all__ = ["BuiltEngine", "Tables", "read_tables", "tables_from_json", "tables_to_json", "write_tables"]
 
+_MAKE = "`quantrt build MODEL.onnx --int8 --calib-data P --tables FILE.json -o ENGINE.qrt` to make them"
+
 KIND = "assignment tables"
 VERSION = 1
 
@@ -146,17 +148,18 @@ def tables_from_json(data: Any, source: str) -> Tables:
         DataError: they are of another kind, of a newer version, or damaged.
     """
     if not isinstance(data, Mapping) or data.get("kind") != KIND:
-        raise DataError(f"'{source}' holds no assignment tables", hint="quantrt build ... --tables FILE.json")
+        raise DataError(f"'{source}' holds no assignment tables", hint=_MAKE)
     if data.get("version") != VERSION:
         raise DataError(
             f"cannot read the tables of '{source}'",
             got=f"version {data.get('version')}",
             expected=f"version {VERSION}",
+            hint=_MAKE,
         )
     try:
         return _tables(data)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"the tables of '{source}' are damaged", got=repr(error)) from error
+        raise DataError(f"the tables of '{source}' are damaged", got=repr(error), hint=_MAKE) from error
 
 
 def read_tables(path: Path) -> Tables:
@@ -168,9 +171,9 @@ def read_tables(path: Path) -> Tables:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise DataError(f"cannot read '{path}'", got=error.strerror or str(error)) from error
+        raise DataError(f"cannot read '{path}'", got=error.strerror or str(error), hint=_MAKE) from error
     except ValueError as error:
-        raise DataError(f"'{path}' is no JSON", got=str(error)) from error
+        raise DataError(f"'{path}' is no JSON", got=str(error), hint=_MAKE) from error
     return tables_from_json(data, str(path))
 
 

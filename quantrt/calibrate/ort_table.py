@@ -79,7 +79,7 @@ def read_text_table(lines: Iterable[tuple[int, str]], name: str) -> dict[str, fl
             raise DataError(
                 f"cannot read '{name}': line {number} gives '{tensor}' a second range",
                 got=f"{found[tensor]:g} and {amax:g}",
-                hint="to delete the line that does not hold",
+                hint=f"`sed -i {number}d '{name}'` where the line before holds",
             )
     return found
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Stats", "TensorStats", "load_stats", "save_stats", "stats_notes"]
 
+_MAKE = "`quantrt calibrate MODEL.onnx --calib-data P -o X.ranges` to make one"
+
 FORMAT = "quantrt-ranges"
 FORMAT_VERSION = 1
 
@@ -219,19 +221,18 @@ def load_stats(path: Path | str) -> Stats:
     path = Path(path)
     header, arrays = _read(path)
     if header.get("format") != FORMAT:
-        raise DataError(
-            f"cannot read '{path}': it is not a ranges file", hint="a file written by `quantrt calibrate`"
-        )
+        raise DataError(f"cannot read '{path}': it is not a ranges file", hint=_MAKE)
     if header.get("version") != FORMAT_VERSION:
         raise DataError(
             f"cannot read '{path}': its format is of another version",
             got=str(header.get("version")),
             expected=str(FORMAT_VERSION),
+            hint=_MAKE,
         )
     try:
         return _decode(header, arrays)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"cannot read '{path}': the file is damaged", got=str(error)) from error
+        raise DataError(f"cannot read '{path}': the file is damaged", got=str(error), hint=_MAKE) from error
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -243,10 +244,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}
         header = json.loads(text)
     except FileNotFoundError as error:
-        raise DataError(f"cannot read '{path}': there is no such file") from error
+        raise DataError(f"cannot read '{path}': there is no such file", hint=_MAKE) from error
     except (OSError, SafetensorError, ValueError) as error:
         raise DataError(
-            f"cannot read '{path}': it is damaged or not a ranges file", got=str(error)
+            f"cannot read '{path}': it is damaged or not a ranges file", got=str(error), hint=_MAKE
         ) from error
     return (header if isinstance(header, dict) else {}), arrays
 

@@ -44,6 +44,8 @@ DEFAULT_HEADER = "TRT-8601-EntropyCalibration2"
 
 TABLE_SUFFIX = ".flatbuffers"
 
+_MAKE = "`quantrt calibrate MODEL.onnx --calib-data P -o calibration.cache` to make one"
+
 MAX_CACHE_BYTES = 1 << 28
 """A larger file is no cache: a tensor takes a line."""
 
@@ -113,7 +115,7 @@ def read_cache(path: Path | str) -> TrtCache:
     except FileNotFoundError as error:
         raise DataError(
             f"cannot read '{path}': there is no such file",
-            hint="`quantrt calibrate MODEL.onnx --calib-data P -o calibration.cache` to make one",
+            hint=_MAKE,
         ) from error
     except OSError as error:
         raise DataError(f"cannot read '{path}'", got=error.strerror) from error
@@ -127,9 +129,13 @@ def parse_cache(data: bytes, name: str, origin: Origin | None = None) -> TrtCach
         DataError: as for `read_cache`.
     """
     if not data.strip():
-        raise DataError(f"cannot read '{name}': it is empty")
+        raise _empty(name)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"cannot read '{name}': it is UTF-16 text", expected="UTF-8", hint="to convert it")
+        raise DataError(
+            f"cannot read '{name}': it is UTF-16 text",
+            expected="UTF-8",
+            hint=f"`iconv -f UTF-16 -t UTF-8 '{name}' -o utf8.cache`",
+        )
     data = data.removeprefix(b"\xef\xbb\xbf")
     if data.lstrip().startswith(b"TRT-"):
         header, entries = _parse_text(data, name)
@@ -138,7 +144,7 @@ def parse_cache(data: bytes, name: str, origin: Origin | None = None) -> TrtCach
     else:
         header, entries = TEXT_TABLE, _from_amax(_read_headless(data, name))
     if not entries:
-        raise DataError(f"cannot read '{name}': it names no tensor", got=header)
+        raise DataError(f"cannot read '{name}': it names no tensor", got=header, hint=_MAKE)
     reasons = {tensor: reason for tensor, scale in entries.items() if (reason := why_invalid(scale))}
     scales = {tensor: float(scale) for tensor, scale in entries.items() if tensor not in reasons}
     notes = []
@@ -195,7 +201,7 @@ def check_header(header: str) -> str:
         raise DataError(
             f"'{header}' is no header of a calibration cache",
             expected="TRT-<version>-<calibrator>",
-            hint=f"{DEFAULT_HEADER}, or TRT-100300-EntropyCalibration2",
+            hint=f"--cache-header {DEFAULT_HEADER}, or TRT-100300-EntropyCalibration2",
         )
     return header
 
@@ -235,13 +241,17 @@ def _parse_text(data: bytes, name: str) -> tuple[str, dict[str, np.float32]]:
     return header.strip(), entries
 
 
+def _empty(name: str) -> DataError:
+    return DataError(f"cannot read '{name}': it is empty", hint=_MAKE)
+
+
 def _put(entries: dict[str, np.float32], tensor: str, scale: np.float32, name: str, number: int) -> None:
     before = entries.setdefault(tensor, scale)
     if before.tobytes() != scale.tobytes():
         raise DataError(
             f"cannot read '{name}': line {number} gives '{tensor}' another scale than a line before",
             got=f"{float(before):.6g} and {float(scale):.6g}",
-            hint="to delete one of the lines",
+            hint=f"`sed -i {number}d '{name}'` where the line before holds",
         )
 
 
@@ -261,21 +271,23 @@ def _lines(data: bytes, name: str) -> Iterator[tuple[int, str]]:
 def _bad_line(name: str, number: int, line: str, expected: str) -> DataError:
     shown = line if len(line) <= 80 else f"{line[:77]}..."
     message = f"cannot read '{name}': line {number} is no line of a calibration cache"
-    return DataError(message, got=repr(shown), expected=expected)
+    return DataError(
+        message, got=repr(shown), expected=expected, hint=f"`sed -n {number}p '{name}'`, or {_MAKE}"
+    )
 
 
 def _read_headless(data: bytes, name: str) -> dict[str, float]:
     """ONNX Runtime's text; TensorRT's without its first line is named as what it is."""
     lines = list(_lines(data, name))
     if not lines:
-        raise DataError(f"cannot read '{name}': it is empty")
+        raise _empty(name)
     number, first = lines[0]
     if HEX.fullmatch(first.rpartition(":")[2].strip()) and ":" in first:
         raise DataError(
             f"cannot read '{name}': line {number} should say which calibrator wrote it",
             got=repr(first),
             expected="a first line such as " + DEFAULT_HEADER,
-            hint=f"to put {DEFAULT_HEADER} above it",
+            hint=f"`sed -i '{number}i {DEFAULT_HEADER}' '{name}'`",
         )
     return read_text_table(lines, name)
 

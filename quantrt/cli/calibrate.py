@@ -107,6 +107,7 @@ def _check_sources(args: argparse.Namespace) -> None:
             "cannot tell what to calibrate",
             got=" and ".join(given) or "neither a model nor --merge",
             expected="MODEL.onnx with data, or --merge A.ranges B.ranges",
+            hint="quantrt calibrate MODEL.onnx --calib-data P -o X.ranges",
         )
     if args.merge and _is_cache(args):
         raise UsageError(
@@ -126,6 +127,7 @@ def _check_sources(args: argparse.Namespace) -> None:
             got=" and ".join(found) or None,
             expected="--calib-data P or --calib-random"
             + (" or --ranges X.ranges" if _is_cache(args) else ""),
+            hint=f"{found[0]} alone" if found else "--calib-data P",
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quantrt.cli.next_command import next_command
+from quantrt.cli.next_command import next_command, with_command
 from quantrt.errors import DeviceError, InternalError, QuantRtError
 
 __all__ = ["INTERRUPTED", "Failure", "explain"]
@@ -47,7 +47,7 @@ def explain(error: BaseException, argv: Sequence[str] = (), verbs: Sequence[str]
         data = {"type": "KeyboardInterrupt", "message": "interrupted", "exit_code": INTERRUPTED}
         return Failure("interrupted", {"error": data}, INTERRUPTED, where)
     known = error if isinstance(error, QuantRtError) else _as_known(error)
-    hint = known.hint or next_command(known, argv, verbs)
+    hint = next_command(known, argv, verbs) if known.hint is None else with_command(known, argv, verbs)
     data = {
         "type": type(known).__name__,
         "message": known.message,
@@ -56,8 +56,7 @@ def explain(error: BaseException, argv: Sequence[str] = (), verbs: Sequence[str]
         "hint": hint,
         "exit_code": known.exit_code,
     }
-    text = f"error: {known}" if known.hint else f"error: {known}\n  try {hint}"
-    return Failure(text, {"error": data}, known.exit_code, where)
+    return Failure(f"error: {known.text(hint)}", {"error": data}, known.exit_code, where)
 
 
 def _as_known(error: BaseException) -> QuantRtError:

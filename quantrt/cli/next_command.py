@@ -1,17 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command to run next after a failure whose error names none."""
+"""The command to run next after a failure whose error names none.
+
+What an error has to try is often a name alone: the nearest one to a misspelt one. Then it is the command that
+failed, with that name in it; where that cannot be told, what shows more of the cause stands behind it.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 
 from quantrt.errors import DeviceError, InternalError, ModelError, QuantRtError, UsageError
 
-__all__ = ["next_command"]
+__all__ = ["names_command", "next_command", "with_command"]
 
 MODELS = (".onnx", ".qrt")
 INSPECT = "inspect"
+
+_COMMAND = re.compile(r"(?:^|[\s`'(])(?:quantrt|pip|python|mkdir) |(?:^|[\s`'(])--?[A-Za-z]|\w=\S|`[^`]+`")
+"""A command, an option, an assignment, or code."""
+
+_QUOTED = re.compile(r"'([^']+)'")
 
 
 def next_command(error: QuantRtError, argv: Sequence[str], verbs: Sequence[str]) -> str:
@@ -34,6 +44,36 @@ def next_command(error: QuantRtError, argv: Sequence[str], verbs: Sequence[str])
     if isinstance(error, InternalError):
         return f"{_with_traceback(argv)}, and report what it prints"
     return f"quantrt {verb} -h" if verb else "quantrt -h"
+
+
+def with_command(error: QuantRtError, argv: Sequence[str], verbs: Sequence[str]) -> str:
+    """The error's own hint, and behind it a command where it names none."""
+    hint = error.hint or ""
+    if names_command(hint):
+        return hint
+    corrected = _corrected(error.message, hint, argv)
+    if corrected is not None:
+        return f"{hint}: {corrected}"
+    return f"{hint}; next: {next_command(error, argv, verbs)}"
+
+
+def names_command(hint: str) -> bool:
+    """Whether a hint can be typed: it has a command, an option, an assignment or code in it."""
+    return _COMMAND.search(hint) is not None
+
+
+def _corrected(message: str, hint: str, argv: Sequence[str]) -> str | None:
+    """The command line with the name that the hint is in place of the first one that the message quotes."""
+    near, wrong = _QUOTED.fullmatch(hint), _QUOTED.search(message)
+    if near is None or wrong is None:
+        return None
+    pattern = re.compile(rf"(?<![\w.-]){re.escape(wrong[1])}(?![\w.-])")
+    places = [place for place, word in enumerate(argv) if pattern.search(word)]
+    if len(places) != 1:
+        return None
+    words = list(argv)
+    words[places[0]] = pattern.sub(lambda found: near[1], words[places[0]])
+    return shlex.join(["quantrt", *words])
 
 
 def _value(word: str) -> str:

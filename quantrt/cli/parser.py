@@ -26,6 +26,11 @@ Exit codes: 0 done, 1 a check failed, 2 usage, 3 model or data, 4 device or disk
 
 _WIDTH = 98
 
+_BAD_CHOICE = re.compile(
+    r"argument (?:-\w/)?(?P<option>--[\w-]+): "
+    r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<choices>.*)\)"
+)
+
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
 
@@ -34,7 +39,18 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing and leaving."""
-        raise UsageError(f"cannot read the command line: {message}", hint=f"{self.prog} -h")
+        raise UsageError(
+            f"cannot read the command line: {message}", hint=_nearest_choice(message) or f"{self.prog} -h"
+        )
+
+
+def _nearest_choice(message: str) -> str | None:
+    """The option with the word that comes nearest to the one that argparse refused; None for other errors."""
+    found = _BAD_CHOICE.search(message)
+    if found is None:
+        return None
+    near = close_match(found["word"], re.findall(r"'([^']+)'", found["choices"]))
+    return None if near is None else f"{found['option']} {near}"
 
 
 def make_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:

@@ -20,6 +20,11 @@ def check_output(path: Path, *suffixes: str) -> Path:
     """
     if path.suffix not in suffixes:
         expected = " or ".join(f"'{suffix}'" for suffix in suffixes)
-        raise UsageError(f"cannot write '{path}'", got=f"suffix '{path.suffix}'", expected=expected)
+        raise UsageError(
+            f"cannot write '{path}'",
+            got=f"suffix '{path.suffix}'",
+            expected=expected,
+            hint=f"-o '{path.with_suffix(suffixes[0])}'",
+        )
     check_writable(path)
     return path

@@ -96,7 +96,7 @@ def _join(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
             raise DataError(
                 f"cannot put the batches of output '{name}' into one array",
                 got=f"shapes {arrays[0].shape} and {array.shape}",
-                hint="samples of one shape only",
+                hint="--max-samples 1, or samples of one shape only",
             )
     return np.concatenate(arrays)
 

@@ -22,7 +22,9 @@ def parse_shape(text: str) -> tuple[str, Shape]:
     """
     name, _, sizes = text.rpartition("=")
     if not name or not all(size.isdigit() and int(size) > 0 for size in sizes.split("x")):
-        raise UsageError(f"cannot read the shape '{text}'", expected="NAME=SIZExSIZE", hint="input_ids=1x384")
+        raise UsageError(
+            f"cannot read the shape '{text}'", expected="NAME=SIZExSIZE", hint="--shape input_ids=1x384"
+        )
     return name, tuple(int(size) for size in sizes.split("x"))
 
 
@@ -60,7 +62,7 @@ def with_shapes(
     for name in shapes:
         if name not in names:
             near = close_match(name, names)
-            hint = f"--shape {near}=..." if near else None
+            hint = f"--shape {near or names[0]}=..." if names else None
             raise UsageError(f"'{model}' has no input '{name}'", expected=", ".join(names), hint=hint)
     return [_with_shape(spec, shapes.get(spec.name), model, otherwise) for spec in specs]
 

@@ -44,7 +44,9 @@ def timed_inputs(
     from quantrt.calibrate.dataset import random_dataset
 
     if args.batch is not None and args.batch < 1:
-        raise UsageError("cannot use this batch size", got=str(args.batch), expected="at least 1")
+        raise UsageError(
+            "cannot use this batch size", got=str(args.batch), expected="at least 1", hint="--batch 1"
+        )
     if args.data is None:
         shapes = given_shapes(args.shape)
         if model is not None and not shapes and args.batch is None:
@@ -54,14 +56,16 @@ def timed_inputs(
         dataset = open_data(args.data, specs, preprocess=args.preprocess)
     fixed = dataset.layout.fixed_batch
     if fixed is not None and args.batch not in (None, fixed):
-        raise UsageError(f"'{name}' takes batches of {fixed} only", got=f"--batch {args.batch}")
+        raise UsageError(
+            f"'{name}' takes batches of {fixed} only", got=f"--batch {args.batch}", hint=f"--batch {fixed}"
+        )
     batch = fixed or args.batch or 1
     first = next(iter(dataset.batches(batch, batch)))
     if fixed is None and first.count < batch:
         raise DataError(
             f"cannot make a batch of {batch} for '{name}'",
             got=f"{first.count} samples of one shape",
-            hint="a smaller --batch",
+            hint=f"--batch {first.count}",
         )
     return first.inputs, batch
 

@@ -44,7 +44,9 @@ def _run(args: argparse.Namespace) -> Result:
     solvers = {"max_drop": assign_within_drop, "max_noise": assign, "max_ms": assign_within_time}
     asked = {name: getattr(args, name) for name in solvers if getattr(args, name) is not None}
     if len(asked) != 1:
-        raise UsageError("one thing can be asked for", got=f"{len(asked)} options", expected="--max-drop R")
+        raise UsageError(
+            "one thing can be asked for", got=f"{len(asked)} options", expected="one", hint="--max-drop 0.01"
+        )
     ((name, value),) = asked.items()
     if not value >= 0.0:
         raise UsageError(f"cannot use --{name.replace('_', '-')}", got=str(value), expected="0 or more")

@@ -8,15 +8,16 @@ from pathlib import Path
 
 from quantrt.errors import ModelError, close_match
 
-__all__ = ["missing_file"]
+__all__ = ["missing_file", "nearest_file"]
 
 
 def missing_file(path: Path, suffix: str) -> ModelError:
     """The error, with the file beside it of that suffix whose name comes nearest, or how to look for it."""
-    return ModelError(f"cannot open '{path}': no such file", hint=_hint(path, suffix))
+    return ModelError(f"cannot open '{path}': no such file", hint=nearest_file(path, suffix))
 
 
-def _hint(path: Path, suffix: str) -> str:
+def nearest_file(path: Path, suffix: str) -> str:
+    """The file beside a missing one whose name comes nearest, in quotes, or how to look for it."""
     folder = path.parent
     while not folder.is_dir():
         folder = folder.parent

@@ -95,7 +95,7 @@ def _check_versions(proto: onnx.ModelProto, path: Path) -> None:
             f"cannot read '{path}': its operator set is not supported",
             got="opset " + ", ".join(map(str, versions)),
             expected=f"{MIN_OPSET} to {MAX_OPSET}",
-            hint="onnx.version_converter.convert_version(model, 17), or exporting the model again",
+            hint="`onnx.version_converter.convert_version(model, 17)`, or exporting the model again",
         )
 
 

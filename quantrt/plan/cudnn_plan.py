@@ -129,7 +129,11 @@ def graph_from_json(data: Any) -> CudnnGraph:
     except (TypeError, ValueError, KeyError) as error:
         reason = f"{type(error).__name__}: {error}"
     if reason:
-        raise ModelError("cannot read a cuDNN graph", got=reason, hint="building the engine again")
+        raise ModelError(
+            "cannot read a cuDNN graph",
+            got=reason,
+            hint="`quantrt build MODEL.onnx ... -o ENGINE.qrt` again, with this version",
+        )
     return graph
 
 

@@ -188,7 +188,11 @@ def _under(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarra
 
 
 def _damaged(reason: str) -> ModelError:
-    return ModelError("cannot use the program of this engine", got=reason, hint="building the engine again")
+    return ModelError(
+        "cannot use the program of this engine",
+        got=reason,
+        hint="`quantrt build MODEL.onnx ... -o ENGINE.qrt` again, with this version",
+    )
 
 
 def _plain(value: Any) -> Any:

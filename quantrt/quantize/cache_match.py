@@ -83,7 +83,7 @@ def match_cache(
     if is_quantized(model.graph.graph):
         raise UsageError(
             f"cannot use '{cache.name}': the model is quantized already, on scales of its own",
-            hint="the model without the cache, or the cache with the float model",
+            hint="without --calib-cache: its own scales count, or the float model with it",
         )
     found, unknown = _find(model, cache)
     _check_graph(model, cache, unknown)

@@ -12,6 +12,8 @@ from quantrt.ir.sources import sources_of
 
 __all__ = ["excluded_nodes"]
 
+_LIST = "`quantrt inspect MODEL.onnx --layers`, which lists them"
+
 
 def excluded_nodes(graph: ir.Graph, globs: tuple[str, ...], types: tuple[str, ...]) -> dict[str, str]:
     """Names of excluded nodes, with the reason. A node goes by the names of the nodes merged into it too.
@@ -28,14 +30,14 @@ def excluded_nodes(graph: ir.Graph, globs: tuple[str, ...], types: tuple[str, ..
         ]
         if not hits:
             near = close_match(glob, [name for name, _ in aliases])
-            raise UsageError(f"no layer matches the exclusion '{glob}'", hint=f"'{near}'" if near else None)
+            raise UsageError(f"no layer matches the exclusion '{glob}'", hint=f"'{near}'" if near else _LIST)
         found |= dict.fromkeys(hits, f"excluded by '{glob}'")
     known_types = sorted({node.op_type for node in graph})
     for op_type in types:
         if op_type not in known_types:
             near = close_match(op_type, known_types)
             raise UsageError(
-                f"the model has no operator '{op_type}' to exclude", hint=f"'{near}'" if near else None
+                f"the model has no operator '{op_type}' to exclude", hint=f"'{near}'" if near else _LIST
             )
         found |= {
             (node.name or ""): f"excluded by type {op_type}" for node in graph if node.op_type == op_type

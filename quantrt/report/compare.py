@@ -158,6 +158,7 @@ def _check_inputs(reference: Subject, subject: Subject) -> None:
             f"cannot compare '{reference.name}' and '{subject.name}': they take different inputs",
             got=", ".join(sorted(b)),
             expected=", ".join(sorted(a)),
+            hint="`quantrt inspect` of each, for what it takes and gives",
         )
 
 

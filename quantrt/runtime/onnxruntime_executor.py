@@ -74,7 +74,7 @@ class OnnxRuntimeExecutor:
         if options.float_precision != "fp32":
             raise DeviceError(
                 f"ONNX Runtime cannot compute in {options.float_precision} on this CPU",
-                hint="the library 'openvino', or fp32",
+                hint="--library openvino, or fp32",
             )
         self._weights = {name: _ort_value(array) for name, array in model.weights.items()}
         is_throughput = options.hint == "throughput"

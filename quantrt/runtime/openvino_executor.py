@@ -237,7 +237,9 @@ def _compile_config(core: openvino.Core, options: ExecOptions) -> dict[str, Any]
     precisions = {"fp32": "f32", "bf16": "bf16"}
     capabilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     if options.float_precision == "bf16" and "BF16" not in capabilities:
-        raise DeviceError("this CPU cannot compute in bf16", got=", ".join(capabilities), hint="fp32")
+        raise DeviceError(
+            "this CPU cannot compute in bf16", got=", ".join(capabilities), hint="fp32, without --bf16"
+        )
     config: dict[str, Any] = {
         "PERFORMANCE_HINT": options.hint.upper(),
         "INFERENCE_PRECISION_HINT": precisions[options.float_precision],
@@ -274,7 +276,7 @@ def _too_wide(spec: TensorSpec, array: np.ndarray) -> DataError:
         f"OpenVINO cannot run input '{spec.name}': it computes {spec.dtype} in 32 bits",
         got=f"values from {array.min()} to {array.max()}",
         expected=f"{bounds.min} to {bounds.max}",
-        hint="an engine of ONNX Runtime",
+        hint="`quantrt build MODEL.onnx --library onnxruntime ... -o ENGINE.qrt`",
     )
 
 

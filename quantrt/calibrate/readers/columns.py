@@ -126,7 +126,11 @@ def npz_columns(path: Path) -> dict[str, NpyColumn]:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if not info.is_dir()]
     except (OSError, zipfile.BadZipFile) as error:
-        raise DataError(f"cannot read '{path}': it is damaged or no .npz file", got=str(error)) from error
+        raise DataError(
+            f"cannot read '{path}': it is damaged or no .npz file",
+            got=str(error),
+            hint=f"`python -m zipfile -t '{path}'`",
+        ) from error
     columns = {}
     for info in members:
         name = info.filename.removesuffix(".npy")
@@ -225,7 +229,10 @@ def _column(where: str, open_stream: Callable[[ExitStack], IO[bytes]], size_byte
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise DataError(f"cannot read {where}: it is damaged or no .npy array", got=str(error)) from error
     if dtype.hasobject:
-        raise DataError(f"cannot read {where}: it holds Python objects", hint="saving plain numeric arrays")
+        raise DataError(
+            f"cannot read {where}: it holds Python objects",
+            hint="`np.savez(path, **arrays)` of numeric arrays",
+        )
     needed = header_bytes + math.prod(shape) * dtype.itemsize
     if needed != size_bytes:
         raise DataError(

@@ -25,6 +25,7 @@ from quantrt.calibrate.readers.columns import (
 from quantrt.calibrate.readers.images import folder_images, image_source, zip_images
 from quantrt.calibrate.records import Array, Layout, Record, Source
 from quantrt.errors import DataError, UsageError
+from quantrt.ir.missing_file import nearest_file
 from quantrt.ir.tensor_spec import TensorSpec
 
 __all__ = ["Preprocess", "open_source"]
@@ -61,7 +62,11 @@ def _open_path(
     path: Path, specs: Specs, preprocess: str | Preprocess | None, labels: str | Path | None
 ) -> Source:
     if not path.exists():
-        raise UsageError(f"there is no data at '{path}'", expected=".npz, a folder of .npy/.npz, or images")
+        raise UsageError(
+            f"there is no data at '{path}'",
+            expected=".npz, a folder of .npy/.npz, or images",
+            hint=nearest_file(path, path.suffix),
+        )
     images = (
         folder_images(path) if path.is_dir() else zip_images(path) if path.suffix.lower() == ".zip" else []
     )

@@ -55,7 +55,7 @@ def check_folder(folder: Path) -> None:
         UsageError: there is something at the path, or its parent does not exist.
     """
     if folder.exists():
-        raise UsageError(f"cannot write '{folder}': it exists", hint="the name of a new folder")
+        raise UsageError(f"cannot write '{folder}': it exists", hint=f"-o '{folder}-2'")
     if not folder.parent.is_dir():
         raise UsageError(
             f"cannot write '{folder}': its folder does not exist", hint=f"mkdir -p '{folder.parent}'"

@@ -75,7 +75,7 @@ def _openvino_graph(plan: Plan, path: Path, other: Path) -> ir.Model:
         raise UsageError(
             f"cannot bisect '{path}': parts of an engine of OpenVINO are made from its ONNX model",
             got=f"'{other}' to compare with",
-            hint="the ONNX file that it was built from as A",
+            hint="`quantrt compare MODEL.onnx ENGINE.qrt --data P --bisect -o FOLDER` with its own ONNX file",
         )
     model = load_model(other)
     check_built_from(plan, str(path), model)

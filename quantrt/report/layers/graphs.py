@@ -75,7 +75,7 @@ def check_built_from(plan: Plan, name: str, model: Model) -> None:
         raise UsageError(
             f"cannot compare the layers of '{name}': it was not built from '{model.path}'",
             got=f"{part} of another model",
-            hint="the ONNX file that it was built from as A",
+            hint="`quantrt compare MODEL.onnx ENGINE.qrt --data P --layers` with its own ONNX file",
         )
 
 
@@ -116,7 +116,7 @@ def _record(plan: Plan, subject: Subject) -> dict[str, object]:
     if not isinstance(record, dict):
         raise ModelError(
             f"'{subject.name}' does not say how it was quantized",
-            hint="building it again with this version",
+            hint="`quantrt build MODEL.onnx ... -o ENGINE.qrt` again, with this version",
         )
     return record
 

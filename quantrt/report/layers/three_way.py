@@ -126,7 +126,7 @@ def _prove(
                 raise ModelError(
                     "cannot compare layer by layer: the two models differ by more than quantization",
                     got=f"output '{name}' of the {what} model is not had by switching layers",
-                    hint="as A the ONNX file that B was made of",
+                    hint="`quantrt compare MODEL.onnx QUANTIZED --data P --layers` with its own ONNX file",
                 )
 
 

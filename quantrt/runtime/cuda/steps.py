@@ -148,7 +148,7 @@ def _run_step(opened: OpenProgram, number: int, values: Values, memory: Memory) 
         raise DeviceError(
             f"region '{step.region}' ran out of memory on {opened.assets.device}",
             got=str(error).partition(". ")[0],
-            hint="a smaller batch, fewer contexts, or freeing memory on the GPU",
+            hint="a smaller --batch, fewer contexts, or freeing memory on the GPU",
         ) from error
     except torch.AcceleratorError as error:
         message = f"the GPU failed at region '{step.region}' (runner '{step.runner}')"
@@ -180,7 +180,7 @@ def open_runner(step: Step, assets: Assets) -> Runner:
         raise ModelError(
             f"region '{step.region}' needs a runner that this QuantRT does not have",
             got=f"'{step.runner}'",
-            hint="building the engine again",
+            hint="`quantrt build MODEL.onnx ... -o ENGINE.qrt` again, with this version",
         )
     make: Callable[[Step, Assets], Runner] = importlib.import_module(name).open_runner
     try:
@@ -189,7 +189,7 @@ def open_runner(step: Step, assets: Assets) -> Runner:
         raise ModelError(
             f"the step of region '{step.region}' does not suit its runner '{step.runner}'",
             got=f"{type(error).__name__}: {error}",
-            hint="building the engine again",
+            hint="`quantrt build MODEL.onnx ... -o ENGINE.qrt` again, with this version",
         ) from error
 
 

@@ -114,5 +114,5 @@ def _damaged(path: Path, got: str) -> DataError:
     return DataError(
         f"cannot read the machine code in '{path}'",
         got=got[:200],
-        hint=f"deleting '{path}': it is made anew",
+        hint=f"`rm '{path}'`: it is made anew",
     )

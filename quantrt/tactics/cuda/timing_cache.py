@@ -170,7 +170,7 @@ def _read(path: Path) -> Mapping[str, Any]:
             f"cannot read the timing cache '{path}'",
             got=f"version {data.get('version')}",
             expected=f"version {VERSION}",
-            hint="another file, or to delete this one",
+            hint=f"--timing-cache with another file, or `rm '{path}'`",
         )
     return data
 
@@ -180,7 +180,7 @@ def _damaged(path: Path, got: str) -> DataError:
         f"cannot read the timing cache '{path}'",
         got=got[:200],
         expected=f"a file that QuantRT wrote, '{FORMAT}'",
-        hint="another file, or to delete this one",
+        hint=f"--timing-cache with another file, or `rm '{path}'`",
     )
 
 

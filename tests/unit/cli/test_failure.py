@@ -66,3 +66,25 @@ def test_the_traceback_is_kept():
         raise UsageError("deep down")
     except UsageError as error:
         assert "test_failure.py" in explain(error).traceback
+
+
+def test_a_hint_without_a_command_gets_one():
+    words = ["build", "model.onnx", "--metric=top2,x", "-o", "m.qrt"]
+    error = UsageError("unknown metric 'top2'", hint="'top1'")
+    assert explain(error, words, ["build"]).data["error"]["hint"] == (
+        "'top1': quantrt build model.onnx --metric=top1,x -o m.qrt"
+    )
+    twice = explain(error, ["build", "top2", "--metric", "top2"], ["build"])
+    assert twice.text.endswith("try 'top1'; next: quantrt build -h"), "which one is meant is not known"
+    other = explain(ModelError("cannot read 'model.onnx'", hint="another file"), words, ["build"])
+    assert other.text.endswith("try another file; next: quantrt inspect model.onnx")
+    kept = explain(UsageError("cannot", hint="a larger one, --max-drop 1"), words, ["build"])
+    assert kept.text.endswith("try a larger one, --max-drop 1")
+
+
+def test_in_python_too_an_error_ends_in_what_to_try():
+    kinds = [AccuracyError, DataError, DeviceError, InternalError, ModelError, UsageError]
+    for kind in kinds:
+        assert str(kind("cannot")) == f"cannot\n  try {kind.next_step}"
+        assert "`quantrt" in kind.next_step
+    assert str(UsageError("cannot", hint="--more")) == "cannot\n  try --more"

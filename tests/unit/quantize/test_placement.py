@@ -202,7 +202,7 @@ def test_a_layer_answers_to_the_name_of_a_node_that_was_folded_into_it():
     [
         ({"exclude": ("Conv_1",)}, "Conv_"),
         ({"exclude": ("Gem_12",)}, "'Gemm_12'"),
-        ({"exclude": ("nothing like it",)}, ""),
+        ({"exclude": ("nothing like it",)}, "quantrt inspect MODEL.onnx --layers"),
         ({"exclude_types": ("Convv",)}, "'Conv'"),
     ],
 )
@@ -210,7 +210,6 @@ def test_a_pattern_that_matches_nothing_is_an_error(options: dict, hint: str):
     with pytest.raises(UsageError) as caught:
         placed(resnet(), ORT, **options)
     assert hint in str(caught.value)
-    assert ("try" in str(caught.value)) == bool(hint)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
