@@ -174,6 +174,14 @@ class View:
         return View(self.slot, lambda data: self.look(data).reshape(shape))
 
 
+class Product:
+    """Sums that a product is still added to: they can be nothing but added to, or waited for."""
+
+    def __init__(self, value: Block, slots: list[Slot]) -> None:
+        self.value, self.slots, self.dtype = value, slots, value.dtype
+        self.is_done = False
+
+
 class Ring:
     """Slots, or barriers."""
 
@@ -225,7 +233,7 @@ class Group:
         self.is_done = False
         self.is_over: Callable[[], bool] = lambda: True
         self.baton = threading.Semaphore(0)
-        self.unfinished: list[list[Slot]] = []
+        self.unfinished: list[Product] = []
         self.thread = threading.Thread(target=self._work, args=(function, arguments), daemon=True)
         self.thread.start()
 
@@ -333,25 +341,29 @@ def _language(machine: Machine, reads_once: bool) -> dict:
     def multiply(x, w, sums, use_acc=True, is_async=False):
         group = current()
         factors = [factor.view for factor in (x, w) if isinstance(factor, Slot | View)]
-        slots = [getattr(factor, "slot", factor) for factor in factors]
+        slots = [factor.slot for factor in factors]
         if not all(slot.is_full for slot in slots):
             raise RulesError("a block is read before it is there")
         for slot in slots:
             slot.readers += 1
-        group.unfinished.append(slots)
-        group.pause()
+        before = sums.value if isinstance(sums, Product) else sums
         left = x.view.data if isinstance(x, Slot | View) else x
-        product = left.astype(sums.dtype) @ w.view.data.astype(sums.dtype)
-        return block(sums + product if use_acc else product)
+        product = left.astype(before.dtype) @ w.view.data.astype(before.dtype)
+        begun = Product(block(before + product if use_acc else product), slots)
+        group.unfinished.append(begun)
+        group.pause()
+        return begun
 
     def finish(left, deps):
         group = current()
         group.pause()
         while len(group.unfinished) > left:
-            for slot in group.unfinished.pop(0):
+            done = group.unfinished.pop(0)
+            done.is_done = True
+            for slot in done.slots:
                 slot.readers -= 1
                 slot.is_full = slot.is_full and not reads_once
-        return deps[0]
+        return deps[0].value if deps[0].is_done else deps[0]
 
     def load(pointer, mask=True, other=0):
         offsets, mask = np.broadcast_arrays(pointer.offsets, mask)

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention with a producer and consumers: its own source in Python, at random interleavings."""
 
+import importlib.util
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from quantrt.errors import DeviceError
 from quantrt.kernels.attention_codes.spec import columns_in_order, keys_in_order
+from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_hopper import triton_kernel
-from quantrt.kernels.attention_weights import triton_kernel as weights
-from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Scalar, run_program
+from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
+from quantrt.runtime.cuda.launcher import InterpreterLauncher
+from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, run_program
+from tests.kernels.test_attention_compiled import bert
 
 ROWS = 64
 BLOCK_D = 16
@@ -48,7 +55,7 @@ def attended(
     k[..., :columns] = (
         rng.integers(-127, 128, (B, G, T, columns)) if has_codes else rng.standard_normal((B, G, T, columns))
     )
-    v[..., :columns] = rng.integers(-20, 21, (B, G, T, columns)) / 8
+    v[..., :columns] = rng.integers(-8, 9, (B, G, T, columns)) / 8
     q_scale = (rng.random((B, H, S)) + 0.5).astype(np.float32) * np.float32(1e-3 if has_codes else 1)
     k_scale = (rng.random((B, G, blocks)) + 0.5).astype(np.float32) * np.float32(0.2)
     v_scale = (10 ** rng.uniform(-2, 2, (B, G, blocks))).astype(np.float32)
@@ -96,7 +103,7 @@ def attended(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(weights,),
+            others=(fragments,),
             reads_once=False,
             exp2=np.exp2,
             evaluate=lambda program, r: r,
@@ -149,3 +156,48 @@ def test_every_element_is_that_of_the_reference(sizes, options, seed):
     assert (found != -77777).all()
     # Sums of codes share a rounding of 2**23 of them in their block, here 4e-4 at most.
     assert relative(found, expected) < (2e-4 if options.get("scores") != "floats" else 3e-6)
+
+
+def test_weights_are_rounded_to_fp8():
+    found, expected = attended((1, 2, 200, 200), rounds_weights=True)
+    # Half a unit of the last of 4 digits at most, a third of that on average.
+    assert 1e-3 < relative(found, expected) < 2**-4
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("    parity = 1\n", "    parity = 0\n"),
+        ("    q_parity = 1\n", "    q_parity = 0\n"),
+        ("turn = 1 if CONSUMER == 0 else 0", "turn = 0"),
+        ("warpgroup_mma_wait(1, deps=(part,))", "part"),
+        ("warpgroup_mma_wait(1, deps=(part,))", "warpgroup_mma_wait(2, deps=(part,))"),
+        ("    scores = warpgroup_mma_wait(0, deps=(scores,))\n    mbarrier", "    mbarrier"),
+        ("mbarrier.init(empty.index(i), count=CONSUMERS)", "mbarrier.init(empty.index(i), count=1)"),
+        ("mbarrier.init(q_empty.index(i), count=CONSUMERS)", "mbarrier.init(q_empty.index(i), count=1)"),
+        ("gl.where(is_last, parity, next_parity)", "next_parity"),
+        ("there = gl.where(is_last, stage, following)", "there = following"),
+        ("        slot = slot ^ 1\n        store", "        store"),
+        ("q_parity = q_parity ^ slot\n\n", "q_parity = q_parity ^ 1\n\n"),
+    ],
+)
+def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
+    source = Path(triton_kernel.__file__).read_text(encoding="utf-8")
+    assert right in source
+    path = tmp_path / "wrong_kernel.py"
+    path.write_text(source.replace(right, wrong), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("wrong_kernel", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with pytest.raises((Rules, AssertionError, TypeError, AttributeError)):
+        for seed in range(12):
+            found, expected = attended(
+                (1, 3, 200, 130), seed=seed, programs=1, takes_turns=seed % 2 == 0, module=module
+            )
+            assert relative(found, expected) < 2e-4
+
+
+def test_on_a_cpu_it_is_refused():
+    spec = kernel_of(bert(mask="none"), HopperAttention("int8", "fp8", 64, 2))
+    with pytest.raises(DeviceError, match="in Gluon, which has no interpreter"):
+        InterpreterLauncher(spec)

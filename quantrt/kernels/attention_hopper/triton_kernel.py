@@ -42,8 +42,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from quantrt.kernels.attention_weights.triton_kernel import weigh, weigh_masked, weights_of
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.attention_fragments.triton_kernel import (
+    load_scales,
+    over_columns,
+    scales_of,
+    store_attended,
+    sums_layout,
+    weigh,
+    weigh_masked,
+    weights_of,
+)
 from quantrt.kernels.functions.triton_kernel import INF
 
 __all__ = ["attention_hopper"]
@@ -211,8 +219,8 @@ def consume(
     CONSUMERS: gl.constexpr = sizes[5]
     IS_CAUSAL: gl.constexpr = how[0]
     TAKES_TURNS: gl.constexpr = how[2]
-    SCORES: gl.constexpr = scores_layout(BLOCK_N, q_ring.dtype.primitive_bitwidth)
-    SUMS: gl.constexpr = scores_layout(BLOCK_D, v_ring.dtype.primitive_bitwidth)
+    SCORES: gl.constexpr = sums_layout(BLOCK_N, q_ring.dtype.primitive_bitwidth)
+    SUMS: gl.constexpr = sums_layout(BLOCK_D, v_ring.dtype.primitive_bitwidth)
     ROW: gl.constexpr = gl.SliceLayout(1, SCORES)
     tiles = gl.cdiv(S, ROWS * CONSUMERS)
     stage = 0
@@ -257,7 +265,9 @@ def consume(
         _, peak, total, sums, stage, parity, turn = state
         mbarrier.arrive(q_empty.index(slot), count=1)
         slot = slot ^ 1
-        store(sums, total, block_scales, rows, sample, head, S, y, sizes, v_ring.dtype, SUMS, formula)
+        store_attended(
+            sums, total, block_scales, rows, sample, head, S, y, sizes, v_ring.dtype, SUMS, formula
+        )
 
 
 @gluon.jit
@@ -290,8 +300,8 @@ def attend(
     CONSUMERS: gl.constexpr = sizes[5]
     PROMOTES: gl.constexpr = how[1]
     TAKES_TURNS: gl.constexpr = how[2]
-    SCORES: gl.constexpr = scores_layout(BLOCK_N, q_tile.dtype.primitive_bitwidth)
-    SUMS: gl.constexpr = scores_layout(BLOCK_D, v_ring.dtype.primitive_bitwidth)
+    SCORES: gl.constexpr = sums_layout(BLOCK_N, q_tile.dtype.primitive_bitwidth)
+    SUMS: gl.constexpr = sums_layout(BLOCK_D, v_ring.dtype.primitive_bitwidth)
     block = blocks - 1 - i
     k_scale, v_ratio = load_scales(block_scales, block, blocks, k_ring.dtype, v_ring.dtype)
     row_scales = row_scale * k_scale
@@ -345,111 +355,6 @@ def multiply_values(weights, v, sums, BLOCK_N: gl.constexpr, BLOCK_D: gl.constex
     else:
         values = v.reshape([BLOCK_N, BLOCK_D])
     return warpgroup_mma(weights, values, sums, use_acc=not PROMOTES, is_async=True)
-
-
-@gluon.constexpr_function
-def scores_layout(columns, bits):
-    """How 64 rows of sums lie in the registers of four warps."""
-    return gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 256 // bits]
-    )
-
-
-@gluon.jit
-def over_columns(x, SUMS: gl.constexpr):
-    """A number for every row, as a column."""
-    return gl.convert_layout(x, gl.SliceLayout(1, SUMS), assert_trivial=True)[:, None]
-
-
-@gluon.jit
-def scales_of(scales, sample, head, rows, lengths, sizes: gl.constexpr, K: gl.constexpr):
-    """The factor of every query's scores, and where those of blocks of keys and values are."""
-    q_scale_ptr, k_scale_ptr, v_scale_ptr, scale = scales
-    _, H, S, T = lengths
-    blocks = gl.cdiv(T, sizes[2])
-    place = (sample * (H // sizes[0]) + head // sizes[0]) * blocks
-    if K.primitive_bitwidth == 8:
-        start = (sample * H + head).to(gl.int64) * S
-        row_scale = gl.load(q_scale_ptr + start + rows, mask=rows < S, other=0.0)
-    else:
-        row_scale = gl.full([rows.shape[0]], 1.0, gl.float32, rows.type.layout) * scale
-    return row_scale, (k_scale_ptr, v_scale_ptr, place)
-
-
-@gluon.jit
-def load_scales(block_scales, block, blocks, K: gl.constexpr, V: gl.constexpr):
-    """Of the keys of a block; and of the values of the block taken before it over those of this one."""
-    k_scale_ptr, v_scale_ptr, place = block_scales
-    k_scale = 1.0
-    if K.primitive_bitwidth == 8:
-        k_scale = gl.load(k_scale_ptr + place + block)
-    v_ratio = 1.0
-    if V.primitive_bitwidth == 8:
-        before = gl.minimum(block + 1, blocks - 1)
-        v_ratio = gl.load(v_scale_ptr + place + before) / gl.load(v_scale_ptr + place + block)
-    return k_scale, v_ratio
-
-
-@gluon.jit
-def store(
-    sums,
-    total,
-    block_scales,
-    rows,
-    sample,
-    head,
-    S,
-    y,
-    sizes: gl.constexpr,
-    V: gl.constexpr,
-    SUMS: gl.constexpr,
-    formula: gl.constexpr,
-):
-    """The epilogue of what was attended to, stored."""
-    _, v_scale_ptr, place = block_scales
-    pointers, strides, slots = y
-    y_b, y_h, y_s = strides
-    D: gl.constexpr = sizes[1]
-    BLOCK_D: gl.constexpr = sizes[3]
-    KINDS: gl.constexpr = formula[0]
-    PROGRAM: gl.constexpr = formula[1]
-    OUTPUTS: gl.constexpr = formula[2]
-    factor = gl.where(total == 0.0, 0.0, 1.0 / total)
-    if V.primitive_bitwidth == 8:
-        # The block that was taken last is the first one.
-        factor = factor * gl.load(v_scale_ptr + place)
-    x = sums * over_columns(factor, SUMS)
-    if V.primitive_bitwidth == 8:
-        # Column 8 j + 2 t + b of the product is column BLOCK_D / 4 t + 2 j + b of v.
-        x = x.reshape([ROWS, BLOCK_D // 8, 4, 2]).permute([0, 2, 1, 3]).reshape([ROWS, BLOCK_D])
-        x = gl.convert_layout(x, run_layout(BLOCK_D // 4), assert_trivial=True)
-    LAYOUT: gl.constexpr = x.type.layout
-    registers = (x,)
-    for i in gl.static_range(len(KINDS)):
-        registers = registers + (slots[i],)
-    results = evaluate(PROGRAM, registers)
-    columns = gl.arange(0, BLOCK_D, gl.SliceLayout(0, LAYOUT))
-    queries = gl.convert_layout(rows, gl.SliceLayout(1, LAYOUT))
-    start = (sample.to(gl.int64) * y_b + head.to(gl.int64) * y_h) * sizes[6]
-    offsets = queries.to(gl.int64)[:, None] * (y_s * sizes[6]) + columns[None, :]
-    mask = (queries < S)[:, None]
-    if D != BLOCK_D:
-        mask = mask & (columns < D)[None, :]
-    for i in gl.static_range(len(OUTPUTS)):
-        result = stored(PROGRAM, OUTPUTS[i], results, pointers[i].dtype.element_ty)
-        gl.store(pointers[i] + start + offsets, result, mask=mask)
-
-
-@gluon.constexpr_function
-def run_layout(run):
-    """[64, 4 run]: each of 4 threads of a row has `run` columns side by side, of two rows."""
-    return gl.DistributedLinearLayout(
-        reg_bases=[*([0, 1 << i] for i in range(run.bit_length() - 1)), [8, 0]],
-        lane_bases=[[0, run], [0, 2 * run], [1, 0], [2, 0], [4, 0]],
-        warp_bases=[[16, 0], [32, 0]],
-        block_bases=[],
-        shape=[64, 4 * run],
-    )
 
 
 @gluon.jit
