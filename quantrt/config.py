@@ -97,8 +97,8 @@ class QuantizeConfig:
     )
     smoothing: str = _option(
         "off",
-        "SmoothQuant: move outlier channels of activations into the weights that read them where outputs gain "
-        "by it: folded into what makes them, which costs nothing; multiplied also by new multiplications",
+        "SmoothQuant: move outlier channels of activations into the weights that read them, where outputs "
+        "gain: folded into what makes them, which costs nothing; multiplied also by new multiplications",
         choices=SMOOTHINGS,
     )
     quantization_level: str = _option(

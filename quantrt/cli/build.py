@@ -12,6 +12,7 @@ from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, find_local_
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
 from quantrt.cli.ranges import CACHE_HELP, given_sources, read_stats
+from quantrt.cli.recipe import add_recipe, fill_from_recipe
 from quantrt.config import (
     AssignConfig,
     BenchConfig,
@@ -70,6 +71,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     data.add_argument("--calib-cache", type=Path, metavar="FILE", help=CACHE_HELP)
     add_preprocess(data)
+    add_recipe(parser)
     add_config(parser, CalibrationConfig, "calibration")
     add_config(parser, QuantizeConfig, "quantization")
     add_config(parser, Budget, "accuracy budget")
@@ -87,12 +89,28 @@ def _run(args: argparse.Namespace) -> Result:
     check_output(args.output, ".qrt")
     if args.report is not None:
         check_output(args.report, ".json")
+    _take_recipe(args)
     config = _read_build_config(args)
     _check_data(args)
     plan = _cross_build(args, config) if _is_elsewhere(config) else _build(args, config)
     if args.report is not None:
         _write_report(plan, args.report)
     return _result(plan, args.output)
+
+
+def _take_recipe(args: argparse.Namespace) -> None:
+    """Fill what is not given from the recipe, precision and device among it."""
+    recipe = fill_from_recipe(args)
+    if recipe is None:
+        return
+    if recipe.target == "tensorrt":
+        raise UsageError(
+            f"recipe '{recipe.name}' is for models that TensorRT builds",
+            expected="a recipe for the engines of QuantRT",
+            hint=f"quantrt quantize {args.model} --recipe {recipe.name} -o model.trt.onnx",
+        )
+    if not any(getattr(args, name) for name in CODE_PRECISIONS):
+        setattr(args, recipe.precision, True)
 
 
 def _read_build_config(args: argparse.Namespace) -> BuildConfig:

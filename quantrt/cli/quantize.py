@@ -13,6 +13,7 @@ from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
 from quantrt.cli.ranges import CACHE_HELP, calibration_data, collect_stats, given_sources, read_stats
+from quantrt.cli.recipe import add_recipe, fill_from_recipe
 from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
 from quantrt.errors import ModelError, UsageError
 
@@ -31,13 +32,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         choices=TARGETS,
-        default=TARGETS[0],
-        help="whose placement rules to follow (default: %(default)s)",
+        help=f"whose placement rules to follow (default: {TARGETS[0]})",
     )
     parser.add_argument("--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`")
     parser.add_argument("--calib-cache", type=Path, metavar="FILE", help=CACHE_HELP)
     parser.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
     add_preprocess(parser)
+    add_recipe(parser)
     add_config(parser, CalibrationConfig, "calibration")
     add_config(parser, QuantizeConfig, "quantization")
 
@@ -45,6 +46,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     """Quantize and write the model."""
     check_output(args.output, ".onnx")
+    _take_recipe(args)
     if not given_sources(args):
         raise UsageError(
             "cannot quantize without ranges",
@@ -61,6 +63,18 @@ def _run(args: argparse.Namespace) -> Result:
     if not (args.calib_data or args.calib_random) and args.bias_correction is not False:
         data["notes"].append("biases are not corrected without --calib-data")
     return Result(data, lambda: _show(data))
+
+
+def _take_recipe(args: argparse.Namespace) -> None:
+    """Fill what is not given from the recipe, the target among it."""
+    recipe = fill_from_recipe(args)
+    if recipe is not None and recipe.precision != "int8":
+        raise UsageError(
+            f"recipe '{recipe.name}' is for {recipe.precision}, and Q/DQ models are written in int8",
+            hint=f"quantrt build {args.model} --recipe {recipe.name} ...",
+        )
+    if args.target is None:
+        args.target = TARGETS[0] if recipe is None or recipe.target is None else recipe.target
 
 
 def _level_text(quantized: QuantizedModel, level: str | None) -> str | None:
