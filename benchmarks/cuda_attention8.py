@@ -143,6 +143,8 @@ def main() -> None:
     _compile(_cases(shapes, args.names, gpu_named("H200")))
     if not args.compile_only:
         _watch(args, end_s)
+        if not args.out.exists():
+            raise SystemExit(f"nothing was measured: {args.out} was not written")
         print(attention_page(json.loads(args.out.read_text())))
 
 
