@@ -110,11 +110,16 @@ def quantized(
     return quantize(model, stats, target, config, CalibrationConfig(method=method), means=reference.means)
 
 
-def run_ort(graph: ir.Model, inputs: Arrays) -> list[np.ndarray]:
-    """All outputs, in the graph's order."""
+def run_ort(graph: ir.Model, inputs: Arrays, *, keeps_pairs: bool = False) -> list[np.ndarray]:
+    """All outputs, in the graph's order.
+
+    Args:
+        keeps_pairs: compute floats between the pairs, as written: kernels of integers in their place round
+            means otherwise, and quantize what products read once more.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    if any(v.dtype == ir.DataType.FLOAT8E4M3FN for v in graph.graph.initializers.values()):
+    if keeps_pairs or any(v.dtype == ir.DataType.FLOAT8E4M3FN for v in graph.graph.initializers.values()):
         options.add_session_config_entry(*KEEP_PAIRS)
     onnx.checker.check_model(ir.to_proto(graph))
     session = onnxruntime.InferenceSession(

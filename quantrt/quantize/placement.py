@@ -23,6 +23,7 @@ from quantrt.quantize.opsets import QDQ_OPSET, why_no_codes
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.tables import is_table_rule, why_not_table
 from quantrt.quantize.target import OpRule, Target
+from quantrt.quantize.zero_points import takes_zero_point
 
 __all__ = ["is_quantized", "place"]
 
@@ -237,6 +238,9 @@ class _Placer:
         if value is not None:
             self.uses[(_name(node), index)] = value
             self.values.add(_name_of(value))
+            rule = self._rule(node)
+            if self.target.one_sided is not None and (rule is None or not takes_zero_point(node, rule)):
+                self.symmetric.add((_name(node), index))
 
     def join(self, node: ir.Node) -> None:
         """Quantize a pool or a concatenation whose inputs are quantized for others anyway."""

@@ -86,15 +86,25 @@ class QuantizedTensor:
 
 
 def choose_qparams(
-    lo: Array, hi: Array, *, dtype: DType, symmetric: bool, axis: int | None = None, qmin: int, qmax: int
+    lo: Array,
+    hi: Array,
+    *,
+    dtype: DType,
+    symmetric: bool,
+    axis: int | None = None,
+    qmin: int,
+    qmax: int,
+    zero_point_unit: int = 1,
 ) -> QParams:
     """Scale and zero point that map the range [lo, hi] onto the codes qmin..qmax.
 
     Symmetric: zero_point 0 for signed codes; scale = max(hi / qmax, lo / qmin), so that neither side is
-    clipped. Asymmetric: scale = (hi - lo) / (qmax - qmin) with zero exactly representable.
+    clipped. Asymmetric: scale = (hi - lo) / (qmax - qmin) with zero exactly representable; where zero points
+    are multiples of more than 1, the scale that clips neither side.
 
     Args:
         lo, hi: observed range, f32, shape [] or [C]; widened to contain 0.
+        zero_point_unit: what an asymmetric zero point is a multiple of; qmin is one.
 
     Returns:
         scale > 0; a zero range gives scale 1.
@@ -113,6 +123,10 @@ def choose_qparams(
         scale = (hi - lo) / (qmax - qmin)
         safe = np.where(scale > 0, scale, 1.0)
         zero_point = np.clip(np.rint(qmin - lo / safe), qmin, qmax).astype(np.int32)
+        if zero_point_unit > 1:
+            zero_point = zero_point_unit * np.rint(zero_point / zero_point_unit).astype(np.int32)
+            below, above = np.minimum(qmin - zero_point, -1), np.maximum(qmax - zero_point, 1)
+            scale = np.maximum(lo / below, hi / above)
     return QParams(_usable(scale), zero_point, dtype, axis, qmin, qmax)
 
 

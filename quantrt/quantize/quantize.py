@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from quantrt.quantize.qparams import (
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
 from quantrt.quantize.target import Grid, Target
 
-__all__ = ["observed_values", "quantize"]
+__all__ = ["observed_values", "quantize", "with_activations"]
 
 Array = np.ndarray[Any, Any]
 
@@ -109,6 +110,12 @@ def quantize(
         biases=_biases(placement, activations, weights, _operands(graph)),
         notes=(*notes, *attention_note(graph.graph, config, placement, target)),
     )
+
+
+def with_activations(quantized: QuantizedModel, activations: Mapping[str, QParams]) -> QuantizedModel:
+    """The model with other grids for its activations; integer biases follow them."""
+    biases = _biases(quantized.placement, activations, quantized.weights, _operands(quantized.graph))
+    return replace(quantized, activations=activations, biases=biases)
 
 
 def _weight(
@@ -196,6 +203,7 @@ def _qparams(lo: float, hi: float, grid: Grid) -> QParams:
         symmetric=grid.symmetric,
         qmin=grid.qmin,
         qmax=grid.qmax,
+        zero_point_unit=grid.zero_point_unit,
     )
 
 

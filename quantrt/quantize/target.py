@@ -22,12 +22,14 @@ class Grid:
         dtype: the stored type.
         symmetric: zero point fixed at 0 (signed) or at qmin (unsigned).
         qmin, qmax: the codes in use; of floats the least and the largest.
+        zero_point_unit: what zero points are multiples of.
     """
 
     dtype: DType
     symmetric: bool
     qmin: int
     qmax: int
+    zero_point_unit: int = 1
 
     @property
     def levels(self) -> int:
@@ -56,6 +58,8 @@ class OpRule:
         behind_product: quantized too where an 8-bit convolution makes its input for it alone.
         output: the output must be quantized too for an 8-bit kernel to be chosen.
         symmetric: its activations use the target's symmetric grid, because zero points cost time here.
+        zero_point: its kernels read activations with a zero point, of targets whose grids have one only where
+            all readers do; of a convolution unless its padding is copied ahead of its products.
         only_nearest: of a resize: only one that moves values without changing them.
         only_spread: of a transposed convolution: only one whose kernel is as large as its stride.
         least_elements: of a table; a smaller one stays float.
@@ -72,6 +76,7 @@ class OpRule:
     behind_product: bool = False
     output: bool = False
     symmetric: bool = False
+    zero_point: bool = False
     only_nearest: bool = False
     only_spread: bool = False
     least_elements: int = 0
@@ -87,6 +92,7 @@ class Target:
         activation: grid of activations.
         symmetric: grid of activations that a rule wants symmetric; None for the same.
         nonnegative: grid of those of them that are never negative; None for the same.
+        one_sided: grid of activations far to one side whose readers all take zero points; None for the same.
         rules: one row per operator; an operator without a row stays float.
         residual: which inputs of an Add of two activations are quantized: "both", "skip" (only the branch
             that is not computed by the convolution or product it can be fused with) or "none".
@@ -103,6 +109,7 @@ class Target:
     rules: tuple[OpRule, ...]
     symmetric: Grid | None = None
     nonnegative: Grid | None = None
+    one_sided: Grid | None = None
     residual: str = "none"
     fuses_activations: bool = False
     int32_bias: bool = False
@@ -115,6 +122,8 @@ class Target:
 
         A range far to one side, such as a GELU's, keeps its zero point: half of the codes would be unused.
         """
+        if self.one_sided is not None:
+            return self.one_sided if not symmetric and -lo <= hi * ONE_SIDED_RATIO else self.activation
         if not symmetric or self.symmetric is None or (lo < 0 and -lo <= hi * ONE_SIDED_RATIO):
             return self.activation
         return self.nonnegative if self.nonnegative is not None and lo >= 0 else self.symmetric

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARITY", "QUANTIZE", "Expression", "Instruction", "Operand"]
+__all__ = ["ARITY", "QUANTIZE", "QUANTIZE_AT", "Expression", "Instruction", "Operand"]
 
 ARITY = {
     "const": 0,
@@ -57,18 +57,23 @@ ARITY = {
     "quantize": 2,
     "quantize_fp8": 2,
     "where": 3,
+    "quantize_at": 3,
 }
 """Arguments of every operation. `quantize(x, s)` is clip(rint(x / s), -128, 127), rint half to even, the
-division correctly rounded; `quantize_fp8(x, s)` is x / s, correctly rounded, clipped to -448 .. 448 and
+division correctly rounded; `quantize_at(x, s, z)` is clip(rint(x / s) + z, -128, 127) for an even z;
+`quantize_fp8(x, s)` is x / s, correctly rounded, clipped to -448 .. 448 and
 rounded to the nearest number of FP8 E4M3, half to even, NaN staying NaN; `max` and `min` hand on NaN; `div`
 is correctly rounded."""
 
 QUANTIZE = {"int8": "quantize", "float8_e4m3fn": "quantize_fp8"}
 """The operation that makes codes of a type."""
 
+QUANTIZE_AT = "quantize_at"
+"""The operation that makes int8 codes with a zero point."""
+
 ROUNDED_OPS = frozenset(
     "const neg abs reciprocal floor ceil rint sign not row_max row_min add sub mul div max min eq lt le gt "
-    "ge and or xor quantize quantize_fp8 where".split()
+    "ge and or xor quantize quantize_at quantize_fp8 where".split()
 )
 """Operations whose float32 result IEEE 754 fixes to the last bit."""
 

@@ -61,6 +61,7 @@ class Conv:
         pads: begins of every spatial axis, then ends.
         epilogue: operand 0 is the accumulator, shape [N, C_out, *out]; constants have C_out elements and run
             along axis 1; tensors have the shape of the output.
+        pad_code: what the padding is of, where x are codes: their zero point.
     """
 
     x: tuple[str, int]
@@ -71,6 +72,7 @@ class Conv:
     pads: tuple[int, ...]
     groups: int
     epilogue: Expression
+    pad_code: int = 0
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class Pool:
         epilogue: operand 0 is the accumulator, what was pooled, of the output's shape: of codes their
             maximum, which is a code, or their mean. Constants have C elements and run along axis 1; tensors
             have the shape of the output.
+        pad_code: what padding that counts in a mean is of, where x are codes: their zero point.
     """
 
     x: tuple[str, int]
@@ -141,6 +144,7 @@ class Pool:
     is_global: bool
     keeps_axes: bool
     epilogue: Expression
+    pad_code: int = 0
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Of the result, from that of x."""

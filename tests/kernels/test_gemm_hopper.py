@@ -86,6 +86,7 @@ def product(
             program=program,
             programs=programs,
             others=(fragments,),
+            registers_of=lambda sums, operands, terms, program: (sums.astype(np.float32), *operands),
             sums_to_float=lambda sums, terms: sums.astype(np.float32),
             evaluate=lambda program, r: (sum(r[1 + halves :], start=math.prod(r[: 1 + halves])),),
             stored=lambda program, output, results, element: results[0],

@@ -3,7 +3,9 @@
 
 int8, by the digits of floats around 2**23:
 
-    clip(rint(x / scale), -128, 127)        rint half to even, the division correctly rounded
+    clip(rint(x / scale) + zero, -128, 127)        rint half to even, the division correctly rounded
+
+A zero point is even: added before the sum is rounded, it changes no tie, and it is part of a constant there.
 
 FP8 E4M3, by the conversions of compute capability 8.9 and above, which saturate and keep NaN (PTX ISA, cvt.rn
 .satfinite.e4m3x2.f32). Triton's interpreter rounds halves up and loses NaN: there bits are made one by one.
@@ -18,6 +20,7 @@ import triton.language as tl
 from quantrt.kernels.functions.triton_kernel import INF, INTERPRETED
 
 __all__ = [
+    "CODE_OFFSET",
     "ROUNDER",
     "code",
     "code_fp8",
@@ -25,6 +28,7 @@ __all__ = [
     "digits_near",
     "from_fp8",
     "quantize",
+    "raw_float",
     "rint",
     "to_float",
     "to_fp8",
@@ -60,13 +64,19 @@ def to_float(x):
     converted at an eighth of the rate of additions.
     """
     if tl.constexpr(isinstance(x, tl.tensor)) and x.dtype == tl.int8:
-        bits = (x.to(tl.uint8, bitcast=True) ^ 0x80).to(tl.uint32) | CODE_BITS
-        y = bits.to(tl.float32, bitcast=True) - CODE_OFFSET
+        y = raw_float(x) - CODE_OFFSET
     elif tl.constexpr(isinstance(x, tl.tensor)) and x.dtype == tl.float8e4nv:
         y = from_fp8(x)
     else:
         y = tl.cast(x, tl.float32)
     return y
+
+
+@triton.jit
+def raw_float(x):
+    """A code plus CODE_OFFSET, as float32."""
+    bits = (x.to(tl.uint8, bitcast=True) ^ 0x80).to(tl.uint32) | CODE_BITS
+    return bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -87,39 +97,39 @@ def quotient(x, scale):
 
 
 @triton.jit
-def quantize(x, scale):
-    """Codes of int8 as floats: clip(rint(x / scale), -128, 127), rint half to even; NaN stays.
+def quantize(x, scale, zero=0.0):
+    """Codes of int8 as floats: clip(rint(x / scale) + zero, -128, 127), rint half to even; NaN stays.
 
     Clipped before the division, so that infinities do not reach it: what is beyond 127 scales has code 127.
     """
-    y = tl.maximum(x, -128.0 * scale, propagate_nan=tl.PropagateNan.ALL)
-    y = tl.minimum(y, 127.0 * scale, propagate_nan=tl.PropagateNan.ALL)
-    return (quotient(y, scale) + ROUNDER) - ROUNDER
+    y = tl.maximum(x, (-128.0 - zero) * scale, propagate_nan=tl.PropagateNan.ALL)
+    y = tl.minimum(y, (127.0 - zero) * scale, propagate_nan=tl.PropagateNan.ALL)
+    return (quotient(y, scale) + (ROUNDER + zero)) - ROUNDER
 
 
 @triton.jit
-def code(x, scale):
+def code(x, scale, zero=0.0):
     """The same as int8; NaN has the lowest code, as the larger of NaN and a number is the number."""
     y = x
     if INTERPRETED:  # where it is NaN
         y = tl.where(x == x, x, -INF)
-    y = tl.maximum(y, -128.0 * scale)
-    y = tl.minimum(y, 127.0 * scale)
+    y = tl.maximum(y, (-128.0 - zero) * scale)
+    y = tl.minimum(y, (127.0 - zero) * scale)
     # The digits of a whole number plus ROUNDER end in its two's complement.
-    return (quotient(y, scale) + ROUNDER).to(tl.int32, bitcast=True).to(tl.int8)
+    return (quotient(y, scale) + (ROUNDER + zero)).to(tl.int32, bitcast=True).to(tl.int8)
 
 
 @triton.jit
-def digits_near(x, scale):
+def digits_near(x, scale, zero=0.0):
     """ROUNDER plus the code of x: the product with the reciprocal of the scale, which may round to the next.
 
     NaN has the lowest code. The interpreter's maximum hands it on, a GPU's does not.
     """
     x, inverse = tl.broadcast(x, tl.div_rn(1.0, scale))
     if INTERPRETED:
-        y = tl.where(x == x, x * inverse, -INF) + ROUNDER
+        y = tl.where(x == x, x * inverse, -INF) + (ROUNDER + zero)
     else:
-        y = tl.fma(x, inverse, ROUNDER)
+        y = tl.fma(x, inverse, ROUNDER + zero)
     return tl.minimum(tl.maximum(y, ROUNDER - 128.0), ROUNDER + 127.0)
 
 

@@ -65,6 +65,7 @@ class ConvProblem:
         epilogue: operand 0 is the accumulator.
         tensors: element type of each tensor operand of the epilogue.
         outputs: element type of each output.
+        pad_code: what the padding is of, where there is any and x are codes.
     """
 
     images: int
@@ -81,6 +82,7 @@ class ConvProblem:
     epilogue: Expression
     tensors: tuple[str, ...]
     outputs: tuple[str, ...]
+    pad_code: int = 0
 
     @property
     def depth(self) -> int:
@@ -160,6 +162,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         "C": problem.C,
         "STRIDES": problem.strides,
         "PADS": problem.pads,
+        "PAD_CODE": problem.pad_code,
         "DILATIONS": problem.dilations,
         **epilogue_constants(problem),
         "IS_PACKED": config.is_packed,

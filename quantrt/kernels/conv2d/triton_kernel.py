@@ -47,6 +47,7 @@ def conv2d(
     C: tl.constexpr,
     STRIDES: tl.constexpr,
     PADS: tl.constexpr,
+    PAD_CODE: tl.constexpr,
     DILATIONS: tl.constexpr,
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
@@ -87,11 +88,27 @@ def conv2d(
 
     if IS_PACKED:
         accumulator = _multiply_packed(
-            x_ptrs, w_ptrs, y_in, x_in, H, W, R, S, C, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
+            x_ptrs, w_ptrs, y_in, x_in, H, W, R, S, C, PAD_CODE, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
         )
     else:
         accumulator = multiply(
-            x_ptrs, w_ptrs, y_in, x_in, H, W, 0, R, S, C, 1, PADS, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
+            x_ptrs,
+            w_ptrs,
+            y_in,
+            x_in,
+            H,
+            W,
+            0,
+            R,
+            S,
+            C,
+            1,
+            PADS,
+            PAD_CODE,
+            DILATIONS,
+            BLOCK_M,
+            BLOCK_N,
+            BLOCK_K,
         )
     parts = (accumulator,)
     if PARTS == 2:
@@ -185,6 +202,7 @@ def multiply(
     C: tl.constexpr,
     SPLITS: tl.constexpr,
     PADS: tl.constexpr,
+    PAD_CODE: tl.constexpr,
     DILATIONS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -194,6 +212,8 @@ def multiply(
 
     Args:
         split, SPLITS: which of so many equal parts of the sum.
+        PAD_CODE: what is read of the padding. Other than 0 it is put in place behind the copy: those that
+            run ahead of the products leave zeros.
     """
     KIND: tl.constexpr = tl.int32 if x_ptrs.dtype.element_ty == tl.int8 else tl.float32
     C_BLOCKS: tl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
@@ -218,7 +238,7 @@ def multiply(
             mask_x = inside[:, None]
             if C % BLOCK_K != 0:
                 mask_x = mask_x & mask_k[None, :]
-            x_block = tl.load(x_step, mask=mask_x, other=0)
+            x_block = tl.load(x_step, mask=mask_x, other=PAD_CODE)
         elif C % BLOCK_K != 0:
             x_block = tl.load(x_step, mask=mask_k[None, :], other=0)
         else:
@@ -242,6 +262,7 @@ def _multiply_packed(
     R: tl.constexpr,
     S: tl.constexpr,
     C: tl.constexpr,
+    PAD_CODE: tl.constexpr,
     DILATIONS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -259,7 +280,8 @@ def _multiply_packed(
         x = x_in[:, None] + dx[None, :]
         mask_k = k < R * S * C
         inside = (y >= 0) & (y < H) & (x >= 0) & (x < W) & mask_k[None, :]
-        x_block = tl.load(x_ptrs[:, None] + ((dy * W + dx) * C + k % C)[None, :], mask=inside, other=0)
+        x_step = x_ptrs[:, None] + ((dy * W + dx) * C + k % C)[None, :]
+        x_block = tl.load(x_step, mask=inside, other=PAD_CODE)
         w_block = tl.load(w_ptrs[None, :] + k[:, None], mask=mask_k[:, None], other=0)
         accumulator = tl.dot(factor(x_block), factor(w_block), accumulator, out_dtype=KIND)
     return accumulator

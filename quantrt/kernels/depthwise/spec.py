@@ -70,6 +70,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         "S": problem.S,
         "STRIDES": problem.strides,
         "PADS": problem.pads,
+        "PAD_CODE": problem.pad_code,
         "DILATIONS": problem.dilations,
         **epilogue_constants(problem),
         "BLOCK_M": config.block_m,

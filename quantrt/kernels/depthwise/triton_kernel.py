@@ -44,6 +44,7 @@ def depthwise(
     S: tl.constexpr,
     STRIDES: tl.constexpr,
     PADS: tl.constexpr,
+    PAD_CODE: tl.constexpr,
     DILATIONS: tl.constexpr,
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
@@ -74,7 +75,7 @@ def depthwise(
             x = x_in + dx
             inside = (y >= 0) & (y < H) & (x >= 0) & (x < W)
             mask = inside[:, None] if IS_WHOLE else mask & inside[:, None]
-        value = tl.load(x_tile + (dy * W + dx) * N, mask=mask, other=0).to(KIND)
+        value = tl.load(x_tile + (dy * W + dx) * N, mask=mask, other=PAD_CODE).to(KIND)
         weight = tl.load(w_ptr + tap * N + columns, mask=mask_n, other=0).to(KIND)
         if KIND == tl.int32:
             accumulator += value * weight[None, :]

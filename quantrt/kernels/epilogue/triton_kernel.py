@@ -7,8 +7,9 @@ import triton.language as tl
 
 from quantrt.kernels.codes.triton_kernel import ROUNDER
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.zero_points.triton_kernel import zero_point_of
 
-__all__ = ["load_operands", "store_loaded", "store_tile", "sums_to_float"]
+__all__ = ["load_operands", "registers_of", "store_loaded", "store_tile", "sums_to_float"]
 
 ROUNDER_BITS = tl.constexpr(0x4B400000)
 """Bits of ROUNDER, 1.5 * 2**23; plus an integer below 2**22 in size, those of ROUNDER plus that integer."""
@@ -114,11 +115,31 @@ def store_loaded(
     mask = (offs_m < M - row)[:, None]
     if not IS_WHOLE:
         mask = mask & (offs_n < N - column)[None, :]
-    results = evaluate(PROGRAM, (sums_to_float(accumulator, TERMS),) + operands)
+    results = evaluate(PROGRAM, registers_of(accumulator, operands, TERMS, PROGRAM))
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
         tl.store(y_ptr + tile + offsets, tl.broadcast_to(y, (BLOCK_M, BLOCK_N)), mask=mask)
+
+
+@triton.jit
+def registers_of(accumulator, operands, TERMS: tl.constexpr, PROGRAM: tl.constexpr):
+    """The accumulator as float32, then the operands.
+
+    What the program takes off small sums of codes because of their zero point takes ROUNDER with it: whole
+    numbers below 2**24, so that nothing is rounded.
+    """
+    zero: tl.constexpr = zero_point_of(PROGRAM, 0)
+    if zero < 1 or accumulator.dtype != tl.int32 or TERMS > SMALL_TERMS:
+        registers = (sums_to_float(accumulator, TERMS),) + operands
+    else:
+        registers = ((accumulator + ROUNDER_BITS).to(tl.float32, bitcast=True),)
+        for i in tl.static_range(len(operands)):
+            if i + 1 == zero:
+                registers = registers + (operands[i] + ROUNDER,)
+            else:
+                registers = registers + (operands[i],)
+    return registers
 
 
 @triton.jit

@@ -9,6 +9,7 @@ of a row_* instruction counts the row_* instructions before it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from quantrt.errors import InternalError
@@ -19,21 +20,29 @@ __all__ = ["OPS", "Program", "flops_of", "needs_exact", "program_of"]
 
 Program = tuple[tuple[int, int, int, int, float], ...]
 
-OPS = (*ARITY, "square", "cube", "gelu", "quantize_near", "quantize_fp8_near")
+OPS = (
+    *ARITY,
+    *("square", "cube", "gelu", "quantize_near", "quantize_at_near", "quantize_fp8_near", "sub_zero"),
+)
 """Every operation; its place is its number. The last are what `program_of` makes of others."""
 
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 """Exponents with an operation of their own: exact or correctly rounded, and cheap."""
 
-_NEAR = {"quantize": "quantize_near", "quantize_fp8": "quantize_fp8_near"}
+_NEAR = {
+    "quantize": "quantize_near",
+    "quantize_at": "quantize_at_near",
+    "quantize_fp8": "quantize_fp8_near",
+}
 """What is enough where the reference is not met to the last bit anyway."""
 
 _FLOPS = {
-    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "div", "quantize", "rint", "cube"), 10),
+    **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "div", "rint", "cube"), 10),
+    **dict.fromkeys(("quantize", "quantize_at"), 10),
     **dict.fromkeys(("erf", "tanh", "softplus", "gelu"), 15),
     **dict.fromkeys(("sin", "cos"), 30),
     "sigmoid": 5,
-    "quantize_near": 4,
+    **dict.fromkeys(("quantize_near", "quantize_at_near"), 4),
     "quantize_fp8": 8,
     "quantize_fp8_near": 2,
     "pow": 100,
@@ -102,6 +111,7 @@ def _simplified(expression: Expression, outputs: Collection[str]) -> list[Instru
     fixed = _fixed_values(expression)
     gelus = {} if "float32" in outputs else find_gelus(expression, fixed)
     first = len(expression.operands)
+    zeros = _zero_points(expression)
     simplified = []
     for register, instruction in enumerate(expression.instructions, first):
         power = _POWERS.get(fixed.get(instruction.args[1], 0.0)) if instruction.op == "pow" else None
@@ -109,11 +119,33 @@ def _simplified(expression: Expression, outputs: Collection[str]) -> list[Instru
             simplified.append(Instruction("gelu", (gelus[register],)))
         elif power:
             simplified.append(Instruction(power, instruction.args[:1]))
+        elif register in zeros:
+            simplified.append(Instruction("sub_zero", instruction.args))
         elif instruction.op in _NEAR and not expression.is_rounded:
             simplified.append(Instruction(_NEAR[instruction.op], instruction.args))
         else:
             simplified.append(instruction)
     return simplified
+
+
+def _zero_points(expression: Expression) -> frozenset[int]:
+    """Registers that are an operand less a number, where nothing else reads either of the two.
+
+    Of codes and of their sums that number is a zero point, which costs nothing: both become floats by taking
+    a constant off already, see kernels/zero_points.
+    """
+    first = len(expression.operands)
+    kinds = [operand.kind for operand in expression.operands]
+    reads = Counter((*expression.outputs, *(arg for x in expression.instructions for arg in x.args)))
+    found = []
+    for register, instruction in enumerate(expression.instructions, first):
+        is_plain = instruction.op == "sub" and all(
+            arg < first and reads[arg] == 1 for arg in instruction.args
+        )
+        if is_plain and kinds[instruction.args[0]] in ("accumulator", "tensor"):
+            if kinds[instruction.args[1]] in ("scalar", "constant"):
+                found.append(register)
+    return frozenset(found)
 
 
 def _row(instruction: Instruction, register: int, reductions: int) -> tuple[int, int, int, int, float]:

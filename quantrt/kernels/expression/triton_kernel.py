@@ -22,7 +22,6 @@ from quantrt.kernels.codes.triton_kernel import (
     from_fp8,
     quantize,
     rint,
-    to_float,
     to_fp8,
 )
 from quantrt.kernels.expression.spec import OPS
@@ -36,6 +35,7 @@ from quantrt.kernels.functions.triton_kernel import (
     softplus,
     tanh,
 )
+from quantrt.kernels.zero_points.triton_kernel import operands_of
 
 __all__ = [
     "combine_rows",
@@ -92,7 +92,10 @@ XOR = tl.constexpr(OPS.index("xor"))
 QUANTIZE = tl.constexpr(OPS.index("quantize"))
 QUANTIZE_FP8 = tl.constexpr(OPS.index("quantize_fp8"))
 GELU = tl.constexpr(OPS.index("gelu"))
+QUANTIZE_AT = tl.constexpr(OPS.index("quantize_at"))
 QUANTIZE_NEAR = tl.constexpr(OPS.index("quantize_near"))
+QUANTIZE_AT_NEAR = tl.constexpr(OPS.index("quantize_at_near"))
+SUB_ZERO = tl.constexpr(OPS.index("sub_zero"))
 QUANTIZE_FP8_NEAR = tl.constexpr(OPS.index("quantize_fp8_near"))
 
 
@@ -115,9 +118,7 @@ def evaluate_rows(program: tl.constexpr, registers, mask, columns):
         mask: true where a column exists, [1, block] or [rows, block]; broadcasts every reduced block.
         columns: how many exist.
     """
-    known = ()
-    for i in tl.static_range(len(registers)):
-        known = known + (to_float(registers[i]),)
+    known = operands_of(program, registers)
     for i in tl.static_range(len(program)):
         known = known + (apply(program, i, known, mask, columns),)
     return known
@@ -130,9 +131,7 @@ def evaluate_known(program: tl.constexpr, count: tl.constexpr, registers, result
     Args:
         results: of the row_* instructions among them, in order, [rows, 1] each.
     """
-    known = ()
-    for i in tl.static_range(len(registers)):
-        known = known + (to_float(registers[i]),)
+    known = operands_of(program, registers)
     for i in tl.static_range(count):
         if program[i][0] >= ROW_SUM and program[i][0] <= ROW_MIN:
             known = known + (results[program[i][3]],)
@@ -150,8 +149,16 @@ def apply(program: tl.constexpr, i: tl.constexpr, registers, mask, columns):
         y = select(registers[program[i][1]], registers[program[i][2]], registers[program[i][3]])
     elif program[i][0] >= ROW_SUM and program[i][0] <= ROW_MIN:
         y = reduce_row(program[i][0], registers[program[i][1]], mask, columns)
+    elif program[i][0] == QUANTIZE_AT:
+        y = quantize_at(registers[program[i][1]], registers[program[i][2]], registers[program[i][3]])
     elif program[i][0] == QUANTIZE_NEAR:
         y = digits_near(registers[program[i][1]], registers[program[i][2]]) - ROUNDER
+    elif program[i][0] == QUANTIZE_AT_NEAR:
+        zero = registers[program[i][3]]
+        y = digits_near(registers[program[i][1]], registers[program[i][2]], zero) - ROUNDER
+    elif program[i][0] == SUB_ZERO:
+        a, b = tl.broadcast(registers[program[i][1]], registers[program[i][2]])
+        y = a - b
     elif program[i][0] == QUANTIZE_FP8_NEAR:
         y = from_fp8(code_fp8_near(registers[program[i][1]], registers[program[i][2]]))
     elif program[i][0] >= ADD and program[i][0] <= QUANTIZE_FP8:
@@ -251,6 +258,13 @@ def apply_two(op: tl.constexpr, a, b):
 
 
 @triton.jit
+def quantize_at(x, scale, zero):
+    x, scale = tl.broadcast(x, scale)
+    x, zero = tl.broadcast(x, zero)
+    return quantize(x, scale, zero)
+
+
+@triton.jit
 def select(condition, a, b):
     a, b = tl.broadcast(a, b)
     condition, a = tl.broadcast(condition, a)
@@ -316,8 +330,16 @@ def stored(program: tl.constexpr, output: tl.constexpr, registers, element: tl.c
     if element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE:
         x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])
         y = code(x, scale)
+    elif element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE_AT:
+        x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])
+        x, zero = tl.broadcast(x, registers[program[row][3]])
+        y = code(x, scale, zero)
     elif element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE_NEAR:
         digits = digits_near(registers[program[row][1]], registers[program[row][2]])
+        y = digits.to(tl.int32, bitcast=True).to(tl.int8)
+    elif element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE_AT_NEAR:
+        zero = registers[program[row][3]]
+        digits = digits_near(registers[program[row][1]], registers[program[row][2]], zero)
         y = digits.to(tl.int32, bitcast=True).to(tl.int8)
     elif element == tl.float8e4nv and row >= 0 and program[row][0] == QUANTIZE_FP8:
         x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])

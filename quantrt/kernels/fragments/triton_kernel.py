@@ -12,7 +12,7 @@ formula: (KINDS, PROGRAM, OUTPUTS), as of every kernel with an epilogue.
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from quantrt.kernels.epilogue.triton_kernel import sums_to_float
+from quantrt.kernels.epilogue.triton_kernel import registers_of, sums_to_float
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
 
 __all__ = ["load_constants", "load_tensors", "part_layout", "parts_of", "store_part"]
@@ -142,19 +142,21 @@ def store_part(
     KINDS: gl.constexpr = formula[0]
     PROGRAM: gl.constexpr = formula[1]
     OUTPUTS: gl.constexpr = formula[2]
-    registers = ()
+    operands = ()
+    for i in gl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            operands = operands + (tensors[i],)
+        else:
+            operands = operands + (constants[i],)
     if sizes[8] == 2:
         left, right = gl.split(part.reshape([LAYOUT.shape[0], LAYOUT.shape[1], 2]))
+        registers = ()
         for half in gl.static_range(2):
             sums = gl.convert_layout((left, right)[half], LAYOUT)
             registers = registers + (sums_to_float(sums, sizes[1]),)
+        registers = registers + operands
     else:
-        registers = registers + (sums_to_float(part, sizes[1]),)
-    for i in gl.static_range(len(KINDS)):
-        if KINDS[i] == "tensor":
-            registers = registers + (tensors[i],)
-        else:
-            registers = registers + (constants[i],)
+        registers = registers_of(part, operands, sizes[1], PROGRAM)
     results = evaluate(PROGRAM, registers)
     start, offsets, mask = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
     for i in gl.static_range(len(OUTPUTS)):

@@ -91,6 +91,10 @@ def why_not(problem: PoolProblem) -> str | None:
         (window.N < 1 or window.R < 1 or window.S < 1, "an empty window"),
         (problem.kind == "average" and summed > MAX_SUMMED, f"windows of {summed}: at most {MAX_SUMMED}"),
         (
+            problem.has_ceil and window.pad_code != 0,
+            "padding of codes that counts, and windows that end behind it",
+        ),
+        (
             max(0 if problem.is_global else reach, window.N * MAX_BLOCK) > MAX_OFFSET,
             "offsets in a tile beyond 32 bits",
         ),
@@ -130,6 +134,7 @@ def _geometry(problem: PoolProblem) -> dict[str, Any]:
         "S": window.S,
         "STRIDES": window.strides,
         "PADS": window.pads,
+        "PAD_CODE": window.pad_code,
         "DILATIONS": window.dilations,
         "IS_INSIDE": problem.is_inside,
         "COUNTS_PADDING": problem.counts_padding,

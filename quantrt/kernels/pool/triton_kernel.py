@@ -49,6 +49,7 @@ def pool(
     S: tl.constexpr,
     STRIDES: tl.constexpr,
     PADS: tl.constexpr,
+    PAD_CODE: tl.constexpr,
     DILATIONS: tl.constexpr,
     IS_MAX: tl.constexpr,
     IS_INSIDE: tl.constexpr,
@@ -76,16 +77,17 @@ def pool(
     x_tile = x_units + pixel[:, None] * UNITS + units[None, :]
     mask_n = (units < UNITS)[None, :]
     pooled = _empty(x_ptr, IS_MAX, WIDTH, BLOCK_M, BLOCK_N // WIDTH)
+    FILL: tl.constexpr = _fill(x_units, IS_MAX) if IS_MAX else PAD_CODE
     if R * S <= UNROLLED:
         for tap in tl.static_range(R * S):
             value = _tap(
-                x_tile, mask_n, y_in, x_in, tap, H, W, UNITS, S, DILATIONS, IS_MAX, IS_INSIDE, IS_WHOLE
+                x_tile, mask_n, y_in, x_in, tap, H, W, UNITS, S, DILATIONS, FILL, IS_INSIDE, IS_WHOLE
             )
             pooled = _joined(pooled, value, IS_MAX, WIDTH)
     else:
         for tap in tl.range(0, R * S):
             value = _tap(
-                x_tile, mask_n, y_in, x_in, tap, H, W, UNITS, S, DILATIONS, IS_MAX, IS_INSIDE, IS_WHOLE
+                x_tile, mask_n, y_in, x_in, tap, H, W, UNITS, S, DILATIONS, FILL, IS_INSIDE, IS_WHOLE
             )
             pooled = _joined(pooled, value, IS_MAX, WIDTH)
     if WIDTH == 4:
@@ -201,11 +203,11 @@ def _tap(
     UNITS: tl.constexpr,
     S: tl.constexpr,
     DILATIONS: tl.constexpr,
-    IS_MAX: tl.constexpr,
+    FILL: tl.constexpr,
     IS_INSIDE: tl.constexpr,
     IS_WHOLE: tl.constexpr,
 ):
-    """What one tap of every window reads."""
+    """What one tap of every window reads; FILL where there is nothing."""
     dy = tap // S * DILATIONS[0]
     dx = tap % S * DILATIONS[1]
     x_ptrs = x_tile + (dy * W + dx) * UNITS
@@ -217,7 +219,7 @@ def _tap(
         x = x_in + dx
         inside = ((y >= 0) & (y < H) & (x >= 0) & (x < W))[:, None]
         mask = inside if IS_WHOLE else mask & inside
-    return tl.load(x_ptrs, mask=mask, other=_fill(x_tile, IS_MAX))
+    return tl.load(x_ptrs, mask=mask, other=FILL)
 
 
 @triton.jit

@@ -99,6 +99,7 @@ def _shape(problem: ConvProblem | GemmProblem, config: SplitConfig) -> dict[str,
         "C": problem.C,
         "STRIDES": problem.strides,
         "PADS": problem.pads,
+        "PAD_CODE": problem.pad_code,
         "DILATIONS": problem.dilations,
     }
 

@@ -69,6 +69,7 @@ def conv2d_parts(
     C: tl.constexpr,
     STRIDES: tl.constexpr,
     PADS: tl.constexpr,
+    PAD_CODE: tl.constexpr,
     DILATIONS: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -87,7 +88,23 @@ def conv2d_parts(
     x_ptrs = x_ptr + pixel * C
     w_ptrs = w_ptr + column.to(tl.int64) * (R * S * C) + rows_w * (R * S * C)
     accumulator = multiply_windows(
-        x_ptrs, w_ptrs, y_in, x_in, H, W, split, R, S, C, SPLITS, PADS, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
+        x_ptrs,
+        w_ptrs,
+        y_in,
+        x_in,
+        H,
+        W,
+        split,
+        R,
+        S,
+        C,
+        SPLITS,
+        PADS,
+        PAD_CODE,
+        DILATIONS,
+        BLOCK_M,
+        BLOCK_N,
+        BLOCK_K,
     )
     _store_part(accumulator, parts_ptr, split, row, column, M, N, BLOCK_M, BLOCK_N)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """y[images, P, Q, N] = epilogue(conv(x[images, C, H, W], w[N, R, S, C])), C <= 4: what the kernel can do.
 
-x is copied to lines of pixels of four channels, with its borders of zeros. int8 codes accumulate in int32,
+x is copied to lines of pixels of four channels, with its borders. int8 codes accumulate in int32,
 exactly; float16 in float32.
 """
 
@@ -162,6 +162,7 @@ def border_kernel_of(problem: ConvProblem) -> KernelSpec:
         "C": problem.C,
         "TOP": problem.pads[0],
         "LEFT": problem.pads[1],
+        "PAD_CODE": problem.pad_code,
         "LINE_UNIT": LINE_UNIT,
         "BLOCK": BORDER_BLOCK,
     }

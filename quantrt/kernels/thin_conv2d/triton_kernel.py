@@ -11,7 +11,7 @@ are copied while the epilogue of one runs. int8 codes accumulate in int32, exact
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import sums_to_float
+from quantrt.kernels.epilogue.triton_kernel import registers_of
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.functions.triton_kernel import INTERPRETED
 from quantrt.kernels.gemm.triton_kernel import factor
@@ -164,16 +164,16 @@ def _store(
     mask = mask_m[:, None]
     if N % BLOCK_N != 0:
         mask = mask & mask_n[None, :]
-    registers = (sums_to_float(accumulator, TERMS),)
+    operands = ()
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            registers = registers + (tl.load(slots[i] + tile + offsets, mask=mask, other=0),)
+            operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0),)
         elif KINDS[i] == "scalar":
-            registers = registers + (slots[i],)
+            operands = operands + (slots[i],)
         else:
             value = tl.load(slots[i] + column + offs_n, mask=mask_n, other=0)
-            registers = registers + (value[None, :],)
-    results = evaluate(PROGRAM, registers)
+            operands = operands + (value[None, :],)
+    results = evaluate(PROGRAM, registers_of(accumulator, operands, TERMS, PROGRAM))
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
@@ -195,10 +195,11 @@ def add_borders(
     C: tl.constexpr,
     TOP: tl.constexpr,
     LEFT: tl.constexpr,
+    PAD_CODE: tl.constexpr,
     LINE_UNIT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """y[image, TOP + h, LEFT + w, c] = x[image, c, h, w], zero elsewhere; y has four channels, innermost.
+    """y[image, TOP + h, LEFT + w, c] = x[image, c, h, w], PAD_CODE elsewhere; y has four channels, innermost.
 
     One program copies BLOCK pixels of a line.
     """
@@ -211,6 +212,6 @@ def add_borders(
     inside = (w >= 0) & (w < W) & (h >= 0) & (h < H)
     x_line = x_ptr + image * stride_xn + h.to(tl.int64) * stride_xh
     x_ptrs = x_line + w.to(tl.int64)[:, None] * stride_xw + c[None, :].to(tl.int64) * stride_xc
-    x = tl.load(x_ptrs, mask=inside[:, None] & (c < C)[None, :], other=0)
+    x = tl.load(x_ptrs, mask=inside[:, None] & (c < C)[None, :], other=PAD_CODE)
     y_line = y_ptr + tl.program_id(0).to(tl.int64) * pitch
     tl.store(y_line + offs_w[:, None] * PIXEL + c[None, :], x, mask=(offs_w < pitch // PIXEL)[:, None])

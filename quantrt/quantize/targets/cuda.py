@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""QuantRT's own engine on NVIDIA GPUs: symmetric int8, zero points 0, float bias, weights per channel.
+"""QuantRT's own engine on NVIDIA GPUs: int8, float bias, weights per channel.
+
+Zero points are 0, but for activations far to one side that no padded convolution of many channels reads: they
+would use half of the codes. There a zero point is even, so that it can be added before codes are rounded.
 
 Products read codes; what they write is decided by who reads it, since every epilogue can store floats and
 codes at once. Of a residual sum the skip branch is read as codes and the other is still in the accumulator
@@ -33,16 +36,17 @@ MOVERS = (
 CUDA = Target(
     name="cuda",
     activation=Grid(INT8, symmetric=True, qmin=-128, qmax=127),
+    one_sided=Grid(INT8, symmetric=False, qmin=-128, qmax=127, zero_point_unit=2),
     rules=(
-        OpRule("Conv", (0,), weight=1, weight_axis=0),
+        OpRule("Conv", (0,), weight=1, weight_axis=0, zero_point=True),
         OpRule("ConvTranspose", (0,), weight=1, weight_axis=1, only_spread=True),
-        OpRule("Gemm", (0,), weight=1, weight_axis=1),
-        OpRule("MatMul", (0,), weight=1, weight_axis=1),
+        OpRule("Gemm", (0,), weight=1, weight_axis=1, zero_point=True),
+        OpRule("MatMul", (0,), weight=1, weight_axis=1, zero_point=True),
         OpRule("Gather", (), weight=0, weight_axis=0, least_elements=LARGE_TABLE),
-        OpRule("Add", (0, 1)),
-        OpRule("AveragePool", only_if_quantized=True),
-        OpRule("GlobalAveragePool", only_if_quantized=True, behind_product=True),
-        OpRule("ReduceMean", (), only_if_quantized=True, behind_product=True),
+        OpRule("Add", (0, 1), zero_point=True),
+        OpRule("AveragePool", only_if_quantized=True, zero_point=True),
+        OpRule("GlobalAveragePool", only_if_quantized=True, behind_product=True, zero_point=True),
+        OpRule("ReduceMean", (), only_if_quantized=True, behind_product=True, zero_point=True),
         *MOVERS,
     ),
     residual="skip",

@@ -208,6 +208,7 @@ def _problem(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.Co
         epilogue=formula.epilogue,
         tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
         outputs=workload.outputs,
+        pad_code=formula.pad_code,
     )
 
 

@@ -19,6 +19,7 @@ from quantrt.regions.region import Conv
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import (
     as_rows,
+    has_zero_point,
     is_relu,
     is_residual_relu,
     scaled_accumulator,
@@ -129,6 +130,10 @@ def _why_not(job: _Job) -> str | None:
         (
             (x.dtype == "int8") != (job.weight.dtype == np.int8),
             f"an input of {x.dtype} for a weight of {job.weight.dtype}",
+        ),
+        (
+            has_zero_point(job.formula.epilogue),
+            "its input has a zero point: sums of codes are too large for float16, and the padding is 0",
         ),
     )
     return next((reason for is_so, reason in reasons if is_so), None)

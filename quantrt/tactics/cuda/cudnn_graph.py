@@ -101,6 +101,7 @@ def _why_not(problem: ConvProblem, device: GpuFacts, library: Sequence[Tactic | 
             device.capability < LEAST_CAPABILITY,
             f"compute capability {device.capability}: {LEAST_CAPABILITY} is the least",
         ),
+        (problem.pad_code != 0, f"its padding is of the code {problem.pad_code}, and cuDNN's of 0"),
         (min(problem.pads, default=0) < 0, f"negative padding {list(problem.pads)}"),
         (is_whole, "cuDNN through torch takes the whole epilogue"),
         (

@@ -4,7 +4,8 @@
 Codes must equal the reference's where IEEE 754 fixes every result. A compiler that makes one multiply-add of
 a product and the sum behind it rounds once where the reference rounds twice; a maximum with the least float32
 between the two keeps them apart and changes nothing. Codes are quantized there by a correctly rounded
-division, elsewhere by a product with the reciprocal.
+division, elsewhere by a product with the reciprocal. A zero point is added to whole numbers: 1.5 * 2**23,
+added before and taken away with it, rounds to those.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ Source = tuple[str, float]
 """("constant", its number), ("tensor", its number) or ("scalar", value)."""
 
 LEAST = float(np.finfo(np.float32).min)
-_LEAST_NUMBER = -1
-"""In place of a register of the expression."""
+ROUNDER = 12582912.0
+"""1.5 * 2**23: added to a smaller float32, it rounds that to a whole number, half to even."""
+
+_LEAST_NUMBER, _ROUNDER_NUMBER, _ZERO_NUMBER = -1, -2, -3
+"""In place of registers of the expression; behind the last, one for every zero point."""
 
 _SAME = frozenset(OPS) - {"identity", "relu", "gelu", "quotient"}
 """Operations of an expression that cuDNN has under the same name."""
@@ -172,6 +176,8 @@ class _Speller:
                 return ("value", number)
             case "quantize":
                 return self.quantized(args[0], instruction.args[1])
+            case "quantize_at":
+                return self.quantized(args[0], instruction.args[1], instruction.args[2])
             case "max" if 0.0 in (self.values.get(arg) for arg in instruction.args):
                 is_second = self.values.get(instruction.args[1]) == 0.0
                 return self.add("relu", args[0] if is_second else args[1])
@@ -184,16 +190,19 @@ class _Speller:
             case _:
                 raise _Unspeakable(f"cuDNN has no pointwise operation for '{op}'")
 
-    def quantized(self, x: Register, scale: int) -> Register:
-        """Multiples of the scale in a register, which storing rounds to codes."""
-        if scale not in self.values:
-            raise _Unspeakable("codes are quantized by a scale that is computed")
+    def quantized(self, x: Register, scale: int, zero_point: int | None = None) -> Register:
+        """Multiples of the scale in a register, which storing rounds to codes; from a zero point on."""
+        if scale not in self.values or (zero_point is not None and zero_point not in self.values):
+            raise _Unspeakable("codes are quantized by a scale or a zero point that is computed")
         inverse = float(np.float32(1.0) / np.float32(self.values[scale]))
         factor = self.add_operand("scalar", ("scalar", inverse))
         if self.is_exact:
             found = self.add("quotient", x, ("value", scale), factor)
         else:
             found = self.add("mul", x, factor)
+        if zero_point is not None:
+            zero = self.number(_ZERO_NUMBER - zero_point, self.values[zero_point] - ROUNDER)
+            found = self.add("add", self.add("add", found, self.number(_ROUNDER_NUMBER, ROUNDER)), zero)
         self.codes.add(found)
         return found
 

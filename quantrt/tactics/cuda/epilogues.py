@@ -8,7 +8,20 @@ from dataclasses import dataclass, replace
 
 from quantrt.regions.expression import Expression, Instruction, Operand
 
-__all__ = ["Split", "as_rows", "is_relu", "is_residual_relu", "scaled_accumulator", "split_bias"]
+__all__ = [
+    "ACCUMULATOR_ZEROS",
+    "Split",
+    "as_rows",
+    "has_zero_point",
+    "is_relu",
+    "is_residual_relu",
+    "scaled_accumulator",
+    "split_bias",
+]
+
+ACCUMULATOR_ZEROS = ("accumulator zero", "accumulator zero, right half")
+"""The constants that are taken off the sums of products of codes: z_x * sum of w[n], float32 [N]; the second
+for the right half of a gate."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +35,14 @@ class Split:
 
     bias: str
     rest: Expression
+
+
+def has_zero_point(expression: Expression) -> bool:
+    """Whether a zero point is taken off its sums of products of codes.
+
+    They are far larger than what remains of them: rounded to float16, they are lost.
+    """
+    return any(operand.name in ACCUMULATOR_ZEROS for operand in expression.operands)
 
 
 def split_bias(expression: Expression) -> Split:

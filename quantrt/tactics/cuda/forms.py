@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -30,10 +30,13 @@ from quantrt.regions.region import (
     View,
 )
 
-__all__ = ["CODES", "FLOAT", "Forms", "Slot", "choose_forms", "expression_of", "slots_of"]
+__all__ = ["CODES", "FLOAT", "Forms", "CodeStep", "Slot", "choose_forms", "expression_of", "slots_of"]
 
 FLOAT = "float"
 CODES = "codes"
+
+CodeStep = tuple[float, int]
+"""Scale and zero point: x = (code - zero point) * scale."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Forms:
 
     Attributes:
         scales: of every value that can exist as codes.
+        zero_points: of those of them whose code of 0 is another than 0.
         reads: for every region, value and form of each of its slots.
         stored: for every value, the forms that its maker stores, FLOAT first.
         bools: values that are truths.
@@ -73,6 +77,11 @@ class Forms:
     types: Mapping[str, str] = field(default_factory=dict)
     wide: frozenset[str] = frozenset()
     constraints: Mapping[str, str] = field(default_factory=dict)
+    zero_points: Mapping[str, int] = field(default_factory=dict)
+
+    def grid(self, value: str) -> CodeStep:
+        """Scale and zero point of a value that can exist as codes."""
+        return self.scales[value], self.zero_points.get(value, 0)
 
     def code_type(self, value: str) -> str:
         """Numpy's name of the type of a value's codes."""
@@ -166,11 +175,11 @@ def choose_forms(
     stored = {
         value: tuple(form for form in (FLOAT, CODES) if form in forms) for value, forms in needed.items()
     }
-    values = (value for node in graph for value in node.outputs)
-    bools = frozenset(value.name or "" for value in values if value.dtype == ir.DataType.BOOL)
-    types = _types(constraints)
-    movers = frozenset(grids.movers)
-    return Forms(grids.scales, reads, stored, bools, movers, grids.types, constraints=types)
+    bools = frozenset(
+        value.name or "" for node in graph for value in node.outputs if value.dtype == ir.DataType.BOOL
+    )
+    forms = Forms(grids.scales, reads, stored, bools, frozenset(grids.movers), grids.types)
+    return replace(forms, constraints=_types(constraints), zero_points=grids.zero_points)
 
 
 def _types(constraints: Mapping[str, Binding]) -> dict[str, str]:
@@ -201,10 +210,12 @@ class _Grids:
         self.movers: set[str] = set()
         self.types: dict[str, str] = {}
         self.scales: dict[str, float] = dict(leaving)
+        self.zero_points: dict[str, int] = {}
         if quantized is None:
             return
         for name, qparams in quantized.activations.items():
-            self.scales.setdefault(name, float(qparams.scale))
+            if name not in self.scales:
+                self._put(name, (float(qparams.scale), int(qparams.zero_point)))
             if qparams.dtype != INT8 and self.scales[name] == float(qparams.scale):
                 self.types[name] = qparams.dtype.name
         for node in graph:
@@ -217,7 +228,7 @@ class _Grids:
                 self.movers.add(node.name or "")
                 for output in node.outputs:
                     self.carried[output.name or ""] = grid
-                    self.scales[output.name or ""] = self.scales[grid]
+                    self._put(output.name or "", self._step(grid))
                     self._take_type(output.name or "", self.types.get(grid))
 
     def _grid(self, node: ir.Node, index: int) -> str | None:
@@ -227,17 +238,30 @@ class _Grids:
         return self.uses.get((node.name or "", index)) or self.carried.get(name)
 
     def _is_same(self, grid: str, other: str | None) -> bool:
-        return other is not None and self.scales[other] == self.scales[grid]
+        return other is not None and self._step(other) == self._step(grid)
+
+    def _step(self, value: str) -> CodeStep | None:
+        """Scale and zero point of a value; None where it has no codes."""
+        return (self.scales[value], self.zero_points.get(value, 0)) if value in self.scales else None
+
+    def _put(self, value: str, step: CodeStep | None) -> None:
+        if step is None:
+            return
+        self.scales[value], zero_point = step
+        self.zero_points.pop(value, None)
+        if zero_point:
+            self.zero_points[value] = zero_point
 
     def takes_scale(
         self, value: str, outputs: Collection[str], needed: Mapping[str, Collection[str]]
     ) -> bool:
         """Whether codes of a value are those of what is only moved; a value without a scale takes theirs."""
-        found = {self.scales.get(output) for output in outputs if CODES in needed.get(output, ())}
-        scale = found.pop() if len(found) == 1 else None
-        if scale is not None and value not in self.scales:
+        found = {self._step(output) for output in outputs if CODES in needed.get(output, ())}
+        step = found.pop() if len(found) == 1 else None
+        if step is not None and value not in self.scales:
             self._take_type(value, next((self.types[x] for x in outputs if x in self.types), None))
-        return scale is not None and self.scales.setdefault(value, scale) == scale
+            self._put(value, step)
+        return step is not None and self._step(value) == step
 
     def _take_type(self, value: str, dtype: str | None) -> None:
         """Note the type of a value's codes; None for int8."""
@@ -246,11 +270,11 @@ class _Grids:
 
     def take_scale(self, values: Collection[str], output: str) -> bool:
         """Whether codes of all values are those of the output they are parts of; as in `takes_scale`."""
-        scale = self.scales.get(output)
-        if scale is None or any(self.scales.get(value, scale) != scale for value in values):
+        step = self._step(output)
+        if step is None or any(self._step(value) not in (None, step) for value in values):
             return False
-        self.scales.update(dict.fromkeys(values, scale))
         for value in values:
+            self._put(value, step)
             self._take_type(value, self.types.get(output))
         return True
 

@@ -17,7 +17,7 @@ from quantrt.model.binding import Binding
 from quantrt.operators.extract import extract_nodes, read_values
 from quantrt.plan.program import Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.regions.expression import QUANTIZE, Expression, Instruction, Operand
+from quantrt.regions.expression import QUANTIZE, QUANTIZE_AT, Expression, Instruction, Operand
 from quantrt.regions.region import (
     Conv,
     ConvTranspose,
@@ -32,7 +32,7 @@ from quantrt.regions.region import (
     View,
 )
 from quantrt.tactics.cuda.assemble import Item
-from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
+from quantrt.tactics.cuda.forms import CODES, FLOAT, CodeStep, Forms, expression_of
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
 
 __all__ = ["Frame", "make_frame"]
@@ -126,7 +126,7 @@ class _Maker:
         """The name of a value's buffer in one form."""
         if form == CODES:
             is_int8 = value in self.inputs and self.forms.code_type(value) == INT8.name
-            arrives = is_int8 and self._scale_of_input(value) == self.forms.scales[value]
+            arrives = is_int8 and self._step_of_input(value) == self.forms.grid(value)
             return value if arrives else codes_of(value, self.forms.code_type(value))
         is_other = value in self.inputs and self.bound_type(self.values[value]) != self.float_type
         return f"{value}#{self.float_type}" if is_other and self._is_float(value) else value
@@ -142,10 +142,11 @@ class _Maker:
         form = CODES if binding is not None and binding.scale is not None else FLOAT
         return name, self.buffer(name, form), self.bound_type(value)
 
-    def _scale_of_input(self, value: str) -> float | None:
-        """The scale of an input that arrives as codes."""
+    def _step_of_input(self, value: str) -> CodeStep | None:
+        """Scale and zero point of an input that arrives as codes."""
         binding = self.bindings.get(value)
-        return None if binding is None or value not in self.inputs else binding.scale
+        scale = None if binding is None or value not in self.inputs else binding.scale
+        return None if scale is None else (scale, 0)
 
     def input_items(self) -> Iterator[Item]:
         """Inputs of the model in the forms that are read."""
@@ -155,7 +156,7 @@ class _Maker:
                 continue
             for form in self.forms.stored.get(name, ()):
                 if self.buffer(name, form) != name:
-                    yield self._conversion(name, name, form, self._scale_of_input(name))
+                    yield self._conversion(name, name, form, self._step_of_input(name))
 
     def items_of(self, region: Region) -> Iterator[Item]:
         """The region itself, then conversions of what it cannot store."""
@@ -173,8 +174,8 @@ class _Maker:
         for value in region.outputs:
             for form, other in ((CODES, FLOAT), (FLOAT, CODES)):
                 if form in self.forms.stored.get(value, ()) and (value, form) not in made:
-                    scale = self.forms.scales[value] if other == CODES else None
-                    yield self._conversion(value, self.buffer(value, other), form, scale)
+                    step = self.forms.grid(value) if other == CODES else None
+                    yield self._conversion(value, self.buffer(value, other), form, step)
 
     def _moved_forms(self, region: Region) -> tuple[str, ...]:
         """The forms in which a region of nodes hands its values on."""
@@ -236,19 +237,20 @@ class _Maker:
             self.weights.setdefault(key, array.astype(self.float_type) if is_float else array)
             yield name, key
 
-    def _conversion(self, value: str, source: str, form: str, scale: float | None = None) -> Item:
+    def _conversion(self, value: str, source: str, form: str, step: CodeStep | None = None) -> Item:
         """A region that makes another form of a value.
 
         Args:
-            scale: of the codes that it is made from.
+            step: scale and zero point of the codes that it is made from.
         """
         dtype = self.forms.code_type(value)
-        scales = [("mul", scale), (QUANTIZE[dtype], self.forms.scales.get(value))]
-        wanted = [(op, x) for op, x in scales[: 1 if form == FLOAT else 2] if x is not None]
-        operands = (Operand("tensor", value), *(Operand("scalar", value=x) for _, x in wanted))
-        results = (0, *range(len(operands), 2 * len(operands) - 1))
-        steps = tuple(Instruction(op, (results[number], number + 1)) for number, (op, _) in enumerate(wanted))
-        expression = Expression(operands, steps, (results[-1],), (False,))
+        wanted: list[tuple[str, tuple[float, ...]]] = []
+        if step is not None:
+            wanted = [*([("sub", (float(step[1]),))] if step[1] else []), ("mul", (step[0],))]
+        if form == CODES and value in self.forms.scales:
+            scale, zero_point = self.forms.grid(value)
+            wanted += [(QUANTIZE_AT, (scale, zero_point)) if zero_point else (QUANTIZE[dtype], (scale,))]
+        expression = _chain(value, wanted)
         stored = self.float_type if form == FLOAT else dtype
         target = self.buffer(value, form)
         formula = Rows(expression, channels_last=value in self.images)
@@ -259,6 +261,18 @@ class _Maker:
     def _is_float(self, value: str) -> bool:
         found = self.values.get(value)
         return found is None or found.dtype is None or found.dtype in _FLOATS
+
+
+def _chain(value: str, steps: Sequence[tuple[str, tuple[float, ...]]]) -> Expression:
+    """A tensor through operations, each with numbers behind what the one before it made."""
+    numbers = [number for _, given in steps for number in given]
+    operands = (Operand("tensor", value), *(Operand("scalar", value=number) for number in numbers))
+    result, taken = 0, 1
+    instructions = []
+    for count, (op, given) in enumerate(steps):
+        instructions.append(Instruction(op, (result, *range(taken, taken + len(given)))))
+        result, taken = len(operands) + count, taken + len(given)
+    return Expression(operands, tuple(instructions), (result,), (False,))
 
 
 def _nodes(graph: ir.Model, regions: Sequence[Region], weights: Mapping[str, np.ndarray]) -> bytes:

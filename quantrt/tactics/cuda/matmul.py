@@ -21,7 +21,13 @@ from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.runtime.cuda.evaluate import evaluate
 from quantrt.runtime.cuda.runners.matmul import MIN_CODE_ROWS
 from quantrt.tactics.cuda.check import DEQUANTIZED
-from quantrt.tactics.cuda.epilogues import as_rows, is_relu, scaled_accumulator, split_bias
+from quantrt.tactics.cuda.epilogues import (
+    as_rows,
+    has_zero_point,
+    is_relu,
+    scaled_accumulator,
+    split_bias,
+)
 from quantrt.tactics.cuda.product import Product, product_of
 from quantrt.tactics.cuda.rows_drafts import rows_drafts
 from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload, dense_strides
@@ -128,6 +134,8 @@ def _dequantized(product: Product, device: GpuFacts) -> Tactic | Rejected:
     by it: both exact, so that only the rounding of the sums to float16 remains.
     """
     name = f"{_NAME} {DEQUANTIZED}"
+    if has_zero_point(product.formula.epilogue):
+        return Rejected(_SOURCE, name, "its input has a zero point: sums of codes are too large for float16")
     scale = _in_range(product)
     multiply = Expression(
         (Operand("tensor"), Operand("scalar", value=scale)), (Instruction("mul", (0, 1)),), (2,), (False,)

@@ -69,6 +69,7 @@ def problem_of(workload: Workload, formula: Pool) -> spec.PoolProblem:
         epilogue=formula.epilogue,
         tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
         outputs=workload.outputs,
+        pad_code=formula.pad_code,
     )
     return spec.PoolProblem(window, formula.kind, formula.has_ceil, formula.counts_padding, formula.is_global)
 
@@ -127,6 +128,8 @@ def _library(workload: Workload, formula: Pool, device: GpuFacts) -> Tactic | Re
     name = f"pool {DEQUANTIZED}" if x.dtype == "int8" else "pool"
     dtype = "float16" if x.dtype == "int8" else x.dtype
     reason = _why_not_shape(workload, formula) or _why_not_library(formula, dtype)
+    if not reason and x.dtype == "int8" and formula.kind == "average" and _has_zero_point(formula):
+        reason = "its input has a zero point, and float16 rounds a mean of codes before that is taken off"
     if reason:
         return Rejected(_LIBRARY, name, reason)
     is_whole = formula.epilogue.is_identity and workload.outputs == (dtype,)
@@ -141,6 +144,11 @@ def _library(workload: Workload, formula: Pool, device: GpuFacts) -> Tactic | Re
     return Tactic(_LIBRARY, name, (first, *rest), size_bytes)
 
 
+def _has_zero_point(formula: Pool) -> bool:
+    """Whether a zero point is taken off what was pooled."""
+    return any(step.op == "sub" and step.args[0] == 0 for step in formula.epilogue.instructions)
+
+
 def _why_not_library(formula: Pool, dtype: str) -> str | None:
     half = len(formula.kernel)
     begins, ends = formula.pads[:half], formula.pads[half:]
@@ -153,6 +161,7 @@ def _why_not_library(formula: Pool, dtype: str) -> str | None:
             "its padding is longer than half of its windows",
         ),
         (formula.kind == "average" and is_dilated, "no mean over windows with gaps"),
+        (formula.pad_code != 0, f"its padding counts as the code {formula.pad_code}, and torch's as 0"),
     )
     return next((reason for is_so, reason in reasons if is_so), None)
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from quantrt.errors import InternalError
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.regions.expression import QUANTIZE, Expression, Instruction, Operand
+from quantrt.regions.expression import QUANTIZE, QUANTIZE_AT, Expression, Instruction, Operand
 from quantrt.regions.region import (
     Attention,
     Concat,
@@ -28,7 +28,8 @@ from quantrt.regions.region import (
     Rows,
 )
 from quantrt.regions.strength import reduce_strength
-from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms, expression_of
+from quantrt.tactics.cuda.epilogues import ACCUMULATOR_ZEROS
+from quantrt.tactics.cuda.forms import CODES, FLOAT, CodeStep, Forms, expression_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
 __all__ = ["Lowered", "lower_region"]
@@ -99,7 +100,7 @@ def lower_region(
     expression = expression_of(region)
     if expression is None:
         raise InternalError(f"region '{region.name}' has no formula to lower")
-    weight, scale = _weight(region.formula, inputs, forms, quantized, graph)
+    weight, scale, zero = _weight(region.formula, inputs, forms, quantized, graph)
     constants = _constants(expression, graph)
     if isinstance(region.formula, GroupNorm):
         constants = {name: _by_channel(array, region.formula.channels) for name, array in constants.items()}
@@ -107,6 +108,9 @@ def lower_region(
     if scale is not None:
         scales = np.split(scale, 2) if is_gated else [scale]
         constants.update(zip(ACCUMULATOR_SCALES, scales, strict=False))
+    if zero is not None:
+        zeros = np.split(zero, 2) if is_gated else [zero]
+        constants.update(zip(ACCUMULATOR_ZEROS, zeros, strict=False))
     tables, codes = _tables(expression, graph, quantized, float_type)
     constants |= tables
     lowered = _lower(
@@ -117,10 +121,11 @@ def lower_region(
         forms,
         tables=codes,
         has_scale=scale is not None,
+        has_zero=zero is not None,
     )
     return Lowered(
         region,
-        _with_expression(region.formula, lowered),
+        _with_expression(region.formula, lowered, _pad_code(region.formula, inputs, forms)),
         inputs,
         outputs,
         types,
@@ -151,18 +156,35 @@ def _weight(
     forms: Forms,
     quantized: QuantizedModel | None,
     graph: ir.Graph,
-) -> tuple[Array | None, Array | None]:
-    """The product's weight, and for codes the float32 scale of every output channel's sums."""
+) -> tuple[Array | None, Array | None, Array | None]:
+    """The weight; for codes the scale of every output channel's sums, and what x's zero point adds."""
     if not isinstance(formula, Gemm | Conv | ConvTranspose):
-        return None, None
+        return None, None, None
     value, form = inputs[0]
     if form == FLOAT or quantized is None:
-        return _array(graph, formula.weight), None
+        return _array(graph, formula.weight), None, None
     tensor = quantized.weights[formula.w]
     scale = np.float32(forms.scales[value]) * np.asarray(tensor.qparams.scale, np.float32)
     is_first = isinstance(formula, Conv) or (isinstance(formula, Gemm) and formula.is_transposed)
     channels = tensor.codes.shape[0 if is_first else 1]
-    return tensor.codes, np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), (channels,)))
+    scales = np.ascontiguousarray(np.broadcast_to(scale.reshape(-1), (channels,)))
+    zero_point = forms.zero_points.get(value, 0)
+    if not zero_point:
+        return tensor.codes, scales, None
+    if isinstance(formula, ConvTranspose):
+        raise InternalError(f"'{value}' has a zero point, and a transposed convolution reads it")
+    rows = tensor.codes if is_first else tensor.codes.T
+    zeros = zero_point * rows.reshape(channels, -1).sum(axis=1, dtype=np.int64)
+    return tensor.codes, scales, zeros.astype(np.float32)
+
+
+def _pad_code(formula: Formula, inputs: tuple[tuple[str, str], ...], forms: Forms) -> int:
+    """The code of 0 on the grid of x, where padding counts."""
+    is_padded = isinstance(formula, Conv) or (isinstance(formula, Pool) and formula.counts_padding)
+    if not is_padded or not isinstance(formula, Conv | Pool) or not any(formula.pads):
+        return 0
+    value, form = inputs[0]
+    return forms.zero_points.get(value, 0) if form == CODES else 0
 
 
 def _constants(expression: Expression, graph: ir.Graph) -> dict[str, Array]:
@@ -211,6 +233,7 @@ def _lower(
     *,
     tables: Mapping[int, QuantizedTensor],
     has_scale: bool,
+    has_zero: bool = False,
 ) -> Expression:
     """The expression over what is read, to what is stored.
 
@@ -220,15 +243,15 @@ def _lower(
     tensor_inputs = inputs[_read_first(region.formula) :]
     builder = _Builder(expression)
     if has_scale:
-        builder.scale_accumulators()
+        builder.scale_accumulators(has_zero=has_zero)
     numbers = [region.outputs.index(value) for value, _ in outputs]
-    scales = [None if form == FLOAT else forms.scales[value] for value, form in outputs]
+    steps = [None if form == FLOAT else forms.grid(value) for value, form in outputs]
     types = [forms.code_type(value) for value, _ in outputs]
     is_moved = isinstance(region.formula, Pool | Resize)
-    step = forms.scales[inputs[0][0]] if is_moved and inputs[0][1] == CODES else None
+    step = forms.grid(inputs[0][0]) if is_moved and inputs[0][1] == CODES else None
     is_code = [
-        step is not None and _is_maximum(region.formula, expression.outputs[number]) and scale == step
-        for number, scale in zip(numbers, scales, strict=True)
+        step is not None and _is_maximum(region.formula, expression.outputs[number]) and stored == step
+        for number, stored in zip(numbers, steps, strict=True)
     ]
     if step is not None and not all(is_code):
         builder.dequantize_accumulator(step)
@@ -236,11 +259,11 @@ def _lower(
     for number, tensor in tables.items():
         builder.dequantize_rows(number, tensor)
     builder.copy_instructions()
-    for number, scale, dtype, is_stored_as_it_is in zip(numbers, scales, types, is_code, strict=True):
+    for number, stored, dtype, is_stored_as_it_is in zip(numbers, steps, types, is_code, strict=True):
         if is_stored_as_it_is:
             builder.store_accumulator()
         else:
-            builder.store(expression.outputs[number], expression.row_outputs[number], scale, dtype)
+            builder.store(expression.outputs[number], expression.row_outputs[number], stored, dtype)
     return builder.build()
 
 
@@ -278,29 +301,39 @@ class _Builder:
         self.instructions.append((op, args, value))
         return ("instruction", len(self.instructions) - 1)
 
-    def scale_accumulators(self) -> None:
-        """Sums of codes, times the scale of their channel."""
+    def scale_accumulators(self, *, has_zero: bool) -> None:
+        """Sums of codes, less what their zero point makes of them, times the scale of their channel."""
         sums = [n for n, operand in enumerate(self.source.operands) if operand.kind == "accumulator"]
-        for number, name in zip(sums, ACCUMULATOR_SCALES, strict=False):
-            scale = self._operand(Operand("constant", name))
-            self.of[number] = self._add("mul", (("operand", number), scale))
+        names = zip(ACCUMULATOR_SCALES, ACCUMULATOR_ZEROS, strict=True)
+        for number, (scale_name, zero_name) in zip(sums, names, strict=False):
+            result: tuple[str, int] = ("operand", number)
+            if has_zero:
+                result = self._add("sub", (result, self._operand(Operand("constant", zero_name))))
+            scale = self._operand(Operand("constant", scale_name))
+            self.of[number] = self._add("mul", (result, scale))
 
-    def dequantize_accumulator(self, scale: float) -> None:
-        """Operand 0, a maximum or mean of codes, times their scale."""
-        operand = self._operand(Operand("scalar", value=scale))
-        self.of[0] = self._add("mul", (("operand", 0), operand))
+    def dequantize_accumulator(self, step: CodeStep) -> None:
+        """Operand 0, a maximum or mean of codes, as a float."""
+        self.of[0] = self._dequantized(0, step)
+
+    def _dequantized(self, number: int, step: CodeStep) -> tuple[str, int]:
+        """(an operand of codes - their zero point) * their scale."""
+        scale, zero_point = step
+        result: tuple[str, int] = ("operand", number)
+        if zero_point:
+            result = self._add("sub", (result, self._operand(Operand("scalar", value=float(zero_point)))))
+        return self._add("mul", (result, self._operand(Operand("scalar", value=scale))))
 
     def store_accumulator(self) -> None:
         """Store operand 0 as it is: a code of the grid that it is stored on."""
         self.outputs.append((("operand", 0), False))
 
     def dequantize(self, inputs: tuple[tuple[str, str], ...], forms: Forms) -> None:
-        """Tensor operands that arrive as codes, times their scale."""
+        """Tensor operands that arrive as codes, as floats."""
         tensors = [n for n, operand in enumerate(self.source.operands) if operand.kind == "tensor"]
         for number, (value, form) in zip(tensors, inputs, strict=True):
             if form == CODES:
-                scale = self._operand(Operand("scalar", value=forms.scales[value]))
-                self.of[number] = self._add("mul", (("operand", number), scale))
+                self.of[number] = self._dequantized(number, forms.grid(value))
 
     def dequantize_rows(self, number: int, table: QuantizedTensor) -> None:
         """Rows of a table of codes, times the scale of each row or of the table."""
@@ -319,11 +352,16 @@ class _Builder:
             args = tuple(self.of[arg] for arg in instruction.args)
             self.of[first + number] = self._add(instruction.op, args, instruction.value)
 
-    def store(self, register: int, is_row: bool, scale: float | None, dtype: str) -> None:
-        """Store a register of the source, as codes of a type when a scale is given."""
+    def store(self, register: int, is_row: bool, step: CodeStep | None, dtype: str) -> None:
+        """Store a register of the source, as codes of a type when a grid is given."""
         result = self.of[register]
-        if scale is not None:
-            result = self._add(QUANTIZE[dtype], (result, self._operand(Operand("scalar", value=scale))))
+        if step is not None:
+            scale = self._operand(Operand("scalar", value=step[0]))
+            if step[1]:
+                zero_point = self._operand(Operand("scalar", value=float(step[1])))
+                result = self._add(QUANTIZE_AT, (result, scale, zero_point))
+            else:
+                result = self._add(QUANTIZE[dtype], (result, scale))
         self.outputs.append((result, is_row))
 
     def build(self) -> Expression:
@@ -340,9 +378,11 @@ class _Builder:
         )
 
 
-def _with_expression(formula: Formula, expression: Expression) -> Formula:
+def _with_expression(formula: Formula, expression: Expression, pad_code: int) -> Formula:
     if isinstance(formula, Rows):
         return Rows(expression)
-    if isinstance(formula, Gemm | Conv | ConvTranspose | Pool | Resize | GroupNorm):
+    if isinstance(formula, Conv | Pool):
+        return replace(formula, epilogue=expression, pad_code=pad_code)
+    if isinstance(formula, Gemm | ConvTranspose | Resize | GroupNorm):
         return replace(formula, epilogue=expression)
     return formula

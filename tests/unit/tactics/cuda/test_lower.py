@@ -98,12 +98,12 @@ def test_codes_give_what_the_standard_model_of_the_same_codes_gives(model: Model
     """In float32 beside the codes, so that nothing but the order of a sum differs from Q/DQ arithmetic."""
     inputs = {"x": samples(3, 3, 16, 16) if len(model.inputs[0].shape or ()) == 4 else samples(3, 7, 16)}
     codes = quantized(model, CUDA, inputs)
-    (want,) = run_ort(write(codes), inputs)
+    (want,) = run_ort(write(codes), inputs, keeps_pairs=True)
     program = program_of(model, inputs, "fp32", codes)
     assert sum(row["codes"] == "int8" for row in program.notes["regions"].values()) >= 2
     assert sqnr_db(want, run(model, program, inputs)) > 55
     (exact,) = run_ort(model.graph, inputs)
-    assert sqnr_db(exact, want) < 50  # the codes are what was compared, not the float model
+    assert sqnr_db(exact, want) < 54  # the codes are what was compared, not the float model
 
 
 def test_a_program_runs_at_other_shapes_than_those_it_was_timed_at():
@@ -138,7 +138,7 @@ def test_a_layer_that_is_kept_float_reads_floats_and_says_why():
     assert FLOAT in choose_forms(kept.graph.graph, partition(kept.graph), kept).stored["x"]
     program = program_of(model, inputs, "fp32", kept)
     assert not program.notes["regions"][first]["codes"]
-    (want,) = run_ort(write(kept), inputs)
+    (want,) = run_ort(write(kept), inputs, keeps_pairs=True)
     assert sqnr_db(want, run(model, program, inputs)) > 55
 
 
@@ -157,7 +157,7 @@ def test_a_value_that_its_maker_stores_as_floats_alone_is_converted_once():
     program = program_of(model, inputs, "fp32", codes)
     made = [step.region for step in program.steps if codes_of("s") in step.outputs]
     assert len(made) <= 1
-    (want,) = run_ort(write(codes), inputs)
+    (want,) = run_ort(write(codes), inputs, keeps_pairs=True)
     assert sqnr_db(want, run(model, program, inputs)) > 55
 
 
@@ -201,7 +201,7 @@ def test_codes_that_are_moved_before_they_are_read_have_the_scale_of_their_reade
     model = net(text, weights({"g": (16,), "b": (16,), "w": (16, 8)}), opset=17)
     inputs = {"x": samples(3, 7, 16)}
     codes = quantized(model, CUDA, inputs)
-    (want,) = run_ort(write(codes), inputs)
+    (want,) = run_ort(write(codes), inputs, keeps_pairs=True)
     program = program_of(model, inputs, "fp32", codes)
     assert sum(row["codes"] == "int8" for row in program.notes["regions"].values()) == 1
     assert sqnr_db(want, run(model, program, inputs)) > 60
