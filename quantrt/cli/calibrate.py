@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`quantrt calibrate`: model + data -> ranges file or calibration cache; and merging of ranges files."""
+"""`quantrt calibrate`: model + data -> ranges file or cache; ranges files merged, compared, drawn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
 from quantrt.cli.ranges import calibration_data, collect_stats, read_stats
 from quantrt.config import CalibrationConfig
-from quantrt.errors import UsageError
+from quantrt.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,9 @@ __all__ = ["COMMAND"]
 
 CACHE_SUFFIXES = (".cache", ".flatbuffers")
 
+MOST_DRAWN = 2
+"""Calibrations in one picture."""
+
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """Model and data, or files to merge; where to write."""
@@ -34,9 +37,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         type=Path,
-        required=True,
         metavar="FILE",
-        help="X.ranges; X.cache for TensorRT; X.flatbuffers for ONNX Runtime's TensorRT provider",
+        help="X.ranges; X.cache for TensorRT; X.flatbuffers for ONNX Runtime's TensorRT provider; with "
+        "--plot X.svg or X.html",
     )
     parser.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
     add_preprocess(parser)
@@ -47,6 +50,21 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X.ranges",
         help="add up ranges files of one model; runs nothing",
     )
+    parser.add_argument(
+        "--diff",
+        type=Path,
+        nargs=2,
+        metavar="X.ranges",
+        help="how two calibrations of one model differ, and what the first costs on the second's data",
+    )
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        nargs="+",
+        metavar="X.ranges",
+        help="draw histograms with the chosen ranges; a second file is drawn over the first",
+    )
+    parser.add_argument("--layers", action="store_true", help="with --diff: list every tensor")
     parser.add_argument(
         "--ranges", type=Path, metavar="X.ranges", help="write a cache of these; runs nothing"
     )
@@ -60,11 +78,66 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    """Collect or merge statistics and save them."""
+    """Collect or merge statistics and save them; or compare or draw saved ones."""
+    if args.diff or args.plot:
+        return _look(args)
+    if args.output is None:
+        raise UsageError("cannot calibrate without a file to write", expected="-o X.ranges or -o X.cache")
     check_output(args.output, ".ranges", *CACHE_SUFFIXES)
     _check_sources(args)
     config = read_config(args, CalibrationConfig)
     return _write_cache(args, config) if _is_cache(args) else _write_ranges(args, config)
+
+
+def _look(args: argparse.Namespace) -> Result:
+    """What --diff and --plot do: read ranges files, run nothing."""
+    flag = "--diff" if args.diff else "--plot"
+    others = {
+        "MODEL.onnx": args.model,
+        "--merge": args.merge,
+        "--plot": args.diff and args.plot,
+        "--calib-data": args.calib_data,
+        "--ranges": args.ranges,
+    }
+    extra = [name for name, value in others.items() if value]
+    if extra:
+        raise UsageError(f"{flag} reads ranges files alone", got=" and ".join(extra))
+    config = read_config(args, CalibrationConfig)
+    return _diff(args, config) if args.diff else _plot(args, config)
+
+
+def _diff(args: argparse.Namespace, config: CalibrationConfig) -> Result:
+    from quantrt.calibrate.stats import load_stats
+    from quantrt.report.ranges_diff import describe_diff, show_diff
+
+    if args.output is not None:
+        raise UsageError("--diff writes no file", got=f"-o {args.output}", hint="--json, or --plot")
+    first, second = (load_stats(path) for path in args.diff)
+    data = describe_diff(first, second, tuple(args.diff), config)
+    return Result(data, lambda: show_diff(data, layers=args.layers))
+
+
+def _plot(args: argparse.Namespace, config: CalibrationConfig) -> Result:
+    from quantrt.calibrate.stats import load_stats
+    from quantrt.cli.write import write_text
+    from quantrt.report.ranges_chart import draw_ranges, ranges_page
+    from quantrt.report.ranges_diff import describe_diff
+
+    if args.output is None or len(args.plot) > MOST_DRAWN:
+        raise UsageError(
+            "cannot draw ranges",
+            got=f"{len(args.plot)} files" if args.output is not None else "no file to write",
+            expected="--plot A.ranges [B.ranges] -o FILE.svg or FILE.html",
+        )
+    check_output(args.output, ".svg", ".html")
+    stats = [load_stats(path) for path in args.plot]
+    if len(stats) == MOST_DRAWN:
+        describe_diff(stats[0], stats[1], tuple(args.plot), config)  # of one model
+    picture = draw_ranges(stats[0], config, other=stats[1] if len(stats) == MOST_DRAWN else None)
+    is_page = args.output.suffix == ".html"
+    write_text(args.output, ranges_page(picture, str(args.plot[0])) if is_page else picture)
+    data = {"kind": "ranges plot", "output": str(args.output), "tensors": len(stats[0].tensors)}
+    return Result(data, lambda: print(f"{args.output}: {data['tensors']} tensors"))
 
 
 def _is_cache(args: argparse.Namespace) -> bool:
@@ -136,7 +209,15 @@ def _merge(paths: list[Path]) -> Stats:
 
     stats = load_stats(paths[0])
     for path in paths[1:]:
-        stats = stats.merge(load_stats(path))
+        try:
+            stats = stats.merge(load_stats(path))
+        except DataError as error:
+            raise DataError(
+                f"cannot merge '{path}' with '{paths[0]}': {error.message}",
+                got=error.got,
+                expected=error.expected,
+                hint=error.hint,
+            ) from error
     return stats
 
 
@@ -169,6 +250,8 @@ COMMAND = Command(
             "--cache-header TRT-100300-EntropyCalibration2 -o calibration.cache",
         ),
         ("two machines' halves", "quantrt calibrate --merge a.ranges b.ranges -o model.ranges"),
+        ("is the new data like the old?", "quantrt calibrate --diff old.ranges new.ranges"),
+        ("histograms with their ranges", "quantrt calibrate --plot model.ranges -o ranges.svg"),
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -19,7 +19,7 @@ from quantrt.calibrate.ranges import range_noise_ratio
 from quantrt.calibrate.stats import TensorStats
 from quantrt.quantize.qparams import QParams
 
-__all__ = ["ALPHABET", "BINS", "read_tensors", "tensor_table", "without_bins"]
+__all__ = ["ALPHABET", "BINS", "counts_below", "read_tensors", "tensor_table", "without_bins"]
 
 BINS = 48
 
@@ -88,7 +88,7 @@ def _noise_ratio(stats: TensorStats, grid: QParams, lo: float, hi: float) -> flo
 
 def _clipped_ratio(stats: TensorStats, lo: float, hi: float, step: float) -> float:
     """Share of the values that saturate: further than half a step outside."""
-    below, inside = _counts_below(stats, np.array([lo - step / 2, hi + step / 2]))
+    below, inside = counts_below(stats, np.array([lo - step / 2, hi + step / 2]))
     return float(max(below + stats.count - inside, 0.0) / stats.count)
 
 
@@ -97,7 +97,7 @@ def _bin_codes(stats: TensorStats) -> str:
     if not stats.lo < stats.hi:
         return ""
     edges = np.linspace(stats.lo, stats.hi, BINS + 1)
-    below = _counts_below(stats, edges)
+    below = counts_below(stats, edges)
     below[0], below[-1] = 0.0, stats.count
     share = np.diff(below) / stats.count
     with np.errstate(divide="ignore"):
@@ -107,7 +107,7 @@ def _bin_codes(stats: TensorStats) -> str:
     )
 
 
-def _counts_below(stats: TensorStats, points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def counts_below(stats: TensorStats, points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """How many values are less than each point, those of a bin spread evenly over it."""
     bins = Bins.of(stats)
     total = np.cumsum(bins.count)
