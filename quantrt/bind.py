@@ -20,7 +20,7 @@ from quantrt.calibrate.converted import as_bound, converted
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.config import BuildConfig
-from quantrt.constrain import Constraints
+from quantrt.constrain.constraints import Constraints
 from quantrt.dtypes import INT8
 from quantrt.errors import UsageError
 from quantrt.ir.clone import clone

@@ -26,7 +26,7 @@ from quantrt.calibrate.dataset import Dataset, open_dataset, random_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.config import Budget, BuildConfig
-from quantrt.constrain import Constraints, check_kept, read_constraints
+from quantrt.constrain.constraints import Constraints, keep_rules, read_constraints
 from quantrt.device import describe_device
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.profile import read_profiles
@@ -133,9 +133,9 @@ def _constrained(facts: BuildFacts, constraints: Constraints) -> BuildFacts:
         UsageError: there is one, and none may be broken.
     """
     fitted = facts.candidates[facts.choice.winner].fitted
-    broken = tuple(constraints.why_not(None if fitted is None else fitted.model))
-    check_kept(broken, facts.config.constraints)
-    return replace(facts, notes=(*facts.notes, *constraints.broken, *broken))
+    shipped = None if fitted is None else fitted.model
+    broken = keep_rules(constraints, facts.config.constraints, shipped, layer_rows(facts))
+    return replace(facts, notes=(*facts.notes, *broken))
 
 
 def _timed_on_random(inputs: Mapping[str, np.ndarray]) -> str:

@@ -90,6 +90,12 @@ class QuantizeConfig:
 
     exclude: tuple[str, ...] = _option((), "keep these nodes float: name or glob, repeatable", metavar="GLOB")
     exclude_types: tuple[str, ...] = _option((), "keep these operator types float, repeatable", metavar="OP")
+    only: tuple[str, ...] = _option(
+        (),
+        "let no other nodes be 8-bit than these: name or glob, repeatable",
+        metavar="GLOB",
+        flag="--only",
+    )
     per_channel: bool = _option(True, "one weight scale per output channel (otherwise per tensor)")
     bias_correction: bool = _option(True, "correct the mean shift that rounding the weights causes")
     equalization: bool = _option(
@@ -100,6 +106,9 @@ class QuantizeConfig:
         "SmoothQuant: move outlier channels of activations into the weights that read them, where outputs "
         "gain: folded into what makes them, which costs nothing; multiplied also by new multiplications",
         choices=SMOOTHINGS,
+    )
+    range_search: bool = _option(
+        False, "search every activation's range again by the error of the model's outputs (slow)"
     )
     quantization_level: str = _option(
         "auto",
@@ -163,6 +172,18 @@ class ConstraintConfig:
     )
     prefer_layer_output_types: bool = _option(
         False, "go on where a layer cannot have its type; the report says which and why"
+    )
+    layer_precisions: tuple[str, ...] = _option(
+        (),
+        "run these layers in this precision, as in /head/*:fp32; names may hold *, the last rule that names "
+        "a layer counts; a float keeps a layer out of codes, codes are asked of what is shipped; a rule that "
+        "is not kept is an error",
+        metavar="LAYER:PRECISION",
+        flag="--layer-precisions",
+        has_commas=True,
+    )
+    prefer_layer_precisions: bool = _option(
+        False, "go on where a layer cannot have its precision; the report says which and why"
     )
 
 

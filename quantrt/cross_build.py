@@ -35,7 +35,7 @@ from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.config import BuildConfig, CudaConfig
-from quantrt.constrain import read_constraints
+from quantrt.constrain.constraints import keep_rules, read_constraints
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError, UsageError
 from quantrt.gpu import GpuFacts, gpu_named, gpu_of_target
@@ -48,7 +48,7 @@ from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.prepare import Job, Quantized, open_cache, quantize_for_device
 from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.quantize.qdq_read import target_of_own
-from quantrt.report.build_report import BuildFacts
+from quantrt.report.build_report import BuildFacts, layer_rows
 from quantrt.tactics.candidates import Candidate, Rejected, list_specs
 from quantrt.tactics.time_candidates import timed_inputs
 
@@ -107,7 +107,9 @@ def cross_build(
     if config.code_precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
     job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
-    return make_plan(_decide(job, gpu, quantized, truth, metric))
+    facts = _decide(job, gpu, quantized, truth, metric)
+    broken = keep_rules(constraints, config.constraints, None, layer_rows(facts))
+    return make_plan(replace(facts, notes=(*facts.notes, *broken)))
 
 
 def planned_gpu(config: CudaConfig) -> GpuFacts:

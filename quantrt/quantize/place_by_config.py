@@ -8,12 +8,13 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from quantrt.config import QuantizeConfig
+from quantrt.quantize.exclusions import named_nodes
 from quantrt.quantize.levels import left_in_float
-from quantrt.quantize.placement import place
+from quantrt.quantize.placement import FUSED_ACTIVATIONS, place
 from quantrt.quantize.quantized_model import Placement
 from quantrt.quantize.target import Target
 
-__all__ = ["place_by_config"]
+__all__ = ["left_out", "place_by_config"]
 
 
 def place_by_config(
@@ -25,7 +26,32 @@ def place_by_config(
         kept_float: names of further nodes that stay float, with the reason.
 
     Raises:
-        UsageError: an exclusion matches no node.
+        UsageError: an exclusion, or one of the only nodes, matches no node.
     """
-    kept = {**left_in_float(graph.graph, config.quantization_level), **(kept_float or {})}
+    kept = {
+        **left_in_float(graph.graph, config.quantization_level),
+        **left_out(graph.graph, config.only, target),
+        **(kept_float or {}),
+    }
     return place(graph, target, exclude=config.exclude, exclude_types=config.exclude_types, kept_float=kept)
+
+
+def left_out(graph: ir.Graph, only: tuple[str, ...], target: Target) -> dict[str, str]:
+    """Names of the nodes that may not be 8-bit where `only` some may, with the reason; none without such.
+
+    What moves codes, and activations that are computed inside a kernel, go with the nodes beside them.
+
+    Raises:
+        UsageError: a name or glob matches no node.
+    """
+    if not only:
+        return {}
+    meant = {name for names in named_nodes(graph, only, "--only").values() for name in names}
+    reason = "none of those that may be 8-bit: " + ", ".join(f"'{glob}'" for glob in only)
+    return {
+        node.name or "": reason
+        for node in graph
+        if (node.name or "") not in meant
+        and node.op_type not in FUSED_ACTIVATIONS
+        and not ((rule := target.rule(node.op_type)) is not None and rule.passes)
+    }

@@ -8,7 +8,7 @@ import pytest
 
 from quantrt.build import build
 from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, ConstraintConfig, DeviceConfig
-from quantrt.constrain import Constraints, read_constraints
+from quantrt.constrain.constraints import Constraints, read_constraints
 from quantrt.errors import UsageError
 from quantrt.model.load import make_model
 from quantrt.quantize.placement import place
@@ -86,7 +86,7 @@ def test_what_cannot_be(config: BuildConfig, rule: str, message: str, hint: str 
 
 def test_a_rule_may_be_preferred():
     found, _ = read_constraints(resnet(), ruled(CONFIG, "Conv_0:fp16", prefer=True))
-    assert found.broken == (
+    assert found.types.broken == (
         "layer 'Conv_0' cannot be float16: the libraries of a CPU store float32, or int8 codes",
     )
 
@@ -108,7 +108,7 @@ def test_on_a_cpu_a_layer_and_its_readers_stay_float():
     placement = place(model.graph, OPENVINO, exclude=config.quantize.exclude)
     assert "r0" in place(model.graph, OPENVINO).values
     assert "r0" not in placement.values
-    assert list(found.why_not(None)) == []
+    assert list(found.why_not_types(None)) == []
 
 
 def test_an_engine_of_a_cpu_keeps_them():
@@ -128,4 +128,6 @@ def test_codes_are_checked_in_what_is_shipped():
     model = resnet()
     eight = quantized(model, OPENVINO, {"x": X})
     found, _ = read_constraints(model, ruled(CONFIG, "Relu_1:int8", "Gemm_12:int8"))
-    assert list(found.why_not(eight)) == ["layer 'Gemm_12' cannot be int8: nothing reads its output as codes"]
+    assert list(found.why_not_types(eight)) == [
+        "layer 'Gemm_12' cannot be int8: nothing reads its output as codes"
+    ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for the types that layers store their outputs in: what each means for an engine, whether it holds.
+"""Rules for the types that layers store their outputs in: what each means for an engine.
 
 On a GPU every kernel can store floats of any type, or int8 codes where there is a range. What stays inside a
 kernel is float32 and is not stored: a rule for it is one for what the kernel stores. The libraries of a CPU
@@ -9,32 +9,30 @@ run whole models: there fp32 keeps a layer and what reads it out of int8, and in
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from quantrt.config import BuildConfig, ConstraintConfig
+from quantrt.constrain.rule import Rule, rule_of, split_rule
 from quantrt.errors import UsageError, close_match
-from quantrt.ir.name_pattern import is_meant, literal
-from quantrt.ir.sources import sources_of
+from quantrt.ir.name_pattern import literal
 from quantrt.model.binding import FLOATS, SHORT_NAMES, TYPES, Binding
 from quantrt.model.model import Model
 from quantrt.quantize.placement import is_quantized
-from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Attention, Conv, Gemm, Host, Pool, Region, Rows, View
 
-__all__ = ["Constraints", "check_kept", "read_constraints"]
+__all__ = ["TYPES_FLAG", "OutputTypes", "read_types", "types_on_cpu", "types_on_gpu"]
 
-FLAG = "--layer-output-types"
+TYPES_FLAG = "--layer-output-types"
 
 STORES_CODES = Attention | Conv | Gemm | Pool | Rows
 """Formulas whose kernels store codes."""
 
 
 @dataclass(frozen=True)
-class Constraints:
-    """What rules come to for one model on one device.
+class OutputTypes:
+    """What the rules come to for one model on one device.
 
     Attributes:
         stored: on a GPU, the type of values that are stored; codes lack their scale until there are ranges.
@@ -50,133 +48,39 @@ class Constraints:
     exclude: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
 
-    @property
-    def without_scale(self) -> tuple[str, ...]:
-        """Values whose codes need a scale."""
-        return tuple(name for name, x in self.stored.items() if x.dtype == "int8" and x.scale is None)
 
-    def why_not(self, shipped: QuantizedModel | None) -> Iterator[str]:
-        """Rules that the engine of a CPU does not keep, one sentence each.
-
-        Args:
-            shipped: what is in it; None for a float engine.
-        """
-        values = frozenset() if shipped is None else shipped.placement.values
-        for value, layer in self.kept_float.items():
-            if value in values:
-                yield f"layer '{layer}' cannot be fp32: its output is read as int8 codes"
-        for value, layer in self.kept_codes.items():
-            if shipped is None:
-                yield f"layer '{layer}' cannot be int8: the engine that is shipped has none"
-            elif value not in values:
-                yield f"layer '{layer}' cannot be int8: nothing reads its output as codes"
-
-
-@dataclass(frozen=True)
-class _Rule:
-    """One rule.
-
-    Attributes:
-        types: of each output; one for all.
-    """
-
-    pattern: str
-    types: tuple[str, ...]
-
-    def type_of(self, number: int) -> str | None:
-        """Numpy's name of the type of an output, by its number."""
-        if len(self.types) == 1:
-            return self.types[0]
-        return self.types[number] if number < len(self.types) else None
-
-    def means(self, node: ir.Node) -> bool:
-        """Whether the rule is for a node, by its name or that of a node of the file that is in it."""
-        return any(is_meant(name, self.pattern) for name in (node.name or "", *sources_of(node)))
-
-    @property
-    def is_glob(self) -> bool:
-        """Whether it may mean more layers than one, some of which it cannot be meant for."""
-        return "*" in self.pattern
-
-
-def read_constraints(model: Model, config: BuildConfig) -> tuple[Constraints, BuildConfig]:
-    """What the rules come to, and the options that keep them.
-
-    Args:
-        model: in the form that the device gets; on a GPU that of `quantrt.model.for_gpu`.
+def read_types(text: str) -> Rule:
+    """One rule of --layer-output-types; types by their names in numpy.
 
     Raises:
-        UsageError: a rule cannot be read, or means no layer; or one cannot be kept, and none may be broken.
+        UsageError: it is none.
     """
-    rules = tuple(_read(text) for text in config.constraints.layer_output_types)
-    if not rules:
-        return Constraints(), config
-    _check_meaning(rules, model)
-    found = _on_gpu(rules, model) if config.device.device == "cuda" else _on_cpu(rules, model)
-    check_kept(found.broken, config.constraints)
-    if found.kept_float:
-        options = replace(config.quantize, exclude=(*config.quantize.exclude, *found.exclude))
-        config = replace(config, quantize=options, precisions=config.precisions - {"bf16"})
-    return found, config
-
-
-def check_kept(broken: Sequence[str], config: ConstraintConfig) -> None:
-    """Fail where a rule is not kept, unless that is allowed.
-
-    Raises:
-        UsageError: names the first.
-    """
-    if broken and not config.prefer_layer_output_types:
-        more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-        raise UsageError(broken[0] + more, hint="--prefer-layer-output-types to go on without")
-
-
-def _read(text: str) -> _Rule:
-    pattern, colon, types = text.rpartition(":")
-    words = tuple(types.split("+"))
+    pattern, words = split_rule(text)
     wrong = next((word for word in words if word not in TYPES and word not in SHORT_NAMES), None)
-    if not colon or not pattern or wrong is not None:
+    if not pattern or wrong is not None:
         near = close_match(wrong or "", TYPES)
         raise UsageError(
-            f"cannot read '{text}' of {FLAG}",
+            f"cannot read '{text}' of {TYPES_FLAG}",
             expected="LAYER:TYPE or LAYER:TYPE+TYPE, of " + ", ".join(TYPES),
             hint=f"'{near}'" if near else None,
         )
-    return _Rule(pattern.strip("'\""), tuple(TYPES.get(word, word) for word in words))
-
-
-def _check_meaning(rules: Sequence[_Rule], model: Model) -> None:
-    nodes = list(model.graph.graph)
-    for rule in rules:
-        if not any(rule.means(node) for node in nodes):
-            known = [name for node in nodes for name in (node.name or "", *sources_of(node))]
-            near = close_match(rule.pattern, known)
-            raise UsageError(
-                f"{FLAG}: the model has no layer '{rule.pattern}'",
-                expected=f"a name or pattern of its {len(nodes)} nodes, such as '{known[0]}'",
-                hint=f"'{near}'" if near else "`quantrt inspect MODEL.onnx --layers`",
-            )
-
-
-def _rule_of(rules: Sequence[_Rule], node: ir.Node) -> tuple[int, _Rule] | None:
-    """The last rule for a node, and its number."""
-    found = [(number, rule) for number, rule in enumerate(rules) if rule.means(node)]
-    return found[-1] if found else None
+    return Rule(pattern, tuple(TYPES.get(word, word) for word in words))
 
 
 def _own_type(value: ir.Value) -> str:
     return "float32" if value.dtype is None else str(value.dtype.numpy())
 
 
-def _on_gpu(rules: Sequence[_Rule], model: Model) -> Constraints:
+def types_on_gpu(rules: Sequence[Rule], model: Model) -> OutputTypes:
+    """What kernels have to store for the rules."""
     if is_quantized(model.graph.graph):
-        return Constraints(broken=("the types of layers are those that the Q/DQ nodes of the model say",))
+        return OutputTypes(broken=("the types of layers are those that the Q/DQ nodes of the model say",))
     nodes = {node.name or "": node for node in model.graph.graph}
     stored: dict[str, tuple[int, Binding]] = {}
     broken: list[str] = []
     for region in partition(model.graph).regions:
         for name in region.nodes:
-            found = _rule_of(rules, nodes[name])
+            found = rule_of(rules, nodes[name])
             if found is None:
                 continue
             number, rule = found
@@ -186,11 +90,11 @@ def _on_gpu(rules: Sequence[_Rule], model: Model) -> Constraints:
                     broken.append(f"layer '{name}' cannot be {dtype}: {reason}")
                 elif reason is None and stored.get(value.name or "", (-1,))[0] <= number:
                     stored[value.name or ""] = (number, Binding(dtype))
-    return Constraints(stored={name: x for name, (_, x) in stored.items()}, broken=tuple(broken))
+    return OutputTypes(stored={name: x for name, (_, x) in stored.items()}, broken=tuple(broken))
 
 
 def _stored_by(
-    node: ir.Node, region: Region, nodes: Mapping[str, ir.Node], rule: _Rule
+    node: ir.Node, region: Region, nodes: Mapping[str, ir.Node], rule: Rule
 ) -> Iterator[tuple[ir.Value, str]]:
     """What a rule for a node is one for: its outputs that are stored, or else all that its kernel stores."""
     own = [(value, rule.type_of(place)) for place, value in enumerate(node.outputs)]
@@ -215,13 +119,14 @@ def _why_not_stored(region: Region, value: ir.Value, dtype: str, *, is_glob: boo
     return None
 
 
-def _on_cpu(rules: Sequence[_Rule], model: Model) -> Constraints:
+def types_on_cpu(rules: Sequence[Rule], model: Model) -> OutputTypes:
+    """What has to stay float for the rules, and what has to be codes."""
     kept_float: dict[str, str] = {}
     kept_codes: dict[str, str] = {}
     exclude: dict[str, None] = {}
     broken: list[str] = []
     for node in model.graph.graph:
-        found = _rule_of(rules, node)
+        found = rule_of(rules, node)
         if found is None:
             continue
         name, rule = node.name or "", found[1]
@@ -246,4 +151,4 @@ def _on_cpu(rules: Sequence[_Rule], model: Model) -> Constraints:
                     f"layer '{name}' cannot be {dtype}: the libraries of a CPU store float32, or int8 codes"
                 )
     globs = tuple(literal(name) for name in exclude)
-    return Constraints(kept_float=kept_float, kept_codes=kept_codes, exclude=globs, broken=tuple(broken))
+    return OutputTypes(kept_float=kept_float, kept_codes=kept_codes, exclude=globs, broken=tuple(broken))
