@@ -100,7 +100,8 @@ def choose_qparams(
 
     Symmetric: zero_point 0 for signed codes; scale = max(hi / qmax, lo / qmin), so that neither side is
     clipped. Asymmetric: scale = (hi - lo) / (qmax - qmin) with zero exactly representable; where zero points
-    are multiples of more than 1, the scale that clips neither side.
+    are multiples of more than 1, the scale that does not clip the larger side: the smaller one may lose half
+    as many codes.
 
     Args:
         lo, hi: observed range, f32, shape [] or [C]; widened to contain 0.
@@ -124,9 +125,10 @@ def choose_qparams(
         safe = np.where(scale > 0, scale, 1.0)
         zero_point = np.clip(np.rint(qmin - lo / safe), qmin, qmax).astype(np.int32)
         if zero_point_unit > 1:
-            zero_point = zero_point_unit * np.rint(zero_point / zero_point_unit).astype(np.int32)
-            below, above = np.minimum(qmin - zero_point, -1), np.maximum(qmax - zero_point, 1)
-            scale = np.maximum(lo / below, hi / above)
+            unit = zero_point_unit
+            nearest = unit * np.rint(zero_point / unit).astype(np.int32)
+            zero_point = np.minimum(nearest, qmax // unit * unit)
+            scale = np.where(hi >= -lo, hi / (qmax - zero_point), lo / np.minimum(qmin - zero_point, -1))
     return QParams(_usable(scale), zero_point, dtype, axis, qmin, qmax)
 
 

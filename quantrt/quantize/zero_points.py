@@ -25,7 +25,7 @@ def takes_zero_point(node: ir.Node, rule: OpRule) -> bool:
     """
     if rule.passes:
         return True
-    if not rule.zero_point:
+    if not rule.zero_point or (rule.weight is not None and not _has_weight(node, rule.weight)):
         return False
     if node.op_type == "Conv":
         return _conv_takes_zero_point(node)
@@ -33,10 +33,15 @@ def takes_zero_point(node: ir.Node, rule: OpRule) -> bool:
     return node.op_type != "AveragePool" or not is_rounded_up
 
 
+def _has_weight(node: ir.Node, index: int) -> bool:
+    """Whether an input is a constant, whose sums are known."""
+    weight = node.inputs[index] if len(node.inputs) > index else None
+    return weight is not None and weight.const_value is not None
+
+
 def _conv_takes_zero_point(node: ir.Node) -> bool:
     weight = node.inputs[1]
-    if weight is None or weight.const_value is None:
-        return False
+    assert weight is not None and weight.const_value is not None
     channels, per_group, *kernel = (int(size) for size in weight.const_value.shape.numpy())
     group = int_attribute(node, "group", 1)
     if len(kernel) > IMAGE_AXES:
