@@ -110,6 +110,9 @@ class QuantizeConfig:
     range_search: bool = _option(
         False, "search every activation's range again by the error of the model's outputs (slow)"
     )
+    range_search: bool = _option(
+        False, "search every activation's range again by the error of the model's outputs (slow)"
+    )
     quantization_level: str = _option(
         "auto",
         "what may be 8-bit: 1 convolutions, 2 also feed-forward layers, 2.5 also projections of attention, "
