@@ -46,7 +46,8 @@ SYMMETRIC = {
     "groups": "y = Conv<group=4>(r, pairs)",
     "transposed": "y = ConvTranspose<strides=[2,2]>(r, up)",
     "windows that end behind padding": "p = AveragePool<kernel_shape=[3,3], strides=[2,2], pads=[1,1,1,1],"
-    "ceil_mode=1, count_include_pad=1>(r) q = Conv(r, point) m = GlobalAveragePool(q) s = Conv(p, point) y = Add(s, m)",
+    "ceil_mode=1, count_include_pad=1>(r) q = Conv(r, point) m = GlobalAveragePool(q) s = Conv(p, point)"
+    "y = Add(s, m)",
 }
 
 
