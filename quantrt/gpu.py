@@ -159,7 +159,9 @@ def gpu_of_target(target: str) -> GpuFacts:
     found = next((gpu for gpu in GPUS if f"sm_{gpu.capability}" == target), None)
     if found is None:
         near = close_match(target, TARGETS)
-        hint = f"'{near}'" if near else None
+        hint = f"'{near}'" if near else "--target sm_90"
+        if target in {f"sm_{gpu.capability}" for gpu in GPUS} | {"sm_70", "sm_72"}:
+            hint = "--device cuda on that GPU itself: kernels are compiled ahead for sm_80 and newer"
         raise UsageError(f"unknown target '{target}'", expected="one of " + ", ".join(TARGETS), hint=hint)
     return found
 

@@ -124,11 +124,14 @@ def _summary(findings: Sequence[Finding]) -> dict[str, int]:
 def _summary_text(summary: Mapping[str, int]) -> str:
     count = summary["in_torch"]
     codes = _codes_of(summary)
-    return (
+    text = (
         f"{summary[f'{codes}_with_kernel']} of {summary[codes]} {codes} regions and "
         f"{summary['float_with_kernel']} of {summary['float']} float regions have a kernel; "
         f"{count} region{'s' * (count != 1)} run{'s' * (count == 1)} in torch"
     )
+    if summary[f"{codes}_with_kernel"] == summary[codes]:
+        return text
+    return f"{text}\nit builds there all the same: what falls back is computed in floats, from its codes"
 
 
 def _codes_of(summary: Mapping[str, int]) -> str:

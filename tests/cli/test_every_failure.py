@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Failures of every verb, provoked: each ends in a line that can be typed, of commands and options that exist."""
+"""Failures of every verb, provoked: each ends in a line to type, of commands and options that exist."""
 
 import json
 import re

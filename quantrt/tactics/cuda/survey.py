@@ -7,7 +7,7 @@ Placement and shapes decide legality, not ranges: every scale is taken as 1.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 import onnx_ir as ir
@@ -16,7 +16,11 @@ from quantrt.dtypes import precision_of
 from quantrt.gpu import GpuFacts
 from quantrt.ir.clone import clone
 from quantrt.ir.shapes import infer_shapes
+from quantrt.model.for_gpu import for_gpu
 from quantrt.model.model import Model
+from quantrt.quantize.placement import is_quantized
+from quantrt.quantize.qdq_read import read
+from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.regions.contents import Dim
@@ -98,8 +102,8 @@ def survey(
         precision: "fp32", "fp16", or "int8" or "fp8" with float16 where the rules of the target leave floats.
     """
     float_type = FLOAT_TYPES[precision]
+    model, quantized = _quantized(for_gpu(model), precision)
     regions = partition(model.graph)
-    quantized = nominal(model, TARGETS[precision]) if precision in TARGETS else None
     forms = choose_forms(model.graph.graph, regions, quantized)
     known = _shapes(model.graph, shapes)
     workloads: list[tuple[Region, Workload | str]] = []
@@ -166,6 +170,16 @@ def _workload(lowered: Lowered, shapes: Mapping[str, Shape], forms: Forms, float
             for value, form in lowered.inputs
         ]
     )
+
+
+def _quantized(model: Model, precision: str) -> tuple[Model, QuantizedModel | None]:
+    """The float model, and what is in codes: where it was quantized before, on its own scales, as it says."""
+    if precision not in TARGETS:
+        return model, None
+    if is_quantized(model.graph.graph):
+        own = read(model)
+        return replace(model, graph=own.graph), own
+    return model, nominal(model, TARGETS[precision])
 
 
 def _shapes(graph: ir.Model, inputs: Mapping[str, Shape]) -> dict[str, Shape]:
