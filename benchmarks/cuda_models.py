@@ -79,7 +79,8 @@ def _candidates(path: Path, samples: list[Feed], timed: Feed) -> Iterator[dict[s
         calibration=CalibrationConfig(),
     )
     job = Job(model, config, describe_machine("cuda"), lambda event: None)
-    fitted = quantize_for_device(job, open_dataset(samples, model.inputs), None, None).fits["cuda", "int8"]
+    data = open_dataset(samples, model.inputs) if model.inputs else None  # a model may compute a constant
+    fitted = quantize_for_device(job, data, None, None).fits["cuda", "int8"]
     given = fitted.model.graph if keeps_scales(model, config) else None
     opener = Opener(model, config, timed, float_graph=given)
     with ExitStack() as stack:
