@@ -30,7 +30,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also compare every layer: in floats, fake-quantized, compiled; which layers do the damage",
     )
     parser.add_argument(
-        "--all", action="store_true", help="with --layers: every layer, in the order they run"
+        "--all", action="store_true", help="with --layers or --reference: every layer or region"
+    )
+    parser.add_argument(
+        "--reference",
+        dest="codes",
+        action="store_true",
+        help="hold B's codes against those that its final graph defines, computed in numpy, region by region",
     )
     parser.add_argument(
         "--bisect",
@@ -50,6 +56,8 @@ def _run(args: argparse.Namespace) -> Result:
     config = read_config(args, CompareConfig)
     if args.bisect:
         return _bisect(args, config)
+    if args.codes:
+        return _codes(args, config)
     with open_subject(args.reference) as reference, open_subject(args.subject) as subject:
         dataset = open_data(args.data, reference.inputs, preprocess=args.preprocess)
         with progress_bars(quiet=args.quiet) as bars:
@@ -65,14 +73,28 @@ def _check(args: argparse.Namespace) -> None:
     """
     if args.bisect and args.output is None:
         raise UsageError("cannot bisect without a folder to write", hint="--bisect -o FOLDER")
+    if args.codes and (args.bisect or args.layers):
+        raise UsageError("--reference compares codes alone", hint="--reference first, then --layers")
     if args.bisect and args.layers:
         raise UsageError("cannot show layers and bisect at once", hint="--layers first, then --bisect")
     if args.output is not None and not args.bisect:
         raise UsageError("a comparison writes no file", got=f"-o {args.output}", hint="--bisect, or --json")
-    if args.all and not args.layers:
+    if args.all and not (args.layers or args.codes):
         raise UsageError(
             "--all shows every layer, and there are none without --layers", hint="--layers --all"
         )
+
+
+def _codes(args: argparse.Namespace, config: CompareConfig) -> Result:
+    from quantrt.cli.progress import progress_bars
+    from quantrt.report.codes.compare_codes import compare_codes, show_codes
+    from quantrt.report.subject import open_subject
+
+    with open_subject(args.reference) as reference, open_subject(args.subject) as subject:
+        dataset = open_data(args.data, reference.inputs, preprocess=args.preprocess)
+        with progress_bars(quiet=args.quiet) as bars:
+            data = compare_codes(reference, subject, dataset, config, counter=bars.counter)
+    return Result(data, lambda: show_codes(data, every=args.all), exit_code=0 if data["passed"] else 1)
 
 
 def _bisect(args: argparse.Namespace, config: CompareConfig) -> Result:
@@ -100,6 +122,10 @@ COMMAND = Command(
         (
             "where does the error come in?",
             "quantrt compare model.onnx model.int8.onnx --data valid.npz --layers",
+        ),
+        (
+            "are the engine's integer codes right?",
+            "quantrt compare model.onnx model.qrt --data valid.npz --reference",
         ),
         (
             "the fewest nodes that show a failure",

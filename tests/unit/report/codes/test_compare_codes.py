@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Codes of engines against the reference in numpy: equal, or told where they are not."""
+
+import json
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.config import CompareConfig
+from quantrt.errors import ModelError, UsageError
+from quantrt.model.save import save_model
+from quantrt.quantize.qdq import write
+from quantrt.quantize.targets.cuda import CUDA
+from quantrt.quantize.targets.onnxruntime import ORT
+from quantrt.reference.exact_sums import conv_sums
+from quantrt.report.codes.compare_codes import (
+    RegionCodes,
+    add_samples,
+    code_regions,
+    compare_codes,
+    show_codes,
+)
+from quantrt.report.codes.find import CodeRegion
+from quantrt.report.subject import open_subject
+from tests.nets import quantized, resnet, samples
+
+INPUTS = {"x": samples(4, 3, 16, 16)}
+CONFIG = CompareConfig()
+
+
+def compared(path, inputs=INPUTS, config=CONFIG):
+    with open_subject(path) as subject:
+        return compare_codes(subject, subject, open_dataset(inputs, subject.inputs), config)
+
+
+@pytest.fixture
+def ort_file(tmp_path):
+    path = tmp_path / "ort.onnx"
+    save_model(write(quantized(resnet(), ORT, INPUTS)), path)
+    return path
+
+
+def test_integer_kernels_of_onnx_runtime_make_the_codes_of_the_reference(ort_file, capsys):
+    data = compared(ort_file)
+    json.dumps(data)
+    assert data["passed"]
+    kinds = [row["op_type"] for row in data["regions"]]
+    assert kinds.count("Conv") == 4 and "GlobalAveragePool" in kinds and "Add" in kinds
+    assert sum(row["codes"] for row in data["regions"]) > 20_000
+    assert all(row["largest"] <= 1 for row in data["regions"])
+    show_codes(data, every=True)
+    text = capsys.readouterr().out
+    assert "made of floats alone" in text and text.splitlines()[-1].startswith("PASSED")
+
+
+def test_one_wrong_code_of_a_weight_is_found_in_its_region(ort_file):
+    """The graph that is checked says another weight than the engine runs with."""
+    with open_subject(ort_file) as subject:
+        dataset = open_dataset(INPUTS, subject.inputs)
+        wrong = open_subject(ort_file)
+        with closing(wrong):
+            graph = ir.load(ort_file)
+            name = next(key for key in graph.graph.initializers if key == "w1_quantized")
+            weight = graph.graph.initializers[name].const_value.numpy().copy()
+            weight[3, 2, 1, 1] = -weight[3, 2, 1, 1] or 64
+            graph.graph.initializers[name].const_value = ir.tensor(weight, name=name)
+            regions = [
+                each
+                for each in code_regions(graph, "onnxruntime", subject.tensors())
+                if isinstance(each, CodeRegion)
+            ]
+            rows = [RegionCodes(region) for region in regions]
+            names = [name for row in rows for name in (row.region.output, *row.region.codes.values())]
+            with closing(subject.tap(list(dict.fromkeys(names)))) as engine:
+                add_samples(rows, engine.run, dataset, CONFIG, 17)
+    bad = [row for row in rows if not row.is_equal]
+    assert [row.region.op_type for row in bad] == ["Conv"]
+    assert any(
+        node.inputs[1].name == "w1_dequantize_output"
+        for node in bad[0].region.nodes
+        if node.op_type == "Conv"
+    )
+
+
+def test_a_program_for_gpus_makes_the_codes_of_the_reference():
+    """The steps' own reference, which the kernels are held against, on a CPU."""
+    pytest.importorskip("torch")
+    from quantrt.config import CudaConfig
+    from quantrt.gpu import gpu_named
+    from quantrt.plan.program import type_of_codes
+    from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
+    from quantrt.tactics.cuda.lower import CudaLowering
+
+    codes = quantized(resnet(), CUDA, INPUTS)
+    config = CudaConfig(builder_optimization_level=0)
+    lowering = CudaLowering(codes.model, config, INPUTS, gpu=gpu_named("H200"), device="cpu")
+    program = lowering.reference(codes, "fp16")
+    shown = {name: step.runner for step in program.steps if not step.is_host for name in step.outputs if name}
+    regions = [each for each in code_regions(write(codes), "cuda", shown) if isinstance(each, CodeRegion)]
+    assert len(regions) >= 4
+    rows = [RegionCodes(region) for region in regions]
+    names = dict.fromkeys(
+        name
+        for row in rows
+        for name in (row.region.output, *row.region.codes.values(), *row.region.floats.values())
+    )
+    names.pop("x", None)
+    outputs = tuple((name, name, type_of_codes(name) or "float32") for name in names)
+    tapped = replace(program, outputs=outputs)
+    executor = CudaExecutor(tapped, *specs_of(tapped), device="cpu")
+    with closing(executor):
+        add_samples(rows, executor.run, open_dataset(INPUTS, codes.model.inputs), CONFIG, 17)
+    assert sum(row.codes for row in rows) > 10_000
+    assert [row.region.name for row in rows if not row.is_equal] == []
+
+
+def test_a_float_model_has_no_codes(tmp_path):
+    path = tmp_path / "float.onnx"
+    save_model(resnet().graph, path)
+    with pytest.raises(ModelError, match="no region that makes codes"):
+        compared(path)
+
+
+def test_openvino_keeps_its_codes(tmp_path, ort_file):
+    class Engine:
+        name = "model.qrt"
+        model = replace(open_subject(ort_file).model, library="openvino")
+
+    with open_subject(ort_file) as subject, pytest.raises(UsageError, match="inside its kernels") as caught:
+        compare_codes(subject, Engine(), open_dataset(INPUTS, subject.inputs), CONFIG)
+    assert "--layers" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_sums_are_those_of_a_loop(group: int, rng):
+    x = rng.integers(-255, 256, (2, 4, 6, 5)).astype(np.float64)
+    w = rng.integers(-127, 128, (6, 4 // group, 3, 2)).astype(np.float64)
+    got = conv_sums(x, w, strides=(2, 1), dilations=(1, 2), pads=(1, 0, 1, 2), group=group)
+    padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (0, 2)])
+    assert got.shape == (2, 6, 3, 5)
+    for n, o, i, j in np.ndindex(got.shape):
+        part = 4 // group
+        start = o // (6 // group) * part
+        window = padded[n, start : start + part, 2 * i : 2 * i + 3, j : j + 3 : 2]
+        assert got[n, o, i, j] == (window * w[o]).sum()
