@@ -19,6 +19,7 @@ from quantrt.option_checks import check_choice, check_positive
 
 __all__ = [
     "CONFIG_VERSION",
+    "DEFAULT_GROUP_SIZE",
     "DEFAULT_MIN_SQNR_DB",
     "AssignConfig",
     "BenchConfig",
@@ -38,6 +39,9 @@ __all__ = [
 
 CONFIG_VERSION = 1
 
+DEFAULT_GROUP_SIZE = 64
+"""Inputs of a weight in 4 bits that share a scale: 4.5 bits a weight."""
+
 DEFAULT_MIN_SQNR_DB = 20.0
 """Noise of 1 % of the signal's power, as the default of `Budget.max_drop_ratio`."""
 
@@ -49,6 +53,9 @@ DEVICES = ("cpu", "cuda")
 TACTIC_SOURCES = ("triton", "cublaslt", "cudnn", "torch")
 MAX_LEVEL = 5
 QUANTIZATION_LEVELS = ("1", "2", "2.5", "3", "4", "auto")
+WEIGHTS = ("int8", "int4")
+GROUP_SIZES = (32, 64, 128)
+WEIGHT_ROUNDINGS = ("nearest", "gptq", "awq", "awq+gptq")
 SMOOTHINGS = ("off", "folded", "multiplied")
 HISTOGRAMS = ("auto", "always", "never")
 
@@ -110,8 +117,17 @@ class QuantizeConfig:
     range_search: bool = _option(
         False, "search every activation's range again by the error of the model's outputs (slow)"
     )
-    range_search: bool = _option(
-        False, "search every activation's range again by the error of the model's outputs (slow)"
+    weights: str = _option(
+        "int8",
+        "int4: weights alone, in 4 bits, activations in floats; for ONNX Runtime on a CPU",
+        choices=WEIGHTS,
+        flag="--weights",
+    )
+    group_size: int | None = _option(
+        None, "inputs that share a scale, with --weights int4: 32, 64 or 128 (default: 64)", metavar="N"
+    )
+    weight_rounding: str = _option(
+        "gptq", "how weights become 4 bits, with --weights int4", choices=WEIGHT_ROUNDINGS
     )
     quantization_level: str = _option(
         "auto",
@@ -122,6 +138,17 @@ class QuantizeConfig:
 
     def __post_init__(self) -> None:
         check_choice("smoothing", self.smoothing, SMOOTHINGS)
+        check_choice("kind of weights", self.weights, WEIGHTS)
+        check_choice("rounding of weights", self.weight_rounding, WEIGHT_ROUNDINGS)
+        if self.group_size is not None and self.weights != "int4":
+            raise UsageError("groups are of weights in 4 bits", hint="--weights int4")
+        if self.group_size not in (None, *GROUP_SIZES):
+            raise UsageError(
+                "cannot use this group size",
+                got=str(self.group_size),
+                expected="32, 64 or 128",
+                hint="--group-size 64",
+            )
         check_choice("quantization level", self.quantization_level, QUANTIZATION_LEVELS)
 
 

@@ -16,7 +16,7 @@ they had: a residual sum behind the same normalization, or anything behind a GEL
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,16 @@ from quantrt.quantize.algorithms.equalization import (
     scale_channels,
 )
 
-__all__ = ["MULTIPLIED", "Smoothing", "choose_smoothing", "multiplied_values", "product_inputs", "smooth"]
+__all__ = [
+    "MULTIPLIED",
+    "Site",
+    "Smoothing",
+    "choose_for_sites",
+    "choose_smoothing",
+    "multiplied_values",
+    "product_inputs",
+    "smooth",
+]
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +83,7 @@ class Smoothing:
 
 
 @dataclass(frozen=True)
-class _Site:
+class Site:
     """An activation that products read.
 
     Attributes:
@@ -98,13 +107,30 @@ def choose_smoothing(
         qmax: largest code of a weight.
         only_folded: leave alone what a Mul would be needed for.
     """
-    sites = [site for site in _sites(graph) if site.layer is not None or not only_folded]
+
+    def best(site: Site, ranges: Array, rows: Array) -> Array | None:
+        return _best_scale(site, ranges, rows, qmax) if site.layer is not None or not only_folded else None
+
+    return choose_for_sites(graph, batches, best)
+
+
+def choose_for_sites(
+    graph: ir.Model,
+    batches: Iterable[Mapping[str, Array]],
+    best: Callable[[Site, Array, Array], Array | None],
+) -> Smoothing:
+    """What to divide activations by, where another rule than that of `choose_smoothing` says what.
+
+    Args:
+        best: (site, greatest magnitude of each channel [C], some rows [R, C]) -> factors f32 [C], or None.
+    """
+    sites = list(_sites(graph))
     folded: dict[str, Array] = {}
     multiplied: dict[str, Array] = {}
     if not sites:
         return Smoothing()
     for site, (ranges, rows) in zip(sites, _observe(graph, sites, batches), strict=True):
-        scale = _best_scale(site, ranges, rows, qmax)
+        scale = best(site, ranges, rows)
         if scale is not None and site.layer is not None:
             folded[site.layer] = scale
         elif scale is not None:
@@ -152,13 +178,13 @@ def product_inputs(graph: ir.Model) -> dict[str, int]:
     }
 
 
-def _sites(graph: ir.Model) -> Iterator[_Site]:
+def _sites(graph: ir.Model) -> Iterator[Site]:
     """Every activation of the main graph that products with constant weights read."""
     for node in graph.graph:
         edge = edge_from(node)
         readers = [] if edge is None else [r for r in edge.readers if is_operator(r, "MatMul", "Gemm")]
         if edge is not None and readers and len(readers) == len(edge.readers):
-            yield _Site(edge.values[-1].name or "", _weights(readers), node.name or "")
+            yield Site(edge.values[-1].name or "", _weights(readers), node.name or "")
     # What a layer makes for products alone was found above, also with operators in between.
     taken = {
         value for node in graph.graph if (edge := edge_from(node)) is not None for value in edge.values[-1:]
@@ -167,7 +193,7 @@ def _sites(graph: ir.Model) -> Iterator[_Site]:
         for value in node.outputs:
             products = _products(value)
             if products and value not in taken and not (value.name or "").endswith(MULTIPLIED):
-                yield _Site(value.name or "", _weights(products), None)
+                yield Site(value.name or "", _weights(products), None)
 
 
 def _products(value: ir.Value) -> list[ir.Node]:
@@ -195,7 +221,7 @@ def _weights(readers: Sequence[ir.Node]) -> Array:
 
 
 def _observe(
-    graph: ir.Model, sites: Sequence[_Site], batches: Iterable[Mapping[str, Array]]
+    graph: ir.Model, sites: Sequence[Site], batches: Iterable[Mapping[str, Array]]
 ) -> list[tuple[Array, Array]]:
     """Greatest magnitude of each channel [C], and some rows [R, C], of each activation."""
     names = [site.value for site in sites]
@@ -214,7 +240,7 @@ def _thinned(rows: Array) -> Array:
     return rows[np.linspace(0, len(rows) - 1, min(ROWS, len(rows))).astype(np.int64)]
 
 
-def _best_scale(site: _Site, ranges: Array, rows: Array, qmax: int) -> Array | None:
+def _best_scale(site: Site, ranges: Array, rows: Array, qmax: int) -> Array | None:
     """The scale with the least error of the products; None where that is not worth it."""
     widest = float(np.max(ranges, initial=0.0))
     if not (np.isfinite(widest) and widest > 0 and np.isfinite(rows).all()):

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights alone in 4 bits: products and tables on codes in groups, activations in floats, for ONNX Runtime.
+
+MatMul and Gemm with a constant weight become MatMulNBits, large tables that rows are gathered from become
+GatherBlockQuantized: operators of ONNX Runtime (domain com.microsoft) whose kernels read two codes a byte.
+Everything else stays as it is. Rounding is to the nearest code, or by GPTQ; AWQ may scale channels first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.config import DEFAULT_GROUP_SIZE, QuantizeConfig
+from quantrt.errors import ModelError, UsageError
+from quantrt.ir.clone import clone
+from quantrt.ir.edit import add_constant, constant_of, float_attribute, int_attribute, is_operator
+from quantrt.ir.session import float_session
+from quantrt.model.model import Model
+from quantrt.quantize.algorithms.awq import choose_awq
+from quantrt.quantize.algorithms.gptq import observe_gram, round_by_gptq
+from quantrt.quantize.algorithms.group_rounding import QMIN, Groups, group_count, round_nearest
+from quantrt.quantize.algorithms.smoothing import smooth
+from quantrt.quantize.exclusions import excluded_nodes
+
+__all__ = ["WeightOnly", "quantize_weights"]
+
+Array = np.ndarray[Any, Any]
+Batches = Sequence[Mapping[str, Array]]
+
+DOMAIN = "com.microsoft"
+BITS = 4
+LEAST_TABLE = 1 << 16
+"""Elements of a table below which it stays float."""
+GRAM_BYTES = 1 << 29
+"""Of the matrices X' X that are held at once; more need further passes over the data."""
+
+
+@dataclass(frozen=True)
+class WeightOnly:
+    """A model whose weights are in 4 bits.
+
+    Attributes:
+        graph: for ONNX Runtime.
+        products, tables: how many became 4-bit, by node name.
+        scaled: how many activations AWQ divides.
+    """
+
+    graph: ir.Model
+    products: tuple[str, ...]
+    tables: tuple[str, ...]
+    scaled: int = 0
+
+
+def quantize_weights(
+    model: Model,
+    batches: Batches,
+    config: QuantizeConfig,
+    *,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> WeightOnly:
+    """Put the weights of a float model into 4 bits.
+
+    Args:
+        batches: samples, for GPTQ and AWQ.
+        on_progress: called with (weights rounded, in all).
+
+    Raises:
+        UsageError: there are no samples, and the rounding wants some; or an exclusion matches nothing.
+        ModelError: no weight of the model can be in 4 bits.
+    """
+    method, size = config.weight_rounding, config.group_size or DEFAULT_GROUP_SIZE
+    if method != "nearest" and not batches:
+        raise UsageError(
+            f"cannot round weights by {method} without samples",
+            expected="calibration data",
+            hint="--calib-data calib.npz, or --weight-rounding nearest",
+        )
+    graph, scaled = clone(model.graph), 0
+    if "awq" in method:
+        found = choose_awq(model.graph, batches, group_size=size)
+        graph, scaled = smooth(model.graph, found), len(found.folded) + len(found.multiplied)
+    kept = excluded_nodes(graph.graph, config.exclude, config.exclude_types)
+    nodes = [node for node in graph.graph if (node.name or "") not in kept]
+    products = [node for node in nodes if _is_product(node, size)]
+    tables = [node for node in nodes if _is_table(node, size)]
+    if not products and not tables:
+        raise ModelError("no weight of the model can be in 4 bits", expected="MatMul, Gemm or Gather of one")
+    rounded = _rounded(graph, products, batches if "gptq" in method else (), size)
+    total = len(products) + len(tables)
+    for done, (node, groups) in enumerate(rounded):
+        on_progress(done, total)
+        _replace_product(graph, node, groups)
+    made: dict[str, tuple[ir.Value, ir.Value]] = {}
+    for done, node in enumerate(tables):
+        on_progress(len(products) + done, total)
+        _replace_table(graph, node, size, made)
+    on_progress(total, total)
+    _finish(graph)
+    return WeightOnly(
+        graph, tuple(n.name or "" for n in products), tuple(n.name or "" for n in tables), scaled
+    )
+
+
+def _is_product(node: ir.Node, group_size: int) -> bool:
+    """A product of an activation and a constant matrix of at least one group of inputs."""
+    weight = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    if (
+        weight is None
+        or weight.ndim != 2
+        or weight.dtype != np.float32
+        or constant_of(node.inputs[0]) is not None
+    ):
+        return False
+    if is_operator(node, "Gemm"):
+        factors = (float_attribute(node, name, 1.0) for name in ("alpha", "beta"))
+        if int_attribute(node, "transA", 0) or any(factor != 1.0 for factor in factors):
+            return False
+    return is_operator(node, "MatMul", "Gemm") and len(_matrix(node)) >= group_size
+
+
+def _is_table(node: ir.Node, group_size: int) -> bool:
+    table = constant_of(node.inputs[0]) if is_operator(node, "Gather") else None
+    if table is None or table.ndim != 2 or table.dtype != np.float32 or int_attribute(node, "axis", 0) != 0:
+        return False
+    return table.size >= LEAST_TABLE and table.shape[1] >= group_size and table.shape[1] % 2 == 0
+
+
+def _matrix(node: ir.Node) -> Array:
+    """A product's weight as [K, N]."""
+    weight = constant_of(node.inputs[1])
+    assert weight is not None  # _is_product
+    return weight.T if node.op_type == "Gemm" and int_attribute(node, "transB", 0) else weight
+
+
+def _rounded(
+    graph: ir.Model, products: Sequence[ir.Node], batches: Batches, group_size: int
+) -> Iterator[tuple[ir.Node, Groups]]:
+    """Each product's weight in 4 bits; by GPTQ where there are samples, which are read in parts of memory."""
+    if not batches:
+        yield from ((node, round_nearest(_matrix(node), group_size=group_size)) for node in products)
+        return
+    source = clone(graph)  # products are replaced while later ones are still to be observed
+    for part in _parts(products):
+        grams = _grams(source, {node.inputs[0].name or "" for node in part if node.inputs[0]}, batches)
+        for node in part:
+            gram = grams[(node.inputs[0].name if node.inputs[0] else "") or ""]
+            if not np.isfinite(gram).all():
+                raise ModelError(f"what '{node.name}' reads is not finite on the samples")
+            yield node, round_by_gptq(_matrix(node), gram, group_size=group_size)
+
+
+def _parts(products: Sequence[ir.Node]) -> Iterator[list[ir.Node]]:
+    """The products, in runs whose matrices of inputs fit into GRAM_BYTES."""
+    part: list[ir.Node] = []
+    used = 0
+    for node in products:
+        needed = len(_matrix(node)) ** 2 * 8
+        if part and used + needed > GRAM_BYTES:
+            yield part
+            part, used = [], 0
+        part.append(node)
+        used += needed
+    yield part
+
+
+def _grams(graph: ir.Model, names: Iterable[str], batches: Batches) -> dict[str, Array]:
+    """X' X of each of these values, f64 [K, K]."""
+    inputs = {value.name for value in graph.graph.inputs}
+    taps = sorted(set(names) - inputs)
+    session = float_session(graph, extra_outputs=taps)
+    grams: dict[str, Array] = {}
+    for batch in batches:
+        tapped = session.run(taps, dict(batch)) if taps else []
+        values = dict(batch) | dict(zip(taps, tapped, strict=True))
+        for name in names:
+            grams[name] = observe_gram(grams.get(name), values[name])
+    return grams
+
+
+def _packed(codes: Array) -> Array:
+    """Codes [..., even number] as unsigned nibbles, the first of two in the low half: uint8 [..., half]."""
+    unsigned = (codes - np.int8(QMIN)).astype(np.uint8)
+    return np.asarray(unsigned[..., 0::2] | (unsigned[..., 1::2] << BITS))
+
+
+def _replace_product(graph: ir.Model, node: ir.Node, groups: Groups) -> None:
+    """MatMulNBits in the place of a product, and an Add for a bias."""
+    inputs, outputs = groups.codes.shape
+    size, count = groups.group_size, group_count(inputs, groups.group_size)
+    padded = np.zeros((count * size, outputs), np.int8)
+    padded[:inputs] = groups.codes
+    codes = _packed(padded.T.reshape(outputs, count, size))
+    scales = np.ascontiguousarray(groups.scales.T).reshape(-1)
+    operands = [
+        node.inputs[0],
+        add_constant(graph, f"{node.name}_int4", codes),
+        add_constant(graph, f"{node.name}_int4_scales", scales),
+    ]
+    attributes = {"K": inputs, "N": outputs, "bits": BITS, "block_size": size}
+    product = ir.node("MatMulNBits", operands, attributes=attributes, domain=DOMAIN, name=node.name)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    result, made = node.outputs[0], product.outputs[0]
+    added = [product]
+    if bias is not None:
+        add = ir.node("Add", [made, bias], name=f"{node.name}_bias")
+        made.name, made.type, made.shape = f"{result.name}_unbiased", result.type, result.shape
+        made = add.outputs[0]
+        added.append(add)
+    _take_place(graph, node, added, made)
+
+
+def _replace_table(
+    graph: ir.Model, node: ir.Node, size: int, made: dict[str, tuple[ir.Value, ir.Value]]
+) -> None:
+    """GatherBlockQuantized in the place of a Gather; Gathers of one table share its codes."""
+    table = node.inputs[0]
+    array = constant_of(table)
+    if table is None or array is None:
+        return
+    name = table.name or ""
+    if name not in made:
+        groups = round_nearest(array.T, group_size=size)
+        made[name] = (
+            add_constant(graph, f"{name}_int4", _packed(groups.codes.T)),
+            add_constant(graph, f"{name}_int4_scales", np.ascontiguousarray(groups.scales.T)),
+        )
+    codes, scales = made[name]
+    attributes = {"bits": BITS, "block_size": size, "gather_axis": 0, "quantize_axis": 1}
+    operands = [codes, node.inputs[1], scales]
+    gather = ir.node("GatherBlockQuantized", operands, attributes=attributes, domain=DOMAIN, name=node.name)
+    _take_place(graph, node, [gather], gather.outputs[0])
+
+
+def _take_place(graph: ir.Model, node: ir.Node, added: Sequence[ir.Node], made: ir.Value) -> None:
+    """Put nodes where one was; what they make takes over its name, its readers and its place as an output."""
+    result = node.outputs[0]
+    name = result.name
+    made.shape, made.type = result.shape, result.type
+    graph.graph.insert_before(node, list(added))
+    result.replace_all_uses_with(made, replace_graph_outputs=True)
+    graph.graph.remove(node, safe=True)
+    result.name, made.name = None, name
+
+
+def _finish(graph: ir.Model) -> None:
+    """Declare the operators' domain and drop the floats that nothing reads any more."""
+    graph.opset_imports[DOMAIN] = 1
+    graph.graph.sort()
+    for name in [name for name, value in graph.graph.initializers.items() if not value.uses()]:
+        if not graph.graph.initializers[name].is_graph_output():
+            del graph.graph.initializers[name]
