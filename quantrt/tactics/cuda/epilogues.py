@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from quantrt.regions.expression import Expression, Instruction, Operand
 
 __all__ = [
@@ -17,7 +19,10 @@ __all__ = [
     "is_residual_relu",
     "scaled_accumulator",
     "split_bias",
+    "unclipped",
 ]
+
+_LEAST_CODE, _LARGEST_CODE = -128, 127
 
 ACCUMULATOR_ZEROS = ("accumulator zero", "accumulator zero, right half")
 """The constants that are taken off the sums of products of codes: z_x * sum of w[n], float32 [N]; the second
@@ -56,6 +61,46 @@ def split_bias(expression: Expression) -> Split:
             rest = _without(expression, {first + readers[0]: 0})
             return Split(expression.operands[other].name, rest)
     return Split("", expression)
+
+
+def unclipped(expression: Expression, register: int, scale: float, zero_point: int) -> int:
+    """The register that has the same int8 codes, before it was clipped to what the codes reach anyway.
+
+    Rounding is monotone: a bound whose code is the least or the largest one clips nothing more. So a ReLU is
+    for nothing where the code of 0 is the least.
+    """
+    first = len(expression.operands)
+    while register >= first:
+        step = expression.instructions[register - first]
+        if step.op not in ("max", "min"):
+            break
+        bounds = [(arg, _number(expression, arg)) for arg in step.args]
+        ends = [
+            number for number, (_, bound) in enumerate(bounds) if _is_end(step.op, bound, scale, zero_point)
+        ]
+        if not ends:
+            break
+        register = bounds[1 - ends[0]][0]
+    return register
+
+
+def _is_end(op: str, bound: float | None, scale: float, zero_point: int) -> bool:
+    """Whether a maximum or minimum with a bound has no other codes than without."""
+    if bound is None:
+        return False
+    with np.errstate(over="ignore"):  # a bound far away has the code of infinity
+        code = float(np.rint(np.float32(bound) / np.float32(scale))) + zero_point
+    return code <= _LEAST_CODE if op == "max" else code >= _LARGEST_CODE
+
+
+def _number(expression: Expression, register: int) -> float | None:
+    """What a register is, where that is a number."""
+    first = len(expression.operands)
+    if register < first:
+        operand = expression.operands[register]
+        return operand.value if operand.kind == "scalar" else None
+    step = expression.instructions[register - first]
+    return step.value if step.op == "const" else None
 
 
 def scaled_accumulator(expression: Expression, scale: float) -> Expression:
@@ -114,12 +159,7 @@ def _relu_argument(expression: Expression) -> int | None:
 
 
 def _is_zero(expression: Expression, register: int) -> bool:
-    first = len(expression.operands)
-    if register < first:
-        operand = expression.operands[register]
-        return operand.kind == "scalar" and operand.value == 0.0
-    instruction = expression.instructions[register - first]
-    return instruction.op == "const" and instruction.value == 0.0
+    return _number(expression, register) == 0.0
 
 
 def _without(expression: Expression, same: Mapping[int, int]) -> Expression:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.dtypes import INT8
 from quantrt.errors import InternalError
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
@@ -28,7 +29,7 @@ from quantrt.regions.region import (
     Rows,
 )
 from quantrt.regions.strength import reduce_strength
-from quantrt.tactics.cuda.epilogues import ACCUMULATOR_ZEROS
+from quantrt.tactics.cuda.epilogues import ACCUMULATOR_ZEROS, unclipped
 from quantrt.tactics.cuda.forms import CODES, FLOAT, CodeStep, Forms, expression_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
@@ -354,6 +355,8 @@ class _Builder:
 
     def store(self, register: int, is_row: bool, step: CodeStep | None, dtype: str) -> None:
         """Store a register of the source, as codes of a type when a grid is given."""
+        if step is not None and dtype == INT8.name:
+            register = unclipped(self.source, register, *step)
         result = self.of[register]
         if step is not None:
             scale = self._operand(Operand("scalar", value=step[0]))

@@ -12,6 +12,7 @@ from quantrt.tactics.cuda.epilogues import (
     is_residual_relu,
     scaled_accumulator,
     split_bias,
+    unclipped,
 )
 
 SUM, BIAS, SCALE = Operand("accumulator"), Operand("constant", "bias"), Operand("constant", "scale")
@@ -109,3 +110,36 @@ def test_what_is_none():
     assert not is_residual_relu(two)
     assert not is_residual_relu(expression((SUM, TENSOR, ZERO), ("mul", 0, 1), ("max", 3, 2)))
     assert is_relu(Expression((SUM,), (Instruction("const"), Instruction("max", (1, 0))), (2,), (False,)))
+
+
+RELU6 = (("max", 0, 1), ("min", 3, 2))
+CLIPS = [
+    ((("max", 0, 1),), 0.05, -128, 0),  # a ReLU, where the code of 0 is the least
+    ((("max", 0, 1),), 0.05, -126, 3),  # and where it is not
+    ((("max", 0, 1),), 0.05, 0, 3),
+    (RELU6, 6.0 / 255, -128, 0),  # whose whole range is kept
+    (RELU6, 5.5 / 255, -128, 0),
+    (RELU6, 6.2 / 255, -128, 4),
+    (RELU6, 6.0 / 127, 0, 3),
+    ((("min", 2, 0), ("max", 1, 3)), 1e-39, -128, 0),  # 6 are more steps than float32 has
+]
+"""Steps over the sums, 0 and 6; scale and zero point; the register that is left."""
+
+
+@pytest.mark.parametrize(("steps", "scale", "zero_point", "left"), CLIPS)
+def test_clips_that_codes_do_anyway_are_left_out(
+    steps: tuple[tuple, ...], scale: float, zero_point: int, left: int
+):
+    found = expression((SUM, ZERO, Operand("scalar", value=6.0)), *steps)
+    register = unclipped(found, found.outputs[0], scale, zero_point)
+    assert register == left
+    sums = torch.cat([torch.linspace(-9.0, 9.0, 9001), torch.tensor([-torch.inf, torch.inf, torch.nan])])
+
+    def codes(register: int) -> torch.Tensor:
+        operands = (*found.operands, Operand("scalar", value=scale), Operand("scalar", value=zero_point))
+        steps = [(x.op, *(arg if arg < 3 else arg + 2 for arg in x.args)) for x in found.instructions]
+        last = register if register < 3 else register + 2
+        whole = expression(operands, *steps, ("quantize_at", last, 3, 4))
+        return evaluate(whole, sums, [], {})[0].nan_to_num(nan=-128.0)
+
+    assert torch.equal(codes(register), codes(found.outputs[0]))
