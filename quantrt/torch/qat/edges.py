@@ -19,7 +19,7 @@ from quantrt.config import QuantizeConfig
 from quantrt.ir.edit import constant_of, is_operator
 from quantrt.model.model import Model
 from quantrt.quantize.known_ranges import makers_of
-from quantrt.quantize.placement import place
+from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.quantized_model import Placement, Use
 from quantrt.quantize.target import Target
 from quantrt.torch.qat.fx_edit import parameter_of
@@ -76,13 +76,7 @@ def place_traced(
     makers = {value.name or "": node for node in model.graph.graph for value in node.outputs}
     kept_float: dict[str, str] = {}
     while True:
-        placement = place(
-            model.graph,
-            target,
-            exclude=config.exclude,
-            exclude_types=config.exclude_types,
-            kept_float=kept_float,
-        )
+        placement = place_by_config(model.graph, target, config, kept_float)
         edges = _Finder(network, model, placement).find()
         if not edges.lost:
             return placement, edges

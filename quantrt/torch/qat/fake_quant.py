@@ -143,4 +143,4 @@ class FakeQuantizeBias(nn.Module):
         activation, weight = self._beside
         scale = (activation.scale.detach() * weight.scale.detach()).reshape(-1)
         scale = torch.where(scale >= TINY, scale, torch.ones_like(scale))
-        return _rounded(bias, scale, scale, (-(1 << 31), (1 << 31) - 1))
+        return _rounded(bias, scale, torch.ones_like(scale), (-(1 << 31), (1 << 31) - 1))

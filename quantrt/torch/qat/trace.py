@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +29,9 @@ __all__ = ["Traced", "trace"]
 
 OWNER_KEY = "pkg.torch.onnx.fx_node"
 """Where the exporter notes which node of the traced graph an ONNX node is of."""
+
+REGISTRY = "torch.onnx._internal.exporter._registration"
+"""Of torch's loggers the one that warns of every operator of torchvision where that is not installed."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +97,24 @@ def _export(module: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: 
 
 def _to_onnx(exported: Any) -> Any:
     try:
-        program = torch.onnx.export(exported, (), dynamo=True, optimize=False, verbose=False)
+        with _quiet(logging.getLogger(REGISTRY)):
+            program = torch.onnx.export(exported, (), dynamo=True, optimize=False, verbose=False)
     except torch.onnx.OnnxExporterError as error:
         raise ModelError("torch cannot write the module as ONNX", got=_first_line(error)) from error
     if program is None:
         raise InternalError("torch.onnx.export returned no model")
     return program
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Within, a logger tells of errors alone."""
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _own_weights(model: ir.Model) -> None:

@@ -6,11 +6,20 @@ import warnings
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript: pip install 'quantrt[qat]'")
 
-from quantrt.torch.qat import prepare
-from tests.unit.torch.qat import nets
+from quantrt.torch.qat import prepare  # noqa: E402
+from tests.unit.torch.qat import nets  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small networks gain nothing by more, and other tests run beside them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where fake quantization goes, what stays of the module, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from quantrt.config import QuantizeConfig
+from quantrt.errors import DataError, ModelError, UsageError
+from quantrt.model.load import make_model
+from quantrt.quantize.placement import place
+from quantrt.quantize.targets import target_named
+from quantrt.torch.qat import prepare
+from tests.unit.torch.qat import nets
+
+
+class Tiny(nn.Module):
+    """Two linear layers, one of them with a weight that is used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+
+    def forward(self, x, shift):
+        y = torch.relu(self.first(x)) + shift
+        return self.second(torch.relu(self.first(y)))
+
+
+def tiny_inputs(count=4):
+    generator = torch.Generator().manual_seed(7)
+    return torch.randn(count, 8, generator=generator), torch.randn(count, 8, generator=generator)
+
+
+def test_the_placement_is_that_of_the_exported_graph(made):
+    for kind, target in (("resnet", "ort"), ("transformer", "tensorrt")):
+        recipe = made(kind, target).recipe
+        exported = place(make_model(recipe.onnx).graph, target_named(target))
+        if kind == "resnet":
+            assert recipe.placement == exported
+        products = {"Conv", "Gemm", "MatMul"}
+        wanted = {row.node: row.is_int8 for row in exported.decisions if row.op_type in products}
+        got = {row.node: row.is_int8 for row in recipe.placement.decisions if row.op_type in products}
+        assert got == wanted
+        assert sum(got.values()) >= 6
+
+
+def test_in_floats_it_is_the_module(made):
+    for kind in ("resnet", "transformer"):
+        prepared = made(kind, "ort").eval()
+        net, x = (
+            (nets.resnet(), nets.images(4, 9)) if kind == "resnet" else (nets.transformer(), nets.ids(4, 9))
+        )
+        with torch.no_grad():
+            wanted, rounded = net(x), prepared(x)
+            with prepared.in_floats():
+                assert torch.allclose(prepared(x), wanted, rtol=1e-5, atol=1e-6)
+            assert torch.equal(prepared(x), rounded)
+        noise = (rounded - wanted).square().sum() / wanted.square().sum()
+        assert 0 < noise < 0.1  # ranges of random networks from few samples
+
+
+def test_norms_are_folded_and_the_rest_keeps_its_name(made):
+    prepared = made("resnet", "ort")
+    names = {name for name, _ in prepared.network.named_parameters() if "fake_quantize" not in name}
+    given = {
+        name for name, _ in nets.resnet().named_parameters() if "norm" not in name and "side.1" not in name
+    }
+    assert given < names
+    assert names - given == {
+        f"{name}.bias"
+        for name in ("block1.conv1", "block1.conv2", "block2.conv1", "block2.conv2", "block2.side.0")
+    }
+    assert prepared.notes == ("6 batch normalizations are part of the weights before them, frozen",)
+
+
+def test_dropout_follows_train_and_eval(made):
+    prepared, x = made("resnet", "ort"), nets.images(8, 4)
+    with torch.no_grad():
+        prepared.eval()
+        assert torch.equal(prepared(x), prepared(x))
+        prepared.train()
+        torch.manual_seed(1)
+        assert not torch.equal(prepared(x), prepared(x))
+
+
+def test_the_module_given_is_left_alone(made):
+    net = nets.resnet().train()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    made("resnet", "ort")
+    prepared = prepare(net, nets.images(2, 2), [nets.images(4, 3)], learn_scales=False)
+    with torch.no_grad():
+        for parameter in prepared.parameters():
+            parameter.add_(1.0)
+    assert net.training
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+    assert not any("ratio" in name for name, _ in prepared.named_parameters())
+    assert "fake_quantize.activation_x.ratio" in dict(prepared.network.named_buffers())
+
+
+def test_several_inputs_and_a_weight_that_is_used_twice():
+    inputs = tiny_inputs()
+    net = Tiny().eval()
+    prepared = prepare(net, inputs, [inputs], target="tensorrt")
+    weights = [name for name, module in prepared.quantizers() if ".weight_" in name]
+    assert len(weights) == 3  # one for each use
+    with torch.no_grad():
+        assert torch.allclose(prepared(*inputs), net(*inputs), atol=0.1)
+        assert prepared(*tiny_inputs(7)).shape == (7, 8)
+
+
+def test_exclusions_and_reasons():
+    inputs = tiny_inputs()
+    prepared = prepare(
+        Tiny(), inputs, [inputs], target="tensorrt", config=QuantizeConfig(exclude=("node_linear_2",))
+    )
+    reasons = {row.node: row.reason for row in prepared.decisions if not row.is_int8}
+    assert "node_linear_2" in reasons
+
+
+def test_calibration_in_other_forms():
+    x, shift = tiny_inputs()
+    stated = {"x": x.numpy(), "shift": shift.numpy()}
+    labelled = [(x, shift, torch.zeros(4))]
+    scales = []
+    for calibration in (stated, labelled, [{"x": x, "shift": shift}]):
+        prepared = prepare(Tiny(), (x, shift), calibration, target="tensorrt")
+        scales.append(prepared.network.get_submodule("fake_quantize.activation_x").first_scale.item())
+    assert scales[0] == scales[1] == scales[2]
+    with pytest.raises(DataError, match="too few inputs"):
+        prepare(Tiny(), (x, shift), [x], target="tensorrt")
+
+
+def test_what_cannot_be_prepared():
+    x, shift = tiny_inputs()
+    with pytest.raises(UsageError, match="unknown target 'openvin'"):
+        prepare(Tiny(), (x, shift), [(x, shift)], target="openvin")
+
+    class Branches(nn.Module):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(ModelError, match="torch cannot export Branches"):
+        prepare(Branches(), x, [x])
+    with pytest.raises(ModelError, match="nothing of ReLU can be quantized"):
+        prepare(nn.ReLU(), x, [x])
+
+
+def test_outputs_may_be_a_dict():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(8, 3)
+
+        def forward(self, x):
+            return {"logits": self.layer(x)}
+
+    x, _ = tiny_inputs()
+    prepared = prepare(Named(), x, [x], target="tensorrt")
+    assert prepared(x)["logits"].shape == (4, 3)
+    assert np.isfinite(prepared(x)["logits"].detach().numpy()).all()
