@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights in 4 bits run in ONNX Runtime as their codes say; what has no such form stays, and is said."""
+
+import numpy as np
+import pytest
+
+from quantrt.config import QuantizeConfig
+from quantrt.errors import ModelError, UsageError
+from quantrt.ir.edit import is_operator
+from quantrt.quantize.weight_only import quantize_weights
+from quantrt.reference.metrics import sqnr_db
+from tests.nets import net, run_ort, samples, weights
+
+BODY = """net (int64[N,7] ids) => (float[N,7,40] y) {
+  e = Gather(table, ids) n = LayerNormalization<axis=-1>(e, gamma, beta) m = MatMul(n, w) t = Tanh(m)
+  f = Reshape(t, rows) g = Gemm<transB=1>(f, v, b) y = Reshape(g, back) }"""
+SHAPES = {"table": (1100, 96), "gamma": (96,), "beta": (96,), "w": (96, 64), "v": (40, 64), "b": (40,)}
+IDS = {"ids": np.random.default_rng(1).integers(0, 1100, (16, 7))}
+
+
+def text_net():
+    arrays = weights(SHAPES) | {"rows": np.array([-1, 64], np.int64), "back": np.array([-1, 7, 40], np.int64)}
+    return net(BODY, arrays)
+
+
+def stored_bytes(graph) -> int:
+    return sum(value.const_value.nbytes for value in graph.graph.initializers.values())
+
+
+def int4(**options) -> QuantizeConfig:
+    return QuantizeConfig(weights="int4", **options)
+
+
+@pytest.mark.parametrize("group_size", [32, 64])
+@pytest.mark.parametrize("rounding", ["nearest", "gptq", "awq", "awq+gptq"])
+def test_products_and_tables_are_in_4_bits_and_run(rounding: str, group_size: int):
+    model = text_net()
+    made = quantize_weights(model, [IDS], int4(weight_rounding=rounding, group_size=group_size))
+    assert len(made.products) == 2 and len(made.tables) == 1
+    assert {node.op_type for node in made.graph.graph} >= {"MatMulNBits", "GatherBlockQuantized"}
+    assert stored_bytes(made.graph) < 0.19 * stored_bytes(model.graph)
+    (want,), (got,) = run_ort(model.graph, IDS), run_ort(made.graph, IDS)
+    assert got.shape == want.shape and 13 < sqnr_db(want, got) < 60
+    assert [output.name for output in made.graph.graph.outputs] == ["y"]
+
+
+def test_gptq_is_nearer_than_nearest_codes_on_other_samples():
+    model, unseen = text_net(), {"ids": np.random.default_rng(7).integers(0, 1100, (64, 7))}
+    (want,) = run_ort(model.graph, unseen)
+    configs = (int4(weight_rounding=name, exclude_types=("Gather",)) for name in ("nearest", "gptq"))
+    nearest, gptq = (run_ort(quantize_weights(model, [IDS], c).graph, unseen)[0] for c in configs)
+    assert sqnr_db(want, gptq) > sqnr_db(want, nearest)
+
+
+def test_what_is_excluded_stays_float():
+    model = text_net()
+    made = quantize_weights(model, [IDS], int4(exclude_types=("Gather", "Gemm")))
+    assert len(made.products) == 1 and not made.tables
+    assert any(is_operator(node, "Gemm") for node in made.graph.graph)
+    with pytest.raises(UsageError):
+        quantize_weights(model, [IDS], int4(exclude=("nobody*",)))
+
+
+def test_a_weight_of_an_odd_number_of_groups_is_padded():
+    model = net("net (float[N,50] x) => (float[N,6] y) { y = MatMul(x, w) }", weights({"w": (50, 6)}))
+    x = {"x": samples(8, 50)}
+    made = quantize_weights(model, [x], int4(group_size=32))
+    (want,), (got,) = run_ort(model.graph, x), run_ort(made.graph, x)
+    assert 13 < sqnr_db(want, got) < 60
+
+
+def test_gptq_wants_samples_and_nearest_does_not():
+    model = text_net()
+    with pytest.raises(UsageError, match="without samples") as caught:
+        quantize_weights(model, [], int4())
+    assert "nearest" in caught.value.hint
+    assert quantize_weights(model, [], int4(weight_rounding="nearest")).products
+
+
+def test_samples_that_are_not_finite_are_named():
+    model = net("net (float[N,64] x) => (float[N,6] y) { y = MatMul(x, w) }", weights({"w": (64, 6)}))
+    x = samples(8, 64)
+    x[0, 0] = np.nan
+    with pytest.raises(ModelError, match="not finite"):
+        quantize_weights(model, [{"x": x}], int4())
+
+
+def test_a_model_without_such_weights_is_refused():
+    model = net(
+        "net (float[N,3,8,8] x) => (float[N,4,6,6] y) { y = Conv(x, w) }", weights({"w": (4, 3, 3, 3)})
+    )
+    with pytest.raises(ModelError, match="4 bits"):
+        quantize_weights(model, [{"x": samples(1, 3, 8, 8)}], int4())
+
+
+@pytest.mark.parametrize(
+    "options", [{"weights": "int4", "group_size": 48}, {"group_size": 32}, {"weights": "int3"}]
+)
+def test_options_that_do_not_go_together_are_refused(options: dict):
+    with pytest.raises(UsageError):
+        QuantizeConfig(**options)
