@@ -140,6 +140,8 @@ def test_commands(page: Path, folder: Path):
 )
 def test_python(page: Path, folder: Path):
     script = "\n".join([SHORT_TIMING, *blocks(page, "python")])
+    if "quantrt.torch.qat" in script:
+        pytest.importorskip("onnxscript", reason="torch.onnx.export needs it: pip install 'quantrt[qat]'")
     done = run([sys.executable, "-"], folder, script)
     assert done.returncode == 0, f"{page.name}:\n{script}\n{done.stdout}{done.stderr}"
 
