@@ -4,7 +4,8 @@
     q = clip(rint(y / s) + z, qmin, qmax)
 
 An engine computes y in float32, so that where y / s is next to the middle between two codes it may take the
-other one. Such codes are told apart from those that are wrong.
+other one. ONNX Runtime, of a convolution whose bias is in floats, rounds the bias to the grid of the sums
+first, and adds it to them as an integer. Such codes are told apart from wrong ones.
 """
 
 from __future__ import annotations
@@ -48,11 +49,14 @@ class _Integers:
     scale: Array
 
 
-def expected_codes(region: CodeRegion, given: Mapping[ir.Value, Array], opset: int) -> Codes:
+def expected_codes(
+    region: CodeRegion, given: Mapping[ir.Value, Array], opset: int, *, rounds_bias: bool = False
+) -> Codes:
     """The codes of a region.
 
     Args:
         given: arrays of the values that the region reads: codes, and floats.
+        rounds_bias: a convolution's bias is a whole number of the product of its scales.
 
     Raises:
         ModelError: a node cannot be computed; names it.
@@ -61,7 +65,7 @@ def expected_codes(region: CodeRegion, given: Mapping[ir.Value, Array], opset: i
     integers: dict[ir.Value, _Integers] = {}
     for node in region.nodes:
         try:
-            _compute(node, values, integers, opset)
+            _compute(node, values, integers, opset, rounds_bias=rounds_bias)
         except (ValueError, TypeError, IndexError, RuntimeError, NotImplementedError) as error:
             raise ModelError(
                 f"the reference cannot compute '{node.name}' ({node.op_type})", got=str(error).splitlines()[0]
@@ -76,7 +80,12 @@ def expected_codes(region: CodeRegion, given: Mapping[ir.Value, Array], opset: i
 
 
 def _compute(
-    node: ir.Node, values: dict[ir.Value, Array], integers: dict[ir.Value, _Integers], opset: int
+    node: ir.Node,
+    values: dict[ir.Value, Array],
+    integers: dict[ir.Value, _Integers],
+    opset: int,
+    *,
+    rounds_bias: bool,
 ) -> None:
     if is_operator(node, "DequantizeLinear"):
         codes = _array(node.inputs[0], values)
@@ -92,13 +101,15 @@ def _compute(
         return
     sides = [integers.get(value) if value is not None else None for value in node.inputs[:2]]
     if is_operator(node, "Conv") and sides[0] is not None and sides[1] is not None:
-        values[node.outputs[0]] = _conv(node, sides[0], sides[1], values)
+        values[node.outputs[0]] = _conv(node, sides[0], sides[1], values, rounds_bias=rounds_bias)
         return
     inputs = [None if value is None else _array(value, values) for value in node.inputs]
     values.update(zip(node.outputs, _by_onnx(node, inputs, opset), strict=True))
 
 
-def _conv(node: ir.Node, x: _Integers, w: _Integers, values: Mapping[ir.Value, Array]) -> Array:
+def _conv(
+    node: ir.Node, x: _Integers, w: _Integers, values: Mapping[ir.Value, Array], *, rounds_bias: bool
+) -> Array:
     """Sums of codes, exact, then their scales and the bias."""
     rank = x.values.ndim - 2
     sums = conv_sums(
@@ -111,9 +122,11 @@ def _conv(node: ir.Node, x: _Integers, w: _Integers, values: Mapping[ir.Value, A
     )
     row = (1, -1, *[1] * rank)
     scale = x.scale * (w.scale.reshape(row) if w.scale.size > 1 else w.scale)
-    y = sums * scale
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    return np.asarray(y if bias is None else y + _array(bias, values).astype(np.float64).reshape(row))
+    value = node.inputs[2] if len(node.inputs) > 2 else None
+    if value is None:
+        return np.asarray(sums * scale)
+    bias = _array(value, values).astype(np.float64).reshape(row)
+    return np.asarray((sums + np.rint(bias / scale)) * scale if rounds_bias else sums * scale + bias)
 
 
 def _by_onnx(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> list[Array]:

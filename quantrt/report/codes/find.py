@@ -118,18 +118,18 @@ def _walk(
             found.floats[value] = shown
             continue
         if maker is None:
-            return f"reads '{value.name}', which is not shown"
+            return "reads a value that the engine does not show"
         source = maker.inputs[0].producer() if maker.inputs and maker.inputs[0] is not None else None
         if is_operator(maker, "DequantizeLinear") and is_operator(source, "QuantizeLinear"):
             if source is not None and constant_of(source.inputs[0]) is None:
                 name = code_name(source)
                 if name is None:
-                    return f"reads the codes of '{source.name}', which the engine does not show"
+                    return "reads codes that the engine does not show"
                 found.codes[source.outputs[0]] = name
                 found.nodes.add(maker)
                 continue
         elif not is_operator(maker, *COMPUTED) and not _is_constant_pair(maker):
-            return f"'{maker.name}' ({maker.op_type}) computes in floats"
+            return f"{maker.op_type} computes in floats"
         found.nodes.add(maker)
         if len(found.nodes) > MOST_NODES:
             return f"more than {MOST_NODES} nodes lie between codes"

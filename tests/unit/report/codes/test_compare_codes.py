@@ -26,7 +26,7 @@ from quantrt.report.codes.compare_codes import (
 )
 from quantrt.report.codes.find import CodeRegion
 from quantrt.report.subject import open_subject
-from tests.nets import quantized, resnet, samples
+from tests.nets import net, quantized, resnet, samples
 
 INPUTS = {"x": samples(4, 3, 16, 16)}
 CONFIG = CompareConfig()
@@ -76,7 +76,7 @@ def test_one_wrong_code_of_a_weight_is_found_in_its_region(ort_file):
             rows = [RegionCodes(region) for region in regions]
             names = [name for row in rows for name in (row.region.output, *row.region.codes.values())]
             with closing(subject.tap(list(dict.fromkeys(names)))) as engine:
-                add_samples(rows, engine.run, dataset, CONFIG, 17)
+                add_samples(rows, engine.run, dataset, CONFIG, opset=17, library="onnxruntime")
     bad = [row for row in rows if not row.is_equal]
     assert [row.region.op_type for row in bad] == ["Conv"]
     assert any(
@@ -113,9 +113,35 @@ def test_a_program_for_gpus_makes_the_codes_of_the_reference():
     tapped = replace(program, outputs=outputs)
     executor = CudaExecutor(tapped, *specs_of(tapped), device="cpu")
     with closing(executor):
-        add_samples(rows, executor.run, open_dataset(INPUTS, codes.model.inputs), CONFIG, 17)
+        add_samples(
+            rows, executor.run, open_dataset(INPUTS, codes.model.inputs), CONFIG, opset=17, library="cuda"
+        )
     assert sum(row.codes for row in rows) > 10_000
     assert [row.region.name for row in rows if not row.is_equal] == []
+
+
+def test_onnx_runtime_rounds_biases_to_the_grid_of_sums(tmp_path):
+    """Biases in floats, as PyTorch exports them, half a step of the sums away from that grid."""
+    rng = np.random.default_rng(4)
+    arrays = {
+        "s": np.asarray(0.02, np.float32),
+        "z": np.asarray(100, np.uint8),
+        "w": rng.integers(-2, 3, (8, 3, 3, 3)).astype(np.int8),
+        "ws": np.full(8, 0.01, np.float32),
+        "b": ((np.arange(8) + 0.45) * 0.0002).astype(np.float32),
+        "s2": np.asarray(0.001, np.float32),
+    }
+    text = """net (float[N,3,16,16] x) => (float[N,8,14,14] y) {
+      q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) dw = DequantizeLinear<axis=0>(w, ws)
+      c = Conv(d, dw, b) q2 = QuantizeLinear(c, s2, z) y = DequantizeLinear(q2, s2, z)
+    }"""
+    path = tmp_path / "bias.onnx"
+    save_model(net(text, arrays).graph, path)
+    data = compared(path)
+    assert data["passed"]
+    (row,) = data["regions"]
+    assert row["rounded_bias"] > 0
+    assert row["differ"] == row["rounded_bias"] + row["at_midpoint"]
 
 
 def test_a_float_model_has_no_codes(tmp_path):
