@@ -14,6 +14,7 @@ from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
 from quantrt.cli.ranges import CACHE_HELP, calibration_data, collect_stats, given_sources, read_stats
 from quantrt.cli.recipe import add_recipe, fill_from_recipe
+from quantrt.cli.weight_only import quantize_weights_alone
 from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
 from quantrt.errors import ModelError, UsageError
 
@@ -47,6 +48,10 @@ def _run(args: argparse.Namespace) -> Result:
     """Quantize and write the model."""
     check_output(args.output, ".onnx")
     _take_recipe(args)
+    if args.weights == "int4":
+        return quantize_weights_alone(args)
+    if args.target is None:
+        args.target = TARGETS[0]
     if not given_sources(args):
         raise UsageError(
             "cannot quantize without ranges",
@@ -73,8 +78,8 @@ def _take_recipe(args: argparse.Namespace) -> None:
             f"recipe '{recipe.name}' is for {recipe.precision}, and Q/DQ models are written in int8",
             hint=f"quantrt build {args.model} --recipe {recipe.name} ...",
         )
-    if args.target is None:
-        args.target = TARGETS[0] if recipe is None or recipe.target is None else recipe.target
+    if args.target is None and recipe is not None:
+        args.target = recipe.target
 
 
 def _level_text(quantized: QuantizedModel, level: str | None) -> str | None:
@@ -177,6 +182,10 @@ COMMAND = Command(
         (
             "on the scales of a TensorRT calibration cache",
             "quantrt quantize model.onnx --calib-cache calibration.cache --target tensorrt -o model.trt.onnx",
+        ),
+        (
+            "weights alone in 4 bits, by GPTQ",
+            "quantrt quantize model.onnx --recipe weight-only-int4 --calib-data calib.npz -o model.int4.onnx",
         ),
         (
             "one block stays float",

@@ -77,3 +77,49 @@ def test_smoothing_by_a_recipe_reaches_the_model(folder: Path, quantrt_json):
         )
         nodes[recipe] = [node.name for node in onnx.load(f"{recipe}.onnx").graph.node]
     assert "g_smoothed" in nodes["accurate"] and "g_smoothed" not in nodes["default"]
+
+
+def test_weights_alone_are_written_in_4_bits(folder: Path, quantrt_json, quantrt_text):
+    rng = np.random.default_rng(3)
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n,128] x) => (float[n,64] y)
+      { h = MatMul(x, v) t = Tanh(h) y = MatMul(t, w) }"""
+    model = onnx.parser.parse_model(text)
+    for name, shape in (("v", (128, 128)), ("w", (128, 64))):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(rng.normal(0, 0.1, shape).astype("f"), name)
+        )
+    onnx.save(model, "s.onnx")
+    np.savez("s.npz", x=rng.normal(size=(64, 128)).astype(np.float32))
+    words = ("quantize", "s.onnx", "--recipe", "weight-only-int4", "--calib-data", "s.npz", "-o", "w.onnx")
+    made = quantrt_json(*words)
+    assert (
+        made["products"] == 2
+        and made["group_size"] == 64
+        and made["size_bytes"] < 0.2 * made["float_size_bytes"]
+    )
+    assert {node.op_type for node in onnx.load("w.onnx").graph.node} >= {"MatMulNBits"}
+    compared = quantrt_json("compare", "s.onnx", "w.onnx", "--data", "s.npz", "--min-sqnr", "14")
+    assert compared["passed"]
+    assert "4 bits" in quantrt_text(*words, "--weight-rounding", "nearest")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--weights", "int4", "--target", "tensorrt"), "ONNX Runtime"),
+        (("--weights", "int4", "--ranges", "x.ranges"), "no use"),
+        (
+            (
+                "--weights",
+                "int4",
+            ),
+            "without samples",
+        ),
+        (("--group-size", "32", *DATA), "4 bits"),
+        (("--weights", "int4", "--group-size", "33"), "group size"),
+        (("--weights", "int5"), "int5"),
+    ],
+)
+def test_what_weights_in_4_bits_are_not_for(words, says, folder: Path, quantrt_json):
+    error = quantrt_json("quantize", "model.onnx", *words, "-o", "q.onnx", code=2)["error"]
+    assert says in error["message"]

@@ -94,6 +94,8 @@ def test_there_is_no_such_recipe(tmp_path: Path):
 
 def test_every_option_of_quantization_may_stand_in_a_recipe(tmp_path: Path):
     for row in fields(QuantizeConfig):
+        if row.default is None:
+            continue
         value = list(row.default) if isinstance(row.default, tuple) else row.default
         text = (
             str(value).lower()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes of 4 bits: products of GPTQ are nearer than those of nearest codes, those of AWQ where inputs differ."""
+"""Codes of 4 bits: GPTQ and AWQ bring products nearer than nearest codes do."""
 
 import numpy as np
 import pytest
