@@ -2,7 +2,7 @@
 """Quantization after training and training with it, side by side: `python -m benchmarks.qat [ROW ...]`.
 
 Two trained CIFAR-10 networks, by the rules for ONNX Runtime, in 8 bits and with weights of 4 bits. Trained on
-1000 pictures of CIFAR-10's training set, from the float network's outputs alone; judged on 5000 of its test
+1000 pictures of CIFAR-10's training set, from the float network's outputs alone; judged on its test
 set, which neither calibration nor training sees. Results go to docs/results/qat-cpu.json, a page beside it. A
 second run adds rows.
 """
@@ -55,7 +55,7 @@ Trained CIFAR-10 networks by the rules for ONNX Runtime (uint8 activations, int8
 run by ONNX Runtime's integer kernels. `PTQ` is what `quantrt quantize` makes from {calibration} pictures: range methods, bias
 correction and equalization, the best of them by output error. `QAT` starts from calibrated scales and trains weights and scales
 on 1000 pictures of CIFAR-10's training set, mirrored and moved by up to {shift} pixels, from the float network's outputs alone.
-Judged on 5000 pictures of the test set, which neither has seen. Top-1 in points, the drop against FP32; agreement asks how often
+Judged on pictures of the test set, which neither has seen. Top-1 in points, the drop against FP32; agreement asks how often
 the decision is FP32's. The standard error of a drop is that of its pictures, paired. `forward` compares decisions of the
 prepared module with those of its converted model, on {compared} pictures.
 
@@ -74,6 +74,7 @@ class Case:
     Attributes:
         weight_qmax: largest code of weights: 127, or 7 for 4 bits.
         lr: of Adam, at the start; it falls as a half cosine.
+        judged: pictures of the test set.
     """
 
     net: str
@@ -81,6 +82,7 @@ class Case:
     steps: int
     batch: int
     lr: float
+    judged: int
 
     @property
     def target(self) -> Target:
@@ -88,10 +90,10 @@ class Case:
 
 
 CASES = {
-    "resnet20 int8": Case("cifar10_resnet20", 127, steps=100, batch=50, lr=1e-4),
-    "resnet20 4-bit weights": Case("cifar10_resnet20", 7, steps=150, batch=50, lr=1e-3),
-    "vit int8": Case("cifar10_vit_tiny_d9", 127, steps=30, batch=32, lr=2e-5),
-    "vit 4-bit weights": Case("cifar10_vit_tiny_d9", 7, steps=40, batch=32, lr=1e-4),
+    "resnet20 int8": Case("cifar10_resnet20", 127, steps=100, batch=50, lr=1e-4, judged=5000),
+    "resnet20 4-bit weights": Case("cifar10_resnet20", 7, steps=150, batch=50, lr=1e-3, judged=5000),
+    "vit int8": Case("cifar10_vit_tiny_d9", 127, steps=30, batch=32, lr=2e-5, judged=2000),
+    "vit 4-bit weights": Case("cifar10_vit_tiny_d9", 7, steps=40, batch=32, lr=1e-4, judged=2000),
 }
 
 
@@ -115,7 +117,7 @@ def measure(case: Case) -> dict[str, Any]:
     path = DATA / "models" / f"{case.net}.onnx"
     prep = json.loads((DATA / "models.json").read_text(encoding="utf-8"))[case.net]["prep"]
     pictures, _ = cifar_images("calibration", None, prep)
-    judged, labels = cifar_images("validation", None, prep)
+    judged, labels = cifar_images("validation", case.judged, prep)
     floats = _logits(load_model(path).graph, judged)
     row: dict[str, Any] = {
         "fp32_top1": _top1(floats, labels),
@@ -214,7 +216,7 @@ def page(results: dict[str, Any]) -> str:
     """Markdown."""
     head = HEAD.format(calibration=CALIBRATION_SAMPLES, shift=SHIFT, compared=COMPARED)
     rows = [line for name, row in results["models"].items() for line in _lines(name, row)]
-    columns = ("", "", "top-1", "drop", "agreement", "SQNR dB", "steps", "forward")
+    columns = ("", "", "judged on", "top-1", "drop", "agreement", "SQNR dB", "steps", "forward")
     commits = sorted({row["commit"] for row in results["models"].values()})
     where = f"{machine_line(results['environment'])} Commit {', '.join(commits)}."
     return f"{head}\n{where}\n\n{table(columns, rows)}"
@@ -227,10 +229,10 @@ def _lines(name: str, row: dict[str, Any]) -> Sequence[Sequence[str]]:
 
     steps = f"{row['steps']} of {row['batch']}"
     return (
-        (name, "FP32", f"{row['fp32_top1']:.2f}", "", "", "", "", ""),
-        ("", "PTQ", *cells(row["ptq"]), "", ""),
-        ("", "QAT, before training", *cells(row["start"]), "", ""),
-        ("", "QAT", *cells(row["qat"]), steps, f"{row['forward_agrees']} of {row['compared']}"),
+        (name, "FP32", str(row["judged_on"]), f"{row['fp32_top1']:.2f}", "", "", "", "", ""),
+        ("", "PTQ", "", *cells(row["ptq"]), "", ""),
+        ("", "QAT, before training", "", *cells(row["start"]), "", ""),
+        ("", "QAT", "", *cells(row["qat"]), steps, f"{row['forward_agrees']} of {row['compared']}"),
     )
 
 
