@@ -10,7 +10,7 @@ spelled out in floats, so that nothing reads unrounded what the model rounds.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -20,6 +20,7 @@ from quantrt.quantize.explicit_grids import CodeGrid, grid_of
 from quantrt.quantize.explicit_rounding import RoundingWriter
 from quantrt.quantize.quantized_model import Use
 from quantrt.quantize.target import Target
+from quantrt.quantize.zero_points import ZERO_POINT_UNIT, takes_zero_point
 
 __all__ = ["Edges", "read_edges"]
 
@@ -227,11 +228,12 @@ class _Reader:
         self, writer: RoundingWriter, readers: list[tuple[ir.Node, int]], outputs: list[ir.Value]
     ) -> str:
         """Give the readers of a pair what they read from now on; a phrase that says what that is."""
-        grid, x = writer.grid, writer.x
+        x = writer.x
+        grid = replace(writer.grid, is_kept=self._is_kept(readers, writer.grid))
         wishes = {use: self._wish(*use, grid) for use in readers}
-        shifted = [use for use in readers if grid.zero_point and wishes[use].all]
+        shifted = [use for use in readers if grid.shift and wishes[use].all]
         plain = [use for use in readers if use not in shifted]
-        has_codes = any(wishes[use].any for use in plain) and not grid.zero_point
+        has_codes = any(wishes[use].any for use in plain) and not grid.shift
         if shifted:
             self._connect(shifted, writer.shifted(), grid)
         if not plain and not outputs:
@@ -248,6 +250,21 @@ class _Reader:
             _take_over(output, value)
         is_rounding = value is not x and is_operator(value.producer(), "Mul")
         return "a rounding in floats, exact in value" if is_rounding else "codes, on the edges that read it"
+
+    def _is_kept(self, readers: list[tuple[ir.Node, int]], grid: CodeGrid) -> bool:
+        """Whether codes keep their zero point: it is one of the target's, and all their readers take it."""
+        has_grid = self._target.one_sided is not None and grid.dtype == self._target.one_sided.dtype
+        is_even = has_grid and grid.zero_point % ZERO_POINT_UNIT == 0
+        return is_even and grid.zero_point != 0 and all(self._takes(*use, grid) for use in readers)
+
+    def _takes(self, node: ir.Node, index: int, grid: CodeGrid) -> bool:
+        """Whether an edge reads codes with a zero point, or none."""
+        rule = self._target.rule(node.op_type) if is_operator(node, node.op_type) else None
+        if rule is None or not self._wish(node, index, replace(grid, is_kept=True)).any:
+            return True
+        if self._is_mover(node, index):
+            return all(self._takes(use.node, use.idx, grid) for use in node.outputs[0].uses())
+        return takes_zero_point(node, rule)
 
     def _value_for(self, writer: RoundingWriter, *, is_annotated: bool) -> ir.Value:
         """What the readers of a pair read: rounded in the graph, or by being read as codes.
@@ -295,7 +312,7 @@ class _Reader:
                     self._enter(use.node, use.idx, grid)
             return
         self._edges.readers.add(node.name or "")
-        if grid.zero_point:
+        if grid.shift:
             self._edges.shifts.setdefault(node.name or "", []).append(grid)
 
     def _is_mover(self, node: ir.Node, index: int) -> bool:
@@ -319,15 +336,15 @@ class _Reader:
             return self._product_wish(node, index, grid)
         if node.op_type == "Add":
             is_plain = all(value is not None and constant_of(value) is None for value in node.inputs)
-            return _Wish(any=is_plain, all=is_plain and grid.zero_point != 0, is_sum=is_plain)
+            return _Wish(any=is_plain, all=is_plain and grid.shift != 0, is_sum=is_plain)
         # A mean of codes that other kernels read floats of sees what they see; alone it reads codes.
-        reads = index in rule.activations and not grid.zero_point
+        reads = index in rule.activations and not grid.shift
         return _Wish(any=reads, all=reads and rule.behind_product and is_mean_of_images(node))
 
     def _product_wish(self, node: ir.Node, index: int, grid: CodeGrid) -> _Wish:
         if index != 0 or (node.name or "") not in self._products:
             return _FLOAT
-        if grid.zero_point and _is_padded(node):
+        if grid.shift and _is_padded(node):
             self._edges.reasons[node.name or ""] = PADDED
             return _FLOAT
         return _Wish(any=True, all=True)

@@ -8,7 +8,10 @@ import onnx_ir as ir
 from quantrt.ir.edit import int_attribute
 from quantrt.quantize.target import OpRule
 
-__all__ = ["takes_zero_point"]
+__all__ = ["ZERO_POINT_UNIT", "takes_zero_point"]
+
+ZERO_POINT_UNIT = 2
+"""What zero points on a GPU are multiples of: even ones can be added before codes are rounded."""
 
 FEW_CHANNELS = 4
 """Of an image: it is copied with its padding before it is convolved."""

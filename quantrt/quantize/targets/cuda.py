@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from quantrt.dtypes import INT8
 from quantrt.quantize.target import Grid, OpRule, Target
+from quantrt.quantize.zero_points import ZERO_POINT_UNIT
 from quantrt.regions.lookup import LARGE_TABLE
 
 __all__ = ["CUDA", "MOVERS"]
@@ -36,7 +37,7 @@ MOVERS = (
 CUDA = Target(
     name="cuda",
     activation=Grid(INT8, symmetric=True, qmin=-128, qmax=127),
-    one_sided=Grid(INT8, symmetric=False, qmin=-128, qmax=127, zero_point_unit=2),
+    one_sided=Grid(INT8, symmetric=False, qmin=-128, qmax=127, zero_point_unit=ZERO_POINT_UNIT),
     rules=(
         OpRule("Conv", (0,), weight=1, weight_axis=0, zero_point=True),
         OpRule("ConvTranspose", (0,), weight=1, weight_axis=1, only_spread=True),
