@@ -128,11 +128,12 @@ def test_onnx_runtime_rounds_biases_to_the_grid_of_sums(tmp_path):
         "z": np.asarray(100, np.uint8),
         "w": rng.integers(-2, 3, (8, 3, 3, 3)).astype(np.int8),
         "ws": np.full(8, 0.01, np.float32),
+        "wz": np.zeros(8, np.int8),
         "b": ((np.arange(8) + 0.45) * 0.0002).astype(np.float32),
-        "s2": np.asarray(0.001, np.float32),
+        "s2": np.asarray(0.0011 * np.sqrt(2), np.float32),  # no sum of whole numbers falls between two codes
     }
     text = """net (float[N,3,16,16] x) => (float[N,8,14,14] y) {
-      q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) dw = DequantizeLinear<axis=0>(w, ws)
+      q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) dw = DequantizeLinear<axis=0>(w, ws, wz)
       c = Conv(d, dw, b) q2 = QuantizeLinear(c, s2, z) y = DequantizeLinear(q2, s2, z)
     }"""
     path = tmp_path / "bias.onnx"
