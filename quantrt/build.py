@@ -20,7 +20,7 @@ import numpy as np
 from quantrt.assign.accuracy import Accuracy, Metric, Run, find_metric
 from quantrt.assign.batch_sizes import trials, why_wrong
 from quantrt.assign.checked import BATCH_SIZE, Checked
-from quantrt.assign.choose import Choice, choose
+from quantrt.assign.choose import Choice, choose, choose_small
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges, unbound
 from quantrt.calibrate.dataset import Dataset, open_dataset, random_dataset
 from quantrt.calibrate.stats import Stats
@@ -30,12 +30,20 @@ from quantrt.constrain.constraints import Constraints, keep_rules, read_constrai
 from quantrt.device import describe_device
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.profile import read_profiles
-from quantrt.mix import Check, Contest, add_mixed, remembered
+from quantrt.mix import Check, Contest, add_mixed, check_tables, remembered
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
-from quantrt.prepare import Event, Job, OnEvent, Quantized, open_cache, quantize_for_device
+from quantrt.prepare import (
+    Event,
+    Job,
+    OnEvent,
+    Quantized,
+    open_cache,
+    quantize_for_device,
+    quantize_weights_alone,
+)
 from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
@@ -101,6 +109,7 @@ def build(
         DeviceError: a library or the GPU is missing.
     """
     merged = _merged(config or BuildConfig(), device, precisions, budget)
+    check_tables(merged.assign.tables)
     cache = open_cache(calibration_cache, merged)
     facts_here = _describe_device(merged)
     given = model if isinstance(model, Model) else load_model(model)
@@ -120,6 +129,8 @@ def build(
     quantized = Quantized(samples, stats)
     if merged.code_precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
+    elif merged.quantize.weights == "int4":
+        quantized = quantize_weights_alone(job, samples)
     job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
     facts = _constrained(_decide(job, quantized, truth, metric), constraints)
     log.info("%s", facts.choice.reason)
@@ -191,7 +202,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
     inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
     checked = Checked.choose(truth, quantized.samples, job.config, job.model.inputs)
     with ExitStack() as stack:
-        candidates, rejected = _open_candidates(job, quantized.fits, inputs, stack)
+        candidates, rejected = _open_candidates(job, quantized, inputs, stack)
         latencies = _time(job, candidates, inputs)
         check = remembered(make_checker(candidates, metric, checked, job), candidates)
         size_check = _size_checker(job, candidates, quantized.samples or truth)
@@ -244,7 +255,12 @@ def _choose(
     size_check: Callable[[str], str | None],
 ) -> Choice:
     is_float = {name: candidates[name].spec.precision == "fp32" for name in latencies}
-    return choose(latencies, is_float, check, job.config.budget.max_drop_ratio, why_wrong=size_check)
+    limit = job.config.budget.max_drop_ratio
+    choice = choose(latencies, is_float, check, limit, why_wrong=size_check)
+    small = [name for name in latencies if candidates[name].spec.precision == "int4"]
+    if small and size_check(small[0]) is None:
+        return choose_small(choice, small[0], latencies, check, limit)
+    return choice
 
 
 def _size_checker(
@@ -278,9 +294,10 @@ def _size_checker(
 
 
 def _open_candidates(
-    job: Job, fits: Mapping[tuple[str, str], Fitted], inputs: Mapping[str, np.ndarray], stack: ExitStack
+    job: Job, quantized: Quantized, inputs: Mapping[str, np.ndarray], stack: ExitStack
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
     """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere."""
+    fits = quantized.fits
     opened: dict[str, Candidate] = {}
     rejected: list[Rejected] = []
     specs = list_specs(job.config, job.device)
@@ -289,7 +306,14 @@ def _open_candidates(
         if keeps_scales(job.model, job.config)
         else None
     )
-    opener = Opener(job.model, job.config, inputs, job.on_kernels, float_graph=own)
+    opener = Opener(
+        job.model,
+        job.config,
+        inputs,
+        job.on_kernels,
+        float_graph=own,
+        weight_only=quantized.weight_only,
+    )
     for done, spec in enumerate(specs):
         job.emit(Event("opening", done, len(specs), "candidates"))
         found = _open_one(spec, opener, fits.get((spec.library, spec.precision)))

@@ -22,6 +22,7 @@ from quantrt.assign.cost_model import TimedEngine, cost_model
 from quantrt.assign.region import FLOAT, Surroundings, find_regions
 from quantrt.assign.repair import WORTH_RATIO, Outcome, Round, repair
 from quantrt.assign.sensitivity import Sensitivity
+from quantrt.assign.sizes import size_model
 from quantrt.assign.tables import BuiltEngine, Tables, read_tables, write_tables
 from quantrt.calibrate.dataset import Dataset
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
@@ -35,7 +36,7 @@ from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec
 from quantrt.tactics.time_candidates import time_candidates
 from quantrt.tactics.timing import Latency, compare_paired
 
-__all__ = ["Check", "Contest", "Mixed", "add_mixed", "remembered"]
+__all__ = ["Check", "Contest", "Mixed", "add_mixed", "check_tables", "remembered"]
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ BRIEF_RATIO = 0.25
 LEAST_REGIONS = 2
 """With fewer there is nothing to mix."""
 
-SAVE_EVERY = 16
+SAVE_EVERY = 4
 """Regions after which the tables are written."""
 
 
@@ -121,6 +122,16 @@ def add_mixed(job: Job, contest: Contest, data: Dataset | None) -> Mixed:
         mixer.close()
         log.warning("no mixed precision: %s", error.message)
         return Mixed(None, {"reason": f"given up: {error.message}", "rounds": []})
+
+
+def check_tables(path: str | None) -> None:
+    """Nothing is measured for a file that could not be gone on with.
+
+    Raises:
+        DataError: there is a file, and it is damaged or holds no tables.
+    """
+    if path is not None and Path(path).exists():
+        read_tables(Path(path))
 
 
 def _pair(contest: Contest) -> tuple[str, str] | None:
@@ -237,6 +248,12 @@ class _Mixer:
             samples=self._job.config.assign.sensitivity_samples,
             regions=regions,
             costs=cost_model(regions, around, ordered),
+            sizes=size_model(
+                self._fitted.model,
+                regions,
+                float_bytes=self._contest.candidates[self._names[FLOAT]].model.size_bytes,
+                precision="int8",
+            ),
         )
 
     def _with_damages(self, tables: Tables) -> Tables:

@@ -14,7 +14,14 @@ from quantrt.assign.solve import Boundary, Problem, Solution, solve
 from quantrt.assign.tables import Tables
 from quantrt.errors import DataError
 
-__all__ = ["Assigned", "assign", "assign_within_drop", "assign_within_time", "uniform"]
+__all__ = [
+    "Assigned",
+    "assign",
+    "assign_within_drop",
+    "assign_within_size",
+    "assign_within_time",
+    "uniform",
+]
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,25 @@ def assign_within_time(tables: Tables, limit_ms: float) -> Assigned | None:
     swapped = [Boundary(one.first, one.second, limited=one.costs) for one in boundaries]
     found = solve(Problem(rows, [costs.times_ms[name] for name in names], limit_ms, swapped))
     return None if found is None else _assigned(names, costs, found, rows, boundaries)
+
+
+def assign_within_size(tables: Tables, limit_bytes: float) -> Assigned | None:
+    """The assignment of least damage whose model has no more bytes; None where there is none.
+
+    Raises:
+        DataError: as for `assign`, or the tables know no sizes.
+    """
+    costs, sizes = _costs(tables), tables.sizes
+    if sizes is None:
+        raise DataError(
+            "the tables do not know how large regions are", hint="quantrt build ... --tables FILE.json"
+        )
+    names = _names(tables)
+    rows = [_damages(name, costs.times_ms[name], tables.damages.get(name, {}), 0.0) for name in names]
+    limited = [{kind: float(sizes.bytes_of[name][kind]) for kind in costs.times_ms[name]} for name in names]
+    room = limit_bytes - sizes.rest_bytes
+    found = None if room < 0 else solve(Problem(rows, limited, room))
+    return None if found is None else _assigned(names, costs, found, rows, costs.boundaries(names))
 
 
 def uniform(tables: Tables, precision: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from functools import partial
 from quantrt.assign.accuracy import Accuracy
 from quantrt.tactics.timing import Latency, Paired, compare_paired
 
-__all__ = ["Choice", "Verdict", "choose", "choose_untimed", "fastest"]
+__all__ = ["Choice", "Verdict", "choose", "choose_small", "choose_untimed", "fastest"]
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,40 @@ def choose(
         if is_float[name]:
             verdicts[name] = _float_verdict(name, winner, baseline, reason)
     return Choice(winner, baseline, reason, verdicts)
+
+
+def choose_small(
+    choice: Choice,
+    name: str,
+    latencies: Mapping[str, Latency],
+    check: Callable[[str], Accuracy | None],
+    max_drop_ratio: float,
+) -> Choice:
+    """The choice where a candidate is asked for by its size: it is shipped inside the budget, fast or not.
+
+    Args:
+        choice: what `choose` decided by time.
+        name: of the candidate that is asked for.
+    """
+    if choice.winner == name:
+        return choice
+    pair = compare_paired(latencies[name], latencies[choice.baseline])
+    accuracy = check(name)
+    if accuracy is not None and not accuracy.drop_ratio <= max_drop_ratio:  # a NaN is not
+        lost = Verdict("over budget", _lost(accuracy, max_drop_ratio), pair, accuracy)
+        reason = f"{choice.winner} is shipped: {name} is outside the budget ({lost.reason})"
+        verdicts = {**choice.verdicts, name: lost, choice.winner: Verdict("shipped", reason)}
+        return replace(choice, reason=reason, verdicts=verdicts)
+    end = "its accuracy was not checked: there are no data" if accuracy is None else "inside the budget"
+    speed = f"{1.0 / pair.ratio:.2f}x as fast as {choice.baseline}"
+    verdicts = {
+        other: replace(v, status="passed over") if v.status == "shipped" else v
+        for other, v in choice.verdicts.items()
+    }
+    if choice.baseline == choice.winner:
+        verdicts[choice.baseline] = Verdict("baseline", "the fastest FP32 candidate")
+    verdicts[name] = Verdict("shipped", f"asked for by its size; {end}", pair, accuracy)
+    return Choice(name, choice.baseline, f"{name} was asked for by its size; it is {speed}, {end}", verdicts)
 
 
 def choose_untimed(

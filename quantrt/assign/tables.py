@@ -4,12 +4,13 @@
     {"kind": "assignment tables", "version": 1, "model": {"graph": "3f..", "weights": "9a.."},
      "library": "openvino", "metric": "top1", "samples": 16,
      "regions": [{"name": "/conv1", "nodes": ["/conv1", "/add1"], "op_types": ["Conv", "Add"],
-                  "damage": {"fp32": 0.0, "int8": 1.3e-05}, "time_ms": {"fp32": 0.21, "int8": 0.08}}],
-     "crossings": [["/conv1", "/conv2", 100352]], "ns_per_element": 0.2,
+                  "damage": {"fp32": 0.0, "int8": 1.3e-05}, "time_ms": {"fp32": 0.21, "int8": 0.08},
+                  "bytes": {"fp32": 36864, "int8": 9472}}],
+     "crossings": [["/conv1", "/conv2", 100352]], "ns_per_element": 0.2, "rest_bytes": 51200,
      "engines": [{"precisions": ["int8"], "latency_ms": 3.1, "noise_ratio": 0.002, "drop_ratio": 0.01}]}
 
 The precisions of an engine are in the order of the regions. `damage` lacks what was not measured;
-`crossings`, `time_ms` and `ns_per_element` lack what was not timed.
+`crossings`, `time_ms` and `ns_per_element` lack what was not timed; `bytes` and `rest_bytes` may be absent.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 from quantrt.assign.cost_model import CostModel, Crossing
 from quantrt.assign.noise_limit import NoisePoint
 from quantrt.assign.region import FLOAT, Region
+from quantrt.assign.sizes import SizeModel
 from quantrt.errors import DataError
 from quantrt.ir.atomic import replace_file
 from quantrt.model.model import Fingerprint
@@ -71,6 +73,7 @@ class Tables:
         regions: in topological order.
         damages: by region, the noise ratio of the outputs with it alone quantized, by precision.
         costs: None where nothing was timed.
+        sizes: None where they are not known.
         engines: those that were built, the whole-model ones first.
     """
 
@@ -81,6 +84,7 @@ class Tables:
     regions: tuple[Region, ...]
     damages: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     costs: CostModel | None = None
+    sizes: SizeModel | None = None
     engines: tuple[BuiltEngine, ...] = ()
 
     @property
@@ -121,11 +125,13 @@ def tables_to_json(tables: Tables) -> dict[str, Any]:
                 "op_types": list(region.op_types),
                 "damage": {key: _number(x) for key, x in tables.damages.get(region.name, {}).items()},
                 "time_ms": {} if costs is None else dict(costs.times_ms[region.name]),
+                "bytes": {} if tables.sizes is None else dict(tables.sizes.bytes_of[region.name]),
             }
             for region in tables.regions
         ],
         "crossings": [] if costs is None else [[c.first, c.second, c.elements] for c in costs.crossings],
         "ns_per_element": None if costs is None else costs.ns_per_element,
+        "rest_bytes": None if tables.sizes is None else tables.sizes.rest_bytes,
         "engines": [
             {
                 "precisions": [engine.assignment[region.name] for region in tables.regions],
@@ -215,6 +221,7 @@ def _tables(data: Mapping[str, Any]) -> Tables:
             row["name"]: {key: float(x) for key, x in row["damage"].items()} for row in rows if row["damage"]
         },
         costs=_costs(data, engines),
+        sizes=_sizes(data),
         engines=engines,
     )
 
@@ -240,6 +247,16 @@ def _costs(data: Mapping[str, Any], engines: Sequence[BuiltEngine]) -> CostModel
         crossings=crossings,
         ns_per_element=float(data["ns_per_element"]),
     )
+
+
+def _sizes(data: Mapping[str, Any]) -> SizeModel | None:
+    if data.get("rest_bytes") is None:
+        return None
+    rows = {row["name"]: {key: int(x) for key, x in row["bytes"].items()} for row in data["regions"]}
+    lacking = next((name for name, row in rows.items() if FLOAT not in row), None)
+    if lacking is not None:
+        raise ValueError(f"region '{lacking}' has no size in {FLOAT}")
+    return SizeModel(rows, int(data["rest_bytes"]))
 
 
 def _number(value: float | None) -> float | str | None:

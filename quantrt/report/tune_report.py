@@ -15,7 +15,7 @@ from quantrt.assign.tables import Tables, read_tables, tables_from_json
 from quantrt.errors import DataError
 from quantrt.plan.serialize import load_plan
 from quantrt.report.mixed_report import ratio_of_metric
-from quantrt.report.quantities import ms_text, ratio_text
+from quantrt.report.quantities import bytes_text, ms_text, ratio_text
 from quantrt.report.tables import facts, heading, show, table
 
 __all__ = ["describe_assigned", "describe_front", "open_tables", "show_assigned", "show_front"]
@@ -84,6 +84,7 @@ def show_assigned(data: Mapping[str, Any], *, everything: bool = False) -> None:
         ("time", f"{ms_text(data['predicted_ms'])} ms, {ratio_text(data['speed_ratio'])} as fast as float"),
         ("noise", f"{data['noise_ratio']:.1e} of the outputs' power, the damages added up"),
         ("drop", f"{_drop_text(data['drop_ratio'])} of {data['metric']}, by the engines measured so far"),
+        *_size_row(data),
         ("regions", f"{data['quantized']} in 8 bits, {len(data['float'])} float"),
     ]
     show(facts(rows))
@@ -130,10 +131,20 @@ def _row(tables: Tables, found: Assigned) -> dict[str, Any]:
         "predicted_ms": found.predicted_ms,
         "speed_ratio": float_ms / found.predicted_ms,
         "noise_ratio": found.noise_ratio,
+        "predicted_bytes": None if tables.sizes is None else tables.sizes.predict_bytes(found.precisions),
+        "float_bytes": None if tables.sizes is None else tables.sizes.predict_bytes(uniform(tables, FLOAT)),
         "drop_ratio": drop if math.isfinite(drop) else None,
         "quantized": len(found.quantized),
         "regions": len(found.precisions),
     }
+
+
+def _size_row(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The size of the model, where it is known."""
+    if data["predicted_bytes"] is None:
+        return []
+    ratio = data["predicted_bytes"] / data["float_bytes"] if data["float_bytes"] else 1.0
+    return [("size", f"{bytes_text(data['predicted_bytes'])}, {ratio:.2f} of the float model")]
 
 
 def _measured(tables: Tables) -> list[dict[str, Any]]:

@@ -3,13 +3,18 @@
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from quantrt.assign.cost_model import CostModel
+from quantrt.assign.region import Region
+from quantrt.assign.sizes import SizeModel
 from quantrt.assign.tables import Tables, write_tables
 from quantrt.cli.main import main
-from tests.unit.assign.assign_tables import tables
+from quantrt.model.load import load_model
+from tests.unit.assign.assign_tables import NAMES, tables
 
 
 @pytest.fixture
@@ -52,6 +57,12 @@ def test_the_text_says_which_regions_stay_float_and_why(path: Path, capsys: pyte
         (["--max-drop", "-1"], 2, "cannot use --max-drop"),
         (["--max-drop", "nan"], 2, "cannot use --max-drop"),
         (["--max-ms", "0.5"], 1, "no assignment"),
+        (["--max-time-ms", "0.5"], 1, "no assignment"),
+        (["--max-size-mb", "1"], 3, "how large regions are"),
+        (["--max-drop", "0.1", "--exclude", "q"], 2, "no region of the tables has a layer 'q'"),
+        (["--max-drop", "0.1", "-o", "x.qrt"], 2, "--output is for --build alone"),
+        (["--max-drop", "0.1", "--build", "m.onnx"], 2, "has to be written"),
+        (["--max-drop", "0.1", "--build", "m.onnx", "-o", "x.qrt"], 2, "without calibration"),
     ],
 )
 def test_what_cannot_be_answered(path: Path, capsys, words: list[str], code: int, message: str):
@@ -103,3 +114,57 @@ def test_the_front_is_drawn(path: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_picture_with_another_suffix_is_refused(path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["pareto", str(path), "--svg", "front.png"]) == 2
     assert "'.svg'" in capsys.readouterr().err
+
+
+def test_some_layers_may_have_to_be_float(path: Path, capsys: pytest.CaptureFixture[str]):
+    free = answer(capsys, "tune", str(path), "--max-noise", "1")
+    bound = answer(capsys, "tune", str(path), "--max-noise", "1", "--only", "[abc]", "--exclude", "b")
+    assert free["quantized"] > bound["quantized"] == 2
+
+
+def test_a_size_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    sizes = SizeModel({name: {"fp32": 400_000, "int8": 100_000} for name in NAMES}, 50_000)
+    path = tmp_path / "t.json"
+    write_tables(tables(sizes=sizes), path)
+    half = answer(capsys, "tune", str(path), "--max-size-ratio", "0.6")
+    assert half["predicted_bytes"] <= 0.6 * half["float_bytes"]
+    assert answer(capsys, "tune", str(path), "--max-size-mb", "1.9")["quantized"] == 2
+    assert main(["tune", str(path), "--max-size-mb", "1.9"]) == 0
+    assert "1.85 MB, 0.76 of the float model" in capsys.readouterr().out
+
+
+def test_what_was_found_is_built(folder: Path, quantrt_json):
+    """A build of one made-up assignment: the guard and the constraints are those of any build."""
+    model = load_model(folder / "model.onnx")
+    names = [node.name or "" for node in model.graph.graph]
+    regions = tuple(Region(name, (name,), ("Conv",)) for name in names if "Conv" in name or "Gemm" in name)
+    float_ms = dict.fromkeys((region.name for region in regions), 1.0)
+    made = Tables(
+        fingerprint=model.fingerprint,
+        library="onnxruntime",
+        metric="sqnr",
+        samples=4,
+        regions=regions,
+        damages={name: {"fp32": 0.0, "int8": 1e-6} for name in float_ms},
+        costs=CostModel({name: {"fp32": 1.0, "int8": 0.5} for name in float_ms}, (), 0.1),
+    )
+    write_tables(made, folder / "t.json")
+    words = ("tune", "t.json", "--max-noise", "1e-6", "--build", "model.onnx", "-o", "tuned.qrt")
+    data = quantrt_json(
+        *words,
+        "--calib-data",
+        "calib.npz",
+        "--warmup",
+        "0.01",
+        "--duration",
+        "0.02",
+        "--max-duration",
+        "0.05",
+    )
+    assert (folder / "tuned.qrt").exists()
+    names_tried = {row["name"] for row in data["report"]["candidates"]}
+    assert names_tried == {"onnxruntime fp32", "onnxruntime int8"}
+    other = replace(made, fingerprint=tables().fingerprint)
+    write_tables(other, folder / "other.json")
+    failed = quantrt_json("tune", "other.json", *words[2:], "--calib-data", "calib.npz", code=3)
+    assert "another model" in failed["error"]["message"]

@@ -2,6 +2,10 @@
 """Builds with a mixed candidate. How fast a region is here is chance, so the profile is made up."""
 
 import importlib
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +17,11 @@ import pytest
 
 import quantrt.mix
 from quantrt.assign.cost_model import TimedEngine, TimedLayer
+from quantrt.assign.sensitivity import _Part
 from quantrt.assign.tables import read_tables
 from quantrt.build import build
 from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig
+from quantrt.errors import DataError
 from quantrt.model.model import Model
 from quantrt.prepare import Event
 from quantrt.tactics import timing
@@ -49,6 +55,10 @@ def outliers() -> Model:
 
 @pytest.fixture(autouse=True)
 def int8_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    made_up_times(monkeypatch)
+
+
+def made_up_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every product takes 1 ms in floats and a quarter in codes, by the profile and by the clock."""
 
     def timed(candidate, model, inputs, *, latency_ms) -> TimedEngine:
@@ -160,3 +170,78 @@ def test_another_engine_under_a_known_name_is_measured_anew():
         check("mixed")
         check("mixed")
         assert len(measured) == count
+
+
+KILLED = """
+import os, signal, sys
+import quantrt.assign.sensitivity as sensitivity
+sys.path.insert(0, sys.argv[2])
+from tests.unit import test_mix
+from quantrt.assign.sensitivity import _Part
+measure, calls = _Part.noise_ratio, []
+def until_killed(part, switches):
+    calls.append(switches)
+    if len(calls) > 6:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return measure(part, switches)
+_Part.noise_ratio = until_killed
+patch = test_mix.pytest.MonkeyPatch()
+test_mix.made_up_times(patch)
+test_mix.make(test_mix.long_chain(), test_mix.config(tables=sys.argv[1]))
+"""
+
+
+def long_chain() -> Model:
+    """Ten products, the second of which breaks in 8 bits."""
+    shapes = {"w0": (12, 40), **{f"w{number}": (40, 40) for number in range(1, 9)}, "w9": (40, 6)}
+    arrays = weights(shapes)
+    factors = np.ones(40, np.float32)
+    factors[3] = 1000.0
+    arrays["w1"][3] /= 1000.0
+    lines = ["a0 = MatMul(x, w0)", "b0 = Relu(a0)", "c0 = Mul(b0, factors)"]
+    for number in range(1, 9):
+        lines += [f"a{number} = MatMul(c{number - 1}, w{number})", f"c{number} = Relu(a{number})"]
+    text = "chain (float[N,12] x) => (float[N,6] y) {\n" + "\n".join(lines) + "\ny = MatMul(c8, w9) }"
+    return net(text, arrays | {"factors": factors})
+
+
+def test_damages_outlive_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "t.json"
+    root = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), root],
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    before = read_tables(path)
+    assert 4 <= len(before.damages) < len(before.regions) == 10
+    measured: list[Any] = []
+    original = _Part.noise_ratio
+
+    def counted(part: _Part, switches: Any) -> float:
+        measured.append(tuple(switches))
+        return original(part, switches)
+
+    monkeypatch.setattr(_Part, "noise_ratio", counted)
+    make(long_chain(), config(tables=str(path))).close()
+    after = read_tables(path)
+    assert len(after.damages) == 10
+    assert {name: after.damages[name] for name in before.damages} == dict(before.damages)
+    alone = [switches for switches in measured if len(switches) == 1]
+    assert len(set(alone)) <= 10 - len(before.damages)
+
+
+@pytest.mark.parametrize("text", ['{"kind": "assign', "[]", '{"kind": "assignment tables", "version": 1}'])
+def test_damaged_tables_are_refused_before_anything_is_measured(outliers, tmp_path: Path, text: str):
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    events: list[Event] = []
+    with pytest.raises(DataError) as caught:
+        make(outliers, config(tables=str(path)), on_event=events.append)
+    assert "--tables" in str(caught.value.hint)
+    assert not events
+    assert path.read_text() == text
