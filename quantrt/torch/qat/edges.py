@@ -112,13 +112,13 @@ class _Finder:
         for use, value in self.placement.uses.items():
             found = self._value_edges(use, value)
             if isinstance(found, str):
-                edges.lost[use[0]] = found
+                edges.lost.setdefault(use[0], found)
             else:
                 edges.values[use] = found
         for use in (*self.placement.weights, *self.placement.biases):
             constant = self._constant_edge(use)
             if isinstance(constant, str):
-                edges.lost[use[0]] = constant
+                edges.lost.setdefault(use[0], constant)
             elif constant is not None:
                 edges.constants[use] = constant
         for name in self.placement.outputs:

@@ -16,7 +16,7 @@ from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.errors import DataError, ModelError
+from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.quantize.quantize import quantize
@@ -60,7 +60,7 @@ def prepare(
         dynamic_shapes: as torch.export takes them; by default the first axis of every input counts samples.
 
     Raises:
-        UsageError: a target or an exclusion that does not exist.
+        UsageError: a target or an exclusion that does not exist, or a target of float codes.
         ModelError: torch cannot export the module, or nothing of it can be quantized.
         DataError: calibration data do not fit.
     """
@@ -78,6 +78,9 @@ def prepare(
     stats = _stats(floats, placement, calibration, calibration_config)
     first = quantize(floats, stats, rules, config, calibration_config, placement=placement)
     recipe = insert(traced.network, traced.onnx, first, edges, is_learned=learn_scales)
+    device = next((parameter.device for parameter in traced.network.parameters()), None)
+    if device is not None:
+        traced.network.to(device)  # what was added too
     notes = list(first.notes)
     if traced.folded:
         notes.append(f"{traced.folded} batch normalizations are part of the weights before them, frozen")
@@ -85,9 +88,13 @@ def prepare(
 
 
 def _target(target: str | Target) -> Target:
-    if isinstance(target, Target):
-        return target
-    return CUDA if target == CUDA.name else target_named(target)
+    if not isinstance(target, Target):
+        return CUDA if target == CUDA.name else target_named(target)
+    if target.activation.dtype.is_float or target.weight_dtype.is_float:
+        raise UsageError(
+            f"cannot train for target '{target.name}'", got=target.precision, expected="integer codes"
+        )
+    return target
 
 
 def _batched(example_inputs: tuple[Any, ...]) -> Any:

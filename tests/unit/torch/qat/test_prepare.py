@@ -5,13 +5,16 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from quantrt.config import QuantizeConfig
 from quantrt.errors import DataError, ModelError, UsageError
+from quantrt.ir.session import float_session
 from quantrt.model.load import make_model
 from quantrt.quantize.placement import place
 from quantrt.quantize.targets import target_named
-from quantrt.torch.qat import prepare
+from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
+from quantrt.torch.qat import convert, prepare
 from tests.unit.torch.qat import nets
 
 
@@ -137,6 +140,9 @@ def test_what_cannot_be_prepared():
     with pytest.raises(UsageError, match="unknown target 'openvin'"):
         prepare(Tiny(), (x, shift), [(x, shift)], target="openvin")
 
+    with pytest.raises(UsageError, match="cannot train for target 'cuda fp8'"):
+        prepare(Tiny(), (x, shift), [(x, shift)], target=CUDA_FP8)
+
     class Branches(nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
@@ -145,6 +151,54 @@ def test_what_cannot_be_prepared():
         prepare(Branches(), x, [x])
     with pytest.raises(ModelError, match="nothing of ReLU can be quantized"):
         prepare(nn.ReLU(), x, [x])
+
+
+class Awkward(nn.Module):
+    """A factor behind a convolution, a transposed and a depthwise one, two outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.scaled = nn.Conv2d(3, 8, 3)
+        self.factor = nn.Parameter(torch.rand(8, 1, 1) + 0.5)
+        self.up = nn.ConvTranspose2d(8, 4, 2, 2)
+        self.depthwise = nn.Conv2d(4, 4, 3, groups=4)
+
+    def forward(self, x):
+        y = self.scaled(x) * self.factor
+        return self.depthwise(self.up(functional.silu(y))), y
+
+
+def test_what_has_no_edge_in_the_module_stays_float_and_says_so():
+    torch.manual_seed(0)
+    x = torch.randn(2, 3, 8, 8)
+    prepared = prepare(Awkward(), x, [x], target="openvino").eval()
+    rows = {row.op_type: row for row in prepared.decisions if row.op_type != "Conv"}
+    convolutions = [row for row in prepared.decisions if row.op_type == "Conv"]
+    assert [row.is_int8 for row in convolutions] == [False, True]
+    assert convolutions[0].reason == "its weight is computed from several parameters"
+    assert rows["ConvTranspose"].is_int8
+    made = float_session(convert(prepared), optimize=False).run(None, {"x": x.numpy()})
+    with torch.no_grad():
+        for got, wanted in zip(made, prepared(x), strict=True):
+            assert np.allclose(got, wanted.numpy(), atol=1e-5)
+
+
+def test_a_large_table_has_codes_for_gpus():
+    class Lookup(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(30_000, 64)
+            self.layer = nn.Linear(64, 16)
+
+        def forward(self, ids):
+            return self.layer(self.table(ids).mean(1))
+
+    ids = nets.ids(4, 1)
+    prepared = prepare(Lookup(), ids, [ids], target="cuda").eval()
+    model = convert(prepared)
+    assert "table.weight_quantized" in model.graph.initializers
+    (got,) = float_session(model, optimize=False).run(None, {"ids": ids.numpy()})
+    assert np.allclose(got, prepared(ids).detach().numpy(), atol=1e-6)
 
 
 def test_outputs_may_be_a_dict():
