@@ -18,12 +18,12 @@ def engine_layers(
 ) -> tuple[EngineLayer, ...]:
     """The layers of an engine, in the order in which they run.
 
-    An engine for a GPU is described from its file, at the sizes at which it was timed; no GPU, torch or
-    Triton is needed. One for a CPU is described as its library compiles it on this machine.
+    An engine for a GPU is described from its file; no GPU, torch or Triton is needed. One for a CPU is
+    described as its library compiles it on this machine.
 
     Args:
-        shapes: of the inputs of an engine for a CPU; None: a free batch is 1, and sizes that follow from
-            other free sizes are not known.
+        shapes: of the inputs. None: of an engine for a GPU those at which it was timed; on a CPU a free batch
+            is 1, and sizes that follow from other free sizes are not known.
 
     Raises:
         DeviceError: the library of an engine for a CPU is not installed.
@@ -33,8 +33,10 @@ def engine_layers(
     plan = engine.plan if isinstance(engine, Engine) else engine
     if plan.model.library == "cuda":
         from quantrt.report.cuda_layers import cuda_layers
+        from quantrt.report.cuda_sizes import layers_at
 
-        return cuda_layers(plan)
+        layers = cuda_layers(plan)
+        return layers if shapes is None else layers_at(layers, shapes)
     check_library(plan.model.library)
     if plan.model.library == "openvino":
         from quantrt.report.openvino_layers import openvino_layers  # openvino is optional

@@ -30,6 +30,7 @@ from quantrt.runtime.engine import Engine
 from quantrt.runtime.layer_times import time_layers
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.notes import engine_notes
+from quantrt.runtime.profile_check import profiles_of
 from quantrt.tactics.time_candidates import timed_inputs
 from quantrt.version import __version__
 
@@ -216,18 +217,26 @@ def _measure(subject: Subject, inputs: Inputs | None, inputs_are: str, config: L
         peaks, why_none = find_cpu_peaks(subject.plan)
         if why_none:
             log.warning("%s", why_none)
-    given = timed_inputs(None, engine.inputs, None) if inputs is None else inputs
+    given = _best_inputs(engine) if inputs is None else inputs
     times = time_layers(engine, given, runs=config.layer_runs, warmup_runs=config.warmup_runs)
     shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in given.items())
     here = describe_machine(engine.plan.model.library)
     return Measured(times, here, inputs=f"{inputs_are}, {shapes}", peaks=peaks)
 
 
+def _best_inputs(engine: Engine) -> dict[str, np.ndarray]:
+    """Random values in the best shapes of the first profile; without profiles a batch of one."""
+    profiles = [str(profile) for profile in profiles_of(engine.plan.model)]
+    return timed_inputs(None, engine.inputs, None, profiles)
+
+
 def _layers(source: Source, inputs: Inputs | None) -> tuple[tuple[EngineLayer, ...], tuple[str, ...]]:
     """What the library runs; where it is not installed, the model's nodes, and a note that they are."""
     plan = source.plan if isinstance(source, Engine) else source
-    is_gpu = plan.model.library == "cuda"
-    shapes = None if inputs is None or is_gpu else {name: array.shape for name, array in inputs.items()}
+    if isinstance(source, Engine) or plan.model.library != "cuda":
+        shapes = None if inputs is None else {name: array.shape for name, array in inputs.items()}
+    else:  # not run: the times are those of the build, and so are the shapes
+        shapes = None
     try:
         return engine_layers(source, shapes=shapes), ()
     except DeviceError as error:

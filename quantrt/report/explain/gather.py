@@ -12,6 +12,7 @@ import numpy as np
 from quantrt.errors import DataError
 from quantrt.plan.plan import Plan
 from quantrt.report.candidate_times import with_candidates
+from quantrt.report.cuda_sizes import timed_shapes
 from quantrt.report.engine_layer import EngineLayer, is_conversion
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.explain.against import Against
@@ -40,6 +41,7 @@ def gather_from_file(plan: Plan, path: Path) -> Evidence:
         times=stored_times(plan, layers),
         peaks=peaks,
         no_peaks="" if peaks is not None else "the peaks of the GPU it was built for are not known",
+        shapes=timed_shapes(layers, [spec.name for spec in plan.inputs]),
     )
 
 
