@@ -424,11 +424,31 @@ class BuildConfig:
             raise UsageError("no library here computes in fp8 on a CPU", hint="--int8, or --device cuda")
         if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu):
             raise UsageError("targets and a GPU are of CUDA engines", hint="--device cuda")
+        if self.quantize.weights == "int4":
+            self._check_weights_alone()
         if self.cuda.profiles and self.bench.batch is not None:
             raise UsageError(
                 "cannot time at one batch size and choose kernels at another",
                 got=f"batch {self.bench.batch} and shapes {self.cuda.profiles[0]}",
                 expected="--batch or --shapes",
+            )
+
+    def _check_weights_alone(self) -> None:
+        """What weights in 4 bits go with: ONNX Runtime on a CPU, and floats."""
+        if self.device.device != "cpu" or "onnxruntime" not in self.device.libraries:
+            raise UsageError(
+                "weights alone in 4 bits are run by ONNX Runtime, on a CPU",
+                hint="--device cpu, with onnxruntime among the libraries",
+            )
+        if self.calibration.calib_random:
+            raise UsageError(
+                "weights in 4 bits are not rounded on random data",
+                hint="calibration data, or --weight-rounding nearest, which needs none",
+            )
+        if self.code_precisions:
+            raise UsageError(
+                f"weights alone in 4 bits leave activations floats: not with {self.code_precisions[0]}",
+                hint=f"--weights int4 without --{self.code_precisions[0]}",
             )
 
     @property

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset, random_dataset
 from quantrt.calibrate.given import Given
@@ -23,9 +25,21 @@ from quantrt.quantize.levels import why_level_left_all
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
+from quantrt.quantize.weight_only import quantize_weights
 from quantrt.tactics.candidates import code_targets
 
-__all__ = ["Event", "Job", "OnEvent", "Quantized", "open_cache", "quantize_for_device"]
+__all__ = [
+    "Event",
+    "Job",
+    "OnEvent",
+    "Quantized",
+    "open_cache",
+    "quantize_for_device",
+    "quantize_weights_alone",
+]
+
+WEIGHT_SAMPLES = 128
+"""That weights are rounded on, at most: as many as in the papers of GPTQ and AWQ."""
 
 RANDOM_SAMPLES = 32
 """Samples of --calib-random: their ranges mean nothing, so a few do."""
@@ -81,6 +95,7 @@ class Quantized:
         samples: calibration samples, random ones among them.
         fits: a quantized model by library and precision.
         cache: the calibration cache beside the model.
+        weight_only: the model with its weights alone in 4 bits, where that was asked for.
     """
 
     samples: Dataset | None
@@ -88,6 +103,7 @@ class Quantized:
     fits: Mapping[tuple[str, str], Fitted] = field(default_factory=dict)
     cache: CacheMatch | None = None
     notes: tuple[str, ...] = ()
+    weight_only: ir.Model | None = None
 
 
 def open_cache(cache: TrtCache | str | Path | None, config: BuildConfig) -> TrtCache | None:
@@ -140,6 +156,20 @@ def quantize_for_device(
         )
     fits = _fit(job, stats, targets, samples, None if match is None else match.given)
     return Quantized(samples, stats, fits, match, () if match is None else match_notes(match, stats))
+
+
+def quantize_weights_alone(job: Job, samples: Dataset | None) -> Quantized:
+    """Round the weights to 4 bits, on samples where the rounding wants some."""
+    options = job.config.calibration
+    limit = min(WEIGHT_SAMPLES, options.max_samples or WEIGHT_SAMPLES)
+    batches = [] if samples is None else [b.inputs for b in samples.batches(options.batch_size, limit)]
+    made = quantize_weights(
+        job.model,
+        batches,
+        job.config.quantize,
+        on_progress=lambda done, total: job.emit(Event("quantizing", done, total, "weights")),
+    )
+    return Quantized(samples, None, weight_only=made.graph)
 
 
 def _why_none(job: Job) -> str:

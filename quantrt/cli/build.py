@@ -109,7 +109,7 @@ def _take_recipe(args: argparse.Namespace) -> None:
             expected="a recipe for the engines of QuantRT",
             hint=f"quantrt quantize {args.model} --recipe {recipe.name} -o model.trt.onnx",
         )
-    if not any(getattr(args, name) for name in CODE_PRECISIONS):
+    if args.weights != "int4" and not any(getattr(args, name) for name in CODE_PRECISIONS):
         setattr(args, recipe.precision, True)
 
 
@@ -140,7 +140,7 @@ def _check_data(args: argparse.Namespace) -> None:
             expected="--calib-data, --ranges, --calib-cache or --calib-random",
             hint="--calib-data calib.npz, or --calib-random to measure speed only",
         )
-    if given and not asked:
+    if given and not asked and args.weights != "int4":
         raise UsageError(
             f"{given[0]} is used by int8 and fp8 only, and neither was asked for",
             hint=f"--int8 {given[0]} ...",

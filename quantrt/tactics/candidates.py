@@ -47,7 +47,7 @@ class Spec:
 
     Attributes:
         library: "onnxruntime", "openvino" or "cuda".
-        precision: "fp32", "fp16", "bf16", "int8" or "fp8".
+        precision: "fp32", "fp16", "bf16", "int8" or "fp8"; "int4" for weights alone.
         float_precision: what the layers outside int8 or fp8 compute in.
         is_mixed: of int8, that some layers stay float that need not.
     """
@@ -125,6 +125,8 @@ def _specs(config: BuildConfig, isa: set[str]) -> Iterator[Spec]:
         yield Spec(library, "fp32")
         if "int8" in config.precisions:
             yield Spec(library, "int8")
+        if config.quantize.weights == "int4" and library == "onnxruntime":
+            yield Spec(library, "int4")
         # ONNX Runtime's CPU provider has no bfloat16 kernels for whole models.
         if "bf16" in config.precisions and library == "openvino" and has_bf16:
             yield Spec(library, "bf16", "bf16")
@@ -161,6 +163,7 @@ class Opener:
     Args:
         inputs: the samples that are timed, by input.
         on_progress: called with ("compile" or "time", done, in all) as kernels for a GPU are chosen.
+        weight_only: the model with its weights in 4 bits; None where nobody asked for it.
         float_graph: of a model that was quantized before, what runs on a GPU in less than FP32; FP32 is the
             model as given.
     """
@@ -173,7 +176,9 @@ class Opener:
         on_progress: Callable[[str, int, int], None] = lambda stage, done, total: None,
         *,
         float_graph: ir.Model | None = None,
+        weight_only: ir.Model | None = None,
     ) -> None:
+        self._weight_only = weight_only
         self._float_graph = float_graph
         self._model = model
         self._config = config
@@ -203,6 +208,8 @@ class Opener:
     def _lower(self, spec: Spec, fitted: Fitted | None) -> tuple[LibraryModel, Fitted | None]:
         """The library's model; and what of `fitted` is in it, for a GPU's timings may leave layers float."""
         graph = self._model.graph
+        if spec.precision == "int4" and self._weight_only is not None:
+            graph = self._weight_only
         if spec.library != "cuda":
             if fitted is not None:
                 graph = write(fitted.model)

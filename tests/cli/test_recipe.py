@@ -100,7 +100,14 @@ def test_weights_alone_are_written_in_4_bits(folder: Path, quantrt_json, quantrt
     assert {node.op_type for node in onnx.load("w.onnx").graph.node} >= {"MatMulNBits"}
     compared = quantrt_json("compare", "s.onnx", "w.onnx", "--data", "s.npz", "--min-sqnr", "14")
     assert compared["passed"]
-    assert "4 bits" in quantrt_text(*words, "--weight-rounding", "nearest")
+    assert "4 bits" in quantrt_text(*words[:-1], "n.onnx", "--weight-rounding", "nearest")
+    build = ("build", "s.onnx", "--recipe", "weight-only-int4", "--calib-data", "s.npz", *FAST)
+    built = quantrt_json(*build, "--max-drop", "0.05", "-o", "w.qrt", "--report", "r.json")
+    assert built["precision"] == "int4" and Path("w.qrt").stat().st_size < 0.5 * Path("s.onnx").stat().st_size
+    assert "asked for by its size" in Path("r.json").read_text(encoding="utf-8")
+    quantrt_json("compare", "w.onnx", "w.qrt", "--data", "s.npz", "--min-sqnr", "60")
+    strict = quantrt_json(*build, "--max-drop", "0.000001", "-o", "f.qrt")
+    assert strict["precision"] == "fp32", "outside the budget, the float engine is shipped"
 
 
 @pytest.mark.parametrize(
@@ -122,4 +129,17 @@ def test_weights_alone_are_written_in_4_bits(folder: Path, quantrt_json, quantrt
 )
 def test_what_weights_in_4_bits_are_not_for(words, says, folder: Path, quantrt_json):
     error = quantrt_json("quantize", "model.onnx", *words, "-o", "q.onnx", code=2)["error"]
+    assert says in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((*DATA, "--int8"), "not with int8"),
+        ((*DATA, "--library", "openvino"), "ONNX Runtime"),
+        (("--calib-random",), "random data"),
+    ],
+)
+def test_weights_in_4_bits_go_with_floats_in_one_library(words, says, folder: Path, quantrt_json):
+    error = quantrt_json("build", "model.onnx", "--weights", "int4", *words, "-o", "q.qrt", code=2)["error"]
     assert says in error["message"]
