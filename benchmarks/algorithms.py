@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each quantization algorithm gains on real models: `python -m benchmarks.algorithms MODELS [NAME ...]`.
+
+MODELS is the folder that `benchmarks.models` filled (only all-MiniLM-L6-v2 is used); the other models and all
+data come from the data folder. Every column is the same model on the same calibration samples, judged on the
+same others: signal over quantization noise of the first output against FP32, both in ONNX Runtime, and the
+model's own metric. `plain` is min-max ranges and weights per channel, nothing else; each algorithm is added
+to it alone, and the recipes combine them. An algorithm that the outputs do not gain by is not taken, as in a
+build: then its figure is that of `plain`. Weights in 4 bits leave activations in floats. A second run adds
+its models to the results.
+"""
+
+__all__ = ["VARIANTS", "measure"]
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from benchmarks.page import number, table
+from benchmarks.real_tasks import TASK_NAMES, load_task
+from benchmarks.record import commit, load_results, machine_line, write_results
+from benchmarks.task import Task
+from quantrt.calibrate.collect import collect
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.errors import QuantRtError
+from quantrt.ir.session import float_session
+from quantrt.model.load import load_model
+from quantrt.model.model import Model
+from quantrt.model.save import save_model
+from quantrt.quantize.equalized import make_twins
+from quantrt.quantize.fit import fit, observe_reference
+from quantrt.quantize.qdq import write
+from quantrt.quantize.quantize import observed_values
+from quantrt.quantize.targets.onnxruntime import ORT
+from quantrt.quantize.weight_only import quantize_weights
+from quantrt.recipe import load_recipe
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "algorithms.json"
+CALIBRATION = 128
+FIT = 32
+"""Samples that every candidate is compared on before one is taken."""
+JUDGED = 1000
+"""Samples for models without a metric over pairs, which need all."""
+
+PLAIN = {"bias_correction": False, "equalization": False}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What one column is made with."""
+
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    quantize: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _recipe(name: str) -> Variant:
+    recipe = load_recipe(name)
+    return Variant(recipe.calibration, recipe.quantize)
+
+
+VARIANTS: dict[str, Variant] = {
+    "plain": Variant({"method": "minmax"}, PLAIN),
+    "ranges": Variant({"method": "auto"}, PLAIN),
+    "bias correction": Variant({"method": "minmax"}, {**PLAIN, "bias_correction": True}),
+    "equalization": Variant({"method": "minmax"}, {**PLAIN, "equalization": True}),
+    "SmoothQuant, folded": Variant({"method": "minmax"}, {**PLAIN, "smoothing": "folded"}),
+    "SmoothQuant": Variant({"method": "minmax"}, {**PLAIN, "smoothing": "multiplied"}),
+    "range search": Variant({"method": "minmax"}, {**PLAIN, "range_search": True}),
+    **{name: _recipe(name) for name in ("fast", "default", "accurate")},
+}
+
+INT4 = {
+    "int4 nearest": "nearest",
+    "int4 AWQ": "awq",
+    "int4 GPTQ": "gptq",
+    "int4 AWQ, GPTQ": "awq+gptq",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What each quantization algorithm gains on real models.")
+    parser.add_argument("models", type=Path, help="folder with the exported models")
+    parser.add_argument("names", nargs="*", default=TASK_NAMES, metavar="NAME", help="default: all models")
+    parser.add_argument(
+        "--column", action="append", choices=[*VARIANTS, *INT4], help="only these, repeatable (default: all)"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; tables go beside it")
+    args = parser.parse_args()
+    for name in args.names:
+        row = measure(load_task(name, args.models), args.column or [*VARIANTS, *INT4])
+        results = load_results(args.out)
+        results["models"][name] = row
+        order = [task for task in TASK_NAMES if task in results["models"]]
+        results["models"] = {task: results["models"][task] for task in order}
+        write_results(args.out, results, algorithms_page(results))
+
+
+def measure(task: Task, columns: Sequence[str]) -> dict[str, Any]:
+    """These columns of one task's model."""
+    model = load_model(task.path)
+    made: dict[str, ir.Model] = {}
+    figures: dict[str, dict[str, Any]] = {}
+    for name, graph, row in (*_int8(task, model, columns), *_int4(task, model, columns)):
+        figures[name] = row
+        if graph is not None:
+            made[name] = graph
+    floats, judged = _judge(task, model.graph, made)
+    for name, row in judged.items():
+        figures[name] |= row
+    return {
+        "commit": commit(),
+        "score_name": "" if task.score is None else task.score.name,
+        "float_score": floats.get("score"),
+        "judged_samples": floats["samples"],
+        "variants": figures,
+    }
+
+
+def _int8(
+    task: Task, model: Model, columns: Sequence[str]
+) -> list[tuple[str, ir.Model | None, dict[str, Any]]]:
+    samples = open_dataset(task.calibration[:CALIBRATION], model.inputs)
+    stats = collect(model, observed_values(model, (ORT,), QuantizeConfig()), samples, CalibrationConfig())
+    batches = [batch.inputs for batch in samples.batches(8, FIT)]
+    twins = make_twins(model, samples, QuantizeConfig(smoothing="multiplied"))
+    found: list[tuple[str, ir.Model | None, dict[str, Any]]] = []
+    for name in (name for name in VARIANTS if name in columns):
+        variant = VARIANTS[name]
+        config = QuantizeConfig(**variant.quantize)
+        wanted = tuple(twin for twin in twins if _is_wanted(twin.label, config))
+        reference = observe_reference(model, batches, config, wanted)
+        options = CalibrationConfig(**variant.calibration)
+        fitted = fit(model, stats, ORT, reference, config=config, calibration=options)
+        print(f"{task.name}: {name}: {fitted.method}", file=sys.stderr, flush=True)
+        found.append((name, write(fitted.model), {"method": fitted.method}))
+    return found
+
+
+def _is_wanted(label: str, config: QuantizeConfig) -> bool:
+    """Whether a configuration would have made the twin called `label`."""
+    if "equalized" in label:
+        return config.equalization
+    return config.smoothing == "multiplied" or (
+        config.smoothing == "folded" and "multiplications" not in label
+    )
+
+
+def _int4(
+    task: Task, model: Model, columns: Sequence[str]
+) -> list[tuple[str, ir.Model | None, dict[str, Any]]]:
+    batches = [dict(feed) for feed in task.calibration[:CALIBRATION]]
+    found: list[tuple[str, ir.Model | None, dict[str, Any]]] = []
+    for name in (name for name in INT4 if name in columns):
+        config = QuantizeConfig(weights="int4", weight_rounding=INT4[name])
+        start = time.perf_counter()
+        try:
+            made = quantize_weights(model, batches, config)
+        except QuantRtError as error:
+            found.append((name, None, {"why_not": error.message}))
+            continue
+        print(f"{task.name}: {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "int4.onnx"
+            save_model(made.graph, path)
+            size_ratio = path.stat().st_size / task.path.stat().st_size
+        found.append((name, made.graph, {"size_ratio": size_ratio, "scaled": made.scaled}))
+    return found
+
+
+def _judge(
+    task: Task, floats: ir.Model, made: Mapping[str, ir.Model]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """FP32's own figures, and each graph's."""
+    session = float_session(floats)
+    sessions = {name: float_session(graph) for name, graph in made.items()}
+    wanted: list[list[np.ndarray]] = []
+    got: dict[str, list[list[np.ndarray]]] = {name: [] for name in made}
+    count, limit = 0, None if task.score is not None and task.decisions is None else JUDGED
+    for feed in task.validation:
+        wanted.append(session.run(None, dict(feed)))
+        for name, other in sessions.items():
+            got[name].append(other.run(None, dict(feed)))
+        count += len(wanted[-1][0])
+        if limit is not None and count >= limit:
+            break
+    joined = [np.concatenate([row[0] for row in wanted])]
+    has_score = task.score is not None and limit is None
+    figures: dict[str, dict[str, Any]] = {}
+    for name, rows in got.items():
+        outputs = [np.concatenate([row[0] for row in rows])]
+        noise = np.square(outputs[0].astype(np.float64) - joined[0]).sum()
+        signal = np.square(joined[0].astype(np.float64)).sum()
+        figures[name] = {"sqnr_db": float(10 * np.log10(signal / noise))}
+        if task.decisions is not None:
+            figures[name]["agreement_ratio"] = float(np.mean(task.decisions(joined, outputs)))
+        if task.score is not None and has_score:
+            figures[name]["score"] = task.score.of(outputs)
+    own: dict[str, Any] = {"samples": count}
+    if task.score is not None and has_score:
+        own["score"] = task.score.of(joined)
+    return own, figures
+
+
+def algorithms_page(results: dict[str, Any]) -> str:
+    """The tables, in Markdown."""
+    models = results["models"]
+    int8, int4 = list(VARIANTS), list(INT4)
+    text = f"# Algorithms on real models\n\n{machine_line(results['environment'])}\n\n{_INTRODUCTION}"
+    text += "\n## int8: signal over quantization noise, dB\n\n" + _table(models, int8, "sqnr_db", 1, 1)
+    text += "\n## int8: decisions that agree with FP32, %\n\n" + _table(
+        models, int8, "agreement_ratio", 100, 2
+    )
+    text += "\n## Weights in 4 bits, groups of 64: signal over noise, dB\n\n"
+    text += _table(models, int4, "sqnr_db", 1, 1)
+    text += "\n## Weights in 4 bits: decisions that agree with FP32, %\n\n"
+    text += _table(models, int4, "agreement_ratio", 100, 2)
+    text += "\n## Weights in 4 bits: size of the file over FP32's\n\n" + _table(
+        models, int4, "size_ratio", 1, 3
+    )
+    return text + _scores(models)
+
+
+_INTRODUCTION = """\
+Every column is the same model, calibrated on the same 128 samples (fewer where there are fewer) and judged on
+others, in ONNX Runtime. `plain` is min-max ranges and weights per channel; each algorithm is added to it
+alone, and `fast`, `default` and `accurate` are the recipes. What the outputs do not gain by on calibration
+samples is not taken: then the figure is that of `plain`.
+
+Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.algorithms MODELS`
+"""
+
+
+def _table(models: Mapping[str, Any], columns: list[str], key: str, factor: float, digits: int) -> str:
+    rows = []
+    for name, row in models.items():
+        cells = [row["variants"].get(column, {}).get(key) for column in columns]
+        if any(cell is not None for cell in cells):
+            rows.append([name, *(number(None if c is None else c * factor, digits) for c in cells)])
+    return table(["model", *columns], rows)
+
+
+def _scores(models: Mapping[str, Any]) -> str:
+    """The metric of models that have one over all samples."""
+    columns = [*VARIANTS, *INT4]
+    rows = [
+        [name, row["score_name"], number(row["float_score"], 4)]
+        + [number(row["variants"].get(column, {}).get("score"), 4) for column in columns]
+        for name, row in models.items()
+        if row["float_score"] is not None
+    ]
+    head = ["model", "metric", "FP32", *columns]
+    return "" if not rows else "\n## The model's own metric\n\n" + table(head, rows)
+
+
+if __name__ == "__main__":
+    main()
