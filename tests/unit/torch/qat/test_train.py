@@ -93,6 +93,7 @@ def test_training_brings_it_back_to_the_float_network(made):
     assert all(ratio != 1.0 for ratio in moved)
 
 
+@pytest.mark.slow
 # Of torch's compiler, which makes the context object of a Function as it warns others not to.
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
 def test_compiled_it_trains_alike(made):
@@ -109,6 +110,7 @@ def test_compiled_it_trains_alike(made):
             assert np.abs(steps).max() <= 1
 
 
+@pytest.mark.slow
 def test_two_processes_end_with_one_network(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(TWO_PROCESSES)
