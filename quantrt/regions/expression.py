@@ -60,7 +60,7 @@ ARITY = {
     "quantize_at": 3,
 }
 """Arguments of every operation. `quantize(x, s)` is clip(rint(x / s), -128, 127), rint half to even, the
-division correctly rounded; `quantize_at(x, s, z)` is clip(rint(x / s) + z, -128, 127) for an even z;
+division correctly rounded; `quantize_at(x, s, z)` is clip(rint(x / s) + z, -128, 127) for a whole z;
 `quantize_fp8(x, s)` is x / s, correctly rounded, clipped to -448 .. 448 and
 rounded to the nearest number of FP8 E4M3, half to even, NaN staying NaN; `max` and `min` hand on NaN; `div`
 is correctly rounded."""

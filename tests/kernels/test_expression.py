@@ -75,8 +75,8 @@ def ulps_apart(got: torch.Tensor, want: torch.Tensor) -> float:
 def test_an_operation_equals_the_reference(op: str, rng: np.random.Generator) -> None:
     columns = numbers(rng, 1)[0]
     inputs = [columns, columns.flip(0).view(-1, 1), columns[3:6].view(3, 1, 1)][: ARITY[op]]
-    if op == "quantize_at":  # zero points are even codes
-        inputs[2] = 2 * torch.round(torch.nan_to_num(inputs[2]).clamp(-64, 63))
+    if op == "quantize_at":  # zero points are codes
+        inputs[2] = torch.round(torch.nan_to_num(inputs[2]).clamp(-128, 127))
     if op in ("quantize", "quantize_at", "quantize_fp8"):
         scales = inputs[1].abs()
         inputs[1] = torch.where((scales > 0) & scales.isfinite(), scales, 1.0)
@@ -93,6 +93,16 @@ def test_an_operation_equals_the_reference(op: str, rng: np.random.Generator) ->
         assert_power_of_e(got, want, inputs[0])
     else:
         assert ulps_apart(got, want) <= ULPS.get(op, 0)
+
+
+@pytest.mark.parametrize("zero_point", [-118, -117, 0, 7, 126])
+def test_halves_are_rounded_to_even_before_a_zero_point_is_added(zero_point: int) -> None:
+    x = torch.arange(-600, 600, dtype=torch.float32).reshape(1, -1) / 2
+    b = Builder(TENSOR, *map(scalar, (1.0, float(zero_point))))
+    expression = b.build(b("quantize_at", 0, 1, 2))
+    (got,), _ = run_tactic(tactics_of(workload(expression, [x], ("int8",)))[0], [x])
+    want = np.clip(np.rint(x.numpy()) + zero_point, -128, 127).astype(np.int8)
+    assert np.array_equal(got.numpy(), want)
 
 
 def assert_erf(got: torch.Tensor, want: torch.Tensor) -> None:

@@ -5,7 +5,8 @@ int8, by the digits of floats around 2**23:
 
     clip(rint(x / scale) + zero, -128, 127)        rint half to even, the division correctly rounded
 
-A zero point is even: added before the sum is rounded, it changes no tie, and it is part of a constant there.
+An even zero point is added before the sum is rounded: it changes no tie, and is part of a constant there. An odd
+one is added behind, by one more addition.
 
 FP8 E4M3, by the conversions of compute capability 8.9 and above, which saturate and keep NaN (PTX ISA, cvt.rn
 .satfinite.e4m3x2.f32). Triton's interpreter rounds halves up and loses NaN: there bits are made one by one.
@@ -97,18 +98,28 @@ def quotient(x, scale):
 
 
 @triton.jit
-def quantize(x, scale, zero=0.0):
+def rounded_digits(x, zero, IS_ODD: tl.constexpr):
+    """ROUNDER + rint(x) + zero, half to even."""
+    if IS_ODD:
+        y = (x + ROUNDER) + zero
+    else:
+        y = x + (ROUNDER + zero)
+    return y
+
+
+@triton.jit
+def quantize(x, scale, zero=0.0, IS_ODD: tl.constexpr = False):
     """Codes of int8 as floats: clip(rint(x / scale) + zero, -128, 127), rint half to even; NaN stays.
 
     Clipped before the division, so that infinities do not reach it: what is beyond 127 scales has code 127.
     """
     y = tl.maximum(x, (-128.0 - zero) * scale, propagate_nan=tl.PropagateNan.ALL)
     y = tl.minimum(y, (127.0 - zero) * scale, propagate_nan=tl.PropagateNan.ALL)
-    return (quotient(y, scale) + (ROUNDER + zero)) - ROUNDER
+    return rounded_digits(quotient(y, scale), zero, IS_ODD) - ROUNDER
 
 
 @triton.jit
-def code(x, scale, zero=0.0):
+def code(x, scale, zero=0.0, IS_ODD: tl.constexpr = False):
     """The same as int8; NaN has the lowest code, as the larger of NaN and a number is the number."""
     y = x
     if INTERPRETED:  # where it is NaN
@@ -116,7 +127,7 @@ def code(x, scale, zero=0.0):
     y = tl.maximum(y, (-128.0 - zero) * scale)
     y = tl.minimum(y, (127.0 - zero) * scale)
     # The digits of a whole number plus ROUNDER end in its two's complement.
-    return (quotient(y, scale) + (ROUNDER + zero)).to(tl.int32, bitcast=True).to(tl.int8)
+    return rounded_digits(quotient(y, scale), zero, IS_ODD).to(tl.int32, bitcast=True).to(tl.int8)
 
 
 @triton.jit

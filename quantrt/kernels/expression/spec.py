@@ -22,7 +22,8 @@ Program = tuple[tuple[int, int, int, int, float], ...]
 
 OPS = (
     *ARITY,
-    *("square", "cube", "gelu", "quantize_near", "quantize_at_near", "quantize_fp8_near", "sub_zero"),
+    *("square", "cube", "gelu", "quantize_near", "quantize_at_even", "quantize_at_near"),
+    *("quantize_fp8_near", "sub_zero"),
 )
 """Every operation; its place is its number. The last are what `program_of` makes of others."""
 
@@ -38,7 +39,7 @@ _NEAR = {
 
 _FLOPS = {
     **dict.fromkeys(("exp", "log", "sqrt", "rsqrt", "reciprocal", "div", "rint", "cube"), 10),
-    **dict.fromkeys(("quantize", "quantize_at"), 10),
+    **dict.fromkeys(("quantize", "quantize_at", "quantize_at_even"), 10),
     **dict.fromkeys(("erf", "tanh", "softplus", "gelu"), 15),
     **dict.fromkeys(("sin", "cos"), 30),
     "sigmoid": 5,
@@ -123,6 +124,8 @@ def _simplified(expression: Expression, outputs: Collection[str]) -> list[Instru
             simplified.append(Instruction("sub_zero", instruction.args))
         elif instruction.op in _NEAR and not expression.is_rounded:
             simplified.append(Instruction(_NEAR[instruction.op], instruction.args))
+        elif instruction.op == "quantize_at" and fixed.get(instruction.args[2], 1.0) % 2.0 == 0.0:
+            simplified.append(Instruction("quantize_at_even", instruction.args))
         else:
             simplified.append(instruction)
     return simplified

@@ -93,6 +93,7 @@ QUANTIZE = tl.constexpr(OPS.index("quantize"))
 QUANTIZE_FP8 = tl.constexpr(OPS.index("quantize_fp8"))
 GELU = tl.constexpr(OPS.index("gelu"))
 QUANTIZE_AT = tl.constexpr(OPS.index("quantize_at"))
+QUANTIZE_AT_EVEN = tl.constexpr(OPS.index("quantize_at_even"))
 QUANTIZE_NEAR = tl.constexpr(OPS.index("quantize_near"))
 QUANTIZE_AT_NEAR = tl.constexpr(OPS.index("quantize_at_near"))
 SUB_ZERO = tl.constexpr(OPS.index("sub_zero"))
@@ -150,7 +151,9 @@ def apply(program: tl.constexpr, i: tl.constexpr, registers, mask, columns):
     elif program[i][0] >= ROW_SUM and program[i][0] <= ROW_MIN:
         y = reduce_row(program[i][0], registers[program[i][1]], mask, columns)
     elif program[i][0] == QUANTIZE_AT:
-        y = quantize_at(registers[program[i][1]], registers[program[i][2]], registers[program[i][3]])
+        y = quantize_at(registers[program[i][1]], registers[program[i][2]], registers[program[i][3]], True)
+    elif program[i][0] == QUANTIZE_AT_EVEN:
+        y = quantize_at(registers[program[i][1]], registers[program[i][2]], registers[program[i][3]], False)
     elif program[i][0] == QUANTIZE_NEAR:
         y = digits_near(registers[program[i][1]], registers[program[i][2]]) - ROUNDER
     elif program[i][0] == QUANTIZE_AT_NEAR:
@@ -258,10 +261,10 @@ def apply_two(op: tl.constexpr, a, b):
 
 
 @triton.jit
-def quantize_at(x, scale, zero):
+def quantize_at(x, scale, zero, IS_ODD: tl.constexpr):
     x, scale = tl.broadcast(x, scale)
     x, zero = tl.broadcast(x, zero)
-    return quantize(x, scale, zero)
+    return quantize(x, scale, zero, IS_ODD)
 
 
 @triton.jit
@@ -330,10 +333,10 @@ def stored(program: tl.constexpr, output: tl.constexpr, registers, element: tl.c
     if element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE:
         x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])
         y = code(x, scale)
-    elif element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE_AT:
+    elif element == tl.int8 and row >= 0 and _is_quantize_at(program, row):
         x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])
         x, zero = tl.broadcast(x, registers[program[row][3]])
-        y = code(x, scale, zero)
+        y = code(x, scale, zero, program[row][0] == QUANTIZE_AT)
     elif element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE_NEAR:
         digits = digits_near(registers[program[row][1]], registers[program[row][2]])
         y = digits.to(tl.int32, bitcast=True).to(tl.int8)
@@ -349,6 +352,11 @@ def stored(program: tl.constexpr, output: tl.constexpr, registers, element: tl.c
     else:
         y = to_element(registers[output], element)
     return y
+
+
+@triton.constexpr_function
+def _is_quantize_at(program, row):
+    return program[row][0] in (OPS.index("quantize_at"), OPS.index("quantize_at_even"))
 
 
 @triton.jit
