@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -69,14 +68,16 @@ def test_help_loads_no_library():
     assert done.stderr == "[]\n"
 
 
-def test_help_starts_fast():
-    """The bound is 0.3 s; the fastest of five, because the machine may be busy with other tests."""
-    durations_s = []
-    for _ in range(5):
-        start = time.perf_counter()
-        quantrt("-h")
-        durations_s.append(time.perf_counter() - start)
-    assert min(durations_s) < 0.3
+def test_help_loads_little():
+    """What it takes to start grows with the modules: a Python of its own loads about 30."""
+    code = (
+        "import sys\nfrom quantrt.cli.main import main\nmain(['-h'])\n"
+        "own = [name for name in sys.modules if name.startswith('quantrt')]\n"
+        "print(len(own), len(sys.modules), file=sys.stderr)"
+    )
+    own, loaded = map(int, quantrt(code=code).stderr.split())
+    assert own < 60
+    assert loaded < 200
 
 
 def test_doctor_prints_one_json_document():
