@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "openvino", "scipy", "rich",
 
 BLOCKED = f"""
 import sys
+import time
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split('.')[0] in {HEAVY!r}:
