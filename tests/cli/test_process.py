@@ -16,7 +16,6 @@ HEAVY = ("numpy", "onnx", "onnx_ir", "onnxruntime", "openvino", "scipy", "rich",
 
 BLOCKED = f"""
 import sys
-import time
 class Block:
     def find_spec(self, name, path=None, target=None):
         if name.split('.')[0] in {HEAVY!r}:
