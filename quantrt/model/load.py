@@ -13,6 +13,7 @@ from quantrt.ir.clone import clone
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.canonicalize import canonicalize
+from quantrt.model.check_pairs import check_pairs
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.model import Model
 from quantrt.model.passes.convert_opset import TARGET_OPSET
@@ -30,8 +31,8 @@ def load_model(path: Path | str) -> Model:
     may be replaced or deleted afterwards, but must not be written into.
 
     Raises:
-        ModelError: the file is missing, not ONNX, damaged, unsupported, or refers to data that is missing
-            or outside its folder.
+        ModelError: the file is missing, not ONNX, damaged, unsupported, refers to data that is missing or
+            outside its folder, or has scales or zero points that do not fit.
     """
     path = Path(path)
     read = read_model(path)
@@ -51,6 +52,7 @@ def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[
     identity = fingerprint(graph)
     before = tuple(tensors_of(graph))
     changes = canonicalize(graph)
+    check_pairs(graph)
     opset = graph.opset_imports.get("", TARGET_OPSET)
     if opset < TARGET_OPSET:
         notes = (*notes, f"opset {opset} cannot be raised to {TARGET_OPSET}: no per-channel quantization")
