@@ -30,7 +30,9 @@ from quantrt.constrain.constraints import Constraints, keep_rules, read_constrai
 from quantrt.device import describe_device
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.profile import read_profiles
-from quantrt.mix import Check, Contest, add_mixed, check_tables, remembered
+from quantrt.mix.contest import Check, Contest, remembered
+from quantrt.mix.measure import check_tables
+from quantrt.mix.mixer import add_mixed
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
@@ -202,12 +204,13 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
     inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
     checked = Checked.choose(truth, quantized.samples, job.config, job.model.inputs)
     with ExitStack() as stack:
-        candidates, rejected = _open_candidates(job, quantized, inputs, stack)
+        opener = _opener(job, quantized, inputs)
+        candidates, rejected = _open_candidates(job, quantized.fits, opener, stack)
         latencies = _time(job, candidates, inputs)
         check = remembered(make_checker(candidates, metric, checked, job), candidates)
         size_check = _size_checker(job, candidates, quantized.samples or truth)
         choice = _choose(job, candidates, latencies, check, size_check)
-        contest = Contest(candidates, latencies, choice, check, inputs)
+        contest = Contest(candidates, latencies, choice, check, inputs, opener)
         mixed = add_mixed(job, contest, quantized.samples or truth)
         if mixed.name is not None:
             stack.callback(candidates[mixed.name].executor.close)
@@ -293,20 +296,14 @@ def _size_checker(
     return check
 
 
-def _open_candidates(
-    job: Job, quantized: Quantized, inputs: Mapping[str, np.ndarray], stack: ExitStack
-) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
-    """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere."""
-    fits = quantized.fits
-    opened: dict[str, Candidate] = {}
-    rejected: list[Rejected] = []
-    specs = list_specs(job.config, job.device)
+def _opener(job: Job, quantized: Quantized, inputs: Mapping[str, np.ndarray]) -> Opener:
+    """What makes the candidates of a build; mixed ones too, with the kernels that were timed before."""
     own = (
-        fits["cuda", target_of_own(job.model).precision].model.graph
+        quantized.fits["cuda", target_of_own(job.model).precision].model.graph
         if keeps_scales(job.model, job.config)
         else None
     )
-    opener = Opener(
+    return Opener(
         job.model,
         job.config,
         inputs,
@@ -314,6 +311,15 @@ def _open_candidates(
         float_graph=own,
         weight_only=quantized.weight_only,
     )
+
+
+def _open_candidates(
+    job: Job, fits: Mapping[tuple[str, str], Fitted], opener: Opener, stack: ExitStack
+) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
+    """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere."""
+    opened: dict[str, Candidate] = {}
+    rejected: list[Rejected] = []
+    specs = list_specs(job.config, job.device)
     for done, spec in enumerate(specs):
         job.emit(Event("opening", done, len(specs), "candidates"))
         found = _open_one(spec, opener, fits.get((spec.library, spec.precision)))

@@ -304,7 +304,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True)
 class AssignConfig:
-    """How precisions are mixed where neither all of int8 nor none of it is the best (CPU)."""
+    """How precisions are mixed where neither all of int8 or fp8 nor none of it is the best."""
 
     mixed: bool = _option(True, "try a precision for every region, where that is predicted to be faster")
     assign_rounds: int = _option(4, "mixed engines that are built and measured, at most", metavar="N")

@@ -123,12 +123,17 @@ class CostModel:
 
 
 def cost_model(
-    regions: Sequence[Region], around: Surroundings, engines: Mapping[str, TimedEngine]
+    regions: Sequence[Region],
+    around: Surroundings,
+    engines: Mapping[str, TimedEngine],
+    *,
+    unseen_ns_per_element: float = DEFAULT_NS_PER_ELEMENT,
 ) -> CostModel:
     """The model of engines that are in one precision each.
 
     Args:
         engines: by precision; FLOAT among them.
+        unseen_ns_per_element: of a conversion where no layer of the engines shows it.
     """
     times: list[dict[str, float]] = [{} for _ in regions]
     crossings: dict[tuple[int, int], int] = {}
@@ -152,7 +157,7 @@ def cost_model(
             Crossing(regions[first].name, regions[second].name, elements)
             for (first, second), elements in crossings.items()
         ),
-        ns_per_element=statistics.median(rates) if rates else DEFAULT_NS_PER_ELEMENT,
+        ns_per_element=statistics.median(rates) if rates else unseen_ns_per_element,
     )
 
 

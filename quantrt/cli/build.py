@@ -75,7 +75,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser, CalibrationConfig, "calibration")
     add_config(parser, QuantizeConfig, "quantization")
     add_config(parser, Budget, "accuracy budget")
-    add_config(parser, AssignConfig, "mixed precision (on a CPU)")
+    add_config(parser, AssignConfig, "mixed precision")
     add_config(parser, BindingConfig, "inputs and outputs (by default as the model has them)")
     add_config(parser, ConstraintConfig, "constraints")
     add_config(parser, DeviceConfig, "device")

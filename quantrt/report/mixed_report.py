@@ -85,7 +85,7 @@ def rounds_table(report: Mapping[str, Any]) -> Table:
 
 def culprits_table(report: Mapping[str, Any]) -> Table | None:
     """The regions with the most damage, and what they are in the engine; None where none was measured."""
-    regions = [row for row in report.get("tables", {}).get("regions", ()) if "int8" in row["damage"]]
+    regions = [row for row in report.get("tables", {}).get("regions", ()) if _codes(row) is not None]
     best = next((row for row in report["rounds"] if row["is_best"]), None)
     if not regions or best is None:
         return None
@@ -98,12 +98,12 @@ def culprits_table(report: Mapping[str, Any]) -> Table | None:
             ", ".join(dict.fromkeys(row["op_types"])),
             f"{_damage(row):.1e}",
             f"{_damage(row) / total:.0%}" if total and math.isfinite(_damage(row)) else "-",
-            f"{ms_text(row['time_ms'][FLOAT])} / {ms_text(row['time_ms']['int8'])}",
-            FLOAT if row["name"] in kept else "int8",
+            f"{ms_text(row['time_ms'][FLOAT])} / {ms_text(row['time_ms'][_codes(row)])}",
+            "float" if row["name"] in kept else str(_codes(row)),
         )
         for row in worst
     ]
-    columns = ("region", "operators", "noise alone", "of all", "ms fp32 / int8", "runs in")
+    columns = ("region", "operators", "noise alone", "of all", "ms float / 8 bits", "runs in")
     return table(columns, rows, left=("operators",), fold=("region",))
 
 
@@ -112,8 +112,13 @@ def ratio_of_metric(drop: float) -> str:
     return f"{drop:.4f}" if drop == 0.0 or abs(drop) >= LEAST_DROP else f"{drop:.1e}"
 
 
+def _codes(row: Mapping[str, Any]) -> str | None:
+    """The precision in codes that a region's damage was measured in."""
+    return next((precision for precision in row["damage"] if precision != FLOAT), None)
+
+
 def _damage(row: Mapping[str, Any]) -> float:
-    return float(row["damage"]["int8"])
+    return float(row["damage"][_codes(row)])
 
 
 def _round(one: Round, is_best: bool) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import Layer, Plan
 from quantrt.report.engine_layer import EngineLayer, elements
 from quantrt.report.engine_layers import engine_layers
-from quantrt.runtime.layer_times import LayerTimes, time_plan
+from quantrt.runtime.layer_times import LayerTimes, time_plan, watch_candidate
 from quantrt.tactics.candidates import Candidate
 
 __all__ = ["candidate_plan", "timed_engine"]
@@ -34,7 +34,9 @@ WARMUP_RUNS = 2
 def timed_engine(
     candidate: Candidate, model: Model, inputs: Mapping[str, np.ndarray], *, latency_ms: float
 ) -> TimedEngine:
-    """Run a candidate for a CPU layer by layer.
+    """The layers of a candidate: one for a CPU is run layer by layer.
+
+    Of one for a GPU they have the times that their kernels were chosen by; those without are watched.
 
     Args:
         model: that it was made of.
@@ -46,12 +48,31 @@ def timed_engine(
     """
     plan = candidate_plan(candidate, model)
     layers = engine_layers(plan, shapes={name: tuple(array.shape) for name, array in inputs.items()})
+    makers = {form.name: place for place, layer in enumerate(layers) for form in layer.outputs}
+    if plan.model.library == "cuda":
+        return TimedEngine(
+            tuple(
+                _timed(layer, time_ms, makers) for layer, time_ms in _timed_on_gpu(candidate, layers, inputs)
+            ),
+            latency_ms,
+        )
     sessions = [time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS) for _ in range(SESSIONS)]
     times_ms = _alike(layers, _least(sessions))
-    makers = {form.name: place for place, layer in enumerate(layers) for form in layer.outputs}
     return TimedEngine(
         tuple(_timed(layer, times_ms.get(layer.name, 0.0), makers) for layer in layers), latency_ms
     )
+
+
+def _timed_on_gpu(
+    candidate: Candidate, layers: Sequence[EngineLayer], inputs: Mapping[str, np.ndarray]
+) -> Iterator[tuple[EngineLayer, float]]:
+    """Every layer with its milliseconds: of its tactic as it was timed, else in a run that is watched."""
+    watched: Mapping[str, float] = {}
+    if any(layer.median_us is None and layer.kind != "View" for layer in layers):
+        times = watch_candidate(candidate.executor, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)
+        watched = times.median_ms
+    for layer in layers:
+        yield layer, watched.get(layer.name, 0.0) if layer.median_us is None else layer.median_us / 1e3
 
 
 def _least(sessions: Sequence[LayerTimes]) -> dict[str, float]:

@@ -18,9 +18,10 @@ from quantrt.errors import InternalError
 from quantrt.plan.plan import Plan
 from quantrt.runtime.check_inputs import InputCheck
 from quantrt.runtime.engine import Engine
+from quantrt.runtime.executor import Executor
 from quantrt.runtime.unique_names import unique_names
 
-__all__ = ["LayerTimes", "time_layers", "time_plan"]
+__all__ = ["LayerTimes", "time_layers", "time_plan", "watch_candidate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +128,19 @@ def _onnxruntime_row(names: list[str], events: list[tuple[str, float]]) -> list[
 
 
 def _time_cuda(engine: Engine, inputs: Mapping[str, np.ndarray], runs: int, warmup_runs: int) -> LayerTimes:
+    return watch_candidate(engine.executor, inputs, runs=runs, warmup_runs=warmup_runs)
+
+
+def watch_candidate(
+    executor: Executor, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int
+) -> LayerTimes:
+    """As `time_layers`, of an open executor for a GPU.
+
+    Raises:
+        InternalError: it is for something else.
+    """
     from quantrt.runtime.cuda.executor import CudaExecutor  # torch is optional
 
-    executor = engine.executor
     if not isinstance(executor, CudaExecutor):
         raise InternalError("an engine for a GPU has another executor", got=type(executor).__name__)
     found = executor.watch(inputs, runs=runs, warmup_runs=warmup_runs)

@@ -160,6 +160,6 @@ def _is_depthwise(node: ir.Node) -> bool:
 
 def _advice(names: Sequence[str]) -> str:
     return (
-        f"`quantrt build` with --max-drop keeps it float where that is needed (on a CPU); --exclude "
+        f"`quantrt build` with --max-drop keeps it float where that is needed; --exclude "
         f"'{names[0]}' does so at once; 100 calibration samples or more let channels be equalized"
     )

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import quantrt.mix
+import quantrt.mix.contest
+import quantrt.mix.measure
 from quantrt.assign.cost_model import TimedEngine, TimedLayer
 from quantrt.assign.sensitivity import _Part
 from quantrt.assign.tables import read_tables
@@ -74,8 +75,8 @@ def made_up_times(monkeypatch: pytest.MonkeyPatch) -> None:
             found[name] = timing.Latency((4.0 - 0.75 * codes,) * 32)
         return found
 
-    monkeypatch.setattr(quantrt.mix, "timed_engine", timed)
-    monkeypatch.setattr(quantrt.mix, "time_candidates", time_candidates)
+    monkeypatch.setattr(quantrt.mix.measure, "timed_engine", timed)
+    monkeypatch.setattr(quantrt.mix.measure, "time_candidates", time_candidates)
     monkeypatch.setattr(importlib.import_module("quantrt.build"), "time_candidates", time_candidates)
 
 
@@ -164,7 +165,7 @@ def test_another_engine_under_a_known_name_is_measured_anew():
     """One that was freed leaves its place in memory to the next."""
     measured: list[str] = []
     candidates: dict[str, Any] = {}
-    check = quantrt.mix.remembered(measured.append, candidates)
+    check = quantrt.mix.contest.remembered(measured.append, candidates)
     for count in range(1, 21):
         candidates["mixed"] = SimpleNamespace(executor=object())
         check("mixed")

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a mix is decided by: times of regions in both engines, their damages, and what they do together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from quantrt.assign.assignment import uniform
+from quantrt.assign.cost_model import TimedEngine, cost_model
+from quantrt.assign.region import FLOAT, Surroundings, find_regions
+from quantrt.assign.sensitivity import Sensitivity
+from quantrt.assign.sizes import size_model
+from quantrt.assign.tables import BuiltEngine, Tables, read_tables, write_tables
+from quantrt.calibrate.dataset import Dataset
+from quantrt.errors import DataError, InternalError
+from quantrt.mix.contest import Contest, Pair
+from quantrt.prepare import Event, Job
+from quantrt.quantize.fit import Fitted
+from quantrt.report.timed_layers import timed_engine
+from quantrt.tactics.candidates import Candidate
+from quantrt.tactics.time_candidates import time_candidates
+from quantrt.tactics.timing import compare_paired
+
+__all__ = ["Measurer", "check_tables"]
+
+log = logging.getLogger(__name__)
+
+BRIEF_RATIO = 0.25
+"""Part of the timed seconds that an engine of one round gets; the best of them gets all of them later."""
+
+SAVE_EVERY = 4
+"""Regions after which the tables are written."""
+
+GPU_NS_PER_ELEMENT = 1e-3
+"""Of a change between codes and floats, which kernels on a GPU do in what they store and read: two bytes more
+at 2 TB/s."""
+
+
+def check_tables(path: str | None) -> None:
+    """Nothing is measured for a file that could not be gone on with.
+
+    Raises:
+        DataError: there is a file, and it is damaged or holds no tables.
+    """
+    if path is not None and Path(path).exists():
+        read_tables(Path(path))
+
+
+class Measurer:
+    """Measures for one pair of candidates.
+
+    Args:
+        data: samples that damage is measured on.
+        fitted: behind the candidate with codes; its float graph is kept.
+    """
+
+    def __init__(self, job: Job, contest: Contest, data: Dataset, pair: Pair, fitted: Fitted) -> None:
+        self._job = job
+        self._contest = contest
+        self._data = data
+        self._pair = pair
+        self._fitted = fitted
+        self._names = {pair.precision: pair.codes, FLOAT: pair.floats}
+        self._sensitivity: Sensitivity | None = None
+        self._latencies_ms = self.brief_latencies({})
+
+    def brief_latencies(self, more: Mapping[str, Candidate]) -> dict[str, float]:
+        """Milliseconds of the two candidates and more ones, timed together.
+
+        Each is its ratio to the float one within rounds, times what that took first.
+        """
+        bench = self._job.config.bench
+        brief = replace(
+            bench,
+            duration_s=bench.duration_s * BRIEF_RATIO,
+            max_duration_s=max(bench.max_duration_s * BRIEF_RATIO, bench.duration_s * BRIEF_RATIO),
+        )
+        runs = {name: self._contest.candidates[name] for name in self._names.values()} | dict(more)
+        config = replace(self._job.config, bench=brief)
+        found = time_candidates(runs, self._contest.inputs, config, lambda done, total: None)
+        floating = found[self._pair.floats]
+        known = self._contest.latencies.get(self._pair.floats, floating)
+        return {name: known.median_ms * compare_paired(row, floating).ratio for name, row in found.items()}
+
+    def timed_tables(self) -> Tables:
+        """Regions with their times and sizes."""
+        engines: dict[str, TimedEngine] = {}
+        for done, (precision, name) in enumerate(self._names.items()):
+            self._emit("timing regions", done, len(self._names), "candidates")
+            engines[precision] = timed_engine(
+                self._contest.candidates[name],
+                self._job.model,
+                self._contest.inputs,
+                latency_ms=self._latencies_ms[name],
+            )
+        self._emit("timing regions", len(self._names), len(self._names), "candidates")
+        layers = [layer.nodes for engine in engines.values() for layer in engine.layers]
+        regions = find_regions(self._fitted.model.placement, layers)
+        around = Surroundings(self._floats, regions)
+        ordered = {precision: engines[precision] for precision in (FLOAT, self._pair.precision)}
+        floats, library = (
+            self._contest.candidates[self._pair.floats].model,
+            self._contest.candidates[self._pair.codes].spec.library,
+        )
+        rate = {"unseen_ns_per_element": GPU_NS_PER_ELEMENT} if library == "cuda" else {}
+        return Tables(
+            fingerprint=self._job.model.fingerprint,
+            library=library,
+            metric=self._job.config.budget.metric,
+            samples=self._job.config.assign.sensitivity_samples,
+            regions=regions,
+            costs=cost_model(regions, around, ordered, **rate),
+            sizes=size_model(
+                self._fitted.model, regions, float_bytes=floats.size_bytes, precision=self._pair.precision
+            ),
+        )
+
+    def with_damages(self, tables: Tables) -> Tables:
+        """With the two whole engines, and damages where that of codes is outside the budget or for a file."""
+        accuracy = self._contest.check(self._pair.codes)
+        if accuracy is None:
+            raise DataError(
+                "there are no data to measure accuracy on", hint="--calib-data P or --valid-data P"
+            )
+        tables = replace(tables, metric=accuracy.metric)
+        is_inside = accuracy.drop_ratio <= self._job.config.budget.max_drop_ratio
+        joint = None
+        if not is_inside or self._job.config.assign.tables is not None:
+            tables = self._measured(tables)
+            joint = self.joint([region.name for region in tables.regions])
+        float_ms, codes_ms = (self._latencies_ms[name] for name in (self._pair.floats, self._pair.codes))
+        tables = tables.with_engine(BuiltEngine(uniform(tables, FLOAT), float_ms, 0.0, 0.0))
+        codes = uniform(tables, self._pair.precision)
+        return tables.with_engine(BuiltEngine(codes, codes_ms, joint, accuracy.drop_ratio))
+
+    def joint(self, names: Collection[str]) -> float:
+        """Noise of the outputs with these regions quantized together."""
+        if self._sensitivity is None:
+            raise InternalError("joint noise is asked for, and damage was not measured")
+        return self._sensitivity.joint(names)
+
+    @property
+    def _floats(self) -> ir.Graph:
+        if self._fitted.floats is None:
+            raise InternalError("a candidate with codes has no float graph")
+        return self._fitted.floats.graph
+
+    def _measured(self, tables: Tables) -> Tables:
+        """With the damage of every region, those of an earlier build among them."""
+        path, codes = self._job.config.assign.tables, self._pair.precision
+        known: dict[str, float] = {}
+        if path is not None and Path(path).exists():
+            earlier = read_tables(Path(path))
+            if earlier.fits(tables):
+                known = {name: row[codes] for name, row in earlier.damages.items() if codes in row}
+            else:
+                log.warning("the damages in '%s' are of another model or other regions: not used", path)
+        total = len(tables.regions)
+
+        def with_found(found: Mapping[str, float]) -> Tables:
+            rows = {name: {FLOAT: 0.0, codes: damage} for name, damage in found.items()}
+            return replace(tables, damages=rows)
+
+        def on_measured(found: Mapping[str, float]) -> None:
+            self._emit("measuring damage", len(found), total, "regions")
+            if path is not None and len(found) % SAVE_EVERY == 0:
+                write_tables(with_found(found), Path(path))
+
+        self._emit("measuring damage", len(known), total, "regions")
+        return with_found(self._open_sensitivity(tables).measure(known, on_measured))
+
+    def _open_sensitivity(self, tables: Tables) -> Sensitivity:
+        if self._sensitivity is None:
+            samples = self._job.config.assign.sensitivity_samples
+            self._sensitivity = Sensitivity(self._fitted, tables.regions, self._data, samples=samples)
+        return self._sensitivity
+
+    def _emit(self, stage: str, done: int, total: int, unit: str) -> None:
+        self._job.emit(Event(stage, done, total, unit))

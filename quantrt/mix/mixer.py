@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Add the mixed candidate to a build, where there is one inside the budget.
+
+time the regions in the float engine and in that of codes -> (damage of every region) -> solve -> build ->
+measure -> solve again. It is tried where it is predicted to be faster than the fastest candidate inside the
+budget.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from quantrt.assign.assignment import Assigned, assign
+from quantrt.assign.region import FLOAT, Region
+from quantrt.assign.repair import WORTH_RATIO, Outcome, Round, repair
+from quantrt.assign.tables import BuiltEngine, Tables, write_tables
+from quantrt.calibrate.dataset import Dataset
+from quantrt.constrain.precisions import read_layer_precisions
+from quantrt.errors import DataError, DeviceError, InternalError, ModelError
+from quantrt.mix.contest import Contest, Pair, find_pair
+from quantrt.mix.measure import Measurer
+from quantrt.prepare import Event, Job
+from quantrt.quantize.exclusions import excluded_nodes
+from quantrt.quantize.fit import Fitted
+from quantrt.quantize.mixed import keep_float
+from quantrt.quantize.place_by_config import place_by_config
+from quantrt.report.mixed_report import mixed_report
+from quantrt.tactics.candidates import Candidate, Rejected
+
+__all__ = ["Mixed", "add_mixed"]
+
+log = logging.getLogger(__name__)
+
+LEAST_REGIONS = 2
+"""With fewer there is nothing to mix."""
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """What came of trying.
+
+    Attributes:
+        name: of the candidate; None where none is inside the budget, or none was tried.
+        report: JSON-ready; None where codes are not wanted at all.
+    """
+
+    name: str | None
+    report: Mapping[str, Any] | None
+
+
+def add_mixed(job: Job, contest: Contest, data: Dataset | None) -> Mixed:
+    """Add the fastest mixed candidate inside the budget, where there is one.
+
+    Args:
+        data: samples that damage is measured on; None without any.
+
+    Raises:
+        InternalError: what was excluded by the user is 8-bit in it.
+    """
+    pair = find_pair(contest)
+    if not job.config.assign.mixed or pair is None or data is None or data.is_random:
+        return Mixed(None, None)
+    mixer = _Mixer(job, contest, data, pair)
+    try:
+        return mixer.run()
+    except (DataError, DeviceError, ModelError) as error:
+        # What a library or a file refuses costs the mixed candidate, not the engine.
+        mixer.close()
+        log.warning("no mixed precision: %s", error.message)
+        return Mixed(None, {"reason": f"given up: {error.message}", "rounds": []})
+
+
+class _Mixer:
+    """One try, between a float candidate and one with codes of one library."""
+
+    def __init__(self, job: Job, contest: Contest, data: Dataset, pair: Pair) -> None:
+        self._job = job
+        self._contest = contest
+        self._pair = pair
+        candidate = contest.candidates[pair.codes]
+        if candidate.fitted is None or candidate.fitted.floats is None:
+            raise InternalError("a candidate with codes has no quantized model")
+        self._fitted = candidate.fitted
+        self._floats = candidate.fitted.floats
+        self._spec = replace(candidate.spec, is_mixed=True)
+        self._best: tuple[float, Candidate] | None = None
+        self._regions: tuple[Region, ...] = ()
+        self._float_already = self._left_float()
+        self._measurer = Measurer(job, contest, data, pair, self._fitted)
+
+    def run(self) -> Mixed:
+        """Try, and add the best candidate to the contest."""
+        best_ms = self._contest.latencies[self._contest.choice.winner].median_ms
+        tables = self._measurer.timed_tables()
+        if len(tables.regions) < LEAST_REGIONS:
+            return Mixed(None, {"reason": "not tried: there is one region to quantize", "rounds": []})
+        path = self._job.config.assign.tables
+        fastest = assign(tables, float("inf"))
+        is_worth_it = fastest is not None and fastest.predicted_ms <= WORTH_RATIO * best_ms
+        if is_worth_it or path is not None:
+            tables = self._measurer.with_damages(tables)
+        if is_worth_it:
+            outcome = self._repair(tables, best_ms)
+        else:
+            predicted_ms = float("nan") if fastest is None else fastest.predicted_ms
+            reason = (
+                f"not tried: the fastest mix is predicted to take {predicted_ms:.3g} ms, "
+                f"and {best_ms:.3g} ms are had inside the budget"
+            )
+            outcome = Outcome(tables, (), None, reason)
+        whole = replace(outcome.tables, damages=tables.damages)
+        if path is not None:
+            write_tables(whole, Path(path))
+        name = None
+        if self._best is not None:
+            name = self._spec.name
+            self._contest.candidates[name] = self._best[1]
+        return Mixed(name, mixed_report(replace(outcome, tables=whole)))
+
+    def close(self) -> None:
+        """Free the best engine so far."""
+        if self._best is not None:
+            self._best[1].executor.close()
+
+    def joint(self, names: Collection[str]) -> float:
+        """Noise of the outputs with these regions quantized together."""
+        return self._measurer.joint(names)
+
+    def build(self, assigned: Assigned) -> BuiltEngine:
+        """Build the engine of an assignment and measure it; it is kept open while it is the best."""
+        kept = self._float_already | {
+            node: assigned.reasons[region.name]
+            for region in self._regions
+            for node in region.nodes
+            if region.name in assigned.reasons
+        }
+        fitted = keep_float(self._fitted, kept, self._job.config.quantize)
+        self._check_constraints(fitted, kept)
+        opened = self._contest.opener.open(self._spec, fitted)
+        name = self._spec.name
+        if isinstance(opened, Rejected):
+            raise ModelError(f"{name} cannot be opened", got=opened.reason, hint="--no-mixed")
+        latency_ms = self._measurer.brief_latencies({name: opened})[name]
+        before = self._contest.candidates.get(name)
+        self._contest.candidates[name] = opened
+        try:
+            accuracy = self._contest.check(name)
+        finally:
+            if before is None:
+                del self._contest.candidates[name]
+            else:
+                self._contest.candidates[name] = before
+        drop = float("inf") if accuracy is None else accuracy.drop_ratio
+        self._keep_best(opened, latency_ms, drop)
+        return BuiltEngine(self._realized(assigned, opened.fitted or fitted), latency_ms, None, drop)
+
+    def _left_float(self) -> dict[str, str]:
+        """Nodes that could be 8-bit and are not: on a GPU they were timed, and lost."""
+        placement = place_by_config(self._floats, self._fitted.model.target, self._job.config.quantize)
+        could = {row.node for row in placement.decisions if row.is_int8}
+        decisions = self._fitted.model.placement.decisions
+        return {row.node: row.reason for row in decisions if row.node in could and not row.is_int8}
+
+    def _keep_best(self, opened: Candidate, latency_ms: float, drop: float) -> None:
+        is_inside = drop <= self._job.config.budget.max_drop_ratio
+        if is_inside and (self._best is None or latency_ms < self._best[0]):
+            if self._best is not None:
+                self._best[1].executor.close()
+            self._best = (latency_ms, opened)
+        else:
+            opened.executor.close()
+
+    def _check_constraints(self, fitted: Fitted, kept: Collection[str]) -> None:
+        """What the user and the assignment keep float is float in what is built."""
+        quantize = self._job.config.quantize
+        names = {*kept, *excluded_nodes(self._floats.graph, quantize.exclude, quantize.exclude_types)}
+        broken = [row.node for row in fitted.model.placement.decisions if row.is_int8 and row.node in names]
+        if broken:
+            raise InternalError(f"'{broken[0]}' shall stay float, and is 8-bit in the engine")
+
+    def _realized(self, assigned: Assigned, fitted: Fitted) -> dict[str, str]:
+        """What regions really are: some can only be 8-bit beside others."""
+        codes = {row.node for row in fitted.model.placement.decisions if row.is_int8}
+        return {
+            region.name: assigned.precisions[region.name] if codes & set(region.nodes) else FLOAT
+            for region in self._regions
+        }
+
+    def _repair(self, tables: Tables, best_ms: float) -> Outcome:
+        config = self._job.config
+        self._regions = tables.regions
+        wanted = read_layer_precisions(self._job.model, config).codes
+        forced = {region.name for region in tables.regions if wanted & set(region.nodes)}
+        if forced and not tables.damages:
+            return Outcome(
+                tables, (), None, "not tried: all of it is inside the budget, and layers have to be"
+            )
+        total = config.assign.assign_rounds
+        self._emit(0, total)
+        done: list[Round] = []
+
+        def on_round(one: Round) -> None:
+            done.append(one)
+            self._emit(len(done), total)
+            log.info("%s", _round_text(len(done), one))
+
+        return repair(
+            replace(tables, damages=_never_float(tables.damages, forced)),
+            self,
+            max_drop_ratio=config.budget.max_drop_ratio,
+            best_ms=best_ms,
+            most_rounds=total,
+            on_round=on_round,
+        )
+
+    def _emit(self, done: int, total: int) -> None:
+        self._job.emit(Event("mixing precisions", done, total, "rounds"))
+
+
+def _never_float(
+    damages: Mapping[str, Mapping[str, float]], forced: Collection[str]
+) -> dict[str, Mapping[str, float]]:
+    """The damages, with a solver that may not take floats for regions that have to be codes."""
+    return {name: {**row, FLOAT: float("inf")} if name in forced else row for name, row in damages.items()}
+
+
+def _round_text(number: int, one: Round) -> str:
+    engine = one.engine
+    measured_ms = float("nan") if engine.latency_ms is None else engine.latency_ms
+    drop = float("nan") if engine.drop_ratio is None else engine.drop_ratio
+    return (
+        f"mixed precision, round {number}: {engine.quantized_count} of {len(engine.assignment)} regions "
+        f"in 8 bits, {measured_ms:.3g} ms ({one.assigned.predicted_ms:.3g} predicted), drop {drop:.4f}, "
+        f"{'inside' if one.is_inside else 'outside'} the budget"
+    )
