@@ -1,32 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention written out while a module is traced, so that its two products have edges to quantize."""
+"""Attention written out in a traced module, so that its two products have edges to quantize."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
+from torch import fx
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
-__all__ = ["SpellAttention"]
+__all__ = ["spell_attention"]
 
 
-class SpellAttention(TorchFunctionMode):
-    """While active, attention is softmax(q * scale @ k^T + mask) @ v, one operator after another."""
+def spell_attention(network: fx.GraphModule) -> int:
+    """Let each scaled_dot_product_attention be computed operator by operator; how many.
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: tuple[type, ...],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Call `func`, or what takes its place."""
-        call = _attention if func is functional.scaled_dot_product_attention else func
-        return call(*args, **(kwargs or {}))
+    The network then calls a Python function, which the next trace goes into.
+    """
+    count = 0
+    for node in network.graph.nodes:
+        if node.target is torch.ops.aten.scaled_dot_product_attention.default:
+            node.target = _attention
+            count += 1
+    network.recompile()
+    return count
 
 
 def _attention(  # noqa: PLR0917  # the signature that callers know
@@ -40,7 +37,11 @@ def _attention(  # noqa: PLR0917  # the signature that callers know
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """What torch documents scaled_dot_product_attention to compute; [..., L, E], [..., S, E], [..., S, V]."""
+    """softmax(q * scale @ k^T + mask) @ v, as torch documents it.
+
+    Args:
+        query, key, value: [..., L, E], [..., S, E] and [..., S, V].
+    """
     if enable_gqa:
         groups = query.size(-3) // key.size(-3)
         key, value = (x.repeat_interleave(groups, -3) for x in (key, value))

@@ -23,7 +23,7 @@ from torch import fx, nn
 from quantrt.errors import DeviceError, InternalError, ModelError
 from quantrt.torch.qat.dropouts import find_dropouts, restore_dropouts
 from quantrt.torch.qat.fold_norms import fold_norms
-from quantrt.torch.qat.spell_attention import SpellAttention
+from quantrt.torch.qat.spell_attention import spell_attention
 
 __all__ = ["Traced", "trace"]
 
@@ -72,7 +72,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any
         exported = _export(module, example_inputs, dynamic_shapes)
         plain = exported.module(check_guards=False)
         folded = fold_norms(plain)
-        if folded:
+        if spell_attention(plain) or folded:
             exported = _export(fx.GraphModule(plain, plain.graph), example_inputs, dynamic_shapes)
         dropouts = find_dropouts(exported.graph)
         program = _to_onnx(exported)
@@ -85,7 +85,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any
 
 def _export(module: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any) -> Any:
     try:
-        with SpellAttention(), torch.no_grad():
+        with torch.no_grad():
             return torch.export.export(module, example_inputs, dynamic_shapes=dynamic_shapes)
     except (RuntimeError, ValueError, TypeError) as error:  # torch.export's errors are of these
         raise ModelError(

@@ -201,6 +201,34 @@ def test_a_large_table_has_codes_for_gpus():
     assert np.allclose(got, prepared(ids).detach().numpy(), atol=1e-6)
 
 
+def test_products_of_torchs_own_attention_are_found():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(50, 16)
+            self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
+            self.head = nn.Linear(16, 50, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, ids, padding):
+            return self.head(self.layer(self.embed(ids), src_key_padding_mask=padding))
+
+    torch.manual_seed(0)
+    ids = nets.ids(4, 1)
+    padding = torch.zeros(4, 6, dtype=torch.bool)
+    padding[0, 4:] = True
+    prepared = prepare(Model(), (ids, padding), [(ids, padding)], target="openvino")
+    assert sum(row.is_int8 for row in prepared.decisions if row.op_type in ("MatMul", "Gemm")) == 7
+    optimizer = torch.optim.SGD(prepared.parameters(), lr=0.1)
+    prepared.train()(ids, padding).square().mean().backward()
+    optimizer.step()
+    prepared.eval()
+    feed = {"ids": ids.numpy(), "padding": padding.numpy()}
+    (got,) = float_session(convert(prepared), optimize=False).run(None, feed)
+    with torch.no_grad():
+        assert np.allclose(got, prepared(ids, padding).numpy(), atol=1e-4)
+
+
 def test_outputs_may_be_a_dict():
     class Named(nn.Module):
         def __init__(self):
