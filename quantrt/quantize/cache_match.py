@@ -135,7 +135,7 @@ def match_notes(match: CacheMatch, stats: Stats | None) -> tuple[str, ...]:
 def _named(names: Sequence[str], what: str = "tensors") -> str:
     """A count and the first few: "4 tensors ('a', 'b', 'c', ...)"."""
     shown = ", ".join(f"'{name}'" for name in names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-    return f"{len(names)} {what} ({shown})"
+    return f"{len(names)} {what if len(names) != 1 else what.removesuffix('s')} ({shown})"
 
 
 def _find(model: Model, cache: TrtCache) -> tuple[dict[str, str], dict[str, str]]:

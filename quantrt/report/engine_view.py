@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quantrt.plan.plan import Plan
@@ -60,6 +60,7 @@ def engine_view(
         notes: what to know before trusting it here.
         graph_aspect: width over height of the drawing of its layers.
     """
+    measured = replace(measured, peaks=_raised(layers, measured))
     build = {key: value for key, value in plan.report.items() if key != "tensors"}
     return {
         "name": name,
@@ -129,6 +130,15 @@ def _layer_rows(plan: Plan, layers: Sequence[EngineLayer], measured: Measured) -
         row["bound_by"] = found.bound or None
         row["cause"] = found.cause
     return rows
+
+
+def _raised(layers: Sequence[EngineLayer], measured: Measured) -> Peaks | None:
+    """The peaks, of which none is lower than what a layer reached here."""
+    if measured.peaks is None or measured.times is None:
+        return measured.peaks
+    return measured.peaks.raised(
+        layers, {name: time_ms * 1e3 for name, time_ms in measured.times.median_ms.items()}
+    )
 
 
 def _layer_row(layer: EngineLayer, here_ms: float | None) -> dict[str, Any]:

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 
 from quantrt.report.engine_layer import EngineLayer
 
 __all__ = ["Aligned", "LayerEdge", "align_layers", "align_names", "layer_edges"]
+
+
+_KIND = "\n"
+"""Between the name of a layer without nodes and its kind: no node is called so."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,21 @@ def layer_edges(layers: Sequence[EngineLayer]) -> tuple[LayerEdge, ...]:
 
 
 def align_layers(left: Sequence[EngineLayer], right: Sequence[EngineLayer]) -> tuple[Aligned, ...]:
-    """As `align_names`, by the nodes of the user's file."""
-    return align_names([layer.sources for layer in left], [layer.sources for layer in right])
+    """As `align_names`, by the nodes of the user's file; layers of none by names that both have."""
+    shared = {_own_name(layer) for layer in left} & {_own_name(layer) for layer in right}
+    found = align_names(*([_names(layer, shared) for layer in side] for side in (left, right)))
+    return tuple(replace(row, names=tuple(name.partition(_KIND)[0] for name in row.names)) for row in found)
+
+
+def _own_name(layer: EngineLayer) -> str:
+    """The name of a layer that computes no node; none where the library only numbers it."""
+    is_named = not layer.sources and layer.name.partition("#")[0] != layer.kind
+    return layer.name if is_named else ""
+
+
+def _names(layer: EngineLayer, shared: Set[str]) -> Sequence[str]:
+    name = _own_name(layer)
+    return (f"{name}{_KIND}{layer.kind}",) if name and name in shared else layer.sources
 
 
 def align_names(left: Sequence[Sequence[str]], right: Sequence[Sequence[str]]) -> tuple[Aligned, ...]:

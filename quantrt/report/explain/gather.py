@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,14 @@ from quantrt.errors import DataError
 from quantrt.plan.plan import Plan
 from quantrt.report.candidate_times import with_candidates
 from quantrt.report.cuda_sizes import timed_shapes
-from quantrt.report.engine_layer import EngineLayer, is_conversion
+from quantrt.report.engine_layer import is_conversion
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.explain.against import Against
 from quantrt.report.explain.changes import BATCH_FACTOR, BatchTime
 from quantrt.report.explain.cpu_peaks import find_cpu_peaks
 from quantrt.report.explain.describe import Evidence
 from quantrt.report.explain.peaks import Peaks, gpu_peaks
-from quantrt.report.explain.times import TIMING, Times, measured_times, stored_times
+from quantrt.report.explain.times import TIMING, measured_times, stored_times
 from quantrt.runtime.engine import Engine
 from quantrt.tactics.timing import time_interleaved
 
@@ -57,7 +56,7 @@ def gather_from_runs(engine: Engine, path: Path, inputs: Inputs) -> Evidence:
     times, _ = measured_times(engine, inputs)
     peaks, no_peaks = _peaks(plan)
     if peaks is not None:
-        peaks = _raised(peaks, layers, times)
+        peaks = peaks.raised(layers, times.layer_us)
     return Evidence(
         path=str(path),
         file_bytes=path.stat().st_size,
@@ -82,16 +81,6 @@ def gather_against(engine: Engine, path: Path, inputs: Inputs) -> Against:
         times=times,
         conversions_us=sum(times.layer_us.get(layer.name, 0.0) for layer in layers if is_conversion(layer)),
     )
-
-
-def _raised(peaks: Peaks, layers: Sequence[EngineLayer], times: Times) -> Peaks:
-    """No peak is lower than what a layer of the engine reached: a probe may have met other load."""
-    rates = dict(peaks.operations_per_us)
-    for layer in layers:
-        time_us = times.layer_us.get(layer.name)
-        if layer.operations and time_us and layer.computes_in in rates:
-            rates[layer.computes_in] = max(rates[layer.computes_in], layer.operations / time_us)
-    return replace(peaks, operations_per_us=rates)
 
 
 def _peaks(plan: Plan) -> tuple[Peaks | None, str]:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from quantrt.gpu import BANDWIDTH_RATIO, LAUNCH_US, PEAK_RATIO, GpuFacts, gpu_sold_as
+from quantrt.report.engine_layer import EngineLayer
 
 __all__ = ["Peaks", "gpu_peaks"]
 
@@ -40,6 +41,19 @@ class Peaks:
         """Least microseconds for so many operations; None where the precision has no peak."""
         rate = self.operations_per_us.get(precision)
         return operations / rate if rate else None
+
+    def raised(self, layers: Sequence[EngineLayer], layer_us: Mapping[str, float]) -> Peaks:
+        """No peak is lower than what a layer of the engine reached: a probe may have met other load.
+
+        Args:
+            layer_us: microseconds of a layer, by name.
+        """
+        rates = dict(self.operations_per_us)
+        for layer in layers:
+            time_us = layer_us.get(layer.name)
+            if layer.operations and time_us and layer.computes_in in rates:
+                rates[layer.computes_in] = max(rates[layer.computes_in], layer.operations / time_us)
+        return replace(self, operations_per_us=rates)
 
 
 def gpu_peaks(device: Mapping[str, Any]) -> Peaks | None:

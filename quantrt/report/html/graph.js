@@ -3,6 +3,8 @@
 
 const NEAR = 0.42; // pixels per unit from which on boxes have texts
 const MOST_ZOOM = 2.5;
+const MARGIN = 14; // pixels around the whole graph
+const MARGINS = [2 * MARGIN, 2 * MARGIN + 24]; // of both sides of each axis: the hint stands below
 
 // choose(place) is called when a box is clicked; returns { root, colour(mode), show(places) }.
 function graphView(engine, choose) {
@@ -27,9 +29,9 @@ function graphView(engine, choose) {
   function size() { return [canvas.clientWidth || 1, canvas.clientHeight || 1]; }
 
   function fit() {
-    const [w, h] = size();
+    const [w, h] = size().map((length, axis) => Math.max(length - MARGINS[axis], 1));
     const k = Math.min(w / (graph.width || 1), h / (graph.height || 1), 1.2);
-    view = { k, x: (w - graph.width * k) / 2, y: Math.max((h - graph.height * k) / 2, 0) };
+    view = { k, x: (MARGINS[0] + w - graph.width * k) / 2, y: MARGIN + Math.max((h - graph.height * k) / 2, 0) };
     draw();
   }
 
@@ -83,7 +85,7 @@ function graphView(engine, choose) {
     return svg("g", { class: "box " + toneOf(place) + (chosen.includes(place) ? " chosen" : ""), transform: `translate(${x} ${y})`, "data-place": place },
       svg("title", null, layer.name), svg("rect", { class: "body", width: wide, height: high, rx: 4 }),
       svg("rect", { class: "stripe", width: 5, height: high, rx: 2 }),
-      svg("text", { class: "kind", x: 12, y: 15 }, fitted(layer.kind, time ? 96 : 150, "600 11px " + family)), svg("text", { x: wide - 8, y: 15, "text-anchor": "end" }, time),
+      svg("text", { class: "kind", x: 12, y: 15 }, fitted(layer.kind, time ? 96 : 150, "600 11px " + family, head)), svg("text", { x: wide - 8, y: 15, "text-anchor": "end" }, time),
       svg("text", { x: 12, y: 30 }, fitted(layer.name, wide - 20, "11px " + family)));
   }
 

@@ -49,8 +49,8 @@ function latencyRow(row, y, step, scale, [left, right, width]) {
   const beyond = above ? ", " + above + " beyond" : "";
   return svg("g", { class: tone(row.precision) },
     svg("line", { class: "axis", x1: left, x2: width - right, y1: base, y2: base }), bars, marks,
-    label(0, base - 16, fitted(row.name, left - 8, "600 12px " + getComputedStyle(document.body).fontFamily), "start", "strong"),
-    label(0, base, fitted((row.of ? row.of + ", " : "") + counted(latency.runs, "run") + beyond, left - 8, "12px " + getComputedStyle(document.body).fontFamily)),
+    label(0, base - 16, fitted(row.name, left - 8, "600 12px " + getComputedStyle(document.body).fontFamily, head), "start", "strong"),
+    label(0, base, fitted((row.of ? row.of + ", " : "") + counted(latency.runs, "run") + beyond, left - 8, "12px " + getComputedStyle(document.body).fontFamily, head)),
     label(width, base - 16, ms(latency.median_ms) + " ms", "end", "strong"),
     label(width, base, "p99 " + ms(latency.p99_ms), "end"));
 }

@@ -42,17 +42,20 @@ function chip(precision) {
 const measure = document.createElement("canvas").getContext("2d");
 
 // As much of the end of a name as is no wider than `most` pixels in this font.
-function fitted(text, most, font) {
+function fitted(text, most, font, cut = tail) {
   measure.font = font;
   let count = text.length;
-  while (count > 3 && measure.measureText(tail(text, count)).width > most) count -= 1;
-  return tail(text, count);
+  while (count > 3 && measure.measureText(cut(text, count)).width > most) count -= 1;
+  return cut(text, count);
 }
 
 // A name with places where a line may end.
 function breakable(name) {
   return name.split(/(?<=[/_.:])/).flatMap((part) => [part, el("wbr")]);
 }
+
+// Of a kind, or of several words, the beginning tells more than the end.
+function head(text, most) { return text.length <= most ? text : text.slice(0, most - 1) + "…"; }
 
 // The end of a long name tells more than its beginning.
 function tail(text, most) { return text.length <= most ? text : "…" + text.slice(text.length - most + 1); }

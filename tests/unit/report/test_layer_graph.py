@@ -2,6 +2,7 @@
 """Layers are joined by the tensors they share, and aligned by the nodes of the file they share."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from quantrt.report.engine_layer import EngineLayer, TensorForm
 from quantrt.report.layer_graph import Aligned, align_layers, layer_edges
@@ -57,9 +58,21 @@ def test_chains_of_shared_nodes_end_in_one_group():
 
 
 def test_layers_without_sources_stand_alone():
-    rows = align_layers([layer("cast"), layer("a", sources="a")], [layer("cast"), layer("a", sources="a")])
+    rows = align_layers([layer("cast"), layer("a", sources="a")], [layer("other"), layer("a", sources="a")])
     assert [(row.names, row.left, row.right) for row in rows] == [
         ((), (0,), ()),
         (("a",), (1,), (1,)),
         ((), (), (0,)),
     ]
+
+
+def test_layers_of_no_node_are_together_where_both_have_the_name():
+    left = [layer("relu_clip"), layer("Conv#2"), layer("left")]
+    right = [layer("Conv#2"), layer("relu_clip"), replace(layer("left"), kind="Pool")]
+    assert align_layers(left, right) == (
+        Aligned(("relu_clip",), (0,), (1,)),
+        Aligned((), (1,), ()),
+        Aligned(("left",), (2,), ()),
+        Aligned((), (), (0,)),
+        Aligned(("left",), (), (2,)),
+    ), "a number that a library gave says nothing, nor does a name of another kind"
