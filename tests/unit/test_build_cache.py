@@ -98,7 +98,7 @@ def test_gaps_stay_float_and_are_listed():
     with build(resnet(), config=QUICK, calibration_cache=cache) as engine:
         report = engine.report
     assert set(report["calibration_cache"]["missing"]) == {"r1"}
-    assert any("no scale of 1 tensors ('r1')" in note and "stay float" in note for note in report["notes"])
+    assert any("no scale of 1 tensor ('r1')" in note and "stay float" in note for note in report["notes"])
     for made in fits_of(resnet(), CONFIG, cache).values():
         assert "r1" not in made.activations
         assert "no range for 'r1' in x.cache" in {row.reason for row in made.placement.decisions}

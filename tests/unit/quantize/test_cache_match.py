@@ -71,7 +71,7 @@ def test_a_missing_scale_costs_its_readers_and_no_others():
     assert match.missing == {"r1": {"openvino": (conv,)}}
     assert "r1" not in match.used
     notes = " ".join(match_notes(match, None))
-    assert "no scale of 1 tensors ('r1')" in notes and f"'{conv}'" in notes and "float" in notes
+    assert "no scale of 1 tensor ('r1')" in notes and f"'{conv}'" in notes and "float" in notes
     observed = " ".join(match_notes(match, observe(model, (OPENVINO,), IMAGES)))
     assert "observed on data instead" in observed and "float" not in observed
 
