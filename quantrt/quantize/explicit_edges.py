@@ -10,7 +10,7 @@ spelled out in floats, so that nothing reads unrounded what the model rounds.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
@@ -20,14 +20,12 @@ from quantrt.quantize.explicit_grids import CodeGrid, grid_of
 from quantrt.quantize.explicit_rounding import RoundingWriter
 from quantrt.quantize.quantized_model import Use
 from quantrt.quantize.target import Target
-from quantrt.quantize.zero_points import ZERO_POINT_UNIT, takes_zero_point
+from quantrt.quantize.zero_points import why_no_zero_point
 
 __all__ = ["Edges", "read_edges"]
 
 ON_GRID = ("Relu", "Identity", "Expand", "DepthToSpace", "SpaceToDepth", "Gather", "Split", "Tile")
 """Operators besides the target's value-preserving ones whose results are on the grid of their first input."""
-
-PADDED = "zero padding of an input with a zero point is no zero of its codes"
 
 
 @dataclass
@@ -39,15 +37,12 @@ class Edges:
             hands codes on.
         readers: names of the products, sums and means that codes arrive at.
         grids: of those values, by name.
-        shifts: for each product or sum, the grids with zero points that it reads codes on: zero_point * scale
-            is to be taken off.
         reasons: of QuantizeLinear and DequantizeLinear nodes, and of products that read no codes, by name.
     """
 
     uses: dict[Use, str] = field(default_factory=dict)
     readers: set[str] = field(default_factory=set)
     grids: dict[str, CodeGrid] = field(default_factory=dict)
-    shifts: dict[str, list[CodeGrid]] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
 
@@ -173,8 +168,7 @@ class _Wish:
     Attributes:
         any: something behind it reads codes.
         all: nothing behind it reads floats.
-        is_sum: it adds the value to another, which may happen in the kernel that makes it; what has a zero
-            point is rounded in the graph, and may be added anywhere.
+        is_sum: it adds the value to another, which may happen in the kernel that makes it.
     """
 
     any: bool
@@ -228,43 +222,21 @@ class _Reader:
         self, writer: RoundingWriter, readers: list[tuple[ir.Node, int]], outputs: list[ir.Value]
     ) -> str:
         """Give the readers of a pair what they read from now on; a phrase that says what that is."""
-        x = writer.x
-        grid = replace(writer.grid, is_kept=self._is_kept(readers, writer.grid))
+        grid, x = writer.grid, writer.x
         wishes = {use: self._wish(*use, grid) for use in readers}
-        shifted = [use for use in readers if grid.shift and wishes[use].all]
-        plain = [use for use in readers if use not in shifted]
-        has_codes = any(wishes[use].any for use in plain) and not grid.shift
-        if shifted:
-            self._connect(shifted, writer.shifted(), grid)
-        if not plain and not outputs:
-            return (
-                "codes, whose zero point is taken off behind the product" if shifted else "nothing reads it"
-            )
-        only_codes = not outputs and self._is_free(x) and self._all_codes(plain, wishes)
+        has_codes = any(wish.any for wish in wishes.values())
+        if not readers and not outputs:
+            return "nothing reads it"
+        only_codes = not outputs and self._is_free(x) and self._all_codes(readers, wishes)
         value = self._value_for(writer, is_annotated=has_codes and only_codes)
         if has_codes:
-            self._connect(plain, value, grid)
-        for node, index in plain:
+            self._connect(readers, value, grid)
+        for node, index in readers:
             node.replace_input_with(index, value)
         for output in outputs:
             _take_over(output, value)
         is_rounding = value is not x and is_operator(value.producer(), "Mul")
         return "a rounding in floats, exact in value" if is_rounding else "codes, on the edges that read it"
-
-    def _is_kept(self, readers: list[tuple[ir.Node, int]], grid: CodeGrid) -> bool:
-        """Whether codes keep their zero point: it is one of the target's, and all their readers take it."""
-        has_grid = self._target.one_sided is not None and grid.dtype == self._target.one_sided.dtype
-        is_even = has_grid and grid.zero_point % ZERO_POINT_UNIT == 0
-        return is_even and grid.zero_point != 0 and all(self._takes(*use, grid) for use in readers)
-
-    def _takes(self, node: ir.Node, index: int, grid: CodeGrid) -> bool:
-        """Whether an edge reads codes with a zero point, or none."""
-        rule = self._target.rule(node.op_type) if is_operator(node, node.op_type) else None
-        if rule is None or not self._wish(node, index, replace(grid, is_kept=True)).any:
-            return True
-        if self._is_mover(node, index):
-            return all(self._takes(use.node, use.idx, grid) for use in node.outputs[0].uses())
-        return takes_zero_point(node, rule)
 
     def _value_for(self, writer: RoundingWriter, *, is_annotated: bool) -> ir.Value:
         """What the readers of a pair read: rounded in the graph, or by being read as codes.
@@ -312,8 +284,6 @@ class _Reader:
                     self._enter(use.node, use.idx, grid)
             return
         self._edges.readers.add(node.name or "")
-        if grid.shift:
-            self._edges.shifts.setdefault(node.name or "", []).append(grid)
 
     def _is_mover(self, node: ir.Node, index: int) -> bool:
         rule = self._target.rule(node.op_type) if is_operator(node, node.op_type) else None
@@ -332,36 +302,21 @@ class _Reader:
             return _Wish(
                 any(w.any for w in behind), bool(behind) and not is_output and all(w.all for w in behind)
             )
+        is_product = index == 0 and (node.name or "") in self._products
+        if rule.weight is not None and not is_product:
+            return _FLOAT
+        obstacle = why_no_zero_point(node, rule) if grid.zero_point else None
+        if obstacle is not None:
+            self._edges.reasons[node.name or ""] = obstacle
+            return _FLOAT
         if rule.weight is not None:
-            return self._product_wish(node, index, grid)
+            return _Wish(any=True, all=True)
         if node.op_type == "Add":
             is_plain = all(value is not None and constant_of(value) is None for value in node.inputs)
-            return _Wish(any=is_plain, all=is_plain and grid.shift != 0, is_sum=is_plain)
+            return _Wish(any=is_plain, all=False, is_sum=is_plain)
         # A mean of codes that other kernels read floats of sees what they see; alone it reads codes.
-        reads = index in rule.activations and not grid.shift
+        reads = index in rule.activations
         return _Wish(any=reads, all=reads and rule.behind_product and is_mean_of_images(node))
-
-    def _product_wish(self, node: ir.Node, index: int, grid: CodeGrid) -> _Wish:
-        if index != 0 or (node.name or "") not in self._products:
-            return _FLOAT
-        if grid.shift and _is_padded(node):
-            self._edges.reasons[node.name or ""] = PADDED
-            return _FLOAT
-        return _Wish(any=True, all=True)
-
-
-def _is_padded(node: ir.Node) -> bool:
-    """Whether a convolution reads beyond its input."""
-    if node.op_type != "Conv":
-        return False
-    mode = node.attributes.get("auto_pad")
-    kind = "NOTSET" if mode is None else mode.as_string()
-    if kind == "NOTSET":
-        attribute = node.attributes.get("pads")
-        return attribute is not None and any(attribute.as_ints())
-    weight = node.inputs[1]
-    shape = weight.const_value.shape.numpy() if weight is not None and weight.const_value is not None else ()
-    return kind != "VALID" and any(size != 1 for size in shape[2:])
 
 
 def _take_over(output: ir.Value, value: ir.Value) -> None:

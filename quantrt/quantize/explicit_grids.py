@@ -33,18 +33,11 @@ class CodeGrid:
         scale: a float32 number.
         zero_point: -128..127, of int8 codes; 0 of FP8.
         dtype: of the codes.
-        is_kept: readers take the zero point; otherwise codes are re-centred, and it is taken off behind them.
     """
 
     scale: float
     zero_point: int
     dtype: DType = INT8
-    is_kept: bool = False
-
-    @property
-    def shift(self) -> int:
-        """What is taken off behind the products and sums that read codes."""
-        return 0 if self.is_kept else self.zero_point
 
     @property
     def lowest(self) -> int:
@@ -57,9 +50,9 @@ class CodeGrid:
         return self.dtype.qmax or 0
 
     def qparams(self) -> QParams:
-        """The grid, without a zero point that the graph holds."""
+        """Its parameters."""
         grid = given_qparams(self.scale, dtype=self.dtype, qmin=self.lowest, qmax=self.highest)
-        return replace(grid, zero_point=np.asarray(self.zero_point, np.int32)) if self.is_kept else grid
+        return replace(grid, zero_point=np.asarray(self.zero_point, np.int32))
 
 
 def grid_of(node: ir.Node) -> CodeGrid | str:

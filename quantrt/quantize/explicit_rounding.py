@@ -3,7 +3,6 @@
 
 k = clip(rint(x / s), -128 - z, 127 - z)            the code, less its zero point
 rounded = k * s                                     what DequantizeLinear gives
-shifted = (k + z) * s                               on the grid of s with zero point 0
 saturated = clip(x, (-128 - z) * s, (127 - z) * s)  has the codes of x; for readers of codes
 
 FP8 is rounded by a Cast to it and one back: k = e4m3(clip(x / s, -448, 448)).
@@ -57,13 +56,6 @@ class RoundingWriter:
             self.x.name = self._free_value_name(f"{name}_unsaturated")
             value.name = name
         return value
-
-    def shifted(self) -> ir.Value:
-        """The rounded value plus zero_point * scale."""
-        zero = self._number("zero_point", self.grid.zero_point)
-        return self._add(
-            "Mul", "shifted", self._add("Add", "recentre", self._codes(), zero), self._step_size()
-        )
 
     def _codes(self) -> ir.Value:
         if self._steps is None:

@@ -2,7 +2,7 @@
 """Read a model that was quantized before: its float graph, with its own codes and scales on the edges.
 
 integer operators -> Q/DQ pairs; constants -> floats, their codes kept; pairs -> annotations of edges, or
-roundings in floats; zero points -> biases
+roundings in floats
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.model.passes.widen_halves import widen_halves
 from quantrt.quantize.explicit_edges import Edges, read_edges
 from quantrt.quantize.explicit_operators import spell_integer_operators
-from quantrt.quantize.explicit_shift import take_off_shift, take_off_sum_shift
 from quantrt.quantize.explicit_weights import choose_weights, dequantize_constants
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Decision, Placement, QuantizedModel, Use
@@ -62,13 +61,6 @@ def read(model: Model, target: Target | None = None) -> QuantizedModel:
     weights, refused = choose_weights(graph.graph, target, codes)
     edges = read_edges(graph, target, {node for node, _ in weights})
     nodes = {node.name or "": node for node in graph.graph}
-    for name, grids in edges.shifts.items():
-        node = nodes[name]
-        rule = _rule(target, node)
-        if rule.weight is None:
-            take_off_sum_shift(graph, node, grids)
-        else:
-            take_off_shift(graph, node, rule, weights[(name, rule.weight)], grids[0])
     fold_constants(graph)
     remove_unused(graph)
     graph.graph.sort()

@@ -18,7 +18,6 @@ torch = pytest.importorskip("torch")
 from quantrt.config import CudaConfig  # noqa: E402
 from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.model.load import load_model  # noqa: E402
-from quantrt.quantize.explicit_edges import PADDED  # noqa: E402
 from quantrt.quantize.explicit_grids import grid_of  # noqa: E402
 from quantrt.quantize.qdq import write  # noqa: E402
 from quantrt.quantize.qdq_read import read  # noqa: E402
@@ -56,14 +55,14 @@ CASES = (
     Case("ort_cifar10_resnet20_perchannel", 20, 20),
     Case("ort_cifar10_resnet20_pertensor", 20, 20, program_db=27),
     Case("ort_mobilenet_v1_025_224_perchannel", 28, 28, program_db=23),
-    Case("tflite_ad_toycar_autoencoder", 10, 10, written_db=65),
-    Case("tflite_cifar10_resnet8", 3, 10, frozenset({PADDED}), program_db=29),
-    Case("tflite_cifar10_resnet8_large", 3, 10, frozenset({PADDED}), program_db=40),
-    Case("tflite_kws_dscnn", 5, 10, frozenset({PADDED})),
-    Case("tflite_vww_mobilenet_v1_025_96", 14, 28, frozenset({PADDED})),
+    Case("tflite_ad_toycar_autoencoder", 10, 10, program_db=65),
+    Case("tflite_cifar10_resnet8", 10, 10),
+    Case("tflite_cifar10_resnet8_large", 10, 10, program_db=41),
+    Case("tflite_kws_dscnn", 10, 10),
+    Case("tflite_vww_mobilenet_v1_025_96", 28, 28, program_db=40),
     Case("tflite_mobilenet_v1_025_128_qat_pertensor", 0, 28, frozenset({WIDE_WEIGHTS}), program_db=25),
-    Case("tflite_mobilenet_v2_10_224_ptq_perchannel", 35, 53, frozenset({PADDED}), 23, 23),
-    Case("tflite_mobilenet_v2_10_224_qat_pertensor", 3, 53, frozenset({WIDE_WEIGHTS}), 28, 21),
+    Case("tflite_mobilenet_v2_10_224_ptq_perchannel", 53, 53, program_db=23),
+    Case("tflite_mobilenet_v2_10_224_qat_pertensor", 3, 53, frozenset({WIDE_WEIGHTS}), program_db=21),
 )
 
 

@@ -5,8 +5,8 @@ int8, by the digits of floats around 2**23:
 
     clip(rint(x / scale) + zero, -128, 127)        rint half to even, the division correctly rounded
 
-An even zero point is added before the sum is rounded: it changes no tie, and is part of a constant there. An odd
-one is added behind, by one more addition.
+An even zero point is added before the sum is rounded: it changes no tie, and is part of a constant there. An
+odd one is added behind, by one more addition.
 
 FP8 E4M3, by the conversions of compute capability 8.9 and above, which saturate and keep NaN (PTX ISA, cvt.rn
 .satfinite.e4m3x2.f32). Triton's interpreter rounds halves up and loses NaN: there bits are made one by one.

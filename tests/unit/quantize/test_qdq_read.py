@@ -11,7 +11,6 @@ import pytest
 
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
-from quantrt.quantize.explicit_edges import PADDED
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qdq_read import read
 from quantrt.quantize.quantized_model import QuantizedModel
@@ -55,6 +54,8 @@ CONSTANTS = {
     "bs": np.linspace(0.00003, 0.0001, 8, dtype=np.float32),
     "g": codes(8, 8),
 }
+
+ZEROS = {"z3": np.asarray(-3, np.int8), "u9": np.asarray(9, np.uint8)}
 
 WEIGHTS = "dw = DequantizeLinear<axis=0>(w, ws, wz) dv = DequantizeLinear<axis=0>(v, ws, wz)"
 
@@ -322,34 +323,59 @@ def test_uint8_around_128_is_int8_around_0():
     assert int8(result) == ["Conv"] and roundings(result) == 0 and set(result.activations) == {"x"}
 
 
-def test_a_zero_point_goes_into_the_bias_of_a_gemm():
-    body = f"dg = DequantizeLinear<axis=0>(g, ws, wz) {pair('x', 'a', zero='z7')} y = Gemm<transB=1>(a, dg)"
-    result = check(rows(body), ROWS)
-    assert int8(result) == ["Gemm"]
-    assert nodes(result.graph, "Gemm")[0].inputs[2] is not None
+@pytest.mark.parametrize("zero", ["z7", "z3", "u9"])
+@pytest.mark.parametrize(
+    "product",
+    ["dg = DequantizeLinear<axis=0>(g, ws, wz) {} y = Gemm<transB=1>(a, dg)",
+     "dg = DequantizeLinear<axis=1>(g, ws, wz) {} y = MatMul(a, dg)"],
+    ids=["Gemm", "MatMul"],
+)  # fmt: skip
+def test_a_zero_point_stays_in_the_codes_that_a_product_reads(product: str, zero: str):
+    result = check(rows(product.format(pair("x", "a", zero=zero)), **ZEROS), ROWS)
+    assert len(int8(result)) == 1 and roundings(result) == 0 and not nodes(result.graph, "Add")
+    (grid,) = result.activations.values()
+    assert int(grid.zero_point) == {"z7": 7, "z3": -3, "u9": 9 - 128}[zero]
 
 
-def test_a_zero_point_is_added_behind_a_matmul():
-    body = f"dg = DequantizeLinear<axis=1>(g, ws, wz) {pair('x', 'a', zero='z7')} y = MatMul(a, dg)"
-    result = check(rows(body), ROWS)
-    assert int8(result) == ["MatMul"] and [output.name for output in result.graph.graph.outputs] == ["y"]
+ATTRIBUTES = {
+    "unpadded": "",
+    "padded": "<pads=[1,1,1,1]>",
+    "asymmetric": "<pads=[0,1,2,0]>",
+    "strided": "<pads=[0,0,1,1], strides=[2,2]>",
+    "dilated": "<pads=[2,2,2,2], dilations=[2,2]>",
+}
 
 
-@pytest.mark.parametrize("pads", ["", "<pads=[1,1,1,1]>"], ids=["unpadded", "padded"])
-def test_zero_padding_of_an_input_with_a_zero_point_stays_float(pads: str):
-    body = f"{WEIGHTS} {pair('x', 'a', zero='z7')} y = Conv{pads}(a, dw)"
-    result = check(images(body), IMAGE)
-    assert int8(result) == ([] if pads else ["Conv"])
-    if pads:
-        assert reason(result, "Conv") == PADDED
+@pytest.mark.parametrize("kind", ATTRIBUTES)
+@pytest.mark.parametrize("zero", ["z7", "u9"])
+def test_padding_of_codes_with_a_zero_point_is_of_that_code(kind: str, zero: str):
+    body = f"{WEIGHTS} {pair('x', 'a', zero=zero)} y = Conv{ATTRIBUTES[kind]}(a, dw)"
+    result = check(images(body, **ZEROS), IMAGE)
+    assert int8(result) == ["Conv"] and roundings(result) == 0
 
 
-def test_a_residual_sum_of_codes_with_zero_points_takes_them_off_once():
+def test_groups_without_a_kernel_for_zero_points_stay_float():
+    arrays = {"q": codes(6, 1, 3, 3), "r": codes(6, 3, 1, 1)}
+    weight = "dq = DequantizeLinear<axis=0>(q, qs, qz) dr = DequantizeLinear<axis=0>(r, qs, qz)"
+    arrays |= {"qs": CONSTANTS["ws"][:6], "qz": CONSTANTS["wz"][:6]}
+    body = (
+        f"{weight} {pair('x', 'a', zero='z7')} c = Conv<group=3>(a, dq) {pair('c', 'd', zero='z7')} "
+        "y = Conv<group=2>(d, dr)"
+    )
+    result = check(images(body, **arrays), IMAGE)
+    reasons = [row.reason for row in result.placement.decisions if row.op_type == "Conv"]
+    assert int8(result) == [] and reasons == [
+        "no kernel of groups of 1 channels reads codes with a zero point",
+        "no kernel of groups of 3 channels reads codes with a zero point",
+    ]
+
+
+def test_both_branches_of_a_residual_sum_read_codes_with_their_own_zero_points():
     body = (
         f"{WEIGHTS} {pair('x', 'a', zero='z7')} h = Conv(a, dw) r = Relu(h) {pair('r', 'k', zero='z7')} "
         f"c = Conv(k, dp) {pair('c', 'd', 's2', 'z3')} t = Add(d, k) {pair('t', 'y', 's4', 'z7')}"
     )
-    arrays = {"z3": np.asarray(-3, np.int8), "p8": codes(8, 8, 1, 1)}
+    arrays = {**ZEROS, "p8": codes(8, 8, 1, 1)}
     body = f"dp = DequantizeLinear<axis=0>(p8, ws, wz) {body}"
     result = check(images(body, **arrays), IMAGE)
     assert int8(result) == ["Conv", "Conv", "Add"]
@@ -454,5 +480,5 @@ def test_what_was_written_is_read_again():
 def test_a_model_for_onnx_runtime_with_zero_points_is_read_too():
     inputs = {"x": samples(4, 3, 16, 16)}
     result = read(make_model(write(quantized(resnet(), ORT, inputs))))
-    assert "Gemm" in int8(result)
-    assert PADDED in {row.reason for row in result.placement.decisions if row.op_type == "Conv"}
+    products = [row for row in result.placement.decisions if row.op_type in ("Conv", "Gemm")]
+    assert all(row.is_int8 for row in products)

@@ -145,7 +145,7 @@ def test_a_pair_behind_one_in_the_model_stays_there():
     }
     codes = read(net(EXPLICIT, arrays))
     program = program_of(codes)
-    assert joined(program) == (("r", "s"), ("c",))
+    assert joined(program) == (("r", "s"), ("c_unsaturated",))
     assert [row.is_int8 for row in codes.placement.decisions if row.op_type == "Conv"] == [True]
     executor = CudaExecutor(program, codes.model.inputs, codes.model.outputs, device="cpu")
     got = executor.run(INPUTS)["y"]
