@@ -20,20 +20,33 @@ __all__ = ["EngineModule"]
 class EngineModule(nn.Module):
     """Runs an engine. Attributes that it has not are the module's that it stands for, such as `config`.
 
-    Attributes:
-        engine: what runs.
-        dtype, device: of the module that it stands for; results are in them.
+    Results are on the device of the arguments and in the type that this module has: `to(...)` changes what
+    the pipeline sees, not where the engine runs.
+
+    Args:
+        place: a tensor of the type and on the device that the module had in the pipeline.
     """
 
-    def __init__(self, engine: Engine, module: nn.Module, call: CallForm, result: ResultForm) -> None:
+    def __init__(
+        self, engine: Engine, module: nn.Module, call: CallForm, result: ResultForm, place: torch.Tensor
+    ) -> None:
         super().__init__()
-        first = next(module.parameters())
         self.engine = engine
-        self.dtype, self.device = first.dtype, first.device
+        self.register_buffer("_place", place.new_empty(0), persistent=False)
         self._call, self._result = call, result
         self._types: Mapping[str, np.dtype[Any]] = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
         self.__dict__["stands_for"] = module  # no submodule: moving this moves no weights of that
         self.eval()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of results."""
+        return self._place.dtype  # type: ignore[no-any-return]  # a buffer
+
+    @property
+    def device(self) -> torch.device:
+        """Where the pipeline takes this module to be."""
+        return self._place.device  # type: ignore[no-any-return]  # a buffer
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module returns for these arguments.
@@ -49,10 +62,11 @@ class EngineModule(nn.Module):
             if name in self._types
         }
         outputs = self.engine.run({name: np.ascontiguousarray(array) for name, array in inputs.items()})
-        return self._result.result({name: self._tensor(array) for name, array in outputs.items()})
+        device = next(iter(tensors.values())).device
+        return self._result.result({name: self._tensor(array, device) for name, array in outputs.items()})
 
-    def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        tensor = torch.from_numpy(array).to(self.device)
+    def _tensor(self, array: np.ndarray, device: torch.device) -> torch.Tensor:
+        tensor = torch.from_numpy(array).to(device)
         return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
 
     def __getattr__(self, name: str) -> Any:

@@ -37,13 +37,15 @@ Prompt = str | Mapping[str, Any]
 CALIBRATION_SAMPLES = 128
 VALIDATION_SAMPLES = 16
 
+_TITLES = {torch.float32: "FP32", torch.float16: "FP16", torch.bfloat16: "BF16"}
+
 
 def quantize_pipeline(
     pipe: Any,
     *,
     prompts: Sequence[Prompt],
     steps: int,
-    level: str = "auto",
+    level: str | float = "auto",
     precisions: Iterable[str] = ("int8",),
     device: str = "cpu",
     modules: Sequence[str] | None = None,
@@ -66,7 +68,7 @@ def quantize_pipeline(
             `num_inference_steps`, `generator` and `output_type="np"`, it gives `images` [N, H, W, 3] in 0..1.
         prompts: texts, or keyword arguments of a call, such as prompt_embeds.
         steps: denoising steps of each run; any other number can be used later.
-        level: quantization level, as of `quantrt build`.
+        level: quantization level, as of `quantrt build`: 1, 2, 2.5, 3, 4 or "auto".
         precisions: what to try: "int8", on a GPU also "fp8" and "fp16".
         modules: any of "unet", "transformer", "text_encoder", "text_encoder_2", "text_encoder_3",
             "vae_decoder"; by default what denoises.
@@ -88,10 +90,12 @@ def quantize_pipeline(
         raise UsageError("cannot calibrate without prompts", hint="prompts=[...]")
     check_positive("number of steps", steps)
     check_positive("number of calibration samples", calibration_samples)
+    level = level if isinstance(level, str) else f"{level:g}"
     options = _build_config(config or BuildConfig(), level, precisions, device)
     place = Path(folder) if folder is not None else Path(mkdtemp(prefix="quantrt-"))
     parts = find_parts(pipe, None if modules is None else tuple(modules))
     runs = _Runs(pipe, prompts, steps, dict(call_options or {}), seed)
+    first = next(parts[0].module.parameters()).dtype
     with progress_bars(quiet=quiet) as bars:
         recordings = [Recording(part, place / part.name / "samples") for part in parts]
         images = _record(runs, recordings, calibration_samples, bars)
@@ -99,7 +103,7 @@ def quantize_pipeline(
         reports = tuple(_replace(one, options, runs, bars, keep_float=keep_float) for one in recordings)
         after_images = runs.all(bars, "images with engines")
         after = runs.timed()
-    return PipelineReport(level, reports, before, after, images, after_images)
+    return PipelineReport(level, reports, before, after, images, after_images, _TITLES.get(first, str(first)))
 
 
 @dataclass
@@ -187,6 +191,7 @@ def _replace(
     folder = one.folder.parent
     path = folder / "model.onnx"
     module = one.part.module
+    place = next(module.parameters()).detach()[:0]
     count = bars.counter(f"exporting {one.part.name}", "models")
     count(0, 1)
     export_module(module, call, result, one.example, path)
@@ -195,9 +200,8 @@ def _replace(
     engine, samples = _build(one, path, options, runs, bars)
     peaks["built"] = _peak_bytes()
     engine.save(folder / "engine.qrt")
-    one.part.replace(EngineModule(engine, module, call, result))
-    if not keep_float:
-        module.to("meta")
+    one.part.replace(EngineModule(engine, module, call, result, place))
+    module.to(place.dtype if keep_float else "meta")
     return PartReport(
         name=one.part.name,
         engine=folder / "engine.qrt",

@@ -53,6 +53,7 @@ class PipelineReport:
         level: quantization level.
         parts: the engines.
         before, after: times of one run, for the first prompt.
+        title_before: what the images before are called: the type of the modules.
         images_before, images_after: f32 [height, width, 3] in 0..1, prompt by prompt, from equal noise.
     """
 
@@ -62,11 +63,16 @@ class PipelineReport:
     after: RunTime
     images_before: Sequence[np.ndarray] = field(repr=False)
     images_after: Sequence[np.ndarray] = field(repr=False)
+    title_before: str = "FP32"
 
     @property
     def title(self) -> str:
         """What the engines' images are called: the precisions of the engines."""
         return "/".join(dict.fromkeys(part.precision.upper() for part in self.parts))
+
+    @property
+    def _title_after(self) -> str:
+        return self.title if self.title != self.title_before else f"{self.title} engine"
 
     def likeness(self) -> list[tuple[float, float]]:
         """(PSNR in dB, SSIM) of every image against the one before."""
@@ -83,7 +89,7 @@ class PipelineReport:
             DataError: columns differ in number or shape of images.
             DeviceError: the path cannot be written.
         """
-        columns = {"FP32": self.images_before, self.title: self.images_after}
+        columns = {self.title_before: self.images_before, self._title_after: self.images_after}
         save_image_grid({**columns, **(more or {})}, path)
 
     def to_dict(self) -> dict[str, Any]:
