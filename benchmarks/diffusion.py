@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The UNet of SDXL at every quantization level, against torch.compile in fp16; step by step, in one folder.
+
+    python -m benchmarks.diffusion export FOLDER           # the graph, random weights, ranges of one sample
+    python -m benchmarks.diffusion build FOLDER fp16 int8@1 int8@2 int8@2.5 int8@3 int8@4 fp8@3 int8@auto
+    python -m benchmarks.diffusion time FOLDER             # all engines in turns, into FOLDER/RESULTS.json
+
+The full configuration has 2.57 billion weights, seeded normal ones. Times are those of the real network; the
+signal over noise is that of one that never learned to tell them apart. `--small` is the same architecture in
+miniature, and `--device cpu` checks the steps without a GPU: nothing is timed there. Needs the `bench` extra.
+"""
+
+__all__ = ["main"]
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import quantrt
+from benchmarks.cuda_timing import commit, environment, time_in_turns
+from benchmarks.sdxl_unet import SDXL, SDXL_SMALL, Sizes, sdxl_inputs, sdxl_unet
+from quantrt.calibrate.collect import collect
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.calibrate.stats import load_stats, save_stats
+from quantrt.config import (
+    AssignConfig,
+    BenchConfig,
+    Budget,
+    BuildConfig,
+    CalibrationConfig,
+    CudaConfig,
+    DeviceConfig,
+    QuantizeConfig,
+)
+from quantrt.ir.atomic import replace_file
+from quantrt.model.for_gpu import for_gpu
+from quantrt.model.load import load_model
+from quantrt.quantize.quantize import observed_values
+from quantrt.quantize.targets import TARGETS
+from quantrt.quantize.targets.cuda import CUDA
+from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
+from quantrt.reference.metrics import Error
+
+BATCH = 2
+JUDGED = 10
+"""Inputs that outputs are compared on, at steps from the first to the last."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The UNet of SDXL at every quantization level.")
+    parser.add_argument("step", choices=("export", "build", "time"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("engines", nargs="*", metavar="PRECISION[@LEVEL]", help="of build")
+    parser.add_argument("--latents", default="128x128", help="height x width; 96x168 is an image of 768x1344")
+    parser.add_argument("--small", action="store_true", help="the architecture in miniature, latents 16x16")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--level", type=int, default=3, help="builder optimization level")
+    parser.add_argument("--no-peer", action="store_true", help="of time: skip torch.compile")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    {"export": _export, "build": _build_all, "time": _time}[args.step](args)
+
+
+def _sizes(args: argparse.Namespace) -> Sizes:
+    return SDXL_SMALL if args.small else SDXL
+
+
+def _shape(args: argparse.Namespace) -> tuple[int, int]:
+    height, width = (16, 16) if args.small else map(int, args.latents.split("x"))
+    return height, width
+
+
+def _export(args: argparse.Namespace) -> None:
+    """Write unet.onnx, its weights beside it, and the ranges of one sample."""
+    began = time.perf_counter()
+    net = sdxl_unet(_sizes(args))
+    feed = sdxl_inputs(_sizes(args), BATCH, *_shape(args))
+    drawn = time.perf_counter()
+    path = args.folder / "unet.onnx"
+    batch = torch.export.Dim("batch", min=1, max=16)
+    program = torch.onnx.export(
+        net,
+        tuple(feed.values()),
+        dynamic_shapes={name: {0: batch} for name in feed},
+        input_names=list(feed),
+        output_names=["out_sample"],
+        dynamo=True,
+        verbose=False,
+    )
+    if program is None:
+        raise SystemExit("torch made no ONNX program")
+    program.save(str(path), external_data=True)
+    exported = time.perf_counter()
+    del program, net
+    model = load_model(path)
+    if args.device == "cuda":
+        names = observed_values(for_gpu(model), (CUDA, CUDA_FP8), QuantizeConfig())
+    else:
+        names = observed_values(model, TARGETS, QuantizeConfig())
+    sample = [{name: x[:1].numpy() for name, x in feed.items()}]
+    stats = collect(model, names, open_dataset(sample, model.inputs), CalibrationConfig(batch_size=1))
+    save_stats(stats, args.folder / "unet.ranges")
+    facts = {
+        "draw_s": drawn - began,
+        "export_s": exported - drawn,
+        "calibrate_s": time.perf_counter() - exported,
+        "onnx_bytes": sum(file.stat().st_size for file in args.folder.glob("unet.onnx*")),
+        "peak_bytes": _peak_bytes(),
+    }
+    _record(args, "export", facts)
+
+
+def _build_all(args: argparse.Namespace) -> None:
+    for name in args.engines:
+        try:
+            _record(args, f"build {name}", _build(args, name))
+        except quantrt.QuantRtError as error:
+            _record(args, f"build {name}", {"error": str(error)})
+
+
+def _build(args: argparse.Namespace, name: str) -> dict[str, Any]:
+    precision, _, level = name.partition("@")
+    has_codes = precision in ("int8", "fp8")
+    floats = {"fp32", "fp16"} if args.device == "cuda" else {"fp32"}
+    cache = str(args.folder / "timings.json") if args.device == "cuda" else None
+    config = BuildConfig(
+        precisions=frozenset({*floats, precision}),
+        device=DeviceConfig(device=args.device),
+        cuda=CudaConfig(builder_optimization_level=args.level, timing_cache=cache),
+        calibration=CalibrationConfig(method="minmax"),
+        quantize=QuantizeConfig(quantization_level=level or "auto"),
+        budget=Budget(metric="sqnr", max_drop_ratio=1.0),
+        assign=AssignConfig(mixed=False),
+        bench=BenchConfig(batch=BATCH, duration_s=1.0, max_duration_s=5.0),
+    )
+    stats = load_stats(args.folder / "unet.ranges") if has_codes else None
+    began = time.perf_counter()
+    engine = quantrt.build(args.folder / "unet.onnx", config=config, stats=stats)
+    build_s = time.perf_counter() - began
+    path = args.folder / f"{name}.qrt"
+    with engine:
+        engine.save(path)
+        layers = [row.precision for row in engine.plan.layers]
+        return {
+            "ships": engine.precision,
+            "build_s": build_s,
+            "engine_bytes": path.stat().st_size,
+            "layers": {kind: layers.count(kind) for kind in sorted(set(layers))},
+            "peak_bytes": _peak_bytes(),
+            "candidates": [
+                {key: row.get(key) for key in ("name", "status", "reason", "latency")}
+                for row in engine.report["candidates"]
+            ],
+            "notes": list(engine.report["notes"]),
+        }
+
+
+def _time(args: argparse.Namespace) -> None:
+    """Load every engine of the folder, compare its outputs with float32, and time all of them in turns."""
+    sizes, shape = _sizes(args), _shape(args)
+    net = sdxl_unet(sizes).to(args.device)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    feed = sdxl_inputs(sizes, BATCH, *shape)
+    judged = _judged(sizes, shape)
+    wanted = [_reference(net, inputs, args.device) for inputs in judged]
+    runs: dict[str, Callable[[], object]] = {}
+    engines = []
+    for path in sorted(args.folder.glob("*.qrt")):
+        began = time.perf_counter()
+        engine = quantrt.load(path)
+        facts: dict[str, Any] = {"load_s": time.perf_counter() - began}
+        error = Error()
+        for inputs, want in zip(judged, wanted, strict=True):
+            error.add(want, engine.run(inputs)["out_sample"])
+        facts["sqnr_db"] = float(-10 * np.log10(max(error.noise_ratio, 1e-30)))
+        engines.append(engine)
+        if args.device == "cuda":
+            arrays = {name: x.numpy() for name, x in feed.items()}
+            runs[path.stem] = engine.executor.prepare(arrays, waits=False)
+        _record(args, f"engine {path.stem}", facts)
+    if args.device != "cuda":
+        return
+    if not args.no_peer:
+        began = time.perf_counter()
+        runs["torch.compile fp16"] = _compiled(net, feed)
+        _record(args, "peer", {"compile_s": time.perf_counter() - began})
+    _record(args, "ms", time_in_turns(runs))
+    for engine in engines:
+        engine.close()
+
+
+def _judged(sizes: Sizes, shape: tuple[int, int]) -> list[dict[str, np.ndarray]]:
+    """JUDGED inputs of one sample each, at steps from 999 to 1."""
+    rows = {name: x.numpy() for name, x in sdxl_inputs(sizes, JUDGED, *shape).items()}
+    rows["timestep"] = np.linspace(999.0, 1.0, JUDGED, dtype=np.float32)
+    return [{name: x[row : row + 1] for name, x in rows.items()} for row in range(JUDGED)]
+
+
+def _reference(net: torch.nn.Module, inputs: dict[str, np.ndarray], device: str) -> np.ndarray:
+    with torch.inference_mode():
+        output: np.ndarray = (
+            net(**{name: torch.from_numpy(x).to(device) for name, x in inputs.items()}).cpu().numpy()
+        )
+    return output
+
+
+def _compiled(net: torch.nn.Module, feed: dict[str, torch.Tensor]) -> Callable[[], object]:
+    """The network in fp16 through torch.compile, channels last, captured in a CUDA graph."""
+    half = net.half().to(memory_format=torch.channels_last)
+    inputs = {name: x.half().cuda() for name, x in feed.items()}
+    inputs["sample"] = inputs["sample"].contiguous(memory_format=torch.channels_last)
+    compiled = torch.compile(half)
+    with torch.inference_mode():
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                compiled(**inputs)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            compiled(**inputs)
+    return graph.replay
+
+
+def _record(args: argparse.Namespace, key: str, facts: dict[str, Any]) -> None:
+    """Add a row to RESULTS.json, and print it."""
+    path = args.folder / "RESULTS.json"
+    results = json.loads(path.read_text()) if path.exists() else {}
+    results["environment"] = environment() if args.device == "cuda" else {"device": "cpu"}
+    results[key] = {**facts, "commit": commit(), "latents": list(_shape(args))}
+    with replace_file(path) as file:
+        file.write((json.dumps(results, indent=1) + "\n").encode())
+    print(json.dumps({key: results[key]}, indent=1), flush=True)
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == "__main__":
+    main()
