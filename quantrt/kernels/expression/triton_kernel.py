@@ -356,7 +356,7 @@ def stored(program: tl.constexpr, output: tl.constexpr, registers, element: tl.c
 
 @triton.constexpr_function
 def _is_quantize_at(program, row):
-    return program[row][0] in (OPS.index("quantize_at"), OPS.index("quantize_at_even"))
+    return program[row][0] == QUANTIZE_AT or program[row][0] == QUANTIZE_AT_EVEN
 
 
 @triton.jit
