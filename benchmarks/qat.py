@@ -32,7 +32,7 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
-from quantrt.quantize.equalized import equalize
+from quantrt.quantize.equalized import make_twins
 from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
@@ -42,7 +42,7 @@ from quantrt.torch.qat import PreparedModel, convert, distillation_loss, prepare
 
 PACKAGES = ("onnxruntime", "onnxscript", "torch", "onnx", "numpy")
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "qat-cpu.json"
-CALIBRATION_SAMPLES = 300
+CALIBRATION_SAMPLES = 128
 JUDGE_BATCH = 100
 COMPARED = 500
 """Pictures on which the decisions of the forward and of the integer engine are compared."""
@@ -53,7 +53,7 @@ HEAD = """# Quantization-aware training on a CPU
 
 Trained CIFAR-10 networks by the rules for ONNX Runtime (uint8 activations, int8 or 4-bit weights per channel, scales learned),
 run by ONNX Runtime's integer kernels. `PTQ` is what `quantrt quantize` makes from {calibration} pictures: range methods, bias
-correction and equalization, the best of them by output error. `QAT` starts from calibrated scales and trains weights and scales
+correction, equalization and SmoothQuant, the best of them by output error. `QAT` starts from calibrated scales and trains weights and scales
 on 1000 pictures of CIFAR-10's training set, mirrored and moved by up to {shift} pixels, from the float network's outputs alone.
 Judged on pictures of the test set, which neither has seen. Top-1 in points, the drop against FP32; agreement asks how often
 the decision is FP32's. The standard error of a drop is that of its pictures, paired. `forward` compares decisions of the
@@ -90,10 +90,10 @@ class Case:
 
 
 CASES = {
-    "resnet20 int8": Case("cifar10_resnet20", 127, steps=100, batch=50, lr=1e-4, judged=5000),
-    "resnet20 4-bit weights": Case("cifar10_resnet20", 7, steps=150, batch=50, lr=1e-3, judged=5000),
-    "vit int8": Case("cifar10_vit_tiny_d9", 127, steps=30, batch=32, lr=2e-5, judged=2000),
-    "vit 4-bit weights": Case("cifar10_vit_tiny_d9", 7, steps=40, batch=32, lr=1e-4, judged=2000),
+    "resnet20 int8": Case("cifar10_resnet20", 127, steps=60, batch=50, lr=1e-4, judged=5000),
+    "resnet20 4-bit weights": Case("cifar10_resnet20", 7, steps=100, batch=50, lr=1e-3, judged=5000),
+    "vit int8": Case("cifar10_vit_tiny_d9", 127, steps=20, batch=16, lr=2e-5, judged=1000),
+    "vit 4-bit weights": Case("cifar10_vit_tiny_d9", 7, steps=40, batch=16, lr=1e-4, judged=1000),
 }
 
 
@@ -184,7 +184,7 @@ def _ptq(path: Path, pictures: Array, target: Target) -> ir.Model:
     samples = open_dataset({model.inputs[0].name: pictures[:CALIBRATION_SAMPLES]}, model.inputs)
     stats = collect(model, observed_values(model, (target,), config), samples, options)
     batches = [batch.inputs for batch in samples.batches(1, FIT_SAMPLES)]
-    reference = observe_reference(model, batches, config, equalize(model, samples, config))
+    reference = observe_reference(model, batches, config, make_twins(model, samples, config))
     return write(fit(model, stats, target, reference, config=config, calibration=options).model)
 
 
