@@ -3,7 +3,9 @@
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +19,7 @@ import onnxruntime
 import pytest
 
 from quantrt.cli.main import main
+from quantrt.model.load import load_model
 from quantrt.plan.container import FORMAT_VERSION
 from quantrt.plan.plan import Layer
 from quantrt.plan.serialize import save_plan
@@ -423,3 +426,34 @@ def test_model_optimizer_measures_with_the_shim(
     latency_ms = measure(str(folder / "model.onnx"), log_file=str(tmp_path / "log"))
     assert 0 < latency_ms < float("inf"), (tmp_path / "log").read_text()
     assert sys.modules["modelopt.onnx.quantization.ort_utils"]._check_for_trtexec().endswith("/bin/trtexec")
+
+
+def test_the_autotuner_of_model_optimizer_runs_on_the_shim(folder: Path, tmp_path: Path):
+    """From the command that its users type: it measures schemes of Q/DQ nodes, and saves the best model."""
+    modelopt_file("onnx/quantization/autotune/__main__.py")
+    (tmp_path / "bin").mkdir()
+    install_shim(tmp_path / "bin", force=False)
+    args = "--trtexec_benchmark_args=--device=cpu --builderOptimizationLevel=0 --duration=0.05"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "modelopt.onnx.quantization.autotune", "--onnx_path", "model.onnx"),
+            *("--use_trtexec", "--schemes_per_region", "1", "--warmup_runs", "2", "--timing_runs", "5"),
+            *(f"{args} --shapes=image:1x3x16x16", "--output_dir", str(tmp_path / "tuned")),
+        ],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin",
+            "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
+        },
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    if "No module named" in done.stderr:
+        pytest.skip(f"nvidia-modelopt cannot be imported: {done.stderr.splitlines()[-1]}")
+    log = done.stdout + done.stderr
+    assert done.returncode == 0, log
+    assert "Autotuning completed successfully" in log
+    assert log.count("TrtExec benchmark (median)") >= 3, "the model as it is, a scheme, and the result"
+    assert load_model(tmp_path / "tuned" / "optimized_final.onnx").outputs
