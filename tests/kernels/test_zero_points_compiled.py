@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels whose codes have zero points, compiled for GPUs that are not here: what they cost."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from triton import knobs
+
+from quantrt.kernels.compile_all import compile_all
+from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, kernel_of
+from quantrt.kernels.depthwise import spec as depthwise
+from quantrt.kernels.kernel import CompiledKernel
+from quantrt.regions.expression import Expression, Operand
+from tests.kernels.expressions import Builder, constant, scalar
+
+CAPABILITIES = (80, 86, 89, 90, 100, 120)
+TILE = TileConfig(128, 64, 64, 4, 3)
+ALONE = depthwise.TileConfig(32, 32, 2)
+
+
+def residual(zero_point: int | None) -> Expression:
+    """Codes of relu(sums * scale + bias + r * s), all on grids with zero points or on none."""
+    b = Builder(
+        Operand("accumulator"),
+        constant("accumulator zero"),
+        constant("scale"),
+        constant("bias"),
+        Operand("tensor", "r"),
+        *map(scalar, (-100.0, 0.1, 0.2, zero_point or 0)),
+    )
+    has_zero = zero_point is not None
+    x = b("add", b("mul", b("sub", 0, 1) if has_zero else 0, 2), 3)
+    x = b("max", b("add", x, b("mul", b("sub", 4, 5) if has_zero else 4, 6)), b.const(0.0))
+    return b.build(b("quantize_at", x, 7, 8) if has_zero else b("quantize", x, 7))
+
+
+def problem(zero_point: int | None, taps: int) -> ConvProblem:
+    return ConvProblem(
+        images=32,
+        H=14,
+        W=14,
+        C=256,
+        N=256,
+        R=taps,
+        S=taps,
+        strides=(1, 1),
+        pads=(taps // 2,) * 4,
+        dilations=(1, 1),
+        dtype="int8",
+        epilogue=residual(zero_point),
+        tensors=("int8",),
+        outputs=("int8",),
+        pad_code=-128 if taps > 1 and zero_point is not None else 0,
+    )
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[tuple[str, int | None], CompiledKernel]:
+    specs = {("pointwise", zero): kernel_of(problem(zero, 1), TILE) for zero in (None, -128, -101)}
+    specs |= {("depthwise", zero): depthwise.kernel_of(problem(zero, 3), ALONE) for zero in (None, -128)}
+    found = compile_all(list(specs.values()), CAPABILITIES, workers=2)
+    failures = [row for row in found.values() if not isinstance(row, CompiledKernel)]
+    assert not failures, failures[0].reason
+    return {name: found[spec] for name, spec in specs.items()}
+
+
+def additions(kernel: CompiledKernel, capability: int, folder: Path) -> int:
+    """Of float32, in the machine code."""
+    path = folder / "kernel.cubin"
+    path.write_bytes(kernel.cubins[capability])
+    command = [knobs.nvidia.nvdisasm.path, "-c", str(path)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return len(re.findall(r"\bFADD\b", text))
+
+
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(("kind", "elements"), [("pointwise", 64), ("depthwise", 16)])
+def test_a_zero_point_costs_no_addition_for_an_element(
+    compiled, kind: str, elements: int, capability: int, tmp_path: Path
+):
+    """A thread has so many; constants of its columns are added to once, and numbers."""
+    plain = additions(compiled[kind, None], capability, tmp_path)
+    shifted = additions(compiled[kind, -128], capability, tmp_path)
+    columns = 16
+    assert shifted - plain <= columns + 4
+    assert plain >= 3 * elements  # of each: into a float, a bias, a residual
+
+
+def test_an_odd_one_costs_one(compiled, tmp_path: Path):
+    even, odd = (additions(compiled["pointwise", zero], 90, tmp_path) for zero in (-128, -101))
+    assert 60 < odd - even <= 64
+
+
+def test_for_every_gpu_and_without_spills(compiled):
+    for kernel in compiled.values():
+        assert set(kernel.cubins) == set(CAPABILITIES)
+        assert kernel.spills == 0
