@@ -14,7 +14,14 @@ import pytest
 pytest.importorskip("torch", reason="programs run in torch")
 
 from quantrt.build import Event, build
-from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
+from quantrt.config import (
+    BenchConfig,
+    BuildConfig,
+    CalibrationConfig,
+    CudaConfig,
+    DeviceConfig,
+    QuantizeConfig,
+)
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError
 from quantrt.gpu import gpu_named
@@ -28,7 +35,7 @@ from quantrt.report.inspect_engine import describe_engine, show_engine
 from quantrt.runtime import executor as executor_module
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda import lower
-from tests.nets import quantized, resnet, run_ort, samples
+from tests.nets import net, quantized, resnet, run_ort, samples, weights
 from tests.programs import GPU
 
 build_module = importlib.import_module("quantrt.build")
@@ -136,3 +143,24 @@ def test_a_model_that_is_quantized_already_keeps_its_scales_and_needs_no_data(cp
     assert set(rows) == {"cuda fp32", "cuda fp16", "cuda int8+fp16"}
     assert "rejected" not in {row["status"] for row in rows.values()}
     assert rows["cuda int8+fp16"]["range_method"] == OWN_SCALES
+
+
+def test_smoothed_activations_are_in_the_engine_and_in_its_record(cpu_for_gpu: None):
+    """Sixteen channels, two of them a hundred times as large, that a product and a residual sum read."""
+    large = np.where(np.isin(np.arange(16), (3, 11)), 100, 1).astype(np.float32)
+    arrays = weights({"beta": (16,), "w": (16, 16)}) | {"gamma": large}
+    arrays["w"] /= large[:, None]
+    model = net(
+        "net (float[N,4,16] x) => (float[N,4,16] y) "
+        "{ n = LayerNormalization<axis=-1>(x, gamma, beta) m = MatMul(n, w) y = Add(m, n) }",
+        arrays,
+    )
+    config = replace(CONFIG, quantize=QuantizeConfig(smoothing="multiplied"))
+    x = {"x": samples(120, 4, 16)}
+    with build(model, config=config, calibration=x) as engine:
+        rows = {row["name"]: row for row in engine.report["candidates"]}
+        (want,) = run_ort(model.graph, x)
+        got = engine.run(x)["y"]
+    assert rows["cuda int8+fp16"]["range_method"] == "minmax, smoothed by multiplications"
+    assert rows["cuda int8+fp16"]["status"] != "rejected"
+    assert np.linalg.norm(got - want) <= 0.02 * np.linalg.norm(want)

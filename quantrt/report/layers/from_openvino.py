@@ -74,8 +74,7 @@ def from_openvino_engine(model: Model, engine: LibraryModel) -> QuantizedModel:
 def _take_constants(graph: ir.Model, engine: _Engine, weights: Collection[Use]) -> None:
     """Float weights and biases as the engine has them: those of equalized channels are not the model's."""
     for node in graph.graph:
-        is_smoothing = is_operator(node, "Mul") and (node.name or "").endswith(MULTIPLIED)
-        if not (is_smoothing or is_operator(node, "Conv", "Gemm", "LayerNormalization")):
+        if not (_is_smoothed(node) or is_operator(node, "Conv", "Gemm", "LayerNormalization")):
             continue
         for index in range(1, len(node.inputs)):
             value = node.inputs[index]
@@ -85,6 +84,12 @@ def _take_constants(graph: ir.Model, engine: _Engine, weights: Collection[Use]) 
             found = engine.constant(name)
             if found.size == array.size and not np.array_equal(found.reshape(array.shape), array):
                 set_constant_input(graph, node, index, found.reshape(array.shape).astype(array.dtype), name)
+
+
+def _is_smoothed(node: ir.Node) -> bool:
+    """A Mul that smooths, or a product that reads what it makes: float where precisions are mixed."""
+    names = (node.name, *(value.name for value in node.inputs[:1] if value is not None))
+    return is_operator(node, "Mul", "MatMul") and any((name or "").endswith(MULTIPLIED) for name in names)
 
 
 @dataclass(frozen=True)

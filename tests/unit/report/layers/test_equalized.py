@@ -14,16 +14,18 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.model.save import save_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
+from quantrt.plan.openvino_taps import tensors_of_openvino
 from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.serialize import save_plan
 from quantrt.quantize.algorithms.equalization import SUFFIX, choose_scales, scale_channels
-from quantrt.quantize.algorithms.smoothing import MULTIPLIED, choose_smoothing, smooth
+from quantrt.quantize.algorithms.smoothing import MULTIPLIED, Smoothing, choose_smoothing, smooth
 from quantrt.quantize.qdq import write
 from quantrt.quantize.switches import FLAGS, switch_layers
 from quantrt.quantize.targets import OPENVINO, ORT
 from quantrt.reference.metrics import sqnr_db
 from quantrt.report.compare import compare
 from quantrt.report.layers.equalized import unscaled_twin, with_fitted_scales
+from quantrt.report.layers.from_openvino import from_openvino_engine
 from quantrt.report.subject import open_subject
 from tests.nets import net, quantized, samples, weights
 
@@ -115,6 +117,29 @@ def test_of_a_model_without_equalization_nothing_changes():
     fake = write(quantized(model, ORT, X))
     assert with_fitted_scales(model, fake) is model
     assert unscaled_twin(model, {"h", "r"}) is model
+
+
+def two_products() -> Model:
+    """Two products that read the same residual stream, one of which may stay float."""
+    arrays = weights({"gamma": (8,), "beta": (8,), "square": (8, 8), "last": (8, 6)})
+    arrays["gamma"] = UNEVEN * 3
+    for name in ("square", "last"):
+        arrays[name] /= UNEVEN[:, None] ** 0.5
+    body = """n = LayerNormalization<axis = -1>(x, gamma, beta) m = MatMul(n, square) r = Add(m, n)
+      y = MatMul(r, last)"""
+    return net(f"net (float[N,8,8,8] x) => (float[N,c,i,j] y) {{ {body} }}", arrays)
+
+
+def test_a_smoothed_product_that_stays_float_has_the_engines_weight():
+    model = two_products()
+    smoothing = Smoothing(multiplied=dict.fromkeys(("n", "r"), np.linspace(0.5, 2, 8, dtype=np.float32)))
+    changed = replace(model, graph=smooth(model.graph, smoothing))
+    last = next(node.name for node in changed.graph.graph if node.outputs[0].name == "y")
+    engine = lower_to_openvino(write(quantized(changed, OPENVINO, X, exclude=(last,))))
+    found = write(from_openvino_engine(unscaled_twin(model, tensors_of_openvino(engine)), engine))
+    x = {"x": samples(6, 8, 8, 8, seed=7)}
+    (want,), (got,) = (float_session(graph).run(["y"], x) for graph in (model.graph, found))
+    assert sqnr_db(want, got) > 25, "one product is rounded, the other is not"
 
 
 @pytest.mark.parametrize("name", ["depthwise", "norm", "multiplied"])
