@@ -13,6 +13,8 @@ from quantrt.kernels.split_k import tiles as split_tiles
 from quantrt.quantize.qparams import QParams, dequantize, quantize_array
 from quantrt.regions.expression import Operand
 from quantrt.regions.region import Conv
+from quantrt.runtime.cuda.cudnn_meaning import compute_graph
+from quantrt.tactics.cuda import cudnn_graph
 from quantrt.tactics.cuda.conv2d import list_tactics
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from tests.kernels import pools
@@ -106,6 +108,23 @@ def test_codes_are_those_of_whole_numbers(
             (got,) = run(tactic, problem.inputs)
             assert np.array_equal(got.numpy(), want), tactic.name
     assert len(np.unique(want)) > 50
+
+
+def test_a_graph_for_cudnn_means_the_same(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cudnn_graph, "LEAST_PRODUCTS", 1)
+    problem, workload, want = shifted(POINTWISE, rng)
+    found = (x for x in list_tactics(workload, H200) if isinstance(x, Tactic))
+    (draft,) = (tactic.drafts[0] for tactic in found if tactic.drafts[0].graphs)
+    names = [x.name for x in problem.epilogue.operands if x.kind == "constant"]
+    given = {
+        "constant": lambda place: torch.from_numpy(problem.constants[names[place]]),
+        "tensor": lambda place: problem.tensors[place],
+        "scalar": lambda value: torch.tensor(value, dtype=torch.float32),
+    }
+    operands = [given[kind](value) for kind, value in draft.options["sources"]]
+    weight = torch.from_numpy(np.moveaxis(problem.weight, 1, -1).copy())
+    (got,) = compute_graph(draft.graphs[0], problem.x, weight, operands)
+    assert np.array_equal(got.numpy(), want)
 
 
 MEANS = [
