@@ -6,6 +6,8 @@ Measured with OpenVINO 2026.4 on a CPU:
 - pairs of int8 with zero points come out wrong (1.4 dB on a ResNet-20), the same of uint8 do not
 - QLinearConv with scales per channel is not imported
 - weights in blocks that do not divide their axis are not imported, nor 4-bit weights of convolutions compiled
+- pairs of 16 bits come out as noise; they become float operators:
+  (clip(rint(x / s), qmin - z, qmax - z)) * s
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator
+from quantrt.ir.edit import add_constant, constant_of, free_name, int_attribute, is_operator
 from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.quantize.explicit_operators import spell_integer_operators
@@ -26,10 +28,12 @@ CENTRE = 128
 
 MATRIX = 2
 
+WIDE = (np.dtype(np.int16), np.dtype(np.uint16))
+
 
 def respell_codes(graph: ir.Model) -> ir.Model:
     """The graph, or a copy of it where a node has to be written otherwise."""
-    if not any(_is_signed(node) or _is_unread(node) for node in graph.graph):
+    if not any(_is_signed(node) or _is_unread(node) or _is_wide(node) for node in graph.graph):
         return graph
     copy = clone(graph)
     spell_integer_operators(copy)
@@ -37,6 +41,8 @@ def respell_codes(graph: ir.Model) -> ir.Model:
     for node in list(copy.graph):
         if _is_signed(node):
             _make_unsigned(copy, node)
+        elif _is_wide(node):
+            _spell_in_floats(copy, node)
     remove_unused(copy)
     return copy
 
@@ -60,16 +66,68 @@ def _is_unread(node: ir.Node) -> bool:
 
 def _is_signed(node: ir.Node) -> bool:
     """Whether a node makes int8 codes with a zero point that only DequantizeLinear nodes of its grid read."""
-    if not is_operator(node, "QuantizeLinear") or node.outputs[0].is_graph_output():
+    zero = _zero_point(node) if is_operator(node, "QuantizeLinear") else None
+    return zero is not None and zero.dtype == np.int8 and bool(zero.any()) and _is_closed(node, zero)
+
+
+def _is_wide(node: ir.Node) -> bool:
+    """Whether a node makes 16-bit codes on one grid that only DequantizeLinear nodes of the grid read."""
+    zero = _zero_point(node) if is_operator(node, "QuantizeLinear") else None
+    if zero is None or zero.dtype not in WIDE or zero.size != 1 or not _is_closed(node, zero):
         return False
-    zero = _zero_point(node)
-    readers = [reader for reader, _ in node.outputs[0].uses()]
-    if zero is None or zero.dtype != np.int8 or not zero.any() or not readers:
+    scales = [constant_of(each.inputs[1]) for each in (node, *_readers(node))]
+    first = scales[0]
+    return first is not None and all(
+        scale is not None and scale.dtype == np.float32 and np.array_equal(scale, first) for scale in scales
+    )
+
+
+def _readers(node: ir.Node) -> list[ir.Node]:
+    return [reader for reader, _ in node.outputs[0].uses()]
+
+
+def _is_closed(node: ir.Node, zero: np.ndarray) -> bool:
+    """Whether codes go to DequantizeLinear nodes with the same zero point alone, not out of the model."""
+    readers = _readers(node)
+    if node.outputs[0].is_graph_output() or not readers:
         return False
     points = [_zero_point(reader) for reader in readers if is_operator(reader, "DequantizeLinear")]
     return len(points) == len(readers) and all(
-        point is not None and point.dtype == np.int8 and np.array_equal(point, zero) for point in points
+        point is not None and point.dtype == zero.dtype and np.array_equal(point, zero) for point in points
     )
+
+
+def _spell_in_floats(graph: ir.Model, quantize: ir.Node) -> None:
+    """Write a pair of 16 bits as float operators."""
+    x, scale, zero = quantize.inputs[0], constant_of(quantize.inputs[1]), _zero_point(quantize)
+    if x is None or scale is None or zero is None:
+        return
+    info, middle = np.iinfo(zero.dtype), int(zero.reshape(()))
+    name = quantize.name or ""
+    step, low, high = (
+        add_constant(graph, f"{name}_{what}", np.asarray(value, np.float32))
+        for what, value in (
+            ("step", scale.reshape(())),
+            ("least", info.min - middle),
+            ("most", info.max - middle),
+        )
+    )
+    value = x
+    for op_type, others in (("Div", [step]), ("Round", []), ("Clip", [low, high]), ("Mul", [step])):
+        node = ir.node(op_type, [value, *others], name=free_name(graph, f"{name}_{op_type.lower()}"))
+        graph.graph.insert_before(quantize, node)
+        made = node.outputs[0]
+        made.name, made.shape, made.type = f"{node.name}_output", x.shape, x.type
+        value = made
+    for reader in _readers(quantize):
+        result = reader.outputs[0]
+        if result.is_graph_output():
+            reader.op_type = "Identity"
+            reader.attributes.clear()
+            reader.resize_inputs(1)
+            reader.replace_input_with(0, value)
+        else:
+            result.replace_all_uses_with(value)
 
 
 def _zero_point(node: ir.Node) -> np.ndarray | None:

@@ -67,6 +67,22 @@ def test_integer_convolutions_with_scales_per_channel():
     assert sqnr_db(want, run_openvino(model.graph, IMAGE)[0]) > 40
 
 
+@pytest.mark.parametrize("is_output", [True, False])
+def test_pairs_of_16_bits_are_computed_in_floats(is_output: bool):
+    text = """net (float[N,8,6,6] x) => (float[N,8,6,6] y) {
+      q = QuantizeLinear(x, s, h) d = DequantizeLinear(q, s, h) y = Relu(d)
+    }"""
+    text = text.replace("y = Relu(d)", "y = Identity(d)") if is_output else text
+    constants = {"s": np.asarray(0.0001, np.float32), "h": np.asarray(20000, np.uint16)}
+    model = net(text, constants, opset=21)
+    graph = respell_codes(model.graph)
+    assert not any("Quantize" in node.op_type for node in graph.graph)
+    assert [value.name for value in graph.graph.outputs] == ["y"]
+    (want,) = run(model.graph, IMAGE)
+    np.testing.assert_allclose(want, run(graph, IMAGE)[0], rtol=1e-6)
+    assert sqnr_db(want, run_openvino(model.graph, IMAGE)[0]) > 90
+
+
 @pytest.mark.parametrize("block", [4, 6])
 def test_weights_in_blocks_that_do_not_divide_their_axis(block: int, rng):
     count = -(-10 // block)
