@@ -100,10 +100,10 @@ def _export(args: argparse.Namespace) -> None:
     exported = time.perf_counter()
     del program, net
     model = load_model(path)
-    if args.device == "cuda":
-        names = observed_values(for_gpu(model), (CUDA, CUDA_FP8), QuantizeConfig())
-    else:
-        names = observed_values(model, TARGETS, QuantizeConfig())
+    is_gpu = args.device == "cuda"
+    form, targets = (for_gpu(model), (CUDA, CUDA_FP8)) if is_gpu else (model, TARGETS)
+    wanted = (QuantizeConfig(), QuantizeConfig(quantization_level="4"))
+    names = sorted({name for config in wanted for name in observed_values(form, targets, config)})
     sample = [{name: x[:1].numpy() for name, x in feed.items()}]
     stats = collect(model, names, open_dataset(sample, model.inputs), CalibrationConfig(batch_size=1))
     save_stats(stats, args.folder / "unet.ranges")

@@ -289,6 +289,18 @@ def test_excluded_layers_stay_float(prefer):
     assert rows["Conv_0"].reason == "excluded by 'Conv_0'" and rows["Conv_2"].precision == "int8"
 
 
+def test_layers_say_which_level_left_them_in_float(prefer):
+    prefer("int8")
+    options = config(quantize=QuantizeConfig(quantization_level="1"))
+    with make(options=options, precisions="int8", calibration=IMAGES) as engine:
+        rows = {layer.name: layer for layer in engine.plan.layers}
+    reason = "left in float by quantization level 1"
+    assert rows["Conv_0"].reason == f"{reason}: it reads an input of the model"
+    assert rows["Gemm_12"].reason == f"{reason}: linear layer"
+    assert rows["Conv_0"].precision == rows["Gemm_12"].precision == "fp32"
+    assert rows["Conv_2"].precision == "int8"
+
+
 def test_an_exclusion_that_matches_nothing_is_an_error():
     options = config(quantize=QuantizeConfig(exclude=("Cnov_0",)))
     with pytest.raises(UsageError, match="Cnov_0"):
