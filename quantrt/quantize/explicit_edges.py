@@ -53,7 +53,7 @@ def read_edges(graph: ir.Model, target: Target, products: Collection[str]) -> Ed
         products: names of the products whose weights are codes.
     """
     edges = Edges()
-    _move_behind_relu(graph.graph)
+    _move_behind_clips(graph.graph)
     grids = _merge_redundant(graph.graph, target, edges)
     reader = _Reader(graph, target, products, edges, grids)
     for node in list(graph.graph):
@@ -62,24 +62,40 @@ def read_edges(graph: ir.Model, target: Target, products: Collection[str]) -> Ed
     return edges
 
 
-def _move_behind_relu(graph: ir.Graph) -> None:
-    """Move a pair behind the Relu that reads it: rounding is monotone and keeps 0, so that they commute."""
-    for relu in list(graph):
-        pair = relu.inputs[0].producer() if is_operator(relu, "Relu") and relu.inputs[0] is not None else None
-        if pair is None or not is_operator(pair, "DequantizeLinear") or _pair_grid(pair) is None:
+def _move_behind_clips(graph: ir.Graph) -> None:
+    """Move a pair behind the Relu or Clip that reads it, where the two commute."""
+    for clip in list(graph):
+        is_clip = is_operator(clip, "Relu", "Clip")
+        pair = clip.inputs[0].producer() if is_clip and clip.inputs[0] is not None else None
+        grid = _pair_grid(pair) if pair is not None and is_operator(pair, "DequantizeLinear") else None
+        if pair is None or grid is None or not _commutes(clip, grid):
             continue
-        source, result = _quantizer(pair), relu.outputs[0]
+        source, result = _quantizer(pair), clip.outputs[0]
         codes = pair.inputs[0]
         is_alone = (
-            codes is not None and only_consumer(codes) is pair and only_consumer(pair.outputs[0]) is relu
+            codes is not None and only_consumer(codes) is pair and only_consumer(pair.outputs[0]) is clip
         )
         if source is None or not is_alone or result.is_graph_output():
             continue
         result.replace_all_uses_with(pair.outputs[0])
-        relu.replace_input_with(0, source.inputs[0])
+        clip.replace_input_with(0, source.inputs[0])
         source.replace_input_with(0, result)
-        graph.remove(relu)
-        graph.insert_before(source, relu)
+        graph.remove(clip)
+        graph.insert_before(source, clip)
+
+
+def _commutes(clip: ir.Node, grid: CodeGrid) -> bool:
+    """Whether values may be clipped before they are rounded: rounding is monotone.
+
+    So it is where rounding keeps the bounds, as it keeps 0, or they are beyond all codes.
+    """
+    if clip.op_type == "Relu":
+        return True
+    bounds = [*clip.inputs[1:], None, None][:2]
+    return all(
+        bound is None or grid.keeps_bound(constant_of(bound), is_upper=is_upper)
+        for bound, is_upper in zip(bounds, (False, True), strict=True)
+    )
 
 
 def _merge_redundant(graph: ir.Graph, target: Target, edges: Edges) -> dict[ir.Value, CodeGrid]:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from quantrt.dtypes import FP8, INT8, DType, dtype
 from quantrt.ir.edit import constant_of, int_attribute
-from quantrt.quantize.qparams import QParams, QuantizedTensor, given_qparams
+from quantrt.quantize.qparams import QParams, QuantizedTensor, dequantize, given_qparams, quantize_array
 
 __all__ = ["CodeGrid", "constant_params", "grid_of", "recentred"]
 
@@ -48,6 +48,20 @@ class CodeGrid:
     def highest(self) -> int:
         """The largest code."""
         return self.dtype.qmax or 0
+
+    def keeps_bound(self, bound: Array | None, *, is_upper: bool) -> bool:
+        """Whether min(rounded x, bound) is min(x, bound) rounded, of an upper bound; else the same of max.
+
+        Args:
+            bound: a number; None for one that is not known.
+        """
+        if bound is None or bound.size != 1 or self.dtype.is_float:
+            return False
+        qparams, number = self.qparams(), np.asarray(bound, np.float32).reshape(())
+        rounded = dequantize(quantize_array(number, qparams), qparams)
+        end = dequantize(np.asarray(self.highest if is_upper else self.lowest), qparams)
+        is_beyond = number >= end if is_upper else number <= end
+        return bool(is_beyond or rounded == number)
 
     def qparams(self) -> QParams:
         """Its parameters."""

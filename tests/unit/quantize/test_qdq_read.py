@@ -204,6 +204,26 @@ def test_a_pair_in_front_of_a_relu_moves_behind_it():
     assert int8(result) == ["Conv", "Conv"] and roundings(result) == 0
 
 
+CLIPS = {
+    "bounds on the grid": ("s", "z", 0.0, 64, 0),
+    "bounds beyond the codes": ("s", "z7", -500.0, 500, 0),
+    "a bound between two codes": ("s", "z7", 0.0, 20.5, 1),
+    "a bound beyond on one side": ("s", "z", -200.0, 20.5, 1),
+}
+
+
+@pytest.mark.parametrize("kind", CLIPS)
+def test_a_pair_in_front_of_a_clip_moves_behind_it_where_the_bounds_are_kept(kind: str):
+    grid, zero, lo, hi, left = CLIPS[kind]
+    bounds = {"lo": np.float32(lo) * CONSTANTS[grid], "hi": np.float32(hi) * CONSTANTS[grid]}
+    body = (
+        f"{WEIGHTS} {pair('x', 'a')} h = Conv(a, dw) {pair('h', 'k', grid, zero)} r = Clip(k, lo, hi) "
+        f"{pair('r', 'n', grid, zero)} y = Conv(n, dv)"
+    )
+    result = check(images(body, **bounds), IMAGE)
+    assert int8(result) == ["Conv", "Conv"] and roundings(result) == left
+
+
 # -------------------------------------------------------------------------------- residuals, concatenation
 
 
