@@ -70,6 +70,9 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+SMALL_RATIO = 0.9
+"""Of FP32's bytes: weights in 4 bits that leave more are shipped for their speed alone, as all others are."""
+
 Data = Dataset | str | Path | Iterable[Mapping[str, np.ndarray]] | Mapping[str, np.ndarray]
 """Samples: a path, an array per input, or an iterable of dicts of arrays."""
 
@@ -231,6 +234,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         choice=choice,
         memory=memory,
         mixed=mixed.report,
+        int4_nodes=frozenset() if quantized.weight_only is None else quantized.weight_only.nodes,
         layer_times=candidate_times(
             {name: candidates[name] for name in told},
             job.model,
@@ -260,7 +264,9 @@ def _choose(
     is_float = {name: candidates[name].spec.precision == "fp32" for name in latencies}
     limit = job.config.budget.max_drop_ratio
     choice = choose(latencies, is_float, check, limit, why_wrong=size_check)
-    small = [name for name in latencies if candidates[name].spec.precision == "int4"]
+    bytes_of = {name: candidates[name].model.size_bytes for name in latencies}
+    most = SMALL_RATIO * bytes_of[choice.baseline]
+    small = [n for n in latencies if candidates[n].spec.precision == "int4" and bytes_of[n] <= most]
     if small and size_check(small[0]) is None:
         return choose_small(choice, small[0], latencies, check, limit)
     return choice
@@ -309,7 +315,7 @@ def _opener(job: Job, quantized: Quantized, inputs: Mapping[str, np.ndarray]) ->
         inputs,
         job.on_kernels,
         float_graph=own,
-        weight_only=quantized.weight_only,
+        weight_only=None if quantized.weight_only is None else quantized.weight_only.graph,
     )
 
 

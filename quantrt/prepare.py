@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import onnx_ir as ir
-
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset, random_dataset
 from quantrt.calibrate.given import Given
@@ -25,7 +23,7 @@ from quantrt.quantize.levels import why_level_left_all
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
-from quantrt.quantize.weight_only import quantize_weights
+from quantrt.quantize.weight_only import WeightOnly, quantize_weights
 from quantrt.tactics.candidates import code_targets
 
 __all__ = [
@@ -103,7 +101,7 @@ class Quantized:
     fits: Mapping[tuple[str, str], Fitted] = field(default_factory=dict)
     cache: CacheMatch | None = None
     notes: tuple[str, ...] = ()
-    weight_only: ir.Model | None = None
+    weight_only: WeightOnly | None = None
 
 
 def open_cache(cache: TrtCache | str | Path | None, config: BuildConfig) -> TrtCache | None:
@@ -169,7 +167,7 @@ def quantize_weights_alone(job: Job, samples: Dataset | None) -> Quantized:
         job.config.quantize,
         on_progress=lambda done, total: job.emit(Event("quantizing", done, total, "weights")),
     )
-    return Quantized(samples, None, weight_only=made.graph)
+    return Quantized(samples, None, weight_only=made)
 
 
 def _why_none(job: Job) -> str:

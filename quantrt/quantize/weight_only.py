@@ -55,6 +55,11 @@ class WeightOnly:
     tables: tuple[str, ...]
     scaled: int = 0
 
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The names of all of these."""
+        return frozenset((*self.products, *self.tables))
+
 
 def quantize_weights(
     model: Model,

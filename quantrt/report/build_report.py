@@ -18,6 +18,7 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
 from quantrt.quantize.cache_match import CacheMatch
 from quantrt.quantize.fit import Fitted
+from quantrt.quantize.quantized_model import Decision
 from quantrt.report.inspect_cache import describe_match, missing_notes
 from quantrt.report.inspect_program import node_tactics
 from quantrt.report.latency_bins import latency_bins
@@ -46,6 +47,7 @@ class BuildFacts:
         memory: bytes on the GPU for the timed inputs, by candidate; None on a CPU.
         layer_times: of some candidates, as quantrt.report.candidate_times tells them.
         notes: what the user should know, whatever was shipped.
+        int4_nodes: names of those whose weights alone are in 4 bits in a candidate "int4".
         mixed: how precisions were mixed, as quantrt.report.mixed_report tells it; None where they were not.
     """
 
@@ -63,6 +65,7 @@ class BuildFacts:
     notes: tuple[str, ...] = ()
     cache: CacheMatch | None = None
     mixed: Mapping[str, Any] | None = None
+    int4_nodes: frozenset[str] = frozenset()
 
     @property
     def is_random(self) -> bool:
@@ -114,8 +117,11 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
     winner = facts.candidates[facts.choice.winner]
     tactics = node_tactics(winner.model) if winner.spec.library == "cuda" else {}
     nodes = list(facts.model.graph.graph)
-    if winner.fitted is None:
-        precision, codes, reasons = winner.spec.precision, "", {}
+    reasons: Mapping[str, Decision] = {}
+    if winner.spec.precision == "int4":
+        precision, codes = winner.spec.float_precision, "int4"
+    elif winner.fitted is None:
+        precision, codes = winner.spec.precision, ""
     else:
         codes = winner.fitted.model.target.precision
         precision = winner.spec.float_precision
@@ -129,12 +135,19 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
             Layer(
                 name=name,
                 op_type=node.op_type,
-                precision=codes if decision is not None and decision.is_int8 else precision,
+                precision=codes if _is_in_codes(name, decision, facts) else precision,
                 reason=f"{reason}; {tactics[name]}" if name in tactics else reason,
                 sources=tuple(sources_of(node)),
             )
         )
     return tuple(rows)
+
+
+def _is_in_codes(name: str, decision: Decision | None, facts: BuildFacts) -> bool:
+    """Whether what is shipped computes a node in codes, or on a weight in 4 bits."""
+    if facts.candidates[facts.choice.winner].spec.precision == "int4":
+        return name in facts.int4_nodes
+    return decision is not None and decision.is_int8
 
 
 def _cache(facts: BuildFacts, match: CacheMatch, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

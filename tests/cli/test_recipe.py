@@ -104,6 +104,10 @@ def test_weights_alone_are_written_in_4_bits(folder: Path, quantrt_json, quantrt
     build = ("build", "s.onnx", "--recipe", "weight-only-int4", "--calib-data", "s.npz", *FAST)
     built = quantrt_json(*build, "--max-drop", "0.05", "-o", "w.qrt", "--report", "r.json")
     assert built["precision"] == "int4" and Path("w.qrt").stat().st_size < 0.5 * Path("s.onnx").stat().st_size
+    layers = {
+        row["op_type"]: row["precision"] for row in quantrt_json("inspect", "w.qrt", "--layers")["layers"]
+    }
+    assert layers == {"MatMul": "int4", "Tanh": "fp32"}
     assert "asked for by its size" in Path("r.json").read_text(encoding="utf-8")
     quantrt_json("compare", "w.onnx", "w.qrt", "--data", "s.npz", "--min-sqnr", "60")
     strict = quantrt_json(*build, "--max-drop", "0.000001", "-o", "f.qrt")
