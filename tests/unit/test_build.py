@@ -28,7 +28,7 @@ from quantrt.config import (
 from quantrt.errors import AccuracyError, DataError, DeviceError, ModelError, UsageError
 from quantrt.model.load import load_model, make_model
 from quantrt.model.model import Model
-from quantrt.quantize.fit import EQUALIZED
+from quantrt.quantize.equalized import EQUALIZED
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.onnxruntime import ORT
