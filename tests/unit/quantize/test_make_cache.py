@@ -57,8 +57,14 @@ def test_a_cache_carries_the_ranges_of_a_build_from_data_bit_for_bit(method: str
         measured = quantize(model, stats, target, QuantizeConfig(), config)
         cached = quantize(model, None, target, QuantizeConfig(), config, given=given)
         assert cached.activations.keys() == measured.activations.keys()
+        shifted = {name for name, qparams in measured.activations.items() if np.any(qparams.zero_point)}
+        assert not shifted or target is CUDA, "TensorRT's caches have no zero points: a GPU's from data may"
         for name, qparams in measured.activations.items():
-            assert cached.activations[name].scale.tobytes() == qparams.scale.tobytes()
+            found = cached.activations[name]
+            assert not np.any(found.zero_point), "codes of a cache are the same on every device"
+            if name not in shifted:
+                assert found.scale.tobytes() == qparams.scale.tobytes()
+        assert len(shifted) < len(measured.activations)
 
 
 def test_pools_and_reshapes_share_a_scale_bit_for_bit(cache: TrtCache):
