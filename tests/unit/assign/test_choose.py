@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from quantrt.assign.accuracy import Accuracy
-from quantrt.assign.choose import choose, choose_untimed, fastest
+from quantrt.assign.choose import choose, choose_small, choose_untimed, fastest
 from quantrt.tactics.timing import Latency
 
 ROUNDS = 60
@@ -212,3 +212,45 @@ def test_one_that_is_wrong_elsewhere_gives_way_to_the_next():
     choice = decide(0.5)
     assert choice.winner == "ov fp32"
     assert choice.reason == "ov fp32 is shipped: ov int8 is wrong (its outputs are wrong at batch 4)"
+
+
+SMALL = {"ort fp32": 8.0, "ov fp32": 10.0, "ort int4": 12.0}
+
+
+def choose_for_size(times_ms: Mapping[str, float], drop: float | None):
+    """The choice among FP32 and weights in 4 bits, which are asked for."""
+    latencies = {name: latency(ms) for name, ms in times_ms.items()}
+
+    def check(name: str) -> Accuracy | None:
+        return None if drop is None else accuracy(drop)
+
+    by_time = choose(latencies, {name: "fp32" in name for name in latencies}, check, 0.01)
+    return by_time, choose_small(by_time, "ort int4", latencies, check, 0.01)
+
+
+def test_what_is_small_is_shipped_inside_the_budget_though_it_is_slower():
+    by_time, choice = choose_for_size(SMALL, 0.001)
+    assert by_time.winner == "ort fp32" and choice.winner == "ort int4"
+    assert {name: v.status for name, v in choice.verdicts.items()} == {
+        "ort int4": "shipped",
+        "ort fp32": "baseline",
+        "ov fp32": "passed over",
+    }
+    assert "by its size" in choice.reason and "0.67x as fast as ort fp32" in choice.reason
+
+
+def test_what_is_small_and_the_fastest_was_chosen_already():
+    by_time, choice = choose_for_size({**SMALL, "ort int4": 4.0}, 0.001)
+    assert choice is by_time and choice.winner == "ort int4"
+
+
+@pytest.mark.parametrize("drop", [0.02, math.nan])
+def test_what_is_small_and_outside_the_budget_is_not_shipped(drop: float):
+    _, choice = choose_for_size(SMALL, drop)
+    assert choice.winner == "ort fp32" and choice.verdicts["ort int4"].status == "over budget"
+    assert choice.verdicts["ort fp32"].status == "shipped" and "outside the budget" in choice.reason
+
+
+def test_what_is_small_is_shipped_unchecked_where_nothing_can_check_it():
+    _, choice = choose_for_size(SMALL, None)
+    assert choice.winner == "ort int4" and "not checked" in choice.reason
