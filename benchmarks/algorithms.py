@@ -98,7 +98,8 @@ def main() -> None:
     for name in args.names:
         row = measure(load_task(name, args.models), args.column or [*VARIANTS, *INT4])
         results = load_results(args.out)
-        results["models"][name] = row
+        earlier = results["models"].get(name, {}).get("variants", {})
+        results["models"][name] = row | {"variants": {**earlier, **row["variants"]}}
         order = [task for task in TASK_NAMES if task in results["models"]]
         results["models"] = {task: results["models"][task] for task in order}
         write_results(args.out, results, algorithms_page(results))
