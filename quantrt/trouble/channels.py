@@ -17,6 +17,7 @@ import onnx_ir as ir
 from quantrt.calibrate.histogram import bin_edges
 from quantrt.calibrate.stats import TensorStats
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
+from quantrt.quantize.behind_conv import before_activation
 from quantrt.trouble.finding import TROUBLE, Finding
 from quantrt.trouble.layer_noise import LayerNoise, layer_noises
 from quantrt.trouble.scene import Scene
@@ -24,8 +25,8 @@ from quantrt.trouble.scene import Scene
 __all__ = ["NOISE_LIMIT", "find_lost_inputs", "find_lost_weights", "find_wide_ranges"]
 
 NOISE_LIMIT = 2e-2
-"""Of what a layer computes, by power: 17 dB. Layers of trained networks that int8 leaves whole have up to 2e-3,
-depthwise ones a hundredth; what was planted to break them 2e-1 and more."""
+"""Of what a layer computes, by power: 17 dB. Dense layers of trained networks that int8 leaves whole have up to
+2e-3, depthwise ones a hundredth; what was planted to break them 2e-1 and more."""
 
 OUTLIER_RATIO = 20.0
 """Of a channel's peak to the middle one's, from which on it counts as an outlier: the others share six codes
@@ -57,9 +58,19 @@ def find_lost_inputs(scene: Scene) -> Iterator[Finding]:
             lost.setdefault(value.name or "", []).append(one)
     for name, layers in lost.items():
         names = tuple(one.node.name or "" for one in layers)
-        harm = math.inf if scene.alone is None else scene.alone.noise_ratio(names)
+        beside = {near for one in layers for near in _made_beside(scene, one.node)}
+        harm = math.inf if scene.alone is None else scene.alone.noise_ratio({*names, *beside})
         if not harm < HARM_LIMIT:  # a NaN is not
             yield _lost_input(name, layers, harm)
+
+
+def _made_beside(scene: Scene, node: ir.Node) -> Iterator[str]:
+    """8-bit convolutions without which a sum would be no 8-bit one."""
+    for value in node.inputs if is_operator(node, "Add") else ():
+        source = before_activation(value)
+        maker = source.producer() if source is not None else None
+        if maker is not None and is_operator(maker, "Conv") and maker.name in scene.int8_nodes:
+            yield maker.name or ""
 
 
 def _lost_input(value: str, layers: Sequence[LayerNoise], harm: float) -> Finding:
@@ -76,14 +87,15 @@ def _lost_input(value: str, layers: Sequence[LayerNoise], harm: float) -> Findin
         effect = (
             "every channel is convolved alone: what one step for all leaves of a narrow one is all it has"
         )
-    elif outliers:
+    elif outliers and worst.groups == 1:
         kind = "outlier channels"
         named = ", ".join(map(str, outliers[:NAMED])) + (", ..." if len(outliers) > NAMED else "")
         figure = f"channels {named} of {len(worst.peaks)}, up to {wide}; {noise}"
         effect = "one step for all channels is as wide as most of them: they are rounded away"
     else:
         kind = "channel ranges"
-        figure = f"the widest channel is {wide}; {noise}"
+        some = f"{worst.lost} of {worst.groups} channels are mostly noise, " if worst.groups > 1 else ""
+        figure = f"{some}the widest channel is {wide}; {noise}"
         effect = "the wide channels set the step, and the narrow ones are rounded away"
     return Finding(kind, TROUBLE, names, (value,), figure, effect, _advice(names))
 

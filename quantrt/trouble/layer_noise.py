@@ -4,8 +4,8 @@
     noise_ratio = mean over groups g of   sum_c noise[c] |W[:, c]|^2  /  sum_c power[c] |W[:, c]|^2
 
 Roundings of channels are taken as independent of each other and of the values. A dense layer mixes channels,
-so a wide one drowns a narrow one only as far as the weights let it; of a depthwise convolution every channel
-is a group, and what is lost of a narrow one is lost.
+so a wide one drowns a narrow one only as far as the weights let it; of a depthwise convolution, a sum or a
+pool every channel is a group, and what is lost of a narrow one is lost.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ __all__ = ["LayerNoise", "layer_noises"]
 
 Array = np.ndarray[Any, Any]
 
+
+CHANNELWISE = ("Add", "AveragePool", "GlobalAveragePool", "ReduceMean")
 
 LOST_RATIO = 0.1
 """Noise from which on a group of channels counts as lost: 10 dB."""
@@ -52,8 +54,8 @@ class LayerNoise:
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether every channel is on its own."""
-        return self.groups > 1 and self.groups == len(self.peaks)
+        """Whether it is a convolution of every channel on its own."""
+        return is_operator(self.node, "Conv") and self.groups > 1 and self.groups == len(self.peaks)
 
     @property
     def peak_ratio(self) -> float:
@@ -86,8 +88,10 @@ def _layer_noise(node: ir.Node, index: int, channels: Channels) -> LayerNoise:
 def _gains(node: ir.Node, index: int, channels: int) -> Array:
     """Power that an input channel gains on its way through the layer, float64 [groups, C / groups].
 
-    Ones where the layer has no constant weight, or one of another form.
+    Ones where the layer has no constant weight, or one of another form; sums and pools keep channels apart.
     """
+    if is_operator(node, *CHANNELWISE):
+        return np.ones((channels, 1))
     weight = constant_of(node.inputs[1]) if index == 0 and len(node.inputs) > 1 else None
     groups = int_attribute(node, "group", 1) if is_operator(node, "Conv") else 1
     gains = np.ones(channels)
