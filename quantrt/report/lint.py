@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from quantrt.errors import ModelError
 from quantrt.ir.edit import is_operator
 from quantrt.model.load import make_model
 from quantrt.quantize.lint.as_given import graph_as_given
@@ -47,9 +48,18 @@ def describe_pairs(path: Path, conversions: Mapping[str, Any]) -> dict[str, Any]
 
 
 def describe_lint(path: Path, target: str) -> dict[str, Any]:
-    """JSON-ready findings of a target's rules; it passes when none is an error."""
+    """JSON-ready findings of a target's rules; it passes when none is an error.
+
+    Raises:
+        ModelError: the model is not quantized; or it cannot be read.
+    """
     graph = graph_as_given(path)
     rows = _rows(tensorrt_findings(graph.graph))
+    if not rows and not any(is_operator(node, QUANTIZE, DEQUANTIZE) for node in graph.graph):
+        raise ModelError(
+            f"cannot hold '{path}' against the rules of {target}: it is a float model",
+            hint=f"`quantrt quantize {path} --target {target} ... -o Q.onnx` first",
+        )
     return {
         "kind": "lint",
         "path": str(path),

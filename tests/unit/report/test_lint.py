@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from quantrt.errors import ModelError
 from quantrt.model.load import load_model, make_model
 from quantrt.model.save import save_model
 from quantrt.quantize.qdq import write
@@ -64,6 +65,9 @@ def test_a_float_model_has_no_pairs(tmp_path):
     path = tmp_path / "float.onnx"
     save_model(resnet().graph, path)
     assert describe_model(load_model(path))["pairs"] is None
+    with pytest.raises(ModelError, match="it is a float model") as caught:
+        describe_lint(path, "tensorrt")
+    assert "quantrt quantize" in (caught.value.hint or "")
 
 
 def test_without_its_pairs_a_model_is_near_its_float_one(ort_file):
