@@ -54,6 +54,34 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
         pytest.param(["build", "m.onnx", "-o", "no/m.qrt"], "folder does not exist", "mkdir", id="no folder"),
         pytest.param(["calibrate", "-o", "x.ranges"], "cannot tell what to calibrate", None, id="no model"),
         pytest.param(["calibrate", "m.onnx", "-o", "x.ranges"], "without data", None, id="no data"),
+        pytest.param(["calibrate", "m.onnx"], "without a file to write", None, id="nothing to write"),
+        pytest.param(
+            ["calibrate", "--diff", "a.ranges", "b.ranges", "-o", "x.svg"],
+            "--diff writes no file",
+            "--plot",
+            id="a written diff",
+        ),
+        pytest.param(
+            ["calibrate", "--plot", "a.ranges", "b.ranges", "c.ranges", "-o", "x.svg"],
+            "cannot draw ranges",
+            None,
+            id="three files in a picture",
+        ),
+        pytest.param(
+            ["calibrate", "m.onnx", "--diff", "a.ranges", "b.ranges"],
+            "--diff reads ranges files alone",
+            None,
+            id="a diff of a model",
+        ),
+        pytest.param(
+            ["compare", "a.onnx", "b.qrt", "--data", "d.npz", "--reference", "--layers"],
+            "--reference compares codes alone",
+            "--layers",
+            id="codes and layers",
+        ),
+        pytest.param(
+            ["inspect", "m.qrt", "--lint", "tensorrt"], "--lint is for models", None, id="lint of an engine"
+        ),
         pytest.param(
             ["calibrate", "m.onnx", "--merge", "a.ranges", "-o", "x.ranges"],
             "what to calibrate",
