@@ -21,8 +21,9 @@ from quantrt.quantize.edges import edge_layers
 from quantrt.quantize.quantized_model import Placement
 from quantrt.quantize.roles import Role, roles_of
 from quantrt.quantize.target import Target
+from quantrt.quantize.targets.cuda import CUDA
 
-__all__ = ["attention_note", "left_in_float", "why_level_left_all"]
+__all__ = ["ATTENTION_LEVEL", "attention_note", "left_in_float", "why_level_left_all"]
 
 _ADDED = {
     "1": Role.CONVOLUTION,
@@ -70,6 +71,9 @@ def attention_note(
     names = {name for name, role in roles_of(graph).items() if role is Role.ATTENTION}
     if not names or any(row.is_int8 for row in placement.decisions if row.node in names):
         return ()
+    if target.name == CUDA.name:
+        where = "multiplies codes on compute capability 9.0, without a mask, where that is faster"
+        return (f"quantization level {ATTENTION_LEVEL} is for attention too: it {where}",)
     return (
         f"quantization level {ATTENTION_LEVEL} is for attention too, and {target.name} has no 8-bit form of "
         f"it here: its {len(names)} products are in float",

@@ -20,6 +20,7 @@ from quantrt.model.passes.bind_types import bind_types
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.quantize.fit import Fitted
+from quantrt.quantize.levels import ATTENTION_LEVEL
 from quantrt.quantize.qdq import write
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.cuda import CUDA
@@ -230,7 +231,11 @@ class Opener:
         if is_given not in self._cuda:
             model = self._model if own is None else replace(self._model, graph=own)
             self._cuda[is_given] = CudaLowering(
-                model, self._config.cuda, self._inputs, on_progress=self._on_progress
+                model,
+                self._config.cuda,
+                self._inputs,
+                on_progress=self._on_progress,
+                allows_coded_attention=self._config.quantize.quantization_level == ATTENTION_LEVEL,
             )
         return self._cuda[is_given]
 

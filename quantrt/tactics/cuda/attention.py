@@ -17,7 +17,7 @@ import numpy as np
 
 from quantrt.gpu import GpuFacts
 from quantrt.regions.region import Attention
-from quantrt.tactics.cuda import fused_attention
+from quantrt.tactics.cuda import fused_attention, hopper_attention
 from quantrt.tactics.cuda.epilogues import as_rows
 from quantrt.tactics.cuda.rows_drafts import rows_drafts
 from quantrt.tactics.cuda.tactic import (
@@ -63,15 +63,22 @@ class _Case:
     is_causal: bool
 
 
-def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
-    """Our kernel in its tiles; every backend of torch, by their speed, or the reason against it."""
+def list_tactics(workload: Workload, device: GpuFacts, *, allows_codes: bool) -> list[Tactic | Rejected]:
+    """Our kernels in their tiles; every backend of torch, by their speed, or the reason against it.
+
+    Args:
+        allows_codes: whether q, k and v may be made codes of 8 bits.
+    """
     formula = workload.formula
     wrong = _why_not_attention(workload)
     if wrong is not None or not isinstance(formula, Attention):
         return [Rejected(source, name, wrong or "no attention") for name, source, _ in _BACKENDS]
     case = _case(workload, formula)
     mask = _constant_mask(workload, formula, case.dtype) if formula.mask_constant else None
-    own = fused_attention.list_tactics(workload, formula, mask, device)
+    own = [
+        *hopper_attention.list_tactics(workload, formula, device, allows_codes=allows_codes),
+        *fused_attention.list_tactics(workload, formula, mask, device),
+    ]
     rest = _rest(workload, formula, case, device)
     legal: list[str] = []
     reasons: dict[str, str] = {}

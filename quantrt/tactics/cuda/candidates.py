@@ -30,8 +30,13 @@ from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workl
 __all__ = ["list_tactics", "reference_tactic"]
 
 
-def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
+def list_tactics(
+    workload: Workload, gpu: GpuFacts, *, allows_coded_attention: bool = False
+) -> list[Tactic | Rejected]:
     """Tactics and rejections, of each source the likely fastest first, the reference last.
+
+    Args:
+        allows_coded_attention: whether attention over floats may make 8-bit codes of them.
 
     Raises:
         InternalError: the formula is one that is not computed by tactics (views, host values, nodes).
@@ -58,7 +63,7 @@ def list_tactics(workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
         case Rows():
             family = rows.list_tactics(workload, gpu)
         case Attention():
-            family = attention.list_tactics(workload, gpu)
+            family = attention.list_tactics(workload, gpu, allows_codes=allows_coded_attention)
         case _:
             raise InternalError(
                 f"region '{workload.region}' is not computed by tactics",

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from quantrt.gpu import GpuFacts
+from quantrt.kernels.borders import spec as borders
 from quantrt.kernels.conv2d import spec as conv2d
 from quantrt.kernels.conv2d import tiles as conv2d_tiles
 from quantrt.kernels.depthwise import spec as depthwise
@@ -40,8 +41,9 @@ _BORDERED = "bordered"
 _PARTS = "parts"
 """The buffers of x with more channels, of x with its borders too, and of parts of sums."""
 
+_BEFORE_GRAPHS = 2
 _BEFORE_SPLIT = 4
-"""Tactics that are tried before those that cut sums, for not all may be."""
+"""Tactics that are tried before cuDNN's with borders, and before those that cut sums, for not all may be."""
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -82,6 +84,7 @@ def _own(
         *_products(workload, problem, weight, device),
         *_thin(workload, formula, weight, device),
         *_padded(workload, formula, weight, device),
+        *_bordered(workload, problem, constant, device),
         *(
             _tactic(workload, problem, constant, f"{family} {tile.name}", conv2d.kernel_of(problem, tile))
             for tile in tiles_of(conv2d_tiles.configs, problem, device)
@@ -132,6 +135,34 @@ def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
         (product,) = _tactic(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
         product = replace(product, inputs=(_PADDED, *product.inputs[1:]))
         tactics.append(Tactic(_SOURCE, name, (pad, product), size_bytes))
+    return tactics
+
+
+def _bordered(
+    workload: Workload, problem: conv2d.ConvProblem, weight: Constant, device: GpuFacts
+) -> list[Tactic]:
+    """The product, ours and cuDNN's, behind a kernel that adds borders of another code than 0 to x."""
+    inner = borders.inner_problem(problem)
+    if inner is None:
+        return []
+    border = Draft(
+        runner="add_borders",
+        inputs=("in0",),
+        outputs=(_BORDERED,),
+        options={},
+        kernels=(borders.kernel_of(problem),),
+    )
+    own = [
+        _tactic(workload, inner, weight, f"{_CONV2D} borders {tile.name}", conv2d.kernel_of(inner, tile))
+        for tile in tiles_of(conv2d_tiles.configs, inner, device)
+    ]
+    graphs = [x for x in list_graph_tactics(inner, device, own, ()) if isinstance(x, Tactic)]
+    tactics = []
+    for tactic in (*own[:_BEFORE_GRAPHS], *graphs, *own[_BEFORE_GRAPHS:]):
+        (product,) = tactic.drafts
+        product = replace(product, inputs=(_BORDERED, *product.inputs[1:]))
+        name = tactic.name if tactic.source == _SOURCE else f"{tactic.name} borders"
+        tactics.append(Tactic(tactic.source, name, (border, product), borders.bordered_bytes(problem)))
     return tactics
 
 

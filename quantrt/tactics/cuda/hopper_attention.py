@@ -10,30 +10,32 @@ from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of, wh
 from quantrt.kernels.attention_hopper.tiles import coded_forms, float_forms
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.region import Attention
+from quantrt.tactics.cuda.check import CODED
+from quantrt.tactics.cuda.fused_attention import problem_of
 from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, Workload
 
-__all__ = ["CODED", "list_tactics", "tactic_of"]
-
-CODED = "coded"
-"""A word in the name of a tactic that multiplies codes."""
+__all__ = ["list_tactics", "tactic_of"]
 
 _SOURCE = "triton"
+_NAME = "attention hopper"
 _QUERY_CODES = ("q_codes", "q_scales")
 _KEY_CODES = ("k_codes", "k_scales")
 _VALUE_CODES = ("v_codes", "v_scales")
 
 
 def list_tactics(
-    workload: Workload, formula: Attention, problem: AttentionProblem, device: GpuFacts, *, allows_codes: bool
+    workload: Workload, formula: Attention, device: GpuFacts, *, allows_codes: bool
 ) -> list[Tactic | Rejected]:
     """The kernel in its forms, the most promising first.
 
     Args:
+        workload: whose shapes fit each other.
         allows_codes: whether products may be of 8 bits.
     """
-    reason = why_not(problem, device)
-    if reason is not None:
-        return [Rejected(_SOURCE, "attention hopper", reason)]
+    problem = problem_of(workload, formula)
+    reason = problem if isinstance(problem, str) else why_not(problem, device)
+    if isinstance(problem, str) or reason is not None:
+        return [Rejected(_SOURCE, _NAME, reason or "")]
     forms = (*(coded_forms(problem, device) if allows_codes else ()), *float_forms(problem, device))
     return [tactic_of(formula, problem, how) for how in forms]
 

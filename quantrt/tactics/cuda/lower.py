@@ -75,6 +75,7 @@ class CudaLowering:
         gpu, device: the GPU; by default the first of this machine. Device None is for a GPU that is not here:
             nothing is timed, choices rest on the timing cache and on estimates. A CPU stands in for the GPU
             in tests.
+        allows_coded_attention: whether an engine with codes may have attention in 8 bits too.
 
     Raises:
         DeviceError: there is no GPU.
@@ -90,8 +91,10 @@ class CudaLowering:
         gpu: GpuFacts | None = None,
         device: str | None = "cuda",
         on_progress: Progress = lambda stage, done, total: None,
+        allows_coded_attention: bool = False,
     ) -> None:
         self._model = model
+        self._allows_coded_attention = allows_coded_attention
         self._config = config
         self._profiles = read_profiles(config.profiles, model.inputs)
         self._inputs = at_shapes(inputs, self._profiles[0].best) if self._profiles else inputs
@@ -200,7 +203,10 @@ class CudaLowering:
         listed_for = with_least_shared_memory(self._gpu, self._targets)
         choices = tune(
             workloads,
-            {workload.region: self._list_tactics(workload, listed_for) for workload in workloads},
+            {
+                workload.region: self._list_tactics(workload, listed_for, quantized is not None)
+                for workload in workloads
+            },
             gpu=self._gpu,
             device=self._device,
             cache=self._cache,
@@ -247,11 +253,12 @@ class CudaLowering:
         samples = [at_shapes(self._inputs, shapes) for one in self._profiles for shapes in _shapes(one)]
         return regions_that_fail(program, samples, self._device)
 
-    def _list_tactics(self, workload: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
+    def _list_tactics(self, workload: Workload, gpu: GpuFacts, has_codes: bool) -> list[Tactic | Rejected]:
         """All tactics, but for those that cuDNN would have to be asked for where it cannot be."""
         others = [target for target in self._targets if target != self._gpu.capability]
         level, excluded = self._config.builder_optimization_level, self._config.exclude_tactic_sources
-        listed = list_tactics(workload, gpu)
+        allows_codes = has_codes and self._allows_coded_attention
+        listed = list_tactics(workload, gpu, allows_coded_attention=allows_codes)
         if not isinstance(workload.formula, Conv):
             return listed
         products = work_of(workload).products

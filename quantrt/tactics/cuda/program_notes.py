@@ -30,7 +30,8 @@ from quantrt.regions.region import (
     Rows,
 )
 from quantrt.tactics.cuda.assemble import Item
-from quantrt.tactics.cuda.choices import Candidate, Choices
+from quantrt.tactics.cuda.check import CODED
+from quantrt.tactics.cuda.choices import Candidate, Choice, Choices
 from quantrt.tactics.cuda.estimate import work_of
 from quantrt.tactics.cuda.frame import Frame
 from quantrt.tactics.cuda.tactic import TensorFacts
@@ -87,7 +88,7 @@ def _row(item: Item, choices: Choices, facts: Mapping[str, TensorFacts]) -> dict
         "nodes": [] if lowered is None else list(lowered.region.nodes),
         "product": formula.x[0] if isinstance(formula, Gemm | Conv | ConvTranspose) else None,
         "reads": item.inputs[0] if item.inputs else "",
-        "codes": "" if weight is None else precision_of(str(weight.dtype)),
+        "codes": _codes(weight, choice),
         "tactic": None if choice is None else f"{choice.tactic.source}: {choice.tactic.name}",
         "median_us": None if choice is None else choice.median_us,
         "origin": None if choice is None else choice.origin,
@@ -98,6 +99,13 @@ def _row(item: Item, choices: Choices, facts: Mapping[str, TensorFacts]) -> dict
         "operations": None if work is None else 2 * work.products,
         "attributes": {} if formula is None else dict(_attributes(formula, weight)),
     }
+
+
+def _codes(weight: np.ndarray | None, choice: Choice | None) -> str:
+    """What a region multiplies: the precision of its codes; empty where it multiplies floats or nothing."""
+    if weight is None:
+        return "int8" if choice is not None and CODED in choice.tactic.name.split() else ""
+    return precision_of(str(weight.dtype))
 
 
 def _tensor(buffer: str, facts: Mapping[str, TensorFacts]) -> list[Any]:

@@ -52,7 +52,7 @@ def legal(case: Workload, gpu: str = "h200") -> set[str]:
 
 
 def library_rows(case: Workload, gpu: GpuFacts) -> list[Tactic | Rejected]:
-    return [row for row in list_tactics(case, gpu) if row.source != "triton"]
+    return [row for row in list_tactics(case, gpu, allows_codes=False) if row.source != "triton"]
 
 
 def reason(case: Workload, name: str, gpu: str = "h200") -> str:
@@ -207,3 +207,21 @@ def test_a_draft_opens_and_computes():
         [got] = open_runner(step, Assets(torch.device("cpu"), {}, {})).run(inputs, lambda: None)
         [want] = compute(case.formula, inputs, case.outputs)
         assert torch.allclose(got, want, rtol=0, atol=1e-5)
+
+
+def test_attention_over_codes_is_for_engines_with_codes_and_its_gpu_alone():
+    case = workload(q=(2, 8, 2048, 64), is_transposed=False)
+
+    def coded(gpu: str, *, allows: bool, of: Workload = case) -> list[str]:
+        rows = list_tactics(of, gpu_named(gpu), allows_codes=allows)
+        return [row.name for row in rows if isinstance(row, Tactic) and "coded" in row.name.split()]
+
+    names = coded("h200", allows=True)
+    assert names and all(name.startswith("attention coded hopper ") for name in names)
+    assert coded("h200", allows=False) == coded("a100", allows=True) == []
+    masked = workload(q=(2, 8, 2048, 64), is_transposed=False, mask=(2048, 2048))
+    assert coded("h200", allows=True, of=masked) == []
+    (row,) = [
+        row for row in list_tactics(masked, gpu_named("h200"), allows_codes=True) if "hopper" in row.name
+    ]
+    assert isinstance(row, Rejected) and row.reason == "a mask"

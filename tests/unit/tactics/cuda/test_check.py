@@ -11,6 +11,7 @@ from quantrt.tactics.cuda.tactic import Tactic
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm, scaled_rows
 
 EXACT = Tactic("triton", "gemm 64x64", ())
+CODED = Tactic("triton", "attention coded hopper int8 fp8 2x64x128 s4", ())
 FLOATS = Tactic("cublaslt", "gemm dequantized", ())
 
 
@@ -115,3 +116,60 @@ def test_shapes_and_types_must_agree():
 
 def test_empty_outputs_pass():
     assert reason(scaled_rows(), EXACT, torch.zeros(0, 3), torch.zeros(0, 3)) == ""
+
+
+def attended(inputs: list[torch.Tensor], *, coded: bool, wrong_scale: float = 1.0) -> torch.Tensor:
+    """Attention of [heads, length, 64], in double; coded: factors rounded as the kernels round them."""
+    q, k, v = (x.double() for x in inputs)
+    if coded:
+        k = k - k.mean(1, keepdim=True)
+        q, k = (_rounded(q, 1), _rounded(k, 128))
+        v = torch.cat([*(x / 448 * _fp8(448 * y) for x, y in _blocks(v))], 1)
+    scores = q @ k.mT / 8
+    scores[:, :, :128] *= wrong_scale
+    weights = scores.softmax(-1)
+    if coded:
+        top = weights.amax(-1, keepdim=True)
+        weights = _fp8(weights / top * 256) * top / 256
+    return (weights @ v).half()
+
+
+def _rounded(x: torch.Tensor, rows: int) -> torch.Tensor:
+    blocks = x.reshape(x.shape[0], -1, rows * x.shape[-1])
+    step = blocks.abs().amax(-1, keepdim=True) / 127
+    return (torch.round(blocks / step) * step).reshape(x.shape)
+
+
+def _blocks(v: torch.Tensor):
+    for block in v.split(128, 1):
+        top = block.abs().amax((1, 2), keepdim=True)
+        yield top, block / top
+
+
+def _fp8(x: torch.Tensor) -> torch.Tensor:
+    return x.float().to(torch.float8_e4m3fn).double()
+
+
+def test_attention_over_codes_may_be_off_by_what_its_formats_round():
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(2, 512, 64, generator=generator) for _ in range(3)]
+    want, got = (attended(inputs, coded=coded) for coded in (False, True))
+    assert reason(int8_gemm(), CODED, got, want) == ""
+    assert "differs" in reason(int8_gemm(), EXACT, got, want)
+    bad = got.clone()
+    bad[1, 17] = got[1, 18]
+    assert "1 of 1024 rows by much" in reason(int8_gemm(), CODED, bad, want)
+    assert "of its size" in reason(int8_gemm(), CODED, attended(inputs, coded=True, wrong_scale=1.5), want)
+    assert "of its size" in reason(int8_gemm(), CODED, (0.85 * got.float()).half(), want)
+    assert "of its size" in reason(int8_gemm(), CODED, poison(got.clone()), want)
+
+
+def test_attention_over_codes_that_is_stored_as_codes():
+    generator = torch.Generator().manual_seed(1)
+    inputs = [torch.randn(2, 512, 64, generator=generator) for _ in range(3)]
+    want, got = (attended(inputs, coded=coded).float() for coded in (False, True))
+    for steps in (127, 4):
+        scale = float(want.abs().max()) / steps
+        a, b = (torch.round(x / scale).clamp(-128, 127).to(torch.int8) for x in (got, want))
+        assert reason(int8_gemm(), CODED, a, b) == ""
+        assert "of its size" in reason(int8_gemm(), CODED, a.roll(1, 1), b)
