@@ -20,6 +20,7 @@ FULL_LAYERS = 3
 
 LEAST_SHARE = 0.001
 TERA = 1e3
+PETA = 1e6
 """In giga."""
 
 FLOAT_LAYERS = 4
@@ -107,7 +108,9 @@ def _memory_text(row: Data) -> str:
 
 
 def _rate_text(giga: float) -> str:
-    return f"{giga / 1e3:.3g} T" if giga >= TERA else f"{giga:.3g} G"
+    if giga >= PETA:
+        return f"{giga / PETA:.3g} P"
+    return f"{giga / TERA:.3g} T" if giga >= TERA else f"{giga:.3g} G"
 
 
 def _show_layers(layers: Sequence[Data]) -> None:
