@@ -25,7 +25,7 @@ from quantrt.trouble.scene import Scene
 __all__ = ["NOISE_LIMIT", "find_lost_inputs", "find_lost_weights", "find_wide_ranges"]
 
 NOISE_LIMIT = 2e-2
-"""Of what a layer computes, by power: 17 dB. Dense layers of trained networks that int8 leaves whole have up to
+"""Of what a layer computes, by power: 17 dB. Dense layers of networks that int8 leaves whole have up to
 2e-3, depthwise ones a hundredth; what was planted to break them 2e-1 and more."""
 
 OUTLIER_RATIO = 20.0
