@@ -63,10 +63,12 @@ def float_session(
     options.inter_op_num_threads = 1
     if threads is not None:
         options.intra_op_num_threads = threads
-    if _has_float8(graph):
-        options.add_session_config_entry(*KEEP_PAIRS)
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    if _has_float8(graph):
+        options.add_session_config_entry(*KEEP_PAIRS)
+        if optimize:  # its fusions of more give other results behind float8 pairs (1.31)
+            options.graph_optimization_level = level.ORT_ENABLE_BASIC
     kept = add_weights(options, weights, share=not optimize)
     try:
         session = onnxruntime.InferenceSession(protobuf, options, providers=["CPUExecutionProvider"])

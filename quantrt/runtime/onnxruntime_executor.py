@@ -151,6 +151,8 @@ def _open_session(
         if _FLOAT8 not in str(error):
             raise ModelError(f"ONNX Runtime cannot load the model: {library_reason(error)}") from error
     options.add_session_config_entry(*KEEP_PAIRS)
+    # Its fusions of more give other results behind float8 pairs: of a ResNet-20, -45 dB (1.31).
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except _ORT_ERRORS as error:
