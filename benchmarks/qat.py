@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from benchmarks.cifar_nets import load_cifar_net
-from benchmarks.page import table
+from benchmarks.page import row_notes, table
 from benchmarks.real_data import DATA, cifar_images
 from benchmarks.record import commit, load_results, machine_line, write_results
 from quantrt.calibrate.collect import collect
@@ -219,7 +219,7 @@ def page(results: dict[str, Any]) -> str:
     columns = ("", "", "judged on", "top-1", "drop", "agreement", "SQNR dB", "steps", "forward")
     commits = sorted({row["commit"] for row in results["models"].values()})
     where = f"{machine_line(results['environment'])} Commit {', '.join(commits)}."
-    return f"{head}\n{where}\n\n{table(columns, rows)}"
+    return f"{head}\n{where}\n\n{table(columns, rows)}{row_notes(results['models'])}"
 
 
 def _lines(name: str, row: dict[str, Any]) -> Sequence[Sequence[str]]:
