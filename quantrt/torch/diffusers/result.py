@@ -119,7 +119,8 @@ class PipelineReport:
         rows.append(_row("pipeline", self.before.total_ms, self.after.total_ms))
         speeds = [f"{run.images_per_s:.3g}" for run in (self.before, self.after)]
         rows.append(("images/s", *speeds, ""))
-        return table(("module", "before", "after", "as fast"), rows, left=("module",))
+        titles = (f"{title}, ms" for title in (self.title_before, self._title_after))
+        return table(("module x calls", *titles, "as fast"), rows, left=("module x calls",))
 
 
 def _paired(before: RunTime, after: RunTime) -> list[tuple[ModuleTime, ModuleTime]]:
