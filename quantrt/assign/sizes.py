@@ -2,6 +2,8 @@
 """How large an engine's model is: the weights of every region in its precision, and all the rest.
 
 bytes = rest + sum over regions of   4 per weight in floats,   1 per weight and 4 per scale in 8 bits
+
+What an engine wholly in 8 bits has beyond that, such as the nodes that round, is shared among regions.
 """
 
 from __future__ import annotations
@@ -35,13 +37,18 @@ class SizeModel:
 
 
 def size_model(
-    quantized: QuantizedModel, regions: Sequence[Region], *, float_bytes: int, precision: str
+    quantized: QuantizedModel,
+    regions: Sequence[Region],
+    *,
+    float_bytes: int,
+    codes_bytes: int,
+    precision: str,
 ) -> SizeModel:
     """The model for one 8-bit precision beside floats.
 
     Args:
         quantized: everything that can be is 8-bit in it.
-        float_bytes: of the engine's model in which everything is float.
+        float_bytes, codes_bytes: of the engines' models in which everything is float, or in 8 bits.
     """
     codes: dict[str, int] = {}
     floats: dict[str, int] = {}
@@ -55,4 +62,8 @@ def size_model(
         }
         for region in regions
     }
-    return SizeModel(bytes_of, max(float_bytes - sum(row[FLOAT] for row in bytes_of.values()), 0))
+    rest = max(float_bytes - sum(row[FLOAT] for row in bytes_of.values()), 0)
+    beyond = max(codes_bytes - rest - sum(row[precision] for row in bytes_of.values()), 0)
+    for row in bytes_of.values():
+        row[precision] += -(-beyond // len(bytes_of))  # rounded up: a size that is asked for is a limit
+    return SizeModel(bytes_of, rest)

@@ -103,10 +103,8 @@ class Measurer:
         regions = find_regions(self._fitted.model.placement, layers)
         around = Surroundings(self._floats, regions)
         ordered = {precision: engines[precision] for precision in (FLOAT, self._pair.precision)}
-        floats, library = (
-            self._contest.candidates[self._pair.floats].model,
-            self._contest.candidates[self._pair.codes].spec.library,
-        )
+        floats, codes = (self._contest.candidates[name] for name in (self._pair.floats, self._pair.codes))
+        library = codes.spec.library
         rate = {"unseen_ns_per_element": GPU_NS_PER_ELEMENT} if library == "cuda" else {}
         return Tables(
             fingerprint=self._job.model.fingerprint,
@@ -116,7 +114,11 @@ class Measurer:
             regions=regions,
             costs=cost_model(regions, around, ordered, **rate),
             sizes=size_model(
-                self._fitted.model, regions, float_bytes=floats.size_bytes, precision=self._pair.precision
+                self._fitted.model,
+                regions,
+                float_bytes=floats.model.size_bytes,
+                codes_bytes=codes.model.size_bytes,
+                precision=self._pair.precision,
             ),
         )
 
