@@ -102,6 +102,7 @@ def test_codes_are_those_of_whole_numbers(
     tactics = families(workload)
     runners = {draft.runner for tactic in tactics for draft in tactic.drafts}
     assert "split_conv2d" in runners or case != SPLIT
+    assert ("add_borders" in runners) == (any(case.pads) and case.groups == 1 and case != STEM)
     assert ("thin_conv2d" in runners) == ("pad_channels" in runners) == (case == STEM) or case == LINE
     for tactic in tactics:
         if tactic.drafts[0].runner != "hopper_conv2d":  # Gluon has no interpreter
@@ -125,6 +126,22 @@ def test_a_graph_for_cudnn_means_the_same(rng: np.random.Generator, monkeypatch:
     weight = torch.from_numpy(np.moveaxis(problem.weight, 1, -1).copy())
     (got,) = compute_graph(draft.graphs[0], problem.x, weight, operands)
     assert np.array_equal(got.numpy(), want)
+
+
+@pytest.mark.parametrize("case", [Case(C=40, N=17), LINE], ids=lambda case: case.id)
+def test_behind_borders_cudnn_convolves_padded_codes_too(
+    case: Case, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cudnn_graph, "LEAST_PRODUCTS", 1)
+    problem, workload, want = shifted(case, rng)
+    found = [x for x in list_tactics(workload, H200) if isinstance(x, Tactic) and x.source == "cudnn"]
+    (tactic,) = (x for x in found if x.drafts[0].runner == "add_borders")
+    (got,) = run(tactic, problem.inputs)
+    assert np.array_equal(got.numpy(), want)
+    images, channels, *size = problem.x.shape
+    half = len(size)
+    padded = [n + case.pads[i] + case.pads[half + i] for i, n in enumerate(size)]
+    assert tactic.workspace_bytes == images * channels * np.prod(padded)
 
 
 MEANS = [

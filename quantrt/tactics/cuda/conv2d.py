@@ -41,9 +41,8 @@ _BORDERED = "bordered"
 _PARTS = "parts"
 """The buffers of x with more channels, of x with its borders too, and of parts of sums."""
 
-_BEFORE_GRAPHS = 2
 _BEFORE_SPLIT = 4
-"""Tactics that are tried before cuDNN's with borders, and before those that cut sums, for not all may be."""
+"""Tactics that are tried before those that cut sums, for not all may be."""
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -84,14 +83,15 @@ def _own(
         *_products(workload, problem, weight, device),
         *_thin(workload, formula, weight, device),
         *_padded(workload, formula, weight, device),
-        *_bordered(workload, problem, constant, device),
         *(
             _tactic(workload, problem, constant, f"{family} {tile.name}", conv2d.kernel_of(problem, tile))
             for tile in tiles_of(conv2d_tiles.configs, problem, device)
         ),
     ]
     split = _split(workload, problem, constant, device)
-    return [*whole[:_BEFORE_SPLIT], *split, *whole[_BEFORE_SPLIT:]]
+    bordered = _bordered(workload, problem, constant, device)
+    ahead = _BEFORE_SPLIT // 2 if bordered else _BEFORE_SPLIT
+    return [*whole[:ahead], *bordered[:ahead], *split, *whole[ahead:], *bordered[ahead:]]
 
 
 def _split(
@@ -158,7 +158,7 @@ def _bordered(
     ]
     graphs = [x for x in list_graph_tactics(inner, device, own, ()) if isinstance(x, Tactic)]
     tactics = []
-    for tactic in (*own[:_BEFORE_GRAPHS], *graphs, *own[_BEFORE_GRAPHS:]):
+    for tactic in (*own, *graphs):
         (product,) = tactic.drafts
         product = replace(product, inputs=(_BORDERED, *product.inputs[1:]))
         name = tactic.name if tactic.source == _SOURCE else f"{tactic.name} borders"
