@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from quantrt.assign.accuracy import Run, comparable
+from quantrt.errors import ModelError
 from quantrt.ir.profile import Profile, at_shapes
 from quantrt.reference.metrics import Error
 
@@ -75,7 +76,12 @@ def why_wrong(run: Run, float_run: Run, trial: Trial, wanted: Arrays) -> str | N
     ]
     for size in trial.sizes:
         fed = at_shapes(inputs, {name: (size, *array.shape[1:]) for name, array in inputs.items()})
-        found = run(fed)
+        try:
+            found = run(fed)
+        except ModelError as error:  # what was compiled at one size may not be at another
+            if _is_refused(float_run, fed):
+                continue  # the model itself has no such size
+            return f"it does not run at batch {size}: {error.message}"
         if _error(wanted, found, counted).noise_ratio <= SAME_RATIO:
             continue
         usual = _error(float_run(inputs), wanted, counted)
@@ -87,6 +93,14 @@ def why_wrong(run: Run, float_run: Run, trial: Trial, wanted: Arrays) -> str | N
                 f"and {usual.sqnr_db:z.1f} dB at batch {rows}"
             )
     return None
+
+
+def _is_refused(run: Run, fed: Arrays) -> bool:
+    try:
+        run(fed)
+    except ModelError:
+        return True
+    return False
 
 
 def _error(wanted: Arrays, found: Arrays, names: Sequence[str]) -> Error:

@@ -4,6 +4,7 @@
 import numpy as np
 
 from quantrt.assign.batch_sizes import Trial, trials, why_wrong
+from quantrt.errors import DataError
 from quantrt.ir.profile import Profile, ShapeRange
 
 X = {"x": np.arange(1.0, 33.0, dtype=np.float32).reshape(8, 4)}
@@ -55,6 +56,19 @@ def test_models_that_mix_samples_and_mask_with_infinities_are_right():
         return {"y": mixed(inputs)["y"] * np.float32(1.01)}
 
     assert why_wrong(rounded, mixed, TRIAL, rounded(X)) is None
+
+
+def test_a_size_that_one_engine_refuses_is_a_fault_and_one_that_the_model_refuses_is_none():
+    def refuse(run, size: int):
+        def refusing(inputs):
+            if len(inputs["x"]) == size:
+                raise DataError("no such shape")
+            return run(inputs)
+
+        return refusing
+
+    assert fault(refuse(int8, 2)) == "it does not run at batch 2: no such shape"
+    assert fault(refuse(int8, 2), refuse(floats, 2)) is None
 
 
 def test_what_is_tried():
