@@ -131,15 +131,20 @@ def build(
     samples, truth = (laid_out_data(item, model, edges, merged) for item in data)
     stats = laid_out_stats(stats, edges)
     metric = find_metric(merged.budget.metric, has_labels=has_labels(truth))
-    quantized = Quantized(samples, stats)
-    if merged.code_precisions:
-        quantized = quantize_for_device(job, samples, stats, cache)
-    elif merged.quantize.weights == "int4":
-        quantized = quantize_weights_alone(job, samples)
+    quantized = _quantize(job, samples, stats, cache)
     job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
     facts = _constrained(_decide(job, quantized, truth, metric), constraints)
     log.info("%s", facts.choice.reason)
     return Engine(make_plan(facts), name=model.path.stem if model.path else "engine")
+
+
+def _quantize(job: Job, samples: Dataset | None, stats: Stats | None, cache: TrtCache | None) -> Quantized:
+    """What config wants in codes, or the data alone."""
+    if job.config.code_precisions:
+        return quantize_for_device(job, samples, stats, cache)
+    if job.config.quantize.weights == "int4":
+        return quantize_weights_alone(job, samples)
+    return Quantized(samples, stats)
 
 
 def _constrained(facts: BuildFacts, constraints: Constraints) -> BuildFacts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of each stage, one frozen dataclass each; every default lives here and nowhere else.
+"""The options of each stage, one frozen dataclass each; every default lives here and in `quantize_config`.
 
 The command line makes one option group of each class: a field's `metadata["help"]` is the help text,
 `metadata["choices"]` the accepted values, `metadata["metavar"]` the placeholder.
@@ -16,11 +16,21 @@ from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError
 from quantrt.gpu import TARGETS as GPU_TARGETS
 from quantrt.option_checks import check_choice, check_positive
+from quantrt.quantize_config import (
+    DEFAULT_GROUP_SIZE,
+    QUANTIZATION_LEVELS,
+    RANGE_METHODS,
+    CalibrationConfig,
+    QuantizeConfig,
+    option,
+)
 
 __all__ = [
     "CONFIG_VERSION",
     "DEFAULT_GROUP_SIZE",
     "DEFAULT_MIN_SQNR_DB",
+    "QUANTIZATION_LEVELS",
+    "RANGE_METHODS",
     "AssignConfig",
     "BenchConfig",
     "BindingConfig",
@@ -39,124 +49,23 @@ __all__ = [
 
 CONFIG_VERSION = 1
 
-DEFAULT_GROUP_SIZE = 64
-"""Inputs of a weight in 4 bits that share a scale: 4.5 bits a weight."""
-
 DEFAULT_MIN_SQNR_DB = 20.0
 """Noise of 1 % of the signal's power, as the default of `Budget.max_drop_ratio`."""
 
-RANGE_METHODS = ("auto", "minmax", "entropy", "percentile", "mse")
 TARGETS = ("ort", "openvino", "tensorrt")
 LIBRARIES = ("onnxruntime", "openvino")
 PRECISIONS = ("fp32", "fp16", "bf16", *CODE_PRECISIONS)
 DEVICES = ("cpu", "cuda")
 TACTIC_SOURCES = ("triton", "cublaslt", "cudnn", "torch")
 MAX_LEVEL = 5
-QUANTIZATION_LEVELS = ("1", "2", "2.5", "3", "4", "auto")
-WEIGHTS = ("int8", "int4")
-GROUP_SIZES = (32, 64, 128)
-WEIGHT_ROUNDINGS = ("nearest", "gptq", "awq", "awq+gptq")
-SMOOTHINGS = ("off", "folded", "multiplied")
 HISTOGRAMS = ("auto", "always", "never")
-
-
-def _option(default: Any, help: str, **metadata: Any) -> Any:
-    """A dataclass field that carries its command-line help."""
-    return field(default=default, metadata={"help": help, **metadata})
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationConfig:
-    """How activations are observed."""
-
-    method: str = _option(
-        "auto", "range method, chosen per tensor from the histograms", choices=RANGE_METHODS
-    )
-    percentile: float = _option(99.99, "two-sided coverage in percent, for --method percentile", metavar="P")
-    max_samples: int | None = _option(None, "use at most this many samples (default: all)", metavar="N")
-    batch_size: int = _option(
-        8, "samples per run where shapes allow; does not change the result", metavar="N"
-    )
-    calib_random: bool = _option(False, "calibrate on random data; brands the engine 'uncalibrated'")
-    seed: int = _option(0, "seed of --calib-random", metavar="N")
-    memory_mb: int = _option(256, "bound on tapped activations held at once, in MB per batch", metavar="MB")
-
-    def __post_init__(self) -> None:
-        check_choice("method", self.method, RANGE_METHODS)
-        check_positive("batch size", self.batch_size)
-        check_positive("memory bound in MB", self.memory_mb)
-        if self.max_samples is not None:
-            check_positive("number of calibration samples", self.max_samples)
-        if not 50.0 < self.percentile <= 100.0:
-            raise UsageError("cannot use this percentile", got=str(self.percentile), expected="50 < P <= 100")
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuantizeConfig:
-    """What is quantized, and how."""
-
-    exclude: tuple[str, ...] = _option((), "keep these nodes float: name or glob, repeatable", metavar="GLOB")
-    exclude_types: tuple[str, ...] = _option((), "keep these operator types float, repeatable", metavar="OP")
-    only: tuple[str, ...] = _option(
-        (),
-        "let no other nodes be 8-bit than these: name or glob, repeatable",
-        metavar="GLOB",
-        flag="--only",
-    )
-    per_channel: bool = _option(True, "one weight scale per output channel (otherwise per tensor)")
-    bias_correction: bool = _option(True, "correct the mean shift that rounding the weights causes")
-    equalization: bool = _option(
-        True, "bring channels to like ranges where the outputs gain by it (not on GPUs)"
-    )
-    smoothing: str = _option(
-        "off",
-        "SmoothQuant: move outlier channels of activations into the weights that read them, where outputs "
-        "gain: folded into what makes them, which costs nothing; multiplied also by new multiplications",
-        choices=SMOOTHINGS,
-    )
-    range_search: bool = _option(
-        False, "search every activation's range again by the error of the model's outputs (slow)"
-    )
-    weights: str = _option(
-        "int8",
-        "int4: weights alone, in 4 bits, activations in floats; for ONNX Runtime on a CPU",
-        choices=WEIGHTS,
-        flag="--weights",
-    )
-    group_size: int | None = _option(
-        None, "inputs that share a scale, with --weights int4: 32, 64 or 128 (default: 64)", metavar="N"
-    )
-    weight_rounding: str = _option(
-        "gptq", "how weights become 4 bits, with --weights int4", choices=WEIGHT_ROUNDINGS
-    )
-    quantization_level: str = _option(
-        "auto",
-        "what may be 8-bit: 1 convolutions, 2 also feed-forward layers, 2.5 also projections of attention, "
-        "3 also all other linear layers, 4 also attention; auto allows everything",
-        choices=QUANTIZATION_LEVELS,
-    )
-
-    def __post_init__(self) -> None:
-        check_choice("smoothing", self.smoothing, SMOOTHINGS)
-        check_choice("kind of weights", self.weights, WEIGHTS)
-        check_choice("rounding of weights", self.weight_rounding, WEIGHT_ROUNDINGS)
-        if self.group_size is not None and self.weights != "int4":
-            raise UsageError("groups are of weights in 4 bits", hint="--weights int4")
-        if self.group_size not in (None, *GROUP_SIZES):
-            raise UsageError(
-                "cannot use this group size",
-                got=str(self.group_size),
-                expected="32, 64 or 128",
-                hint="--group-size 64",
-            )
-        check_choice("quantization level", self.quantization_level, QUANTIZATION_LEVELS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BindingConfig:
     """In which element types and layouts callers pass inputs and get outputs; by default the model's own."""
 
-    input_types: tuple[str, ...] = _option(
+    input_types: tuple[str, ...] = option(
         (),
         "take inputs in these types, as in images:fp16,ids:int32; names may hold *, a type alone is for all; "
         "fp32, fp16, bf16, int8 (codes, their scale from calibration or as in int8@0.0078), uint8, int32, "
@@ -165,21 +74,21 @@ class BindingConfig:
         flag="--input-types",
         has_commas=True,
     )
-    output_types: tuple[str, ...] = _option(
+    output_types: tuple[str, ...] = option(
         (),
         "give outputs in these types, as in logits:fp16",
         metavar="NAME:TYPE",
         flag="--output-types",
         has_commas=True,
     )
-    input_layouts: tuple[str, ...] = _option(
+    input_layouts: tuple[str, ...] = option(
         (),
         "take inputs with their axes in this order, as in images:nhwc; also ndhwc, nchw4, nchw32, ...",
         metavar="NAME:LAYOUT",
         flag="--input-layouts",
         has_commas=True,
     )
-    output_layouts: tuple[str, ...] = _option(
+    output_layouts: tuple[str, ...] = option(
         (),
         "give outputs with their axes in this order, as in mask:nhwc",
         metavar="NAME:LAYOUT",
@@ -192,7 +101,7 @@ class BindingConfig:
 class ConstraintConfig:
     """What single layers have to be."""
 
-    layer_output_types: tuple[str, ...] = _option(
+    layer_output_types: tuple[str, ...] = option(
         (),
         "store what these layers make in this type, as in /layer1/conv:fp32; names may hold *, the last that "
         "names a layer counts; fp32, and on a GPU fp16, bf16, int8; a rule that cannot be kept is an error",
@@ -200,10 +109,10 @@ class ConstraintConfig:
         flag="--layer-output-types",
         has_commas=True,
     )
-    prefer_layer_output_types: bool = _option(
+    prefer_layer_output_types: bool = option(
         False, "go on where a layer cannot have its type; the report says which and why"
     )
-    layer_precisions: tuple[str, ...] = _option(
+    layer_precisions: tuple[str, ...] = option(
         (),
         "run these layers in this precision, as in /head/*:fp32; names may hold *, the last rule that names "
         "a layer counts; a float keeps a layer out of codes, codes are asked of what is shipped; a rule that "
@@ -212,7 +121,7 @@ class ConstraintConfig:
         flag="--layer-precisions",
         has_commas=True,
     )
-    prefer_layer_precisions: bool = _option(
+    prefer_layer_precisions: bool = option(
         False, "go on where a layer cannot have its precision; the report says which and why"
     )
 
@@ -221,10 +130,10 @@ class ConstraintConfig:
 class DeviceConfig:
     """Where the engine runs."""
 
-    device: str = _option("cpu", "device to build for", choices=DEVICES)
-    threads: int | None = _option(None, "threads per run (default: all physical cores)", metavar="N")
-    hint: str = _option("latency", "what the library is tuned for", choices=("latency", "throughput"))
-    libraries: tuple[str, ...] = _option(
+    device: str = option("cpu", "device to build for", choices=DEVICES)
+    threads: int | None = option(None, "threads per run (default: all physical cores)", metavar="N")
+    hint: str = option("latency", "what the library is tuned for", choices=("latency", "throughput"))
+    libraries: tuple[str, ...] = option(
         LIBRARIES, "libraries to try on a CPU, repeatable (default: all installed)", choices=LIBRARIES
     )
 
@@ -241,28 +150,28 @@ class DeviceConfig:
 class CudaConfig:
     """How kernels are chosen on a GPU."""
 
-    builder_optimization_level: int = _option(
+    builder_optimization_level: int = option(
         3, "0 takes each default without timing, 3 times the likely candidates, 5 all", metavar="0-5"
     )
-    timing_cache: str | None = _option(
+    timing_cache: str | None = option(
         None, "read timings of earlier builds from this JSON file, and add to it", metavar="FILE"
     )
-    exclude_tactic_sources: tuple[str, ...] = _option(
+    exclude_tactic_sources: tuple[str, ...] = option(
         (), "do not use this source of kernels, repeatable", choices=TACTIC_SOURCES
     )
-    workspace_mb: int | None = _option(
+    workspace_mb: int | None = option(
         None, "reject kernels that need more scratch memory than this (default: no limit)", metavar="MB"
     )
-    targets: tuple[str, ...] = _option(
+    targets: tuple[str, ...] = option(
         (),
         "compile the kernels for these GPUs too, such as sm_80,sm_90; without a GPU here, for these alone",
         metavar="SM",
         has_commas=True,
     )
-    gpu: str | None = _option(
+    gpu: str | None = option(
         None, "plan for this GPU where none is here (default: one of the first target)", metavar="NAME"
     )
-    profiles: tuple[str, ...] = _option(
+    profiles: tuple[str, ...] = option(
         (),
         "accept shapes from MIN to MAX and choose kernels at OPT, as in images=1x3x224x224:8x3x224x224:"
         "32x3x224x224; inputs by commas, repeatable (default: any shape, kernels chosen at the timed one); "
@@ -292,8 +201,8 @@ class Budget:
     sqnr it is noise power over signal power (0.01 is 20 dB).
     """
 
-    metric: str = _option("auto", "top1, cosine, sqnr or module:function", metavar="METRIC")
-    max_drop_ratio: float = _option(0.01, "largest accepted drop, as a fraction (0.01 is 1 %%)", metavar="R")
+    metric: str = option("auto", "top1, cosine, sqnr or module:function", metavar="METRIC")
+    max_drop_ratio: float = option(0.01, "largest accepted drop, as a fraction (0.01 is 1 %%)", metavar="R")
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.max_drop_ratio <= 1.0:
@@ -306,10 +215,10 @@ class Budget:
 class AssignConfig:
     """How precisions are mixed where neither all of int8 or fp8 nor none of it is the best."""
 
-    mixed: bool = _option(True, "try a precision for every region, where that is predicted to be faster")
-    assign_rounds: int = _option(4, "mixed engines that are built and measured, at most", metavar="N")
-    sensitivity_samples: int = _option(16, "samples that damage is measured on", metavar="N")
-    tables: str | None = _option(
+    mixed: bool = option(True, "try a precision for every region, where that is predicted to be faster")
+    assign_rounds: int = option(4, "mixed engines that are built and measured, at most", metavar="N")
+    sensitivity_samples: int = option(16, "samples that damage is measured on", metavar="N")
+    tables: str | None = option(
         None, "write damages and times to this JSON file, and read damages that are there", metavar="FILE"
     )
 
@@ -322,13 +231,13 @@ class AssignConfig:
 class BenchConfig:
     """How long and how often something is timed."""
 
-    batch: int | None = _option(None, "batch size of the timed input (default: 1)", metavar="N")
-    warmup_s: float = _option(0.5, "untimed seconds before measuring", metavar="S")
-    duration_s: float = _option(
+    batch: int | None = option(None, "batch size of the timed input (default: 1)", metavar="N")
+    warmup_s: float = option(0.5, "untimed seconds before measuring", metavar="S")
+    duration_s: float = option(
         3.0, "timed seconds per candidate, at least (in builds for a GPU a thirtieth)", metavar="S"
     )
-    min_runs: int = _option(30, "timed runs per candidate, at least", metavar="N")
-    max_duration_s: float = _option(60.0, "timed seconds per candidate, at most", metavar="S")
+    min_runs: int = option(30, "timed runs per candidate, at least", metavar="N")
+    max_duration_s: float = option(60.0, "timed seconds per candidate, at most", metavar="S")
 
     def __post_init__(self) -> None:
         if self.batch is not None:
@@ -349,13 +258,13 @@ class CompareConfig:
     When no limit is given at all, `min_sqnr_db` is `DEFAULT_MIN_SQNR_DB`.
     """
 
-    min_sqnr_db: float | None = _option(
+    min_sqnr_db: float | None = option(
         None, "least signal to noise ratio of each output (default: 20, without another limit)", metavar="DB"
     )
-    min_cosine: float | None = _option(None, "least cosine of each output", metavar="C")
-    max_abs: float | None = _option(None, "largest absolute difference of each output", metavar="A")
-    max_samples: int | None = _option(None, "use at most this many samples (default: all)", metavar="N")
-    batch_size: int = _option(8, "samples per run where shapes allow", metavar="N")
+    min_cosine: float | None = option(None, "least cosine of each output", metavar="C")
+    max_abs: float | None = option(None, "largest absolute difference of each output", metavar="A")
+    max_samples: int | None = option(None, "use at most this many samples (default: all)", metavar="N")
+    batch_size: int = option(8, "samples per run where shapes allow", metavar="N")
 
     def __post_init__(self) -> None:
         if self.min_sqnr_db is None and self.min_cosine is None and self.max_abs is None:
@@ -373,8 +282,8 @@ class CompareConfig:
 class LayerTimingConfig:
     """How often an engine is run to time its layers."""
 
-    layer_runs: int = _option(20, "timed runs of the layers", metavar="N")
-    warmup_runs: int = _option(3, "untimed runs before them", metavar="N")
+    layer_runs: int = option(20, "timed runs of the layers", metavar="N")
+    warmup_runs: int = option(3, "untimed runs before them", metavar="N")
 
     def __post_init__(self) -> None:
         check_positive("number of runs", self.layer_runs)
@@ -388,7 +297,7 @@ class LayerTimingConfig:
 class ReportConfig:
     """What an engine file keeps for reports alone."""
 
-    histograms: str = _option(
+    histograms: str = option(
         "auto",
         "keep a small histogram of every quantized tensor for `quantrt report`; auto keeps them while they "
         "are at most 1 %% of the engine",

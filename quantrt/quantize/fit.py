@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -178,19 +179,18 @@ def fit(
             noise[method] = _output_noise(models[method], reference)
             log.debug("%s ranges for %s: noise ratio %.2e", method, target.name, noise[method])
     best = min(methods, key=lambda method: _rank(noise.get(method, 0.0)))
-    method, twin = best, None
-    for other in reference.twins:
-        if stats is None or given is not None or not reference.is_comparable:
-            break
-        label = method + other.label
-        options = replace(calibration, method=method)
-        models[label] = _quantize_twin(
-            other, model, stats, target, config=config, options=options, means=reference.means
+    twin = None
+    if stats is not None and given is None and reference.is_comparable:
+        make = partial(
+            _quantize_twin,
+            model=model,
+            stats=stats,
+            target=target,
+            config=config,
+            options=replace(calibration, method=best),
+            means=reference.means,
         )
-        noise[label] = _output_noise(models[label], reference)
-        log.debug("%s ranges for %s: noise ratio %.2e", label, target.name, noise[label])
-        if noise[label] < TWIN_GAIN * noise[best]:
-            best, twin = label, other
+        best, twin = _try_twins(best, models, noise, reference, make)
     if config.range_search and given is None and reference.is_comparable:
         best = _search(best, models, noise, reference)
     unfitted = UNCORRECTED if only_given else UNFITTED
@@ -216,12 +216,31 @@ def _search(
     return label if noise[label] < SEARCH_GAIN * noise[best] else best
 
 
+def _try_twins(
+    best: str,
+    models: dict[str, QuantizedModel],
+    noise: dict[str, float],
+    reference: Reference,
+    make: Callable[[Equalized], QuantizedModel],
+) -> tuple[str, Equalized | None]:
+    """Add every twin to what was tried; the name of what is the best then, and its twin if it has one."""
+    method, found = best, None
+    for twin in reference.twins:
+        label = method + twin.label
+        models[label] = make(twin)
+        noise[label] = _output_noise(models[label], reference)
+        log.debug("%s ranges: noise ratio %.2e", label, noise[label])
+        if noise[label] < TWIN_GAIN * noise[best]:
+            best, found = label, twin
+    return best, found
+
+
 def _quantize_twin(
     twin: Equalized,
+    *,
     model: Model,
     stats: Stats,
     target: Target,
-    *,
     config: QuantizeConfig,
     options: CalibrationConfig,
     means: ChannelMeans | None,
