@@ -164,13 +164,12 @@ def fit(
     models: dict[str, QuantizedModel] = {}
     noise: dict[str, float] = {}
     for method in methods:
-        options = replace(calibration, method=method)
         models[method] = quantize(
             model,
             stats,
             target,
             config,
-            options,
+            replace(calibration, method=method),
             means=reference.means,
             given=given,
             like=next(iter(models.values()), None),
