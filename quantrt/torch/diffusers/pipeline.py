@@ -77,19 +77,15 @@ def quantize_pipeline(
         folder: where models, samples and engines are kept; by default a new one for temporary files.
         calibration_samples: samples of a denoiser to keep, at most, spread over prompts and steps.
         seed: of the noise that images start from.
-        keep_float: keep the weights of the modules, which are let go otherwise.
-        quiet: no progress bars.
+        keep_float: keep the weights of the modules, which are let go otherwise; `quiet`: no bars.
 
     Raises:
-        UsageError: there are no prompts, an unknown module or option, or a module is called in two ways.
+        UsageError: no prompts, an unknown module or option, or a module that is called in two ways.
         ModelError: torch cannot export a module, or no library can run it.
         DataError: a module is never called, or its values are not finite.
         DeviceError: a library or the GPU is missing, or the disk is full.
     """
-    if not prompts:
-        raise UsageError("cannot calibrate without prompts", hint="prompts=[...]")
-    check_positive("number of steps", steps)
-    check_positive("number of calibration samples", calibration_samples)
+    _check(prompts, steps, calibration_samples)
     level = level if isinstance(level, str) else f"{level:g}"
     options = _build_config(config or BuildConfig(), level, precisions, device)
     place = Path(folder) if folder is not None else Path(mkdtemp(prefix="quantrt-"))
@@ -104,6 +100,13 @@ def quantize_pipeline(
         after_images = runs.all(bars, "images with engines")
         after = runs.timed()
     return PipelineReport(level, reports, before, after, images, after_images, _TITLES.get(first, str(first)))
+
+
+def _check(prompts: Sequence[Prompt], steps: int, calibration_samples: int) -> None:
+    if not prompts:
+        raise UsageError("cannot calibrate without prompts", hint="prompts=[...]")
+    check_positive("number of steps", steps)
+    check_positive("number of calibration samples", calibration_samples)
 
 
 @dataclass
