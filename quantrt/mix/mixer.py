@@ -35,6 +35,10 @@ __all__ = ["Mixed", "add_mixed"]
 
 log = logging.getLogger(__name__)
 
+MIXED_ALREADY = (
+    "not tried: the engine is inside the budget, and layers that are slower in 8 bits are float in it already"
+)
+
 LEAST_REGIONS = 2
 """With fewer there is nothing to mix."""
 
@@ -94,11 +98,13 @@ class _Mixer:
 
     def run(self) -> Mixed:
         """Try, and add the best candidate to the contest."""
+        path = self._job.config.assign.tables
+        if self._is_mixed_already() and path is None:
+            return Mixed(None, {"reason": MIXED_ALREADY, "rounds": []})
         best_ms = self._contest.latencies[self._contest.choice.winner].median_ms
         tables = self._measurer.timed_tables()
         if len(tables.regions) < LEAST_REGIONS:
             return Mixed(None, {"reason": "not tried: there is one region to quantize", "rounds": []})
-        path = self._job.config.assign.tables
         fastest = assign(tables, float("inf"))
         is_worth_it = fastest is not None and fastest.predicted_ms <= WORTH_RATIO * best_ms
         if is_worth_it or path is not None:
@@ -120,6 +126,15 @@ class _Mixer:
             name = self._spec.name
             self._contest.candidates[name] = self._best[1]
         return Mixed(name, mixed_report(replace(outcome, tables=whole)))
+
+    def _is_mixed_already(self) -> bool:
+        """Whether what would be shipped has codes where they are faster, and nowhere else.
+
+        So it is on a GPU, whose kernels are timed one by one as an engine is lowered. All that mixing could add
+        is to keep damage out, and that is inside the budget.
+        """
+        winner = self._contest.candidates[self._contest.choice.winner]
+        return winner.spec.library == "cuda" and winner.spec.has_codes
 
     def close(self) -> None:
         """Free the best engine so far."""

@@ -253,7 +253,9 @@ class CudaLowering:
         samples = [at_shapes(self._inputs, shapes) for one in self._profiles for shapes in _shapes(one)]
         return regions_that_fail(program, samples, self._device)
 
-    def _list_tactics(self, workload: Workload, gpu: GpuFacts, has_codes: bool) -> list[Tactic | Rejected]:
+    def _list_tactics(
+        self, workload: Workload, gpu: GpuFacts, has_codes: bool = False
+    ) -> list[Tactic | Rejected]:
         """All tactics, but for those that cuDNN would have to be asked for where it cannot be."""
         others = [target for target in self._targets if target != self._gpu.capability]
         level, excluded = self._config.builder_optimization_level, self._config.exclude_tactic_sources
