@@ -219,7 +219,9 @@ class Opener:
                 bind_types(graph, self._model.bindings)
             return LOWERINGS[spec.library](graph), fitted
         quantized = None if fitted is None else fitted.model
-        lowered, quantized = self._cuda_lowering(spec).lower(quantized, spec.float_precision)
+        floats = None if fitted is None or fitted.means is None else fitted.floats
+        lowering = self._cuda_lowering(spec)
+        lowered, quantized = lowering.lower(quantized, spec.float_precision, floats=floats)
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)
 
     def _cuda_lowering(self, spec: Spec) -> CudaLowering:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import torch
 
 from quantrt.config import CudaConfig
@@ -24,6 +25,7 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import QUANTIZATION, Program
 from quantrt.plan.program_json import program_to_model
+from quantrt.quantize.algorithms.bias_correction import uncorrected
 from quantrt.quantize.quantized_model import Decision, QuantizedModel
 from quantrt.quantize.record import record_of
 from quantrt.regions.partition import partition
@@ -112,7 +114,7 @@ class CudaLowering:
         self._wide: frozenset[str] | None = None
 
     def lower(
-        self, quantized: QuantizedModel | None, float_precision: str
+        self, quantized: QuantizedModel | None, float_precision: str, *, floats: ir.Model | None = None
     ) -> tuple[LibraryModel, QuantizedModel | None]:
         """The model of library "cuda", and the quantized model that is in it.
 
@@ -121,6 +123,8 @@ class CudaLowering:
 
         Args:
             float_precision: "fp32", "fp16" or "bf16": what is not in 8 bits.
+            floats: the float graph that was rounded, where biases were corrected for the rounding of weights:
+                what is left float takes its own back.
 
         Raises:
             DeviceError: the GPU does not multiply the model's codes.
@@ -138,7 +142,7 @@ class CudaLowering:
             if slower:
                 left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.
-                other = keep_float(quantized, slower)
+                other = keep_float(quantized, slower, floats)
                 codes_us = {
                     region: {quantized.target.precision: time_us}
                     for region, time_us in _times(choices).items()
@@ -341,11 +345,14 @@ def _shapes(profile: Profile) -> list[dict[str, tuple[int, ...]]]:
     return [least, profile.best, most]
 
 
-def keep_float(quantized: QuantizedModel, reasons: Mapping[str, str]) -> QuantizedModel:
+def keep_float(
+    quantized: QuantizedModel, reasons: Mapping[str, str], floats: ir.Model | None = None
+) -> QuantizedModel:
     """The same model with some of its nodes in floats.
 
     Args:
         reasons: why, by the name of the node.
+        floats: as of `CudaLowering.lower`.
     """
     placement = quantized.placement
     decisions = tuple(
@@ -354,8 +361,10 @@ def keep_float(quantized: QuantizedModel, reasons: Mapping[str, str]) -> Quantiz
     )
     uses = {use: grid for use, grid in placement.uses.items() if use[0] not in reasons}
     weights = {use: axis for use, axis in placement.weights.items() if use[0] not in reasons}
+    graph = quantized.graph if floats is None else uncorrected(quantized.graph, floats, reasons)
     return replace(
         quantized,
+        graph=graph,
         placement=replace(placement, uses=uses, weights=weights, decisions=decisions),
         weights={use: codes for use, codes in quantized.weights.items() if use[0] not in reasons},
     )
@@ -372,7 +381,7 @@ def _slower(
     found = {}
     for region, row in rows.items():
         before = float_us.get(region)
-        if not row["codes"] or before is None or row["median_us"] is None:
+        if row["product"] is None or not row["codes"] or before is None or row["median_us"] is None:
             continue
         conversion = choices.by_region.get(f"convert {row['reads']}")
         extra_us = 0.0 if conversion is None else (conversion.median_us or 0.0) / readers[row["reads"]]

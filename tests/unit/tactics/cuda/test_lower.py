@@ -2,6 +2,7 @@
 """From a graph to a program that gives what the graph gives, on a CPU that stands in for the GPU."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ torch = pytest.importorskip("torch")
 
 from quantrt.config import TACTIC_SOURCES, CudaConfig  # noqa: E402
 from quantrt.gpu import gpu_named  # noqa: E402
+from quantrt.ir.edit import constant_of  # noqa: E402
 from quantrt.model.for_gpu import for_gpu  # noqa: E402
 from quantrt.model.model import Model  # noqa: E402
 from quantrt.plan.program import Program, codes_of  # noqa: E402
 from quantrt.plan.program_json import program_from_model  # noqa: E402
+from quantrt.quantize.algorithms.bias_correction import set_biases  # noqa: E402
 from quantrt.quantize.qdq import write  # noqa: E402
 from quantrt.quantize.quantized_model import QuantizedModel  # noqa: E402
 from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
@@ -140,6 +143,22 @@ def test_a_layer_that_is_kept_float_reads_floats_and_says_why():
     assert not program.notes["regions"][first]["codes"]
     (want,) = run_ort(write(kept), inputs, keeps_pairs=True)
     assert sqnr_db(want, run(model, program, inputs)) > 55
+
+
+def test_a_layer_that_is_kept_float_has_its_own_bias():
+    model = resnet()
+    first = next(node for node in model.graph.graph if node.op_type == "Conv")
+    own = constant_of(first.inputs[2])
+    biases = {first.name: own + np.float32(7.0)}
+    codes = replace(
+        quantized(model, CUDA, {"x": samples(2, 3, 16, 16)}), graph=set_biases(model.graph, biases)
+    )
+
+    def bias_of(kept: QuantizedModel) -> np.ndarray:
+        return constant_of(next(node for node in kept.graph.graph if node.name == first.name).inputs[2])
+
+    assert np.array_equal(bias_of(keep_float(codes, {first.name: "because"}, model.graph)), own)
+    assert np.array_equal(bias_of(keep_float(codes, {"another": "because"}, model.graph)), own + 7.0)
 
 
 def test_a_value_that_its_maker_stores_as_floats_alone_is_converted_once():
