@@ -130,8 +130,8 @@ class _Mixer:
     def _is_mixed_already(self) -> bool:
         """Whether what would be shipped has codes where they are faster, and nowhere else.
 
-        So it is on a GPU, whose kernels are timed one by one as an engine is lowered. All that mixing could add
-        is to keep damage out, and that is inside the budget.
+        So it is on a GPU, whose kernels are timed one by one as an engine is lowered. All that mixing could
+        add is to keep damage out, and that is inside the budget.
         """
         winner = self._contest.candidates[self._contest.choice.winner]
         return winner.spec.library == "cuda" and winner.spec.has_codes

@@ -73,10 +73,10 @@ class HopperAttention:
 
     def format_of(self, problem: AttentionProblem) -> CodeFormat:
         """The codes that it reads."""
-        return CodeFormat(self.scores, self.values, self.block_n, block_d_of(problem))
+        return CodeFormat(self.scores, self.values, self.block_n, _block_d_of(problem))
 
 
-def block_d_of(problem: AttentionProblem) -> int:
+def _block_d_of(problem: AttentionProblem) -> int:
     """Columns of a tile."""
     return max(MIN_BLOCK_D, problem.block_d)
 
@@ -84,7 +84,7 @@ def block_d_of(problem: AttentionProblem) -> int:
 def shared_bytes(problem: AttentionProblem, how: HopperAttention) -> int:
     """Of queries and the ring."""
     scores, values = (ELEMENT_BITS[kind] // 8 for kind in _kinds(problem, how))
-    columns = block_d_of(problem)
+    columns = _block_d_of(problem)
     block = how.block_n * columns * (scores + values)
     return QUERY_SLOTS * how.queries * columns * scores + how.stages * block
 
@@ -103,7 +103,7 @@ def why_not(problem: AttentionProblem, device: GpuFacts) -> str | None:
 def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against. B, H, S and T do not enter it."""
     scores, values = _kinds(problem, how)
-    columns = block_d_of(problem)
+    columns = _block_d_of(problem)
     has_codes, has_value_codes = ELEMENT_BITS[scores] == 8, ELEMENT_BITS[values] == 8
     v_block = (1, 1, columns, how.block_n) if has_value_codes else (1, 1, how.block_n, columns)
     numbers = len(problem.epilogue.operands) - 1

@@ -21,7 +21,7 @@ from torch import nn
 
 from quantrt.errors import UsageError
 
-__all__ = ["CallForm", "ResultForm"]
+__all__ = ["CallForm", "ResultForm", "batch_of"]
 
 Path = tuple[str | int, ...]
 
