@@ -6,7 +6,7 @@ __all__ = ["cuda_models_page"]
 from typing import Any
 
 from benchmarks.cuda_page import machine_line
-from benchmarks.page import number, table
+from benchmarks.page import number, row_notes, table
 
 INTRO = """# Trained models on an NVIDIA GPU
 
@@ -30,7 +30,7 @@ def cuda_models_page(results: dict[str, Any]) -> str:
     parts = [INTRO.format(machine=machine_line(results["environment"]))]
     parts.append("## Float models, on their own data\n")
     lines = [line for name, row in results["float"].items() for line in _lines(name, row)]
-    parts.append(table((*HEAD, "score", "FP32's score"), lines))
+    parts.append(table((*HEAD, "score", "FP32's score"), lines) + row_notes(results["float"]))
     lines = [line[:-2] for name, row in results["quantized"].items() for line in _lines(name, row)]
     if lines:
         parts += ["## Q/DQ models, on random inputs\n", table(HEAD, lines)]
