@@ -70,4 +70,4 @@ def test_a_damaged_file_is_named(path: Path, damage: str):
     path.write_bytes(damaged[damage])
     with pytest.raises(DataError, match=r"timings\.json\.code") as failure:
         load_code(path, HERE, {90})
-    assert "deleting" in str(failure.value.hint)
+    assert "`rm " in str(failure.value.hint)
