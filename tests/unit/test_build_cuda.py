@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="programs run in torch")
 
 from quantrt.build import Event, build
 from quantrt.config import (
+    AssignConfig,
     BenchConfig,
     BuildConfig,
     CalibrationConfig,
@@ -42,6 +43,7 @@ build_module = importlib.import_module("quantrt.build")
 
 IMAGES = {"x": samples(8, 3, 16, 16)}
 CONFIG = BuildConfig(
+    assign=AssignConfig(mixed=False),
     precisions=frozenset({"fp32", "fp16", "int8"}),
     bench=BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3),
     calibration=CalibrationConfig(method="minmax"),
