@@ -17,6 +17,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--accept", action="store_true", help="write what golden tests compute as the new truth")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The pages of docs/ first: each is one test of minutes, for which at the end one process would wait."""
+    pages = ROOT / "tests" / "docs"
+    items.sort(key=lambda item: pages not in item.path.parents)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     """A generator that starts the same in every test, whatever ran before it."""
