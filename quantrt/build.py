@@ -7,28 +7,27 @@ load -> calibrate -> fit (place, choose ranges, correct biases) -> open candidat
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from quantrt.assign.accuracy import Accuracy, Metric, Run, find_metric
-from quantrt.assign.batch_sizes import trials, why_wrong
-from quantrt.assign.checked import BATCH_SIZE, Checked
+from quantrt.assign.accuracy import Metric, find_metric
+from quantrt.assign.checked import Checked
 from quantrt.assign.choose import Choice, choose, choose_small
-from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges, unbound
-from quantrt.calibrate.dataset import Dataset, open_dataset, random_dataset
+from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
+from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
+from quantrt.checks import make_checker, make_size_checker
 from quantrt.config import Budget, BuildConfig
 from quantrt.constrain.constraints import Constraints, keep_rules, read_constraints
 from quantrt.device import describe_device
-from quantrt.errors import DeviceError, ModelError, UsageError
+from quantrt.errors import ModelError, UsageError
 from quantrt.ir.profile import read_profiles
 from quantrt.mix.contest import Check, Contest, remembered
 from quantrt.mix.measure import check_tables
@@ -51,7 +50,7 @@ from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.report.candidate_times import candidate_times, told_candidates
 from quantrt.runtime.engine import Engine
-from quantrt.runtime.executor import Executor, check_library, open_executor
+from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, list_specs
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
@@ -63,7 +62,6 @@ __all__ = [
     "OnEvent",
     "build",
     "has_labels",
-    "make_checker",
     "make_plan",
     "open_data",
 ]
@@ -216,7 +214,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         candidates, rejected = _open_candidates(job, quantized.fits, opener, stack)
         latencies = _time(job, candidates, inputs)
         check = remembered(make_checker(candidates, metric, checked, job), candidates)
-        size_check = _size_checker(job, candidates, quantized.samples or truth)
+        size_check = make_size_checker(job, candidates, quantized.samples or truth)
         choice = _choose(job, candidates, latencies, check, size_check)
         contest = Contest(candidates, latencies, choice, check, inputs, opener)
         mixed = add_mixed(job, contest, quantized.samples or truth)
@@ -277,37 +275,6 @@ def _choose(
     return choice
 
 
-def _size_checker(
-    job: Job, candidates: Mapping[str, Candidate], data: Dataset | None
-) -> Callable[[str], str | None]:
-    """Tells what a candidate computes wrongly at other batch sizes than its accuracy is measured at."""
-    model = job.model
-    data = data or random_dataset(model.inputs, BATCH_SIZE, 0)
-    if not data.layout.is_batched or data.layout.fixed_batch is not None:
-        return lambda name: None
-    samples = next(iter(data.batches(BATCH_SIZE, BATCH_SIZE))).inputs
-    tried = trials(samples, BATCH_SIZE, read_profiles(job.config.cuda.profiles, model.inputs))
-    names = [output.name for output in model.outputs]
-    floating = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
-
-    @functools.cache  # it is asked for again once a mixed candidate is there
-    def check(name: str) -> str | None:
-        found = candidates[name]
-        with closing(open_executor(found.model, found.options, output_names=names)) as fresh:
-            run, usual, float_run = (
-                unbound(executor.run, model.outputs, model.bindings)
-                for executor in (fresh, found.executor, floating)
-            )
-            faults = (why_wrong(run, float_run, trial, usual(trial.inputs)) for trial in tried)
-            try:
-                return next((fault for fault in faults if fault is not None), None)
-            except DeviceError as error:  # a GPU holds every candidate now, and later one alone
-                log.warning("%s was not checked at every batch size: %s", name, error.message)
-                return None
-
-    return check
-
-
 def _opener(job: Job, quantized: Quantized, inputs: Mapping[str, np.ndarray]) -> Opener:
     """What makes the candidates of a build; mixed ones too, with the kernels that were timed before."""
     own = (
@@ -353,24 +320,6 @@ def _open_one(spec: Spec, opener: Opener, fitted: Fitted | None) -> Candidate | 
     if fitted is None or not fitted.model.has_int8:
         return Rejected(spec, "no node of the model can be quantized for it")
     return opener.open(spec, fitted)
-
-
-def make_checker(
-    candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, job: Job
-) -> Callable[[str], Accuracy | None]:
-    """Measures one candidate against the FP32 candidate that opened first."""
-    model = job.model
-    reference = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
-
-    def on_progress(done: int, total: int | None) -> None:
-        job.emit(Event("checking", done, total, "samples"))
-
-    def run_of(executor: Executor) -> Run:
-        return unbound(executor.run, model.outputs, model.bindings)
-
-    return lambda name: checked.measure(
-        metric, run_of(reference), run_of(candidates[name].executor), on_progress
-    )
 
 
 def make_plan(facts: BuildFacts) -> Plan:

@@ -23,17 +23,11 @@ from quantrt.assign.accuracy import Metric, find_metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
-from quantrt.build import (
-    Data,
-    OnEvent,
-    has_labels,
-    make_checker,
-    make_plan,
-    open_data,
-)
+from quantrt.build import Data, OnEvent, has_labels, make_plan, open_data
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
+from quantrt.checks import make_checker
 from quantrt.config import BuildConfig, CudaConfig
 from quantrt.constrain.constraints import keep_rules, read_constraints
 from quantrt.device import describe_device

@@ -118,7 +118,7 @@ def test_an_engine_that_is_wrong_at_another_batch_is_not_shipped(
     def timed(candidates, *unused) -> Mapping[str, Latency]:
         return {name: Latency((2.0 if "fp32" in name else 1.0,) * 30) for name in candidates}
 
-    monkeypatch.setattr(build_module, "open_executor", open_wrong)
+    monkeypatch.setattr("quantrt.checks.open_executor", open_wrong)
     monkeypatch.setattr(build_module, "time_candidates", timed)
     options = config(device=DeviceConfig(libraries=("onnxruntime",)), budget=Budget(max_drop_ratio=0.5))
     with make(options=options, precisions="int8", calibration=IMAGES) as engine:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is checked of a candidate before it ships: its accuracy, and that every batch size is right."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import closing
+
+from quantrt.assign.accuracy import Accuracy, Metric, Run
+from quantrt.assign.batch_sizes import trials, why_wrong
+from quantrt.assign.checked import BATCH_SIZE, Checked
+from quantrt.bind import unbound
+from quantrt.calibrate.dataset import Dataset, random_dataset
+from quantrt.errors import DeviceError
+from quantrt.ir.profile import read_profiles
+from quantrt.prepare import Event, Job
+from quantrt.runtime.executor import Executor, open_executor
+from quantrt.tactics.candidates import Candidate
+
+__all__ = ["make_checker", "make_size_checker"]
+
+log = logging.getLogger(__name__)
+
+
+def make_checker(
+    candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, job: Job
+) -> Callable[[str], Accuracy | None]:
+    """Measures one candidate against the FP32 candidate that opened first."""
+    model = job.model
+    reference = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
+
+    def on_progress(done: int, total: int | None) -> None:
+        job.emit(Event("checking", done, total, "samples"))
+
+    def run_of(executor: Executor) -> Run:
+        return unbound(executor.run, model.outputs, model.bindings)
+
+    return lambda name: checked.measure(
+        metric, run_of(reference), run_of(candidates[name].executor), on_progress
+    )
+
+
+def make_size_checker(
+    job: Job, candidates: Mapping[str, Candidate], data: Dataset | None
+) -> Callable[[str], str | None]:
+    """Tells what a candidate computes wrongly at other batch sizes than its accuracy is measured at."""
+    model = job.model
+    data = data or random_dataset(model.inputs, BATCH_SIZE, 0)
+    if not data.layout.is_batched or data.layout.fixed_batch is not None:
+        return lambda name: None
+    samples = next(iter(data.batches(BATCH_SIZE, BATCH_SIZE))).inputs
+    tried = trials(samples, BATCH_SIZE, read_profiles(job.config.cuda.profiles, model.inputs))
+    names = [output.name for output in model.outputs]
+    floating = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
+
+    @functools.cache  # it is asked for again once a mixed candidate is there
+    def check(name: str) -> str | None:
+        found = candidates[name]
+        with closing(open_executor(found.model, found.options, output_names=names)) as fresh:
+            run, usual, float_run = (
+                unbound(executor.run, model.outputs, model.bindings)
+                for executor in (fresh, found.executor, floating)
+            )
+            faults = (why_wrong(run, float_run, trial, usual(trial.inputs)) for trial in tried)
+            try:
+                return next((fault for fault in faults if fault is not None), None)
+            except DeviceError as error:  # a GPU holds every candidate now, and later one alone
+                log.warning("%s was not checked at every batch size: %s", name, error.message)
+                return None
+
+    return check
