@@ -6,7 +6,7 @@ and `torch.compile` in fp16 under a CUDA graph in turns: replays on inputs that 
 events. Outputs are held against ONNX Runtime in FP32. Needs a GPU and the `bench` and `cuda` extras.
 """
 
-__all__ = ["Row"]
+__all__ = ["ROWS", "Row", "export_module", "inputs_of", "module_of"]
 
 import argparse
 import json
@@ -93,11 +93,11 @@ def main() -> None:
 
 
 def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
-    module, feed = _module(row), _inputs(row)
+    module, feed = module_of(row), inputs_of(row)
     names = list(feed)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{row.model}.onnx"
-        _export(module, path, feed, names, has_free_batch=row.length > 0)
+        export_module(module, path, feed, names, has_free_batch=row.length > 0)
         want = _float_outputs(path, feed)
         result: dict[str, Any] = {"onnx_bytes": path.stat().st_size, "commit": commit()}
         runs: dict[str, Callable[[], object]] = {}
@@ -131,7 +131,8 @@ def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _module(row: Row) -> torch.nn.Module:
+def module_of(row: Row) -> torch.nn.Module:
+    """The row's model with seeded random weights, for inference."""
     torch.manual_seed(0)
     if row.length:
         from transformers import BertConfig, BertModel
@@ -165,7 +166,7 @@ def _module(row: Row) -> torch.nn.Module:
     return calibrated_vision_model(row.model)
 
 
-def _inputs(row: Row) -> dict[str, np.ndarray]:
+def inputs_of(row: Row) -> dict[str, np.ndarray]:
     """The arguments of the row's model in their order, by name."""
     if not row.length:
         return {"images": make_images(row.batch, image_size(row.model), 0)}
@@ -175,7 +176,7 @@ def _inputs(row: Row) -> dict[str, np.ndarray]:
     return {"input_ids": tokens["input_ids"], "mask": mask}
 
 
-def _export(
+def export_module(
     module: torch.nn.Module,
     path: Path,
     feed: dict[str, np.ndarray],
@@ -228,10 +229,10 @@ def _build(path: Path, precision: str, row: Row, level: int, cache: Path) -> tup
 def _calibration_data(row: Row) -> list[dict[str, np.ndarray]]:
     """Batches of samples: one of text, whose batch is free; of images as many as the model's batch each."""
     if row.length:
-        return [_inputs(replace(row, batch=CALIBRATION_SAMPLES))]
+        return [inputs_of(replace(row, batch=CALIBRATION_SAMPLES))]
     samples = CALIBRATION_SAMPLES if image_size(row.model) <= IMAGE_SIZE else LARGE_SAMPLES
     count = max(1, samples // row.batch)
-    images = _inputs(replace(row, batch=count * row.batch))["images"]
+    images = inputs_of(replace(row, batch=count * row.batch))["images"]
     return [{"images": batch} for batch in np.split(images, count)]
 
 
