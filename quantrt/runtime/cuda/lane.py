@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,35 +63,35 @@ class Lane:
             return {name: _as_caller_wants(found[name], dtype) for name, _, dtype in opened.program.outputs}
 
     def run_device(self, inputs: Mapping[str, torch.Tensor], *, copies: bool) -> dict[str, torch.Tensor]:
-        """Outputs by name as tensors on the device, ordered behind the caller's current stream and before it.
+        """Outputs by name as tensors on the device, computed on the caller's current stream.
+
+        A stream that torch did not make has to live until the lane is closed.
 
         Args:
             inputs: tensors on the device.
             copies: False: tensors of a recording are returned as they are, valid until the lane's next run.
         """
         self._profiles.check(inputs)
-        caller = self._caller()
-        with self._entered() as opened, self._between(caller, inputs.values()) as handed_out:
+        with self._alone() as opened, self._on_device():
             if self._records:
                 recording = self._recording(opened, inputs)
+                self._go_to_caller(recording)
                 _fill(recording.inputs, inputs)
                 recording.replay()
                 found: Mapping[str, torch.Tensor] = recording.outputs
             else:
+                self._go_to_caller()
                 found = self._run_eagerly(opened, inputs)
-            outputs = {}
-            for name, _, dtype in opened.program.outputs:
-                tensor = found[name].to(self._device, torch_dtype(dtype), copy=copies)
-                outputs[name] = tensor
-                handed_out.append(tensor)
-            return outputs
+            return {
+                name: found[name].to(self._device, torch_dtype(dtype), copy=copies)
+                for name, _, dtype in opened.program.outputs
+            }
 
     def prepare(self, inputs: Mapping[str, np.ndarray], *, waits: bool = True) -> Callable[[], object]:
         """One run of inputs that are on the device already.
 
         Args:
-            waits: until its outputs are there; otherwise it is ordered behind the caller's stream's work, and
-                that stream's next work behind it.
+            waits: until its outputs are there; otherwise it is enqueued on the caller's current stream.
         """
         given, shapes = self._put(inputs)
 
@@ -102,8 +103,7 @@ class Lane:
         def enqueue() -> None:
             if self._replayed(shapes):
                 return
-            caller = self._caller()
-            with self._entered() as opened, self._between(caller, ()):
+            with self._alone() as opened, self._on_device():
                 self._compute(opened, given)
 
         return run if waits else enqueue
@@ -119,7 +119,7 @@ class Lane:
             with self._entered() as opened:
                 self._compute(opened, given)
 
-        return TimedRepeats(run, compute, self._stream.current)
+        return TimedRepeats(run, compute, partial(torch.cuda.stream, self._stream.stream))
 
     def _put(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, torch.Tensor], Shapes]:
         """The inputs on the device, where the CUDA graph for their shapes reads them too."""
@@ -132,18 +132,14 @@ class Lane:
             return given, _shapes_of(opened, given)
 
     def _replayed(self, shapes: Shapes) -> bool:
-        """Enqueue the CUDA graph for these shapes between the caller's work, where there is one."""
-        own = self._stream
+        """Enqueue the CUDA graph for these shapes on the caller's stream, where there is one."""
         with self._lock:
             recording = self._recordings.get(shapes)
-            if recording is None or own is None:
+            if recording is None:
                 return False
             self._recordings.move_to_end(shapes)
-            caller = own.caller()
-            own.follow(caller)
-            with own.current():
-                recording.replay()
-            own.precede(caller)
+            self._go_to_caller(recording)
+            recording.replay()
         return True
 
     def run_steps_eagerly(self, inputs: Mapping[str, np.ndarray], around: Around) -> None:
@@ -188,47 +184,42 @@ class Lane:
                 self._recordings.popitem()[1].close()
 
     @contextmanager
-    def _entered(self) -> Iterator[OpenProgram]:
-        """The program, this thread alone in the lane, on its stream."""
-        with self._lock, torch.no_grad(), self._on_stream():
+    def _alone(self) -> Iterator[OpenProgram]:
+        """The program, for this thread alone."""
+        with self._lock, torch.no_grad():
             if self._opened is None:
                 raise UsageError("cannot run in a context that is closed", hint="`create_context()` again")
             yield self._opened
 
+    @contextmanager
+    def _entered(self) -> Iterator[OpenProgram]:
+        """The program, for this thread alone and on the lane's stream."""
+        with self._alone() as opened, self._on_stream():
+            yield opened
+
     def _on_stream(self) -> AbstractContextManager[Any]:
         return nullcontext() if self._stream is None else self._stream.current()
 
-    def _caller(self) -> torch.cuda.Stream | None:
-        """The caller's stream, asked before the lane's own is current."""
-        return None if self._stream is None else self._stream.caller()
+    def _on_device(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self._stream is None else torch.cuda.device(self._device)
 
-    @contextmanager
-    def _between(
-        self, caller: torch.cuda.Stream | None, inputs: Iterable[torch.Tensor]
-    ) -> Iterator[list[torch.Tensor]]:
-        """Order this stream's work behind what the caller's has, and the caller's next work behind this.
-
-        Yields:
-            A list for the tensors that the caller will use on its stream.
-        """
-        handed_out: list[torch.Tensor] = []
-        if self._stream is None or caller is None:
-            yield handed_out
+    def _go_to_caller(self, recording: Recording | None = None) -> None:
+        """What comes next, of a recording where there is one, goes to the caller's stream."""
+        if self._stream is None:
             return
-        self._stream.follow(caller)
-        for tensor in inputs:
-            tensor.record_stream(self._stream.stream)
-        yield handed_out
-        self._stream.precede(caller)
-        for tensor in handed_out:
-            tensor.record_stream(caller)
+        caller = self._stream.at_caller()
+        if recording is not None:
+            recording.keep_for(caller)
 
     def _wait(self) -> None:
         if self._stream is not None:
-            self._stream.stream.synchronize()
+            self._stream.wait()
 
     def _recording(self, opened: OpenProgram, inputs: Mapping[str, torch.Tensor]) -> Recording:
-        """The CUDA graph for the shapes of the inputs, made where there is none."""
+        """The CUDA graph for the shapes of the inputs; where there is none, made on the lane's own stream.
+
+        The default stream, which may be the caller's, cannot be recorded.
+        """
         key = _shapes_of(opened, inputs)
         recording = self._recordings.get(key)
         if recording is not None:
@@ -238,15 +229,20 @@ class Lane:
             self._wait()
             self._recordings.popitem(last=False)[1].close()
         shapes = dict(zip((name for name, _ in opened.program.inputs), key, strict=True))
-        recording = record(opened, shapes, lambda values: _fill(values, inputs))
+        self._go_to_caller()  # which may be making the inputs
+        with self._on_stream():
+            recording = record(opened, shapes, lambda values: _fill(values, inputs))
         self._recordings[key] = recording
         return recording
 
     def _compute(self, opened: OpenProgram, given: Mapping[str, torch.Tensor]) -> None:
-        """Once, on inputs that are where they are read."""
+        """Once, on inputs that are where they are read, on the current stream."""
         if self._records:
-            self._recording(opened, given).replay()
+            recording = self._recording(opened, given)
+            self._go_to_caller(recording)
+            recording.replay()
         else:
+            self._go_to_caller()
             self._run_eagerly(opened, given)
 
     def _run_eagerly(

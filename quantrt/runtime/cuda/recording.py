@@ -39,7 +39,7 @@ class RecordingMemory:
 
 
 class Recording:
-    """A CUDA graph with everything it reads and writes. Used on one stream, by one thread at a time.
+    """A CUDA graph with everything it reads and writes. Used by one thread at a time.
 
     Attributes:
         inputs: device tensors that the graph reads, by name.
@@ -57,6 +57,7 @@ class Recording:
     ) -> None:
         self._graph = graph
         self._kept = tuple(kept)
+        self._streams: set[int] = set()
         self.inputs = dict(inputs)
         self.outputs = dict(outputs)
         self.memory = memory
@@ -66,6 +67,18 @@ class Recording:
     def replay(self) -> None:
         """Run everything once, on the current stream."""
         self._graph.replay()
+
+    def keep_for(self, stream: torch.cuda.Stream) -> None:
+        """Its memory, once freed, is given to nobody before `stream` has done what it has then.
+
+        torch knows this of the stream that the memory was made on; of every other it has to be told.
+        """
+        if stream.cuda_stream in self._streams:
+            return
+        self._streams.add(stream.cuda_stream)
+        for tensor in (*self._kept, *self.inputs.values(), *self.outputs.values()):
+            if tensor.device.type == "cuda":
+                tensor.record_stream(stream)
 
     def load(self, given: Mapping[str, torch.Tensor]) -> None:
         """Copy tensors in host memory into the inputs, by way of pinned memory that is read later."""

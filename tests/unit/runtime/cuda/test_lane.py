@@ -5,6 +5,7 @@ There is no GPU here: what stands for a CUDA graph runs the steps again, in the 
 """
 
 import types
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -152,6 +153,45 @@ def test_a_step_that_cannot_run_leaves_no_recording(graphs, rng):
         executor.run({"x": np.zeros((4,), np.float32)})
     assert executor.compiled_shapes == ()
     executor.run({"x": batch(1, rng)})
+
+
+class Streams:
+    """In the place of OwnStream: on whose stream the lane's work was, in its order."""
+
+    def __init__(self) -> None:
+        self.places: list[str] = []
+        self.lent = types.SimpleNamespace(cuda_stream=7)
+
+    @contextmanager
+    def current(self):
+        self.places.append("own")
+        yield
+
+    def at_caller(self):
+        self.places.append("caller")
+        return self.lent
+
+    def wait(self) -> None:
+        self.places.append("wait")
+
+
+def test_runs_that_do_not_wait_are_on_the_callers_stream(graphs, rng, monkeypatch):
+    executor, streams = recording_executor(), Streams()
+    x = batch(2, rng)
+    executor.run({"x": x})
+    (lane,) = executor._lanes
+    monkeypatch.setattr(torch.cuda, "device", nullcontext)
+    monkeypatch.setattr(lane, "_stream", streams)
+    enqueue = executor.prepare({"x": x}, waits=False)
+    assert streams.places == ["own", "wait"]
+    enqueue()
+    executor.run_device({"x": torch.from_numpy(x)})
+    assert streams.places[2:] == ["caller", "caller"]
+    executor.run_device({"x": torch.from_numpy(batch(3, rng))})  # recorded before it runs
+    assert streams.places[4:] == ["caller", "own", "caller"]
+    executor.run({"x": x})
+    assert streams.places[7:] == ["own", "wait"]
+    assert [recording._streams for recording in lane.recordings.values()] == [{7}, {7}]
 
 
 def test_programs_that_read_values_are_not_recorded():
