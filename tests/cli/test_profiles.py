@@ -17,7 +17,8 @@ from quantrt.plan.serialize import load_plan
 from quantrt.report.explain import gather, times
 from quantrt.runtime.profile_check import profiles_of
 from tests.nets import resnet
-from tests.unit.test_build_profiles import ROW, config, cpu_for_gpu
+from tests.programs import GPU
+from tests.unit.test_build_profiles import config, cpu_for_gpu
 
 engine_module = importlib.import_module("quantrt.runtime.engine")
 report_module = importlib.import_module("quantrt.report.report")
@@ -41,7 +42,7 @@ def engine(cpu_for_gpu: None, shared: Path, folder: Path, monkeypatch: pytest.Mo
         with build(resnet(), config=floats) as made:
             made.save(shared)
     monkeypatch.setattr(engine_module, "check_library", lambda library, **options: None)
-    here = {**load_plan(shared).device, "gpu": [ROW]}
+    here = {**load_plan(shared).device, "gpu": [GPU]}
     for module in (engine_module, report_module):
         monkeypatch.setattr(module, "describe_machine", lambda library: here)
     for module in (times, gather):

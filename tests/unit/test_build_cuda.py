@@ -3,9 +3,8 @@
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,23 +18,16 @@ from quantrt.config import (
     BenchConfig,
     BuildConfig,
     CalibrationConfig,
-    CudaConfig,
     DeviceConfig,
     QuantizeConfig,
 )
-from quantrt.device import describe_device
 from quantrt.errors import DeviceError
-from quantrt.gpu import gpu_named
 from quantrt.model.load import make_model
-from quantrt.plan.plan import LibraryModel
-from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.fit import OWN_SCALES
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.inspect_engine import describe_engine, show_engine
-from quantrt.runtime import executor as executor_module
-from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
-from quantrt.tactics.cuda import lower
+from tests.gpu_stand_in import REFERENCE_ALONE, stand_in_for_gpu
 from tests.nets import net, quantized, resnet, run_ort, samples, weights
 from tests.programs import GPU
 
@@ -48,25 +40,14 @@ CONFIG = BuildConfig(
     bench=BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3),
     calibration=CalibrationConfig(method="minmax"),
     device=DeviceConfig(device="cuda"),
-    cuda=CudaConfig(builder_optimization_level=0, exclude_tactic_sources=("triton", "cublaslt", "cudnn")),
+    cuda=REFERENCE_ALONE,
 )
 
 
-def open_on_cpu(model: LibraryModel, output_names: object) -> CudaExecutor:
-    program = program_from_model(model)
-    return CudaExecutor(program, *specs_of(program), device="cpu")
-
-
 @pytest.fixture
-def cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU takes the part of an H200."""
-    lowering = partial(lower.CudaLowering, gpu=gpu_named("H200"), device="cpu")
-    here = {**describe_device(with_gpu=False), "gpu": [GPU]}
-    monkeypatch.setattr(lower, "CudaLowering", lowering)
-    monkeypatch.setattr(executor_module, "_open_cuda", open_on_cpu)
-    for module in (build_module, executor_module):
-        monkeypatch.setattr(module, "check_library", lambda library, **options: None)
-    monkeypatch.setattr(build_module, "describe_machine", lambda library: here)
+def cpu_for_gpu() -> Iterator[None]:
+    with stand_in_for_gpu():
+        yield
 
 
 def stages(events: list[Event]) -> dict[str, Event]:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds with profiles of shapes, for a GPU for which the CPU stands in."""
 
-import importlib
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -12,37 +11,15 @@ pytest.importorskip("torch", reason="programs run in torch")
 
 from quantrt.build import build
 from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
-from quantrt.device import describe_device
 from quantrt.errors import DataError, UsageError
-from quantrt.gpu import gpu_named
-from quantrt.plan.plan import LibraryModel
-from quantrt.plan.program_json import program_from_model
-from quantrt.runtime import executor as executor_module
-from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
-from quantrt.tactics.cuda import lower
+from tests.gpu_stand_in import REFERENCE_ALONE, stand_in_for_gpu
 from tests.nets import resnet, run_ort, samples
-
-build_module = importlib.import_module("quantrt.build")
-
-ROW = {"name": "NVIDIA H200", "memory_bytes": 2**37, "driver": "570.1", "compute_capability": "9.0"}
-
-
-def open_on_cpu(model: LibraryModel, output_names: object) -> CudaExecutor:
-    program = program_from_model(model)
-    return CudaExecutor(program, *specs_of(program), device="cpu")
 
 
 @pytest.fixture
-def cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU takes the part of an H200."""
-    monkeypatch.setattr(
-        lower, "CudaLowering", partial(lower.CudaLowering, gpu=gpu_named("H200"), device="cpu")
-    )
-    monkeypatch.setattr(executor_module, "_open_cuda", open_on_cpu)
-    for module in (build_module, executor_module):
-        monkeypatch.setattr(module, "check_library", lambda library, **options: None)
-    here = {**describe_device(with_gpu=False), "gpu": [ROW]}
-    monkeypatch.setattr(build_module, "describe_machine", lambda library: here)
+def cpu_for_gpu() -> Iterator[None]:
+    with stand_in_for_gpu():
+        yield
 
 
 def config(*profiles: str) -> BuildConfig:
@@ -51,11 +28,7 @@ def config(*profiles: str) -> BuildConfig:
         bench=BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3),
         calibration=CalibrationConfig(method="minmax"),
         device=DeviceConfig(device="cuda"),
-        cuda=CudaConfig(
-            builder_optimization_level=0,
-            exclude_tactic_sources=("triton", "cublaslt", "cudnn"),
-            profiles=profiles,
-        ),
+        cuda=replace(REFERENCE_ALONE, profiles=profiles),
     )
 
 

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds with a mixed candidate. How fast a region is here is chance, so the profile is made up."""
 
-import importlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +15,6 @@ import numpy as np
 import pytest
 
 import quantrt.mix.contest
-import quantrt.mix.measure
-from quantrt.assign.cost_model import TimedEngine, TimedLayer
 from quantrt.assign.sensitivity import _Part
 from quantrt.assign.tables import read_tables
 from quantrt.build import build
@@ -25,7 +22,7 @@ from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, Calib
 from quantrt.errors import DataError
 from quantrt.model.model import Model
 from quantrt.prepare import Event
-from quantrt.tactics import timing
+from tests.made_up_times import made_up_times
 from tests.nets import net, samples, weights
 
 BENCH = BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3)
@@ -44,8 +41,7 @@ OUTLIERS = """outliers (float[N,12] x) => (float[N,6] y) {
 """One channel of what the second product reads is a thousand times as large, and its weights are as small."""
 
 
-@pytest.fixture
-def outliers() -> Model:
+def outlier_model() -> Model:
     shapes = {"w0": (12, 40), "w1": (40, 40), "w2": (40, 40), "w3": (40, 6)}
     arrays = weights(shapes)
     factors = np.ones(40, np.float32)
@@ -54,30 +50,15 @@ def outliers() -> Model:
     return net(OUTLIERS, arrays | {"factors": factors})
 
 
+@pytest.fixture
+def outliers() -> Model:
+    return outlier_model()
+
+
 @pytest.fixture(autouse=True)
-def int8_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    made_up_times(monkeypatch)
-
-
-def made_up_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every product takes 1 ms in floats and a quarter in codes, by the profile and by the clock."""
-
-    def timed(candidate, model, inputs, *, latency_ms) -> TimedEngine:
-        nodes = [node.name or "" for node in model.graph.graph]
-        each = latency_ms / len(nodes)
-        return TimedEngine([TimedLayer((name,), each) for name in nodes], latency_ms)
-
-    def time_candidates(candidates, inputs, config, on_progress) -> Mapping[str, timing.Latency]:
-        found = {}
-        for name, candidate in candidates.items():
-            decisions = [] if candidate.fitted is None else candidate.fitted.model.placement.decisions
-            codes = sum(row.is_int8 and row.op_type == "MatMul" for row in decisions)
-            found[name] = timing.Latency((4.0 - 0.75 * codes,) * 32)
-        return found
-
-    monkeypatch.setattr(quantrt.mix.measure, "timed_engine", timed)
-    monkeypatch.setattr(quantrt.mix.measure, "time_candidates", time_candidates)
-    monkeypatch.setattr(importlib.import_module("quantrt.build"), "time_candidates", time_candidates)
+def int8_is_faster() -> Iterator[None]:
+    with made_up_times():
+        yield
 
 
 def config(**assign) -> BuildConfig:
@@ -186,9 +167,8 @@ def until_killed(part, switches):
         os.kill(os.getpid(), signal.SIGKILL)
     return measure(part, switches)
 _Part.noise_ratio = until_killed
-patch = test_mix.pytest.MonkeyPatch()
-test_mix.made_up_times(patch)
-test_mix.make(test_mix.long_chain(), test_mix.config(tables=sys.argv[1]))
+with test_mix.made_up_times():
+    test_mix.make(test_mix.long_chain(), test_mix.config(tables=sys.argv[1]))
 """
 
 

@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds for a GPU with a mixed candidate; the CPU stands in, and how fast a region is is made up."""
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,90 +11,47 @@ import pytest
 pytest.importorskip("torch", reason="programs run in torch")
 
 import quantrt.mix.measure
-from quantrt.assign.cost_model import TimedEngine, TimedLayer
+from quantrt.assign.cost_model import TimedEngine
 from quantrt.assign.tables import read_tables
 from quantrt.build import build
 from quantrt.config import (
     AssignConfig,
-    BenchConfig,
     Budget,
     BuildConfig,
     CalibrationConfig,
     ConstraintConfig,
-    CudaConfig,
     DeviceConfig,
 )
-from quantrt.device import describe_device
 from quantrt.errors import UsageError
-from quantrt.gpu import gpu_named
 from quantrt.model.model import Model
-from quantrt.plan.plan import LibraryModel
-from quantrt.plan.program_json import program_from_model
 from quantrt.report import timed_layers
-from quantrt.runtime import executor as executor_module
-from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
-from quantrt.tactics import timing
-from quantrt.tactics.cuda import lower
-from tests.nets import net, samples, weights
-from tests.programs import GPU
-from tests.unit.test_mix import OUTLIERS
-
-build_module = importlib.import_module("quantrt.build")
+from tests.gpu_stand_in import BRIEF, REFERENCE_ALONE, stand_in_for_gpu
+from tests.made_up_times import made_up_times
+from tests.nets import samples
+from tests.unit.test_mix import outlier_model
 
 INPUTS = {"x": samples(24, 12)}
 CONFIG = BuildConfig(
     precisions=frozenset({"fp32", "fp16", "int8"}),
-    bench=BenchConfig(duration_s=0.02, max_duration_s=0.05, warmup_s=0.01, min_runs=3),
+    bench=BRIEF,
     calibration=CalibrationConfig(method="minmax"),
     device=DeviceConfig(device="cuda"),
-    cuda=CudaConfig(builder_optimization_level=0, exclude_tactic_sources=("triton", "cublaslt", "cudnn")),
+    cuda=REFERENCE_ALONE,
     budget=Budget(metric="sqnr", max_drop_ratio=2e-3),
 )
 
 real_timed_engine = timed_layers.timed_engine
 
 
-def open_on_cpu(model: LibraryModel, output_names: object) -> CudaExecutor:
-    program = program_from_model(model)
-    return CudaExecutor(program, *specs_of(program), device="cpu")
-
-
 @pytest.fixture
 def model() -> Model:
-    arrays = weights({"w0": (12, 40), "w1": (40, 40), "w2": (40, 40), "w3": (40, 6)})
-    factors = np.ones(40, np.float32)
-    factors[3] = 1000.0
-    arrays["w1"][3] /= 1000.0
-    return net(OUTLIERS, arrays | {"factors": factors})
+    return outlier_model()
 
 
 @pytest.fixture(autouse=True)
-def cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU takes the part of an H200 on which a product takes 1 ms in fp32, 0.7 in fp16, 0.25 in codes."""
-    lowering = partial(lower.CudaLowering, gpu=gpu_named("H200"), device="cpu")
-    here = {**describe_device(with_gpu=False), "gpu": [GPU]}
-    monkeypatch.setattr(lower, "CudaLowering", lowering)
-    monkeypatch.setattr(executor_module, "_open_cuda", open_on_cpu)
-    for module in (build_module, executor_module):
-        monkeypatch.setattr(module, "check_library", lambda library, **options: None)
-    monkeypatch.setattr(build_module, "describe_machine", lambda library: here)
-
-    def timed(candidate, model, inputs, *, latency_ms) -> TimedEngine:
-        names = [node.name or "" for node in model.graph.graph]
-        return TimedEngine([TimedLayer((name,), latency_ms / len(names)) for name in names], latency_ms)
-
-    def time_candidates(candidates, inputs, config, on_progress) -> Mapping[str, timing.Latency]:
-        found = {}
-        for name, candidate in candidates.items():
-            decisions = [] if candidate.fitted is None else candidate.fitted.model.placement.decisions
-            codes = sum(row.is_int8 and row.op_type == "MatMul" for row in decisions)
-            each = 1.0 if candidate.spec.precision == "fp32" else 0.7
-            found[name] = timing.Latency((each * (4 - codes) + 0.25 * codes,) * 32)
-        return found
-
-    monkeypatch.setattr(quantrt.mix.measure, "timed_engine", timed)
-    monkeypatch.setattr(quantrt.mix.measure, "time_candidates", time_candidates)
-    monkeypatch.setattr(build_module, "time_candidates", time_candidates)
+def stand_in() -> Iterator[None]:
+    with stand_in_for_gpu(), made_up_times():
+        yield
 
 
 def make(model: Model, config: BuildConfig = CONFIG):
