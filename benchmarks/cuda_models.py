@@ -13,7 +13,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,8 +82,8 @@ def _candidates(path: Path, samples: list[Feed], timed: Feed) -> Iterator[dict[s
     data = open_dataset(samples, model.inputs) if model.inputs else None  # a model may compute a constant
     fitted = quantize_for_device(job, data, None, None).fits["cuda", "int8"]
     given = fitted.model.graph if keeps_scales(model, config) else None
-    opener = Opener(model, config, timed, float_graph=given)
     with ExitStack() as stack:
+        opener = stack.enter_context(closing(Opener(model, config, timed, float_graph=given)))
         opened = {}
         for precision, fit in (("fp16", None), ("int8", fitted)):
             found = opener.open(Spec("cuda", precision, "fp16"), fit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -210,7 +210,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
     inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
     checked = Checked.choose(truth, quantized.samples, job.config, job.model.inputs)
     with ExitStack() as stack:
-        opener = _opener(job, quantized, inputs)
+        opener = stack.enter_context(closing(_opener(job, quantized, inputs)))
         candidates, rejected = _open_candidates(job, quantized.fits, opener, stack)
         latencies = _time(job, candidates, inputs)
         check = remembered(make_checker(candidates, metric, checked, job), candidates)

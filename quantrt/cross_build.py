@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -152,7 +152,8 @@ def _decide(
     winner = candidates[choice.winner]
     shipped = None if winner.fitted is None else winner.fitted.model
     lowering = given if winner.spec.precision == "fp32" else own
-    lowered, _ = lowering.lower(shipped, winner.spec.float_precision)
+    with closing(lowering):
+        lowered, _ = lowering.lower(shipped, winner.spec.float_precision)
     candidates[choice.winner] = replace(winner, model=lowered)
     return BuildFacts(
         model=job.model,

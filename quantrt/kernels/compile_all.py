@@ -4,23 +4,19 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
-import selectors
-import subprocess
-import sys
-import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import IO, Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 from quantrt.device import describe_device
-from quantrt.errors import DeviceError
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key, spec_to_json
+from quantrt.worker_process import CRASHED, ERROR, WorkerPool
 
-__all__ = ["CompileFailure", "compile_all"]
+__all__ = ["OUT_OF_TIME", "CompileFailure", "compile_all", "compilers"]
+
+WORKER = "quantrt.kernels.compile_worker"
 
 KERNEL_LIMIT_S = 120.0
 """After this long a kernel counts as one that the compiler cannot do; ordinary ones take 0.1 to 5 s."""
@@ -36,44 +32,22 @@ class CompileFailure:
     reason: str
 
 
-@dataclass(frozen=True)
-class _Job:
-    spec: KernelSpec
-    capability: int
+def compilers(count: int | None = None) -> WorkerPool:
+    """Processes that compile: no GPU, Triton as a compiler. They start when there is something for them.
 
-
-@dataclass
-class _Worker:
-    """One process and what it is busy with."""
-
-    process: subprocess.Popen[bytes]
-    job: _Job | None = None
-    limit_at_s: float = 0.0
-
-
-@dataclass
-class _Work:
-    """All jobs of one call.
-
-    Attributes:
-        answers: what came of each job: a worker's answer, {"error": reason} where there was none.
+    Args:
+        count: None is one per core.
     """
-
-    waiting: deque[_Job]
-    on_progress: Callable[[int, int], None]
-    total: int
-    answers: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-
-    def finish(self, job: _Job, answer: dict[str, Any]) -> None:
-        """Take the answer to a job."""
-        self.answers[kernel_key(job.spec), job.capability] = answer
-        self.on_progress(len(self.answers), self.total)
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    cores = describe_device(with_gpu=False)["available_cores"] or 1
+    return WorkerPool(WORKER, count or cores, {**environment, "CUDA_VISIBLE_DEVICES": ""})
 
 
 def compile_all(
     specs: Sequence[KernelSpec],
     capabilities: Sequence[int],
     *,
+    pool: WorkerPool | None = None,
     workers: int | None = None,
     deadline_s: float | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -83,124 +57,38 @@ def compile_all(
     A kernel that fails for one capability fails. A worker that dies costs the kernel it was at.
 
     Args:
-        workers: processes; None is one per core.
+        pool: of `compilers`; by default one of this call's own, of as many workers as are asked for.
         deadline_s: seconds from now, after which what is not compiled is a failure.
         on_progress: called with (kernels done, kernels in all), one per capability.
 
     Raises:
         DeviceError: no process can be started.
     """
+    if pool is None:
+        with compilers(workers) as own:
+            return compile_all(specs, capabilities, pool=own, deadline_s=deadline_s, on_progress=on_progress)
     distinct = {kernel_key(spec): spec for spec in specs}
-    jobs = deque(_Job(spec, capability) for spec in distinct.values() for capability in capabilities)
-    work = _Work(jobs, on_progress, len(jobs))
-    count = min(workers or describe_device(with_gpu=False)["available_cores"] or 1, len(jobs))
-    pool: list[_Worker] = []
-    end_at_s = time.monotonic() + deadline_s if deadline_s is not None else None
-    try:
-        pool += [_Worker(_start_process()) for _ in range(count)]
-        _run(work, pool, end_at_s)
-    finally:
-        for worker in pool:
-            _end_process(worker.process)
-    return {spec: _result(spec, capabilities, work.answers) for spec in specs}
-
-
-def _run(work: _Work, pool: list[_Worker], end_at_s: float | None) -> None:
-    while len(work.answers) < work.total:
-        now_s = time.monotonic()
-        if end_at_s is not None and now_s >= end_at_s:
-            break
-        for worker in pool:
-            if worker.job is None and work.waiting:
-                _give(worker, work.waiting.popleft(), now_s)
-        busy = [worker for worker in pool if worker.job is not None]
-        next_s = min([worker.limit_at_s for worker in busy] + ([end_at_s] if end_at_s is not None else []))
-        ready = _ready(busy, max(0.0, next_s - now_s))
-        for worker in busy:
-            if worker.process.pid in ready:
-                _collect(worker, work)
-            elif time.monotonic() >= worker.limit_at_s:
-                _give_up(worker, work)
-    for job in [*(worker.job for worker in pool if worker.job), *work.waiting]:
-        work.finish(job, {"error": OUT_OF_TIME})
-
-
-def _ready(busy: list[_Worker], timeout_s: float) -> set[int]:
-    """Process ids of the workers that have answered or died."""
-    with selectors.DefaultSelector() as selector:
-        for worker in busy:
-            selector.register(_pipe(worker.process.stdout), selectors.EVENT_READ, worker.process.pid)
-        return {key.data for key, _ in selector.select(timeout_s)}
-
-
-def _give(worker: _Worker, job: _Job, now_s: float) -> None:
-    request = {"spec": spec_to_json(job.spec), "capability": job.capability}
-    worker.job, worker.limit_at_s = job, now_s + KERNEL_LIMIT_S
-    try:
-        pipe = _pipe(worker.process.stdin)
-        pipe.write(json.dumps(request).encode() + b"\n")
-        pipe.flush()
-    except BrokenPipeError:
-        return  # it died; reading its answer says so
-
-
-def _collect(worker: _Worker, work: _Work) -> None:
-    """Take the answer of a worker that has one; replace one that died."""
-    line = _pipe(worker.process.stdout).readline()
-    job, worker.job = worker.job, None
-    if job is None:
-        return
-    if line.endswith(b"\n"):
-        work.finish(job, json.loads(line))
-        return
-    _end_process(worker.process)
-    work.finish(job, {"error": f"the compiler's process died with status {worker.process.returncode}"})
-    worker.process = _start_process()
-
-
-def _give_up(worker: _Worker, work: _Work) -> None:
-    """End a worker that is at one kernel for too long."""
-    job, worker.job = worker.job, None
-    _end_process(worker.process)
-    if job is not None:
-        work.finish(job, {"error": f"the compiler took more than {KERNEL_LIMIT_S:g} s"})
-    worker.process = _start_process()
-
-
-def _start_process() -> subprocess.Popen[bytes]:
-    """A worker: this Python and its path, no GPU, Triton as a compiler."""
-    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    path = os.pathsep.join(folder or "." for folder in sys.path)
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-m", "quantrt.kernels.compile_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**kept, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
+    jobs = [(key, capability) for key in distinct for capability in capabilities]
+    requests = [{"spec": spec_to_json(distinct[key]), "capability": capability} for key, capability in jobs]
+    found = pool.ask_all(requests, limit_s=KERNEL_LIMIT_S, deadline_s=deadline_s, on_progress=on_progress)
+    answers = dict(zip(jobs, found, strict=True))
+    return {
+        spec: _result(
+            spec, {capability: answers[kernel_key(spec), capability] for capability in capabilities}
         )
-    except OSError as error:
-        raise DeviceError("cannot start a process to compile kernels", got=str(error)) from error
-
-
-def _end_process(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.communicate()
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    """A pipe that was asked for when its process was started."""
-    return cast("IO[bytes]", pipe)
+        for spec in specs
+    }
 
 
 def _result(
-    spec: KernelSpec, capabilities: Sequence[int], answers: Mapping[tuple[str, int], dict[str, Any]]
+    spec: KernelSpec, answers: Mapping[int, dict[str, Any] | None]
 ) -> CompiledKernel | CompileFailure:
-    key = kernel_key(spec)
-    parts = {capability: answers[key, capability] for capability in capabilities}
-    for capability, part in parts.items():
-        if "error" in part:
-            return CompileFailure(spec, f"sm_{capability}: {part['error']}")
+    """What came of a kernel, from the answers by capability; None is one that there was no time for."""
+    parts = {}
+    for capability, answer in answers.items():
+        if answer is None or ERROR in answer or CRASHED in answer:
+            return CompileFailure(spec, f"sm_{capability}: {_reason(answer)}")
+        parts[capability] = answer
     first = next(iter(parts.values()))
     return CompiledKernel(
         spec=spec,
@@ -212,3 +100,9 @@ def _result(
         spills=first["spills"],
         facts=first["facts"],
     )
+
+
+def _reason(answer: Mapping[str, Any] | None) -> str:
+    if answer is None:
+        return OUT_OF_TIME
+    return f"the compiler {answer[CRASHED]}" if CRASHED in answer else str(answer[ERROR])

@@ -10,19 +10,19 @@ compiler prints goes to a file, of which a failure's last error is kept.
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable
+from functools import partial
 from typing import IO, Any
 
 from quantrt.errors import QuantRtError
 from quantrt.kernels.compile import compile_kernel
 from quantrt.kernels.kernel_text import spec_from_json
+from quantrt.worker_process import ERROR, serve
 
-__all__ = ["answer", "main", "reason", "serve"]
+__all__ = ["answer", "main", "reason"]
 
 MAX_REASON_CHARACTERS = 300
 
@@ -32,27 +32,20 @@ def main() -> None:
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers, tempfile.TemporaryFile() as said:
         os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
-        serve(sys.stdin, answers, said)
-
-
-def serve(requests: Iterable[str], answers: IO[str], said: IO[bytes]) -> None:
-    """Answer every line of `requests`; `said` is where the compiler's own output goes."""
-    for line in requests:
-        said.seek(0)
-        said.truncate()
-        answers.write(json.dumps(answer(json.loads(line), said)) + "\n")
-        answers.flush()
+        serve(partial(answer, said=said), sys.stdin, answers)
 
 
 def answer(request: dict[str, Any], said: IO[bytes]) -> dict[str, Any]:
-    """The machine code, or why there is none."""
+    """The machine code, or why there is none; `said` is where the compiler's own output goes."""
     capability = request["capability"]
+    said.seek(0)
+    said.truncate()
     try:
         kernel = compile_kernel(spec_from_json(request["spec"]), capability)
     except Exception as error:  # noqa: BLE001  the compiler's errors have no common class
         sys.stdout.flush()
         said.seek(0)
-        return {"error": reason(error, said.read().decode("utf-8", "replace"))}
+        return {ERROR: reason(error, said.read().decode("utf-8", "replace"))}
     return {
         "cubin": base64.b64encode(kernel.cubins[capability]).decode("ascii"),
         "symbol": kernel.symbol,

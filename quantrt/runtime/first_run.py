@@ -18,7 +18,7 @@ import numpy as np
 from quantrt.ir.array_file import write_arrays
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.openvino_executor import OpenVinoExecutor
-from quantrt.runtime.worker_process import CRASHED, WorkerProcess, answer_requests
+from quantrt.worker_process import CRASHED, WorkerProcess, answer_requests
 
 __all__ = ["WORKER", "answer", "how_it_crashes"]
 

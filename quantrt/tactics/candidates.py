@@ -206,6 +206,11 @@ class Opener:
             return Rejected(spec, error.message)
         return Candidate(spec, lowered, options, executor, fitted)
 
+    def close(self) -> None:
+        """End what serves several candidates; those that are open stay so."""
+        for lowering in self._cuda.values():
+            lowering.close()
+
     def _lower(self, spec: Spec, fitted: Fitted | None) -> tuple[LibraryModel, Fitted | None]:
         """The library's model; and what of `fitted` is in it, for a GPU's timings may leave layers float."""
         graph = self._model.graph

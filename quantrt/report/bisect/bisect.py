@@ -17,7 +17,7 @@ from quantrt.report.bisect.side import Side, read_side
 from quantrt.report.bisect.trials import Trials
 from quantrt.report.compare import limits_text
 from quantrt.report.tables import facts, heading, show, verdict
-from quantrt.runtime.worker_process import WorkerProcess
+from quantrt.worker_process import WorkerProcess
 
 __all__ = ["bisect", "read_sides", "show_bisection"]
 

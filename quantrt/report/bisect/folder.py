@@ -26,7 +26,7 @@ from quantrt.report.bisect.cut import with_inputs
 from quantrt.report.bisect.find import Found
 from quantrt.report.bisect.side import Side
 from quantrt.report.bisect.trials import CRASH
-from quantrt.runtime.worker_process import CRASHED, WorkerProcess
+from quantrt.worker_process import CRASHED, WorkerProcess
 
 __all__ = ["Written", "check_folder", "facts_of", "write_folder"]
 

@@ -30,7 +30,7 @@ from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.report.compare import compare
 from quantrt.report.subject import open_subject
 from quantrt.runtime.executor import open_executor
-from quantrt.runtime.worker_process import answer_requests
+from quantrt.worker_process import answer_requests
 
 __all__ = ["answer"]
 

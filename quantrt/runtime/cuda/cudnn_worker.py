@@ -10,46 +10,23 @@ Processes, because cuDNN's Python package makes no two plans of one process at o
 from __future__ import annotations
 
 import base64
-import json
-import os
-import sys
-from collections.abc import Iterable
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from quantrt.errors import QuantRtError
 from quantrt.plan.cudnn_plan import graph_from_json
 from quantrt.runtime.cuda.cudnn_library import make_plan
+from quantrt.worker_process import answer_requests
 
-__all__ = ["answer", "main", "serve"]
-
-
-def main() -> None:
-    """Answer requests until standard input ends; what libraries print is dropped."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers, Path(os.devnull).open("wb") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
-        serve(sys.stdin, answers)
-
-
-def serve(requests: Iterable[str], answers: IO[str]) -> None:
-    """Answer every line of `requests`."""
-    for line in requests:
-        answers.write(json.dumps(answer(json.loads(line))) + "\n")
-        answers.flush()
+__all__ = ["answer"]
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The plan, or why there is none."""
-    try:
-        plan = make_plan(
-            graph_from_json(request["graph"]),
-            request["properties"],
-            request["gpu"],
-            workspace_limit_bytes=request["workspace_limit_bytes"],
-        )
-    except QuantRtError as error:
-        return {"error": f"{error.message}: {error.got}" if error.got else error.message}
+    plan = make_plan(
+        graph_from_json(request["graph"]),
+        request["properties"],
+        request["gpu"],
+        workspace_limit_bytes=request["workspace_limit_bytes"],
+    )
     return {
         "data": base64.b64encode(plan.data).decode("ascii"),
         "workspace_bytes": plan.workspace_bytes,
@@ -59,4 +36,4 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    answer_requests(answer)

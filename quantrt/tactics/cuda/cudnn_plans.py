@@ -4,26 +4,20 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
-import os
-import queue
-import select
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, cast
+from typing import Any
 
 import torch
 
 from quantrt.device import describe_device
-from quantrt.errors import DeviceError
 from quantrt.plan.cudnn_plan import CudnnGraph, CudnnPlan, graph_key, graph_to_json
 from quantrt.runtime.cuda.cudnn_library import INSTALL, PACKAGE, is_installed
+from quantrt.worker_process import CRASHED, ERROR, WorkerPool
 
 __all__ = ["PlanMaker", "plan_maker", "why_no_plans", "why_not_at"]
+
+WORKER = "quantrt.runtime.cuda.cudnn_worker"
 
 PLAN_LIMIT_S = 120.0
 """After this long a plan counts as one that cuDNN cannot make; ordinary ones take 1 to 7 s."""
@@ -154,32 +148,13 @@ class PlanMaker:
         if not missing:
             return
         cores = workers or describe_device(with_gpu=False)["available_cores"] or 1
-        count = min(cores, MAX_WORKERS, len(missing))
-        end_at_s = None if deadline_s is None else time.monotonic() + deadline_s
-        idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        pool = [_Worker() for _ in range(count)]
-        for worker in pool:
-            idle.put(worker)
-
-        def ask(graph: CudnnGraph) -> dict[str, Any]:
-            if end_at_s is not None and time.monotonic() >= end_at_s:
-                return {"error": OUT_OF_TIME}
-            worker = idle.get()
-            try:
-                return worker.ask({**self._request, "graph": graph_to_json(graph)})
-            finally:
-                idle.put(worker)
-
-        try:
-            with ThreadPoolExecutor(count) as threads:
-                for done, (key, found) in enumerate(
-                    zip(missing, threads.map(ask, missing.values()), strict=True), 1
-                ):
-                    self._take(key, found)
-                    on_progress(done, len(missing))
-        finally:
-            for worker in pool:
-                worker.end()
+        requests = [{**self._request, "graph": graph_to_json(graph)} for graph in missing.values()]
+        with WorkerPool(WORKER, min(cores, MAX_WORKERS)) as pool:
+            answers = pool.ask_all(
+                requests, limit_s=PLAN_LIMIT_S, deadline_s=deadline_s, on_progress=on_progress
+            )
+        for key, answer in zip(missing, answers, strict=True):
+            self._take(key, answer)
 
     def reason(self, graphs: Sequence[CudnnGraph]) -> str:
         """Why one of the graphs has no plan; empty where all have."""
@@ -190,66 +165,16 @@ class PlanMaker:
         """Whether a reason holds in every other build here."""
         return reason != OUT_OF_TIME
 
-    def _take(self, key: str, found: Mapping[str, Any]) -> None:
-        if "error" in found:
-            self.failures[key] = str(found["error"])
-            return
-        self.failures.pop(key, None)
-        data = base64.b64decode(found["data"])
-        self.plans[key] = CudnnPlan(
-            data, int(found["workspace_bytes"]), int(found["cudnn"]), str(found["gpu"])
-        )
-
-
-class _Worker:
-    """One process, started when it is first asked, and again when it died."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a request, or {"error": why there is none}."""
-        process = self._process = self._process or _start()
-        try:
-            pipe = _pipe(process.stdin)
-            pipe.write(json.dumps(request).encode() + b"\n")
-            pipe.flush()
-        except BrokenPipeError:
-            pass  # it died; reading its answer says so
-        answers = _pipe(process.stdout)
-        ready, _, _ = select.select([answers], [], [], PLAN_LIMIT_S)
-        line = answers.readline() if ready else b""
-        if line.endswith(b"\n"):
-            found: dict[str, Any] = json.loads(line)
-            return found
-        self.end()
-        if not ready:
-            return {"error": f"cuDNN took more than {PLAN_LIMIT_S:g} s for its plan"}
-        return {"error": f"the process that made its plan died with status {process.returncode}"}
-
-    def end(self) -> None:
-        """End the process, if there is one."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.communicate()
-
-
-def _start() -> subprocess.Popen[bytes]:
-    """A worker: this Python and its path."""
-    path = os.pathsep.join(folder or "." for folder in sys.path)
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-m", "quantrt.runtime.cuda.cudnn_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
-        )
-    except OSError as error:
-        raise DeviceError("cannot start a process to make plans of cuDNN", got=str(error)) from error
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    """A pipe that was asked for when its process was started."""
-    return cast("IO[bytes]", pipe)
+    def _take(self, key: str, answer: Mapping[str, Any] | None) -> None:
+        if answer is None:
+            self.failures[key] = OUT_OF_TIME
+        elif ERROR in answer or CRASHED in answer:
+            self.failures[key] = str(answer.get(ERROR) or f"cuDNN {answer[CRASHED]}")
+        else:
+            self.failures.pop(key, None)
+            self.plans[key] = CudnnPlan(
+                base64.b64decode(answer["data"]),
+                int(answer["workspace_bytes"]),
+                int(answer["cudnn"]),
+                str(answer["gpu"]),
+            )

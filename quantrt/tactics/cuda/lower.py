@@ -21,6 +21,7 @@ from quantrt.config import CudaConfig
 from quantrt.errors import DataError, DeviceError
 from quantrt.gpu import FP8_CAPABILITY, GpuFacts
 from quantrt.ir.profile import Profile, at_shapes, profile_rows, read_profiles
+from quantrt.kernels.compile_all import compilers
 from quantrt.model.model import Model
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import QUANTIZATION, Program
@@ -110,6 +111,7 @@ class CudaLowering:
         self._kept_code = self._code
         self._compiled = dict(self._code.kernels)
         self._plans = self._plan_maker()
+        self._compilers = compilers()
         self._float_us: dict[str, dict[str, float]] = {}
         self._wide: frozenset[str] | None = None
 
@@ -154,6 +156,10 @@ class CudaLowering:
                     program, quantized = other_program, other
         self._save_cache()
         return program_to_model(program), quantized
+
+    def close(self) -> None:
+        """End the processes that compile."""
+        self._compilers.close()
 
     def _check_codes(self, quantized: QuantizedModel | None) -> None:
         """Fail where a GPU that it is for does not multiply the codes: nothing would run as asked for."""
@@ -222,6 +228,7 @@ class CudaLowering:
             ),
             plans=self._plans,
             kernels=self._compiled,
+            pool=self._compilers,
             on_progress=self._on_progress,
         )
         self._cache = choices.cache

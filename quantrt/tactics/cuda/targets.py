@@ -14,6 +14,7 @@ from dataclasses import replace
 from quantrt.gpu import GpuFacts, gpu_of_target, shared_memory_of
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.worker_process import WorkerPool
 
 __all__ = ["capability_of", "compile_for_targets", "with_least_shared_memory"]
 
@@ -38,7 +39,7 @@ def compile_for_targets(
     kernels: Mapping[KernelSpec, CompiledKernel],
     capabilities: Sequence[int],
     *,
-    workers: int | None = None,
+    pool: WorkerPool | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[KernelSpec, CompiledKernel | CompileFailure]:
     """The kernels with machine code for these capabilities beside what they have; failures with the target.
@@ -50,7 +51,7 @@ def compile_for_targets(
     missing = [name for name in capabilities if any(name not in kernels[spec].cubins for spec in lacking)]
     if not lacking:
         return dict(kernels)
-    found = compile_all(lacking, missing, workers=workers, on_progress=on_progress)
+    found = compile_all(lacking, missing, pool=pool, on_progress=on_progress)
     joined = {spec: _joined(kernels[spec], result) for spec, result in found.items()}
     return {**kernels, **joined}
 

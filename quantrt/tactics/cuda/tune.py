@@ -31,6 +31,7 @@ from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from quantrt.tactics.cuda.targets import compile_for_targets
 from quantrt.tactics.cuda.timing_cache import TimingCache, merge
 from quantrt.tactics.cuda.trial import Device, Trial, Verdict, first_right, try_tactics
+from quantrt.worker_process import WorkerPool
 
 __all__ = ["TuneOptions", "tune"]
 
@@ -53,7 +54,6 @@ class TuneOptions:
             bound.
         workspace_limit_bytes: tactics that need more are rejected; None is no bound.
         excluded_sources: of tactics; the reference is never excluded.
-        workers: processes that compile; None is one per core.
         targets: compute capabilities that the chosen kernels are compiled for beside the GPU's own.
     """
 
@@ -61,7 +61,6 @@ class TuneOptions:
     budget_s: float | None = None
     workspace_limit_bytes: int | None = None
     excluded_sources: tuple[str, ...] = ()
-    workers: int | None = None
     targets: tuple[int, ...] = ()
 
 
@@ -76,6 +75,7 @@ def tune(
     samples: Samples = random_inputs,
     plans: PlanMaker | None = None,
     kernels: dict[KernelSpec, CompiledKernel] | None = None,
+    pool: WorkerPool | None = None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Choices:
     """Choose a tactic for every workload.
@@ -88,6 +88,7 @@ def tune(
         samples: inputs for a workload on a device.
         plans: makes those of cuDNN, and keeps them for other calls; by default one of this call's own.
         kernels: machine code for the GPU that is known, to which what is compiled is added.
+        pool: of `compilers`, which serves other calls too; by default one of this call's own.
         on_progress: called with ("compile" or "time", done, in all).
 
     Raises:
@@ -106,7 +107,7 @@ def tune(
     for group in groups:
         group.know(cache)
     plans = plans or plan_maker(device, workspace_limit_bytes=options.workspace_limit_bytes)
-    tuner = _Tuner(gpu, device, options, plans, on_progress, {} if kernels is None else kernels)
+    tuner = _Tuner(gpu, device, options, plans, pool, on_progress, {} if kernels is None else kernels)
     if device is not None:
         tuner.compile_candidates(groups)
         tuner.try_groups(groups, device, samples)
@@ -136,6 +137,7 @@ class _Tuner:
     device: torch.device | None
     options: TuneOptions
     plans: PlanMaker | None
+    pool: WorkerPool | None
     on_progress: Progress
     kernels: dict[KernelSpec, CompiledKernel] = field(default_factory=dict)
     failures: dict[KernelSpec, str] = field(default_factory=dict)
@@ -173,7 +175,7 @@ class _Tuner:
         results = compile_all(
             missing,
             [self.gpu.capability],
-            workers=self.options.workers,
+            pool=self.pool,
             deadline_s=deadline_s,
             on_progress=partial(self.on_progress, "compile"),
         )
@@ -191,7 +193,7 @@ class _Tuner:
             return
         begin_s = time.monotonic()
         progress = partial(self.on_progress, "compile")
-        self.plans.make(graphs, workers=self.options.workers, deadline_s=deadline_s, on_progress=progress)
+        self.plans.make(graphs, deadline_s=deadline_s, on_progress=progress)
         self.compile_s += time.monotonic() - begin_s
 
     def plans_of(self, tactics: Sequence[Tactic]) -> dict[str, CudnnPlan]:
@@ -209,7 +211,7 @@ class _Tuner:
         found = compile_for_targets(
             kernels,
             self.options.targets,
-            workers=self.options.workers,
+            pool=self.pool,
             on_progress=partial(self.on_progress, "compile"),
         )
         for spec, result in found.items():

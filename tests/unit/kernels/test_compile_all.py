@@ -8,10 +8,11 @@ import threading
 
 import pytest
 
+from quantrt import worker_process
 from quantrt.errors import DataError, DeviceError
 from quantrt.kernels import compile_all as module
-from quantrt.kernels.compile_all import CompileFailure, compile_all
-from quantrt.kernels.compile_worker import answer, reason, serve
+from quantrt.kernels.compile_all import CompileFailure, compile_all, compilers
+from quantrt.kernels.compile_worker import answer, reason
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key, spec_from_json, spec_to_json
 
@@ -44,13 +45,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     """Processes that pretend to compile, as they are started."""
     processes: list[subprocess.Popen[bytes]] = []
 
-    def start() -> subprocess.Popen[bytes]:
+    def start(*asked: object) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-c", PRETENDER]
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         processes.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null))
         return processes[-1]
 
-    monkeypatch.setattr(module, "_start_process", start)
+    monkeypatch.setattr(worker_process, "_start", start)
     return processes
 
 
@@ -74,7 +75,7 @@ def test_a_failure_is_data(started):
 
 def test_a_process_that_dies_costs_one_kernel(started):
     found = compile_all([spec("one"), spec("dies"), spec("two")], [90], workers=1)
-    assert "died with status -6" in found[spec("dies")].reason
+    assert "killed by SIGABRT" in found[spec("dies")].reason
     assert isinstance(found[spec("one")], CompiledKernel)
     assert isinstance(found[spec("two")], CompiledKernel)
     assert len(started) == 2
@@ -98,6 +99,15 @@ def test_no_process_is_left_behind(started):
     assert all(process.poll() is not None for process in started)
 
 
+def test_a_pool_serves_several_calls_with_the_same_processes(started):
+    with compilers(2) as pool:
+        for name in ("one", "two", "three"):
+            found = compile_all([spec(name), spec("dies")], [90], pool=pool)
+            assert isinstance(found[spec(name)], CompiledKernel)
+        assert 3 <= len(started) <= 5, "two, and one for each that died"
+    assert all(process.poll() is not None for process in started)
+
+
 def test_nothing_to_compile_starts_nothing(started):
     assert compile_all([], [90]) == {}
     assert started == []
@@ -110,11 +120,9 @@ def test_python_that_cannot_be_started_is_an_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_worker_answers_what_it_is_asked():
-    answers = io.StringIO()
-    line = json.dumps({"spec": spec_to_json(spec("none")), "capability": 90})
-    serve([line, line], answers, io.BytesIO())
-    first, second = map(json.loads, answers.getvalue().splitlines())
-    assert first == second == {"error": "there is no kernel family 'family' with 'none'"}
+    request = {"spec": spec_to_json(spec("none")), "capability": 90}
+    answers = [answer(request, io.BytesIO(b"what the last kernel said")) for _ in range(2)]
+    assert answers == [{"error": "there is no kernel family 'family' with 'none'"}] * 2
 
 
 @pytest.mark.parametrize("family", ["../secret", "os.path", "", "gemm/../rows"])

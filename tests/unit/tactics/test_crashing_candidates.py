@@ -11,6 +11,7 @@ import numpy as np
 import openvino
 import pytest
 
+from quantrt import worker_process
 from quantrt.build import build
 from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, DeviceConfig
 from quantrt.errors import ModelError
@@ -19,7 +20,7 @@ from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.openvino import OPENVINO
-from quantrt.runtime import first_run, worker_process
+from quantrt.runtime import first_run
 from quantrt.runtime.first_run import answer, how_it_crashes
 from quantrt.runtime.openvino_executor import OpenVinoExecutor
 from quantrt.runtime.openvino_guarded import GuardedOpenVino, may_crash
@@ -64,7 +65,7 @@ def attention():
 def dying_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every worker dies of its first request."""
 
-    def start(module: str) -> "subprocess.Popen[bytes]":
+    def start(module: str, environment: object) -> "subprocess.Popen[bytes]":
         assert module == first_run.WORKER
         return subprocess.Popen([sys.executable, "-c", DIES], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models lowered on a CPU: profiles of shapes, further targets, and a GPU that is not here."""
 
+from contextlib import closing
+
 import numpy as np
 import pytest
 import torch
@@ -118,7 +120,8 @@ def test_a_gpu_that_is_not_here_gets_machine_code_for_every_target():
         {"w": samples(64, 32)},
     )
     config = CudaConfig(targets=("sm_80", "sm_120"), builder_optimization_level=0)
-    made, _ = CudaLowering(model, config, {"x": samples(16, 64)}, gpu=H200, device=None).lower(None, "fp16")
+    with closing(CudaLowering(model, config, {"x": samples(16, 64)}, gpu=H200, device=None)) as lowering:
+        made, _ = lowering.lower(None, "fp16")
     program = program_from_model(made)
     assert program.kernels
     for kernel in program.kernels.values():

@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import pytest
 
+from quantrt import worker_process
 from quantrt.config import CompareConfig
 from quantrt.errors import InternalError
 from quantrt.report.bisect.bisect import WORKER
 from quantrt.report.bisect.trials import DIFFERS, failure_in
 from quantrt.report.bisect.worker import answer
-from quantrt.runtime import worker_process
-from quantrt.runtime.worker_process import CRASHED, ERROR, FAULT, WorkerProcess, serve
+from quantrt.worker_process import CRASHED, ERROR, FAULT, WorkerProcess, serve
 
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 DIES = "import os, sys; sys.stdin.readline(); os.kill(os.getpid(), 11)"
@@ -24,7 +24,7 @@ HANGS = "import sys, time; sys.stdin.readline(); time.sleep(60)"
 
 
 def start(script: str):
-    def started(module: str) -> "subprocess.Popen[bytes]":
+    def started(*asked: object) -> "subprocess.Popen[bytes]":
         return subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     return started
@@ -55,7 +55,7 @@ def test_a_fault_of_ours_is_no_crash_of_a_library(monkeypatch: pytest.MonkeyPatc
     refused, faulty = map(json.loads, answers.getvalue().splitlines())
     assert ERROR in refused and FAULT in faulty
     monkeypatch.setattr(worker_process, "_start", start(ECHO))
-    with WorkerProcess(WORKER) as process, pytest.raises(InternalError, match="in a process of its own"):
+    with WorkerProcess(WORKER) as process, pytest.raises(InternalError, match="bisect.worker failed"):
         process.ask({FAULT: "TypeError: it"})
 
 
