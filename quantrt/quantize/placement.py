@@ -145,7 +145,7 @@ class _Placer:
             self.weights[weight] = weight_axis(node, rule)
             if rule.bias is not None:  # also where there is none yet: correcting it may make one
                 self.biases[(_name(node), rule.bias)] = ((_name(node), 0), weight)
-        self._became_int8(node, rule)
+        self._became_int8(node, rule, "it multiplies 8-bit codes")
 
     def _ask_table(self, node: ir.Node, rule: OpRule) -> None:
         refusal = why_not_table(node, rule, self.opset)
@@ -199,14 +199,14 @@ class _Placer:
             self._use(node, index)
             if rule.symmetric:
                 self.symmetric.add((name, index))
-        self._became_int8(node, rule)
+        self._became_int8(node, rule, "residual sum of an 8-bit convolution")
 
     def _ask_mean(self, node: ir.Node, rule: OpRule) -> None:
         source = node.inputs[0]
         is_alone = source is not None and len(source.uses()) == 1 and not source.is_graph_output()
         if is_alone and is_mean_of_images(node) and self._is_made_in_codes(before_activation(source)):
             self._use(node, 0)
-            self._became_int8(node, rule)
+            self._became_int8(node, rule, "an 8-bit convolution makes its input")
 
     def _is_made_in_codes(self, value: ir.Value | None) -> bool:
         """Whether an 8-bit convolution makes a value, or the sum that is computed in its kernel."""
@@ -222,9 +222,9 @@ class _Placer:
         producer = value.producer() if value is not None else None
         return -1 if producer is None else next(i for i, node in enumerate(self.graph) if node is producer)
 
-    def _became_int8(self, node: ir.Node, rule: OpRule) -> None:
+    def _became_int8(self, node: ir.Node, rule: OpRule, why: str) -> None:
         self.int8.add(_name(node))
-        self.reasons[_name(node)] = f"8-bit {node.op_type} for {self.target.name}"
+        self.reasons[_name(node)] = why
         if rule.output:
             self._make(_fused_output(node))
 
@@ -266,7 +266,7 @@ class _Placer:
         if rule.passes:
             self._make(node.outputs[0])
             self.groups.append({_name_of(value) for value in (*inputs, node.outputs[0])})
-        self._became_int8(node, rule)
+        self._became_int8(node, rule, "its input is 8-bit anyway")
 
     def _is_quantized(self, value: ir.Value | None) -> bool:
         return _is_activation(value) and _name_of(value) in self.values

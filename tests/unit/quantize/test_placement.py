@@ -40,6 +40,17 @@ def test_onnx_runtime_quantizes_outputs_after_the_activation_and_every_reader():
     assert "computed inside" in reason(placement, "Relu_6")
 
 
+def test_why_a_node_is_8_bit_is_told_by_what_it_does():
+    placement = placed(resnet(), ORT)
+    assert {name: reason(placement, name) for name in ("Conv_0", "Add_5", "GlobalAveragePool_10")} == {
+        "Conv_0": "it multiplies 8-bit codes",
+        "Add_5": "residual sum of an 8-bit convolution",
+        "GlobalAveragePool_10": "its input is 8-bit anyway",
+    }
+    (mean,) = [row for row in placed(resnet(), CUDA).decisions if row.op_type == "GlobalAveragePool"]
+    assert mean.is_int8 and mean.reason == "an 8-bit convolution makes its input"
+
+
 def test_openvino_quantizes_inputs_only():
     placement = placed(resnet(), OPENVINO)
     assert placement.values == {"x", "r0", "r1", "c2", "r2", "mean"}

@@ -45,7 +45,7 @@ def test_every_node_is_in_one_layer_with_its_work_and_its_weights(library: str):
     sizes = [8 * 27, 8 * 72, 8 * 72, 16 * 72]
     for layer, size in zip(found, sizes, strict=True):
         assert layer.precision == layer.computes_in == "int8"
-        assert layer.reason.startswith("8-bit Conv")
+        assert layer.reason == "it multiplies 8-bit codes"
         assert size <= layer.weights["int8"] <= size + 2 * 16, "codes, and at most a zero point per channel"
         assert layer.bytes_moved == sum(layer.weights.values()) + sum(
             size_bytes(form.dims, form.dtype) or 0 for form in {*layer.inputs, *layer.outputs}
