@@ -142,7 +142,7 @@ class Group:
 def make_groups(
     workloads: Sequence[Workload],
     tactics: Mapping[str, Sequence[Tactic | Rejected]],
-    prune: Callable[[Sequence[Tactic | Rejected]], Pruned],
+    prune: Callable[[Workload, Sequence[Tactic | Rejected]], Pruned],
 ) -> list[Group]:
     """Workloads by key, in the order in which keys first occur.
 
@@ -155,7 +155,7 @@ def make_groups(
         if key in groups:
             groups[key].members.append(workload)
         else:
-            groups[key] = Group(key, [workload], prune(tactics[workload.region]))
+            groups[key] = Group(key, [workload], prune(workload, tactics[workload.region]))
     return list(groups.values())
 
 

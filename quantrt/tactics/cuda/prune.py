@@ -9,7 +9,7 @@ from itertools import chain, zip_longest
 
 from quantrt.tactics.cuda.tactic import Rejected, Tactic
 
-__all__ = ["LEVELS", "REFERENCE", "Pruned", "prune"]
+__all__ = ["FLOAT_LEVELS", "LEVELS", "REFERENCE", "Pruned", "prune"]
 
 REFERENCE = "reference"
 """Name of the tactic that all others are held against."""
@@ -17,6 +17,9 @@ REFERENCE = "reference"
 LEVELS = (2, 2, 5, 12, 24, None)
 """Most tactics per workload at builder optimization level 0 to 5; None is all. Level 0 has a second one for
 when the first turns out wrong, and times neither."""
+
+FLOAT_LEVELS = (2, 2, 5, 8, 24, None)
+"""The same of products with weights in floats, for which libraries have good kernels too."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ def prune(
     tactics: Sequence[Tactic | Rejected],
     level: int,
     *,
+    is_float: bool = False,
     workspace_limit_bytes: int | None = None,
     excluded_sources: Collection[str] = (),
 ) -> Pruned:
@@ -46,6 +50,7 @@ def prune(
     Args:
         tactics: of each source, the likely fastest first.
         level: 0 to 5.
+        is_float: whether it is a product with weights in floats.
         workspace_limit_bytes: None is no limit.
     """
     rejected = [found for found in tactics if isinstance(found, Rejected)]
@@ -60,7 +65,7 @@ def prune(
         else:
             legal.append(tactic)
     ordered = _in_turns(legal)
-    limit = LEVELS[level]
+    limit = (FLOAT_LEVELS if is_float else LEVELS)[level]
     late = () if limit is None else ordered[limit:]
     reason = f"not among the {limit} candidates that level {level} tries"
     rejected += [Rejected(tactic.source, tactic.name, reason) for tactic in late]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 import torch
 
 from quantrt.errors import InternalError
@@ -25,7 +26,7 @@ from quantrt.tactics.cuda.choices import Choice, Choices
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.group import Group, make_groups
-from quantrt.tactics.cuda.prune import REFERENCE, prune
+from quantrt.tactics.cuda.prune import REFERENCE, Pruned, prune
 from quantrt.tactics.cuda.sample_inputs import random_inputs
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from quantrt.tactics.cuda.targets import compile_for_targets
@@ -96,13 +97,7 @@ def tune(
         InternalError: a workload has no reference tactic.
     """
     options = options or TuneOptions()
-    sort_out = partial(
-        prune,
-        level=options.level,
-        workspace_limit_bytes=options.workspace_limit_bytes,
-        excluded_sources=options.excluded_sources,
-    )
-    groups = make_groups(workloads, tactics, sort_out)
+    groups = make_groups(workloads, tactics, partial(_sort_out, options))
     cache = cache or TimingCache(timing_environment(gpu))
     for group in groups:
         group.know(cache)
@@ -122,6 +117,18 @@ def tune(
         compile_s=tuner.compile_s,
         timing_s=tuner.timing_s,
         notes=(*cache.notes, *tuner.notes(groups), *_fallbacks(groups, chosen)),
+    )
+
+
+def _sort_out(options: TuneOptions, workload: Workload, tactics: Sequence[Tactic | Rejected]) -> Pruned:
+    """The tactics of a workload that are worth trying."""
+    weight = workload.weight
+    return prune(
+        tactics,
+        options.level,
+        is_float=weight is not None and np.issubdtype(weight.dtype, np.floating),
+        workspace_limit_bytes=options.workspace_limit_bytes,
+        excluded_sources=options.excluded_sources,
     )
 
 
@@ -150,12 +157,15 @@ class _Tuner:
     def compile_candidates(self, groups: Sequence[Group]) -> None:
         """Compile the kernels of all pending tactics: the first of each group, then the rest in turns."""
         ranked = [[_specs(tactic) for tactic in group.pending] for group in groups]
-        self.compile([spec for rank in ranked for spec in (rank[0] if rank else ())], None)
+        first = [spec for rank in ranked for spec in (rank[0] if rank else ())]
         depth = max((len(rank) for rank in ranked), default=0)
         rest = [spec for n in range(1, depth) for rank in ranked if n < len(rank) for spec in rank[n]]
         budget_s = self.options.budget_s
-        left_s = None if budget_s is None else max(0.0, COMPILE_RATIO * budget_s - self.spent_s)
-        self.compile(rest, left_s)
+        if budget_s is None:
+            self.compile([*first, *rest], None)
+        else:
+            self.compile(first, None)
+            self.compile(rest, max(0.0, COMPILE_RATIO * budget_s - self.spent_s))
         if self.options.level > 0:
             left_s = None if budget_s is None else max(0.0, COMPILE_RATIO * budget_s - self.spent_s)
             self.make_plans([tactic for group in groups for tactic in group.pending], left_s)

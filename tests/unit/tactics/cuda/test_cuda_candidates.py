@@ -13,7 +13,7 @@ from quantrt.regions.region import Attention, Conv, Host, Nodes, Pool, View
 from quantrt.runtime.cuda.evaluate import compute
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.open_tactic import OpenTactic
-from quantrt.tactics.cuda.prune import LEVELS, REFERENCE, prune
+from quantrt.tactics.cuda.prune import FLOAT_LEVELS, LEVELS, REFERENCE, prune
 from quantrt.tactics.cuda.sample_inputs import random_inputs
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm, scaled_rows
@@ -90,8 +90,10 @@ def test_sources_take_turns_and_the_level_is_a_limit():
     tactics = [Tactic("triton", f"t{n}", ()) for n in range(30)]
     tactics += [Tactic("cudnn", "c0", ()), Tactic("torch", REFERENCE, ())]
     assert [tactic.name for tactic in prune(tactics, 2).kept] == ["t0", "c0", "t1", "t2", "t3"]
-    for level, limit in enumerate(LEVELS):
-        found = prune(tactics, level)
+    limits = [(level, False, limit) for level, limit in enumerate(LEVELS)]
+    limits += [(level, True, limit) for level, limit in enumerate(FLOAT_LEVELS)]
+    for level, is_float, limit in limits:
+        found = prune(tactics, level, is_float=is_float)
         assert len(found.kept) == (limit or 31)
         assert found.reference == tactics[-1]
         assert len(found.kept) + len(found.rejected) == 31
