@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UNet of SDXL at every quantization level, against torch.compile in fp16; step by step, in one folder.
+"""The UNet of SDXL at every quantization level, against torch.compile in fp16; step by step, in a folder.
 
-    python -m benchmarks.diffusion export FOLDER           # the graph, random weights, ranges of one sample
+    python -m benchmarks.diffusion graph FOLDER     # the graph without weights: minutes, on any machine
+    python -m benchmarks.diffusion weights FOLDER   # random weights beside it: 10 GB
+    python -m benchmarks.diffusion ranges FOLDER    # of one sample
     python -m benchmarks.diffusion build FOLDER fp16 int8@1 int8@2 int8@2.5 int8@3 int8@4 fp8@3 int8@auto
-    python -m benchmarks.diffusion time FOLDER             # all engines in turns, into FOLDER/RESULTS.json
+    python -m benchmarks.diffusion time FOLDER      # all engines in turns
+    python -m benchmarks.diffusion peer FOLDER      # torch.compile alone, on a second GPU if there is one
 
-The full configuration has 2.57 billion weights, seeded normal ones. Times are those of the real network; the
+Rows go to FOLDER/RESULTS.json as they are known, those of `peer` to FOLDER/PEER.json. The full configuration
+has 2.57 billion weights, seeded normal ones, drawn where DEVICE is. Times are those of the real network; the
 signal over noise is that of one that never learned to tell them apart. `--small` is the same architecture in
-miniature, and `--device cpu` checks the steps without a GPU: nothing is timed there. Needs the `bench` extra.
+miniature, and `--device cpu` checks the steps without a GPU: nothing is timed there. Only `graph` needs the
+`bench` extra.
 """
 
 __all__ = ["main"]
@@ -15,8 +20,9 @@ __all__ = ["main"]
 import argparse
 import json
 import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +31,8 @@ import torch
 
 import quantrt
 from benchmarks.cuda_timing import commit, environment, time_in_turns
-from benchmarks.sdxl_unet import SDXL, SDXL_SMALL, Sizes, sdxl_inputs, sdxl_unet
+from benchmarks.sdxl_graph import DATA, export_graph, write_weights
+from benchmarks.sdxl_unet import SDXL, SDXL_SMALL, Sizes, empty_sdxl_unet, sdxl_inputs, sdxl_unet
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.calibrate.stats import load_stats, save_stats
@@ -42,6 +49,8 @@ from quantrt.config import (
 from quantrt.ir.atomic import replace_file
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
+from quantrt.model.model import Model
+from quantrt.prepare import Event
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.cuda import CUDA
@@ -52,10 +61,23 @@ BATCH = 2
 JUDGED = 10
 """Inputs that outputs are compared on, at steps from the first to the last."""
 
+GRAPH, RANGES = "unet.onnx", "unet.ranges"
 
-def main() -> None:
+TAPPED_MB = 32 << 10
+"""All activations of one sample are held at once: fewer at a time take a session of 10 GB for each part."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    steps = {
+        "graph": _graph,
+        "weights": _weights,
+        "ranges": _ranges,
+        "build": _build_all,
+        "time": _time,
+        "peer": _peer,
+    }
     parser = argparse.ArgumentParser(description="The UNet of SDXL at every quantization level.")
-    parser.add_argument("step", choices=("export", "build", "time"))
+    parser.add_argument("step", choices=steps)
     parser.add_argument("folder", type=Path)
     parser.add_argument("engines", nargs="*", metavar="PRECISION[@LEVEL]", help="of build")
     parser.add_argument("--latents", default="128x128", help="height x width; 96x168 is an image of 768x1344")
@@ -63,9 +85,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--level", type=int, default=3, help="builder optimization level")
     parser.add_argument("--no-peer", action="store_true", help="of time: skip torch.compile")
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     args.folder.mkdir(parents=True, exist_ok=True)
-    {"export": _export, "build": _build_all, "time": _time}[args.step](args)
+    steps[args.step](args)
 
 
 def _sizes(args: argparse.Namespace) -> Sizes:
@@ -77,55 +99,62 @@ def _shape(args: argparse.Namespace) -> tuple[int, int]:
     return height, width
 
 
-def _export(args: argparse.Namespace) -> None:
-    """Write unet.onnx, its weights beside it, and the ranges of one sample."""
+def _graph(args: argparse.Namespace) -> None:
+    """Write the graph without weights."""
     began = time.perf_counter()
-    net = sdxl_unet(_sizes(args))
-    feed = sdxl_inputs(_sizes(args), BATCH, *_shape(args))
+    sizes, path = _sizes(args), args.folder / GRAPH
+    export_graph(empty_sdxl_unet(sizes), sdxl_inputs(sizes, BATCH, *_shape(args)), path)
+    _record(args, "graph", {"export_s": time.perf_counter() - began, "bytes": path.stat().st_size})
+
+
+def _weights(args: argparse.Namespace) -> None:
+    """Draw the weights on the device, and write them beside the graph."""
+    began = time.perf_counter()
+    net = sdxl_unet(_sizes(args), device=args.device)
     drawn = time.perf_counter()
-    path = args.folder / "unet.onnx"
-    batch = torch.export.Dim("batch", min=1, max=16)
-    program = torch.onnx.export(
-        net,
-        tuple(feed.values()),
-        dynamic_shapes={name: {0: batch} for name in feed},
-        input_names=list(feed),
-        output_names=["out_sample"],
-        dynamo=True,
-        verbose=False,
-    )
-    if program is None:
-        raise SystemExit("torch made no ONNX program")
-    program.save(str(path), external_data=True)
-    exported = time.perf_counter()
-    del program, net
-    model = load_model(path)
-    is_gpu = args.device == "cuda"
-    form, targets = (for_gpu(model), (CUDA, CUDA_FP8)) if is_gpu else (model, TARGETS)
-    wanted = (QuantizeConfig(), QuantizeConfig(quantization_level="4"))
-    names = sorted({name for config in wanted for name in observed_values(form, targets, config)})
-    sample = [{name: x[:1].numpy() for name, x in feed.items()}]
-    stats = collect(model, names, open_dataset(sample, model.inputs), CalibrationConfig(batch_size=1))
-    save_stats(stats, args.folder / "unet.ranges")
+    write_weights(net, args.folder / GRAPH)
     facts = {
         "draw_s": drawn - began,
-        "export_s": exported - drawn,
-        "calibrate_s": time.perf_counter() - exported,
-        "onnx_bytes": sum(file.stat().st_size for file in args.folder.glob("unet.onnx*")),
+        "write_s": time.perf_counter() - drawn,
+        "bytes": (args.folder / DATA).stat().st_size,
         "peak_bytes": _peak_bytes(),
     }
-    _record(args, "export", facts)
+    _record(args, "weights", facts)
+
+
+def _ranges(args: argparse.Namespace) -> None:
+    """Observe, on one sample, everything that any level quantizes."""
+    began = time.perf_counter()
+    model = load_model(args.folder / GRAPH)
+    loaded = time.perf_counter()
+    model, targets = (for_gpu(model), (CUDA, CUDA_FP8)) if args.device == "cuda" else (model, TARGETS)
+    wanted = (QuantizeConfig(), QuantizeConfig(quantization_level="4"))
+    names = sorted({name for config in wanted for name in observed_values(model, targets, config)})
+    feed = sdxl_inputs(_sizes(args), BATCH, *_shape(args))
+    sample = [{name: x[:1].numpy() for name, x in feed.items()}]
+    config = CalibrationConfig(batch_size=1, memory_mb=TAPPED_MB)
+    save_stats(collect(model, names, open_dataset(sample, model.inputs), config), args.folder / RANGES)
+    facts = {
+        "load_s": loaded - began,
+        "calibrate_s": time.perf_counter() - loaded,
+        "tensors": len(names),
+        "peak_bytes": _peak_bytes(),
+    }
+    _record(args, "ranges", facts)
 
 
 def _build_all(args: argparse.Namespace) -> None:
+    began = time.perf_counter()
+    model = load_model(args.folder / GRAPH)
+    print(f"loaded in {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
     for name in args.engines:
         try:
-            _record(args, f"build {name}", _build(args, name))
+            _record(args, f"build {name}", _build(args, name, model))
         except quantrt.QuantRtError as error:
             _record(args, f"build {name}", {"error": str(error)})
 
 
-def _build(args: argparse.Namespace, name: str) -> dict[str, Any]:
+def _build(args: argparse.Namespace, name: str, model: Model) -> dict[str, Any]:
     precision, _, level = name.partition("@")
     has_codes = precision in ("int8", "fp8")
     floats = {"fp32", "fp16"} if args.device == "cuda" else {"fp32"}
@@ -140,9 +169,10 @@ def _build(args: argparse.Namespace, name: str) -> dict[str, Any]:
         assign=AssignConfig(mixed=False),
         bench=BenchConfig(batch=BATCH, duration_s=1.0, max_duration_s=5.0),
     )
-    stats = load_stats(args.folder / "unet.ranges") if has_codes else None
+    stats = load_stats(args.folder / RANGES) if has_codes else None
+    clock = _StageClock(name)
     began = time.perf_counter()
-    engine = quantrt.build(args.folder / "unet.onnx", config=config, stats=stats)
+    engine = quantrt.build(model, config=config, stats=stats, on_event=clock)
     build_s = time.perf_counter() - began
     path = args.folder / f"{name}.qrt"
     with engine:
@@ -151,24 +181,49 @@ def _build(args: argparse.Namespace, name: str) -> dict[str, Any]:
         return {
             "ships": engine.precision,
             "build_s": build_s,
+            "save_s": time.perf_counter() - began - build_s,
+            "stages_s": clock.stages_s,
             "engine_bytes": path.stat().st_size,
             "layers": {kind: layers.count(kind) for kind in sorted(set(layers))},
             "peak_bytes": _peak_bytes(),
             "candidates": [
-                {key: row.get(key) for key in ("name", "status", "reason", "latency")}
+                {**{key: row.get(key) for key in ("name", "status", "reason")}, "median_ms": _median_ms(row)}
                 for row in engine.report["candidates"]
             ],
             "notes": list(engine.report["notes"]),
         }
 
 
+def _median_ms(row: Mapping[str, Any]) -> float | None:
+    """Of one run of a candidate; None where it was not timed to the end."""
+    latency = row.get("latency")
+    return None if latency is None else latency["median_ms"]
+
+
+class _StageClock:
+    """Seconds by stage of a build: what passed since the event before, when a stage tells of its progress."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._began = self._last = time.perf_counter()
+        self.stages_s: dict[str, float] = {}
+
+    def __call__(self, event: Event) -> None:
+        now = time.perf_counter()
+        is_over = event.total is not None and event.done >= event.total
+        self.stages_s[event.stage] = self.stages_s.get(event.stage, 0.0) + now - self._last
+        self._last = now
+        if is_over:
+            text = f"{now - self._began:6.1f} s {self._name}: {event.stage} {event.done} {event.unit}"
+            print(text, file=sys.stderr, flush=True)
+
+
 def _time(args: argparse.Namespace) -> None:
     """Load every engine of the folder, compare its outputs with float32, and time all of them in turns."""
-    sizes, shape = _sizes(args), _shape(args)
-    net = sdxl_unet(sizes).to(args.device)
+    net = sdxl_unet(_sizes(args), device=args.device)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    feed = sdxl_inputs(sizes, BATCH, *shape)
-    judged = _judged(sizes, shape)
+    feed = sdxl_inputs(_sizes(args), BATCH, *_shape(args))
+    judged = _judged(args)
     wanted = [_reference(net, inputs, args.device) for inputs in judged]
     runs: dict[str, Callable[[], object]] = {}
     engines = []
@@ -187,18 +242,28 @@ def _time(args: argparse.Namespace) -> None:
         _record(args, f"engine {path.stem}", facts)
     if args.device != "cuda":
         return
-    if not args.no_peer:
-        began = time.perf_counter()
-        runs["torch.compile fp16"] = _compiled(net, feed)
-        _record(args, "peer", {"compile_s": time.perf_counter() - began})
     _record(args, "ms", time_in_turns(runs))
+    if not args.no_peer:
+        runs["torch.compile fp16"] = _compiled(net, feed)
+        _record(args, "ms", time_in_turns(runs))
     for engine in engines:
         engine.close()
 
 
-def _judged(sizes: Sizes, shape: tuple[int, int]) -> list[dict[str, np.ndarray]]:
+def _peer(args: argparse.Namespace) -> None:
+    """Compile the network with torch, and time it alone."""
+    if args.device != "cuda":
+        raise SystemExit("torch.compile is timed on a GPU")
+    net, feed = sdxl_unet(_sizes(args), device="cuda"), sdxl_inputs(_sizes(args), BATCH, *_shape(args))
+    began = time.perf_counter()
+    runs = {"torch.compile fp16": _compiled(net, feed)}
+    facts = {"compile_s": time.perf_counter() - began, "ms": time_in_turns(runs)}
+    _record(args, "peer", facts, file="PEER.json")
+
+
+def _judged(args: argparse.Namespace) -> list[dict[str, np.ndarray]]:
     """JUDGED inputs of one sample each, at steps from 999 to 1."""
-    rows = {name: x.numpy() for name, x in sdxl_inputs(sizes, JUDGED, *shape).items()}
+    rows = {name: x.numpy() for name, x in sdxl_inputs(_sizes(args), JUDGED, *_shape(args)).items()}
     rows["timestep"] = np.linspace(999.0, 1.0, JUDGED, dtype=np.float32)
     return [{name: x[row : row + 1] for name, x in rows.items()} for row in range(JUDGED)]
 
@@ -229,14 +294,15 @@ def _compiled(net: torch.nn.Module, feed: dict[str, torch.Tensor]) -> Callable[[
     return graph.replay
 
 
-def _record(args: argparse.Namespace, key: str, facts: dict[str, Any]) -> None:
-    """Add a row to RESULTS.json, and print it."""
-    path = args.folder / "RESULTS.json"
+def _record(args: argparse.Namespace, key: str, facts: dict[str, Any], file: str = "RESULTS.json") -> None:
+    """Add a row to a file of results, and print it."""
+    path = args.folder / file
     results = json.loads(path.read_text()) if path.exists() else {}
-    results["environment"] = environment() if args.device == "cuda" else {"device": "cpu"}
+    if args.device == "cuda" and args.step != "graph":
+        results["environment"] = environment()
     results[key] = {**facts, "commit": commit(), "latents": list(_shape(args))}
-    with replace_file(path) as file:
-        file.write((json.dumps(results, indent=1) + "\n").encode())
+    with replace_file(path) as written:
+        written.write((json.dumps(results, indent=1) + "\n").encode())
     print(json.dumps({key: results[key]}, indent=1), flush=True)
 
 

@@ -6,7 +6,7 @@ residual blocks at three resolutions, transformers of 2 and 10 blocks at the low
 side by side, an embedding of sizes and pooled text beside that of the step. Weights are drawn in place.
 """
 
-__all__ = ["SDXL", "SDXL_SMALL", "Sizes", "sdxl_inputs", "sdxl_unet"]
+__all__ = ["SDXL", "SDXL_SMALL", "Sizes", "empty_sdxl_unet", "sdxl_inputs", "sdxl_unet"]
 
 import math
 from dataclasses import dataclass
@@ -50,10 +50,8 @@ SDXL_SMALL = Sizes(
 
 
 def sdxl_unet(sizes: Sizes = SDXL, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> nn.Module:
-    """The network with seeded normal weights scaled by fan-in, drawn where they lie."""
-    with torch.device("meta"):
-        net = _UNet(sizes).to(dtype)
-    net = net.to_empty(device=device).eval()
+    """The network with seeded normal weights scaled by fan-in, drawn where they lie: other ones elsewhere."""
+    net = empty_sdxl_unet(sizes).to(dtype).to_empty(device=device)
     generator = torch.Generator(device).manual_seed(0)
     with torch.no_grad():
         for name, parameter in net.named_parameters():
@@ -62,6 +60,12 @@ def sdxl_unet(sizes: Sizes = SDXL, *, device: str = "cpu", dtype: torch.dtype = 
             else:
                 parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
     return net
+
+
+def empty_sdxl_unet(sizes: Sizes = SDXL) -> nn.Module:
+    """The network without memory for its weights."""
+    with torch.device("meta"):
+        return _UNet(sizes).eval()
 
 
 def sdxl_inputs(
