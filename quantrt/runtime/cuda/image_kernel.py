@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -16,7 +16,7 @@ from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands, channels_la
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher
 from quantrt.runtime.cuda.tensors import torch_dtype
 
-__all__ = ["ImageKernel", "Launch"]
+__all__ = ["ImageKernel", "ImageSizes", "Launch"]
 
 Shape = tuple[int, ...]
 
@@ -38,6 +38,24 @@ class Launch:
     sizes: tuple[int, ...]
 
 
+class ImageSizes(Protocol):
+    """What is its own in such a kernel: which images it takes and makes, and its grid."""
+
+    @property
+    def rank(self) -> int | None:
+        """Axes of its input; None: any number from 3 on."""
+
+    @property
+    def channels(self) -> int:
+        """Of its input."""
+
+    def output_shape(self, x: Shape) -> Shape:
+        """For an input of such a shape."""
+
+    def launch_of(self, x: Shape, y: Shape) -> Launch:
+        """For an input and outputs of such shapes."""
+
+
 class ImageKernel:
     """A runner of such a kernel: its arguments are x, weights, outputs, the epilogue's operands, numbers.
 
@@ -48,26 +66,36 @@ class ImageKernel:
         doing: what it does, as in "cannot ... of region 'conv1'".
     """
 
-    def __init__(self, step: Step, assets: Assets, epilogue: Expression, weights: int, doing: str) -> None:
+    def __init__(
+        self,
+        step: Step,
+        assets: Assets,
+        epilogue: Expression,
+        sizes: ImageSizes,
+        *,
+        weights: int = 0,
+        doing: str,
+    ) -> None:
         found = [assets.weights[key] for key in step.weights]
         self._doing = f"cannot {doing} of region '{step.region}'"
         self._outputs = tuple(torch_dtype(name) for name in step.options["outputs"])
         self._weights = found[:weights]
         self._operands = EpilogueOperands.of(epilogue, found[weights:])
         self._launch: Launcher = assets.kernels[step.kernels[0]]
-        self._fixed = dict(self._launch.spec.constants)
+        self._sizes = sizes
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; outputs are channels-last."""
         x, *tensors = inputs
-        shape = self._output_shape(tuple(x.shape))
+        self._check(tuple(x.shape))
+        shape = self._sizes.output_shape(tuple(x.shape))
         for tensor in tensors:
             if tuple(tensor.shape) != shape:
                 raise self._error(f"an operand of {list(tensor.shape)}", f"{list(shape)}")
         outputs = [
             allocate(number, shape, dtype, channels_last=True) for number, dtype in enumerate(self._outputs)
         ]
-        launch = self._launch_of(tuple(x.shape), shape)
+        launch = self._sizes.launch_of(tuple(x.shape), shape)
         if launch.pixels > _MAX_PIXELS:
             raise self._error(f"{launch.pixels} pixels", f"at most {_MAX_PIXELS}", "a smaller batch")
         if launch.pixels > 0:
@@ -81,20 +109,8 @@ class ImageKernel:
         arguments = [channels_last(x), *self._weights, *outputs, *operands, launch.pixels, *launch.sizes]
         self._launch((launch.programs, 1, 1), arguments)
 
-    def _output_shape(self, x: Shape) -> Shape:
-        """For an input of such a shape.
-
-        Raises:
-            DataError: it is none that the kernel takes.
-        """
-        raise NotImplementedError
-
-    def _launch_of(self, x: Shape, y: Shape) -> Launch:
-        """For an input and outputs of such shapes."""
-        raise NotImplementedError
-
-    def _check(self, x: Shape, rank: int | None, channels: int) -> None:
-        """Raise DataError where x has not so many axes, or where that is None fewer than 3."""
+    def _check(self, x: Shape) -> None:
+        rank, channels = self._sizes.rank, self._sizes.channels
         is_right = len(x) > 2 if rank is None else len(x) == rank
         if not is_right or x[1] != channels:
             axes = "3 or more" if rank is None else f"{rank}"

@@ -8,7 +8,9 @@ Weights: the constant operands, float32 [C] each.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from quantrt.plan.program import Step
 from quantrt.regions.region import Pool
@@ -21,25 +23,35 @@ __all__ = ["open_runner"]
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _PoolRunner(step, assets)
+    formula = formula_of(step, Pool)
+    sizes = _PoolSizes(formula, dict(assets.kernels[step.kernels[0]].spec.constants))
+    return ImageKernel(step, assets, formula.epilogue, sizes, doing="compute the pool")
 
 
-class _PoolRunner(ImageKernel):
-    def __init__(self, step: Step, assets: Assets) -> None:
-        self._formula = formula_of(step, Pool)
-        super().__init__(step, assets, self._formula.epilogue, 0, "compute the pool")
+@dataclass(frozen=True)
+class _PoolSizes:
+    """See ImageSizes; `fixed`: the kernel's constants."""
 
-    def _output_shape(self, x: tuple[int, ...]) -> tuple[int, ...]:
-        rank = None if self._formula.is_global else len(self._formula.kernel) + 2
-        self._check(x, rank, int(self._fixed["N"]))
-        return self._formula.output_shape(x)
+    formula: Pool
+    fixed: Mapping[str, Any]
 
-    def _launch_of(self, x: tuple[int, ...], y: tuple[int, ...]) -> Launch:
+    @property
+    def rank(self) -> int | None:
+        return None if self.formula.is_global else len(self.formula.kernel) + 2
+
+    @property
+    def channels(self) -> int:
+        return int(self.fixed["N"])
+
+    def output_shape(self, x: tuple[int, ...]) -> tuple[int, ...]:
+        return self.formula.output_shape(x)
+
+    def launch_of(self, x: tuple[int, ...], y: tuple[int, ...]) -> Launch:
         pixels = y[0] * math.prod(y[2:])
-        columns = -(-int(self._fixed["N"]) // int(self._fixed["BLOCK_N"]))
-        if self._formula.is_global:
+        columns = -(-self.channels // int(self.fixed["BLOCK_N"]))
+        if self.formula.is_global:
             return Launch(pixels, pixels * columns, (math.prod(x[2:]),))
-        rows = -(-pixels // int(self._fixed["BLOCK_M"]))
+        rows = -(-pixels // int(self.fixed["BLOCK_M"]))
         return Launch(pixels, rows * columns, (*_as_pair(x[2:]), *_as_pair(y[2:])))
 
 

@@ -8,6 +8,9 @@ Weights: the constant operands, float32 [C] each.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from quantrt.plan.program import Step
 from quantrt.regions.region import Resize
@@ -20,19 +23,30 @@ __all__ = ["open_runner"]
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _RepeatPixelsRunner(step, assets)
+    formula = formula_of(step, Resize)
+    sizes = _RepeatedSizes(formula, dict(assets.kernels[step.kernels[0]].spec.constants))
+    return ImageKernel(step, assets, formula.epilogue, sizes, doing="resize the images")
 
 
-class _RepeatPixelsRunner(ImageKernel):
-    def __init__(self, step: Step, assets: Assets) -> None:
-        self._formula = formula_of(step, Resize)
-        super().__init__(step, assets, self._formula.epilogue, 0, "resize the images")
+@dataclass(frozen=True)
+class _RepeatedSizes:
+    """See ImageSizes; `fixed`: the kernel's constants."""
 
-    def _output_shape(self, x: tuple[int, ...]) -> tuple[int, ...]:
-        self._check(x, len(self._formula.scales) + 2, self._fixed["C"])
-        return (*x[:2], *self._formula.output_size(x[2:]))
+    formula: Resize
+    fixed: Mapping[str, Any]
 
-    def _launch_of(self, x: tuple[int, ...], y: tuple[int, ...]) -> Launch:
+    @property
+    def rank(self) -> int:
+        return len(self.formula.scales) + 2
+
+    @property
+    def channels(self) -> int:
+        return int(self.fixed["C"])
+
+    def output_shape(self, x: tuple[int, ...]) -> tuple[int, ...]:
+        return (*x[:2], *self.formula.output_size(x[2:]))
+
+    def launch_of(self, x: tuple[int, ...], y: tuple[int, ...]) -> Launch:
         pixels = y[0] * math.prod(y[2:])
-        programs = -(-pixels // self._fixed["BLOCK_M"]) * -(-self._fixed["C"] // self._fixed["BLOCK_N"])
+        programs = -(-pixels // self.fixed["BLOCK_M"]) * -(-self.channels // self.fixed["BLOCK_N"])
         return Launch(pixels, programs, (1, *y[2:])[-2:])

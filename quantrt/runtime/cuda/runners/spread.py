@@ -8,6 +8,9 @@ operands. Weights: the weight [*kernel, C_out, C_in], then the constant operands
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from quantrt.plan.program import Step
 from quantrt.regions.region import ConvTranspose
@@ -20,20 +23,32 @@ __all__ = ["open_runner"]
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _SpreadRunner(step, assets)
+    formula = formula_of(step, ConvTranspose)
+    sizes = _SpreadSizes(formula, dict(assets.kernels[step.kernels[0]].spec.constants))
+    doing = "compute the transposed convolution"
+    return ImageKernel(step, assets, formula.epilogue, sizes, weights=1, doing=doing)
 
 
-class _SpreadRunner(ImageKernel):
-    def __init__(self, step: Step, assets: Assets) -> None:
-        self._formula = formula_of(step, ConvTranspose)
-        super().__init__(step, assets, self._formula.epilogue, 1, "compute the transposed convolution")
+@dataclass(frozen=True)
+class _SpreadSizes:
+    """See ImageSizes; `fixed`: the kernel's constants."""
 
-    def _output_shape(self, x: tuple[int, ...]) -> tuple[int, ...]:
-        self._check(x, len(self._formula.kernel) + 2, self._fixed["K"])
-        return (x[0], self._fixed["C"], *self._formula.output_size(x[2:]))
+    formula: ConvTranspose
+    fixed: Mapping[str, Any]
 
-    def _launch_of(self, x: tuple[int, ...], y: tuple[int, ...]) -> Launch:
-        fixed = self._fixed
+    @property
+    def rank(self) -> int:
+        return len(self.formula.kernel) + 2
+
+    @property
+    def channels(self) -> int:
+        return int(self.fixed["K"])
+
+    def output_shape(self, x: tuple[int, ...]) -> tuple[int, ...]:
+        return (x[0], self.fixed["C"], *self.formula.output_size(x[2:]))
+
+    def launch_of(self, x: tuple[int, ...], y: tuple[int, ...]) -> Launch:
         pixels = x[0] * math.prod(x[2:])
-        columns = -(-fixed["S"] * fixed["C"] // fixed["BLOCK_N"])
-        return Launch(pixels, -(-pixels // fixed["BLOCK_M"]) * columns * fixed["R"], x[-1:])
+        columns = -(-self.fixed["S"] * self.fixed["C"] // self.fixed["BLOCK_N"])
+        programs = -(-pixels // self.fixed["BLOCK_M"]) * columns * self.fixed["R"]
+        return Launch(pixels, programs, x[-1:])
