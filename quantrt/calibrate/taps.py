@@ -30,6 +30,10 @@ class Taps:
     its own sessions, made when first needed: which values are tapped together decides what ONNX Runtime
     fuses, and with that the last bits of a value, so it may not depend on what ran before.
 
+    Args:
+        memory_bytes: of the values of one group, at most; as many as the weights take where these are more,
+            for each session has a copy of them, and smaller groups would take more memory in all.
+
     Attributes:
         names: the values tapped, in the order asked for.
         untyped: those whose element type is not known before running: they may turn out to be no floats.
@@ -42,7 +46,9 @@ class Taps:
                 near = close_match(name, values)
                 raise UsageError(f"the model has no tensor '{name}'", hint=f"'{near}'" if near else None)
         self._model = model
-        self._memory_bytes = memory_bytes
+        constants = (value.const_value for value in model.graph.graph.initializers.values())
+        weight_bytes = sum(tensor.nbytes for tensor in constants if tensor is not None)
+        self._memory_bytes = max(memory_bytes, weight_bytes)
         floats = [name for name in dict.fromkeys(names) if values[name].dtype in (*FLOAT_TYPES, None)]
         self.names = tuple(floats)
         self.untyped = frozenset(name for name in floats if values[name].dtype is None)

@@ -12,6 +12,7 @@ from quantrt.calibrate.stats import TensorStats, load_stats, save_stats
 from quantrt.calibrate.taps import Taps
 from quantrt.config import CalibrationConfig
 from quantrt.errors import DataError, UsageError
+from tests.nets import net, samples, weights
 
 NAMES = ("image", "c", "r", "m", "g", "scores")
 CONFIG = CalibrationConfig()
@@ -71,6 +72,16 @@ def test_a_memory_bound_groups_the_taps_and_returns_all(conv_model, rng, memory_
         if len(group) > 1:
             assert sum(array.nbytes for array in group.values()) <= memory_bytes
     assert (len(groups) > 2) == (memory_bytes < 1 << 20)
+
+
+def test_no_session_that_copies_large_weights_is_made_for_small_activations():
+    text = """net (float[N,64] x) => (float[N,64] y) {
+      a = MatMul (x, w)  b = Relu (a)  c = MatMul (b, w)  y = Relu (c)
+    }"""
+    model = net(text, weights({"w": (64, 64)}))
+    for rows, count in ((16, 1), (32, 2)):  # 256 bytes a row in each of four values; the weight has 16 kB
+        taps = Taps(model, ("a", "b", "c", "y"), 1)
+        assert len(list(taps.run({"x": samples(rows, 64)}, "a test"))) == count
 
 
 def test_sessions_are_made_once(conv_model, rng):
