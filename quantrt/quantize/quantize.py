@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -95,10 +97,12 @@ def quantize(
         operands = _operands(graph)
         types = {node.name or "": node.op_type for node in graph.graph}
         floors = _least_weight_scales(placement, activations, axes, operands)
-        weights = {
-            use: _weight(operands[use], axis, target.weight_codes(types[use[0]]), floors.get(use))
-            for use, axis in axes.items()
-        }
+
+        def quantized(use: Use) -> QuantizedTensor:
+            return _weight(operands[use], axes[use], target.weight_codes(types[use[0]]), floors.get(use))
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy computes without Python's lock
+            weights = dict(zip(axes, pool.map(quantized, axes), strict=True))
         graph = graph if means is None else correct_biases(graph, weights, means)
     return QuantizedModel(
         model=model,

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +14,7 @@ from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
 from quantrt.plan.program import Program, Step
-from quantrt.tactics.cuda.tactic import Draft, Tactic
+from quantrt.tactics.cuda.tactic import Constant, Draft, Tactic
 from quantrt.tactics.cuda.workloads import Lowered
 
 __all__ = ["Item", "assemble"]
@@ -53,7 +55,7 @@ def assemble(
     """
     plans = plans or {}
     steps: list[Step] = []
-    weights = dict(frame.weights)
+    constants: dict[str, Constant] = {}
     used: dict[str, CompiledKernel] = {}
     used_plans: dict[str, CudnnPlan] = {}
     for item in items:
@@ -65,11 +67,21 @@ def assemble(
             steps.append(step)
             used_plans.update({key: plans[key] for key in step.plans})
             for constant in draft.constants:
-                if _weight_key(item, constant.key) not in weights:
-                    weights[_weight_key(item, constant.key)] = np.ascontiguousarray(constant.make())
+                constants.setdefault(_weight_key(item, constant.key), constant)
             for spec in draft.kernels:
                 used[kernel_key(spec)] = kernels[spec]
+    weights = {**_made(constants), **frame.weights}
     return replace(frame, steps=tuple(steps), weights=weights, kernels=used, plans=used_plans)
+
+
+def _made(constants: Mapping[str, Constant]) -> dict[str, np.ndarray]:
+    """The arrays of a tactic's constants, by the same keys."""
+
+    def make(constant: Constant) -> np.ndarray:
+        return np.ascontiguousarray(constant.make())
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy copies without Python's lock
+        return dict(zip(constants, pool.map(make, constants.values()), strict=True))
 
 
 def _weight_key(item: Item, key: str) -> str:
