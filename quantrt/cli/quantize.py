@@ -19,6 +19,8 @@ from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
 from quantrt.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["COMMAND"]
@@ -128,7 +130,8 @@ def _write(quantized: QuantizedModel, is_random: bool, args: argparse.Namespace)
     from quantrt.model.save import save_model
     from quantrt.quantize.qdq import write
 
-    save_model(write(quantized), args.output)
+    made = write(quantized)
+    save_model(made, args.output)
     decisions = quantized.placement.decisions
     return {
         "output": str(args.output),
@@ -140,8 +143,24 @@ def _write(quantized: QuantizedModel, is_random: bool, args: argparse.Namespace)
         "size_bytes": read_model(args.output).file_bytes,
         "float_size_bytes": quantized.model.file_bytes,
         "is_calibrated": not is_random,
-        "notes": list(quantized.notes),
+        "notes": [*quantized.notes, *_session_notes(made, quantized.target.name)],
     }
+
+
+def _session_notes(made: ir.Model, target: str) -> tuple[str, ...]:
+    """What a session of the model has to be told for layers to stay float."""
+    from quantrt.ir.ort_options import KEEP_FLOATS
+    from quantrt.quantize.requantized import requantized_products
+
+    names = requantized_products(made) if target == "ort" else ()
+    if not names:
+        return ()
+    key, value = KEEP_FLOATS
+    which = f"'{names[0]}'{f' and {len(names) - 1} more' if len(names) > 1 else ''}"
+    return (
+        f"ONNX Runtime makes {which} int8, which the model leaves float between 8-bit layers, unless its "
+        f"session has {key}={value}; engines of `quantrt build` have it",
+    )
 
 
 def _show(data: dict[str, Any]) -> None:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
-__all__ = ["KEEP_PAIRS"]
+__all__ = ["KEEP_FLOATS", "KEEP_PAIRS"]
+
+KEEP_FLOATS = ("optimization.disable_specified_optimizers", "WeightBiasQuantization")
+"""Of models whose float products stand between codes; see quantrt.quantize.requantized."""
 
 KEEP_PAIRS = ("session.disable_quant_qdq", "1")
 """Of float8 codes; otherwise its optimizer puts integer kernels in their place, which refuse them (1.31)."""

@@ -14,7 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 from quantrt.errors import ModelError, UsageError, close_match
 from quantrt.ir.clone import clone
 from quantrt.ir.mapped import release_pages
-from quantrt.ir.ort_options import KEEP_PAIRS
+from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS
 from quantrt.ir.split import split_weights
 
 __all__ = ["ORT_ERRORS", "add_weights", "float_session"]
@@ -41,7 +41,7 @@ _QUIET = 3  # log severity: errors only
 def float_session(
     graph: ir.Model, *, extra_outputs: Sequence[str] = (), threads: int | None = None, optimize: bool = True
 ) -> onnxruntime.InferenceSession:
-    """A CPU session of `graph`.
+    """A CPU session of `graph`, whose float products stay float between codes too.
 
     Without optimization it computes on the graph's own weights; with, ONNX Runtime makes one copy of them.
 
@@ -65,6 +65,7 @@ def float_session(
         options.intra_op_num_threads = threads
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    options.add_session_config_entry(*KEEP_FLOATS)
     if _has_float8(graph):
         options.add_session_config_entry(*KEEP_PAIRS)
         if optimize:  # its fusions of more give other results behind float8 pairs (1.31)

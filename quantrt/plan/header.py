@@ -57,12 +57,14 @@ def plan_from_header(header: Mapping[str, Any], model: LibraryModel) -> Plan:
     )
 
 
-def _options(*, threads: Any, hint: Any, float_precision: Any) -> ExecOptions:
+def _options(*, threads: Any, hint: Any, float_precision: Any, keeps_floats: Any = False) -> ExecOptions:
     if threads is not None and (type(threads) is not int or threads < 1):
         raise TypeError(f"a number of threads is positive or null, not {threads!r}")
     if hint not in HINTS or float_precision not in FLOAT_PRECISIONS:
         raise ValueError(f"no such execution options: {hint!r}, {float_precision!r}")
-    return ExecOptions(threads=threads, hint=hint, float_precision=float_precision)
+    return ExecOptions(
+        threads=threads, hint=hint, float_precision=float_precision, keeps_floats=_truth(keeps_floats)
+    )
 
 
 def _spec_row(spec: TensorSpec) -> list[Any]:

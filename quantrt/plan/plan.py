@@ -45,11 +45,14 @@ class ExecOptions:
         threads: threads per run; None for all physical cores.
         hint: "latency" or "throughput".
         float_precision: "fp32", or "bf16" where the CPU has it: what layers outside int8 compute in.
+        keeps_floats: of ONNX Runtime: products that the model leaves float between codes stay float; by
+            itself it would quantize their weights.
     """
 
     threads: int | None = None
     hint: str = "latency"
     float_precision: str = "fp32"
+    keeps_floats: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

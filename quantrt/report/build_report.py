@@ -77,7 +77,7 @@ class BuildFacts:
 def build_report(facts: BuildFacts) -> dict[str, Any]:
     """The whole report; infinities and NaN become null."""
     winner = facts.candidates[facts.choice.winner]
-    notes = (*facts.notes, *(winner.fitted.model.notes if winner.fitted else ()))
+    notes = (*facts.notes, *(winner.fitted.model.notes if winner.fitted else ()), *_kept_float_notes(winner))
     rows = [_candidate_row(facts, name) for name in _order(facts)]
     cache = None if facts.cache is None else _cache(facts, facts.cache, rows)
     return {
@@ -107,6 +107,15 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         "tensors": _tensors(facts, winner),
         "notes": [*notes, *([] if cache is None else missing_notes(cache))],
     }
+
+
+def _kept_float_notes(winner: Candidate) -> tuple[str, ...]:
+    """How many layers ONNX Runtime is kept from computing in other precisions than the report says."""
+    if not winner.kept_float:
+        return ()
+    first, count = winner.kept_float[0], len(winner.kept_float)
+    which = f"'{first}' stays" if count == 1 else f"{count} layers, '{first}' the first, stay"
+    return (f"{which} float between 8-bit ones: ONNX Runtime's WeightBiasQuantization is off in this engine",)
 
 
 def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:

@@ -20,7 +20,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
-from quantrt.ir.ort_options import KEEP_PAIRS
+from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
@@ -82,6 +82,8 @@ class OnnxRuntimeExecutor:
         # 0: all physical cores, each thread pinned to one, which a count given by us would forgo.
         threads = 1 if is_throughput else options.threads or quota_threads() or 0
         base = session_options or onnxruntime.SessionOptions()
+        if options.keeps_floats:
+            base.add_session_config_entry(*KEEP_FLOATS)
         session = _open_session(model.graph, self._weights, threads, base)
         self._session: onnxruntime.InferenceSession | None = session
         self.inputs = tuple(_spec(value) for value in session.get_inputs())

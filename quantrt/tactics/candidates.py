@@ -22,6 +22,7 @@ from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.levels import ATTENTION_LEVEL
 from quantrt.quantize.qdq import write
+from quantrt.quantize.requantized import requantized_products
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
@@ -77,6 +78,7 @@ class Candidate:
 
     Attributes:
         fitted: the quantized model behind it; None for a float one.
+        kept_float: names of the products that ONNX Runtime would make int8 by itself, and does not here.
     """
 
     spec: Spec
@@ -84,6 +86,7 @@ class Candidate:
     options: ExecOptions
     executor: Executor
     fitted: Fitted | None
+    kept_float: tuple[str, ...] = ()
 
     def memory_report(self) -> Mapping[str, Any] | None:
         """What it takes of a GPU's memory for what it ran so far; None for libraries of the CPU."""
@@ -195,8 +198,15 @@ class Opener:
         """
         device = self._config.device
         options = ExecOptions(threads=device.threads, hint=device.hint, float_precision=spec.float_precision)
+        kept: tuple[str, ...] = ()
         try:
-            lowered, fitted = self._lower(spec, fitted)
+            if spec.library == "cuda":
+                lowered, fitted = self._lower_for_gpu(spec, fitted)
+            else:
+                graph = self._graph_of(spec, fitted)
+                kept = requantized_products(graph) if spec.library == "onnxruntime" else ()
+                options = replace(options, keeps_floats=bool(kept))
+                lowered = LOWERINGS[spec.library](graph)
             outputs = [output.name for output in self._model.outputs]
             executor = open_executor(lowered, options, output_names=outputs)
             if spec.library == "openvino":  # it compiles when shapes arrive
@@ -204,25 +214,27 @@ class Opener:
         except QuantRtError as error:
             log.info("%s cannot run this model: %s", spec.name, error.message)
             return Rejected(spec, error.message)
-        return Candidate(spec, lowered, options, executor, fitted)
+        return Candidate(spec, lowered, options, executor, fitted, kept)
 
     def close(self) -> None:
         """End what serves several candidates; those that are open stay so."""
         for lowering in self._cuda.values():
             lowering.close()
 
-    def _lower(self, spec: Spec, fitted: Fitted | None) -> tuple[LibraryModel, Fitted | None]:
-        """The library's model; and what of `fitted` is in it, for a GPU's timings may leave layers float."""
+    def _graph_of(self, spec: Spec, fitted: Fitted | None) -> ir.Model:
+        """What a library of the CPU is given."""
         graph = self._model.graph
         if spec.precision == "int4" and self._weight_only is not None:
             graph = self._weight_only
-        if spec.library != "cuda":
-            if fitted is not None:
-                graph = write(fitted.model)
-            if self._model.bindings:
-                graph = clone(graph)
-                bind_types(graph, self._model.bindings)
-            return LOWERINGS[spec.library](graph), fitted
+        if fitted is not None:
+            graph = write(fitted.model)
+        if self._model.bindings:
+            graph = clone(graph)
+            bind_types(graph, self._model.bindings)
+        return graph
+
+    def _lower_for_gpu(self, spec: Spec, fitted: Fitted | None) -> tuple[LibraryModel, Fitted | None]:
+        """The program; and what of `fitted` is in it, for timings may leave layers float."""
         quantized = None if fitted is None else fitted.model
         floats = None if fitted is None or fitted.means is None else fitted.floats
         lowering = self._cuda_lowering(spec)

@@ -67,6 +67,22 @@ def test_random_ranges_brand_the_model(folder: Path, quantrt_text):
     assert "uncalibrated" in quantrt_text("quantize", "model.onnx", "--calib-random", "-o", "q.onnx")
 
 
+def test_a_layer_that_onnx_runtime_would_round_again_is_told(folder: Path, quantrt_json):
+    model = onnx.load("model.onnx")
+    weight = np.random.default_rng(0).normal(size=(8, 8, 3, 3)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w3"))
+    for place, name, reads, makes in ((2, "second", "r", "r2"), (3, "third", "r2", "r3")):
+        node = onnx.helper.make_node("Conv", [reads, "w3"], [makes], name, pads=[1, 1, 1, 1])
+        model.graph.node.insert(place, node)
+    model.graph.node[0].name, model.graph.node[4].input[0] = "first", "r3"
+    onnx.save(model, "three.onnx")
+    words = ("quantize", "three.onnx", "--calib-data", "calib.npz", "-o", "q.onnx", "--exclude", "second")
+    (note,) = quantrt_json(*words)["notes"]
+    assert "makes 'second' int8" in note and "disable_specified_optimizers=WeightBiasQuantization" in note
+    assert not quantrt_json(*words[:-1], "first")["notes"], "it reads floats"
+    assert not quantrt_json(*words, "--target", "openvino")["notes"], "no optimizer of ONNX Runtime there"
+
+
 def test_a_model_without_anything_to_quantize_is_refused(folder: Path, quantrt_json):
     quantrt_json("quantize", "model.onnx", "--calib-data", "calib.npz", "-o", "q.onnx")
     document = quantrt_json("calibrate", "q.onnx", "--calib-data", "calib.npz", "-o", "q.ranges", code=3)

@@ -101,6 +101,13 @@ def test_notes_of_the_build_and_of_the_shipped_model(facts: BuildFacts):
     }
 
 
+def test_layers_that_onnx_runtime_is_kept_from_rounding_are_counted(facts: BuildFacts):
+    name = facts.choice.winner
+    for kept, says in ((("a",), "'a' stays float"), (("a", "b"), "2 layers, 'a' the first, stay float")):
+        candidates = {**facts.candidates, name: replace(facts.candidates[name], kept_float=kept)}
+        assert says in build_report(replace(facts, candidates=candidates))["notes"][-1]
+
+
 def test_histograms_are_kept_as_asked_for(facts: BuildFacts):
     def bins(histograms: str) -> set[int]:
         config = replace(facts.config, report=ReportConfig(histograms=histograms))
