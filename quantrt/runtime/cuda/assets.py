@@ -19,7 +19,7 @@ from quantrt.runtime.cuda.launcher import open_launchers
 from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.tensors import tensor_on
 
-__all__ = ["open_assets", "weight_bytes"]
+__all__ = ["open_assets", "upload", "weight_bytes"]
 
 
 def open_assets(program: Program, device: torch.device) -> Assets:
@@ -31,7 +31,7 @@ def open_assets(program: Program, device: torch.device) -> Assets:
         DeviceError: out of memory, or no machine code fits the GPU, or cuDNN is not the one that made a plan.
         ModelError: a weight or the nodes cannot be read.
     """
-    weights = {key: _upload(key, array, device) for key, array in program.weights.items()}
+    weights = {key: upload(key, array, device) for key, array in program.weights.items()}
     kernels = open_launchers(program.kernels, device)
     is_gpu = device.type == "cuda"
     plans = open_plans(program.plans, device) if is_gpu else {}
@@ -45,7 +45,13 @@ def weight_bytes(weights: Mapping[str, torch.Tensor]) -> int:
     return sum(tensor.untyped_storage().nbytes() for tensor in weights.values())
 
 
-def _upload(key: str, array: np.ndarray, device: torch.device) -> torch.Tensor:
+def upload(key: str, array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """A weight on the device; on the CPU it is used where it is.
+
+    Raises:
+        DeviceError: out of memory; names the weight.
+        ModelError: torch has no such element type.
+    """
     try:
         host = tensor_on(array)
         if device.type == "cpu":

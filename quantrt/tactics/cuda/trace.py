@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes, strides, types and extremes of every buffer of a program, by running it once."""
+"""Shapes, strides, types and extremes of every buffer of a program, by running it once.
+
+A weight is on the device only while its step runs: a program that runs once need not fit beside the engines
+that a build has open.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from quantrt.plan.program import Program
-from quantrt.runtime.cuda.runner import Allocate
-from quantrt.runtime.cuda.steps import FreshMemory, open_program, run_steps
+from quantrt.plan.program import Program, Step
+from quantrt.runtime.cuda.assets import upload
+from quantrt.runtime.cuda.runner import Allocate, Assets
+from quantrt.runtime.cuda.steps import FreshMemory, open_program, open_runner, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on
 from quantrt.tactics.cuda.tactic import TensorFacts
 
@@ -44,12 +49,31 @@ def trace(program: Program, inputs: Mapping[str, np.ndarray], device: torch.devi
         DeviceError: out of memory.
     """
     values: dict[str, Any] = {name: tensor_on(inputs[name]).to(device) for name, _ in program.inputs}
-    opened = open_program(program, device)
+
+    def passing(step: Step, assets: Assets) -> _Passing:
+        return _Passing(step, assets, program.weights)
+
+    opened = open_program(replace(program, weights={}), device, passing)
     memory = _Watched(device, lambda number: opened.steps[number].step.outputs)
     memory.traced.facts.update((name, _facts(tensor)) for name, tensor in values.items())
     with torch.no_grad():
         run_steps(opened, values, memory)
     return memory.traced
+
+
+class _Passing:
+    """A runner whose weights come when it runs, and go with it."""
+
+    def __init__(self, step: Step, assets: Assets, weights: Mapping[str, np.ndarray]) -> None:
+        self._step = step
+        self._assets = assets
+        self._weights = weights
+
+    def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
+        """See Runner."""
+        device = self._assets.device
+        weights = {key: upload(key, self._weights[key], device) for key in self._step.weights}
+        return open_runner(self._step, replace(self._assets, weights=weights)).run(inputs, allocate)
 
 
 class _Watched:
