@@ -21,6 +21,7 @@ from onnx.reference import ReferenceEvaluator
 from quantrt.errors import ModelError
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
 from quantrt.reference.exact_sums import conv_sums
+from quantrt.reference.windows import windows_of
 from quantrt.report.codes.find import CodeRegion
 
 __all__ = ["Codes", "expected_codes"]
@@ -112,14 +113,8 @@ def _conv(
 ) -> Array:
     """Sums of codes, exact, then their scales and the bias."""
     rank = x.values.ndim - 2
-    sums = conv_sums(
-        x.values,
-        w.values,
-        strides=_ints(node, "strides", 1, rank),
-        dilations=_ints(node, "dilations", 1, rank),
-        pads=_pads(node, x.values.shape[2:], w.values.shape[2:]),
-        group=int_attribute(node, "group", 1),
-    )
+    windows = windows_of(node, x.values.shape[2:], w.values.shape[2:])
+    sums = conv_sums(x.values, w.values, windows, group=int_attribute(node, "group", 1))
     row = (1, -1, *[1] * rank)
     scale = x.scale * (w.scale.reshape(row) if w.scale.size > 1 else w.scale)
     value = node.inputs[2] if len(node.inputs) > 2 else None
@@ -142,29 +137,6 @@ def _by_onnx(node: ir.Node, inputs: Sequence[Array | None], opset: int) -> list[
         if value is not None and array is not None
     }
     return [np.asarray(array) for array in evaluator.run(None, feed)]
-
-
-def _pads(node: ir.Node, sizes: Sequence[int], kernel: Sequence[int]) -> tuple[int, ...]:
-    rank = len(sizes)
-    attribute = node.attributes.get("auto_pad")
-    mode = "NOTSET" if attribute is None else attribute.as_string()
-    if mode == "NOTSET":
-        return _ints(node, "pads", 0, 2 * rank)
-    if mode == "VALID":
-        return (0,) * (2 * rank)
-    strides, dilations = _ints(node, "strides", 1, rank), _ints(node, "dilations", 1, rank)
-    totals = [
-        max((-(-size // stride) - 1) * stride + (taps - 1) * dilation + 1 - size, 0)
-        for size, taps, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True)
-    ]
-    less = [total // 2 for total in totals]
-    more = [total - part for total, part in zip(totals, less, strict=True)]
-    return (*less, *more) if mode == "SAME_UPPER" else (*more, *less)
-
-
-def _ints(node: ir.Node, name: str, default: int, count: int) -> tuple[int, ...]:
-    attribute = node.attributes.get(name)
-    return (default,) * count if attribute is None else tuple(attribute.as_ints())
 
 
 def _array(value: ir.Value | None, values: Mapping[ir.Value, Array]) -> Array:

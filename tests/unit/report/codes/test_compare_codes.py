@@ -17,6 +17,7 @@ from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.reference.exact_sums import conv_sums
+from quantrt.reference.windows import Windows
 from quantrt.report.codes.compare_codes import (
     RegionCodes,
     add_samples,
@@ -166,7 +167,7 @@ def test_openvino_keeps_its_codes(tmp_path, ort_file):
 def test_sums_are_those_of_a_loop(group: int, rng):
     x = rng.integers(-255, 256, (2, 4, 6, 5)).astype(np.float64)
     w = rng.integers(-127, 128, (6, 4 // group, 3, 2)).astype(np.float64)
-    got = conv_sums(x, w, strides=(2, 1), dilations=(1, 2), pads=(1, 0, 1, 2), group=group)
+    got = conv_sums(x, w, Windows((2, 1), (1, 2), (1, 0, 1, 2)), group=group)
     padded = np.pad(x, [(0, 0), (0, 0), (1, 1), (0, 2)])
     assert got.shape == (2, 6, 3, 5)
     for n, o, i, j in np.ndindex(got.shape):
