@@ -33,7 +33,7 @@ FP8_CAPABILITY = 89
 """Ada: the first with fp8 in its tensor cores, and with conversions to it (PTX ISA, cvt)."""
 PEAK_RATIO = 0.75
 """Of a data sheet's peak: 8192**3 products on an H200 reach 810 of 989 (fp16) and 1341 of 1979 (int8)."""
-BANDWIDTH_RATIO = 0.87
+BANDWIDTH_RATIO = 0.875
 """Of a data sheet's bandwidth: a device copy on an H200 reaches 4.2 of 4.8 TB/s."""
 
 _GIB = 2**30
@@ -87,6 +87,11 @@ class GpuFacts:
     source: str
     aliases: tuple[str, ...] = ()
     is_estimated: bool = False
+
+    @property
+    def memory_bytes_per_us(self) -> float:
+        """What its memory reaches of the peak, as a copy does, in bytes per microsecond."""
+        return 1e3 * self.bandwidth_gb_s * BANDWIDTH_RATIO
 
     @property
     def has_int8_tensor_cores(self) -> bool:

@@ -4,29 +4,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from quantrt.gpu import GpuFacts
+from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.attention.spec import AttentionProblem, TileConfig
+from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 
-__all__ = ["Cost", "configs", "cost", "estimate_us"]
+__all__ = ["configs", "cost", "estimate_us"]
 
 MAX_CONFIGS = 10
 
 REACHED_MATH = 0.45
-REACHED_BANDWIDTH = 0.875
-"""Of the data sheet's peaks: of 989 TFLOP/s of an H200 FlashAttention-2 reaches 281 at heads of 64, and cuDNN
-458; a copy 4.2 TB/s of 4.8."""
+"""Of the data sheet's peak: cuDNN's 186 us for 2 samples of 10 heads of 64 and 4096 keys are 0.47 of that of
+an H200 (docs/results/cuda-attention-h200.md)."""
 
 INSTRUCTIONS = 12
 """Of the softmax for one score, about: scale, mask, maximum, exponent, sum, conversion."""
 
-LAUNCH_US = 2.0
 FILL_US = 1.5
 STEP_US = 0.7
-"""Latencies: of a launch inside a CUDA graph; of first loads and last stores of a program; of one step, whose
-two products and softmax wait for each other."""
+"""Latencies: of first loads and last stores of a program; of one step, whose two products and softmax wait for
+each other."""
 
 MAX_REGISTERS = 176
 """Of a thread, for the result, the scores and the mask of a tile: with more the machine code spills."""
@@ -40,21 +38,6 @@ TILES = ((16, 64, 4), (32, 64, 4), (64, 32, 4), (64, 64, 4), (64, 128, 4), (128,
          (128, 64, 8), (128, 128, 8), (64, 256, 8))  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a problem needs at least.
-
-    Attributes:
-        flops: multiplications and additions of both products; with a causal mask half of them.
-        size_bytes: of everything that is read and written once.
-        time_us: the longer of the two at rates that are reached in practice.
-    """
-
-    flops: int
-    size_bytes: int
-    time_us: float
-
-
 def cost(problem: AttentionProblem, device: GpuFacts) -> Cost:
     """max(flops / peak, bytes / bandwidth), both peaks as kernels reach them."""
     B, H, S, T, D = problem.B, problem.H, problem.S, problem.T, problem.D
@@ -65,7 +48,7 @@ def cost(problem: AttentionProblem, device: GpuFacts) -> Cost:
     size_bytes = read + mask + B * H * S * D * sum(ELEMENT_BYTES[dtype] for dtype in problem.outputs)
     time_us = max(
         flops / (1e6 * device.fp16_tflops * REACHED_MATH),
-        size_bytes / (1e3 * device.bandwidth_gb_s * REACHED_BANDWIDTH),
+        size_bytes / device.memory_bytes_per_us,
     )
     return Cost(flops, size_bytes, time_us)
 

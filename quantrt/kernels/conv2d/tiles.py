@@ -10,21 +10,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from quantrt.gpu import GpuFacts
+from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig
+from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 
-__all__ = ["FILL_US", "LAUNCH_US", "Cost", "configs", "cost", "default_config", "estimate_us", "memory_rate"]
+__all__ = ["FILL_US", "LOAD_US", "configs", "cost", "default_config", "estimate_us"]
 
 MAX_CONFIGS = 10
 MAX_CONFIGS_PER_TILE = 2
 
 REACHED_MATH = {"int8": 0.7, "float16": 0.8, "bfloat16": 0.8}
-REACHED_BANDWIDTH = 0.875
-"""Of the data sheet's peaks: products of 8192 cubed and a copy on an H200 reach 1341 TOP/s, 810 TFLOP/s and
-4.2 TB/s."""
+"""Of the data sheet's peaks, by products of 8192 cubed on an H200."""
 
 L2_BYTES_PER_US = 80_000.0
 """From L2 into one multiprocessor's shared memory: three quarters of 64 bytes a clock at 1.7 GHz."""
@@ -35,12 +34,11 @@ LOADS_PER_US = 16_000.0
 PACKED_LOADS = 2
 """The address and the mask of a load from a block that spans taps take about twice as long."""
 
-LAUNCH_US = 2.0
 FILL_US = 0.8
 LOAD_US = 0.6
 SYNC_US = 0.05
-"""Latencies: of a launch inside a CUDA graph, of a tile before its first product and behind its last, of a
-load (about 1000 cycles), and of a turn of the loop beside its products: a wait, a barrier."""
+"""Latencies: of a tile before its first product and behind its last, of a load (about 1000 cycles), and of a
+turn of the loop beside its products: a wait, a barrier."""
 
 BLOCKS_M = (32, 64, 128, 256)
 BLOCKS_N = (16, 32, 64, 128, 256)
@@ -65,23 +63,6 @@ MAX_WARPS = 48
 thread needs beside the accumulator, about."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a problem needs at least.
-
-    Attributes:
-        flops: multiplications and additions of the product.
-        size_bytes: of everything that is read and written once.
-        time_us: the longer of the two at rates that are reached in practice.
-        is_bound_by_memory: whether it is that of the bytes.
-    """
-
-    flops: int
-    size_bytes: int
-    time_us: float
-    is_bound_by_memory: bool = False
-
-
 def cost(problem: ConvProblem, device: GpuFacts) -> Cost:
     """max(flops / peak, bytes / bandwidth), both peaks as kernels reach them."""
     flops = 2 * problem.pixels * problem.N * problem.depth
@@ -92,7 +73,7 @@ def cost(problem: ConvProblem, device: GpuFacts) -> Cost:
         read * ELEMENT_BYTES[problem.dtype] + problem.pixels * problem.N * stored + 4 * problem.N * constants
     )
     math_us = flops / (_math_rate(problem, device) * device.multiprocessors)
-    memory_us = size_bytes / memory_rate(device)
+    memory_us = size_bytes / device.memory_bytes_per_us
     return Cost(flops, size_bytes, max(math_us, memory_us), memory_us > math_us)
 
 
@@ -139,7 +120,7 @@ def estimate_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> f
     steps, step_us = _steps(problem, config), _step_us(problem, config, device)
     ahead = config.num_stages - 1 if _is_copied_ahead(problem) else 1
     latency_us = waves * steps * max(LOAD_US / ahead, step_us + SYNC_US)
-    memory_us = cost(problem, device).size_bytes / memory_rate(device)
+    memory_us = cost(problem, device).size_bytes / device.memory_bytes_per_us
     bounds = (memory_us, busiest * steps * step_us, latency_us)
     return LAUNCH_US + math.pow(sum(bound**4 for bound in bounds), 0.25) + waves * FILL_US
 
@@ -231,8 +212,3 @@ def _math_rate(problem: ConvProblem, device: GpuFacts) -> float:
     """Operations per microsecond that one multiprocessor reaches."""
     peak = device.int8_tops if problem.dtype == "int8" else device.fp16_tflops
     return 1e6 * peak * REACHED_MATH[problem.dtype] / device.multiprocessors
-
-
-def memory_rate(device: GpuFacts) -> float:
-    """Bytes per microsecond that the device reaches."""
-    return 1e3 * device.bandwidth_gb_s * REACHED_BANDWIDTH

@@ -10,9 +10,10 @@ from __future__ import annotations
 import itertools
 import math
 
-from quantrt.gpu import GpuFacts
+from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem
-from quantrt.kernels.conv2d.tiles import FILL_US, LAUNCH_US, Cost, memory_rate
+from quantrt.kernels.conv2d.tiles import FILL_US
+from quantrt.kernels.cost import Cost
 from quantrt.kernels.depthwise.spec import TileConfig
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.expression.spec import flops_of
@@ -48,7 +49,8 @@ def cost(problem: ConvProblem, device: GpuFacts) -> Cost:
     read = problem.images * problem.H * problem.W * problem.N + problem.N * taps
     size_bytes = read * ELEMENT_BYTES[problem.dtype] + elements * stored + 4 * problem.N * constants
     flops = 2 * elements * taps
-    return Cost(flops, size_bytes, max(flops / (1e6 * device.fp32_tflops), size_bytes / memory_rate(device)))
+    math_us, memory_us = flops / (1e6 * device.fp32_tflops), size_bytes / device.memory_bytes_per_us
+    return Cost(flops, size_bytes, max(math_us, memory_us))
 
 
 def configs(problem: ConvProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
@@ -88,6 +90,6 @@ def estimate_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> f
     # Caches fetch whole sectors; a pixel's channels that are fewer leave part of them for other programs.
     width_bytes = min(config.block_n, problem.N) * ELEMENT_BYTES[problem.dtype]
     partial = math.sqrt(max(1.0, SECTORS_BYTES / width_bytes))
-    memory_us = partial * cost(problem, device).size_bytes / memory_rate(device)
+    memory_us = partial * cost(problem, device).size_bytes / device.memory_bytes_per_us
     bounds = (memory_us, math_us, math.ceil(busiest / resident) * alone_us)
     return LAUNCH_US + math.pow(sum(bound**4 for bound in bounds), 0.25) + FILL_US

@@ -8,24 +8,24 @@ its arithmetic, by its share of L2, and by the latency of each tile; never below
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 from quantrt.dtypes import FP8
-from quantrt.gpu import GpuFacts
+from quantrt.gpu import LAUNCH_US, GpuFacts
+from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm.spec import MANY_STORED, GemmProblem, TileConfig
 
-__all__ = ["Cost", "configs", "cost", "default_config", "estimate_us"]
+__all__ = ["configs", "cost", "default_config", "estimate_us"]
 
 MAX_CONFIGS = 10
 MAX_CONFIGS_PER_TILE = 2
 
 REACHED_MATH = {"int8": 0.7, "float8_e4m3fn": 0.6, "float16": 0.8, "bfloat16": 0.8, "float32": 0.6}
-REACHED_BANDWIDTH = 0.875
-"""Of the data sheet's peaks: products of 8192 cubed and a copy on an H200 reach 1341 TOP/s, 810 TFLOP/s and
-4.2 TB/s; fp8 1199 TFLOP/s. float32 goes without tensor cores; its share is a guess."""
+"""Of the data sheet's peaks, by products of 8192 cubed on an H200. float32 goes without tensor cores; its
+share is a guess."""
 
 L2_BYTES_PER_FLOP = 0.16
 """Bandwidth of L2 against the float32 peak: two thirds of 64 bytes for 256 operations of a multiprocessor.
@@ -34,12 +34,11 @@ A product of 8192 cubed at 810 TFLOP/s in tiles of 128 x 256 takes 9.5 TB/s of a
 SYNC_ON_HOPPER = 0.6
 """What mma.sync reaches of the rate of wgmma on compute capability 9.0, about."""
 
-LAUNCH_US = 2.0
 FILL_US = 1.0
 STEP_US = 0.6
 BARRIER_US = 0.03
-"""Latencies: of a launch inside a CUDA graph; of first loads and last stores of a tile; of one load from
-memory, about 1000 cycles; of the barriers around one step along K."""
+"""Latencies: of first loads and last stores of a tile; of one load from memory, about 1000 cycles; of the
+barriers around one step along K."""
 
 SLOWEST_RATIO = 1.6
 """A tile that is estimated to take longer than this times the best is not timed."""
@@ -62,21 +61,6 @@ MAX_WARPS = 64
 """Of a multiprocessor; and what a thread needs beside the accumulator, about."""
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a problem needs at least.
-
-    Attributes:
-        flops: multiplications and additions of the product.
-        size_bytes: of everything that is read and written once.
-        time_us: the longer of the two at rates that are reached in practice.
-    """
-
-    flops: int
-    size_bytes: int
-    time_us: float
-
-
 def cost(problem: GemmProblem, device: GpuFacts) -> Cost:
     """max(flops / peak, bytes / bandwidth), both peaks as kernels reach them."""
     M, N, K = problem.M, problem.N, problem.K
@@ -86,7 +70,7 @@ def cost(problem: GemmProblem, device: GpuFacts) -> Cost:
     size_bytes = (
         (M * K + problem.columns * K) * ELEMENT_BYTES[problem.dtype] + M * N * stored + 4 * N * constants
     )
-    time_us = max(flops / _math_rate(problem, device), size_bytes / _memory_rate(device))
+    time_us = max(flops / _math_rate(problem, device), size_bytes / device.memory_bytes_per_us)
     return Cost(flops, size_bytes, time_us)
 
 
@@ -125,7 +109,7 @@ def default_config(problem: GemmProblem, device: GpuFacts) -> TileConfig:
 
 def estimate_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> float:
     """Predicted time of the kernel with this tile."""
-    memory_us = cost(problem, device).size_bytes / _memory_rate(device)
+    memory_us = cost(problem, device).size_bytes / device.memory_bytes_per_us
     return LAUNCH_US + max(_busy_us(problem, config, device), memory_us)
 
 
@@ -214,11 +198,6 @@ def _math_rate(problem: GemmProblem, device: GpuFacts) -> float:
     """Operations per microsecond that the device reaches."""
     peaks = {"int8": device.int8_tops, FP8.name: device.fp8_tflops, "float32": device.fp32_tflops}
     return 1e6 * peaks.get(problem.dtype, device.fp16_tflops) * REACHED_MATH[problem.dtype]
-
-
-def _memory_rate(device: GpuFacts) -> float:
-    """Bytes per microsecond that the device reaches."""
-    return 1e3 * device.bandwidth_gb_s * REACHED_BANDWIDTH
 
 
 def _ceil(a: int, b: int) -> int:

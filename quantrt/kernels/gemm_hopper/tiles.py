@@ -7,7 +7,7 @@ one behind the other; of two of them, the epilogue of one runs beside the produc
 
 from __future__ import annotations
 
-from quantrt.gpu import GpuFacts
+from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm.spec import GemmProblem
@@ -34,10 +34,9 @@ LEAST_TILES_RATIO = 1.0
 REACHED_MATH = {"int8": 0.69, "float8_e4m3fn": 0.75, "float16": 0.8, "bfloat16": 0.8}
 """Of the data sheet's peak, by large products."""
 
-LAUNCH_US = 2.0
 FILL_US = 1.5
 TURN_US = 0.3
-"""Latencies: of a launch inside a CUDA graph; of the first loads and the last stores; of handing over."""
+"""Latencies: of the first loads and the last stores; of handing over."""
 
 OTHER_SHARED_BYTES = 1024
 """Of barriers and the runtime, beside the ring."""

@@ -10,8 +10,9 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from quantrt.gpu import GpuFacts
-from quantrt.kernels.conv2d.tiles import FILL_US, LAUNCH_US, LOAD_US, Cost, memory_rate
+from quantrt.gpu import LAUNCH_US, GpuFacts
+from quantrt.kernels.conv2d.tiles import FILL_US, LOAD_US
+from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.group_norm.spec import GroupNormProblem, TileConfig, block_of, part_rows
@@ -52,7 +53,7 @@ def cost(problem: GroupNormProblem, device: GpuFacts) -> Cost:
     read = sum(ELEMENT_BYTES[x] for x, small in zip(problem.tensors, per_image, strict=True) if not small)
     size_bytes = elements * (ELEMENT_BYTES[problem.dtype] + read + written)
     flops = elements * (8 + flops_of(problem.epilogue, problem.outputs))
-    math_us, memory_us = flops / (0.5e6 * device.fp32_tflops), size_bytes / memory_rate(device)
+    math_us, memory_us = flops / (0.5e6 * device.fp32_tflops), size_bytes / device.memory_bytes_per_us
     return Cost(flops, size_bytes, max(math_us, memory_us), is_bound_by_memory=memory_us >= math_us)
 
 
@@ -113,7 +114,7 @@ def _whole_us(problem: GroupNormProblem, config: TileConfig, device: GpuFacts) -
     work_us = padded * (SUM_INSTRUCTIONS + _last(problem)) / _rate(device)
     alone_us = FILL_US + 2 * LOAD_US * math.ceil(turns / 4) + work_us * max(1.0, 4 / config.num_warps)
     rounds = math.ceil(programs / device.multiprocessors)
-    memory_us = min(sectors, 4.0) * cost(problem, device).size_bytes / memory_rate(device)
+    memory_us = min(sectors, 4.0) * cost(problem, device).size_bytes / device.memory_bytes_per_us
     return LAUNCH_US + max(memory_us, rounds * work_us, alone_us * math.ceil(rounds / 4))
 
 
@@ -121,7 +122,8 @@ def _parts_us(problem: GroupNormProblem, config: TileConfig, device: GpuFacts) -
     """Three launches; x twice, and a little beside it."""
     columns = math.ceil(problem.C / config.block_n)
     lanes = columns * config.block_n / problem.C
-    read_us = problem.images * problem.HW * problem.C * ELEMENT_BYTES[problem.dtype] / memory_rate(device)
+    read_bytes = problem.images * problem.HW * problem.C * ELEMENT_BYTES[problem.dtype]
+    read_us = read_bytes / device.memory_bytes_per_us
     # Of a line of memory that is cut, other programs read the rest.
     width_bytes = min(config.block_n, problem.C) * ELEMENT_BYTES[problem.dtype]
     partial = math.sqrt(max(1.0, LINE_BYTES / width_bytes))
@@ -135,7 +137,7 @@ def _parts_us(problem: GroupNormProblem, config: TileConfig, device: GpuFacts) -
     tiles = problem.images * columns * math.ceil(max(problem.HW, 1) / config.block_m)
     tile_us = config.block_m * config.block_n * _last(problem) / _rate(device)
     last_us = math.ceil(tiles / device.multiprocessors) * tile_us
-    again_us = cost(problem, device).size_bytes / memory_rate(device) - read_us * (1 - 1 / L2_SPEED)
+    again_us = cost(problem, device).size_bytes / device.memory_bytes_per_us - read_us * (1 - 1 / L2_SPEED)
     merged_us = FILL_US + LOAD_US * 2
     return 3 * LAUNCH_US + first_us + merged_us + FILL_US + max(partial * lanes * again_us, last_us)
 

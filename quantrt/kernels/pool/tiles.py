@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 
-from quantrt.gpu import GpuFacts
-from quantrt.kernels.conv2d.tiles import FILL_US, LAUNCH_US, LOAD_US, Cost, memory_rate
+from quantrt.gpu import LAUNCH_US, GpuFacts
+from quantrt.kernels.conv2d.tiles import FILL_US, LOAD_US
+from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.pool.spec import PoolProblem, TileConfig
@@ -51,7 +52,7 @@ def cost(problem: PoolProblem, device: GpuFacts) -> Cost:
     read = window.images * window.H * window.W * window.N * ELEMENT_BYTES[window.dtype]
     size_bytes = read + elements * stored + 4 * window.N * constants
     flops = elements * window.R * window.S
-    math_us, memory_us = flops / (0.5e6 * device.fp32_tflops), size_bytes / memory_rate(device)
+    math_us, memory_us = flops / (0.5e6 * device.fp32_tflops), size_bytes / device.memory_bytes_per_us
     return Cost(flops, size_bytes, max(math_us, memory_us), is_bound_by_memory=memory_us >= math_us)
 
 
@@ -102,7 +103,7 @@ def estimate_us(problem: PoolProblem, config: TileConfig, device: GpuFacts) -> f
     # Caches fetch whole sectors; a pixel's channels that are fewer leave part of them for other programs.
     width_bytes = min(config.block_n, window.N) * ELEMENT_BYTES[window.dtype]
     partial = math.sqrt(max(1.0, SECTORS_BYTES / width_bytes))
-    memory_us = partial * cost(problem, device).size_bytes / memory_rate(device)
+    memory_us = partial * cost(problem, device).size_bytes / device.memory_bytes_per_us
     read_us = (
         busiest * config.block_m * config.block_n * taps * ELEMENT_BYTES[window.dtype] / READ_BYTES_PER_US
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from quantrt.gpu import GpuFacts
+from quantrt.gpu import LAUNCH_US, GpuFacts
+from quantrt.kernels.cost import Cost
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.rows.spec import (
     ALIGNMENT,
@@ -32,16 +32,10 @@ from quantrt.kernels.rows.spec import (
     arguments_of,
 )
 
-__all__ = ["Cost", "configs", "cost", "default_config", "variants"]
+__all__ = ["configs", "cost", "default_config", "variants"]
 
 ELEMENT_BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "float32": 4}
 WIDEST_BYTES = 8
-
-REACHED_BANDWIDTH = 0.875
-"""Of the data sheet's peak: a copy on an H200 reaches 4.2 TB/s."""
-
-LAUNCH_US = 2.0
-"""Of a launch inside a CUDA graph, with the first loads and the last stores."""
 
 MAX_CONFIGS = 4
 LANES = 32
@@ -54,21 +48,6 @@ MAX_BLOCK = LANES * MAX_WARPS * MOST_ELEMENTS
 
 BUSY_PROGRAMS = 2
 """Programs for each multiprocessor below which a smaller tile is the better one."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a problem needs at least.
-
-    Attributes:
-        flops: instructions of the expression for all elements, roughly.
-        size_bytes: of everything that is read and written once.
-        time_us: the longer of the two at rates that are reached in practice, and a launch.
-    """
-
-    flops: int
-    size_bytes: int
-    time_us: float
 
 
 def cost(problem: RowsProblem, device: GpuFacts) -> Cost:
@@ -93,7 +72,7 @@ def cost(problem: RowsProblem, device: GpuFacts) -> Cost:
     flops = flops_of(problem.expression, problem.outputs, narrow) * elements
     # A fused multiply-add counts twice in the peak; these instructions are not fused.
     math_us = flops / (0.5e6 * device.fp32_tflops)
-    memory_us = size_bytes / (1e3 * REACHED_BANDWIDTH * device.bandwidth_gb_s)
+    memory_us = size_bytes / device.memory_bytes_per_us
     return Cost(flops, size_bytes, LAUNCH_US + max(math_us, memory_us))
 
 

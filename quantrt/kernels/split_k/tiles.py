@@ -11,11 +11,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from quantrt.gpu import GpuFacts
+from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.conv2d import tiles as conv2d
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv2d.spec import TileConfig as ConvTile
-from quantrt.kernels.conv2d.tiles import LAUNCH_US, memory_rate
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.gemm import tiles as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
@@ -60,7 +59,7 @@ def estimate_us(problem: ConvProblem | GemmProblem, config: SplitConfig, device:
     stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.tensors, *problem.outputs))
     added = rows_of(problem) * problem.N * (PART_BYTES * config.splits + stored)
     part = _part(problem, config.splits)
-    return _whole_us(part, config.tile, device) + LAUNCH_US + ADD_US + added / memory_rate(device)
+    return _whole_us(part, config.tile, device) + LAUNCH_US + ADD_US + added / device.memory_bytes_per_us
 
 
 def _whole_us(problem: ConvProblem | GemmProblem, tile: ConvTile | GemmTile, device: GpuFacts) -> float:

@@ -11,9 +11,9 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from quantrt.gpu import GpuFacts
+from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem
-from quantrt.kernels.conv2d.tiles import FILL_US, LAUNCH_US, cost, memory_rate
+from quantrt.kernels.conv2d.tiles import FILL_US, cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.thin_conv2d.spec import PIXEL, TileConfig, line_width, output_size, window_lines
 
@@ -78,8 +78,8 @@ def estimate_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> f
     resident = programs_of(problem, config, device) // device.multiprocessors
     tile_us = _tile_us(problem, config)
     busy_us = rounds * max(resident * tile_us, LOAD_US / (config.num_stages - 1))
-    memory_us = cost(problem, device).size_bytes / memory_rate(device)
-    copy_us = 2 * bordered_bytes(problem, config) / memory_rate(device)
+    memory_us = cost(problem, device).size_bytes / device.memory_bytes_per_us
+    copy_us = 2 * bordered_bytes(problem, config) / device.memory_bytes_per_us
     return 2 * LAUNCH_US + copy_us + FILL_US + math.hypot(busy_us, memory_us)
 
 

@@ -72,7 +72,7 @@ def gpu_peaks(device: Mapping[str, Any]) -> Peaks | None:
     }  # fmt: skip
     return Peaks(
         operations_per_us={name: peak * PEAK_RATIO * 1e6 for name, peak in peaks.items() if peak},
-        bytes_per_us=((0, gpu.bandwidth_gb_s * BANDWIDTH_RATIO * 1e3),),
+        bytes_per_us=((0, gpu.memory_bytes_per_us),),
         launch_us=LAUNCH_US,
         source=f"{gpu.source}, times {PEAK_RATIO:g} for products and {BANDWIDTH_RATIO:g} for memory, which "
         "kernels reach on an H200",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quantrt.dtypes import FP8
-from quantrt.gpu import BANDWIDTH_RATIO, LAUNCH_US, PEAK_RATIO, GpuFacts
+from quantrt.gpu import LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Resize, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
@@ -90,7 +90,7 @@ def estimate_us(workload: Workload, tactic: Tactic, gpu: GpuFacts) -> float:
     if is_reference:
         moved += (instructions + 1) * 3 * 4 * work.elements  # two float32 read and one written for each
     operations_us = 2 * work.products / (_peak_tflops(workload, tactic, gpu, is_reference) * PEAK_RATIO * 1e6)
-    memory_us = moved / (gpu.bandwidth_gb_s * BANDWIDTH_RATIO * 1e3)
+    memory_us = moved / gpu.memory_bytes_per_us
     return launches * LAUNCH_US + max(operations_us, memory_us)
 
 
