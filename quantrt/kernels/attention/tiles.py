@@ -23,8 +23,8 @@ INSTRUCTIONS = 12
 
 FILL_US = 1.5
 STEP_US = 0.7
-"""Latencies: of first loads and last stores of a program; of one step, whose two products and softmax wait for
-each other."""
+"""Latencies: of first loads and last stores of a program; of one step, whose two products and softmax wait
+for each other."""
 
 MAX_REGISTERS = 176
 """Of a thread, for the result, the scores and the mask of a tile: with more the machine code spills."""

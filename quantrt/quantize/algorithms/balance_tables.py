@@ -4,8 +4,8 @@
     table[v, c] = (table[v, c] / largest[c]) * largest[c]          largest[c] = max over v of |table[v, c]|
 
 What stands in the brackets is quantized with a scale for each row; the factors are multiplied behind the
-Gather, in floats. In a trained model the rows of frequent words have a few elements far beyond the rest: on
-all-MiniLM-L6-v2 the factors give the embeddings of real sentences 41 dB of signal over noise instead of 35.
+Gather, in floats. In a trained model the rows of frequent words have a few elements far beyond the rest,
+which without the factors would set the step of all others.
 """
 
 from __future__ import annotations
