@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two trained CIFAR-10 networks as torch modules, with the weights of their ONNX files."""
+"""Trained CIFAR-10 networks as torch modules, with the weights of their ONNX files."""
 
-__all__ = ["ResNet20", "ViTTiny", "load_cifar_net"]
+__all__ = ["NETS", "ResNet20", "ViTTiny", "load_cifar_net"]
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 from torch.nn import functional
+
+from benchmarks.cifar_efficientvit import EfficientViTB0
 
 CLASSES = 10
 
@@ -100,17 +103,36 @@ class ViTTiny(nn.Module):
         return self.head(self.norm(self.blocks(x))[:, 0])
 
 
+NETS = {
+    "cifar10_resnet20": ResNet20,
+    "cifar10_vit_tiny_d9": ViTTiny,
+    "cifar10_efficientvit_b0": EfficientViTB0,
+}
+"""By the names of their files, without `.onnx`."""
+
+
 def load_cifar_net(path: Path) -> nn.Module:
-    """The network of `cifar10_resnet20.onnx` or `cifar10_vit_tiny_d9.onnx`, in evaluation mode."""
-    nets = {"cifar10_resnet20": ResNet20, "cifar10_vit_tiny_d9": ViTTiny}
+    """The network of one of the files in NETS, in evaluation mode."""
     graph = onnx.load(path).graph
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for node in graph.node:
-        if node.op_type == "MatMul" and node.input[1] in stored:  # exported transposed, under another name
-            owner = node.name.strip("/").removesuffix("/MatMul").split("/")
-            name = ".".join([owner[1], *owner[2:]]) if owner[0] == "blocks" else ".".join(owner)
-            stored[f"{name}.weight"] = stored[node.input[1]].T
-    net = nets[path.stem]()
+        if node.op_type in ("Conv", "MatMul"):  # some constants were exported under names of the exporter's
+            weight = stored.get(node.input[1])
+            if weight is not None:
+                stored[f"{_owner(node.name)}.weight"] = weight.T if node.op_type == "MatMul" else weight
+            if len(node.input) > 2:
+                stored[f"{_owner(node.name)}.bias"] = stored[node.input[2]]
+    net = NETS[path.stem]()
     state = {name: torch.from_numpy(np.array(stored[name])) for name in net.state_dict()}
     net.load_state_dict(state)
     return net.eval()
+
+
+def _owner(node: str) -> str:
+    """The module that a node is of: "/blocks/blocks.0/proj/MatMul" is of "blocks.0.proj"."""
+    *path, _ = node.strip("/").split("/")
+    return ".".join(
+        part
+        for part, after in itertools.zip_longest(path, path[1:], fillvalue="")
+        if not after.startswith(f"{part}.")
+    )
