@@ -82,6 +82,10 @@ class QuantizeConfig:
         "gain: folded into what makes them, which costs nothing; multiplied also by new multiplications",
         choices=SMOOTHINGS,
     )
+    adaptive_rounding: bool = option(
+        False,
+        "AdaRound: round weights by what their layers make of real inputs, where the outputs gain by it",
+    )
     range_search: bool = option(
         False, "search every activation's range again by the error of the model's outputs (slow)"
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -25,13 +25,14 @@ from quantrt.config import BuildConfig, CalibrationConfig, QuantizeConfig
 from quantrt.errors import ModelError
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.model import Model
+from quantrt.quantize.algorithms.ada_round import round_adaptively
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_channel_means
 from quantrt.quantize.algorithms.range_search import search_ranges
 from quantrt.quantize.equalized import Equalized
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qdq_read import read
-from quantrt.quantize.quantize import quantize, with_activations
+from quantrt.quantize.quantize import quantize, with_activations, with_weights
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.target import Target
 from quantrt.reference.metrics import Error
@@ -40,6 +41,7 @@ __all__ = [
     "FIT_SAMPLES",
     "GIVEN_SCALES",
     "OWN_SCALES",
+    "ROUNDED",
     "Fitted",
     "Reference",
     "fit",
@@ -68,9 +70,12 @@ OWN_SCALES = "those it came with"
 SEARCHED = ", searched"
 """Added to the range method of a model whose ranges were searched by the error of its outputs."""
 
+ROUNDED = ", rounded adaptively"
+"""Added to the range method of a model whose weights were rounded by what their layers make."""
+
 SEARCH_GAIN = 0.95
-"""Measured noise with searched ranges over that without, above which they are not worth it: a quarter of a
-decibel; what a search gains on the samples that it saw is more than it gains on others."""
+"""Measured noise with codes or ranges that were searched over that without, above which they are not worth
+it: a quarter of a decibel; what a search gains on the samples that it saw is more than it gains on others."""
 
 WHOLE_RANGES = "minmax"
 """The one range method of float codes."""
@@ -161,23 +166,14 @@ def fit(
         methods = (WHOLE_RANGES,)
     only_given = given is not None and (stats is None or stats.tensors.keys() <= given.scales.keys())
     methods = methods[:1] if only_given else methods
-    models: dict[str, QuantizedModel] = {}
-    noise: dict[str, float] = {}
+    trials = _Trials(reference)
     for method in methods:
-        models[method] = quantize(
-            model,
-            stats,
-            target,
-            config,
-            replace(calibration, method=method),
-            means=reference.means,
-            given=given,
-            like=next(iter(models.values()), None),
-        )
-        if reference.is_comparable:
-            noise[method] = _output_noise(models[method], reference)
-            log.debug("%s ranges for %s: noise ratio %.2e", method, target.name, noise[method])
-    best = min(methods, key=lambda method: _rank(noise.get(method, 0.0)))
+        options = replace(calibration, method=method)
+        like = next(iter(trials.models.values()), None)
+        means = reference.means
+        made = quantize(model, stats, target, config, options, means=means, given=given, like=like)
+        trials.add(method, made)
+    best = min(methods, key=lambda method: _rank(trials.noise_ratios.get(method, 0.0)))
     twin = None
     if stats is not None and given is None and reference.is_comparable:
         make = partial(
@@ -189,49 +185,73 @@ def fit(
             options=replace(calibration, method=best),
             means=reference.means,
         )
-        best, twin = _try_twins(best, models, noise, reference, make)
-    if config.range_search and given is None and reference.is_comparable:
-        best = _search(best, models, noise, reference)
+        best, twin = _try_twins(best, trials, make)
+    floats = model.graph if twin is None else twin.model.graph
+    means = reference.means if twin is None else twin.means(reference.means)
+    if given is None and reference.is_comparable:
+        best = _try_searches(best, trials, config, floats, means)
     unfitted = UNCORRECTED if only_given else UNFITTED
-    notes = models[best].notes if reference.batches else (*models[best].notes, unfitted)
+    chosen = trials.models[best]
+    notes = chosen.notes if reference.batches else (*chosen.notes, unfitted)
     return Fitted(
-        replace(models[best], notes=notes),
+        replace(chosen, notes=notes),
         GIVEN_SCALES if only_given else best,
-        noise,
-        floats=model.graph if twin is None else twin.model.graph,
-        means=reference.means if twin is None else twin.means(reference.means),
+        trials.noise_ratios,
+        floats=floats,
+        means=means,
     )
 
 
-def _search(
-    best: str, models: dict[str, QuantizedModel], noise: dict[str, float], reference: Reference
-) -> str:
-    """Add the best model with searched ranges to those tried; the name of what is the best then."""
-    found = search_ranges(models[best], reference.batches, reference.outputs)
-    label = best + SEARCHED
-    models[label] = with_activations(models[best], found)
-    noise[label] = _output_noise(models[label], reference)
-    log.debug("%s ranges: noise ratio %.2e", label, noise[label])
-    return label if noise[label] < SEARCH_GAIN * noise[best] else best
+@dataclass
+class _Trials:
+    """Quantized models by the methods they were made with, and their noise where it can be measured."""
+
+    reference: Reference
+    models: dict[str, QuantizedModel] = field(default_factory=dict)
+    noise_ratios: dict[str, float] = field(default_factory=dict)
+
+    def add(self, label: str, model: QuantizedModel) -> None:
+        self.models[label] = model
+        if self.reference.is_comparable:
+            self.noise_ratios[label] = _output_noise(model, self.reference)
+            log.debug("%s for %s: noise ratio %.2e", label, model.target.name, self.noise_ratios[label])
+
+    def better(self, best: str, label: str, model: QuantizedModel, gain: float) -> str:
+        """Add a model; its label where its noise is below `gain` of that of the best, or that one's."""
+        self.add(label, model)
+        return label if self.noise_ratios[label] < gain * self.noise_ratios[best] else best
 
 
 def _try_twins(
-    best: str,
-    models: dict[str, QuantizedModel],
-    noise: dict[str, float],
-    reference: Reference,
-    make: Callable[[Equalized], QuantizedModel],
+    best: str, trials: _Trials, make: Callable[[Equalized], QuantizedModel]
 ) -> tuple[str, Equalized | None]:
     """Add every twin to what was tried; the name of what is the best then, and its twin if it has one."""
     method, found = best, None
-    for twin in reference.twins:
+    for twin in trials.reference.twins:
         label = method + twin.label
-        models[label] = make(twin)
-        noise[label] = _output_noise(models[label], reference)
-        log.debug("%s ranges: noise ratio %.2e", label, noise[label])
-        if noise[label] < TWIN_GAIN * noise[best]:
-            best, found = label, twin
+        best = trials.better(best, label, make(twin), TWIN_GAIN)
+        found = twin if best == label else found
     return best, found
+
+
+def _try_searches(
+    best: str, trials: _Trials, config: QuantizeConfig, floats: ir.Model, means: ChannelMeans | None
+) -> str:
+    """Add the best model with other codes and ranges, by what the samples show; the name of the best then.
+
+    Args:
+        floats: the float graph behind that model, with its channel means.
+    """
+    reference = trials.reference
+    if config.adaptive_rounding:
+        codes = round_adaptively(floats, trials.models[best].weights, reference.batches)
+        made = with_weights(trials.models[best], codes, floats, means)
+        best = trials.better(best, best + ROUNDED, made, SEARCH_GAIN)
+    if config.range_search:
+        ranges = search_ranges(trials.models[best], reference.batches, reference.outputs)
+        made = with_activations(trials.models[best], ranges)
+        best = trials.better(best, best + SEARCHED, made, SEARCH_GAIN)
+    return best
 
 
 def _quantize_twin(

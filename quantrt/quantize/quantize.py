@@ -37,7 +37,7 @@ from quantrt.quantize.qparams import (
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
 from quantrt.quantize.target import Grid, Target
 
-__all__ = ["observed_values", "quantize", "with_activations"]
+__all__ = ["observed_values", "quantize", "with_activations", "with_weights"]
 
 Array = np.ndarray[Any, Any]
 
@@ -120,6 +120,24 @@ def with_activations(quantized: QuantizedModel, activations: Mapping[str, QParam
     """The model with other grids for its activations; integer biases follow them."""
     biases = _biases(quantized.placement, activations, quantized.weights, _operands(quantized.graph))
     return replace(quantized, activations=activations, biases=biases)
+
+
+def with_weights(
+    quantized: QuantizedModel,
+    weights: Mapping[Use, QuantizedTensor],
+    floats: ir.Model,
+    means: ChannelMeans | None,
+) -> QuantizedModel:
+    """The model with other codes for its weights; biases are corrected for these.
+
+    Args:
+        floats: the float graph that was rounded.
+        means: channel means of layer inputs in it; None leaves the biases as they are.
+    """
+    graph = balance_tables(floats, {use: tensor.qparams.axis for use, tensor in weights.items()})
+    graph = graph if means is None else correct_biases(graph, weights, means)
+    biases = _biases(quantized.placement, quantized.activations, weights, _operands(graph))
+    return replace(quantized, graph=graph, weights=weights, biases=biases)
 
 
 def _weight(

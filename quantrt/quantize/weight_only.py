@@ -8,7 +8,7 @@ Everything else stays as it is. Rounding is to the nearest code, or by GPTQ; AWQ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,25 +19,22 @@ from quantrt.config import DEFAULT_GROUP_SIZE, QuantizeConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant, constant_of, float_attribute, int_attribute, is_operator
-from quantrt.ir.session import float_session
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.awq import choose_awq
-from quantrt.quantize.algorithms.gptq import observe_gram, round_by_gptq
+from quantrt.quantize.algorithms.gptq import round_by_gptq
 from quantrt.quantize.algorithms.group_rounding import QMIN, Groups, group_count, round_nearest
+from quantrt.quantize.algorithms.layer_inputs import Batches, as_matrix, observe_grams
 from quantrt.quantize.algorithms.smoothing import smooth
 from quantrt.quantize.exclusions import excluded_nodes
 
 __all__ = ["WeightOnly", "quantize_weights"]
 
 Array = np.ndarray[Any, Any]
-Batches = Sequence[Mapping[str, Array]]
 
 DOMAIN = "com.microsoft"
 BITS = 4
 LEAST_TABLE = 1 << 16
 """Elements of a table below which it stays float."""
-GRAM_BYTES = 1 << 29
-"""Of the matrices X' X that are held at once; more need further passes over the data."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,8 @@ def _matrix(node: ir.Node) -> Array:
     """A product's weight as [K, N]."""
     weight = constant_of(node.inputs[1])
     assert weight is not None  # _is_product
-    return weight.T if node.op_type == "Gemm" and int_attribute(node, "transB", 0) else weight
+    (matrix,) = as_matrix(weight, node)
+    return np.asarray(matrix)
 
 
 def _rounded(
@@ -150,41 +148,8 @@ def _rounded(
         yield from ((node, round_nearest(_matrix(node), group_size=group_size)) for node in products)
         return
     source = clone(graph)  # products are replaced while later ones are still to be observed
-    for part in _parts(products):
-        grams = _grams(source, {node.inputs[0].name or "" for node in part if node.inputs[0]}, batches)
-        for node in part:
-            gram = grams[(node.inputs[0].name if node.inputs[0] else "") or ""]
-            if not np.isfinite(gram).all():
-                raise ModelError(f"what '{node.name}' reads is not finite on the samples")
-            yield node, round_by_gptq(_matrix(node), gram, group_size=group_size)
-
-
-def _parts(products: Sequence[ir.Node]) -> Iterator[list[ir.Node]]:
-    """The products, in runs whose matrices of inputs fit into GRAM_BYTES."""
-    part: list[ir.Node] = []
-    used = 0
-    for node in products:
-        needed = len(_matrix(node)) ** 2 * 8
-        if part and used + needed > GRAM_BYTES:
-            yield part
-            part, used = [], 0
-        part.append(node)
-        used += needed
-    yield part
-
-
-def _grams(graph: ir.Model, names: Iterable[str], batches: Batches) -> dict[str, Array]:
-    """X' X of each of these values, f64 [K, K]."""
-    inputs = {value.name for value in graph.graph.inputs}
-    taps = sorted(set(names) - inputs)
-    session = float_session(graph, extra_outputs=taps)
-    grams: dict[str, Array] = {}
-    for batch in batches:
-        tapped = session.run(taps, dict(batch)) if taps else []
-        values = dict(batch) | dict(zip(taps, tapped, strict=True))
-        for name in names:
-            grams[name] = observe_gram(grams.get(name), values[name])
-    return grams
+    for node, gram in observe_grams(source, products, batches):
+        yield node, round_by_gptq(_matrix(node), gram[0], group_size=group_size)
 
 
 def _packed(codes: Array) -> Array:

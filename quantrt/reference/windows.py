@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a convolution's kernel sees: the windows of an input, as a view, and a node's attributes that lay them."""
+"""What the kernel of a convolution sees: windows of its input, as a view, by the attributes of its node."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from quantrt.quantize.algorithms.group_rounding import Groups, choose_scales, group_count, round_to
 
-__all__ = ["observe_gram", "round_by_gptq"]
+__all__ = ["round_by_gptq"]
 
 Array = np.ndarray[Any, Any]
 
@@ -27,19 +27,12 @@ BLOCK = 128
 """Inputs between two updates of all that is left (section 3.3)."""
 
 
-def observe_gram(gram: Array | None, rows: Array) -> Array:
-    """X' X of the rows seen before and these: f64 [K, K]; None before the first."""
-    rows = rows.reshape(-1, rows.shape[-1])
-    new = (rows.T @ rows).astype(np.float64)
-    return new if gram is None else gram + new
-
-
 def round_by_gptq(weight: Array, gram: Array, *, group_size: int) -> Groups:
     """Codes of 4 bits in groups of inputs.
 
     Args:
         weight: f32 [K, N].
-        gram: X' X of what the weight is multiplied with, f64 [K, K].
+        gram: X' X of what the weight is multiplied with, or a part of it, f64 [K, K].
         group_size: a divisor of BLOCK, so that a group's weights have taken back all errors before it.
 
     Raises:

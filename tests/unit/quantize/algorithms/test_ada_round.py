@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Codes by what layers make: never worse than the nearest ones, next to them, and kept where outputs gain."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.quantize.algorithms.ada_round import round_adaptively, round_codes
+from quantrt.quantize.fit import ROUNDED, fit, observe_reference
+from quantrt.quantize.qdq import write
+from quantrt.quantize.quantize import with_weights
+from quantrt.quantize.targets import OPENVINO, ORT
+from quantrt.quantize.targets.cuda import CUDA
+from tests.nets import net, observe, quantized, resnet, run_ort, samples, weights
+
+TARGETS = pytest.mark.parametrize("target", [ORT, OPENVINO, CUDA], ids=lambda target: target.name)
+
+
+def correlated(rows: int, inputs: int, seed: int = 0) -> np.ndarray:
+    """Activations of a few directions and a little of everything, as in trained networks."""
+    rng = np.random.default_rng(seed)
+    mixed = rng.normal(size=(rows, 4)) @ np.random.default_rng(7).normal(size=(4, inputs))
+    return (mixed + 0.1 * rng.normal(size=(rows, inputs))).astype(np.float32)
+
+
+def error(x: np.ndarray, difference: np.ndarray) -> np.ndarray:
+    """Of each column: f64 [groups, N]."""
+    return np.square(x.astype(np.float64) @ difference).sum(axis=1)
+
+
+@pytest.mark.parametrize("qmax", [7, 127])
+@pytest.mark.parametrize(("groups", "inputs"), [(1, 200), (6, 9)])
+def test_no_column_is_worse_than_of_nearest_codes(groups: int, inputs: int, qmax: int, rng):
+    steps = np.clip(rng.normal(size=(groups, inputs, 16)) * qmax / 3, -qmax, qmax)
+    nearest = np.rint(steps)
+    x = np.stack([correlated(600, inputs, seed) for seed in range(groups)])
+    gram = (x.transpose(0, 2, 1) @ x).astype(np.float64) / 600
+    codes = round_codes(steps, nearest, gram, qmin=-qmax, qmax=qmax)
+    assert np.abs(codes - nearest).max() == 1
+    assert np.abs(codes).max() <= qmax
+    before, after = error(x, nearest - steps), error(x, codes - steps)
+    ridge = 0.01 * np.trace(gram, axis1=1, axis2=2)[:, None] / inputs * 600  # what is damped is part of it
+    damped = [e + ridge * np.square(c - steps).sum(axis=1) for e, c in ((before, nearest), (after, codes))]
+    assert np.all(damped[1] <= damped[0] * (1 + 1e-9))
+    assert after.sum() < before.sum() / 3
+    unseen = np.stack([correlated(600, inputs, seed + 50) for seed in range(groups)])
+    assert error(unseen, codes - steps).sum() < error(unseen, nearest - steps).sum() / 3
+
+
+def test_independent_inputs_keep_the_nearest_codes(rng):
+    steps = rng.normal(size=(1, 32, 8)) * 40
+    nearest = np.rint(steps)
+    for gram in (np.eye(32)[None], np.zeros((1, 32, 32))):
+        np.testing.assert_array_equal(round_codes(steps, nearest, gram, qmin=-127, qmax=127), nearest)
+
+
+def test_shapes_that_do_not_fit_are_refused(rng):
+    steps = rng.normal(size=(1, 8, 3))
+    with pytest.raises(ValueError, match="do not fit"):
+        round_codes(steps, np.rint(steps), np.eye(9)[None], qmin=-127, qmax=127)
+
+
+def wide_net():
+    """A product of 64 correlated inputs."""
+    return net("net (float[N,64] x) => (float[N,8] y) { y = MatMul(x, w) }", weights({"w": (64, 8)}))
+
+
+@TARGETS
+def test_codes_of_a_model(target):
+    model, x = resnet(), {"x": samples(8, 3, 16, 16)}
+    made = quantized(model, target, x)
+    found = round_adaptively(model.graph, made.weights, [x])
+    again = round_adaptively(model.graph, made.weights, [x])
+    assert found.keys() == made.weights.keys()
+    changed = 0
+    for use, tensor in made.weights.items():
+        assert found[use].qparams is tensor.qparams
+        assert found[use].codes.dtype == tensor.codes.dtype
+        np.testing.assert_array_equal(found[use].codes, again[use].codes)
+        difference = found[use].codes.astype(int) - tensor.codes.astype(int)
+        assert np.abs(difference).max() <= 1
+        changed += np.count_nonzero(difference)
+    assert changed > 0
+    rounded = with_weights(made, found, model.graph, None)
+    assert all(np.isfinite(y).all() for y in run_ort(write(rounded), x))
+
+
+def test_biases_follow_the_codes():
+    model, x = resnet(), {"x": samples(8, 3, 16, 16)}
+    config = QuantizeConfig()
+    means = observe_reference(model, [x], config).means
+    made = quantized(model, ORT, x)
+    same = with_weights(made, made.weights, model.graph, means)
+    for use, bias in made.biases.items():
+        np.testing.assert_array_equal(same.biases[use].codes, bias.codes)
+    moved = with_weights(made, round_adaptively(model.graph, made.weights, [x]), model.graph, means)
+    assert any(np.any(moved.biases[use].codes != bias.codes) for use, bias in made.biases.items())
+
+
+def test_weights_that_two_nodes_read_stay():
+    model = net(
+        "net (float[N,8] x) => (float[N,8] y) { h = MatMul(x, w) y = MatMul(h, w) }", weights({"w": (8, 8)})
+    )
+    x = {"x": correlated(64, 8)}
+    made = quantized(model, ORT, x)
+    assert round_adaptively(model.graph, made.weights, [x]) == made.weights
+    assert round_adaptively(model.graph, made.weights, []) == made.weights
+
+
+def test_it_is_kept_where_the_outputs_gain_by_it():
+    model, x = wide_net(), {"x": correlated(128, 64)}
+    config = QuantizeConfig(adaptive_rounding=True, equalization=False)
+    reference = observe_reference(model, [x], config)
+    stats, options = observe(model, (ORT,), x), CalibrationConfig(method="minmax")
+    made = fit(model, stats, ORT, reference, config=config, calibration=options)
+    assert made.method == f"minmax{ROUNDED}"
+    assert made.noise_ratios[made.method] < made.noise_ratios["minmax"]
+    plain = replace(config, adaptive_rounding=False)
+    assert fit(model, stats, ORT, reference, config=plain, calibration=options).method == "minmax"
