@@ -27,7 +27,7 @@ from quantrt.quantize.fit import Fitted
 from quantrt.quantize.qdq import write
 from quantrt.quantize.segments import Cut, cut_part, find_cuts, with_switches
 from quantrt.quantize.switches import FLAGS, Switched, switch_layers
-from quantrt.reference.metrics import Error
+from quantrt.reference.metrics import mean_noise_ratio
 
 __all__ = ["Sensitivity"]
 
@@ -168,11 +168,7 @@ class _Part:
 
     def noise_ratio(self, switches: Sequence[int]) -> float:
         """Noise over signal power of the outputs with these switches on; the mean over the outputs."""
-        errors = {name: Error() for name in self._names}
-        for wanted, got in zip(self._floats, self._run(switches), strict=True):
-            for name, error in errors.items():
-                error.add(wanted[name], got[name])
-        return float(np.mean([error.noise_ratio for error in errors.values()]))
+        return mean_noise_ratio(self._floats, self._run(switches))
 
     def _run(self, switches: Sequence[int]) -> list[Arrays]:
         flags = self._switched.flags(*switches)

@@ -11,7 +11,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from quantrt.errors import DataError
@@ -67,16 +67,7 @@ def write_origin(origin: Origin, cache: Path) -> None:
     Raises:
         DeviceError: it cannot be written.
     """
-    data = {
-        "format": FORMAT,
-        "version": FORMAT_VERSION,
-        "fingerprint": {"graph": origin.fingerprint.graph, "weights": origin.fingerprint.weights},
-        "samples": origin.samples,
-        "data_hash": origin.data_hash,
-        "is_random": origin.is_random,
-        "method": origin.method,
-        "scales_hash": origin.scales_hash,
-    }
+    data = {"format": FORMAT, "version": FORMAT_VERSION, **asdict(origin)}
     with replace_file(origin_path(cache)) as file:
         file.write((json.dumps(data, indent=2) + "\n").encode())
 

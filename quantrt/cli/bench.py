@@ -8,10 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
-from quantrt.cli.shapes import parse_shape
-from quantrt.cli.timed_inputs import timed_inputs
+from quantrt.cli.timed_inputs import add_timed_inputs, timed_inputs
 from quantrt.config import BenchConfig, DeviceConfig
 from quantrt.errors import UsageError
 
@@ -26,17 +24,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="engines (.qrt) or models (.onnx); the first is the base",
     )
-    parser.add_argument(
-        "--data", type=data_source, metavar="P", help=f"real inputs (default: random): {DATA_HELP}"
-    )
-    add_preprocess(parser)
-    parser.add_argument(
-        "--shape",
-        action="append",
-        type=parse_shape,
-        metavar="NAME=1x384",
-        help="shape of a random input with free sizes, repeatable",
-    )
+    add_timed_inputs(parser, with_batch=False)
     add_config(parser, BenchConfig, "timing")
     add_config(
         parser, DeviceConfig, "device, for .onnx files; an engine keeps its own", skip=("device", "libraries")

@@ -49,6 +49,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> Result:
     from quantrt.cli.progress import progress_bars
+    from quantrt.report.codes.compare_codes import compare_codes, show_codes
     from quantrt.report.compare import compare, show_comparison
     from quantrt.report.subject import open_subject
 
@@ -56,13 +57,15 @@ def _run(args: argparse.Namespace) -> Result:
     config = read_config(args, CompareConfig)
     if args.bisect:
         return _bisect(args, config)
-    if args.codes:
-        return _codes(args, config)
     with open_subject(args.reference) as reference, open_subject(args.subject) as subject:
         dataset = open_data(args.data, reference.inputs, preprocess=args.preprocess)
         with progress_bars(quiet=args.quiet) as bars:
-            data = compare(reference, subject, dataset, config, layers=args.layers, counter=bars.counter)
-    return Result(data, lambda: show_comparison(data, every=args.all), exit_code=0 if data["passed"] else 1)
+            if args.codes:
+                data = compare_codes(reference, subject, dataset, config, counter=bars.counter)
+            else:
+                data = compare(reference, subject, dataset, config, layers=args.layers, counter=bars.counter)
+    show = show_codes if args.codes else show_comparison
+    return Result(data, lambda: show(data, every=args.all), exit_code=0 if data["passed"] else 1)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -83,18 +86,6 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(
             "--all shows every layer, and there are none without --layers", hint="--layers --all"
         )
-
-
-def _codes(args: argparse.Namespace, config: CompareConfig) -> Result:
-    from quantrt.cli.progress import progress_bars
-    from quantrt.report.codes.compare_codes import compare_codes, show_codes
-    from quantrt.report.subject import open_subject
-
-    with open_subject(args.reference) as reference, open_subject(args.subject) as subject:
-        dataset = open_data(args.data, reference.inputs, preprocess=args.preprocess)
-        with progress_bars(quiet=args.quiet) as bars:
-            data = compare_codes(reference, subject, dataset, config, counter=bars.counter)
-    return Result(data, lambda: show_codes(data, every=args.all), exit_code=0 if data["passed"] else 1)
 
 
 def _bisect(args: argparse.Namespace, config: CompareConfig) -> Result:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
-from quantrt.cli.shapes import parse_shape
+from quantrt.cli.timed_inputs import add_timed_inputs, timed_inputs
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, UsageError
 
@@ -43,20 +42,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-run", action="store_true", help="time nothing here: what an engine for a GPU holds of its build"
     )
-    parser.add_argument(
-        "--data", type=data_source, metavar="P", help=f"real inputs (default: random): {DATA_HELP}"
-    )
-    add_preprocess(parser)
-    parser.add_argument(
-        "--batch", type=int, metavar="N", help="samples per run, where the batch is free (default: 1)"
-    )
-    parser.add_argument(
-        "--shape",
-        action="append",
-        type=parse_shape,
-        metavar="NAME=1x384",
-        help="shape of a random input with free sizes, repeatable",
-    )
+    add_timed_inputs(parser)
 
 
 def _run(args: argparse.Namespace) -> Result:
@@ -80,7 +66,6 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
     from dataclasses import replace
 
     from quantrt.cli.progress import progress_bars
-    from quantrt.cli.timed_inputs import timed_inputs
     from quantrt.report.explain.gather import gather_against, gather_from_file, gather_from_runs
     from quantrt.report.same_model import check_same_model
     from quantrt.runtime.engine import load

@@ -22,9 +22,6 @@ __all__ = ["CACHE_HELP", "calibration_data", "collect_stats", "given_sources", "
 
 CACHE_HELP = "scales of a TensorRT calibration cache; --calib-data fills its gaps"
 
-RANDOM_SAMPLES = 32
-"""Samples that --calib-random draws unless --max-samples says otherwise: enough for every layer to run."""
-
 
 def given_sources(args: argparse.Namespace) -> list[str]:
     """Which of --ranges, --calib-cache, --calib-data and --calib-random were given.
@@ -75,6 +72,7 @@ def read_stats(path: Path, model: Model) -> Stats:
 def calibration_data(model: Model, args: argparse.Namespace, config: CalibrationConfig) -> Dataset:
     """The samples of --calib-data, or those of --calib-random."""
     from quantrt.calibrate.dataset import random_dataset
+    from quantrt.prepare import RANDOM_SAMPLES
 
     if args.calib_random:
         return random_dataset(model.inputs, config.max_samples or RANDOM_SAMPLES, config.seed)

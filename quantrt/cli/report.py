@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.shapes import parse_shape
-from quantrt.cli.timed_inputs import timed_inputs
+from quantrt.cli.timed_inputs import add_timed_inputs, timed_inputs
 from quantrt.config import LayerTimingConfig
 from quantrt.errors import DeviceError, UsageError
 
@@ -39,20 +37,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     timing = parser.add_argument_group("times of layers")
     timing.add_argument("--no-run", action="store_true", help="do not run the engines on this machine")
-    timing.add_argument(
-        "--data", type=data_source, metavar="P", help=f"real inputs (default: random): {DATA_HELP}"
-    )
-    add_preprocess(timing)
-    timing.add_argument(
-        "--shape",
-        action="append",
-        type=parse_shape,
-        metavar="NAME=1x384",
-        help="shape of a random input with free sizes, repeatable",
-    )
-    parser.add_argument(
-        "--batch", type=int, metavar="N", help="samples per run, where the batch is free (default: 1)"
-    )
+    add_timed_inputs(timing)
     add_config(parser, LayerTimingConfig, "how often")
 
 

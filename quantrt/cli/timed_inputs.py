@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One batch to time runs with: the first of --data, or random values of --shape."""
+"""One batch to time runs with, and its options: the first of --data, or random values of --shape."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from quantrt.cli.data import open_data
-from quantrt.cli.shapes import given_shapes, with_shapes
+from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
+from quantrt.cli.shapes import given_shapes, parse_shape, with_shapes
 from quantrt.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,30 @@ if TYPE_CHECKING:
     from quantrt.ir.tensor_spec import TensorSpec
     from quantrt.plan.plan import LibraryModel
 
-__all__ = ["timed_inputs"]
+__all__ = ["add_timed_inputs", "timed_inputs"]
+
+
+def add_timed_inputs(parser: argparse._ActionsContainer, *, with_batch: bool = True) -> None:
+    """Add --data, --preprocess, --shape and --batch.
+
+    Args:
+        with_batch: False for a command that has a --batch already.
+    """
+    parser.add_argument(
+        "--data", type=data_source, metavar="P", help=f"real inputs (default: random): {DATA_HELP}"
+    )
+    add_preprocess(parser)
+    parser.add_argument(
+        "--shape",
+        action="append",
+        type=parse_shape,
+        metavar="NAME=1x384",
+        help="shape of a random input with free sizes, repeatable",
+    )
+    if with_batch:
+        parser.add_argument(
+            "--batch", type=int, metavar="N", help="samples per run, where the batch is free (default: 1)"
+        )
 
 
 def timed_inputs(

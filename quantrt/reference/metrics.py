@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,17 @@ import numpy as np
 
 from quantrt.errors import DataError
 
-__all__ = ["Error", "cosine", "max_abs_diff", "noise_ratio", "sqnr_db", "top1", "top1_agreement"]
+__all__ = [
+    "Error",
+    "cosine",
+    "decibels",
+    "max_abs_diff",
+    "mean_noise_ratio",
+    "noise_ratio",
+    "sqnr_db",
+    "top1",
+    "top1_agreement",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -67,12 +78,7 @@ class Error:
     @property
     def sqnr_db(self) -> float:
         """Signal to quantization noise in dB: 10 log10(signal / noise); inf for equal streams."""
-        ratio = self.noise_ratio
-        if math.isnan(ratio):
-            return math.nan
-        if ratio == 0.0:
-            return math.inf
-        return -10.0 * math.log10(ratio) if ratio != math.inf else -math.inf
+        return decibels(self.noise_ratio)
 
     @property
     def cosine(self) -> float:
@@ -80,6 +86,29 @@ class Error:
         if self.signal == 0.0 or self.power == 0.0:
             return 1.0 if self.signal == self.power else 0.0
         return self.dot / math.sqrt(self.signal) / math.sqrt(self.power)
+
+
+def decibels(noise_ratio: float) -> float:
+    """The SQNR of noise over signal power: inf without noise, NaN as it is."""
+    if math.isnan(noise_ratio):
+        return math.nan
+    if noise_ratio == 0.0:
+        return math.inf
+    return -10.0 * math.log10(noise_ratio) if noise_ratio != math.inf else -math.inf
+
+
+def mean_noise_ratio(ref: Iterable[Mapping[str, Array]], got: Iterable[Mapping[str, Array]]) -> float:
+    """Noise over signal power of outputs, given batch by batch: of each one over all, then their mean.
+
+    Raises:
+        DataError: the shapes of two differ.
+        ValueError: one has more batches than the other.
+    """
+    errors: dict[str, Error] = {}
+    for wanted, found in zip(ref, got, strict=True):
+        for name, array in wanted.items():
+            errors.setdefault(name, Error()).add(array, found[name])
+    return float(np.mean([error.noise_ratio for error in errors.values()]))
 
 
 def _compared(ref: Array, got: Array) -> Error:

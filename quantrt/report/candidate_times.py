@@ -25,6 +25,7 @@ from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer, Rival, is_conversion, runs_nothing
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.layer_graph import align_names
+from quantrt.report.shipped_row import shipped_row
 from quantrt.report.timed_layers import candidate_plan
 from quantrt.runtime.layer_times import time_plan
 from quantrt.tactics.candidates import Candidate
@@ -91,13 +92,13 @@ def with_candidates(
         shapes: of the inputs that the layers are described for: times at others say nothing of them.
     """
     wanted = {name: list(shape) for name, shape in shapes.items()}
-    shipped = plan.report.get("verdict", {}).get("shipped")
+    shipped = shipped_row(plan.report)
     rows = [
         row
         for row in plan.report.get("candidates", ())
         if has_layers(row) and row["layer_times"]["shapes"] == wanted
     ]
-    own = next((row for row in rows if row["name"] == shipped), None)
+    own = shipped if shipped in rows else None
     names = [layer.name for layer in plan.layers]
     timed = list(layers) if own is None else _with_own(layers, told_layers(own, names))
     found = [dict[str, tuple[float, int]]() for _ in timed]

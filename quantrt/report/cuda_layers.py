@@ -42,7 +42,6 @@ class _Reader:
     def __init__(self, plan: Plan) -> None:
         self.program = program_from_model(plan.model)
         self.shown = describe_program(plan.model, plan.options.float_precision)["regions"]
-        self._float_precision = plan.options.float_precision
         self._rows: Mapping[str, Mapping[str, Any]] = self.program.notes.get("regions", {})
         self._rivals: Mapping[str, Sequence[Any]] = self.program.notes.get("candidates", {})
         self._nodes = PlanNodes.of(plan)

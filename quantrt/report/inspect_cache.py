@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from quantrt.calibrate.cache_origin import Origin
 from quantrt.calibrate.trt_cache import SYMMETRIC_MAX, TrtCache
 from quantrt.quantize.cache_match import CacheMatch
 from quantrt.report.quantities import bytes_text, ms_text
@@ -39,7 +39,7 @@ def describe_cache(
         "header": cache.header,
         "tensorrt_version": cache.version,
         "algorithm": cache.algorithm,
-        "origin": None if cache.origin is None else _origin(cache.origin),
+        "origin": None if cache.origin is None else asdict(cache.origin),
         "tensors": [
             {"name": name, "scale": scale, "lo": -scale * (SYMMETRIC_MAX + 1), "hi": scale * SYMMETRIC_MAX}
             for name, scale in cache.scales.items()
@@ -191,16 +191,6 @@ def _show_tensors(data: Mapping[str, Any], match: Mapping[str, Any] | None) -> N
         for row in data["tensors"]
     ]
     show("", table(columns, rows, left=("role",), fold=("tensor",)))
-
-
-def _origin(origin: Origin) -> dict[str, Any]:
-    return {
-        "fingerprint": {"graph": origin.fingerprint.graph, "weights": origin.fingerprint.weights},
-        "samples": origin.samples,
-        "data_hash": origin.data_hash,
-        "is_random": origin.is_random,
-        "method": origin.method,
-    }
 
 
 def _origin_pairs(origin: Mapping[str, Any] | None) -> list[tuple[str, str]]:

@@ -78,7 +78,7 @@ def _panel(
     both = [stats] if other is None else [stats, other]
     lo = min(chosen.lo, *(each.lo for each in both))
     hi = max(chosen.hi, *(each.hi for each in both))
-    axis = _Axis(lo, hi if hi > lo else lo + 1.0, x, y)
+    axis = _Axis(lo, hi if hi > lo else lo + 1.0, x)
     base = y + TITLE_HEIGHT // 2 + PLOT_HEIGHT
     text = f"{_short(name)}: {chosen.lo:.4g} .. {chosen.hi:.4g} ({chosen.method})"
     parts = [
@@ -99,9 +99,9 @@ def _panel(
 class _Axis:
     """Values from left to right, shares from bottom to top."""
 
-    def __init__(self, lo: float, hi: float, x: int, y: int) -> None:
+    def __init__(self, lo: float, hi: float, x: int) -> None:
         self.width = PANEL_WIDTH - 2 * MARGIN
-        self._lo, self._hi, self._x, self._y = lo, hi, x, y
+        self._lo, self._hi, self._x = lo, hi, x
 
     def place(self, value: float) -> float:
         """Across, of a value."""

@@ -13,6 +13,7 @@ from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.rows import CONVERSIONS, LayerRow
 from quantrt.report.explain.times import AT_BUILD, ESTIMATED, HERE, Times
 from quantrt.report.explain.what_if import Prediction, predict
+from quantrt.report.shipped_row import shipped_row
 
 __all__ = ["BATCH_FACTOR", "MAX_CHANGES", "BatchTime", "Change", "cheapest_changes"]
 
@@ -116,17 +117,16 @@ def _estimated_batch(plan: Plan, rows: Sequence[LayerRow], times: Times) -> Batc
 
 def _faster_candidates(report: Mapping[str, Any]) -> Iterator[Change]:
     """Candidates of the build that were faster and lost too much accuracy."""
-    rows = {row["name"]: row for row in report.get("candidates", ()) if row.get("latency")}
-    shipped = rows.get(report.get("verdict", {}).get("shipped", ""))
-    for name, row in rows.items():
+    shipped = shipped_row(report)
+    for row in report.get("candidates", ()):
         accuracy = row.get("accuracy")
-        if shipped is None or row["status"] != "over budget" or accuracy is None:
+        if shipped is None or not row.get("latency") or row["status"] != "over budget" or accuracy is None:
             continue
         ratio = row["latency"]["median_ms"] / shipped["latency"]["median_ms"]
         drop = accuracy["drop_ratio"]
         lost = "an accuracy that is not a number" if drop is None else f"a drop of {drop:.4f}"
         yield Change(
-            what=f"{name}, which the build found outside the accuracy budget ({lost})",
+            what=f"{row['name']}, which the build found outside the accuracy budget ({lost})",
             gain_ratio=1 - ratio,
             basis=AT_BUILD,
             command="quantrt build ... --exclude SENSITIVE_LAYERS, or a larger --max-drop",

@@ -9,6 +9,7 @@ from typing import Any
 from quantrt.plan.plan import Plan
 from quantrt.report.candidate_times import has_layers, together_us, told_layers
 from quantrt.report.layer_graph import align_names
+from quantrt.report.shipped_row import shipped_row
 
 __all__ = ["describe_not_shipped"]
 
@@ -23,15 +24,13 @@ def describe_not_shipped(plan: Plan) -> list[dict[str, Any]]:
     conversions_us and shipped_conversions_us, and "slower": {"nodes", "more_us"} of the layers that it loses
     most at; nodes that one of the two fuses and the other does not are together.
     """
-    report = plan.report
-    rows = {row["name"]: row for row in report.get("candidates", ())}
-    shipped = rows.get(report.get("verdict", {}).get("shipped", ""))
+    shipped = shipped_row(plan.report)
     if shipped is None or not has_layers(shipped):
         return []
     names = [layer.name for layer in plan.layers]
     return [
         _row(row, shipped, names)
-        for row in rows.values()
+        for row in plan.report["candidates"]
         if has_layers(row) and row["precision"] != shipped["precision"]
     ]
 

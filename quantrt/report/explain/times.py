@@ -12,6 +12,7 @@ import numpy as np
 from quantrt.config import BenchConfig
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer
+from quantrt.report.shipped_row import shipped_row
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.layer_times import LayerTimes, time_layers
 from quantrt.tactics.timing import time_interleaved
@@ -90,7 +91,5 @@ def _is_guessed(layer: EngineLayer) -> bool:
 
 def _built_us(report: Mapping[str, Any]) -> float | None:
     """What the engine took when it was chosen."""
-    shipped = report.get("verdict", {}).get("shipped")
-    rows = (row for row in report.get("candidates", ()) if row["name"] == shipped)
-    latency = next((row.get("latency") for row in rows), None)
+    latency = (shipped_row(report) or {}).get("latency")
     return None if latency is None else float(latency["median_ms"]) * 1e3

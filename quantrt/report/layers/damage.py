@@ -18,7 +18,7 @@ import numpy as np
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.quantize.switches import FLAGS, Switched
-from quantrt.reference.metrics import Error
+from quantrt.reference.metrics import decibels, mean_noise_ratio
 from quantrt.report.layers.sessions import Part
 from quantrt.report.subject import own_rows
 
@@ -69,11 +69,11 @@ class Damage:
     @property
     def total_db(self) -> float:
         """SQNR of the outputs with every layer quantized."""
-        return _db(self.total_ratio)
+        return decibels(self.total_ratio)
 
     def alone_db(self, layers: tuple[int, ...]) -> float:
         """SQNR of the outputs with a set alone quantized."""
-        return _db(self.ratios[layers])
+        return decibels(self.ratios[layers])
 
     def share_of(self, layers: tuple[int, ...]) -> float:
         """The part of the summed noise that a set makes; NaN where there is no finite sum."""
@@ -105,7 +105,7 @@ def measure_damage(
     for number in range(1, min(REPAIRS, len(worst)) + 1):
         back = tuple(worst[:number])
         ratio = runs.noise_ratio([index for index in range(count) if index not in back])
-        repairs.append(Repair(back, _db(ratio)))
+        repairs.append(Repair(back, decibels(ratio)))
         if repairs[-1].sqnr_db >= limit_db:
             break
     return Damage(runs.samples, total, ratios, tuple(repairs))
@@ -155,14 +155,11 @@ class _Runs:
 
     def noise_ratio(self, layers: Sequence[int] | range) -> float:
         """Noise over signal power of the outputs with these layers quantized."""
-        errors = {name: Error() for name in self._floats[0]}
-        for wanted, got in zip(self._floats, self._outputs(layers), strict=True):
-            for name, error in errors.items():
-                error.add(wanted[name], got[name])
+        ratio = mean_noise_ratio(self._floats, self._outputs(layers))
         self.count += 1
         if self._on_progress is not None:
             self._on_progress(self.count, None)
-        return float(np.mean([error.noise_ratio for error in errors.values()]))
+        return ratio
 
     def _outputs(self, layers: Sequence[int] | range) -> list[Arrays]:
         flags = self._switched.flags(*layers)
@@ -175,11 +172,3 @@ class _Runs:
 def _rank(ratio: float) -> float:
     """NaN is as bad as infinite noise."""
     return math.inf if math.isnan(ratio) else ratio
-
-
-def _db(ratio: float) -> float:
-    if math.isnan(ratio):
-        return math.nan
-    if ratio == 0.0:
-        return math.inf
-    return -10.0 * math.log10(ratio) if ratio != math.inf else -math.inf

@@ -5,7 +5,17 @@ import numpy as np
 import pytest
 
 from quantrt.errors import DataError
-from quantrt.reference.metrics import Error, cosine, max_abs_diff, noise_ratio, sqnr_db, top1, top1_agreement
+from quantrt.reference.metrics import (
+    Error,
+    cosine,
+    decibels,
+    max_abs_diff,
+    mean_noise_ratio,
+    noise_ratio,
+    sqnr_db,
+    top1,
+    top1_agreement,
+)
 
 REF = np.array([3.0, 4.0], np.float32)
 
@@ -112,3 +122,17 @@ def test_top1_refuses_shapes_that_do_not_fit(logits, labels):
 def test_agreement_refuses_shapes_that_do_not_fit(shapes):
     with pytest.raises(DataError, match="top1"):
         top1_agreement(*(np.zeros(shape) for shape in shapes))
+
+
+def test_the_noise_of_several_outputs_is_the_mean_of_each_over_all_batches():
+    wanted = [{"a": np.array([3.0]), "b": np.array([1.0, 1.0])}, {"a": np.array([4.0]), "b": np.array([0.0])}]
+    got = [{"a": np.array([3.0]), "b": np.array([1.0, 0.0])}, {"a": np.array([9.0]), "b": np.array([0.0])}]
+    assert mean_noise_ratio(wanted, got) == pytest.approx((25 / 25 + 1 / 2) / 2)
+    with pytest.raises(ValueError, match="shorter"):
+        mean_noise_ratio(wanted, got[:1])
+
+
+@pytest.mark.parametrize(("ratio", "db"), [(0.01, 20.0), (0.0, math.inf), (math.inf, -math.inf)])
+def test_decibels_of_a_noise_ratio(ratio: float, db: float):
+    assert decibels(ratio) == pytest.approx(db)
+    assert math.isnan(decibels(math.nan))
