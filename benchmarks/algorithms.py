@@ -37,7 +37,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.model.save import save_model
 from quantrt.quantize.equalized import make_twins
-from quantrt.quantize.fit import fit, observe_reference
+from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT
@@ -46,10 +46,10 @@ from quantrt.recipe import load_recipe
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "algorithms.json"
 CALIBRATION = 128
-FIT = 32
-"""Samples that every candidate is compared on before one is taken."""
 JUDGED = 1000
-"""Samples for models without a metric over pairs, which need all."""
+"""Samples that signal over noise and agreement are of, at most; embeddings of sentences are all judged."""
+RECIPES = ("fast", "default", "accurate")
+"""Judged by the model's own metric too, on every sample with a label."""
 
 PLAIN = {"bias_correction": False, "equalization": False}
 
@@ -74,8 +74,9 @@ VARIANTS: dict[str, Variant] = {
     "equalization": Variant({"method": "minmax"}, {**PLAIN, "equalization": True}),
     "SmoothQuant, folded": Variant({"method": "minmax"}, {**PLAIN, "smoothing": "folded"}),
     "SmoothQuant": Variant({"method": "minmax"}, {**PLAIN, "smoothing": "multiplied"}),
+    "AdaRound": Variant({"method": "minmax"}, {**PLAIN, "adaptive_rounding": True}),
     "range search": Variant({"method": "minmax"}, {**PLAIN, "range_search": True}),
-    **{name: _recipe(name) for name in ("fast", "default", "accurate")},
+    **{name: _recipe(name) for name in RECIPES},
 }
 
 INT4 = {
@@ -131,7 +132,7 @@ def _int8(
 ) -> list[tuple[str, ir.Model | None, dict[str, Any]]]:
     samples = open_dataset(task.calibration[:CALIBRATION], model.inputs)
     stats = collect(model, observed_values(model, (ORT,), QuantizeConfig()), samples, CalibrationConfig())
-    batches = [batch.inputs for batch in samples.batches(8, FIT)]
+    batches = [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)]
     twins = make_twins(model, samples, QuantizeConfig(smoothing="multiplied"))
     found: list[tuple[str, ir.Model | None, dict[str, Any]]] = []
     for name in (name for name in VARIANTS if name in columns):
@@ -181,34 +182,44 @@ def _judge(
     task: Task, floats: ir.Model, made: Mapping[str, ir.Model]
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """FP32's own figures, and each graph's."""
-    session = float_session(floats)
-    sessions = {name: float_session(graph) for name, graph in made.items()}
-    wanted: list[list[np.ndarray]] = []
-    got: dict[str, list[list[np.ndarray]]] = {name: [] for name in made}
-    count, limit = 0, None if task.score is not None and task.decisions is None else JUDGED
-    for feed in task.validation:
-        wanted.append(session.run(None, dict(feed)))
-        for name, other in sessions.items():
-            got[name].append(other.run(None, dict(feed)))
-        count += len(wanted[-1][0])
-        if limit is not None and count >= limit:
-            break
-    joined = [np.concatenate([row[0] for row in wanted])]
-    has_score = task.score is not None and limit is None
+    wanted = _first_outputs(floats, task, _labelled(task))
+    judged = len(wanted) if task.decisions is None else min(JUDGED, len(wanted))
     figures: dict[str, dict[str, Any]] = {}
-    for name, rows in got.items():
-        outputs = [np.concatenate([row[0] for row in rows])]
-        noise = np.square(outputs[0].astype(np.float64) - joined[0]).sum()
-        signal = np.square(joined[0].astype(np.float64)).sum()
+    for name, graph in made.items():
+        has_score = task.score is not None and (task.decisions is None or name in RECIPES)
+        got = _first_outputs(graph, task, _labelled(task) if has_score else judged)
+        noise = np.square(got[:judged].astype(np.float64) - wanted[:judged]).sum()
+        signal = np.square(wanted[:judged].astype(np.float64)).sum()
         figures[name] = {"sqnr_db": float(10 * np.log10(signal / noise))}
         if task.decisions is not None:
-            figures[name]["agreement_ratio"] = float(np.mean(task.decisions(joined, outputs)))
+            agreement = task.decisions([wanted[:judged]], [got[:judged]])
+            figures[name]["agreement_ratio"] = float(np.mean(agreement))
         if task.score is not None and has_score:
-            figures[name]["score"] = task.score.of(outputs)
-    own: dict[str, Any] = {"samples": count}
-    if task.score is not None and has_score:
-        own["score"] = task.score.of(joined)
+            figures[name]["score"] = task.score.of([got])
+    own: dict[str, Any] = {"samples": judged}
+    if task.score is not None:
+        own["score"] = task.score.of([wanted])
     return own, figures
+
+
+def _labelled(task: Task) -> int | None:
+    """Samples from the first that have labels, JUDGED at least; None for all of them."""
+    if task.decisions is None:
+        return None
+    return JUDGED if task.score is None else max(JUDGED, len(np.unique(task.sources)))
+
+
+def _first_outputs(graph: ir.Model, task: Task, limit: int | None) -> np.ndarray:
+    """A graph's first output for the first samples, some more where they end inside a batch."""
+    session = float_session(graph)
+    rows: list[np.ndarray] = []
+    count = 0
+    for feed in task.validation:
+        rows.append(session.run(None, dict(feed))[0])
+        count += len(rows[-1])
+        if limit is not None and count >= limit:
+            break
+    return np.concatenate(rows)
 
 
 def algorithms_page(results: dict[str, Any]) -> str:
