@@ -10,23 +10,19 @@ correlation is of every region's damage, on 16 calibration samples, with how far
 (Kullback-Leibler divergence) on pictures that no calibration saw when that region alone is quantized.
 """
 
-__all__ = ["CASES", "Case"]
+__all__ = ["rank_correlation", "run"]
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import onnx
 from scipy.stats import spearmanr
 
+from benchmarks.assignment_cases import CALIBRATION, CASES, Case, Material, make_material
 from benchmarks.assignment_page import assignment_page
-from benchmarks.picture_tasks import load_cifar
-from benchmarks.planted import plant_residual_ranges, plant_stream_outliers
 from benchmarks.record import commit, load_results, write_results
 from quantrt.assign.solve import Boundary, Problem, solve
 from quantrt.assign.tables import Tables, tables_from_json
@@ -42,48 +38,8 @@ from quantrt.quantize.qdq import write
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "assignment-cpu.json"
 
-CALIBRATION = 128
-PICTURES = 2000
 JUDGED = 256
 """Pictures on which one region at a time is judged."""
-
-Plant = Callable[[onnx.ModelProto], onnx.ModelProto]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A model and a budget.
-
-    Attributes:
-        task: of `benchmarks.picture_tasks`.
-        max_drop_ratio: of top-1.
-        plant: what breaks it; None for the model as it is.
-        batch: pictures of a timed run: of one alone a small network is all overhead.
-    """
-
-    task: str
-    max_drop_ratio: float
-    plant: Plant | None = None
-    batch: int = 1
-
-
-CASES = {
-    "vit": Case("cifar10_vit_tiny_d9", 0.005),
-    "vit-outliers": Case(
-        "cifar10_vit_tiny_d9",
-        0.01,
-        lambda model: plant_stream_outliers(model, (0, 2, 5), channels=2, factor=1000.0, seed=1),
-    ),
-    "efficientvit": Case("cifar10_efficientvit_b0", 0.005),
-    "mobilenetv3": Case("cifar10_mobilenetv3_small", 0.005, batch=16),
-    "mobilenetv3-ranges": Case(
-        "cifar10_mobilenetv3_small",
-        0.01,
-        lambda model: plant_residual_ranges(model, spread=1000.0, seed=0),
-        batch=16,
-    ),
-    "resnet56": Case("cifar10_resnet56", 0.005),
-}
 
 
 def main() -> None:
@@ -105,13 +61,8 @@ def main() -> None:
 
 def run(case: Case) -> dict[str, Any]:
     """One build, and the rank correlation of its damages."""
-    task = load_cifar(case.task)
-    rows = list(task.calibration)[:CALIBRATION]
-    validation = {name: array[:PICTURES] for name, array in task.build_validation.items()}
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        model = onnx.load(task.path)
-        onnx.save(model if case.plant is None else case.plant(model), path)
+        material = make_material(case, Path(folder))
         config = BuildConfig(
             precisions=frozenset({"fp32", "int8"}),
             calibration=CalibrationConfig(max_samples=CALIBRATION),
@@ -120,12 +71,14 @@ def run(case: Case) -> dict[str, Any]:
             assign=AssignConfig(tables=str(Path(folder) / "tables.json")),
         )
         begin = time.perf_counter()
-        engine = build(path, config=config, calibration=rows, validation=validation)
+        engine = build(
+            material.path, config=config, calibration=material.calibration, validation=material.validation
+        )
         seconds = time.perf_counter() - begin
         report = engine.plan.report
         engine.close()
         tables = tables_from_json(report["mixed"]["tables"], case.task)
-        correlation = rank_correlation(path, tables, rows, validation["input"][-JUDGED:], config)
+        correlation = rank_correlation(material, tables, config)
     return {
         "budget": case.max_drop_ratio,
         "build_s": seconds,
@@ -140,13 +93,11 @@ def run(case: Case) -> dict[str, Any]:
     }
 
 
-def rank_correlation(
-    path: Path, tables: Tables, rows: Sequence[Any], pictures: np.ndarray, config: BuildConfig
-) -> float:
+def rank_correlation(material: Material, tables: Tables, config: BuildConfig) -> float:
     """Spearman's, of damages with the divergence of class probabilities, one region quantized at a time."""
-    model = load_model(path)
+    model, pictures = load_model(material.path), material.validation["input"][-JUDGED:]
     job = Job(model, config, describe_device(), lambda event: None)
-    quantized = quantize_for_device(job, open_dataset(rows, model.inputs), None)
+    quantized = quantize_for_device(job, open_dataset(material.calibration, model.inputs), None)
     fitted = quantized.fits[tables.library, "int8"]
     wanted = _probabilities(float_session(model.graph), pictures)
     moved = []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results page of `benchmarks.assignment`."""
 
-__all__ = ["assignment_page"]
+__all__ = ["assignment_page", "best_round", "culprits"]
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,15 +40,20 @@ COLUMNS = (
 )
 
 
+MOST_TOLD = 16
+"""Regions that stay float, in a table of them."""
+
+
 def assignment_page(results: dict[str, Any]) -> str:
     """Markdown: a row per case, and the culprits of those that were mixed."""
     rows = [_row(name, result) for name, result in results["models"].items()]
     head = HEAD.format(machine=machine_line(results["environment"]), solver=results["solver_s"])
-    return "".join([head + table(COLUMNS, rows), *_culprits(results["models"])])
+    told = (text for name, result in results["models"].items() for text in culprits(name, result))
+    return "".join([head + table(COLUMNS, rows), *told])
 
 
 def _row(name: str, result: dict[str, Any]) -> list[str]:
-    best = next((one for one in result["rounds"] if one["is_best"]), None)
+    best = best_round(result)
     shipped = result["verdict"]["shipped"]
     return [
         name,
@@ -87,12 +92,20 @@ def _figures(row: dict[str, Any] | None) -> list[str]:
     return [drop, "" if pair is None else f"{pair['ratio']:.2f}"]
 
 
-def _culprits(models: dict[str, Any]) -> Iterator[str]:
-    for name, result in models.items():
-        best = next((one for one in result["rounds"] if one["is_best"]), None)
-        if best is None:
-            continue
-        damage = {row["name"]: row["damage"] for row in result["regions"]}
-        rows = [[row["name"], f"{damage[row['name']]:.1e}", row["reason"]] for row in best["float"]]
-        rows.sort(key=lambda row: -damage[row[0]])
-        yield f"\n## What stays float in {name}\n\n" + table(("region", "noise alone", "why"), rows)
+def best_round(result: dict[str, Any]) -> dict[str, Any] | None:
+    """The round whose engine is the fastest inside the budget, of those of a build; None without any."""
+    return next((one for one in result["rounds"] if one["is_best"]), None)
+
+
+def culprits(name: str, result: dict[str, Any]) -> Iterator[str]:
+    """What stays float in the best engine, the worst first; nothing where none was mixed."""
+    best = best_round(result)
+    if best is None:
+        return
+    damage = {row["name"]: row["damage"] for row in result["regions"]}
+    rows = [[row["name"], f"{damage[row['name']]:.1e}", row["reason"]] for row in best["float"]]
+    rows.sort(key=lambda row: -damage[row[0]])
+    head = f"\n## What stays float in {name}\n\n"
+    yield head + table(("region", "noise alone", "why"), rows[:MOST_TOLD])
+    if len(rows) > MOST_TOLD:
+        yield f"\nAnd {len(rows) - MOST_TOLD} more.\n"

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trained models of the data folder, some made to break in 8 bits, each with a budget of top-1."""
+
+__all__ = ["CASES", "Case", "Material", "make_material"]
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from benchmarks.inputs import Feed
+from benchmarks.picture_tasks import load_cifar
+from benchmarks.planted import plant_residual_ranges, plant_stream_outliers
+
+CALIBRATION = 128
+PICTURES = 2000
+
+Plant = Callable[[onnx.ModelProto], onnx.ModelProto]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model and a budget.
+
+    Attributes:
+        task: of `benchmarks.picture_tasks`.
+        max_drop_ratio: of top-1.
+        plant: what breaks it; None for the model as it is.
+        batch: pictures of a timed run: of one alone a small network is all overhead.
+    """
+
+    task: str
+    max_drop_ratio: float
+    plant: Plant | None = None
+    batch: int = 1
+
+
+CASES = {
+    "vit": Case("cifar10_vit_tiny_d9", 0.005),
+    "vit-outliers": Case(
+        "cifar10_vit_tiny_d9",
+        0.01,
+        lambda model: plant_stream_outliers(model, (0, 2, 5), channels=2, factor=1000.0, seed=1),
+    ),
+    "efficientvit": Case("cifar10_efficientvit_b0", 0.005),
+    "mobilenetv3": Case("cifar10_mobilenetv3_small", 0.005, batch=16),
+    "mobilenetv3-ranges": Case(
+        "cifar10_mobilenetv3_small",
+        0.01,
+        lambda model: plant_residual_ranges(model, spread=1000.0, seed=0),
+        batch=16,
+    ),
+    "resnet56": Case("cifar10_resnet56", 0.005),
+}
+
+
+@dataclass(frozen=True)
+class Material:
+    """A model on disk and its data.
+
+    Attributes:
+        calibration: batches of samples.
+        validation: arrays by input, and `labels` where there are any.
+        is_transformer: whether it has attention, which some tools want to be told.
+    """
+
+    path: Path
+    calibration: list[Feed]
+    validation: dict[str, np.ndarray[Any, Any]]
+    is_transformer: bool = False
+
+    def feed(self, batch: int) -> Feed:
+        """The first samples, as one run takes them."""
+        return {name: array[:batch] for name, array in self.validation.items() if name != "labels"}
+
+
+def make_material(case: Case, folder: Path, *, pictures: int = PICTURES) -> Material:
+    """Write the model into a folder, and read its data."""
+    task = load_cifar(case.task)
+    model = onnx.load(task.path)
+    path = folder / f"{case.task}.onnx"
+    onnx.save(model if case.plant is None else case.plant(model), path)
+    validation = {name: array[:pictures] for name, array in task.build_validation.items()}
+    return Material(path, list(task.calibration)[:CALIBRATION], validation, task.is_transformer)

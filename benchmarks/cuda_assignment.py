@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Precisions per region on an NVIDIA GPU: what a build ships, beside engines of one precision.
+
+    python -m benchmarks.cuda_assignment OUT.json [ROW ...]      # on a machine with a GPU
+    python -m benchmarks.cuda_assignment OUT.json --device cpu --batch 1 mobilenetv2-b32    # its steps alone
+
+Each row builds one engine of {"fp16", "int8", "fp8"} within a budget, then opens the model in fp16, and
+wherever it can be in int8 and in fp8, as the build itself does. All are judged on the same samples against
+ONNX Runtime in FP32, and timed in turns by CUDA events. Kernels are compiled and timed once: there is one
+timing cache, beside OUT.json. Rows of `benchmarks.assignment_cases` read the data folder. With `--device cpu`
+the reference computes every region, and times are made up. Needs the `bench` and `cuda` extras.
+"""
+
+__all__ = ["CASES", "Case", "measure"]
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks import assignment_cases
+from benchmarks.assignment_cases import Material, make_material
+from benchmarks.cuda_assignment_page import FLOATS, SHIPPED, cuda_assignment_page
+from benchmarks.cuda_engines import ROWS, Row, export_module, inputs_of, module_of
+from benchmarks.cuda_timing import commit, environment, time_in_turns
+from benchmarks.record import write_results
+from quantrt.assign.accuracy import find_metric
+from quantrt.assign.checked import Checked
+from quantrt.build import build
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, CudaConfig, DeviceConfig
+from quantrt.ir.session import float_session
+from quantrt.model.for_gpu import for_gpu
+from quantrt.model.load import load_model
+from quantrt.prepare import Event, Job, quantize_for_device
+from quantrt.runtime.executor import Executor
+from quantrt.tactics.candidates import Opener, Rejected, Spec
+
+CODES = ("int8", "fp8")
+
+CALIBRATION_SAMPLES = 8
+"""Of models with random weights."""
+
+STAND_IN_SAMPLES = 16
+"""Of each kind, where the CPU stands in."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row.
+
+    Attributes:
+        make: (folder, batch) -> its model and data.
+        batch: of a timed run.
+        samples: that damage is measured on, on the CPU.
+        codes: the kinds that the build may use.
+    """
+
+    make: Callable[[Path, int], Material]
+    batch: int
+    budget: Budget
+    samples: int = CALIBRATION_SAMPLES
+    codes: tuple[str, ...] = CODES
+
+
+def _exported(row: Row, folder: Path, batch: int) -> Material:
+    """A model with random weights; with a free batch, so that a few samples calibrate a large one."""
+    few = inputs_of(replace(row, batch=CALIBRATION_SAMPLES))
+    path = folder / f"{row.model}.onnx"
+    export_module(module_of(row), path, few, list(few), has_free_batch=True)
+    return Material(path, [few], inputs_of(replace(row, batch=batch)))
+
+
+def _random(name: str, sqnr_db: float, samples: int = CALIBRATION_SAMPLES) -> Case:
+    """A row of `benchmarks.cuda_engines`, with a budget for the noise in its outputs."""
+    row = next(row for row in ROWS if row.name == name)
+    budget = Budget(metric="sqnr", max_drop_ratio=10 ** (-sqnr_db / 10))
+    return Case(partial(_exported, row), row.batch, budget, samples)
+
+
+def _trained(name: str, batch: int) -> Case:
+    """A case of `benchmarks.assignment_cases`, without fp8: its range is wide enough for what is planted."""
+    case = assignment_cases.CASES[name]
+    budget = Budget(metric="top1", max_drop_ratio=case.max_drop_ratio)
+    return Case(lambda folder, _: make_material(case, folder), batch, budget, samples=16, codes=("int8",))
+
+
+CASES = {
+    "resnet50-b32": _random("resnet50-b32", 20.0),
+    "mobilenetv2-b32": _random("mobilenetv2-b32", 20.0),
+    "efficientvit_b1-b32": _random("efficientvit_b1-b32", 20.0),
+    "vit_b16-b32": _random("vit_b16-b32", 35.0),
+    "vit-outliers": _trained("vit-outliers", 256),
+    "mobilenetv3-ranges": _trained("mobilenetv3-ranges", 256),
+    "bert_large-b32-s384": _random("bert_large-b32-s384", 35.0, samples=2),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rows are measured.
+
+    Attributes:
+        facts: for the page.
+        time: what runs take, in turns.
+        ready: what has to be in force meanwhile.
+        most_samples: of each kind; None for all.
+    """
+
+    facts: Mapping[str, Any]
+    cuda: CudaConfig
+    bench: BenchConfig
+    time: Callable[[dict[str, Callable[[], object]]], dict[str, dict[str, float]]]
+    ready: Callable[[], AbstractContextManager[None]] = nullcontext
+    most_samples: int | None = None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Precisions per region on a GPU.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="default: all, " + ", ".join(CASES))
+    parser.add_argument("--level", type=int, default=3, help="builder optimization level")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the steps alone")
+    parser.add_argument("--batch", type=int, help="in place of the rows' own")
+    args = parser.parse_intermixed_args()
+    unknown = set(args.rows) - set(CASES)
+    if unknown:
+        parser.error(f"no row is called '{min(unknown)}'; there are {', '.join(CASES)}")
+    place = _stand_in() if args.device == "cpu" else _gpu(args.level, args.out.with_suffix(".timings.json"))
+    results = json.loads(args.out.read_text()) if args.out.exists() else {"rows": {}}
+    results["environment"] = dict(place.facts)
+    for name in args.rows or CASES:
+        case = CASES[name] if args.batch is None else replace(CASES[name], batch=args.batch)
+        began = time.perf_counter()
+        with place.ready():
+            row = measure(case, place)
+        results["rows"][name] = {"commit": commit(), "row_s": time.perf_counter() - began, **row}
+        write_results(args.out, results, cuda_assignment_page(results))
+        print(
+            json.dumps({name: {key: row[key] for key in ("ships", "why", "ms", "build_s", "stages_s")}}),
+            flush=True,
+        )
+
+
+def _gpu(level: int, timing_cache: Path) -> Place:
+    cuda = CudaConfig(builder_optimization_level=level, timing_cache=str(timing_cache))
+    return Place(environment(), cuda, BenchConfig(), time_in_turns)
+
+
+def _stand_in() -> Place:
+    from tests.gpu_stand_in import BRIEF, REFERENCE_ALONE, stand_in_for_gpu
+    from tests.made_up_times import made_up_times
+
+    @contextmanager
+    def ready() -> Iterator[None]:
+        with stand_in_for_gpu(), made_up_times():
+            yield
+
+    facts = {"gpu": "a CPU that stands in for a GPU: no time below means anything", "packages": {}}
+    return Place(facts, REFERENCE_ALONE, BRIEF, _time_once, ready, STAND_IN_SAMPLES)
+
+
+def _time_once(runs: dict[str, Callable[[], object]]) -> dict[str, dict[str, float]]:
+    found = {}
+    for name, run in runs.items():
+        began = time.perf_counter()
+        run()
+        found[name] = {"p50": 1e3 * (time.perf_counter() - began)}
+    return found
+
+
+def measure(case: Case, place: Place) -> dict[str, Any]:
+    """One row: the engine that is shipped and those of one precision, judged and timed together."""
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        material = _cut(case.make(Path(folder), case.batch), place.most_samples)
+        config = BuildConfig(
+            precisions=frozenset({"fp32", FLOATS, *case.codes}),
+            device=DeviceConfig(device="cuda"),
+            cuda=place.cuda,
+            budget=case.budget,
+            assign=AssignConfig(sensitivity_samples=case.samples),
+            bench=replace(place.bench, batch=case.batch),
+        )
+        clock = _Stages()
+        began = time.perf_counter()
+        engine = stack.enter_context(
+            build(
+                material.path,
+                config=config,
+                calibration=material.calibration,
+                validation=material.validation,
+                on_event=clock,
+            )
+        )
+        clock.stop()
+        build_s = time.perf_counter() - began
+        feed = material.feed(case.batch)
+        uniform, rejected = _open_uniform(material, config, feed, engine.plan.device, stack)
+        executors = {SHIPPED: engine.executor, **uniform}
+        accuracies = _judge(material, config, executors)
+        ms = place.time({name: one.prepare(feed, waits=False) for name, one in executors.items()})
+        report = engine.report
+    return {
+        "budget": {"metric": case.budget.metric, "max_drop_ratio": case.budget.max_drop_ratio},
+        "ships": report["verdict"]["shipped"],
+        "why": report["verdict"]["reason"],
+        "ms": ms,
+        "accuracies": accuracies,
+        "rejected": rejected,
+        **_mixed(report["mixed"]),
+        "candidates": report["candidates"],
+        "build_s": build_s,
+        "stages_s": clock.seconds,
+    }
+
+
+def _cut(material: Material, most: int | None) -> Material:
+    """With so many samples at most."""
+    if most is None:
+        return material
+    validation = {name: array[:most] for name, array in material.validation.items()}
+    return replace(material, calibration=material.calibration[:most], validation=validation)
+
+
+@dataclass
+class _Stages:
+    """Seconds of every stage of a build, by the events that it emits."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    stage: str = "reading"
+    since: float = field(default_factory=time.perf_counter)
+
+    def __call__(self, event: Event) -> None:
+        self.stop()
+        self.stage = event.stage
+
+    def stop(self) -> None:
+        """What comes now is of no stage before."""
+        now = time.perf_counter()
+        self.seconds[self.stage] = self.seconds.get(self.stage, 0.0) + now - self.since
+        self.since = now
+
+
+def _open_uniform(
+    material: Material,
+    config: BuildConfig,
+    feed: Mapping[str, Any],
+    device: Mapping[str, Any],
+    stack: ExitStack,
+) -> tuple[dict[str, Executor], dict[str, str]]:
+    """Everything in floats, and in each kind of codes where that can be; and why others cannot be opened."""
+    model = for_gpu(load_model(material.path))
+    data = open_dataset(material.calibration, model.inputs)
+    fits = quantize_for_device(Job(model, config, device, lambda event: None), data, None).fits
+    opener = Opener(model, config, feed)
+    opened: dict[str, Executor] = {}
+    rejected: dict[str, str] = {}
+    for precision in (FLOATS, *config.code_precisions):
+        fitted = fits.get(("cuda", precision))
+        if precision != FLOATS and (fitted is None or not fitted.model.has_int8):
+            rejected[precision] = "nothing in the model can be"
+            continue
+        found = opener.open(Spec("cuda", precision, FLOATS), fitted)
+        if isinstance(found, Rejected):
+            rejected[precision] = found.reason
+        else:
+            stack.callback(found.executor.close)
+            opened[precision] = found.executor
+    return opened, rejected
+
+
+def _judge(
+    material: Material, config: BuildConfig, executors: Mapping[str, Executor]
+) -> dict[str, dict[str, float | None]]:
+    """What every engine loses, on the data that the build checked."""
+    model = load_model(material.path)
+    session = float_session(model.graph)
+    names = [output.name for output in model.outputs]
+
+    def float_run(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+    data = open_dataset(material.validation, model.inputs)
+    checked = Checked.choose(data, None, config, model.inputs)
+    metric = find_metric(config.budget.metric, has_labels="labels" in material.validation)
+    found = {}
+    for name, executor in executors.items():
+        accuracy = checked.measure(metric, float_run, executor.run, lambda done, total: None)
+        if accuracy is not None:
+            drops = {"drop_ratio": accuracy.drop_ratio, "sqnr_db": accuracy.sqnr_db}
+            found[name] = {key: x if math.isfinite(x) else None for key, x in drops.items()}
+    return found
+
+
+def _mixed(mixed: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Rounds and damages of a build."""
+    if mixed is None:
+        return {"reason": "not tried", "rounds": [], "regions": []}
+    regions = [
+        {"name": region["name"], "damage": max(map(float, region["damage"].values()))}
+        for region in mixed.get("tables", {}).get("regions", ())
+        if region["damage"]
+    ]
+    return {"reason": mixed["reason"], "rounds": mixed["rounds"], "regions": regions}
+
+
+if __name__ == "__main__":
+    main()

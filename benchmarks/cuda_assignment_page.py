@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of tables that `benchmarks.cuda_assignment` writes beside its results."""
+
+__all__ = ["FLOATS", "SHIPPED", "cuda_assignment_page"]
+
+import math
+from typing import Any
+
+from benchmarks.assignment_page import best_round, culprits
+from benchmarks.cuda_page import machine_line
+from benchmarks.cuda_timing import ROUNDS
+from benchmarks.page import number, row_notes, table
+
+FLOATS = "fp16"
+SHIPPED = "assigned"
+UNIFORM = (FLOATS, "int8", "fp8")
+
+INTRO = """# Precisions per region on an NVIDIA GPU
+
+{machine}
+
+*Assigned* is the engine of one `quantrt.build(..., device="cuda")` with `{{"fp16", "int8", "fp8"}}` and a budget. *fp16*, *int8* and
+*fp8* are the same model all in one precision, as that build made them too: what has no kernel in 8 bits, or a slower one, is fp16 in
+them. Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all took turns, by CUDA events.
+
+The budget is for noise in the outputs (as a ratio of powers in dB, against ONNX Runtime in FP32) where weights are random, and for
+top-1 on 2,000 CIFAR-10 pictures where the model is trained. `vit-outliers`: two channels of what attention reads of the residual
+stream are a thousand times as large in three blocks; `mobilenetv3-ranges`: the channels of residual streams have ranges of 1 to
+1,000; both without fp8, whose range is wide enough for them. Text has 384 tokens; b32 is a batch of 32, and of 256 where nothing is said.
+
+Reproduce on a machine with a GPU: `python -m benchmarks.cuda_assignment docs/results/cuda-assignment-h200.json`
+
+"""  # noqa: E501
+
+BEST = "\n*Best of the three*: the fastest inside the budget, and its time over the assigned engine's.\n"
+
+
+def cuda_assignment_page(results: dict[str, Any]) -> str:
+    """Tables of time, of accuracy, of how precisions were found, and of what stays float."""
+    rows = results["rows"]
+    parts = [
+        INTRO.format(machine=machine_line(results["environment"]), rounds=ROUNDS),
+        "## Time\n\n",
+        table(
+            ("model", *(f"{name} ms" for name in UNIFORM), "assigned ms", "ships", "best of the three"),
+            [_times(name, row) for name, row in rows.items()],
+        ),
+        BEST,
+        "\n## Loss\n\n",
+        table(
+            ("model", "budget", *UNIFORM, SHIPPED),
+            [_losses(name, row) for name, row in rows.items()],
+        ),
+        "\n## Search\n\n",
+        table(
+            (
+                "model",
+                "8-bit regions",
+                "engines built",
+                "predicted ms",
+                "measured / predicted",
+                "damage s",
+                "build s",
+                "commit",
+            ),
+            [_search(name, row) for name, row in rows.items()],
+        ),
+        *(f"\n{name}: {row['reason']}.\n" for name, row in rows.items() if not row["rounds"]),
+        *(text for name, row in rows.items() for text in culprits(name, row)),
+    ]
+    return "".join(parts) + row_notes(rows)
+
+
+def _times(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    ms = {key: value["p50"] for key, value in row["ms"].items()}
+    inside = [one for one in UNIFORM if one in ms and _is_inside(row, one)]
+    best = min(inside, key=lambda one: ms[one], default=None)
+    return (
+        name,
+        *(number(ms.get(one), 3) for one in UNIFORM),
+        number(ms[SHIPPED], 3),
+        str(row["ships"]).removeprefix("cuda "),
+        "" if best is None else f"{best}, {ms[best] / ms[SHIPPED]:.2f}x",
+    )
+
+
+def _is_inside(row: dict[str, Any], engine: str) -> bool:
+    drop = row["accuracies"][engine]["drop_ratio"]
+    return drop is not None and drop <= row["budget"]["max_drop_ratio"]
+
+
+def _losses(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    is_noise = row["budget"]["metric"] == "sqnr"
+    limit = row["budget"]["max_drop_ratio"]
+    budget = f"{-10 * math.log10(limit):.0f} dB" if is_noise else f"{limit:.2%} of top-1"
+    return (name, budget, *(_loss(row, one, is_noise=is_noise) for one in (*UNIFORM, SHIPPED)))
+
+
+def _loss(row: dict[str, Any], engine: str, *, is_noise: bool) -> str:
+    found = row["accuracies"].get(engine)
+    if found is None:
+        return row["rejected"].get(engine, "")
+    value = found["sqnr_db"] if is_noise else found["drop_ratio"]
+    if value is None:
+        return "not finite, outside"
+    text = f"{value:.1f} dB" if is_noise else f"{value:.2%}"
+    return text if _is_inside(row, engine) else f"{text}, outside"
+
+
+def _search(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    best = best_round(row)
+    measured_ms = row["ms"][SHIPPED]["p50"]
+    is_shipped = best is not None and row["ships"].endswith("mixed")
+    return (
+        name,
+        "" if best is None else f"{best['quantized']} of {best['quantized'] + len(best['float'])}",
+        str(len(row["rounds"])),
+        "" if best is None else number(best["predicted_ms"], 3),
+        f"{measured_ms / best['predicted_ms']:.2f}" if is_shipped else "",
+        number(row["stages_s"].get("measuring damage"), 0),
+        number(row["build_s"], 0),
+        row["commit"] or "unknown",
+    )
