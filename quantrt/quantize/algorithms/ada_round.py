@@ -68,7 +68,8 @@ def round_adaptively(
         rounded = round_codes(
             as_matrix(steps, node), as_matrix(codes, node), gram, qmin=grid.qmin, qmax=grid.qmax
         )
-        found[use] = replace(weights[use], codes=from_matrix(rounded, node, codes.shape).astype(codes.dtype))
+        chosen = np.ascontiguousarray(from_matrix(rounded, node, codes.shape), codes.dtype)
+        found[use] = replace(weights[use], codes=chosen)
     changed = sum(np.count_nonzero(found[use].codes != tensor.codes) for use, tensor in weights.items())
     log.debug("%d codes of %d weights are not the nearest", changed, len(nodes))
     return found

@@ -78,6 +78,7 @@ def test_codes_of_a_model(target):
     for use, tensor in made.weights.items():
         assert found[use].qparams is tensor.qparams
         assert found[use].codes.dtype == tensor.codes.dtype
+        assert found[use].codes.flags.c_contiguous  # ONNX Runtime takes no others
         np.testing.assert_array_equal(found[use].codes, again[use].codes)
         difference = found[use].codes.astype(int) - tensor.codes.astype(int)
         assert np.abs(difference).max() <= 1
