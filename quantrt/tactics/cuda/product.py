@@ -56,14 +56,16 @@ class Product:
             in_turns: a row of the left half, then one of the right, and so on.
             run: for the kernel of compute capability 9.0: see `rows_in_order`; 0 for all others.
         """
-        rows = self.weight if self.formula.is_transposed else self.weight.T
-        if in_turns:
-            rows = rows.reshape(2, self.N, self.K).swapaxes(0, 1).reshape(-1, self.K)
+
+        def make() -> np.ndarray:
+            rows = self.weight if self.formula.is_transposed else self.weight.T
+            if in_turns:
+                rows = rows.reshape(2, self.N, self.K).swapaxes(0, 1).reshape(-1, self.K)
+            rows = rows.astype(self.dtype)
+            return rows_in_order(rows, run) if run else np.ascontiguousarray(rows)
+
         order = ("turns" if in_turns else "nk") + (f" run{run}" if run else "")
-        key = f"{self.formula.weight}:{order}:{self.dtype}"
-        if run:
-            return Constant(key, lambda: rows_in_order(rows.astype(self.dtype), run))
-        return Constant(key, lambda: np.ascontiguousarray(rows.astype(self.dtype)))
+        return Constant(f"{self.formula.weight}:{order}:{self.dtype}", make)
 
     def channel_constant(self, name: str, dtype: str) -> Constant:
         """A constant operand of the epilogue as [N]."""

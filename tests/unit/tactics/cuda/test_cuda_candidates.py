@@ -1,5 +1,6 @@
 """Which tactics a workload gets: its family's, then the reference."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from quantrt.errors import InternalError
 from quantrt.gpu import GPUS, gpu_named
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Attention, Conv, Host, Nodes, Pool, View
+from quantrt.regions.region import Attention, Conv, Gemm, Host, Nodes, Pool, View
 from quantrt.runtime.cuda.evaluate import compute
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.open_tactic import OpenTactic
@@ -97,3 +98,20 @@ def test_sources_take_turns_and_the_level_is_a_limit():
         assert len(found.kept) == (limit or 31)
         assert found.reference == tactics[-1]
         assert len(found.kept) + len(found.rejected) == 31
+
+
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_weights_are_laid_out_for_no_tactic_before_it_is_opened(is_gated: bool):
+    operands = (Operand("accumulator"), Operand("accumulator" if is_gated else "scalar", value=0.5))
+    epilogue = Expression(operands, (Instruction("mul", (0, 1)),), (2,), (False,))
+    formula = Gemm(("n", 0), ("n", 1), "w", False, epilogue, is_gated=is_gated)
+    weight = np.ones((512, 16384), np.float32)
+    workload = Workload("gate", formula, (facts("float16", 64, 512),), ("float16",), weight)
+    tracemalloc.start()
+    try:
+        found = list_tactics(workload, gpu_named("H200"))
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert sum(isinstance(row, Tactic) for row in found) > 10
+    assert held_bytes < weight.nbytes / 2
