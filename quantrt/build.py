@@ -52,6 +52,7 @@ from quantrt.report.candidate_times import candidate_times, told_candidates
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine
+from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, list_specs
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 from quantrt.tactics.timing import Latency
@@ -244,6 +245,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
             inputs,
             lambda done: job.emit(Event("timing layers", done, len(told), "candidates")),
         ),
+        peak_memory=peak_memory(),
         notes=(*job.model.notes, *quantized.notes, *(() if data else (_timed_on_random(inputs),))),
     )
 

@@ -43,6 +43,7 @@ from quantrt.prepare import Job, Quantized, open_cache, quantize_for_device
 from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.build_report import BuildFacts, layer_rows
+from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Rejected, list_specs
 from quantrt.tactics.time_candidates import timed_inputs
 
@@ -166,6 +167,7 @@ def _decide(
         rejected=rejected,
         latencies={},
         choice=choice,
+        peak_memory=peak_memory(),
         notes=(*job.model.notes, *quantized.notes, _untimed_note(gpu, lowered)),
     )
 

@@ -40,6 +40,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     from quantrt.cli.write import write_arrays
     from quantrt.report.subject import open_subject
+    from quantrt.runtime.peak_memory import peak_memory
 
     check_output(args.output, ".npz")
     _check_counts(args)
@@ -52,6 +53,7 @@ def _run(args: argparse.Namespace) -> Result:
             "output": str(args.output),
             "samples": samples,
             "outputs": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in outputs.items()},
+            "peak_memory": peak_memory(),
             "notes": list(subject.notes),
         }
     return Result(data, lambda: _show(data))
@@ -102,6 +104,7 @@ def _join(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _show(data: dict[str, Any]) -> None:
+    from quantrt.report.quantities import memory_text
     from quantrt.report.tables import heading, show, table
 
     rows = [
@@ -111,6 +114,7 @@ def _show(data: dict[str, Any]) -> None:
     show(
         heading(f"{data['output']}: outputs of {data['samples']} samples"),
         table(("output", "dtype", "shape"), rows, left=("dtype", "shape"), fold=("output",)),
+        f"peak memory of this process: {memory_text(data['peak_memory'])}",
         *(f"note: {note}" for note in data["notes"]),
     )
 

@@ -12,10 +12,11 @@ import numpy as np
 
 from quantrt.config import BenchConfig
 from quantrt.report.device_text import device_line
-from quantrt.report.quantities import ms_text, ratio_text
+from quantrt.report.quantities import memory_text, ms_text, ratio_text
 from quantrt.report.subject import Subject
 from quantrt.report.tables import heading, show, table
 from quantrt.runtime.machine import describe_machine
+from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.timing import Latency, Paired, compare_paired, time_interleaved
 
 __all__ = ["measure", "show_bench"]
@@ -68,6 +69,7 @@ def measure(
         "batch": batch,
         "base": subjects[0].name,
         "files": [_row(item, latency, batch) for item, latency in rows],
+        "peak_memory": peak_memory(),
         "ratios": [ratio for what in ("call", "replay") for ratio in _ratios(what, rows)],
         "notes": [
             *(f"{subject.name}: {note}" for subject in subjects for note in subject.notes),
@@ -124,6 +126,7 @@ def show_bench(data: Mapping[str, Any]) -> None:
         ]
         headers = ("file", f"speed against {data['base']}", "99 % interval", "verdict")
         show("", table(headers, speeds, left=("verdict",), fold=("file",)))
+    show(f"peak memory of this process: {memory_text(data['peak_memory'])}")
     show(*(f"note: {note}" for note in data["notes"]))
 
 

@@ -48,6 +48,7 @@ class BuildFacts:
         layer_times: of some candidates, as quantrt.report.candidate_times tells them.
         notes: what the user should know, whatever was shipped.
         int4_nodes: names of those whose weights alone are in 4 bits in a candidate "int4".
+        peak_memory: of the process that built it, as quantrt.runtime.peak_memory tells it.
         mixed: how precisions were mixed, as quantrt.report.mixed_report tells it; None where they were not.
     """
 
@@ -61,6 +62,7 @@ class BuildFacts:
     latencies: Mapping[str, Latency]
     choice: Choice
     memory: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    peak_memory: Mapping[str, int | None] = field(default_factory=dict)
     layer_times: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     cache: CacheMatch | None = None
@@ -103,6 +105,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
             "reason": facts.choice.reason,
             "checked_on": facts.checked_on,
         },
+        "peak_memory": dict(facts.peak_memory),
         "mixed": None if facts.mixed is None else dict(facts.mixed),
         "tensors": _tensors(facts, winner),
         "notes": [*notes, *([] if cache is None else missing_notes(cache))],

@@ -17,7 +17,7 @@ from quantrt.report.device_text import device_line
 from quantrt.report.inspect_cache import show_missing
 from quantrt.report.inspect_program import describe_program, show_program
 from quantrt.report.mixed_report import show_mixed
-from quantrt.report.quantities import bytes_text
+from quantrt.report.quantities import bytes_text, memory_text
 from quantrt.report.tables import facts, heading, show, table
 from quantrt.runtime.notes import engine_notes
 
@@ -70,7 +70,9 @@ def show_engine(data: Mapping[str, Any], *, layers: bool = False) -> None:
     report = data["report"]
     if "verdict" in report:
         show("", verdict_table(report, data["file_bytes"], data["precision_counts"]))
-        show("", candidates_table(report), "", facts([("why", reason_text(report)), *_notes(data)]))
+        memory = [("peak memory", memory_text(report["peak_memory"]))] if report.get("peak_memory") else []
+        why = ("why", reason_text(report))
+        show("", candidates_table(report), "", facts([why, *memory, *_notes(data)]))
     show_mixed(report.get("mixed"), layers=layers)
     cache = report.get("calibration_cache") or {}
     if "estimated_cost" in cache:  # since costs are told

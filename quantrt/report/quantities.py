@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
-__all__ = ["bytes_text", "count_text", "db_text", "error_text", "ms_text", "ratio_text"]
+__all__ = ["bytes_text", "count_text", "db_text", "error_text", "memory_text", "ms_text", "ratio_text"]
 
 
 def bytes_text(size_bytes: float) -> str:
@@ -17,6 +18,12 @@ def bytes_text(size_bytes: float) -> str:
         if size_bytes < 999.5:
             return f"{size_bytes:.3g} {unit}"
     return f"{size_bytes:.0f} GB"
+
+
+def memory_text(peak: Mapping[str, int | None]) -> str:
+    """What quantrt.runtime.peak_memory tells: `1.2 GB`, where a GPU was used `1.2 GB, 18.4 GB on the GPU`."""
+    host, device = (bytes_text(peak[name] or 0) for name in ("host_bytes", "device_bytes"))
+    return host if peak["device_bytes"] is None else f"{host}, {device} on the GPU"
 
 
 def count_text(count: float) -> str:

@@ -144,8 +144,11 @@ def test_bench_of_several_files(folder: Path, quantrt_json, quantrt_text):
     assert first["samples_per_s"] == pytest.approx(4000 / first["median_ms"])
     (ratio,) = data["ratios"]
     assert ratio["speedup_ratio"] > 0
+    assert data["peak_memory"]["host_bytes"] > 1 << 20
+    assert data["peak_memory"]["device_bytes"] is None
     out = quantrt_text("bench", "model.onnx", "model.onnx", "--data", "valid.npz", *FAST)
     assert "speed against model.onnx" in out
+    assert "peak memory of this process: " in out
 
 
 def test_bench_wants_enough_samples(folder: Path, quantrt_json):

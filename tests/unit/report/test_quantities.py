@@ -5,7 +5,15 @@ import math
 
 import pytest
 
-from quantrt.report.quantities import bytes_text, count_text, db_text, error_text, ms_text, ratio_text
+from quantrt.report.quantities import (
+    bytes_text,
+    count_text,
+    db_text,
+    error_text,
+    memory_text,
+    ms_text,
+    ratio_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +39,8 @@ from quantrt.report.quantities import bytes_text, count_text, db_text, error_tex
         (error_text(0.0), "0"),
         (error_text(0.00012345), "0.000123"),
         (error_text(math.nan), "nan"),
+        (memory_text({"host_bytes": 1_200_000_000, "device_bytes": None}), "1.2 GB"),
+        (memory_text({"host_bytes": 5_000_000, "device_bytes": 18_400_000_000}), "5 MB, 18.4 GB on the GPU"),
     ],
 )
 def test_texts(got: str, want: str):
