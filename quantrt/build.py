@@ -62,6 +62,7 @@ __all__ = [
     "Event",
     "OnEvent",
     "build",
+    "constrained",
     "has_labels",
     "make_plan",
     "open_data",
@@ -132,7 +133,7 @@ def build(
     metric = find_metric(merged.budget.metric, has_labels=has_labels(truth))
     quantized = _quantize(job, samples, stats, cache)
     job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
-    facts = _constrained(_decide(job, quantized, truth, metric), constraints)
+    facts = constrained(_decide(job, quantized, truth, metric), constraints)
     log.info("%s", facts.choice.reason)
     return Engine(make_plan(facts), name=model.path.stem if model.path else "engine")
 
@@ -146,7 +147,7 @@ def _quantize(job: Job, samples: Dataset | None, stats: Stats | None, cache: Trt
     return Quantized(samples, stats)
 
 
-def _constrained(facts: BuildFacts, constraints: Constraints) -> BuildFacts:
+def constrained(facts: BuildFacts, constraints: Constraints) -> BuildFacts:
     """The facts, with a note for every rule that the engine does not keep.
 
     Raises:
@@ -154,7 +155,7 @@ def _constrained(facts: BuildFacts, constraints: Constraints) -> BuildFacts:
     """
     fitted = facts.candidates[facts.choice.winner].fitted
     shipped = None if fitted is None else fitted.model
-    broken = keep_rules(constraints, facts.config.constraints, shipped, layer_rows(facts))
+    broken = keep_rules(constraints, facts.config, shipped, layer_rows(facts))
     return replace(facts, notes=(*facts.notes, *broken))
 
 

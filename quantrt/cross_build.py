@@ -23,13 +23,13 @@ from quantrt.assign.accuracy import Metric, find_metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
-from quantrt.build import Data, OnEvent, has_labels, make_plan, open_data
+from quantrt.build import Data, OnEvent, constrained, has_labels, make_plan, open_data
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.checks import make_checker
 from quantrt.config import BuildConfig, CudaConfig
-from quantrt.constrain.constraints import keep_rules, read_constraints
+from quantrt.constrain.constraints import read_constraints
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError, UsageError
 from quantrt.gpu import GpuFacts, gpu_named, gpu_of_target
@@ -42,7 +42,7 @@ from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.prepare import Job, Quantized, open_cache, quantize_for_device
 from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.quantize.qdq_read import target_of_own
-from quantrt.report.build_report import BuildFacts, layer_rows
+from quantrt.report.build_report import BuildFacts
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Rejected, list_specs
 from quantrt.tactics.time_candidates import timed_inputs
@@ -102,9 +102,7 @@ def cross_build(
     if config.code_precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
     job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
-    facts = _decide(job, gpu, quantized, truth, metric)
-    broken = keep_rules(constraints, config.constraints, None, layer_rows(facts))
-    return make_plan(replace(facts, notes=(*facts.notes, *broken)))
+    return make_plan(constrained(_decide(job, gpu, quantized, truth, metric), constraints))
 
 
 def planned_gpu(config: CudaConfig) -> GpuFacts:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from quantrt.config import BuildConfig, ConstraintConfig
 from quantrt.constrain.output_types import TYPES_FLAG, OutputTypes, read_types, types_on_cpu, types_on_gpu
+from quantrt.constrain.placement import check_placed, check_placement
 from quantrt.constrain.precisions import PRECISIONS_FLAG, LayerPrecisions, read_layer_precisions
 from quantrt.constrain.rule import check_meaning
 from quantrt.errors import UsageError
 from quantrt.model.binding import Binding
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
-from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["Constraints", "keep_rules", "read_constraints"]
@@ -63,7 +63,7 @@ def read_constraints(model: Model, config: BuildConfig) -> tuple[Constraints, Bu
     Raises:
         UsageError: a rule cannot be read, or means no layer; or one cannot be kept, and none may be broken.
     """
-    _check_only(model, config)
+    check_placement(model, config)
     found = Constraints(_output_types(model, config), read_layer_precisions(model, config))
     _check_kept(found.types.broken, found.precisions.broken, config.constraints)
     exclude = (*found.types.exclude, *found.precisions.exclude)
@@ -86,40 +86,27 @@ def _output_types(model: Model, config: BuildConfig) -> OutputTypes:
     return types_on_gpu(rules, model) if config.device.device == "cuda" else types_on_cpu(rules, model)
 
 
-def _check_only(model: Model, config: BuildConfig) -> None:
-    """What names the 8-bit layers is used.
-
-    Raises:
-        UsageError: there are no codes to place.
-    """
-    if not config.quantize.only:
-        return
-    if not config.code_precisions:
-        raise UsageError("--only names layers that may be 8-bit, and no codes are asked for", hint="--int8")
-    if is_quantized(model.graph.graph):
-        raise UsageError(
-            "cannot choose the 8-bit layers of a model that is quantized already", hint="its float model"
-        )
-
-
 def keep_rules(
     constraints: Constraints,
-    config: ConstraintConfig,
+    config: BuildConfig,
     shipped: QuantizedModel | None,
     layers: Sequence[Layer],
 ) -> tuple[str, ...]:
     """Rules that an engine does not keep and need not, one sentence each; those of before the build too.
 
     Args:
-        shipped: the quantized model in the engine of a CPU; None for a float engine.
+        config: with the options that keep them.
+        shipped: the quantized model in the engine; None for a float engine.
         layers: every node of the model, with the precision that it has in the engine.
 
     Raises:
         UsageError: it does not keep a rule, and none may be broken.
+        InternalError: a layer that has to stay float is 8-bit in it.
     """
+    check_placed(config.quantize, shipped, layers)
     types = tuple(constraints.why_not_types(shipped))
     precisions = tuple(constraints.precisions.why_not(layers))
-    _check_kept(types, precisions, config)
+    _check_kept(types, precisions, config.constraints)
     return (*constraints.types.broken, *constraints.precisions.broken, *types, *precisions)
 
 

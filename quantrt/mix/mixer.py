@@ -24,7 +24,6 @@ from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.mix.contest import Contest, Pair, find_pair
 from quantrt.mix.measure import Measurer
 from quantrt.prepare import Event, Job
-from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.place_by_config import place_by_config
@@ -61,9 +60,6 @@ def add_mixed(job: Job, contest: Contest, data: Dataset | None) -> Mixed:
 
     Args:
         data: samples that damage is measured on; None without any.
-
-    Raises:
-        InternalError: what was excluded by the user is 8-bit in it.
     """
     pair = find_pair(contest)
     if not job.config.assign.mixed or pair is None or data is None or data.is_random:
@@ -154,7 +150,6 @@ class _Mixer:
             if region.name in assigned.reasons
         }
         fitted = keep_float(self._fitted, kept, self._job.config.quantize)
-        self._check_constraints(fitted, kept)
         opened = self._contest.opener.open(self._spec, fitted)
         name = self._spec.name
         if isinstance(opened, Rejected):
@@ -188,14 +183,6 @@ class _Mixer:
             self._best = (latency_ms, opened)
         else:
             opened.executor.close()
-
-    def _check_constraints(self, fitted: Fitted, kept: Collection[str]) -> None:
-        """What the user and the assignment keep float is float in what is built."""
-        quantize = self._job.config.quantize
-        names = {*kept, *excluded_nodes(self._floats.graph, quantize.exclude, quantize.exclude_types)}
-        broken = [row.node for row in fitted.model.placement.decisions if row.is_int8 and row.node in names]
-        if broken:
-            raise InternalError(f"'{broken[0]}' shall stay float, and is 8-bit in the engine")
 
     def _realized(self, assigned: Assigned, fitted: Fitted) -> dict[str, str]:
         """What regions really are: some can only be 8-bit beside others."""
