@@ -153,9 +153,8 @@ def constrained(facts: BuildFacts, constraints: Constraints) -> BuildFacts:
     Raises:
         UsageError: there is one, and none may be broken.
     """
-    fitted = facts.candidates[facts.choice.winner].fitted
-    shipped = None if fitted is None else fitted.model
-    broken = keep_rules(constraints, facts.config, shipped, layer_rows(facts))
+    winner = facts.candidates[facts.choice.winner]
+    broken = keep_rules(constraints, facts.config, winner, layer_rows(facts))
     return replace(facts, notes=(*facts.notes, *broken))
 
 

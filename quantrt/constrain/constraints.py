@@ -15,7 +15,9 @@ from quantrt.errors import UsageError
 from quantrt.model.binding import Binding
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
+from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.quantized_model import QuantizedModel
+from quantrt.tactics.candidates import Candidate
 
 __all__ = ["Constraints", "keep_rules", "read_constraints"]
 
@@ -89,22 +91,25 @@ def _output_types(model: Model, config: BuildConfig) -> OutputTypes:
 def keep_rules(
     constraints: Constraints,
     config: BuildConfig,
-    shipped: QuantizedModel | None,
+    winner: Candidate,
     layers: Sequence[Layer],
 ) -> tuple[str, ...]:
     """Rules that an engine does not keep and need not, one sentence each; those of before the build too.
 
     Args:
         config: with the options that keep them.
-        shipped: the quantized model in the engine; None for a float engine.
+        winner: what is shipped.
         layers: every node of the model, with the precision that it has in the engine.
 
     Raises:
         UsageError: it does not keep a rule, and none may be broken.
         InternalError: a layer that has to stay float is 8-bit in it.
     """
+    shipped = None if winner.fitted is None else winner.fitted.model
     check_placed(config.quantize, shipped, layers)
     types = tuple(constraints.why_not_types(shipped))
+    if constraints.stored:
+        types += tuple(constraints.types.why_not_stored(program_from_model(winner.model)))
     precisions = tuple(constraints.precisions.why_not(layers))
     _check_kept(types, precisions, config.constraints)
     return (*constraints.types.broken, *constraints.precisions.broken, *types, *precisions)

@@ -18,6 +18,7 @@ from quantrt.errors import UsageError, close_match
 from quantrt.ir.name_pattern import literal
 from quantrt.model.binding import FLOATS, SHORT_NAMES, TYPES, Binding
 from quantrt.model.model import Model
+from quantrt.plan.program import Program, codes_of
 from quantrt.quantize.placement import is_quantized
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Attention, Conv, Gemm, Host, Pool, Region, Rows, View
@@ -47,6 +48,18 @@ class OutputTypes:
     kept_codes: Mapping[str, str] = field(default_factory=dict)
     exclude: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
+
+    def why_not_stored(self, program: Program) -> Iterator[str]:
+        """Rules that a program for a GPU does not keep, one sentence each."""
+        regions = program.notes["regions"].values()
+        for value, binding in self.stored.items():
+            forms = {value, codes_of(value)}
+            # What reads a form of a value and makes another is a conversion behind the layer.
+            makers = [row for row in regions if not forms & {buffer for buffer, *_ in row["inputs"]}]
+            made = {dtype for row in makers for buffer, dtype, *_ in row["outputs"] if buffer in forms}
+            if made != {binding.dtype}:
+                found = " and ".join(sorted(made)) or "nothing"
+                yield f"'{value}' cannot be {binding.dtype}: the engine stores {found}"
 
 
 def read_types(text: str) -> Rule:

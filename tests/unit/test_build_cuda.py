@@ -18,11 +18,15 @@ from quantrt.config import (
     BenchConfig,
     BuildConfig,
     CalibrationConfig,
+    ConstraintConfig,
     DeviceConfig,
     QuantizeConfig,
 )
+from quantrt.constrain.output_types import OutputTypes
 from quantrt.errors import DeviceError
+from quantrt.model.binding import Binding
 from quantrt.model.load import make_model
+from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.fit import OWN_SCALES
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.cuda import CUDA
@@ -147,3 +151,17 @@ def test_smoothed_activations_are_in_the_engine_and_in_its_record(cpu_for_gpu: N
     assert rows["cuda int8+fp16"]["range_method"] == "minmax, smoothed by multiplications"
     assert rows["cuda int8+fp16"]["status"] != "rejected"
     assert np.linalg.norm(got - want) <= 0.02 * np.linalg.norm(want)
+
+
+def test_layers_store_what_rules_say_and_the_program_is_held_against_them(cpu_for_gpu: None):
+    rules = ConstraintConfig(layer_output_types=("Relu_1:fp32", "Relu_3:int8", "Conv_4:fp16"))
+    with build(resnet(), config=replace(CONFIG, constraints=rules), calibration=IMAGES) as engine:
+        program = program_from_model(engine.plan.model)
+    kept = {"r0": Binding("float32"), "r1": Binding("int8", 0.1), "r2": Binding("float16")}
+    assert list(OutputTypes(stored=kept).why_not_stored(program)) == []
+    broken = {"r0": Binding("int8", 0.1), "r1": Binding("float32"), "r2": Binding("float32")}
+    assert list(OutputTypes(stored=broken).why_not_stored(program)) == [
+        "'r0' cannot be int8: the engine stores float32",
+        "'r1' cannot be float32: the engine stores int8",
+        "'r2' cannot be float32: the engine stores float16",
+    ]

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from quantrt.config import BuildConfig, QuantizeConfig
-from quantrt.constrain.constraints import Constraints, keep_rules
-from quantrt.constrain.placement import check_placement
+from quantrt.constrain.placement import check_placed, check_placement
 from quantrt.errors import InternalError, UsageError
 from quantrt.model.load import make_model
 from quantrt.plan.plan import Layer
@@ -36,10 +35,9 @@ def layers_of(shipped: QuantizedModel) -> list[Layer]:
 @pytest.mark.parametrize("flag", RULES)
 def test_an_engine_that_does_not_keep_a_rule_is_an_error(flag: str):
     everything = quantized(resnet(), OPENVINO, IMAGES)
-    config = replace(INT8, quantize=RULES[flag])
     with pytest.raises(InternalError, match="is int8 in the engine, and has to stay float"):
-        keep_rules(Constraints(), config, everything, layers_of(everything))
-    assert keep_rules(Constraints(), INT8, everything, layers_of(everything)) == ()
+        check_placed(RULES[flag], everything, layers_of(everything))
+    check_placed(QuantizeConfig(), everything, layers_of(everything))
 
 
 @pytest.mark.parametrize("flag", RULES)
@@ -49,7 +47,7 @@ def test_an_engine_that_keeps_it_is_none(flag: str, target):
     names = {"exclude": options.exclude, "exclude_types": options.exclude_types, "only": options.only}
     kept = quantized(resnet(), target, IMAGES, **{name: value for name, value in names.items() if value})
     assert kept.has_int8
-    assert keep_rules(Constraints(), replace(INT8, quantize=options), kept, layers_of(kept)) == ()
+    check_placed(options, kept, layers_of(kept))
 
 
 @pytest.mark.parametrize("flag", RULES)
