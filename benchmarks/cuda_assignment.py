@@ -7,7 +7,7 @@
 Each row builds one engine of {"fp16", "int8", "fp8"} within a budget, then opens the model in fp16, and
 wherever it can be in int8 and in fp8, as the build itself does. All are judged on the same samples against
 ONNX Runtime in FP32, and timed in turns by CUDA events. Kernels are compiled and timed once: there is one
-timing cache, beside OUT.json. Rows of `benchmarks.assignment_cases` read the data folder. With `--device cpu`
+timing cache. Rows of `benchmarks.assignment_cases` read the data folder. With `--device cpu`
 the reference computes every region, and times are made up. Needs the `bench` and `cuda` extras.
 """
 
@@ -129,11 +129,13 @@ def main() -> None:
     parser.add_argument("--level", type=int, default=3, help="builder optimization level")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the steps alone")
     parser.add_argument("--batch", type=int, help="in place of the rows' own")
+    parser.add_argument("--timing-cache", type=Path, help="default: beside OUT")
     args = parser.parse_intermixed_args()
     unknown = set(args.rows) - set(CASES)
     if unknown:
         parser.error(f"no row is called '{min(unknown)}'; there are {', '.join(CASES)}")
-    place = _stand_in() if args.device == "cpu" else _gpu(args.level, args.out.with_suffix(".timings.json"))
+    timing_cache = args.timing_cache or args.out.with_suffix(".timings.json")
+    place = _stand_in() if args.device == "cpu" else _gpu(args.level, timing_cache)
     results = json.loads(args.out.read_text()) if args.out.exists() else {"rows": {}}
     results["environment"] = dict(place.facts)
     for name in args.rows or CASES:
