@@ -13,10 +13,11 @@ its models to the results.
 __all__ = ["VARIANTS", "measure"]
 
 import argparse
+import itertools
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,9 @@ from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.weight_only import quantize_weights
 from quantrt.recipe import load_recipe
+
+Made = tuple[str, ir.Model | None, dict[str, Any]]
+"""A column's name, what it is judged on, and what else is known of it."""
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "algorithms.json"
 CALIBRATION = 128
@@ -97,45 +101,43 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; tables go beside it")
     args = parser.parse_args()
     for name in args.names:
-        row = measure(load_task(name, args.models), args.column or [*VARIANTS, *INT4])
-        results = load_results(args.out)
-        earlier = results["models"].get(name, {}).get("variants", {})
-        results["models"][name] = row | {"variants": {**earlier, **row["variants"]}}
-        order = [task for task in TASK_NAMES if task in results["models"]]
-        results["models"] = {task: results["models"][task] for task in order}
-        write_results(args.out, results, algorithms_page(results))
+        for row in measure(load_task(name, args.models), args.column or [*VARIANTS, *INT4]):
+            _add(args.out, name, row)
 
 
-def measure(task: Task, columns: Sequence[str]) -> dict[str, Any]:
-    """These columns of one task's model."""
+def _add(path: Path, name: str, row: dict[str, Any]) -> None:
+    """Write a model's figures beside those that the file has."""
+    results = load_results(path)
+    earlier = results["models"].get(name, {}).get("variants", {})
+    results["models"][name] = row | {"variants": {**earlier, **row["variants"]}}
+    order = [task for task in TASK_NAMES if task in results["models"]]
+    results["models"] = {task: results["models"][task] for task in order}
+    write_results(path, results, algorithms_page(results))
+
+
+def measure(task: Task, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """These columns of one task's model, one after another."""
     model = load_model(task.path)
-    made: dict[str, ir.Model] = {}
-    figures: dict[str, dict[str, Any]] = {}
-    for name, graph, row in (*_int8(task, model, columns), *_int4(task, model, columns)):
-        figures[name] = row
-        if graph is not None:
-            made[name] = graph
-    floats, judged = _judge(task, model.graph, made)
-    for name, row in judged.items():
-        figures[name] |= row
-    return {
-        "commit": commit(),
+    wanted = _first_outputs(model.graph, task, _labelled(task))
+    judged = len(wanted) if task.decisions is None else min(JUDGED, len(wanted))
+    shared = {
         "score_name": "" if task.score is None else task.score.name,
-        "float_score": floats.get("score"),
-        "judged_samples": floats["samples"],
-        "variants": figures,
+        "float_score": None if task.score is None else task.score.of([wanted]),
+        "judged_samples": judged,
     }
+    for name, graph, row in itertools.chain(_int8(task, model, columns), _int4(task, model, columns)):
+        figures = {} if graph is None else _judge(task, name, graph, wanted, judged)
+        yield shared | {"variants": {name: row | figures | {"commit": commit()}}}
 
 
-def _int8(
-    task: Task, model: Model, columns: Sequence[str]
-) -> list[tuple[str, ir.Model | None, dict[str, Any]]]:
+def _int8(task: Task, model: Model, columns: Sequence[str]) -> Iterator[Made]:
+    if VARIANTS.keys().isdisjoint(columns):
+        return
     samples = open_dataset(task.calibration[:CALIBRATION], model.inputs)
     stats = collect(model, observed_values(model, (ORT,), QuantizeConfig()), samples, CalibrationConfig())
     batches = [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)]
     twins = make_twins(model, samples, QuantizeConfig(smoothing="multiplied"))
-    found: list[tuple[str, ir.Model | None, dict[str, Any]]] = []
-    for name in (name for name in VARIANTS if name in columns):
+    for name in (name for name in columns if name in VARIANTS):
         variant = VARIANTS[name]
         config = QuantizeConfig(**variant.quantize)
         wanted = tuple(twin for twin in twins if _is_wanted(twin.label, config))
@@ -143,8 +145,7 @@ def _int8(
         options = CalibrationConfig(**variant.calibration)
         fitted = fit(model, stats, ORT, reference, config=config, calibration=options)
         print(f"{task.name}: {name}: {fitted.method}", file=sys.stderr, flush=True)
-        found.append((name, write(fitted.model), {"method": fitted.method}))
-    return found
+        yield name, write(fitted.model), {"method": fitted.method}
 
 
 def _is_wanted(label: str, config: QuantizeConfig) -> bool:
@@ -156,50 +157,36 @@ def _is_wanted(label: str, config: QuantizeConfig) -> bool:
     )
 
 
-def _int4(
-    task: Task, model: Model, columns: Sequence[str]
-) -> list[tuple[str, ir.Model | None, dict[str, Any]]]:
+def _int4(task: Task, model: Model, columns: Sequence[str]) -> Iterator[Made]:
     batches = [dict(feed) for feed in task.calibration[:CALIBRATION]]
-    found: list[tuple[str, ir.Model | None, dict[str, Any]]] = []
-    for name in (name for name in INT4 if name in columns):
+    for name in (name for name in columns if name in INT4):
         config = QuantizeConfig(weights="int4", weight_rounding=INT4[name])
         start = time.perf_counter()
         try:
             made = quantize_weights(model, batches, config)
         except QuantRtError as error:
-            found.append((name, None, {"why_not": error.message}))
+            yield name, None, {"why_not": error.message}
             continue
         print(f"{task.name}: {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "int4.onnx"
             save_model(made.graph, path)
             size_ratio = path.stat().st_size / task.path.stat().st_size
-        found.append((name, made.graph, {"size_ratio": size_ratio, "scaled": made.scaled}))
-    return found
+        yield name, made.graph, {"size_ratio": size_ratio, "scaled": made.scaled}
 
 
-def _judge(
-    task: Task, floats: ir.Model, made: Mapping[str, ir.Model]
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """FP32's own figures, and each graph's."""
-    wanted = _first_outputs(floats, task, _labelled(task))
-    judged = len(wanted) if task.decisions is None else min(JUDGED, len(wanted))
-    figures: dict[str, dict[str, Any]] = {}
-    for name, graph in made.items():
-        has_score = task.score is not None and (task.decisions is None or name in RECIPES)
-        got = _first_outputs(graph, task, _labelled(task) if has_score else judged)
-        noise = np.square(got[:judged].astype(np.float64) - wanted[:judged]).sum()
-        signal = np.square(wanted[:judged].astype(np.float64)).sum()
-        figures[name] = {"sqnr_db": float(10 * np.log10(signal / noise))}
-        if task.decisions is not None:
-            agreement = task.decisions([wanted[:judged]], [got[:judged]])
-            figures[name]["agreement_ratio"] = float(np.mean(agreement))
-        if task.score is not None and has_score:
-            figures[name]["score"] = task.score.of([got])
-    own: dict[str, Any] = {"samples": judged}
-    if task.score is not None:
-        own["score"] = task.score.of([wanted])
-    return own, figures
+def _judge(task: Task, name: str, graph: ir.Model, wanted: np.ndarray, judged: int) -> dict[str, Any]:
+    """The figures of one column's graph against FP32's outputs."""
+    has_score = task.score is not None and (task.decisions is None or name in RECIPES)
+    got = _first_outputs(graph, task, _labelled(task) if has_score else judged)
+    noise = np.square(got[:judged].astype(np.float64) - wanted[:judged]).sum()
+    signal = np.square(wanted[:judged].astype(np.float64)).sum()
+    figures = {"sqnr_db": float(10 * np.log10(signal / noise))}
+    if task.decisions is not None:
+        figures["agreement_ratio"] = float(np.mean(task.decisions([wanted[:judged]], [got[:judged]])))
+    if task.score is not None and has_score:
+        figures["score"] = task.score.of([got])
+    return figures
 
 
 def _labelled(task: Task) -> int | None:
