@@ -16,6 +16,7 @@ from quantrt.ir.clone import clone
 from quantrt.ir.mapped import release_pages
 from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS
 from quantrt.ir.split import split_weights
+from quantrt.ir.threads import bounded_threads
 
 __all__ = ["ORT_ERRORS", "add_weights", "float_session"]
 
@@ -48,7 +49,7 @@ def float_session(
     Args:
         extra_outputs: values of the main graph to return after its own outputs, each once; a name that is
             an output already is not repeated.
-        threads: threads per run; None for one per physical core.
+        threads: threads per run; None for one per physical core, or per core that this process may use.
         optimize: let ONNX Runtime fuse and fold; without, every node runs as written.
 
     Raises:
@@ -61,8 +62,7 @@ def float_session(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _QUIET
     options.inter_op_num_threads = 1
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    options.intra_op_num_threads = threads or bounded_threads() or 0  # 0: one per physical core
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     options.add_session_config_entry(*KEEP_FLOATS)

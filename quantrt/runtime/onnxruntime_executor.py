@@ -22,9 +22,9 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS
 from quantrt.ir.tensor_spec import Dim, TensorSpec
+from quantrt.ir.threads import bounded_threads, usable_cores
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
-from quantrt.runtime.threads import quota_threads, usable_cores
 
 __all__ = ["OnnxRuntimeContext", "OnnxRuntimeExecutor"]
 
@@ -80,7 +80,7 @@ class OnnxRuntimeExecutor:
         is_throughput = options.hint == "throughput"
         self.parallel_runs = (options.threads or usable_cores()) if is_throughput else 1
         # 0: all physical cores, each thread pinned to one, which a count given by us would forgo.
-        threads = 1 if is_throughput else options.threads or quota_threads() or 0
+        threads = 1 if is_throughput else options.threads or bounded_threads() or 0
         base = session_options or onnxruntime.SessionOptions()
         if options.keeps_floats:
             base.add_session_config_entry(*KEEP_FLOATS)
