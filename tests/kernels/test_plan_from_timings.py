@@ -2,6 +2,7 @@
 """Planning for a GPU that is not here, from a timing cache that was filled where it is."""
 
 import json
+from contextlib import closing
 
 from quantrt.config import CudaConfig
 from quantrt.gpu import gpu_named
@@ -24,7 +25,8 @@ def test_a_gpu_that_is_not_here_is_planned_from_timings_that_were_taken_there(tm
     taken = json.loads(path.read_text())
     taken["environment"] |= {"gpu": "NVIDIA H200", "driver": "570.1", "cuda": "12.8", "torch": "2.11.0"}
     path.write_text(json.dumps(taken))
-    made, _ = CudaLowering(model, config, inputs, gpu=H200, device=None).lower(None, "fp16")
+    with closing(CudaLowering(model, config, inputs, gpu=H200, device=None)) as lowering:
+        made, _ = lowering.lower(None, "fp16")
     rows = program_from_model(made).notes["regions"].values()
     assert {row["origin"] for row in rows if row["formula"] == "Gemm"} == {"cached"}
     assert json.loads(path.read_text()) == taken, "nothing was timed, nothing is written"

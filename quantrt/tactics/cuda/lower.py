@@ -6,12 +6,8 @@ partition -> forms -> frame -> trace (shapes, by the reference) -> workloads -> 
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -26,17 +22,16 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import QUANTIZATION, Program
 from quantrt.plan.program_json import program_to_model
-from quantrt.quantize.algorithms.bias_correction import uncorrected
-from quantrt.quantize.quantized_model import Decision, QuantizedModel
+from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.record import record_of
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Conv, Regions
 from quantrt.runtime.cuda.local_gpu import describe_gpu
 from quantrt.runtime.profile_check import PROFILES
 from quantrt.tactics.cuda.assemble import assemble
+from quantrt.tactics.cuda.build_caches import BuildCaches
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.choices import Choices
-from quantrt.tactics.cuda.code_cache import CodeCache, load_code, path_beside, save_code
 from quantrt.tactics.cuda.cudnn_graph import without_graphs
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans, why_not_at
 from quantrt.tactics.cuda.environment import timing_environment
@@ -45,16 +40,14 @@ from quantrt.tactics.cuda.forms import choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
 from quantrt.tactics.cuda.profiles import regions_that_fail
 from quantrt.tactics.cuda.program_notes import program_notes
+from quantrt.tactics.cuda.slower_products import leave_float, slower_products
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
 from quantrt.tactics.cuda.targets import capability_of, with_least_shared_memory
-from quantrt.tactics.cuda.timing_cache import TimingCache, load_timing_cache, save_timing_cache
 from quantrt.tactics.cuda.trace import Traced, trace
 from quantrt.tactics.cuda.tune import TuneOptions, tune
-from quantrt.tactics.cuda.wide import wide_values
+from quantrt.tactics.cuda.wide import told_wide, wide_values
 
-__all__ = ["CudaLowering", "keep_float"]
-
-log = logging.getLogger(__name__)
+__all__ = ["CudaLowering"]
 
 FLOAT_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """In what floats are stored."""
@@ -105,11 +98,10 @@ class CudaLowering:
         self._targets = tuple(capability_of(target) for target in config.targets)
         self._device = None if device is None else torch.device(device)
         self._on_progress = on_progress
-        self._environment = timing_environment(self._gpu)
-        self._cache = self._load_cache()
-        self._code = self._load_code()
-        self._kept_code = self._code
-        self._compiled = dict(self._code.kernels)
+        self._caches = BuildCaches(
+            config.timing_cache, timing_environment(self._gpu), self._gpu, self._targets, self._device
+        )
+        self._compiled = dict(self._caches.code.kernels)
         self._plans = self._plan_maker()
         self._compilers = compilers()
         self._float_us: dict[str, dict[str, float]] = {}
@@ -125,8 +117,7 @@ class CudaLowering:
 
         Args:
             float_precision: "fp32", "fp16" or "bf16": what is not in 8 bits.
-            floats: the float graph that was rounded, where biases were corrected for the rounding of weights:
-                what is left float takes its own back.
+            floats: the float graph that was rounded, where biases were corrected; see `leave_float`.
 
         Raises:
             DeviceError: the GPU does not multiply the model's codes.
@@ -140,11 +131,11 @@ class CudaLowering:
                 self._float_us[float_precision] = _times(choices)
         else:
             rows = program.notes["regions"]
-            slower = _slower(choices, float_us, rows)
+            slower = slower_products(choices, float_us, rows)
             if slower:
                 left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.
-                other = keep_float(quantized, slower, floats)
+                other = leave_float(quantized, slower, floats)
                 codes_us = {
                     region: {quantized.target.precision: time_us}
                     for region, time_us in _times(choices).items()
@@ -154,7 +145,7 @@ class CudaLowering:
                 )
                 if other_choices.total_us < choices.total_us:
                     program, quantized = other_program, other
-        self._save_cache()
+        self._caches.save()
         return program_to_model(program), quantized
 
     def close(self) -> None:
@@ -219,7 +210,7 @@ class CudaLowering:
             },
             gpu=self._gpu,
             device=self._device,
-            cache=self._cache,
+            cache=self._caches.timings,
             options=TuneOptions(
                 level=level,
                 workspace_limit_bytes=None if workspace_mb is None else workspace_mb * MB,
@@ -231,15 +222,12 @@ class CudaLowering:
             pool=self._compilers,
             on_progress=self._on_progress,
         )
-        self._cache = choices.cache
-        self._code = CodeCache(
-            {**self._code.kernels, **choices.kernels}, {**self._code.plans, **choices.plans}
-        )
+        self._caches.add(choices)
         tactics = choices.tactics
         program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
         notes = program_notes(frame, regions, choices, facts, beside)
         if precision == "fp16" and self._wide_values():
-            notes["tuning"].append(_told_wide(self._wide_values()))
+            notes["tuning"].append(told_wide(self._wide_values()))
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)
         references = _references(frame)
@@ -282,46 +270,7 @@ class CudaLowering:
         """What makes cuDNN's plans; None where none are made."""
         workspace_mb = self._config.workspace_mb
         limit_bytes = None if workspace_mb is None else workspace_mb * MB
-        return plan_maker(self._device, known=self._code.plans, workspace_limit_bytes=limit_bytes)
-
-    def _load_code(self) -> CodeCache:
-        """What earlier builds with the timing cache compiled."""
-        if self._config.timing_cache is None or (self._device is not None and self._device.type != "cuda"):
-            return CodeCache()
-        here = self._gpu.capability
-        path = path_beside(self._config.timing_cache)
-        found = load_code(path, self._environment, {here, *self._targets})
-        limit = self._gpu.shared_memory_bytes
-        fitting = {spec: one for spec, one in found.kernels.items() if one.shared_bytes[here] <= limit}
-        return replace(found, kernels=fitting)
-
-    def _load_cache(self) -> TimingCache:
-        if self._config.timing_cache is None:
-            return TimingCache(self._environment)
-        cache = load_timing_cache(
-            Path(self._config.timing_cache), self._environment, is_elsewhere=self._device is None
-        )
-        for note in cache.notes:
-            log.warning("%s", note)
-        return cache
-
-    def _save_cache(self) -> None:
-        if self._config.timing_cache is not None and self._device is not None:
-            save_timing_cache(self._cache, Path(self._config.timing_cache))
-            self._save_code(path_beside(self._config.timing_cache))
-
-    def _save_code(self, path: Path) -> None:
-        """Keep what was compiled for the choices, where that is more than is kept."""
-        if self._code != self._kept_code and self._device is not None and self._device.type == "cuda":
-            save_code(self._code, path, self._environment)
-            self._kept_code = self._code
-
-
-def _told_wide(names: frozenset[str]) -> str:
-    """That values are wider than fp16."""
-    listed = sorted(names)
-    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
-    return f"stored in FP32, for fp16 may be too narrow: {', '.join(listed[:3])}{more}"
+        return plan_maker(self._device, known=self._caches.code.plans, workspace_limit_bytes=limit_bytes)
 
 
 def _workloads(frame: Frame, facts: Mapping[str, TensorFacts]) -> list[Workload]:
@@ -350,54 +299,6 @@ def _shapes(profile: Profile) -> list[dict[str, tuple[int, ...]]]:
     """What a profile is tried at: its least, best and largest shapes."""
     least, most = profile.corners
     return [least, profile.best, most]
-
-
-def keep_float(
-    quantized: QuantizedModel, reasons: Mapping[str, str], floats: ir.Model | None = None
-) -> QuantizedModel:
-    """The same model with some of its nodes in floats.
-
-    Args:
-        reasons: why, by the name of the node.
-        floats: as of `CudaLowering.lower`.
-    """
-    placement = quantized.placement
-    decisions = tuple(
-        Decision(row.node, row.op_type, False, reasons[row.node]) if row.node in reasons else row
-        for row in placement.decisions
-    )
-    uses = {use: grid for use, grid in placement.uses.items() if use[0] not in reasons}
-    weights = {use: axis for use, axis in placement.weights.items() if use[0] not in reasons}
-    graph = quantized.graph if floats is None else uncorrected(quantized.graph, floats, reasons)
-    return replace(
-        quantized,
-        graph=graph,
-        placement=replace(placement, uses=uses, weights=weights, decisions=decisions),
-        weights={use: codes for use, codes in quantized.weights.items() if use[0] not in reasons},
-    )
-
-
-def _slower(
-    choices: Choices, float_us: Mapping[str, float], rows: Mapping[str, Mapping[str, Any]]
-) -> dict[str, str]:
-    """Products that take longer in 8 bits than in floats, and a phrase that says so.
-
-    A conversion to codes counts for the products that read them, in equal parts.
-    """
-    readers = Counter(row["reads"] for row in rows.values() if row["codes"])
-    found = {}
-    for region, row in rows.items():
-        before = float_us.get(region)
-        if row["product"] is None or not row["codes"] or before is None or row["median_us"] is None:
-            continue
-        conversion = choices.by_region.get(f"convert {row['reads']}")
-        extra_us = 0.0 if conversion is None else (conversion.median_us or 0.0) / readers[row["reads"]]
-        time_us = row["median_us"] + extra_us
-        if time_us > before:
-            found[row["product"]] = (
-                f"slower in {row['codes']} on this GPU: {time_us:.1f} us against {before:.1f} us"
-            )
-    return found
 
 
 def _times(choices: Choices) -> dict[str, float]:

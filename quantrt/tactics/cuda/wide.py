@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import torch
 
-__all__ = ["HEADROOM_RATIO", "wide_values"]
+__all__ = ["HEADROOM_RATIO", "told_wide", "wide_values"]
 
 FLOAT16_MAX = 65504.0
 
@@ -30,3 +30,10 @@ def wide_values(extremes: Mapping[str, torch.Tensor]) -> frozenset[str]:
     limit = FLOAT16_MAX / HEADROOM_RATIO
     found = {name: pair.tolist() for name, pair in extremes.items()}
     return frozenset(name for name, (least, most) in found.items() if most > 0 and max(-least, most) > limit)
+
+
+def told_wide(names: frozenset[str]) -> str:
+    """That values are wider than fp16."""
+    listed = sorted(names)
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    return f"stored in FP32, for fp16 may be too narrow: {', '.join(listed[:3])}{more}"

@@ -20,7 +20,8 @@ from quantrt.regions.partition import partition  # noqa: E402
 from quantrt.regions.region import Concat  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor  # noqa: E402
 from quantrt.tactics.cuda.forms import CODES, FLOAT, choose_forms  # noqa: E402
-from quantrt.tactics.cuda.lower import CudaLowering, keep_float  # noqa: E402
+from quantrt.tactics.cuda.lower import CudaLowering  # noqa: E402
+from quantrt.tactics.cuda.slower_products import leave_float  # noqa: E402
 from tests.nets import net, quantized, run_ort, samples, weights  # noqa: E402
 
 REFERENCE_ONLY = CudaConfig(exclude_tactic_sources=TACTIC_SOURCES, builder_optimization_level=0)
@@ -120,7 +121,7 @@ def test_one_that_the_caller_gets_too_is_of_floats():
 def test_one_whose_reader_stays_float_is_of_floats():
     codes = quantized(model_of(BRANCHES), CUDA, INPUTS, method="minmax", bias_correction=False)
     (last,) = (node.name for node in codes.graph.graph if node.outputs[0].name == "y")
-    float_last = keep_float(codes, {str(last): "slower"})
+    float_last = leave_float(codes, {str(last): "slower"})
     program = program_of(float_last)
     assert joined(program)[1] == ("c",)
     gives_what_qdq_gives(codes, program_of(codes))

@@ -24,7 +24,8 @@ from quantrt.reference.metrics import sqnr_db  # noqa: E402
 from quantrt.regions.partition import partition  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor  # noqa: E402
 from quantrt.tactics.cuda.forms import CODES, FLOAT, choose_forms  # noqa: E402
-from quantrt.tactics.cuda.lower import CudaLowering, keep_float  # noqa: E402
+from quantrt.tactics.cuda.lower import CudaLowering  # noqa: E402
+from quantrt.tactics.cuda.slower_products import leave_float  # noqa: E402
 from tests.nets import net, quantized, resnet, run_ort, samples, weights  # noqa: E402
 
 LIBRARIES_ONLY = CudaConfig(
@@ -135,7 +136,7 @@ def test_a_layer_that_is_kept_float_reads_floats_and_says_why():
     model, inputs = resnet(), {"x": samples(2, 3, 16, 16, seed=13)}
     codes = quantized(model, CUDA, inputs)
     first = next(row.node for row in codes.placement.decisions if row.op_type == "Conv")
-    kept = keep_float(codes, {first: "because"})
+    kept = leave_float(codes, {first: "because"})
     decision = next(row for row in kept.placement.decisions if row.node == first)
     assert (decision.is_int8, decision.reason) == (False, "because")
     assert FLOAT in choose_forms(kept.graph.graph, partition(kept.graph), kept).stored["x"]
@@ -157,8 +158,8 @@ def test_a_layer_that_is_kept_float_has_its_own_bias():
     def bias_of(kept: QuantizedModel) -> np.ndarray:
         return constant_of(next(node for node in kept.graph.graph if node.name == first.name).inputs[2])
 
-    assert np.array_equal(bias_of(keep_float(codes, {first.name: "because"}, model.graph)), own)
-    assert np.array_equal(bias_of(keep_float(codes, {"another": "because"}, model.graph)), own + 7.0)
+    assert np.array_equal(bias_of(leave_float(codes, {first.name: "because"}, model.graph)), own)
+    assert np.array_equal(bias_of(leave_float(codes, {"another": "because"}, model.graph)), own + 7.0)
 
 
 def test_a_value_that_its_maker_stores_as_floats_alone_is_converted_once():

@@ -20,7 +20,8 @@ from quantrt.regions.partition import partition  # noqa: E402
 from quantrt.regions.region import Pool  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor  # noqa: E402
 from quantrt.tactics.cuda.forms import CODES, FLOAT, choose_forms  # noqa: E402
-from quantrt.tactics.cuda.lower import CudaLowering, keep_float  # noqa: E402
+from quantrt.tactics.cuda.lower import CudaLowering  # noqa: E402
+from quantrt.tactics.cuda.slower_products import leave_float  # noqa: E402
 from quantrt.tactics.cuda.workloads import Lowered, lower_region  # noqa: E402
 from tests.nets import net, quantized, run_ort, samples, weights  # noqa: E402
 
@@ -92,7 +93,7 @@ def test_a_maximum_of_codes_is_stored_as_it_is():
 def test_floats_of_a_maximum_of_codes_are_stored_beside_them():
     codes = quantized(model_of(MAXIMA), CUDA, INPUTS)
     last = codes.graph.graph.outputs[1].producer()
-    kept = keep_float(codes, {last.name: "for a test"})
+    kept = leave_float(codes, {last.name: "for a test"})
     lowered, stored = pool_of(kept)
     assert lowered.inputs == (("r", CODES),)
     assert lowered.outputs == (("p", FLOAT), ("p", CODES))
@@ -105,7 +106,7 @@ def test_floats_of_a_maximum_of_codes_are_stored_beside_them():
 
 def test_a_maximum_that_floats_alone_are_read_of_reads_floats():
     codes = quantized(model_of(MAXIMA), CUDA, INPUTS)
-    kept = keep_float(codes, {value.producer().name: "for a test" for value in codes.graph.graph.outputs})
+    kept = leave_float(codes, {value.producer().name: "for a test" for value in codes.graph.graph.outputs})
     lowered, _ = pool_of(kept)
     assert lowered.inputs == (("r", FLOAT),)
     assert lowered.outputs == (("p", FLOAT),)

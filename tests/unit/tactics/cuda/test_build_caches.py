@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a build leaves in files, and what the next one finds there."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from quantrt.gpu import gpu_named  # noqa: E402
+from quantrt.tactics.cuda.build_caches import BuildCaches  # noqa: E402
+from quantrt.tactics.cuda.choices import Choices  # noqa: E402
+from quantrt.tactics.cuda.timing_cache import TimingCache  # noqa: E402
+from tests.unit.tactics.cuda.test_code_cache import HERE, PLANS, kernel  # noqa: E402
+
+GPU = torch.device("cuda", 0)
+H200 = gpu_named("H200")
+
+
+def caches(path: Path, device: torch.device | None = GPU, *targets: int) -> BuildCaches:
+    return BuildCaches(str(path), HERE, H200, targets, device)
+
+
+def choices(*names: str) -> Choices:
+    made = [kernel(name, 90) for name in names]
+    return Choices({}, {one.spec: one for one in made}, {}, TimingCache(HERE), plans=PLANS)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "timings.json"
+
+
+def test_the_next_build_finds_the_code_of_all_choices(path: Path):
+    first = caches(path)
+    first.add(choices("gemm"))
+    first.save()
+    first.add(choices("rows"))
+    first.save()
+    assert caches(path).code == first.code
+    assert len(first.code.kernels) == 2
+    assert caches(path, GPU, 80).code.kernels == {}
+
+
+def test_code_that_is_saved_is_not_written_again(path: Path):
+    first = caches(path)
+    first.add(choices("gemm"))
+    first.save()
+    beside = path.with_name(path.name + ".code")
+    beside.unlink()
+    first.save()
+    assert path.exists()
+    assert not beside.exists()
+
+
+def test_code_that_does_not_fit_is_left_out(path: Path):
+    first = caches(path)
+    first.add(choices("gemm"))
+    first.save()
+    small = kernel("gemm", 90).shared_bytes[90] - 1
+    found = BuildCaches(str(path), HERE, replace(H200, shared_memory_bytes=small), (), GPU)
+    assert found.code.kernels == {}
+    assert found.code.plans == PLANS
+
+
+@pytest.mark.parametrize("device", [None, torch.device("cpu")])
+def test_where_there_is_no_gpu_no_code_is_written(path: Path, device: torch.device | None):
+    there = caches(path, device)
+    there.add(choices("gemm"))
+    there.save()
+    assert path.exists() == (device is not None)
+    assert list(path.parent.glob("*.code")) == []
+
+
+def test_without_a_path_nothing_is_kept(tmp_path: Path):
+    kept = BuildCaches(None, HERE, H200, (), GPU)
+    kept.add(choices("gemm"))
+    kept.save()
+    assert list(tmp_path.iterdir()) == []
