@@ -23,9 +23,10 @@ from quantrt.assign.region import Region, Surroundings, switches_of_regions
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.errors import DataError, InternalError, ModelError
 from quantrt.ir.session import ORT_ERRORS, float_session
+from quantrt.model.cuts import Cut, cut_part
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.qdq import write
-from quantrt.quantize.segments import Cut, cut_part, find_cuts, with_switches
+from quantrt.quantize.segments import find_cuts, with_switches
 from quantrt.quantize.switches import FLAGS, Switched, switch_layers
 from quantrt.reference.metrics import mean_noise_ratio
 

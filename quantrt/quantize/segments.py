@@ -9,33 +9,19 @@ Everything before the first switch that is on is the float model, whichever that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import constant_of, is_operator
-from quantrt.model.passes.remove_unused import remove_unused
+from quantrt.model.cuts import Cut, list_cuts
 from quantrt.quantize.switches import FLAGS
 
-__all__ = ["Cut", "cut_part", "find_cuts", "with_switches"]
+__all__ = ["find_cuts", "with_switches"]
 
 MOST_TENSORS = 4
 """That a cut may pass through; more would take memory and save little."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A place between two nodes.
-
-    Attributes:
-        position: how many nodes stand before it.
-        tensors: names of what nodes before it make and nodes behind it read.
-    """
-
-    position: int
-    tensors: tuple[str, ...]
 
 
 def find_cuts(graph: ir.Graph, count: int) -> tuple[Cut, ...]:
@@ -44,56 +30,15 @@ def find_cuts(graph: ir.Graph, count: int) -> tuple[Cut, ...]:
     Args:
         graph: float nodes in topological order.
     """
-    nodes = list(graph)
-    options = _options(graph, nodes)
+    options = [cut for cut in list_cuts(graph) if len(cut.tensors) <= MOST_TENSORS]
     cuts = [Cut(0, ())]
-    step = len(nodes) / count
+    step = len(list(graph)) / count
     for number in range(1, count):
         near = [cut for cut in options if abs(cut.position - number * step) <= step / 2]
         near = [cut for cut in near if cut.position > cuts[-1].position]
         if near:
             cuts.append(min(near, key=lambda cut: (len(cut.tensors), abs(cut.position - number * step))))
     return tuple(cuts)
-
-
-def _options(graph: ir.Graph, nodes: Sequence[ir.Node]) -> list[Cut]:
-    last_read: dict[str, int] = {}
-    places = {id(node): place for place, node in enumerate(nodes)}
-    outputs = {value.name for value in graph.outputs}
-    for node in nodes:
-        for value in node.outputs:
-            uses = [places.get(id(use.node), len(nodes)) for use in value.uses()]
-            if uses and value.name:
-                last_read[value.name] = max(uses)
-    values = {value.name: value for node in nodes for value in node.outputs}
-    found, live = [], list[str]()
-    for place, node in enumerate(nodes):
-        live = [name for name in live if last_read[name] >= place]
-        if 0 < len(live) <= MOST_TENSORS and not outputs & set(live) and all(values[n].type for n in live):
-            found.append(Cut(place, tuple(live)))
-        live += [value.name for value in node.outputs if value.name in last_read]
-    return found
-
-
-def cut_part(graph: ir.Model, starts: Sequence[str], ends: Sequence[str]) -> ir.Model:
-    """The nodes between some values and others.
-
-    Args:
-        starts: values of the main graph that become inputs; inputs of the model that are needed stay.
-        ends: values of the main graph that become the outputs.
-    """
-    part = clone(graph)
-    values = {value.name: value for node in part.graph for value in node.outputs if value.name}
-    part.graph.outputs[:] = [values[name] for name in ends]
-    for name in starts:
-        old = values[name]
-        new = ir.Value(name=name, type=old.type)
-        old.name = f"{name}/quantrt.before"
-        old.replace_all_uses_with(new)
-        part.graph.inputs.append(new)
-    remove_unused(part)
-    part.graph.inputs[:] = [value for value in part.graph.inputs if value.uses()]
-    return part
 
 
 def with_switches(graph: ir.Model, kept: Collection[int]) -> ir.Model:

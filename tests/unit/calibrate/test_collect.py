@@ -74,24 +74,42 @@ def test_a_memory_bound_groups_the_taps_and_returns_all(conv_model, rng, memory_
     assert (len(groups) > 2) == (memory_bytes < 1 << 20)
 
 
-def test_no_session_that_copies_large_weights_is_made_for_small_activations():
+@pytest.mark.parametrize("memory_bytes", [1, 3000])
+def test_parts_compute_what_the_whole_model_does(conv_model, rng, memory_bytes):
+    feed = {"image": images(rng, 1)}
+    (whole,) = (group for group in Taps(conv_model, NAMES, 1 << 20).run(feed, "a test") if "c" in group)
+    parts = list(Taps(conv_model, NAMES, memory_bytes).run(feed, "a test"))
+    assert len(parts) > 2
+    for name, array in ((name, array) for part in parts for name, array in part.items()):
+        np.testing.assert_allclose(array, whole.get(name, feed["image"]), rtol=1e-5, atol=1e-6)
+
+
+def test_no_part_has_the_weights_of_another():
     text = """net (float[N,64] x) => (float[N,64] y) {
-      a = MatMul (x, w)  b = Relu (a)  c = MatMul (b, w)  y = Relu (c)
+      a = MatMul (x, w)  b = Relu (a)  c = MatMul (b, v)  y = Add (b, c)
     }"""
-    model = net(text, weights({"w": (64, 64)}))
-    for rows, count in ((16, 1), (32, 2)):  # 256 bytes a row in each of four values; the weight has 16 kB
-        taps = Taps(model, ("a", "b", "c", "y"), 1)
-        assert len(list(taps.run({"x": samples(rows, 64)}, "a test"))) == count
+    taps = Taps(net(text, weights({"w": (64, 64), "v": (64, 64)})), ("a", "b", "c", "y"), 1)
+    assert [list(group) for group in taps.run({"x": samples(4, 64)}, "a test")] == [
+        ["a"],
+        ["b"],
+        ["c"],
+        ["y"],
+    ]
+    (parts,) = taps._parts_of.values()
+    assert [list(part.session.quantrt_weights[0]) for part in parts if part.session.quantrt_weights] == [
+        ["w"],
+        ["v"],
+    ]
 
 
 def test_sessions_are_made_once(conv_model, rng):
     taps = Taps(conv_model, NAMES, 3000)
     for _ in range(3):
         list(taps.run({"image": images(rng, 1)}, "a test"))
-    (made,) = taps._sessions.values()
+    (made,) = taps._parts_of.values()
     for _ in range(2):
         list(taps.run({"image": images(rng, 1)}, "a test"))
-    assert list(taps._sessions.values()) == [made]
+    assert list(taps._parts_of.values()) == [made]
 
 
 @pytest.mark.parametrize("count", [4, 6, 8, 1])
