@@ -17,6 +17,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--accept", action="store_true", help="write what golden tests compute as the new truth")
 
 
+def pytest_configure() -> None:
+    """Cores of its own for each worker of xdist: threads that wait for each other spin on shared ones."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if worker and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        os.sched_setaffinity(0, cores[int(worker) % len(cores) :: workers])
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The pages of docs/ first: each is one test of minutes, for which at the end one process would wait."""
