@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -211,6 +211,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
     inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
     checked = Checked.choose(truth, quantized.samples, job.config, job.model.inputs)
     with ExitStack() as stack:
+        stack.enter_context(_memory_limit(job.config))
         opener = stack.enter_context(closing(_opener(job, quantized, inputs)))
         candidates, rejected = _open_candidates(job, quantized.fits, opener, stack)
         latencies = _time(job, candidates, inputs)
@@ -248,6 +249,15 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         peak_memory=peak_memory(),
         notes=(*job.model.notes, *quantized.notes, *(() if data else (_timed_on_random(inputs),))),
     )
+
+
+def _memory_limit(config: BuildConfig) -> AbstractContextManager[None]:
+    """What bounds the memory of the GPU that all candidates take together."""
+    if config.cuda.device_memory_mb is None:
+        return nullcontext()
+    from quantrt.runtime.cuda.memory_limit import device_memory_limit  # torch is optional
+
+    return device_memory_limit(config.cuda.device_memory_mb)
 
 
 def _time(

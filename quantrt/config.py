@@ -162,6 +162,12 @@ class CudaConfig:
     workspace_mb: int | None = option(
         None, "reject kernels that need more scratch memory than this (default: no limit)", metavar="MB"
     )
+    device_memory_mb: int | None = option(
+        None,
+        "take no more than this of the GPU's memory in the build: kernels and engines that need more are "
+        "rejected (default: no limit)",
+        metavar="MB",
+    )
     targets: tuple[str, ...] = option(
         (),
         "compile the kernels for these GPUs too, such as sm_80,sm_90; without a GPU here, for these alone",
@@ -187,6 +193,8 @@ class CudaConfig:
                 got=str(self.builder_optimization_level),
                 expected=f"0 to {MAX_LEVEL}",
             )
+        if self.device_memory_mb is not None:
+            check_positive("device memory in MB", self.device_memory_mb)
         for source in self.exclude_tactic_sources:
             check_choice("tactic source", source, TACTIC_SOURCES)
         for target in self.targets:
@@ -336,6 +344,8 @@ class BuildConfig:
         if self.quantize.weights == "int4":
             self._check_weights_alone()
         if self.cuda.profiles and self.bench.batch is not None:
+        if self.device.device == "cpu" and self.cuda.device_memory_mb is not None:
+            raise UsageError("device memory is a GPU's", hint="--device cuda")
             raise UsageError(
                 "cannot time at one batch size and choose kernels at another",
                 got=f"batch {self.bench.batch} and shapes {self.cuda.profiles[0]}",

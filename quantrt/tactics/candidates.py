@@ -209,7 +209,7 @@ class Opener:
                 lowered = LOWERINGS[spec.library](graph)
             outputs = [output.name for output in self._model.outputs]
             executor = open_executor(lowered, options, output_names=outputs)
-            if spec.library == "openvino":  # it compiles when shapes arrive
+            if spec.library != "onnxruntime":  # what they compile, and take memory for, is for shapes
                 _run_once(executor, self._inputs)
         except QuantRtError as error:
             log.info("%s cannot run this model: %s", spec.name, error.message)

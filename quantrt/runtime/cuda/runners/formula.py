@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
 from quantrt.regions.formula_json import from_json
@@ -73,6 +75,8 @@ class _FormulaRunner:
         given = [tensor.to(self._device) for tensor in inputs]
         try:
             return compute(self._formula, given, self._outputs, self._weight, self._constants)
+        except torch.OutOfMemoryError:
+            raise  # not for what it is given
         except RuntimeError as error:
             shapes = ", ".join(str(list(tensor.shape)) for tensor in inputs)
             raise DataError(f"cannot compute region '{self._region}' of {shapes}", got=str(error)) from error
