@@ -19,7 +19,7 @@ from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.cuts import Cut, cut_part, list_cuts
 from quantrt.model.model import Model
 
-__all__ = ["Taps"]
+__all__ = ["FLOAT_TYPES", "Taps"]
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ import onnxruntime
 
 from quantrt.calibrate.given import Given
 from quantrt.calibrate.stats import Stats
+from quantrt.calibrate.taps import FLOAT_TYPES
 from quantrt.config import BuildConfig, CalibrationConfig, QuantizeConfig
 from quantrt.errors import ModelError
 from quantrt.ir.session import ORT_ERRORS, float_session
@@ -93,21 +94,27 @@ class Reference:
     """The float model on a few calibration samples.
 
     Attributes:
+        graph: the float model.
         batches: inputs by name; none when only ranges are given.
-        outputs: the float model's floating-point outputs for each batch, in its order.
         means: channel means of layer inputs over these samples; None when biases are not corrected.
         twins: the model with equalized or smoothed channels; none where nothing gains by it.
     """
 
+    graph: ir.Model
     batches: Sequence[Inputs]
-    outputs: Sequence[Sequence[Array]]
-    means: ChannelMeans | None
+    means: ChannelMeans | None = None
     twins: tuple[Equalized, ...] = ()
 
     @property
     def is_comparable(self) -> bool:
         """Whether there is an output that noise can be measured on."""
-        return any(len(outputs) for outputs in self.outputs)
+        return bool(self.batches) and any(value.dtype in FLOAT_TYPES for value in self.graph.graph.outputs)
+
+    @cached_property
+    def outputs(self) -> Sequence[Sequence[Array]]:
+        """The floating-point outputs for each batch, in the model's order; runs when first asked for."""
+        session = float_session(self.graph)
+        return [_run(session, batch) for batch in self.batches]
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ class Fitted:
         model: the best one.
         method: its range method.
         noise_ratios: noise over signal power of the outputs, by method tried, the best of which is tried with
-            equalized and smoothed channels too; empty where there was nothing to measure it on.
+            equalized and smoothed channels too; empty where there was nothing to choose, or to measure it on.
         floats: the float graph that was rounded: of a twin where that was better.
         means: channel means of layer inputs in that graph; None where biases are not corrected.
     """
@@ -133,17 +140,15 @@ class Fitted:
 def observe_reference(
     model: Model, batches: Sequence[Inputs], config: QuantizeConfig, twins: Sequence[Equalized] = ()
 ) -> Reference:
-    """Run the float model on a few samples; none gives a reference that nothing is measured against.
+    """The float model on a few samples; none gives a reference that nothing is measured against.
 
     Args:
         twins: its equalized and smoothed twins, to be tried too.
     """
     if not batches:
-        return Reference((), (), None)
-    session = float_session(model.graph)
-    outputs = [_run(session, batch) for batch in batches]
+        return Reference(model.graph, ())
     means = observe_channel_means(model.graph, batches) if config.bias_correction else None
-    return Reference(batches, outputs, means, tuple(twins))
+    return Reference(model.graph, batches, means, tuple(twins))
 
 
 def fit(
@@ -172,8 +177,8 @@ def fit(
         like = next(iter(trials.models.values()), None)
         means = reference.means
         made = quantize(model, stats, target, config, options, means=means, given=given, like=like)
-        trials.add(method, made)
-    best = min(methods, key=lambda method: _rank(trials.noise_ratios.get(method, 0.0)))
+        trials.models[method] = made
+    best = methods[0] if len(methods) == 1 else min(methods, key=lambda method: _rank(trials.noise(method)))
     twin = None
     if stats is not None and given is None and reference.is_comparable:
         make = partial(
@@ -204,22 +209,25 @@ def fit(
 
 @dataclass
 class _Trials:
-    """Quantized models by the methods they were made with, and their noise where it can be measured."""
+    """Quantized models by the methods they were made with, and their noise where that was asked for."""
 
     reference: Reference
     models: dict[str, QuantizedModel] = field(default_factory=dict)
     noise_ratios: dict[str, float] = field(default_factory=dict)
 
-    def add(self, label: str, model: QuantizedModel) -> None:
-        self.models[label] = model
-        if self.reference.is_comparable:
+    def noise(self, label: str) -> float:
+        """That of a model's outputs."""
+        if label not in self.noise_ratios:
+            model = self.models[label]
             self.noise_ratios[label] = _output_noise(model, self.reference)
             log.debug("%s for %s: noise ratio %.2e", label, model.target.name, self.noise_ratios[label])
+        return self.noise_ratios[label]
 
     def better(self, best: str, label: str, model: QuantizedModel, gain: float) -> str:
         """Add a model; its label where its noise is below `gain` of that of the best, or that one's."""
-        self.add(label, model)
-        return label if self.noise_ratios[label] < gain * self.noise_ratios[best] else best
+        self.models[label] = model
+        most = gain * self.noise(best)
+        return label if self.noise(label) < most else best
 
 
 def _try_twins(

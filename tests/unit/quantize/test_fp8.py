@@ -105,8 +105,9 @@ def test_ranges_are_whole_and_one_method_is_tried():
         calibration=CalibrationConfig(),
     )
     assert found.method == "minmax"
-    assert set(found.noise_ratios) == {"minmax"}
-    assert 1e-3 < found.noise_ratios["minmax"] < 1e-2
+    assert found.noise_ratios == {}
+    want, got = (run_ort(graph, X)[0] for graph in (model.graph, write(found.model)))
+    assert 1e-3 < np.square(got - want).sum() / np.square(want).sum() < 1e-2
     told = quantize(model, stats, CUDA_FP8, config, CalibrationConfig(method="entropy"))
     assert told.notes == ("fp8 takes whole ranges: method 'entropy' is for integers alone",)
 
