@@ -32,7 +32,9 @@ from quantrt.regions.region import (
     View,
 )
 from quantrt.tactics.cuda.assemble import Item
-from quantrt.tactics.cuda.forms import CODES, FLOAT, CodeStep, Forms, expression_of
+from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms
+from quantrt.tactics.cuda.grids import CodeStep
+from quantrt.tactics.cuda.slots import expression_of
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
 
 __all__ = ["Frame", "make_frame"]

@@ -22,7 +22,7 @@ from quantrt.regions.region import (
     Rows,
 )
 from quantrt.runtime.cuda.runners.formula import compute, constant_names
-from quantrt.tactics.cuda.forms import slots_of
+from quantrt.tactics.cuda.slots import slots_of
 
 PRODUCTS = Conv | ConvTranspose | Gemm
 FORMULAS = PRODUCTS | Attention | GroupNorm | Pool | Resize | Rows

@@ -16,9 +16,10 @@ from quantrt.reference.metrics import sqnr_db  # noqa: E402
 from quantrt.regions.partition import partition  # noqa: E402
 from quantrt.regions.region import ConvTranspose  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor  # noqa: E402
+from quantrt.tactics.cuda.coded_expression import ACCUMULATOR_SCALES  # noqa: E402
 from quantrt.tactics.cuda.forms import CODES, FLOAT, choose_forms  # noqa: E402
 from quantrt.tactics.cuda.lower import CudaLowering  # noqa: E402
-from quantrt.tactics.cuda.workloads import ACCUMULATOR_SCALES, lower_region  # noqa: E402
+from quantrt.tactics.cuda.workloads import lower_region  # noqa: E402
 from tests.nets import net, quantized, reason, run_ort, samples, weights  # noqa: E402
 
 REFERENCE_ONLY = CudaConfig(exclude_tactic_sources=TACTIC_SOURCES, builder_optimization_level=0)
