@@ -63,13 +63,26 @@ class InputCheck:
             shapes.append(array.shape)
         if len(inputs) != len(arrays):
             raise self._wrong_names(inputs)
-        key = tuple(shapes)
-        if key not in self._accepted:
-            self._check_shapes(key)
-            if len(self._accepted) >= REMEMBERED_SHAPES:
-                self._accepted = set()
-            self._accepted.add(key)
+        self._accept(tuple(shapes))
         return arrays
+
+    def check_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Names and shapes alone, of tensors that are on a device.
+
+        Raises:
+            DataError: names the input and what is wrong with it.
+        """
+        if shapes.keys() != {spec.name for spec in self._specs}:
+            raise self._wrong_names(shapes)
+        self._accept(tuple(shapes[spec.name] for spec in self._specs))
+
+    def _accept(self, shapes: Shapes) -> None:
+        if shapes in self._accepted:
+            return
+        self._check_shapes(shapes)
+        if len(self._accepted) >= REMEMBERED_SHAPES:
+            self._accepted = set()
+        self._accepted.add(shapes)
 
     def _check_shapes(self, shapes: Shapes) -> None:
         symbols: dict[str, tuple[int, str]] = {}

@@ -17,7 +17,7 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import Plan
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.runtime.check_inputs import InputCheck
-from quantrt.runtime.executor import Executor, ExecutorContext, check_library, open_executor
+from quantrt.runtime.executor import Executor, ExecutorContext, RunsThere, check_library, open_executor
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.notes import UNCALIBRATED, engine_notes
 from quantrt.runtime.show import engine_html, engine_table
@@ -124,6 +124,24 @@ class Engine:
         if executor is None:
             executor = self.executor  # raises
         return executor.run(self._check.check(inputs))
+
+    def run_device(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by name as torch's tensors, for tensors on the engine's GPU: nothing passes the host.
+
+        Computed on the caller's current stream, without waiting. Numbers are cast to the types that the
+        engine takes.
+
+        Raises:
+            DataError: a name or shape is wrong, or a tensor lies elsewhere; names the input.
+            UsageError: the engine is closed, or not for a GPU.
+        """
+        executor = self.executor
+        if not isinstance(executor, RunsThere):
+            raise UsageError(
+                f"{self.name} is not for a GPU: it takes arrays in host memory", hint="`run(...)`"
+            )
+        self._check.check_shapes({name: tuple(tensor.shape) for name, tensor in inputs.items()})
+        return executor.run_device(inputs)
 
     def create_context(self) -> Context:
         """A lane of its own for one thread: own activations, shared weights."""

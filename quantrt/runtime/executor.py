@@ -14,7 +14,15 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.cuda.available import check_gpu
 
-__all__ = ["Executor", "ExecutorContext", "HasClock", "ReportsMemory", "check_library", "open_executor"]
+__all__ = [
+    "Executor",
+    "ExecutorContext",
+    "HasClock",
+    "ReportsMemory",
+    "RunsThere",
+    "check_library",
+    "open_executor",
+]
 
 LIBRARIES = ("onnxruntime", "openvino", "cuda")
 
@@ -71,6 +79,18 @@ class ReportsMemory(Protocol):
 
     def memory_report(self) -> dict[str, Any]:
         """Bytes, JSON-ready; see CudaExecutor.memory_report."""
+
+
+@runtime_checkable
+class RunsThere(Protocol):
+    """An executor that takes and gives torch's tensors on its own device."""
+
+    @property
+    def device(self) -> Any:
+        """The torch.device."""
+
+    def run_device(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by name; see CudaExecutor.run_device."""
 
 
 @runtime_checkable

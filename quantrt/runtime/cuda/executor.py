@@ -69,6 +69,11 @@ class CudaExecutor:
         self._pool = RequestPool(self._make_lane, OWN_LANES if self._device.type == "cuda" else 1)
 
     @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self._device
+
+    @property
     def compiled_shapes(self) -> tuple[Shapes, ...]:
         """Input shapes that have a CUDA graph, in any context."""
         return tuple(dict.fromkeys(shapes for lane in self._open_lanes() for shapes in lane.recordings))

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from quantrt.runtime.engine import Engine
+from quantrt.runtime.executor import RunsThere
 from quantrt.torch.diffusers.calls import CallForm, ResultForm
 from quantrt.torch.diffusers.record import as_array
 
@@ -21,7 +22,7 @@ class EngineModule(nn.Module):
     """Runs an engine. Attributes that it has not are the module's that it stands for, such as `config`.
 
     Results are on the device of the arguments and in the type that this module has: `to(...)` changes what
-    the pipeline sees, not where the engine runs.
+    the pipeline sees, not where the engine runs. Arguments on the engine's GPU stay there.
 
     Args:
         place: a tensor of the type and on the device that the module had in the pipeline.
@@ -56,18 +57,23 @@ class EngineModule(nn.Module):
             DataError: a shape is none that the engine takes.
         """
         tensors = self._call.tensors(args, kwargs)
-        inputs = {
-            name: as_array(tensor).astype(self._types[name])
-            for name, tensor in tensors.items()
-            if name in self._types
-        }
-        outputs = self.engine.run({name: np.ascontiguousarray(array) for name, array in inputs.items()})
         device = next(iter(tensors.values())).device
-        return self._result.result({name: self._tensor(array, device) for name, array in outputs.items()})
+        given = {name: tensor.detach() for name, tensor in tensors.items() if name in self._types}
+        executor = self.engine.executor
+        if isinstance(executor, RunsThere) and executor.device == device:
+            outputs = self.engine.run_device({name: tensor.to(device) for name, tensor in given.items()})
+        else:
+            outputs = self._run_on_host(given, device)
+        return self._result.result(
+            {name: x.to(self.dtype) if x.is_floating_point() else x for name, x in outputs.items()}
+        )
 
-    def _tensor(self, array: np.ndarray, device: torch.device) -> torch.Tensor:
-        tensor = torch.from_numpy(array).to(device)
-        return tensor.to(self.dtype) if tensor.is_floating_point() else tensor
+    def _run_on_host(
+        self, given: Mapping[str, torch.Tensor], device: torch.device
+    ) -> dict[str, torch.Tensor]:
+        arrays = {name: as_array(tensor).astype(self._types[name]) for name, tensor in given.items()}
+        outputs = self.engine.run({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        return {name: torch.from_numpy(array).to(device) for name, array in outputs.items()}
 
     def __getattr__(self, name: str) -> Any:
         """What is not here is the module's."""

@@ -26,6 +26,8 @@ class Doubler(nn.Module):
 class Engine:
     """Says what it was given."""
 
+    executor = None
+
     def __init__(self):
         self.inputs = (SimpleNamespace(name="x", dtype="float32"), SimpleNamespace(name="ids", dtype="int64"))
         self.given = {}
@@ -35,13 +37,28 @@ class Engine:
         return {"output": 2 * inputs["x"]}
 
 
-@pytest.fixture
-def module() -> EngineModule:
+class GpuEngine(Engine):
+    """The same on a device."""
+
+    def __init__(self, device: str):
+        super().__init__()
+        self.executor = SimpleNamespace(device=torch.device(device), run_device=self.run_device)
+        self.tensors = {}
+
+    def run_device(self, inputs):
+        self.tensors = inputs
+        return {"output": 2 * inputs["x"]}
+
+
+def in_place_of_doubler(engine: Engine) -> EngineModule:
     args = (torch.ones(2, 3), torch.tensor(4))
     call = CallForm.of("unet", Doubler(), args, {})
-    return EngineModule(
-        Engine(), Doubler(), call, ResultForm.of(args[0]), torch.ones(1, dtype=torch.bfloat16)
-    )
+    return EngineModule(engine, Doubler(), call, ResultForm.of(args[0]), torch.ones(1, dtype=torch.bfloat16))
+
+
+@pytest.fixture
+def module() -> EngineModule:
+    return in_place_of_doubler(Engine())
 
 
 def test_arguments_get_the_types_of_the_engine_and_results_those_of_the_pipeline(module: EngineModule):
@@ -62,3 +79,19 @@ def test_other_attributes_are_those_of_the_module(module: EngineModule):
     assert module.config == "its configuration"
     with pytest.raises(AttributeError):
         module.nothing_like_it  # noqa: B018
+
+
+def test_tensors_on_the_engines_device_stay_there():
+    module = in_place_of_doubler(GpuEngine("cpu"))
+    x = torch.full((5, 3), 1.5, dtype=torch.bfloat16)
+    assert module(x, torch.tensor(4)).tolist() == [[3.0] * 3] * 5
+    assert module.engine.tensors["x"].data_ptr() == x.data_ptr()
+    assert module.engine.tensors["ids"].tolist() == [4] * 5
+    assert module.engine.given == {}
+
+
+def test_tensors_elsewhere_pass_the_host():
+    module = in_place_of_doubler(GpuEngine("meta"))
+    assert module(torch.ones(1, 3), torch.tensor(4)).dtype == torch.bfloat16
+    assert module.engine.tensors == {}
+    assert module.engine.given == {"x": ("float32", (1, 3)), "ids": ("int64", (1,))}
