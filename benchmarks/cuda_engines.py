@@ -192,7 +192,7 @@ def export_module(
         module,
         tuple(torch.from_numpy(samples[name]) for name in names),
         path,
-        dynamic_shapes={name: {0: batch} for name in names} if has_free_batch else None,
+        dynamic_shapes=tuple({0: batch} for _ in names) if has_free_batch else None,
         input_names=names,
         output_names=list(HEADS) if path.stem == DETECTOR else ["output"],
         opset_version=18,
