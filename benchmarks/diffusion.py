@@ -19,7 +19,6 @@ __all__ = ["main"]
 
 import argparse
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +55,7 @@ from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.reference.metrics import Error
+from quantrt.runtime.peak_memory import peak_memory
 
 BATCH = 2
 JUDGED = 10
@@ -117,7 +117,7 @@ def _weights(args: argparse.Namespace) -> None:
         "draw_s": drawn - began,
         "write_s": time.perf_counter() - drawn,
         "bytes": (args.folder / DATA).stat().st_size,
-        "peak_bytes": _peak_bytes(),
+        "peak_memory": peak_memory(),
     }
     _record(args, "weights", facts)
 
@@ -138,7 +138,7 @@ def _ranges(args: argparse.Namespace) -> None:
         "load_s": loaded - began,
         "calibrate_s": time.perf_counter() - loaded,
         "tensors": len(names),
-        "peak_bytes": _peak_bytes(),
+        "peak_memory": peak_memory(),
     }
     _record(args, "ranges", facts)
 
@@ -185,7 +185,7 @@ def _build(args: argparse.Namespace, name: str, model: Model) -> dict[str, Any]:
             "stages_s": clock.stages_s,
             "engine_bytes": path.stat().st_size,
             "layers": {kind: layers.count(kind) for kind in sorted(set(layers))},
-            "peak_bytes": _peak_bytes(),
+            "peak_memory": peak_memory(),
             "candidates": [
                 {**{key: row.get(key) for key in ("name", "status", "reason")}, "median_ms": _median_ms(row)}
                 for row in engine.report["candidates"]
@@ -304,10 +304,6 @@ def _record(args: argparse.Namespace, key: str, facts: dict[str, Any], file: str
     with replace_file(path) as written:
         written.write((json.dumps(results, indent=1) + "\n").encode())
     print(json.dumps({key: results[key]}, indent=1), flush=True)
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import math
-import resource
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from quantrt.model.load import load_model
 from quantrt.option_checks import check_positive
 from quantrt.report.progress import Bars, progress_bars
 from quantrt.runtime.engine import Engine
+from quantrt.runtime.peak_memory import peak_memory
 from quantrt.torch.diffusers.calls import batch_of
 from quantrt.torch.diffusers.engine_module import EngineModule
 from quantrt.torch.diffusers.export import export_module
@@ -199,9 +198,9 @@ def _replace(
     count(0, 1)
     export_module(module, call, result, one.example, path)
     count(1, 1)
-    peaks = {"exported": _peak_bytes()}
+    peaks = {"exported": peak_memory()}
     engine, samples = _build(one, path, options, runs, bars)
-    peaks["built"] = _peak_bytes()
+    peaks["built"] = peak_memory()
     engine.save(folder / "engine.qrt")
     one.part.replace(EngineModule(engine, module, call, result, place))
     module.to(place.dtype if keep_float else "meta")
@@ -213,7 +212,7 @@ def _replace(
         samples=samples,
         onnx_bytes=sum(file.stat().st_size for file in folder.glob("model.onnx*")),
         engine_bytes=(folder / "engine.qrt").stat().st_size,
-        peak_bytes=peaks,
+        peak_memory=peaks,
         notes=tuple(engine.report["notes"]),
     )
 
@@ -236,9 +235,3 @@ def _build(one: Recording, path: Path, options: BuildConfig, runs: _Runs, bars: 
         on_event=bars.on_event,
     )
     return engine, len(rest)
-
-
-def _peak_bytes() -> int:
-    """Largest resident memory of this process so far."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 
 from quantrt.report.image_grid import save_image_grid
 from quantrt.report.image_quality import psnr_db, ssim
-from quantrt.report.quantities import bytes_text, ms_text, ratio_text
+from quantrt.report.quantities import bytes_text, memory_text, ms_text, ratio_text
 from quantrt.report.tables import facts, heading, show, table
 from quantrt.torch.diffusers.latency import ModuleTime, RunTime
 
@@ -31,7 +31,7 @@ class PartReport:
         samples: samples it was calibrated on.
         onnx_bytes: the exported model, weights included.
         engine_bytes: the engine file.
-        peak_bytes: largest resident memory of the process so far: once exported, once built.
+        peak_memory: of the process so far, once "exported" and once "built"; see quantrt.runtime.peak_memory.
     """
 
     name: str
@@ -41,7 +41,7 @@ class PartReport:
     samples: int
     onnx_bytes: int
     engine_bytes: int
-    peak_bytes: Mapping[str, int]
+    peak_memory: Mapping[str, Mapping[str, int | None]]
     notes: tuple[str, ...] = ()
 
 
@@ -96,10 +96,7 @@ class PipelineReport:
         """All but the images, JSON-ready."""
         return {
             "level": self.level,
-            "parts": [
-                {**vars(part), "engine": str(part.engine), "peak_bytes": dict(part.peak_bytes)}
-                for part in self.parts
-            ],
+            "parts": [{**vars(part), "engine": str(part.engine)} for part in self.parts],
             "before": _run_dict(self.before),
             "after": _run_dict(self.after),
             "images": [{"psnr_db": psnr, "ssim": alike} for psnr, alike in self.likeness()],
@@ -134,7 +131,7 @@ def _row(name: str, before_ms: float, after_ms: float) -> tuple[str, ...]:
 
 def _part_facts(part: PartReport) -> RenderableType:
     ratio = part.engine_bytes / part.onnx_bytes
-    peaks = ", ".join(f"{bytes_text(size)} when {stage}" for stage, size in part.peak_bytes.items())
+    peaks = "; ".join(f"{memory_text(peak)} when {stage}" for stage, peak in part.peak_memory.items())
     return facts(
         (
             (part.name, f"{part.precision}: {part.reason}"),
