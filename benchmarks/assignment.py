@@ -3,6 +3,7 @@
 
     python -m benchmarks.assignment                  # every case, into docs/results/assignment-cpu.{json,md}
     python -m benchmarks.assignment vit-outliers     # some; the results of the others are kept
+    python -m benchmarks.assignment --peers vit      # the engine that is shipped beside other tools' models
     python -m benchmarks.assignment --solver         # only the time of the solver on a large problem
 
 One build per case: its candidates are timed in the same rounds and judged on the same pictures. The rank
@@ -21,8 +22,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
-from benchmarks.assignment_cases import CALIBRATION, CASES, Case, Material, make_material
+from benchmarks.assignment_cases import CALIBRATION, CASES, PICTURES, Case, Material, make_material
 from benchmarks.assignment_page import assignment_page
+from benchmarks.assignment_peers import beside_peers
 from benchmarks.record import commit, load_results, write_results
 from quantrt.assign.solve import Boundary, Problem, solve
 from quantrt.assign.tables import Tables, tables_from_json
@@ -46,23 +48,29 @@ def main() -> None:
     """Run the cases that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.assignment")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--peers", action="store_true", help="beside ONNX Runtime and NNCF")
+    parser.add_argument("--pictures", type=int, default=PICTURES, help="that accuracy is measured on")
     parser.add_argument("--solver", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
     args = parser.parse_args()
     if args.solver:
         print(f"1,000 regions, 4 precisions: {solver_seconds():.2f} s")
         return
-    results = load_results(RESULTS)
-    results["solver_s"] = solver_seconds()
+    results = load_results(args.out)
+    if not args.peers or "solver_s" not in results:
+        results["solver_s"] = solver_seconds()
+    measure, kept = (beside_peers, "peers") if args.peers else (run, "models")
     for name in args.cases or CASES:
-        print(name)
-        results["models"][name] = {"commit": commit(), **run(CASES[name])}
-        write_results(RESULTS, results, assignment_page(results))
+        row = {"commit": commit(), **measure(CASES[name], pictures=args.pictures)}
+        results.setdefault(kept, {})[name] = row
+        write_results(args.out, results, assignment_page(results))
+        print(name, row)
 
 
-def run(case: Case) -> dict[str, Any]:
+def run(case: Case, *, pictures: int = PICTURES) -> dict[str, Any]:
     """One build, and the rank correlation of its damages."""
     with TemporaryDirectory() as folder:
-        material = make_material(case, Path(folder))
+        material = make_material(case, Path(folder), pictures=pictures)
         config = BuildConfig(
             precisions=frozenset({"fp32", "int8"}),
             calibration=CalibrationConfig(max_samples=CALIBRATION),

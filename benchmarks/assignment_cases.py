@@ -72,9 +72,14 @@ class Material:
     validation: dict[str, np.ndarray[Any, Any]]
     is_transformer: bool = False
 
+    @property
+    def inputs(self) -> Feed:
+        """What is validated on, without labels."""
+        return {name: array for name, array in self.validation.items() if name != "labels"}
+
     def feed(self, batch: int) -> Feed:
         """The first samples, as one run takes them."""
-        return {name: array[:batch] for name, array in self.validation.items() if name != "labels"}
+        return {name: array[:batch] for name, array in self.inputs.items()}
 
 
 def make_material(case: Case, folder: Path, *, pictures: int = PICTURES) -> Material:

@@ -7,8 +7,8 @@
 Each row builds one engine of {"fp16", "int8", "fp8"} within a budget, then opens the model in fp16, and
 wherever it can be in int8 and in fp8, as the build itself does. All are judged on the same samples against
 ONNX Runtime in FP32, and timed in turns by CUDA events. Kernels are compiled and timed once: there is one
-timing cache. Rows of `benchmarks.assignment_cases` read the data folder. With `--device cpu`
-the reference computes every region, and times are made up. Needs the `bench` and `cuda` extras.
+timing cache. Rows of `benchmarks.assignment_cases` read the data folder. With `--device cpu` the reference
+computes every region, and times are made up. Needs the `bench` and `cuda` extras.
 """
 
 __all__ = ["CASES", "Case", "measure"]
@@ -16,6 +16,7 @@ __all__ = ["CASES", "Case", "measure"]
 import argparse
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -36,6 +37,7 @@ from quantrt.assign.checked import Checked
 from quantrt.build import build
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, CudaConfig, DeviceConfig
+from quantrt.errors import QuantRtError
 from quantrt.ir.session import float_session
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
@@ -47,6 +49,9 @@ CODES = ("int8", "fp8")
 
 CALIBRATION_SAMPLES = 8
 """Of models with random weights."""
+
+TOLD = ("ships", "why", "ms", "build_s", "stages_s")
+"""Of a row, on stdout."""
 
 STAND_IN_SAMPLES = 16
 """Of each kind, where the CPU stands in."""
@@ -123,13 +128,7 @@ class Place:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Precisions per region on a GPU.")
-    parser.add_argument("out", type=Path)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="default: all, " + ", ".join(CASES))
-    parser.add_argument("--level", type=int, default=3, help="builder optimization level")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the steps alone")
-    parser.add_argument("--batch", type=int, help="in place of the rows' own")
-    parser.add_argument("--timing-cache", type=Path, help="default: beside OUT")
+    parser = _parser()
     args = parser.parse_intermixed_args()
     unknown = set(args.rows) - set(CASES)
     if unknown:
@@ -138,17 +137,31 @@ def main() -> None:
     place = _stand_in() if args.device == "cpu" else _gpu(args.level, timing_cache)
     results = json.loads(args.out.read_text()) if args.out.exists() else {"rows": {}}
     results["environment"] = dict(place.facts)
+    failed = []
     for name in args.rows or CASES:
         case = CASES[name] if args.batch is None else replace(CASES[name], batch=args.batch)
-        began = time.perf_counter()
-        with place.ready():
-            row = measure(case, place)
-        results["rows"][name] = {"commit": commit(), "row_s": time.perf_counter() - began, **row}
+        try:
+            with place.ready():
+                row = {"commit": commit(), **measure(case, place)}
+        except QuantRtError as error:
+            print(f"{name}: {error}", flush=True)
+            failed.append(name)
+            continue
+        results["rows"][name] = row
         write_results(args.out, results, cuda_assignment_page(results))
-        print(
-            json.dumps({name: {key: row[key] for key in ("ships", "why", "ms", "build_s", "stages_s")}}),
-            flush=True,
-        )
+        print(json.dumps({name: {key: row[key] for key in TOLD}}), flush=True)
+    sys.exit(1 if failed else 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Precisions per region on a GPU.")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="default: all, " + ", ".join(CASES))
+    parser.add_argument("--level", type=int, default=3, help="builder optimization level")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the steps alone")
+    parser.add_argument("--batch", type=int, help="in place of the rows' own")
+    parser.add_argument("--timing-cache", type=Path, help="default: beside OUT")
+    return parser
 
 
 def _gpu(level: int, timing_cache: Path) -> Place:

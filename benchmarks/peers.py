@@ -1,16 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """The peers QuantRT is measured against: ONNX Runtime and OpenVINO, float and quantized by their own tools.
 
-A peer is made in two steps: `ort_int8`, `ort_int8_u8s8` or `nncf_int8` quantizes an ONNX file into a file of
-the peer's format; `open_ort` or `open_openvino` loads a file, float or quantized, for the lowest latency of
-one request at a time on all cores.
+A peer is made in two steps: `ort_int8`, `ort_int8_u8s8`, `nncf_int8` or `nncf_accuracy_control` quantizes an
+ONNX file into a file of the peer's format; `open_ort` or `open_openvino` loads a file, float or quantized,
+for the lowest latency of one request at a time on all cores.
 """
 
-__all__ = ["Runner", "nncf_int8", "open_openvino", "open_ort", "ort_int8", "ort_int8_u8s8"]
+__all__ = [
+    "Runner",
+    "nncf_accuracy_control",
+    "nncf_int8",
+    "open_openvino",
+    "open_ort",
+    "ort_int8",
+    "ort_int8_u8s8",
+]
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -81,6 +89,41 @@ def nncf_int8(
     quantized = nncf.quantize(
         openvino.convert_model(source) if is_converted else openvino.Core().read_model(source),
         nncf.Dataset(list(calibration)),
+        model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
+    )
+    openvino.save_model(quantized, target, compress_to_fp16=False)
+
+
+def nncf_accuracy_control(
+    source: Path,
+    target: Path,
+    calibration: Sequence[Feed],
+    validation: Sequence[tuple[Feed, int]],
+    *,
+    max_drop_ratio: float,
+    is_transformer: bool = False,
+) -> None:
+    """nncf.quantize_with_accuracy_control with its defaults: layers go back to floats until a budget is kept.
+
+    Args:
+        target: ends in .xml.
+        validation: single samples with their classes.
+        max_drop_ratio: of top-1, relative to that of the float model.
+    """
+    import nncf
+    import openvino
+
+    def validate(model: Any, items: Iterable[tuple[Feed, int]]) -> tuple[float, list[float]]:
+        hits = [float(np.argmax(model(feed)[0]) == label) for feed, label in items]
+        return float(np.mean(hits)), hits
+
+    quantized = nncf.quantize_with_accuracy_control(
+        openvino.convert_model(source),
+        nncf.Dataset(list(calibration)),
+        nncf.Dataset(list(validation), lambda item: item[0]),
+        validate,
+        max_drop=max_drop_ratio,
+        drop_type=nncf.DropType.RELATIVE,
         model_type=nncf.ModelType.TRANSFORMER if is_transformer else None,
     )
     openvino.save_model(quantized, target, compress_to_fp16=False)
