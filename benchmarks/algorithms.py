@@ -87,6 +87,7 @@ INT4 = {
     "int4 nearest": "nearest",
     "int4 AWQ": "awq",
     "int4 GPTQ": "gptq",
+    "int4 AdaRound": "adaround",
     "int4 AWQ, GPTQ": "awq+gptq",
 }
 

@@ -28,7 +28,7 @@ RANGE_METHODS = ("auto", "minmax", "entropy", "percentile", "mse")
 QUANTIZATION_LEVELS = ("1", "2", "2.5", "3", "4", "auto")
 WEIGHTS = ("int8", "int4")
 GROUP_SIZES = (32, 64, 128)
-WEIGHT_ROUNDINGS = ("nearest", "gptq", "awq", "awq+gptq")
+WEIGHT_ROUNDINGS = ("nearest", "gptq", "adaround", "awq", "awq+gptq")
 SMOOTHINGS = ("off", "folded", "multiplied")
 
 

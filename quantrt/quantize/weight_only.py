@@ -3,7 +3,8 @@
 
 MatMul and Gemm with a constant weight become MatMulNBits, large tables that rows are gathered from become
 GatherBlockQuantized: operators of ONNX Runtime (domain com.microsoft) whose kernels read two codes a byte.
-Everything else stays as it is. Rounding is to the nearest code, or by GPTQ; AWQ may scale channels first.
+Everything else stays as it is. Rounding is to the nearest code, by GPTQ or AdaRound; AWQ may scale channels
+first.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from quantrt.errors import ModelError, UsageError
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant, constant_of, float_attribute, int_attribute, is_operator
 from quantrt.model.model import Model
+from quantrt.quantize.algorithms.ada_round import round_groups
 from quantrt.quantize.algorithms.awq import choose_awq
 from quantrt.quantize.algorithms.gptq import round_by_gptq
 from quantrt.quantize.algorithms.group_rounding import QMIN, Groups, group_count, round_nearest
@@ -35,6 +37,8 @@ DOMAIN = "com.microsoft"
 BITS = 4
 LEAST_TABLE = 1 << 16
 """Elements of a table below which it stays float."""
+BY_SAMPLES = {"gptq": round_by_gptq, "adaround": round_groups}
+"""How a matrix is rounded on X' X, by the name in the option."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def quantize_weights(
     """Put the weights of a float model into 4 bits.
 
     Args:
-        batches: samples, for GPTQ and AWQ.
+        batches: samples, for GPTQ, AdaRound and AWQ.
         on_progress: called with (weights rounded, in all).
 
     Raises:
@@ -92,7 +96,7 @@ def quantize_weights(
     tables = [node for node in nodes if _is_table(node, size)]
     if not products and not tables:
         raise ModelError("no weight of the model can be in 4 bits", expected="MatMul, Gemm or Gather of one")
-    rounded = _rounded(graph, products, batches if "gptq" in method else (), size)
+    rounded = _rounded(graph, products, batches, size, method)
     total = len(products) + len(tables)
     for done, (node, groups) in enumerate(rounded):
         on_progress(done, total)
@@ -141,15 +145,16 @@ def _matrix(node: ir.Node) -> Array:
 
 
 def _rounded(
-    graph: ir.Model, products: Sequence[ir.Node], batches: Batches, group_size: int
+    graph: ir.Model, products: Sequence[ir.Node], batches: Batches, group_size: int, method: str
 ) -> Iterator[tuple[ir.Node, Groups]]:
-    """Each product's weight in 4 bits; by GPTQ where there are samples, which are read in parts of memory."""
-    if not batches:
+    """Each product's weight in 4 bits; by GPTQ or AdaRound on the samples, or to the nearest codes."""
+    round_matrix = next((made for name, made in BY_SAMPLES.items() if name in method), None)
+    if round_matrix is None:
         yield from ((node, round_nearest(_matrix(node), group_size=group_size)) for node in products)
         return
     source = clone(graph)  # products are replaced while later ones are still to be observed
     for node, gram in observe_grams(source, products, batches):
-        yield node, round_by_gptq(_matrix(node), gram[0], group_size=group_size)
+        yield node, round_matrix(_matrix(node), gram[0], group_size=group_size)
 
 
 def _packed(codes: Array) -> Array:

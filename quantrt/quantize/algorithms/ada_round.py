@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights rounded by what their layers make of real inputs: the problem of AdaRound, by coordinate descent.
 
-    minimize over codes q   (q - w / s)' H (q - w / s),   H = E[x x'] + damping,   |q - nearest(w / s)| <= 1
+    minimize over codes q   (s q - w)' H (s q - w),   H = E[x x'] + damping,   |q - nearest(w / s)| <= 1
 
 Rounding each weight to its nearest code is best only where inputs are independent; where they are correlated,
 errors of a row's weights can cancel (Nagel et al. 2020, "Up or Down? Adaptive Rounding for Post-Training
@@ -16,17 +16,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator, only_consumer
+from quantrt.quantize.algorithms.group_rounding import QMAX, QMIN, Groups, round_nearest
 from quantrt.quantize.algorithms.layer_inputs import Batches, as_matrix, from_matrix, observe_grams
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Use
 
-__all__ = ["round_adaptively", "round_codes"]
+__all__ = ["round_adaptively", "round_codes", "round_groups"]
 
 log = logging.getLogger(__name__)
 
@@ -64,9 +65,13 @@ def round_adaptively(
         if weight is None:
             continue
         grid, codes = weights[use].qparams, weights[use].codes
-        steps = weight.astype(np.float64) / grid.broadcast(grid.scale, weight.ndim)
+        scale = np.broadcast_to(grid.broadcast(grid.scale, weight.ndim), weight.shape)
         rounded = round_codes(
-            as_matrix(steps, node), as_matrix(codes, node), gram, qmin=grid.qmin, qmax=grid.qmax
+            as_matrix(weight, node),
+            as_matrix(scale, node),
+            as_matrix(codes, node),
+            gram,
+            bounds=(grid.qmin, grid.qmax),
         )
         chosen = np.ascontiguousarray(from_matrix(rounded, node, codes.shape), codes.dtype)
         found[use] = replace(weights[use], codes=chosen)
@@ -85,29 +90,49 @@ def _is_roundable(node: ir.Node, weights: Mapping[Use, QuantizedTensor]) -> bool
     return node.op_type == "Conv" or tensor.codes.ndim == 2
 
 
-def round_codes(steps: Array, nearest: Array, gram: Array, *, qmin: int, qmax: int) -> Array:
+def round_groups(weight: Array, gram: Array, *, group_size: int) -> Groups:
+    """Codes of 4 bits in groups of inputs, on the scales of the nearest codes.
+
+    Args:
+        weight: f32 [K, N].
+        gram: mean of x x' over what the weight is multiplied with, f64 [K, K].
+    """
+    nearest = round_nearest(weight, group_size=group_size)
+    codes = round_codes(
+        weight[None], nearest.spread()[None], nearest.codes[None], gram[None], bounds=(QMIN, QMAX)
+    )
+    return replace(nearest, codes=codes[0].astype(nearest.codes.dtype))
+
+
+def round_codes(
+    weight: Array, scale: Array, nearest: Array, gram: Array, *, bounds: tuple[int, int]
+) -> Array:
     """Codes with the least error of what a layer makes, f64.
 
     Args:
-        steps: weights over their scales, f64 [groups, K, N].
-        nearest: their nearest codes, shaped like them.
+        weight: [groups, K, N].
+        scale: of each code, shaped like the weight.
+        nearest: the nearest codes.
         gram: mean of x x' over a layer's inputs, f64 [groups, K, K].
+        bounds: the least and the largest code.
 
     Raises:
         ValueError: shapes do not fit.
     """
-    groups, inputs, _ = steps.shape
-    if nearest.shape != steps.shape or gram.shape != (groups, inputs, inputs):
-        raise ValueError(f"codes {nearest.shape} and inputs {gram.shape} do not fit weights {steps.shape}")
-    nearest = nearest.astype(np.float64)
-    bounds = np.maximum(nearest - 1, qmin), np.minimum(nearest + 1, qmax)
-    damped = _damped(gram)
-    codes, gradient = nearest.copy(), damped @ (nearest - steps)
+    groups, inputs, _ = weight.shape
+    if not weight.shape == scale.shape == nearest.shape or gram.shape != (groups, inputs, inputs):
+        shapes = f"codes {nearest.shape}, scales {scale.shape} and inputs {gram.shape}"
+        raise ValueError(f"{shapes} do not fit weights {weight.shape}")
+    scale, damped = scale.astype(np.float64), _damped(gram)
+    codes = nearest.astype(np.float64)
+    lo, hi = np.maximum(codes - 1, bounds[0]), np.minimum(codes + 1, bounds[1])
+    gradient = damped @ (codes * scale - weight)
     for _ in range(SWEEPS):
         moved = 0
         for first in range(0, inputs, BLOCK):
             block = slice(first, min(first + BLOCK, inputs))
-            change = _descend(codes, gradient[:, block].copy(), damped, block, bounds)
+            part = _Part(*(array[:, block] for array in (codes, scale, lo, hi)))
+            change = _descend(part, gradient[:, block].copy(), damped[:, block, block])
             moved += int(np.count_nonzero(change))
             gradient += damped[:, :, block] @ change
         if not moved:
@@ -115,24 +140,31 @@ def round_codes(steps: Array, nearest: Array, gram: Array, *, qmin: int, qmax: i
     return codes
 
 
-def _descend(
-    codes: Array, gradient: Array, damped: Array, block: slice, bounds: tuple[Array, Array]
-) -> Array:
-    """Move each code of a block of inputs, in place, to where the error is least; by how much they moved.
+class _Part(NamedTuple):
+    """A run of a layer's inputs: codes, which change in place, their scales and bounds, [groups, run, N]."""
+
+    codes: Array
+    scale: Array
+    lo: Array
+    hi: Array
+
+
+def _descend(part: _Part, gradient: Array, gram: Array) -> Array:
+    """Move each code of a part to where the error is least; by how much the values moved.
 
     Args:
-        gradient: of the error in the block's codes, halved, [groups, block, N]; it is kept up to date.
+        gradient: of the error in the part's values, halved; it is kept up to date.
+        gram: of the part's inputs.
     """
-    lo, hi = bounds
-    before = codes[:, block].copy()
-    own = damped[:, block, block]
-    for index, k in enumerate(range(block.start, block.stop)):
-        best = np.rint(codes[:, k] - gradient[:, index] / own[:, index, index, None])
-        step = np.clip(best, lo[:, k], hi[:, k]) - codes[:, k]
+    before = part.codes.copy()
+    for k in range(part.codes.shape[1]):
+        codes, scale = part.codes[:, k], part.scale[:, k]
+        best = np.rint(codes - gradient[:, k] / (gram[:, k, k, None] * scale))
+        step = np.clip(best, part.lo[:, k], part.hi[:, k]) - codes
         if step.any():
-            codes[:, k] += step
-            gradient += own[:, :, index, None] * step[:, None, :]
-    return np.asarray(codes[:, block] - before)
+            codes += step
+            gradient += gram[:, :, k, None] * (step * scale)[:, None, :]
+    return np.asarray((part.codes - before) * part.scale)
 
 
 def _damped(gram: Array) -> Array:

@@ -41,8 +41,11 @@ class Groups:
 
     def dequantize(self) -> Array:
         """The values that the codes stand for, f32 [K, N]."""
-        spread = np.repeat(self.scales, self.group_size, axis=0)[: len(self.codes)]
-        return np.asarray(self.codes * spread, np.float32)
+        return np.asarray(self.codes * self.spread(), np.float32)
+
+    def spread(self) -> Array:
+        """The scale of each code, f32 [K, N]."""
+        return np.repeat(self.scales, self.group_size, axis=0)[: len(self.codes)]
 
 
 def group_count(inputs: int, group_size: int) -> int:

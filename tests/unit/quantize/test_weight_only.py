@@ -32,7 +32,7 @@ def int4(**options) -> QuantizeConfig:
 
 
 @pytest.mark.parametrize("group_size", [32, 64])
-@pytest.mark.parametrize("rounding", ["nearest", "gptq", "awq", "awq+gptq"])
+@pytest.mark.parametrize("rounding", ["nearest", "gptq", "adaround", "awq", "awq+gptq"])
 def test_products_and_tables_are_in_4_bits_and_run(rounding: str, group_size: int):
     model = text_net()
     made = quantize_weights(model, [IDS], int4(weight_rounding=rounding, group_size=group_size))

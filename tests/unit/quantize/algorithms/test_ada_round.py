@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.algorithms.ada_round import round_adaptively, round_codes
+from quantrt.quantize.algorithms.ada_round import DAMPING, round_adaptively, round_codes, round_groups
+from quantrt.quantize.algorithms.group_rounding import QMAX, QMIN, round_nearest
 from quantrt.quantize.fit import ROUNDED, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import with_weights
@@ -33,33 +34,50 @@ def error(x: np.ndarray, difference: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("qmax", [7, 127])
 @pytest.mark.parametrize(("groups", "inputs"), [(1, 200), (6, 9)])
 def test_no_column_is_worse_than_of_nearest_codes(groups: int, inputs: int, qmax: int, rng):
-    steps = np.clip(rng.normal(size=(groups, inputs, 16)) * qmax / 3, -qmax, qmax)
-    nearest = np.rint(steps)
+    scale = rng.uniform(0.5, 2, size=(groups, inputs, 16))
+    weight = np.clip(rng.normal(size=scale.shape) * qmax / 3, -qmax, qmax) * scale
+    nearest = np.rint(weight / scale)
     x = np.stack([correlated(600, inputs, seed) for seed in range(groups)])
     gram = (x.transpose(0, 2, 1) @ x).astype(np.float64) / 600
-    codes = round_codes(steps, nearest, gram, qmin=-qmax, qmax=qmax)
+    codes = round_codes(weight, scale, nearest, gram, bounds=(-qmax, qmax))
     assert np.abs(codes - nearest).max() == 1
     assert np.abs(codes).max() <= qmax
-    before, after = error(x, nearest - steps), error(x, codes - steps)
-    ridge = 0.01 * np.trace(gram, axis1=1, axis2=2)[:, None] / inputs * 600  # what is damped is part of it
-    damped = [e + ridge * np.square(c - steps).sum(axis=1) for e, c in ((before, nearest), (after, codes))]
+    differences = [made * scale - weight for made in (nearest, codes)]
+    before, after = (error(x, difference) for difference in differences)
+    ridge = DAMPING * np.trace(gram, axis1=1, axis2=2)[:, None] / inputs * 600  # is part of what gets less
+    damped = [e + ridge * np.square(d).sum(axis=1) for e, d in zip((before, after), differences, strict=True)]
     assert np.all(damped[1] <= damped[0] * (1 + 1e-9))
     assert after.sum() < before.sum() / 3
     unseen = np.stack([correlated(600, inputs, seed + 50) for seed in range(groups)])
-    assert error(unseen, codes - steps).sum() < error(unseen, nearest - steps).sum() / 3
+    assert error(unseen, differences[1]).sum() < error(unseen, differences[0]).sum() / 3
 
 
 def test_independent_inputs_keep_the_nearest_codes(rng):
-    steps = rng.normal(size=(1, 32, 8)) * 40
-    nearest = np.rint(steps)
+    weight, ones = rng.normal(size=(1, 32, 8)) * 40, np.ones((1, 32, 8))
+    nearest = np.rint(weight)
     for gram in (np.eye(32)[None], np.zeros((1, 32, 32))):
-        np.testing.assert_array_equal(round_codes(steps, nearest, gram, qmin=-127, qmax=127), nearest)
+        np.testing.assert_array_equal(round_codes(weight, ones, nearest, gram, bounds=(-127, 127)), nearest)
 
 
 def test_shapes_that_do_not_fit_are_refused(rng):
-    steps = rng.normal(size=(1, 8, 3))
+    weight, ones = rng.normal(size=(1, 8, 3)), np.ones((1, 8, 3))
     with pytest.raises(ValueError, match="do not fit"):
-        round_codes(steps, np.rint(steps), np.eye(9)[None], qmin=-127, qmax=127)
+        round_codes(weight, ones, np.rint(weight), np.eye(9)[None], bounds=(-127, 127))
+    with pytest.raises(ValueError, match="do not fit"):
+        round_codes(weight, ones[:, :1], np.rint(weight), np.eye(8)[None], bounds=(-127, 127))
+
+
+@pytest.mark.parametrize("group_size", [32, 128])
+def test_groups_of_4_bits(group_size: int, rng):
+    x, weight = correlated(500, 200), rng.normal(size=(200, 24)).astype(np.float32)
+    gram = (x.T @ x / 500).astype(np.float64)
+    nearest = round_nearest(weight, group_size=group_size)
+    made = round_groups(weight, gram, group_size=group_size)
+    assert made.codes.min() >= QMIN and made.codes.max() <= QMAX
+    np.testing.assert_array_equal(made.scales, nearest.scales)
+    assert np.abs(made.codes.astype(int) - nearest.codes).max() == 1
+    errors = [error(x[None], (g.dequantize() - weight)[None]).sum() for g in (made, nearest)]
+    assert errors[0] < errors[1] / 3
 
 
 def wide_net():
