@@ -20,6 +20,9 @@ __all__ = ["WEIGHTS_LOCATION", "split_weights", "to_bytes"]
 
 WEIGHTS_LOCATION = "weights"
 
+SIZES_BYTES = 2**20
+"""Sizes, axes and the like of fewer bytes stay in the protobuf, where shape inference reads them."""
+
 
 def split_weights(graph: ir.Model, min_bytes: int = 1024) -> tuple[bytes, dict[str, np.ndarray]]:
     """The protobuf of `graph` without its large initializers, and these by name.
@@ -29,7 +32,7 @@ def split_weights(graph: ir.Model, min_bytes: int = 1024) -> tuple[bytes, dict[s
     narrower than a byte stay inside.
 
     Args:
-        min_bytes: initializers of fewer bytes stay inside; shape inference reads those.
+        min_bytes: initializers of fewer bytes stay inside.
 
     Returns:
         Protobuf and arrays. The arrays are the graph's own memory and must not be written to.
@@ -72,4 +75,6 @@ def to_bytes(graph: ir.Model) -> bytes:
 def _is_splittable(tensor: ir.TensorProtocol, min_bytes: int) -> bool:
     if tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8:
         return False
-    return math.prod(tensor.shape.numpy()) * tensor.dtype.bitwidth // 8 >= min_bytes
+    is_sizes = len(tensor.shape) <= 1 and tensor.dtype in {ir.DataType.INT32, ir.DataType.INT64}
+    least_bytes = SIZES_BYTES if is_sizes else min_bytes
+    return math.prod(tensor.shape.numpy()) * tensor.dtype.bitwidth // 8 >= least_bytes

@@ -7,6 +7,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from quantrt.ir.session import float_session
 from quantrt.ir.split import split_weights
 from tests.unit.model.check_pass import model_of
 
@@ -55,3 +56,16 @@ def test_text_and_nibbles_stay_inside(model):
     inside = {tensor.name: tensor for tensor in onnx.ModelProto.FromString(protobuf).graph.initializer}
     assert len(inside["s"].string_data) == 2000
     assert len(inside["n"].raw_data) == 5000
+
+
+def test_sizes_stay_where_shape_inference_reads_them():
+    parts = ", ".join(f"y{n}" for n in range(200))
+    model = model_of(
+        f"{parts} = Split <axis = 1> (x, sizes)", inputs="float[2,400] x", outputs="float[2,2] y0"
+    )
+    sizes = ir.Tensor(np.full(200, 2, np.int64), name="sizes")
+    value = ir.Value(name="sizes", const_value=sizes)
+    next(iter(model.graph)).replace_input_with(1, value)
+    model.graph.register_initializer(value)
+    (y,) = float_session(model).run(None, {"x": np.ones((2, 400), np.float32)})
+    assert y.shape == (2, 2)
