@@ -215,7 +215,10 @@ class Budget:
     def __post_init__(self) -> None:
         if not 0.0 <= self.max_drop_ratio <= 1.0:
             raise UsageError(
-                "cannot use this budget", got=f"max drop {self.max_drop_ratio}", expected="0 to 1"
+                "cannot use this budget",
+                got=f"max drop {self.max_drop_ratio}",
+                expected="a fraction from 0 to 1",
+                hint="--max-drop 0.01 for 1 %",
             )
 
 
@@ -341,11 +344,11 @@ class BuildConfig:
             raise UsageError("no library here computes in fp8 on a CPU", hint="--int8, or --device cuda")
         if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu):
             raise UsageError("targets and a GPU are of CUDA engines", hint="--device cuda")
+        if self.device.device == "cpu" and self.cuda.device_memory_mb is not None:
+            raise UsageError("device memory is a GPU's", hint="--device cuda")
         if self.quantize.weights == "int4":
             self._check_weights_alone()
         if self.cuda.profiles and self.bench.batch is not None:
-        if self.device.device == "cpu" and self.cuda.device_memory_mb is not None:
-            raise UsageError("device memory is a GPU's", hint="--device cuda")
             raise UsageError(
                 "cannot time at one batch size and choose kernels at another",
                 got=f"batch {self.bench.batch} and shapes {self.cuda.profiles[0]}",
