@@ -16,7 +16,8 @@ from quantrt.tactics.timing import Latency
 __all__ = ["made_up_times"]
 
 PRODUCTS = ("Conv", "Gemm", "MatMul")
-FP32_MS, HALF_MS, CODES_MS = 1.0, 0.7, 0.25
+FP32_MS, HALF_MS = 1.0, 0.7
+CODES_MS = {"int8": 0.25, "fp8": 0.4}
 """Of one product; everything else takes none."""
 
 
@@ -48,5 +49,6 @@ def _time_candidates(candidates: Mapping[str, Candidate], *_: Any) -> dict[str, 
     for name, one in candidates.items():
         codes = sum(row.is_int8 for row in decisions.get(name, ()))
         float_ms = FP32_MS if one.spec.float_precision == "fp32" else HALF_MS
-        found[name] = Latency((float_ms * (count - codes) + CODES_MS * codes,) * 32)
+        codes_ms = CODES_MS.get(one.spec.precision, 0.0)
+        found[name] = Latency((float_ms * (count - codes) + codes_ms * codes,) * 32)
     return found

@@ -124,13 +124,14 @@ class _Mixer:
         return Mixed(name, mixed_report(replace(outcome, tables=whole)))
 
     def _is_mixed_already(self) -> bool:
-        """Whether what would be shipped has codes where they are faster, and nowhere else.
+        """Whether what would be shipped has these codes where they are faster, and nowhere else.
 
         So it is on a GPU, whose kernels are timed one by one as an engine is lowered. All that mixing could
-        add is to keep damage out, and that is inside the budget.
+        add is to keep damage out, and that is inside the budget. Another kind of codes, which is slower, may
+        be inside too; then these are mixed all the same.
         """
-        winner = self._contest.candidates[self._contest.choice.winner]
-        return winner.spec.library == "cuda" and winner.spec.has_codes
+        winner = self._contest.choice.winner
+        return winner == self._pair.codes and self._spec.library == "cuda"
 
     def close(self) -> None:
         """Free the best engine so far."""

@@ -98,6 +98,22 @@ def test_fp8_is_mixed_where_it_is_the_faster_one(model: Model):
         assert {"fp8", "fp16"} == set(products(engine))
 
 
+def test_int8_is_mixed_where_fp8_is_inside_the_budget_and_slower(model: Model):
+    config = replace(
+        CONFIG,
+        precisions=frozenset({"fp32", "fp16", "int8", "fp8"}),
+        budget=Budget(metric="sqnr", max_drop_ratio=5e-3),
+    )
+    with make(model, config) as engine:
+        report = engine.plan.report
+        rows = {row["name"]: row for row in report["candidates"]}
+        assert report["verdict"]["shipped"] == "cuda int8+fp16 mixed"
+        assert rows["cuda int8+fp16"]["status"] == "over budget"
+        assert products(engine) == ["int8", "fp16", "int8", "int8"]
+    with make(model, replace(config, assign=AssignConfig(mixed=False))) as engine:
+        assert engine.plan.report["verdict"]["shipped"] == "cuda fp8+fp16"
+
+
 def test_layers_that_have_to_be_codes_are_not_made_float(model: Model):
     culprit = [node.name or "" for node in model.graph.graph if node.op_type == "MatMul"][1]
     rules = ConstraintConfig(layer_precisions=(f"{culprit}:int8",))
