@@ -77,7 +77,9 @@ def check_finite(array: Array, what: str, where: str) -> None:
 def not_finite(what: str, where: str, bad: int, size: int) -> DataError:
     """The error for `bad` of `size` values of a tensor."""
     return DataError(
-        f"{what} has NaN or infinite values in {where}", got=f"{bad} of {size} values ({bad / size:.2%})"
+        f"{what} has NaN or infinite values in {where}",
+        got=f"{bad} of {size} values ({bad / size:.2%})",
+        hint="to leave it out, or `numpy.nan_to_num` where 0 is what a missing value means",
     )
 
 

@@ -95,7 +95,9 @@ class Dataset:
             if len(self._notes) != before:
                 logger.info("%s", "; ".join(self.notes))
         if not found:
-            raise DataError(f"there are no samples in '{self.source}'")
+            raise DataError(
+                f"there are no samples in '{self.source}'", hint="one sample or more along its first axis"
+            )
 
     def batches(self, batch_size: int, max_samples: int | None = None) -> Iterator[Batch]:
         """Consecutive samples of equal shapes, stacked up to `batch_size`.

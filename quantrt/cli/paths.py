@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from quantrt.errors import UsageError
@@ -11,11 +12,15 @@ from quantrt.ir.atomic import check_writable
 __all__ = ["check_output"]
 
 
-def check_output(path: Path, *suffixes: str) -> Path:
+def check_output(path: Path, *suffixes: str, reads: Iterable[Path | None] = ()) -> Path:
     """The path of a file that is going to be written, with one of these suffixes.
 
+    Args:
+        reads: files that the command reads, which writing it must not replace; None for one not given.
+
     Raises:
-        UsageError: its folder does not exist, it is a folder, or its suffix says another kind of file.
+        UsageError: its folder does not exist, it is a folder, its suffix says another kind of file, or it is
+            one of those that are read.
         DeviceError: its folder may not be written to.
     """
     if path.suffix not in suffixes:
@@ -27,4 +32,11 @@ def check_output(path: Path, *suffixes: str) -> Path:
             hint=f"-o '{path.with_suffix(suffixes[0])}'",
         )
     check_writable(path)
+    if any(source is not None and _is_same(path, source) for source in reads):
+        other = path.with_name(f"{path.stem}.new{path.suffix}")
+        raise UsageError(f"cannot write '{path}' in place of what is read", hint=f"-o '{other}'")
     return path
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    return path.exists() and other.exists() and path.samefile(other)

@@ -48,7 +48,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> Result:
     """Quantize and write the model."""
-    check_output(args.output, ".onnx")
+    check_output(args.output, ".onnx", reads=(args.model,))
     _take_recipe(args)
     if args.weights == "int4":
         return quantize_weights_alone(args)
@@ -67,8 +67,6 @@ def _run(args: argparse.Namespace) -> Result:
             hint="another --target, a higher --quantization-level, or fewer exclusions",
         )
     data = _write(quantized, is_random, args)
-    if not (args.calib_data or args.calib_random) and args.bias_correction is not False:
-        data["notes"].append("biases are not corrected without --calib-data")
     return Result(data, lambda: _show(data))
 
 

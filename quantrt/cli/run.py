@@ -42,7 +42,7 @@ def _run(args: argparse.Namespace) -> Result:
     from quantrt.report.subject import open_subject
     from quantrt.runtime.peak_memory import peak_memory
 
-    check_output(args.output, ".npz")
+    check_output(args.output, ".npz", reads=(args.inputs,))
     _check_counts(args)
     with open_subject(args.file) as subject:
         dataset = open_data(args.inputs, subject.inputs, preprocess=args.preprocess)

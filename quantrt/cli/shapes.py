@@ -63,7 +63,9 @@ def with_shapes(
         if name not in names:
             near = close_match(name, names)
             hint = f"--shape {near or names[0]}=..." if names else None
-            raise UsageError(f"'{model}' has no input '{name}'", expected=", ".join(names), hint=hint)
+            raise UsageError(
+                f"'{model}' has no input '{name}'", expected=", ".join(map(repr, names)), hint=hint
+            )
     return [_with_shape(spec, shapes.get(spec.name), model, otherwise) for spec in specs]
 
 

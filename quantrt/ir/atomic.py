@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from typing import BinaryIO
 from quantrt.errors import DeviceError, UsageError
 
 __all__ = ["check_writable", "replace_file"]
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -34,7 +37,8 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise DeviceError(f"cannot write '{path}'", got=reason) from error
+        hint = f"`df -h '{path.parent}'`, and another -o" if error.errno in _NO_ROOM else None
+        raise DeviceError(f"cannot write '{path}'", got=reason, hint=hint) from error
 
 
 def check_writable(path: Path) -> None:

@@ -18,7 +18,7 @@ from quantrt.ir.missing_file import missing_file
 from quantrt.model.check import check_proto, foreign_operators
 from quantrt.model.name_nodes import name_nodes
 from quantrt.model.tensors import attach_tensors
-from quantrt.model.wire import strip_weights
+from quantrt.model.wire import TRUNCATED, strip_weights
 
 __all__ = ["ReadModel", "read_model"]
 
@@ -95,7 +95,9 @@ def _open(path: Path) -> mmap.mmap:
         raise ModelError(f"cannot read '{path}'", got=what, expected="an .onnx file", hint=_onnx_inside(path))
     try:
         if path.stat().st_size == 0:
-            raise ModelError(f"cannot read '{path}'", got="an empty file", expected="an ONNX model")
+            raise ModelError(
+                f"cannot read '{path}'", got="an empty file", expected="an ONNX model", hint=_again(path)
+            )
         return map_file(path)
     except OSError as error:
         raise ModelError(f"cannot open '{path}'", got=os.strerror(error.errno or 0)) from error
@@ -112,7 +114,14 @@ def _not_onnx(path: Path, mapping: mmap.mmap, error: Exception) -> ModelError:
             return ModelError(
                 f"'{path}' is not an ONNX model", got=kind, expected="an ONNX protobuf", hint=hint
             )
-    reason = (
-        f"{error.message}: {error.got}" if isinstance(error, ModelError) else "an invalid protobuf message"
+    reason, hint = "an invalid protobuf message", None
+    if isinstance(error, ModelError):
+        reason = f"{error.message}: {error.got}"
+        hint = _again(path) if error.message == TRUNCATED else None
+    return ModelError(
+        f"cannot read '{path}' as an ONNX model", got=reason, expected="an ONNX protobuf", hint=hint
     )
-    return ModelError(f"cannot read '{path}' as an ONNX model", got=reason, expected="an ONNX protobuf")
+
+
+def _again(path: Path) -> str:
+    return f"copying it again: `ls -l '{path}'` has to say the size of the original"

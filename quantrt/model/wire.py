@@ -21,11 +21,14 @@ __all__ = [
     "GRAPH_FIELD",
     "INITIALIZER_FIELD",
     "RAW_DATA_FIELD",
+    "TRUNCATED",
     "Skeleton",
     "Span",
     "delimited_header",
     "strip_weights",
 ]
+
+TRUNCATED = "the file is truncated or damaged"
 
 # Field numbers of onnx.proto3; `onnx.ModelProto.DESCRIPTOR` lists them.
 GRAPH_FIELD = 7
@@ -134,7 +137,7 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[_Field]:
             field_end = value + (8 if wire_type == _FIXED64 else 4)
         if field_end > end:
             raise ModelError(
-                "the file is truncated or damaged",
+                TRUNCATED,
                 got=f"{end - value} bytes left for a field of {field_end - value} at byte {position}",
             )
         yield _Field(number, wire_type, position, value, field_end)
@@ -146,9 +149,7 @@ def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:
     result = 0
     for index in range(_MAX_VARINT_BYTES):
         if position + index >= end:
-            raise ModelError(
-                "the file is truncated or damaged", got=f"an unfinished number at byte {position}"
-            )
+            raise ModelError(TRUNCATED, got=f"an unfinished number at byte {position}")
         byte = data[position + index]
         result |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import logging
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
 from quantrt.errors import DeviceError
+from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
 from quantrt.plan.openvino_codes import respell_codes
@@ -40,8 +39,8 @@ def lower_to_openvino(graph: ir.Model) -> LibraryModel:
     """
     import openvino as ov  # heavy: only where an OpenVINO engine is made
 
-    with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
-        source = Path(folder) / "model.onnx"
+    with scratch_folder() as folder:
+        source = folder / "model.onnx"
         save_model(part_norms(respell_codes(graph)), source)
         try:
             model = ov.Core().read_model(source)
@@ -54,8 +53,8 @@ def from_openvino(model: ov.Model) -> LibraryModel:
     """An imported OpenVINO model as its IR: XML and weights."""
     import openvino as ov  # heavy, as above
 
-    with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
-        xml, weights = Path(folder) / "model.xml", Path(folder) / "model.bin"
+    with scratch_folder() as folder:
+        xml, weights = folder / "model.xml", folder / "model.bin"
         ov.serialize(model, xml, weights)
         return LibraryModel("openvino", xml.read_bytes(), {"bin": np.fromfile(weights, np.uint8)})
 

@@ -156,8 +156,8 @@ def _check_inputs(reference: Subject, subject: Subject) -> None:
     if a != b:
         raise UsageError(
             f"cannot compare '{reference.name}' and '{subject.name}': they take different inputs",
-            got=", ".join(sorted(b)),
-            expected=", ".join(sorted(a)),
+            got=", ".join(map(repr, sorted(b))),
+            expected=", ".join(map(repr, sorted(a))),
             hint="`quantrt inspect` of each, for what it takes and gives",
         )
 

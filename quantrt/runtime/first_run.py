@@ -6,7 +6,6 @@ OpenVINO compiles when shapes arrive, so the model is opened and run, on zeros.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from quantrt.ir.array_file import write_arrays
+from quantrt.ir.scratch import scratch_folder
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.openvino_executor import OpenVinoExecutor
 from quantrt.worker_process import CRASHED, WorkerProcess, answer_requests
@@ -47,13 +47,12 @@ def how_it_crashes(
         DeviceError: the process cannot be started, or the disk is full.
         InternalError: a fault of ours ended the request.
     """
-    with tempfile.TemporaryDirectory(prefix="quantrt-") as place, WorkerProcess(worker) as process:
-        folder = Path(place)
+    with scratch_folder() as folder, WorkerProcess(worker) as process:
         (folder / GRAPH).write_bytes(model.graph)
         write_arrays(folder / WEIGHTS, _numbered(model.weights))
         answer = process.ask(
             {
-                "folder": place,
+                "folder": str(folder),
                 "options": asdict(options),
                 "weights": list(model.weights),
                 "shapes": [list(shape) for shape in shapes],

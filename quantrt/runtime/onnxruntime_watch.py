@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import onnx
 import onnxruntime
 
 from quantrt.errors import InternalError
+from quantrt.ir.scratch import scratch_folder
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
 
@@ -55,10 +55,10 @@ def watch_onnxruntime(
     Raises:
         DataError: the model cannot run these inputs.
     """
-    with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
+    with scratch_folder() as folder:
         settings = onnxruntime.SessionOptions()
         settings.enable_profiling = True
-        settings.profile_file_prefix = str(Path(folder) / "profile")
+        settings.profile_file_prefix = str(folder / "profile")
         with _opened(model, options, settings) as executor:
             for _ in range(warmup_runs + runs):
                 executor.run(inputs)
@@ -68,9 +68,9 @@ def watch_onnxruntime(
 
 def optimized_graph(model: LibraryModel, options: ExecOptions) -> onnx.ModelProto:
     """The graph that ONNX Runtime makes of the model on this machine; large weights are not in it."""
-    with tempfile.TemporaryDirectory(prefix="quantrt-") as folder:
+    with scratch_folder() as folder:
         settings = onnxruntime.SessionOptions()
-        path = Path(folder) / "optimized.onnx"
+        path = folder / "optimized.onnx"
         settings.optimized_model_filepath = str(path)
         settings.add_session_config_entry(_EXTERNAL_WEIGHTS, "optimized.bin")
         with _opened(model, options, settings):

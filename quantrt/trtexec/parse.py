@@ -98,7 +98,9 @@ def _truth(flag: Flag, text: str) -> bool:
 
 def _unknown(word: str) -> UsageError:
     if not word.startswith("-"):
+        is_bare = word.partition("=")[0] in {name.lstrip("-") for name in BY_NAME}
         hint = f"--onnx={word}" if word.endswith(".onnx") else "quantrt trtexec --help"
+        hint = f"--{word}" if is_bare else hint
         return UsageError(f"trtexec takes flags alone, not '{word}'", hint=hint)
     near = close_match(word, BY_NAME)
     return UsageError(f"no trtexec has a flag '{word}'", hint=near or "quantrt trtexec --help")

@@ -32,7 +32,13 @@ class Case:
 CASES = (
     Case("build modle.onnx -o m.qrt", "model.onnx", 3),
     Case("build broken.onnx -o m.qrt", "quantrt inspect broken.onnx", 3),
+    Case("inspect cut.onnx", "ls -l 'cut.onnx'", 3),
     Case("build model.onnx -o model.txt", "-o 'model.qrt'"),
+    Case("build model.onnx --max-drop 5 -o m.qrt", "--max-drop 0.01"),
+    Case("build model.onnx --int8 --calib-data nan.npz -o m.qrt", "numpy.nan_to_num", 3),
+    Case("quantize model.onnx --calib-random -o model.onnx", "-o 'model.new.onnx'"),
+    Case("run linear.qrt --inputs calib.npz -o calib.npz", "-o 'calib.new.npz'"),
+    Case("trtexec onnx=model.onnx", "--onnx=model.onnx"),
     Case("build model.onnx --int8 -o m.qrt", "--calib-data"),
     Case("build model.onnx --int8 --calib-random --exclude '/stem/Con' -o m.qrt", "--exclude /stem/Conv"),
     Case("build model.onnx --int8 --calib-data calibb.npz -o m.qrt", "--calib-data calib.npz"),
@@ -89,9 +95,11 @@ CASES = (
 def folder(demo_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model, an engine of another, data, and damaged files of every kind."""
     shutil.copy(demo_dir / "digits_resnet.onnx", tmp_path / "model.onnx")
+    (tmp_path / "cut.onnx").write_bytes((tmp_path / "model.onnx").read_bytes()[:100_000])
     with np.load(demo_dir / "calibration.npz") as arrays:
         np.savez(tmp_path / "calib.npz", **{name: arrays[name][:4] for name in arrays})
     np.savez(tmp_path / "other.npz", image=np.zeros((2, 3), np.float32))
+    np.savez(tmp_path / "nan.npz", image=np.full((1, 1, 64, 64), np.nan, np.float32))
     save_plan(make_plan("onnxruntime"), tmp_path / "linear.qrt")
     (tmp_path / "empty").mkdir()
     for name in ("broken.onnx", "broken.npz", "broken.qrt", "broken.ranges", "broken.json", "model.txt"):

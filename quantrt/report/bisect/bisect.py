@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import UsageError
+from quantrt.ir.scratch import scratch_folder
 from quantrt.report.bisect.find import find_failure
 from quantrt.report.bisect.folder import facts_of, write_folder
 from quantrt.report.bisect.side import Side, read_side
@@ -66,8 +66,8 @@ def bisect(
             "max_abs": config.max_abs,
         },
     }
-    with tempfile.TemporaryDirectory(prefix="quantrt-") as place, WorkerProcess(WORKER) as process:
-        trials = Trials(process, Path(place))
+    with scratch_folder() as place, WorkerProcess(WORKER) as process:
+        trials = Trials(process, place)
         found = find_failure(sides, dataset, config, trials, on_progress)
         if found is None:
             return {**data, "failure": None, "folder": None, "runs": trials.count, "passed": True}

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quantrt.dtypes import CODE_PRECISIONS
-from quantrt.errors import UsageError
+from quantrt.errors import UsageError, close_match
 from quantrt.report.engine_layer import EngineLayer
 from quantrt.report.explain.against import Beside
 from quantrt.report.explain.peaks import Peaks
@@ -60,10 +60,11 @@ def select(rows: Sequence[LayerRow], pattern: str) -> tuple[LayerRow, ...]:
     """
     found = tuple(row for row in rows if any(_matches(name, pattern) for name in _names(row.layer)))
     if not found:
+        near = close_match(pattern, [name for row in rows for name in _names(row.layer)])
         raise UsageError(
             f"no layer of the engine matches '{pattern}'",
             expected="the name of a layer or of a node, or a glob",
-            hint="`quantrt explain ENGINE --all` lists the layers",
+            hint=f"'{near}'" if near else "`quantrt explain ENGINE --all` lists the layers",
         )
     return found
 

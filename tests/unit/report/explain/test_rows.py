@@ -163,6 +163,9 @@ def test_a_layer_is_found_by_its_nodes_and_sources():
         assert [row.layer.name for row in select(rows, pattern)] == ["a"]
     with pytest.raises(UsageError, match="no layer of the engine matches 'c'"):
         select(rows, "c")
+    with pytest.raises(UsageError) as caught:
+        select(rows, "old/tow")
+    assert caught.value.hint == "'old/two'"
 
 
 def report_of(status: str) -> dict:
