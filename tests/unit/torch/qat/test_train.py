@@ -12,6 +12,8 @@ import pytest
 import torch
 
 import quantrt
+from benchmarks.qat_training import Training
+from benchmarks.qat_training import train as train_in_time
 from quantrt.errors import UsageError
 from quantrt.torch.qat import convert, distillation_loss
 from tests.unit.torch.qat import nets
@@ -91,6 +93,24 @@ def test_training_brings_it_back_to_the_float_network(made):
     assert all(parameter.grad is not None for parameter in prepared.parameters())
     moved = [module.ratio.item() for name, module in prepared.quantizers() if ".activation_" in name]
     assert all(ratio != 1.0 for ratio in moved)
+
+
+def test_the_state_that_is_kept_is_never_worse_on_what_no_step_sees(made):
+    net, prepared = nets.resnet(), made("resnet", "ort")
+    before = {name: value.clone() for name, value in prepared.state_dict().items()}
+    held, plan = nets.images(16, 40), Training(steps=4, batch=8, rate=3.0)
+    course = train_in_time(prepared, net, nets.images(32, 30), held, plan)
+    assert (course.steps, course.best_step) == (4, 0)
+    assert course.held_best_db == course.held_start_db
+    assert all(torch.equal(before[name], value) for name, value in prepared.state_dict().items())
+
+
+def test_training_ends_when_its_time_is_over(made):
+    net, prepared = nets.resnet(), made("resnet", "ort")
+    plan = Training(steps=1000, batch=8, rate=1e-4, budget_s=1e-3)
+    course = train_in_time(prepared, net, nets.images(32, 30), nets.images(16, 40), plan)
+    assert course.steps < 1000
+    assert not prepared.training
 
 
 @pytest.mark.slow
