@@ -38,7 +38,9 @@ def export_module(
     example: Mapping[str, torch.Tensor],
     path: Path,
 ) -> None:
-    """Write `path` and, beside it, its weights as `path`.data; the module is in evaluation mode afterwards.
+    """Write `path` and, beside it, its weights as `path`.data, in float32.
+
+    The module is in evaluation mode afterwards, and in the type that it had.
 
     Args:
         example: tensors of one call, in the order of `call.paths`.
@@ -49,6 +51,7 @@ def export_module(
         DeviceError: the disk is full.
     """
     _check_exporter()
+    own_type = next(module.parameters()).dtype
     module.eval().to(torch.float32)
     batch = batch_of(example)
     free = torch.export.Dim("batch", min=1, max=MAX_BATCH)
@@ -77,6 +80,8 @@ def export_module(
         raise ModelError(
             f"torch cannot export '{call.module}' to ONNX", got=reason[0] if reason else type(error).__name__
         ) from error
+    finally:
+        module.to(own_type)
 
 
 class _Called(nn.Module):

@@ -16,14 +16,10 @@ DENOISERS = ("unet", "transformer")
 """Attributes of a pipeline that hold what is called in every step."""
 
 PATHS = {
-    "unet": "unet",
-    "transformer": "transformer",
-    "text_encoder": "text_encoder",
-    "text_encoder_2": "text_encoder_2",
-    "text_encoder_3": "text_encoder_3",
+    **{name: name for name in ("text_encoder", "text_encoder_2", "text_encoder_3", *DENOISERS)},
     "vae_decoder": "vae.decoder",
 }
-"""Attributes, from the pipeline on."""
+"""Attributes, from the pipeline on, in the order in which they run."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +74,9 @@ def find_parts(pipe: Any, names: tuple[str, ...] | None) -> tuple[Part, ...]:
 
 def timed_parts(pipe: Any) -> tuple[Part, ...]:
     """Every part that the pipeline has, in the order in which they run."""
-    order = ("text_encoder", "text_encoder_2", "text_encoder_3", *DENOISERS, "vae_decoder")
     found: list[Part] = []
-    for name in order:
-        *owners, attribute = PATHS[name].split(".")
+    for name, path in PATHS.items():
+        *owners, attribute = path.split(".")
         owner = pipe
         for step in owners:
             owner = getattr(owner, step, None)

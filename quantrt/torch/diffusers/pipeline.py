@@ -203,7 +203,8 @@ def _replace(
     peaks["built"] = peak_memory()
     engine.save(folder / "engine.qrt")
     one.part.replace(EngineModule(engine, module, call, result, place))
-    module.to(place.dtype if keep_float else "meta")
+    if not keep_float:
+        module.to("meta")
     return PartReport(
         name=one.part.name,
         engine=folder / "engine.qrt",

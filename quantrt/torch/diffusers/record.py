@@ -35,7 +35,6 @@ class Recording:
         every: only calls whose running number this divides are kept.
         call, result: forms of the calls and of what they return.
         example: tensors of the first call.
-        samples: how many were written.
         calls: how many there were.
     """
 
@@ -45,7 +44,6 @@ class Recording:
     call: CallForm | None = None
     result: ResultForm | None = None
     example: dict[str, torch.Tensor] = field(default_factory=dict)
-    samples: int = 0
     calls: int = 0
     prompt: int = 0
     step: int = 0
@@ -55,7 +53,7 @@ class Recording:
         self.prompt, self.step = prompt, 0
 
     def take(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Write the samples of one call.
+        """Write the samples of one call: a forward hook of the part's module.
 
         Raises:
             UsageError: it has another form than those before it.
@@ -94,7 +92,6 @@ class Recording:
                 for name, array in arrays.items()
             }
             write_arrays(self.folder / f"p{self.prompt:03d}-s{self.step:03d}-r{row}.npz", sample)
-            self.samples += 1
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ def recording(recordings: list[Recording]) -> Iterator[None]:
     try:
         for one in recordings:
             one.folder.mkdir(parents=True, exist_ok=True)
-            handles.append(one.part.module.register_forward_hook(_hook(one), with_kwargs=True))
+            handles.append(one.part.module.register_forward_hook(one.take, with_kwargs=True))
         yield
     finally:
         for handle in handles:
@@ -130,10 +127,3 @@ def as_array(tensor: torch.Tensor) -> np.ndarray:
     tensor = tensor.detach()
     array: np.ndarray = (tensor.float() if tensor.is_floating_point() else tensor).cpu().numpy()
     return array
-
-
-def _hook(one: Recording) -> Any:
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        one.take(module, args, kwargs, result)
-
-    return hook
