@@ -7,14 +7,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
+from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.tactic import Rejected, Tactic
 
 __all__ = ["FLOAT_LEVELS", "LEVELS", "REFERENCE", "Pruned", "prune"]
 
+DETOUR_LEVEL = 4
+"""Builder optimization level from which products of codes are tried as floats beside kernels that multiply
+codes: such detours convert twice, and are there for codes that no kernel multiplies."""
+
 REFERENCE = "reference"
 """Name of the tactic that all others are held against."""
 
-LEVELS = (2, 2, 5, 12, 24, None)
+LEVELS = (2, 2, 5, 10, 24, None)
 """Most tactics per workload at builder optimization level 0 to 5; None is all. Level 0 has a second one for
 when the first turns out wrong, and times neither."""
 
@@ -64,6 +69,11 @@ def prune(
             rejected.append(Rejected(tactic.source, tactic.name, reason))
         else:
             legal.append(tactic)
+    direct = [tactic for tactic in legal if not _is_detour(tactic)]
+    if direct and level < DETOUR_LEVEL:
+        reason = f"converts codes to floats: tried from level {DETOUR_LEVEL} on"
+        rejected += [Rejected(one.source, one.name, reason) for one in legal if _is_detour(one)]
+        legal = direct
     ordered = _in_turns(legal)
     limit = (FLOAT_LEVELS if is_float else LEVELS)[level]
     late = () if limit is None else ordered[limit:]
@@ -78,6 +88,11 @@ def _why_not(tactic: Tactic, limit_bytes: int | None, excluded: Collection[str])
     if limit_bytes is not None and tactic.workspace_bytes > limit_bytes:
         return f"needs {tactic.workspace_bytes} bytes of workspace, more than the {limit_bytes} allowed"
     return ""
+
+
+def _is_detour(tactic: Tactic) -> bool:
+    """Whether codes are multiplied as floats."""
+    return DEQUANTIZED in tactic.name.split()
 
 
 def _in_turns(tactics: Sequence[Tactic]) -> tuple[Tactic, ...]:

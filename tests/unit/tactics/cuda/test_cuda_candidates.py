@@ -87,6 +87,15 @@ def test_what_tactics_do_not_compute_is_an_error(formula):
         list_tactics(replace(scaled_rows(), formula=formula), gpu_named("H200"))
 
 
+@pytest.mark.parametrize(("level", "names"), [(3, ["t"]), (4, ["t", "c dequantized"])])
+def test_detours_through_floats_are_for_codes_that_no_kernel_multiplies(level: int, names: list[str]):
+    kernel, detour = Tactic("triton", "t", ()), Tactic("cudnn", "c dequantized", ())
+    found = prune([kernel, detour], level)
+    assert [tactic.name for tactic in found.kept] == names
+    assert len(found.kept) + len(found.rejected) == 2
+    assert [tactic.name for tactic in prune([detour], level).kept] == ["c dequantized"]
+
+
 def test_sources_take_turns_and_the_level_is_a_limit():
     tactics = [Tactic("triton", f"t{n}", ()) for n in range(30)]
     tactics += [Tactic("cudnn", "c0", ()), Tactic("torch", REFERENCE, ())]
