@@ -86,6 +86,10 @@ GIVEN_SCALES = "those given"
 
 UNCORRECTED = "no samples to fit on: biases are not corrected"
 
+UNROUNDED = (
+    "weights are rounded to the nearest codes: adaptive rounding is of int8, on samples and their ranges"
+)
+
 UNFITTED = "no samples to fit on: biases are not corrected, ranges are of least error per tensor"
 
 
@@ -193,13 +197,14 @@ def fit(
         best, twin = _try_twins(best, trials, make)
     floats = model.graph if twin is None else twin.model.graph
     means = reference.means if twin is None else twin.means(reference.means)
-    if given is None and reference.is_comparable:
+    can_search = given is None and reference.is_comparable and not target.activation.dtype.is_float
+    if can_search:
         best = _try_searches(best, trials, config, floats, means)
-    unfitted = UNCORRECTED if only_given else UNFITTED
     chosen = trials.models[best]
-    notes = chosen.notes if reference.batches else (*chosen.notes, unfitted)
+    left_out = [] if reference.batches else [UNCORRECTED if only_given else UNFITTED]
+    left_out += [UNROUNDED] if config.adaptive_rounding and not can_search else []
     return Fitted(
-        replace(chosen, notes=notes),
+        replace(chosen, notes=(*chosen.notes, *left_out)),
         GIVEN_SCALES if only_given else best,
         trials.noise_ratios,
         floats=floats,

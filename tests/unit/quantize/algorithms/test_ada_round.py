@@ -138,3 +138,13 @@ def test_it_is_kept_where_the_outputs_gain_by_it():
     assert made.noise_ratios[made.method] < made.noise_ratios["minmax"]
     plain = replace(config, adaptive_rounding=False)
     assert fit(model, stats, ORT, reference, config=plain, calibration=options).method == "minmax"
+
+
+def test_without_samples_it_is_told_that_codes_are_the_nearest():
+    model, x = wide_net(), {"x": correlated(128, 64)}
+    config = QuantizeConfig(adaptive_rounding=True)
+    stats, options = observe(model, (ORT,), x), CalibrationConfig(method="minmax")
+    reference = observe_reference(model, [], config)
+    made = fit(model, stats, ORT, reference, config=config, calibration=options)
+    assert made.method == "minmax"
+    assert any("rounded to the nearest codes" in note for note in made.model.notes)
