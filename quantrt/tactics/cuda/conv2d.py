@@ -18,13 +18,20 @@ from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.gemm_hopper import spec as hopper
 from quantrt.kernels.gemm_hopper import tiles as hopper_tiles
 from quantrt.kernels.gemm_hopper.pixels import product_of
-from quantrt.kernels.gemm_hopper.spec import rows_in_order
 from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.spatial import as_pair
 from quantrt.kernels.split_k import spec as split_k
 from quantrt.kernels.split_k import tiles as split_k_tiles
 from quantrt.kernels.thin_conv2d import spec as thin_conv2d
 from quantrt.kernels.thin_conv2d import tiles as thin_tiles
 from quantrt.regions.region import Conv
+from quantrt.tactics.cuda.channel_constants import channel_constants
+from quantrt.tactics.cuda.conv_weights import (
+    channels_after_taps,
+    channels_last,
+    lines_of_windows,
+    pixels_in_order,
+)
 from quantrt.tactics.cuda.convolution import list_library_tactics
 from quantrt.tactics.cuda.cudnn_graph import list_graph_tactics
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
@@ -72,15 +79,15 @@ def _own(
     if reason:
         return [Rejected(_SOURCE, family, reason)]
     if is_depthwise:
-        constant = _depthwise_weight(formula.weight, weight, problem.dtype)
+        constant = channels_after_taps(formula.weight, weight, problem.dtype)
         found = [
             (x.name, depthwise.kernel_of(problem, x))
             for x in tiles_of(depthwise_tiles.configs, problem, device)
         ]
         return [_tactic(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
-    constant = _weight(formula.weight, weight, problem.dtype, problem.C)
+    constant = channels_last(formula.weight, weight, problem.dtype, channels=problem.C)
     whole = [
-        *_products(workload, problem, weight, device),
+        *_products(workload, formula, problem, weight, device),
         *_thin(workload, formula, weight, device),
         *_padded(workload, formula, weight, device),
         *(
@@ -128,7 +135,7 @@ def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
         kernels=(conv2d.pad_kernel_of(thin, channels),),
     )
     size_bytes = thin.images * thin.H * thin.W * channels * ELEMENT_BYTES[thin.dtype]
-    constant = _weight(formula.weight, weight, problem.dtype, channels)
+    constant = channels_last(formula.weight, weight, problem.dtype, channels=channels)
     tactics = []
     for tile in tiles_of(conv2d_tiles.configs, problem, device):
         name = f"{_CONV2D} {channels} channels {tile.name}"
@@ -167,7 +174,11 @@ def _bordered(
 
 
 def _products(
-    workload: Workload, problem: conv2d.ConvProblem, weight: np.ndarray, device: GpuFacts
+    workload: Workload,
+    formula: Conv,
+    problem: conv2d.ConvProblem,
+    weight: np.ndarray,
+    device: GpuFacts,
 ) -> list[Tactic]:
     """A convolution of single pixels as a product; none where it is no such or no kernel computes it."""
     product = product_of(problem)
@@ -176,7 +187,7 @@ def _products(
     tactics = []
     for tile in tiles_of(hopper_tiles.configs, product, device):
         name = f"{_CONV2D} {tile.name}"
-        constant = _weight_in_order(workload, weight, problem.dtype, hopper.run_of(product, tile))
+        constant = pixels_in_order(formula.weight, weight, problem.dtype, hopper.run_of(product, tile))
         (draft,) = _tactic(workload, problem, constant, name, hopper.kernel_of(product, tile)).drafts
         tactics.append(Tactic(_SOURCE, name, (replace(draft, runner="hopper_conv2d"),)))
     return tactics
@@ -187,7 +198,7 @@ def _thin(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFact
     problem = _problem(workload, formula, weight)
     if thin_conv2d.why_not(problem, device):
         return []
-    constant = _thin_weight(formula.weight, problem, weight)
+    constant = lines_of_windows(formula.weight, weight, problem)
     tactics = []
     for tile in tiles_of(thin_tiles.configs, problem, device):
         name = f"{_THIN} {tile.name}"
@@ -220,10 +231,10 @@ def _why_not_shape(workload: Workload, formula: Conv, weight: np.ndarray) -> str
 def _problem(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.ConvProblem:
     images, C, *size = workload.inputs[0].shape
     half = len(formula.pads) // 2
-    top, left = _pair(formula.pads[:half], 0)
-    bottom, right = _pair(formula.pads[half:], 0)
-    H, W = _pair(tuple(size), 1)
-    R, S = _pair(weight.shape[2:], 1)
+    top, left = as_pair(formula.pads[:half], 0)
+    bottom, right = as_pair(formula.pads[half:], 0)
+    H, W = as_pair(tuple(size), 1)
+    R, S = as_pair(weight.shape[2:], 1)
     return conv2d.ConvProblem(
         images=images,
         H=H,
@@ -232,20 +243,15 @@ def _problem(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.Co
         N=weight.shape[0],
         R=R,
         S=S,
-        strides=_pair(formula.strides, 1),
+        strides=as_pair(formula.strides, 1),
         pads=(top, left, bottom, right),
-        dilations=_pair(formula.dilations, 1),
+        dilations=as_pair(formula.dilations, 1),
         dtype=workload.inputs[0].dtype,
         epilogue=formula.epilogue,
         tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
         outputs=workload.outputs,
         pad_code=formula.pad_code,
     )
-
-
-def _pair(numbers: Sequence[int], above: int) -> tuple[int, int]:
-    """Numbers per spatial axis as (vertical, horizontal); a 1-D axis is horizontal."""
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else (above, numbers[0])
 
 
 def _tactic(
@@ -264,67 +270,12 @@ def _tactic(
         "scalars": [operand.value for operand in operands if operand.kind == "scalar"],
         "outputs": list(workload.outputs),
     }
-    names = [operand.name for operand in operands if operand.kind == "constant"]
     draft = Draft(
         runner="conv2d",
         inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
         outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
         options=options,
-        constants=(
-            weight,
-            *(_channel_constant(item, workload.constants[item], problem.N) for item in names),
-        ),
+        constants=(weight, *channel_constants(workload, problem.epilogue, problem.N)),
         kernels=(spec,),
     )
     return Tactic(_SOURCE, name, (draft,))
-
-
-def _weight(name: str, weight: np.ndarray, dtype: str, channels: int) -> Constant:
-    """[N, C, *kernel] as [N, *kernel, channels], zeros behind C; float32 rounded to float16."""
-    missing = channels - weight.shape[1]
-
-    def make() -> np.ndarray:
-        last = np.moveaxis(weight, 1, -1).astype(dtype)
-        return np.ascontiguousarray(np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)]))
-
-    return Constant(f"{name}:{channels} channels last:{dtype}", make)
-
-
-def _weight_in_order(workload: Workload, weight: np.ndarray, dtype: str, run: int) -> Constant:
-    """[N, C, 1, 1] as rows for the kernel of compute capability 9.0; float32 rounded to float16."""
-    assert isinstance(workload.formula, Conv)
-    rows = weight.reshape(weight.shape[:2])
-    return Constant(
-        f"{workload.formula.weight}:run{run}:{dtype}", lambda: rows_in_order(rows.astype(dtype), run)
-    )
-
-
-def _thin_weight(name: str, problem: conv2d.ConvProblem, weight: np.ndarray) -> Constant:
-    """[N, C, *kernel] as [N, lines, elements of a line], zeros where a window ends; float32 as float16."""
-    width = thin_conv2d.line_width(problem)
-    lines = sum(count for _, count in thin_conv2d.window_lines(problem))
-
-    def make() -> np.ndarray:
-        found = np.zeros((problem.N, lines, width // thin_conv2d.PIXEL, thin_conv2d.PIXEL), problem.dtype)
-        taps = weight.reshape(problem.N, problem.C, problem.R, problem.S)
-        found[:, : problem.R, : problem.S, : problem.C] = np.moveaxis(taps, 1, -1)
-        return found.reshape(problem.N, lines, width)
-
-    return Constant(f"{name}:{lines} lines of {width}:{problem.dtype}", make)
-
-
-def _depthwise_weight(name: str, weight: np.ndarray, dtype: str) -> Constant:
-    """[N, 1, *kernel] as [*kernel, N], float32 rounded to float16."""
-    return Constant(
-        f"{name}:channels after taps:{dtype}",
-        lambda: np.ascontiguousarray(np.moveaxis(weight[:, 0], 0, -1).astype(dtype)),
-    )
-
-
-def _channel_constant(name: str, array: np.ndarray, channels: int) -> Constant:
-    """A constant operand as float32 [N]."""
-
-    def make() -> np.ndarray:
-        return np.ascontiguousarray(np.broadcast_to(array.astype(np.float32).reshape(-1), (channels,)))
-
-    return Constant(f"{name}:channels", make)

@@ -18,12 +18,13 @@ from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import ConvTranspose
+from quantrt.tactics.cuda.channel_constants import bias_constant, channel_constants
 from quantrt.tactics.cuda.check import DEQUANTIZED
+from quantrt.tactics.cuda.conv_weights import channels_last, taps_first
 from quantrt.tactics.cuda.convolution import power_of_two
 from quantrt.tactics.cuda.epilogues import as_rows, scaled_accumulator, split_bias
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import (
-    Constant,
     Draft,
     Rejected,
     Tactic,
@@ -100,15 +101,14 @@ def _own(job: _Job) -> list[Tactic | Rejected]:
         return [Rejected(_SOURCE, _OWN, reason)]
     tactics: list[Tactic | Rejected] = []
     for tile in tiles_of(spec.configs, problem, job.device):
-        names = [operand.name for operand in problem.epilogue.operands if operand.kind == "constant"]
         draft = Draft(
             runner="spread",
             inputs=tuple(f"in{i}" for i in range(len(job.workload.inputs))),
             outputs=tuple(f"out{i}" for i in range(len(job.workload.outputs))),
             options={"formula": to_json(job.formula), "outputs": list(job.workload.outputs)},
             constants=(
-                _spread_weight(job.formula.weight, job.weight, problem.dtype),
-                *(_channel_constant(name, job.workload.constants[name], problem.C) for name in names),
+                taps_first(job.formula.weight, job.weight, problem.dtype),
+                *channel_constants(job.workload, problem.epilogue, problem.C),
             ),
             kernels=(spec.kernel_of(problem, tile),),
         )
@@ -201,39 +201,7 @@ def _sums(job: _Job) -> TensorFacts:
 
 def _convolution(job: _Job, source: str, output: str, bias: str) -> Draft:
     options: dict[str, Any] = {"formula": to_json(job.formula), "dtype": job.dtype, "has_bias": bool(bias)}
-    constants = [_library_weight(job.formula.weight, job.weight, job.dtype)]
+    constants = [channels_last(job.formula.weight, job.weight, job.dtype)]
     if bias:
-        constants.append(_bias_constant(bias, job.workload.constants[bias], job.channels, job.dtype))
+        constants.append(bias_constant(job.workload, bias, job.channels, job.dtype))
     return Draft("transposed_convolution", (source,), (output,), options, tuple(constants))
-
-
-def _spread_weight(name: str, weight: np.ndarray, dtype: str) -> Constant:
-    """[K, C, *kernel] as [*kernel, C, K]; float32 rounded to float16."""
-    return Constant(
-        f"{name}:taps first:{dtype}",
-        lambda: np.ascontiguousarray(np.moveaxis(weight, (0, 1), (-1, -2)).astype(dtype)),
-    )
-
-
-def _library_weight(name: str, weight: np.ndarray, dtype: str) -> Constant:
-    """[C_in, *kernel, C_out / groups]; codes are numbers of `dtype` exactly."""
-    return Constant(
-        f"{name}:channels last:{dtype}",
-        lambda: np.ascontiguousarray(np.moveaxis(weight, 1, -1).astype(dtype)),
-    )
-
-
-def _channel_constant(name: str, array: np.ndarray, channels: int) -> Constant:
-    """A constant operand as float32 [C]."""
-
-    def make() -> np.ndarray:
-        return np.ascontiguousarray(np.broadcast_to(array.astype(np.float32).reshape(-1), (channels,)))
-
-    return Constant(f"{name}:channels", make)
-
-
-def _bias_constant(name: str, array: np.ndarray, channels: int, dtype: str) -> Constant:
-    return Constant(
-        f"{name}:bias:{dtype}",
-        lambda: np.ascontiguousarray(np.broadcast_to(array.astype(dtype).reshape(-1), (channels,))),
-    )

@@ -16,7 +16,9 @@ import numpy as np
 from quantrt.gpu import GpuFacts
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Conv
+from quantrt.tactics.cuda.channel_constants import bias_constant
 from quantrt.tactics.cuda.check import DEQUANTIZED
+from quantrt.tactics.cuda.conv_weights import channels_last
 from quantrt.tactics.cuda.epilogues import (
     as_rows,
     has_zero_point,
@@ -26,7 +28,7 @@ from quantrt.tactics.cuda.epilogues import (
     split_bias,
 )
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, TensorFacts, Workload
 
 __all__ = ["list_library_tactics", "power_of_two"]
 
@@ -227,10 +229,9 @@ def _convolution(job: _Job, inputs: tuple[str, ...], output: str, fused: _Fused)
         "has_relu": fused.has_relu,
         "is_benchmarked": False,
     }
-    constants = [_weight_constant(formula.weight, job.weight, dtype)]
+    constants = [channels_last(formula.weight, job.weight, dtype)]
     if fused.bias:
-        array = job.workload.constants[fused.bias]
-        constants.append(_bias_constant(fused.bias, array, job.weight.shape[0], dtype))
+        constants.append(bias_constant(job.workload, fused.bias, job.weight.shape[0], dtype))
     return Draft("convolution", inputs, (output,), options, tuple(constants))
 
 
@@ -238,21 +239,6 @@ def _benchmarked(draft: Draft) -> Draft:
     if draft.runner != "convolution":
         return draft
     return replace(draft, options={**draft.options, "is_benchmarked": True})
-
-
-def _weight_constant(name: str, weight: np.ndarray, dtype: str) -> Constant:
-    """[C_out, C_in / groups, *kernel] with channels last; codes are numbers of `dtype` exactly."""
-    return Constant(
-        f"{name}:channels last:{dtype}",
-        lambda: np.ascontiguousarray(np.moveaxis(weight, 1, -1).astype(dtype)),
-    )
-
-
-def _bias_constant(name: str, array: np.ndarray, channels: int, dtype: str) -> Constant:
-    return Constant(
-        f"{name}:bias:{dtype}",
-        lambda: np.ascontiguousarray(np.broadcast_to(array.astype(dtype).reshape(-1), (channels,))),
-    )
 
 
 def _intermediate_bytes(job: _Job, drafts: Sequence[Draft]) -> int:

@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.group_norm import spec, tiles
 from quantrt.regions.expression import Expression
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import GroupNorm
+from quantrt.tactics.cuda.channel_constants import channel_constants
 from quantrt.tactics.cuda.epilogues import as_rows
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import (
-    Constant,
     Draft,
     Rejected,
     Tactic,
@@ -83,7 +81,6 @@ def _tactic(
 ) -> Tactic:
     scratch = () if tile.is_whole else (_PARTS, _STATISTICS)
     programs = tiles.parts_of(problem, tile, device)
-    names = [operand.name for operand in problem.epilogue.operands if operand.kind == "constant"]
     draft = Draft(
         runner="group_norm",
         inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
@@ -93,20 +90,11 @@ def _tactic(
             "outputs": list(workload.outputs),
             "programs": programs,
         },
-        constants=tuple(_constant(name, workload.constants[name], problem.C) for name in names),
+        constants=channel_constants(workload, problem.epilogue, problem.C),
         kernels=spec.kernels_of(problem, tile),
     )
     workspace_bytes = 0 if tile.is_whole else 8 * problem.C * (programs + problem.images)
     return Tactic(_SOURCE, f"{_NAME} {tile.name}", (draft,), workspace_bytes)
-
-
-def _constant(name: str, array: np.ndarray, channels: int) -> Constant:
-    """A constant operand as float32 [C]."""
-
-    def make() -> np.ndarray:
-        return np.ascontiguousarray(np.broadcast_to(array.astype(np.float32).reshape(-1), (channels,)))
-
-    return Constant(f"{name}:channels", make)
 
 
 def _library(workload: Workload, formula: GroupNorm, device: GpuFacts) -> Tactic | Rejected:

@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.pool import spec, tiles
+from quantrt.kernels.spatial import as_pair
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Pool
+from quantrt.tactics.cuda.channel_constants import channel_constants
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import as_rows
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import (
-    Constant,
     Draft,
     Rejected,
     Tactic,
@@ -50,10 +48,10 @@ def problem_of(workload: Workload, formula: Pool) -> spec.PoolProblem:
     images, channels, *size = x.shape
     if formula.is_global:
         size = [1, math.prod(size)]
-    H, W = _pair(size, 1)
+    H, W = as_pair(size, 1)
     half = len(formula.kernel)
-    (top, left), (bottom, right) = _pair(formula.pads[:half], 0), _pair(formula.pads[half:], 0)
-    R, S = (H, W) if formula.is_global else _pair(formula.kernel, 1)
+    (top, left), (bottom, right) = as_pair(formula.pads[:half], 0), as_pair(formula.pads[half:], 0)
+    R, S = (H, W) if formula.is_global else as_pair(formula.kernel, 1)
     window = ConvProblem(
         images=images,
         H=H,
@@ -62,9 +60,9 @@ def problem_of(workload: Workload, formula: Pool) -> spec.PoolProblem:
         N=channels,
         R=R,
         S=S,
-        strides=_pair(formula.strides, 1),
+        strides=as_pair(formula.strides, 1),
         pads=(top, left, bottom, right),
-        dilations=_pair(formula.dilations, 1),
+        dilations=as_pair(formula.dilations, 1),
         dtype=x.dtype,
         epilogue=formula.epilogue,
         tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
@@ -72,12 +70,6 @@ def problem_of(workload: Workload, formula: Pool) -> spec.PoolProblem:
         pad_code=formula.pad_code,
     )
     return spec.PoolProblem(window, formula.kind, formula.has_ceil, formula.counts_padding, formula.is_global)
-
-
-def _pair(numbers: Sequence[int], above: int) -> tuple[int, int]:
-    """Numbers per spatial axis as (vertical, horizontal); a 1-D axis is horizontal, none is `above`."""
-    first, second = (*[above] * (2 - len(numbers)), *numbers)
-    return first, second
 
 
 def _own(workload: Workload, formula: Pool, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -96,7 +88,7 @@ def _own(workload: Workload, formula: Pool, device: GpuFacts) -> list[Tactic | R
             inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
             outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
             options={"formula": to_json(formula), "outputs": list(workload.outputs)},
-            constants=tuple(_constants(workload, formula, problem.window.N)),
+            constants=channel_constants(workload, formula.epilogue, problem.window.N),
             kernels=(spec.kernel_of(problem, tile),),
         )
         found.append(Tactic(_SOURCE, f"{name} {tile.name}", (draft,)))
@@ -107,19 +99,6 @@ def _why_not_shape(workload: Workload, formula: Pool) -> str | None:
     x = workload.inputs[0]
     is_right = len(x.shape) > 2 if formula.is_global else len(x.shape) == len(formula.kernel) + 2
     return None if is_right and x.shape[1] else f"an input of {list(x.shape)}"
-
-
-def _constants(workload: Workload, formula: Pool, channels: int) -> list[Constant]:
-    """The constant operands as float32 [C], in their order."""
-    names = [operand.name for operand in formula.epilogue.operands if operand.kind == "constant"]
-    return [_channel_constant(name, workload.constants[name], channels) for name in names]
-
-
-def _channel_constant(name: str, array: np.ndarray, channels: int) -> Constant:
-    def make() -> np.ndarray:
-        return np.ascontiguousarray(np.broadcast_to(array.astype(np.float32).reshape(-1), (channels,)))
-
-    return Constant(f"{name}:channels", make)
 
 
 def _library(workload: Workload, formula: Pool, device: GpuFacts) -> Tactic | Rejected:

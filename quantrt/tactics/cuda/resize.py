@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.resize import spec
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Resize
+from quantrt.tactics.cuda.channel_constants import channel_constants
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import as_rows
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import (
-    Constant,
     Draft,
     Rejected,
     Tactic,
@@ -54,7 +52,6 @@ def _own(workload: Workload, formula: Resize, device: GpuFacts) -> list[Tactic |
     reason = spec.why_not(problem)
     if reason:
         return [Rejected(_SOURCE, _NAME, reason)]
-    names = [operand.name for operand in formula.epilogue.operands if operand.kind == "constant"]
     found: list[Tactic | Rejected] = []
     for tile in tiles_of(spec.configs, problem, device):
         draft = Draft(
@@ -62,7 +59,7 @@ def _own(workload: Workload, formula: Resize, device: GpuFacts) -> list[Tactic |
             inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
             outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
             options={"formula": to_json(formula), "outputs": list(workload.outputs)},
-            constants=tuple(_constant(name, workload.constants[name], problem.C) for name in names),
+            constants=channel_constants(workload, problem.epilogue, problem.C),
             kernels=(spec.kernel_of(problem, tile),),
         )
         found.append(Tactic(_SOURCE, f"{_NAME} {tile.name}", (draft,)))
@@ -91,15 +88,6 @@ def _problem_of(workload: Workload, formula: Resize) -> spec.ResizeProblem:
         tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
         outputs=workload.outputs,
     )
-
-
-def _constant(name: str, array: np.ndarray, channels: int) -> Constant:
-    """A constant operand as float32 [C]."""
-
-    def make() -> np.ndarray:
-        return np.ascontiguousarray(np.broadcast_to(array.astype(np.float32).reshape(-1), (channels,)))
-
-    return Constant(f"{name}:channels", make)
 
 
 def _library(workload: Workload, formula: Resize, device: GpuFacts) -> Tactic | Rejected:

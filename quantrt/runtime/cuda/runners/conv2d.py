@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from quantrt.errors import DataError
+from quantrt.kernels.spatial import as_pair
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands, channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
@@ -39,11 +40,11 @@ class Conv2dRunner:
         options = step.options
         self._region = step.region
         self._rank = len(options["kernel"])
-        self._kernel = _as_pair(options["kernel"], 1)
-        self._strides = _as_pair(options["strides"], 1)
-        self._dilations = _as_pair(options["dilations"], 1)
+        self._kernel = as_pair(options["kernel"], 1)
+        self._strides = as_pair(options["strides"], 1)
+        self._dilations = as_pair(options["dilations"], 1)
         begins, ends = options["pads"][: self._rank], options["pads"][self._rank :]
-        self._pads = _as_pair(begins, 0), _as_pair(ends, 0)
+        self._pads = as_pair(begins, 0), as_pair(ends, 0)
         self._channels_in, self._channels = (int(n) for n in options["channels"])
         self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
         self._weight, *constants = (assets.weights[key] for key in step.weights)
@@ -54,7 +55,7 @@ class Conv2dRunner:
         """See Runner.run; outputs are channels-last."""
         self._check(inputs)
         images, _, *size = inputs[0].shape
-        height, width = _as_pair(size, 1)
+        height, width = as_pair(size, 1)
         P, Q = self._output_size((height, width))
         shape = (images, self._channels, P, Q)
         flat = [self._as_2d(tensor) for tensor in inputs]
@@ -108,8 +109,3 @@ class Conv2dRunner:
     def _error(self, got: str, expected: str, hint: str | None = None) -> DataError:
         message = f"cannot compute the convolution of region '{self._region}'"
         return DataError(message, got=got, expected=expected, hint=hint)
-
-
-def _as_pair(numbers: Sequence[int], above: int) -> tuple[int, int]:
-    """Numbers per spatial axis as (vertical, horizontal); a 1-D axis is horizontal."""
-    return (int(numbers[0]), int(numbers[1])) if len(numbers) == 2 else (above, int(numbers[0]))

@@ -8,10 +8,11 @@ Weights: the constant operands, float32 [C] each.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quantrt.kernels.spatial import as_pair
 from quantrt.plan.program import Step
 from quantrt.regions.region import Pool
 from quantrt.runtime.cuda.image_kernel import ImageKernel, Launch
@@ -52,9 +53,4 @@ class _PoolSizes:
         if self.formula.is_global:
             return Launch(pixels, pixels * columns, (math.prod(x[2:]),))
         rows = -(-pixels // int(self.fixed["BLOCK_M"]))
-        return Launch(pixels, rows * columns, (*_as_pair(x[2:]), *_as_pair(y[2:])))
-
-
-def _as_pair(numbers: Sequence[int]) -> tuple[int, int]:
-    """Sizes of the spatial axes as (vertical, horizontal); a 1-D axis is horizontal."""
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else (1, numbers[0])
+        return Launch(pixels, rows * columns, (*as_pair(x[2:], 1), *as_pair(y[2:], 1)))

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 
 from quantrt.errors import DataError, DeviceError
+from quantrt.kernels.spatial import as_pair
 from quantrt.plan.program import Step
 from quantrt.regions.region import Pool
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
@@ -62,15 +63,10 @@ class _PoolingRunner:
         """Padding is the same on both sides of an axis."""
         formula = self._formula
         rank = len(formula.kernel)
-        kernel, strides = _as_pair(formula.kernel, 1), _as_pair(formula.strides, 1)
-        pads = _as_pair(formula.pads[:rank], 0)
+        kernel, strides = as_pair(formula.kernel, 1), as_pair(formula.strides, 1)
+        pads = as_pair(formula.pads[:rank], 0)
         if formula.kind == "max":
-            dilations = _as_pair(formula.dilations, 1)
+            dilations = as_pair(formula.dilations, 1)
             y: Tensor = functional.max_pool2d(x, kernel, strides, pads, dilations, formula.has_ceil)
             return y
         return functional.avg_pool2d(x, kernel, strides, pads, formula.has_ceil, formula.counts_padding)
-
-
-def _as_pair(numbers: Sequence[int], above: int) -> tuple[int, int]:
-    """Numbers per spatial axis as (vertical, horizontal); a 1-D axis is horizontal."""
-    return (numbers[0], numbers[1]) if len(numbers) == 2 else (above, numbers[0])
