@@ -204,11 +204,7 @@ def _candidate_row(facts: BuildFacts, name: str) -> dict[str, Any]:
 
 def _latency(latency: Latency) -> dict[str, Any]:
     return {
-        "median_ms": latency.median_ms,
-        "mean_ms": latency.mean_ms,
-        **{f"p{percent}_ms": latency.p(percent / 100) for percent in (20, 80, 95, 99)},
-        "min_ms": latency.min_ms,
-        "max_ms": latency.max_ms,
+        **latency.figures(20, 80, 95, 99),
         "runs": len(latency.samples_ms),
         "histogram": latency_bins(latency),
     }

@@ -18,6 +18,7 @@ from quantrt.report.inspect_cache import show_missing
 from quantrt.report.inspect_program import describe_program, show_program
 from quantrt.report.mixed_report import show_mixed
 from quantrt.report.quantities import bytes_text, memory_text
+from quantrt.report.shipped_row import shipped_row
 from quantrt.report.tables import facts, heading, show, table
 from quantrt.runtime.notes import engine_notes
 
@@ -89,9 +90,7 @@ def show_engine(data: Mapping[str, Any], *, layers: bool = False) -> None:
 
 def _memory(report: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """What the candidate that was shipped took of the GPU when it was timed."""
-    shipped = report.get("verdict", {}).get("shipped")
-    rows = (row for row in report.get("candidates", ()) if row["name"] == shipped)
-    return next((row.get("memory") for row in rows), None)
+    return (shipped_row(report) or {}).get("memory")
 
 
 def _notes(data: Mapping[str, Any]) -> list[tuple[str, str]]:

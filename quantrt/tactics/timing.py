@@ -99,6 +99,16 @@ class Latency:
         """All runs together."""
         return math.fsum(self.samples_ms)
 
+    def figures(self, *percents: int) -> dict[str, float]:
+        """What reports tell of it, by name: median, mean, the fastest, the slowest, and percentiles."""
+        return {
+            "median_ms": self.median_ms,
+            "mean_ms": self.mean_ms,
+            "min_ms": self.min_ms,
+            "max_ms": self.max_ms,
+            **{f"p{percent}_ms": self.p(percent / 100) for percent in percents},
+        }
+
     @property
     def cv_ratio(self) -> float:
         """Standard deviation over mean."""

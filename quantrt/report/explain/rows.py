@@ -112,6 +112,8 @@ def _cause(layer: EngineLayer, types: Mapping[str, str]) -> str:
         return NO_WORK
     is_product = bool(layer.operations) or any(types.get(node) in PRODUCTS for node in layer.nodes)
     what = "products" if is_product else "other layers"
+    if not is_product and layer.precision in CODE_PRECISIONS and layer.computes_in not in CODE_PRECISIONS:
+        return f"{what} in {layer.computes_in or 'no precision'}, on {layer.precision} codes"
     if layer.computes_in in CODE_PRECISIONS or not layer.reason:
         return f"{what} in {layer.computes_in or 'no precision'}"
     return f"{what} in {layer.computes_in or 'no precision'}: {_DETAIL.sub('', layer.reason).strip()}"

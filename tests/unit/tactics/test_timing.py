@@ -317,3 +317,14 @@ def test_a_run_that_times_itself_is_believed():
     assert (set(found["a"].samples_ms), set(found["b"].samples_ms)) == ({2.0}, {3.0})
     assert set(runs["a"].counts[2:]) == {found["a"].turn_runs} == {3}  # OWN_TURN_MS of the faster one
     assert min(latency.total_ms for latency in found.values()) >= 500.0
+
+
+def test_figures_of_a_latency_by_name():
+    assert Latency((3.0, 1.0, 2.0)).figures(0, 100) == {
+        "median_ms": 2.0,
+        "mean_ms": 2.0,
+        "min_ms": 1.0,
+        "max_ms": 3.0,
+        "p0_ms": 1.0,
+        "p100_ms": 3.0,
+    }

@@ -157,6 +157,20 @@ def test_what_is_not_known_is_not_predicted():
     assert predict(row, "fp32", PEAKS, None, "").gain_us == 0
 
 
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"operations": 10}, "products in fp32: excluded by 'a*'"),
+        ({"operations": 10, "computes_in": "int8", "precision": "int8"}, "products in int8"),
+        ({"operations": None, "nodes": (), "precision": "int8"}, "other layers in fp32, on int8 codes"),
+        ({"operations": None, "nodes": (), "reason": ""}, "other layers in fp32"),
+    ],
+)
+def test_what_the_time_of_a_layer_is_spent_on(fields: dict, cause: str):
+    (row,) = rows_of((layer("a", **fields), 1.0))
+    assert row.cause == cause
+
+
 def test_a_layer_is_found_by_its_nodes_and_sources():
     rows = rows_of((layer("a", nodes=("one",), sources=("one", "old/two")), 1.0), (layer("b"), 1.0))
     for pattern in ("a", "one", "old/*"):
