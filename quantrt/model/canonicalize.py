@@ -19,6 +19,7 @@ from quantrt.model.passes.lift_constants import lift_constants
 from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.model.passes.spell_contrib import spell_contrib
+from quantrt.model.passes.spell_sequences import spell_sequences
 
 __all__ = ["PASSES", "canonicalize"]
 
@@ -33,6 +34,7 @@ PASSES: tuple[tuple[Callable[[ir.Model], int], str], ...] = (
     (convert_opset, "raised the opset to 13"),
     (fold_constants, "folded {} constant nodes"),
     (remove_identities, "removed {} nodes that change nothing, now that types are known"),
+    (spell_sequences, "wrote {} sequences of parts as Split"),
     (fold_batch_norm, "folded {} BatchNormalization into the node before"),
     (fold_channel_affine, "folded {} per-channel Add, Sub, Mul, Div into convolutions"),
     (remove_unused, "removed {} unused nodes and initializers"),

@@ -242,3 +242,25 @@ def test_outputs_may_be_a_dict():
     prepared = prepare(Named(), x, [x], target="tensorrt")
     assert prepared(x)["logits"].shape == (4, 3)
     assert np.isfinite(prepared(x)["logits"].detach().numpy()).all()
+
+
+def test_parts_of_a_tensor_are_no_sequence():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.wide = nn.Linear(8, 16)
+            self.narrow = nn.Linear(8, 3)
+
+        def forward(self, x):
+            y, gate = self.wide(x).chunk(2, 1)
+            return self.narrow(y * torch.sigmoid(gate))
+
+    torch.manual_seed(0)
+    x, _ = tiny_inputs()
+    prepared = prepare(Gated(), x, [x], target="openvino").eval()
+    model = convert(prepared)
+    kinds = [node.op_type for node in model.graph]
+    assert kinds.count("Split") == 1
+    assert not any("Sequence" in kind for kind in kinds)
+    (got,) = float_session(model, optimize=False).run(None, {"x": x.numpy()})
+    assert np.allclose(got, prepared(x).detach().numpy(), atol=1e-5)
