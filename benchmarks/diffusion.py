@@ -84,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--small", action="store_true", help="the architecture in miniature, latents 16x16")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--level", type=int, default=3, help="builder optimization level")
+    parser.add_argument("--device-memory", type=int, metavar="MB", help="of build: take no more of the GPU")
     parser.add_argument("--no-peer", action="store_true", help="of time: skip torch.compile")
     args = parser.parse_args(arguments)
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -159,10 +160,13 @@ def _build(args: argparse.Namespace, name: str, model: Model) -> dict[str, Any]:
     has_codes = precision in ("int8", "fp8")
     floats = {"fp32", "fp16"} if args.device == "cuda" else {"fp32"}
     cache = str(args.folder / "timings.json") if args.device == "cuda" else None
+    cuda = CudaConfig(
+        builder_optimization_level=args.level, timing_cache=cache, device_memory_mb=args.device_memory
+    )
     config = BuildConfig(
         precisions=frozenset({*floats, precision}),
         device=DeviceConfig(device=args.device),
-        cuda=CudaConfig(builder_optimization_level=args.level, timing_cache=cache),
+        cuda=cuda,
         calibration=CalibrationConfig(method="minmax"),
         quantize=QuantizeConfig(quantization_level=level or "auto"),
         budget=Budget(metric="sqnr", max_drop_ratio=1.0),

@@ -13,7 +13,6 @@ import mmap
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 import torch
@@ -64,7 +63,7 @@ def write_weights(net: nn.Module, path: Path) -> None:
             weight = parameters[tensor.name.removesuffix(TRANSPOSED)].detach()
             weight = weight.T if tensor.name.endswith(TRANSPOSED) else weight
             file.seek(int(place["offset"]))
-            file.write(np.ascontiguousarray(weight.contiguous().cpu().numpy()).data)
+            file.write(weight.contiguous().cpu().numpy().data)
 
 
 def _mark_weights(net: nn.Module) -> dict[int, tuple[str, tuple[int, ...]]]:
