@@ -3,18 +3,26 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from quantrt.errors import DataError
 from quantrt.kernels.attention.spec import MAX_OFFSET
+from quantrt.plan.program import Step
 from quantrt.runtime.cuda.attend import axes_in_memory
-from quantrt.runtime.cuda.runner import Allocate
+from quantrt.runtime.cuda.runner import Allocate, Launcher
+from quantrt.runtime.cuda.tensors import torch_dtype
 
-__all__ = ["AttentionSizes", "allocate_outputs", "attention_error", "readable", "sizes_of"]
+__all__ = ["LOG2E", "AttentionReader", "AttentionSizes", "allocate_outputs"]
 
 Tensor = torch.Tensor
+
+LOG2E = math.log2(math.e)
+"""Kernels take exponentials as powers of two."""
 
 _ALIGNMENT = 16
 
@@ -31,58 +39,89 @@ class AttentionSizes:
     G: int
 
 
-def sizes_of(region: str, q: Tensor, k: Tensor, v: Tensor, *, groups: int, columns: int) -> AttentionSizes:
-    """The sizes of q [B, H, S, D], k and v [B, G, T, D]; B may be 1 where others have more.
+@dataclass(frozen=True)
+class AttentionReader:
+    """How a step's kernel reads q, k and v.
 
-    Raises:
-        DataError: they do not fit each other, or the kernel; names the region.
+    Attributes:
+        dtype: that it multiplies.
+        is_transposed: k comes as [B, G, D, T].
+        groups: heads of q for each head of k and v.
+        columns: of a head.
+        unit: elements that strides are multiples of.
     """
-    is_good = (
-        q.dim() == k.dim() == v.dim() == 4
-        and q.shape[1] == k.shape[1] * groups
-        and k.shape[1:] == v.shape[1:]
-        and q.shape[3] == k.shape[3] == columns
-        and len({tensor.shape[0] for tensor in (q, k, v)} - {1}) <= 1
-    )
-    if not is_good:
-        raise attention_error(region, q, k, v, groups=groups, columns=columns)
-    B = max(q.shape[0], k.shape[0], v.shape[0])
-    return AttentionSizes(B, q.shape[1], q.shape[2], k.shape[2], q.shape[3], k.shape[1])
 
+    region: str
+    dtype: torch.dtype
+    is_transposed: bool
+    groups: int
+    columns: int
+    unit: int
 
-def attention_error(
-    region: str, *tensors: Tensor, groups: int, columns: int, hint: str | None = None
-) -> DataError:
-    """What is wrong with the shapes of tensors."""
-    return DataError(
-        f"cannot attend in region '{region}'",
-        got=", ".join(str(list(tensor.shape)) for tensor in tensors),
-        expected=f"q [B, {groups} G, S, {columns}], k and v [B, G, T, {columns}], "
-        "a mask as wide as the scores",
-        hint=hint,
-    )
+    @classmethod
+    def of(cls, step: Step, launch: Launcher) -> AttentionReader:
+        """That of a step with the options "is_transposed" and "dtype"."""
+        fixed = dict(launch.spec.constants)
+        return cls(
+            step.region,
+            torch_dtype(step.options["dtype"]),
+            bool(step.options["is_transposed"]),
+            int(fixed["GROUPS"]),
+            int(fixed["D"]),
+            int(fixed["UNIT"]),
+        )
 
+    def read(self, inputs: Sequence[Any]) -> tuple[list[Tensor], AttentionSizes]:
+        """Q [B, H, S, D], k and v [B, G, T, D], the first of the inputs; B may be 1 where others have more.
 
-def readable(region: str, tensor: Tensor, unit: int, *, groups: int) -> Tensor:
-    """The tensor, copied to [B, S, H, D] in memory where a kernel could not read its rows.
+        Raises:
+            DataError: they do not fit each other, or the kernel; names the region.
+        """
+        q, k, v = (tensor.to(self.dtype) for tensor in inputs[:3])
+        k = k.transpose(-1, -2) if self.is_transposed else k
+        is_good = (
+            q.dim() == k.dim() == v.dim() == 4
+            and q.shape[1] == k.shape[1] * self.groups
+            and k.shape[1:] == v.shape[1:]
+            and q.shape[3] == k.shape[3] == self.columns
+            and len({tensor.shape[0] for tensor in (q, k, v)} - {1}) <= 1
+        )
+        if not is_good:
+            raise self.error(q, k, v)
+        B = max(q.shape[0], k.shape[0], v.shape[0])
+        return [q, k, v], AttentionSizes(B, q.shape[1], q.shape[2], k.shape[2], q.shape[3], k.shape[1])
 
-    Args:
-        unit: elements that its strides are multiples of.
+    def readable(self, tensor: Tensor, batch: int) -> Tensor:
+        """The tensor for all samples, copied to [B, S, H, D] in memory where its rows could not be read.
 
-    Raises:
-        DataError: a sample that is beyond 32-bit offsets; names the region.
-    """
-    is_dense = tensor.stride(3) == 1 or tensor.shape[3] == 1
-    is_aligned = tensor.data_ptr() % _ALIGNMENT == 0
-    is_even = all(step % unit == 0 for step in tensor.stride()[:3])
-    if is_dense and is_aligned and is_even and _reach(tensor) <= MAX_OFFSET:
-        return tensor
-    # Not contiguous(), which leaves alone what is dense and not aligned.
-    packed = tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
-    if _reach(packed) > MAX_OFFSET:
-        hint = "shorter sequences: offsets in a sample are beyond 32 bits"
-        raise attention_error(region, tensor, groups=groups, columns=tensor.shape[3], hint=hint)
-    return packed
+        Raises:
+            DataError: a sample that is beyond 32-bit offsets; names the region.
+        """
+        tensor = tensor.expand(batch, -1, -1, -1)
+        is_dense = tensor.stride(3) == 1 or tensor.shape[3] == 1
+        is_aligned = tensor.data_ptr() % _ALIGNMENT == 0
+        is_even = all(step % self.unit == 0 for step in tensor.stride()[:3])
+        if is_dense and is_aligned and is_even and _reach(tensor) <= MAX_OFFSET:
+            return tensor
+        # Not contiguous(), which leaves alone what is dense and not aligned.
+        packed = tensor.transpose(1, 2).clone(memory_format=torch.contiguous_format).transpose(1, 2)
+        if _reach(packed) > MAX_OFFSET:
+            raise self.error(tensor, hint="shorter sequences: offsets in a sample are beyond 32 bits")
+        return packed
+
+    def steps(self, tensors: Sequence[Tensor]) -> list[int]:
+        """Strides of the first three axes of each, in units."""
+        return [step // self.unit for tensor in tensors for step in tensor.stride()[:3]]
+
+    def error(self, *tensors: Tensor, hint: str | None = None) -> DataError:
+        """What is wrong with the shapes of tensors."""
+        return DataError(
+            f"cannot attend in region '{self.region}'",
+            got=", ".join(str(list(tensor.shape)) for tensor in tensors),
+            expected=f"q [B, {self.groups} G, S, {self.columns}], k and v [B, G, T, {self.columns}], "
+            "a mask as wide as the scores",
+            hint=hint,
+        )
 
 
 def allocate_outputs(

@@ -9,20 +9,17 @@ filled up to a multiple of 16.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.attention_operands import readable, sizes_of
+from quantrt.runtime.cuda.attention_operands import LOG2E, AttentionReader
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
-from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]
 
-_LOG2E = math.log2(math.e)
 _KEY_GROUP = 16
 _CODES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 
@@ -34,22 +31,16 @@ def open_runner(step: Step, assets: Assets) -> Runner:
 
 class _EncodeAttentionRunner:
     def __init__(self, step: Step, assets: Assets) -> None:
-        options = step.options
-        self._region = step.region
-        self._scale = float(options["scale"]) * _LOG2E
-        self._is_transposed = bool(options["is_transposed"])
-        self._dtype = torch_dtype(options["dtype"])
+        self._scale = float(step.options["scale"]) * LOG2E
         self._launch: Launcher = assets.kernels[step.kernels[0]]
+        self._reader = AttentionReader.of(step, self._launch)
         self._fixed = dict(self._launch.spec.constants)
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run."""
         fixed = self._fixed
-        groups, unit = int(fixed["GROUPS"]), int(fixed["UNIT"])
         block, columns = int(fixed["BLOCK_N"]), int(fixed["BLOCK_D"])
-        q, k, v = (tensor.to(self._dtype) for tensor in inputs[:3])
-        k = k.transpose(-1, -2) if self._is_transposed else k
-        sizes = sizes_of(self._region, q, k, v, groups=groups, columns=int(fixed["D"]))
+        given, sizes = self._reader.read(inputs)
         B, H, S, T, G = sizes.B, sizes.H, sizes.S, sizes.T, sizes.G
         blocks = -(-T // block)
         codes = _CODES[fixed["SCORES"]]
@@ -69,9 +60,7 @@ class _EncodeAttentionRunner:
         programs = B * H * -(-S // block) + B * G * blocks * (2 if has_values else 1)
         if programs == 0:
             return outputs
-        tensors = [
-            readable(self._region, tensor.expand(B, -1, -1, -1), unit, groups=groups) for tensor in (q, k, v)
-        ]
-        steps = [step // unit for tensor in tensors for step in tensor.stride()[:3]]
+        tensors = [self._reader.readable(tensor, B) for tensor in given]
+        steps = self._reader.steps(tensors)
         self._launch((programs, 1, 1), [*tensors, *outputs, B, H, S, T, *steps, self._scale])
         return outputs

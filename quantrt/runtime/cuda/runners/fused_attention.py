@@ -18,11 +18,10 @@ from quantrt.errors import DataError
 from quantrt.kernels.attention.spec import MAX_OFFSET
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.attention_operands import (
+    LOG2E,
+    AttentionReader,
     AttentionSizes,
     allocate_outputs,
-    attention_error,
-    readable,
-    sizes_of,
 )
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.tensors import torch_dtype
@@ -31,7 +30,6 @@ __all__ = ["open_runner"]
 
 Tensor = torch.Tensor
 
-_LOG2E = math.log2(math.e)
 _LOWEST = -3.0e38
 """A score, in powers of two, that still is a number."""
 _ALIGNMENT = 16
@@ -47,42 +45,31 @@ class _FusedAttentionRunner:
         options = step.options
         self._region = step.region
         self._scale = float(options["scale"])
-        self._is_transposed = bool(options["is_transposed"])
         self._mask_value = float(options["mask_value"])
-        self._dtype = torch_dtype(options["dtype"])
         self._scalars = tuple(float(value) for value in options["scalars"])
         self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
         self._mask = assets.weights[step.weights[0]] if step.weights else None
         self._launch: Launcher = assets.kernels[step.kernels[0]]
         self._fixed = dict(self._launch.spec.constants)
-        self._groups, self._columns = int(self._fixed["GROUPS"]), int(self._fixed["D"])
+        self._reader = AttentionReader.of(step, self._launch)
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; the axes of the outputs lie in memory in the order of q's."""
-        q, k, v = (tensor.to(self._dtype) for tensor in inputs[:3])
-        k = k.transpose(-1, -2) if self._is_transposed else k
         mask = self._mask if self._mask is not None else inputs[3] if len(inputs) > 3 else None
-        sizes = sizes_of(self._region, q, k, v, groups=self._groups, columns=self._columns)
-        outputs = allocate_outputs(allocate, self._outputs, sizes, q)
+        given, sizes = self._reader.read(inputs)
+        outputs = allocate_outputs(allocate, self._outputs, sizes, given[0])
         if sizes.B * sizes.H * sizes.S == 0:
             return outputs
-        unit = int(self._fixed["UNIT"])
-        tensors = [
-            readable(self._region, tensor.expand(sizes.B, -1, -1, -1), unit, groups=self._groups)
-            for tensor in (q, k, v)
-        ]
+        tensors = [self._reader.readable(tensor, sizes.B) for tensor in given]
         masks, strides = self._masked(mask, sizes) if self._fixed["MASK"] != "none" else ([], [])
-        steps = [step // unit for tensor in tensors for step in tensor.stride()[:3]]
-        value = [max(self._mask_value * _LOG2E, _LOWEST) if self._mask_value > -math.inf else -math.inf]
-        last = [self._scale * _LOG2E, *(value if self._fixed["MASK"] in ("kept", "dropped") else [])]
+        steps = self._reader.steps(tensors)
+        value = [max(self._mask_value * LOG2E, _LOWEST) if self._mask_value > -math.inf else -math.inf]
+        last = [self._scale * LOG2E, *(value if self._fixed["MASK"] in ("kept", "dropped") else [])]
         arguments = [*tensors, *masks, *outputs, *self._scalars, sizes.H, sizes.S, sizes.T, *steps, *strides]
         arguments += [*outputs[0].stride()[:3], *last]
         programs = -(-sizes.S // int(self._fixed["BLOCK_M"])) * sizes.B * sizes.H
         self._launch((programs, 1, 1), arguments)
         return outputs
-
-    def _error(self, mask: Tensor, hint: str | None = None) -> DataError:
-        return attention_error(self._region, mask, groups=self._groups, columns=self._columns, hint=hint)
 
     def _masked(self, mask: Tensor | None, sizes: AttentionSizes) -> tuple[list[Tensor], list[int]]:
         """The mask, and its strides over samples, heads and queries in units."""
@@ -95,7 +82,7 @@ class _FusedAttentionRunner:
         keys, T = mask.shape[3], sizes.T
         is_wide = keys in (1, T) or (self._mask is not None and keys > T)
         if not (is_good and is_wide) or (mask.shape[2] != 1 and not self._fixed["HAS_MASK_ROWS"]):
-            raise self._error(mask)
+            raise self._reader.error(mask)
         room = -T % unit
         is_readable = mask.stride(3) == 1 and mask.data_ptr() % _ALIGNMENT == 0
         if keys < T + room or not is_readable or any(step % unit for step in _steps(mask)):
@@ -103,7 +90,7 @@ class _FusedAttentionRunner:
             filled[..., :T] = mask[..., :T]
             mask = filled
         if (mask.shape[2] - 1) * mask.stride(2) > MAX_OFFSET:
-            raise self._error(mask, hint="shorter sequences: offsets in the mask are beyond 32 bits")
+            raise self._reader.error(mask, hint="shorter sequences: offsets in the mask are beyond 32 bits")
         return [mask], [step // unit for step in _steps(mask)]
 
 

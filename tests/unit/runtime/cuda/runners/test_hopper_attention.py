@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runner of attention for compute capability 9.0 hands to its kernel: a launcher that attends."""
+
+import types
+
+import pytest
+import torch
+
+from quantrt.errors import DataError
+from quantrt.kernels.attention.spec import AttentionProblem
+from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
+from quantrt.plan.program import Step
+from quantrt.regions.region import Attention
+from quantrt.runtime.cuda.attend import attend
+from quantrt.runtime.cuda.runner import Assets
+from quantrt.runtime.cuda.runners.hopper_attention import open_runner
+
+CPU = torch.device("cpu")
+PROGRAMS = 3
+FORMULA = Attention((("n", 0), ("n", 1), ("n", 2)), 0.25, False, False)
+FLOATS = HopperAttention("floats", "floats", 64, 2, promotes=False)
+CODES = HopperAttention("int8", "fp8", 64, 2)
+SCORE_CODES = HopperAttention("int8", "floats", 64, 2)
+
+
+class Launcher:
+    """Attends where it is given floats; keeps what it is given."""
+
+    def __init__(self, spec):
+        self.spec, self.launches = spec, []
+
+    def __call__(self, grid, arguments):
+        named = dict(zip((name for name, _ in self.spec.signature), arguments, strict=True))
+        self.launches.append((grid, named))
+        y, unit = named["y0_ptr"], dict(self.spec.constants)["UNIT"]
+        assert [step * unit for step in (named["y_b"], named["y_h"], named["y_s"])] == list(y.stride()[:3])
+        assert tuple(y.shape[:3]) == (named["B"], named["H"], named["S"])
+        if named["q_desc"].dtype == torch.float16:
+            y.copy_(attend(FORMULA, [named["q_desc"], named["k_desc"], named["v_desc"]], {}))
+
+
+@pytest.fixture(autouse=True)
+def few_multiprocessors(monkeypatch):
+    facts = types.SimpleNamespace(multi_processor_count=PROGRAMS)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
+
+
+def opened(how, *, groups=1, is_transposed=False, codes=0):
+    problem = AttentionProblem(
+        2, 4, 70, 33, groups, 32, "float16", 8, "none", "", 1, False, False, FORMULA.epilogue, ("float16",)
+    )  # fmt: skip
+    launcher = Launcher(kernel_of(problem, how))
+    options = {
+        "scale": FORMULA.scale,
+        "is_transposed": is_transposed,
+        "dtype": "float16",
+        "scalars": [],
+        "outputs": ["float16"],
+        "codes": codes,
+    }
+    step = Step("hopper_attention", "region", ("q", "k", "v"), ("y",), options, (), ("k",))
+    return open_runner(step, Assets(CPU, {}, {"k": launcher})), launcher
+
+
+def allocate(number, shape, dtype, *, channels_last=False):
+    return torch.full(shape, torch.nan, dtype=dtype)
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).half()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_floats_are_handed_on_as_they_lie(groups, is_transposed):
+    runner, launcher = opened(FLOATS, groups=groups, is_transposed=is_transposed)
+    q = drawn(2, 70, 4, 32).transpose(1, 2)
+    k, v = (drawn(2, part, 4 // groups, 32).transpose(1, 2)[:, :, :33] for part in (33, 34))
+    (y,) = runner.run([q, k.mT if is_transposed else k, v], allocate)
+    torch.testing.assert_close(y, attend(FORMULA, [q, k, v], {}).half(), rtol=0, atol=0)
+    assert y.stride() == q.stride()
+    ((grid, named),) = launcher.launches
+    assert grid == (PROGRAMS, 1, 1)
+    assert named["T"] == 33
+    assert named["scale"] == pytest.approx(0.25 / torch.log(torch.tensor(2.0)).item())
+    assert named["q_desc"].data_ptr() == q.data_ptr()
+    assert named["v_desc"].data_ptr() == v.data_ptr()
+
+
+def test_what_cannot_be_read_is_copied_and_one_sample_serves_all():
+    runner, launcher = opened(FLOATS)
+    q, k, v = drawn(2, 4, 70, 32), drawn(1, 4, 33, 32), drawn(2, 4, 33, 33)[..., 1:]
+    (y,) = runner.run([q, k, v], allocate)
+    torch.testing.assert_close(y, attend(FORMULA, [q, k.expand(2, -1, -1, -1), v], {}).half(), rtol=0, atol=0)
+    ((_, named),) = launcher.launches
+    assert named["k_desc"].stride(0) == 0
+    assert named["v_desc"].stride(2) % 8 == 0
+
+
+@pytest.mark.parametrize(("how", "count"), [(CODES, 6), (SCORE_CODES, 4)])
+def test_codes_and_scales_take_the_places_of_floats(how, count):
+    runner, launcher = opened(how, codes=count)
+    q, k, v = drawn(2, 4, 70, 32), drawn(2, 4, 33, 32), drawn(2, 4, 33, 32)
+    codes = [torch.full((1,), number, dtype=torch.int8) for number in range(count)]
+    runner.run([q, k, v, *codes], allocate)
+    ((_, named),) = launcher.launches
+    assert (named["q_desc"], named["q_scale_ptr"]) == (codes[0], codes[1])
+    assert (named["k_desc"], named["k_scale_ptr"]) == (codes[2], codes[3])
+    if count == 6:
+        assert (named["v_desc"], named["v_scale_ptr"]) == (codes[4], codes[5])
+    else:
+        assert named["v_desc"].data_ptr() == v.data_ptr()
+    assert "scale" not in named
+
+
+def test_nothing_to_attend_to_gives_zeros():
+    runner, launcher = opened(FLOATS)
+    (y,) = runner.run([drawn(2, 4, 70, 32), drawn(2, 4, 0, 32), drawn(2, 4, 0, 32)], allocate)
+    assert torch.equal(y, torch.zeros(2, 4, 70, 32).half())
+    (y,) = runner.run([drawn(2, 4, 0, 32), drawn(2, 4, 33, 32), drawn(2, 4, 33, 32)], allocate)
+    assert y.shape == (2, 4, 0, 32)
+    assert launcher.launches == []
+
+
+def test_shapes_that_do_not_fit_are_named():
+    runner, _ = opened(FLOATS, groups=2)
+    with pytest.raises(DataError, match="cannot attend in region 'region'") as error:
+        runner.run([drawn(2, 4, 70, 32), drawn(2, 4, 33, 32), drawn(2, 4, 33, 32)], allocate)
+    assert error.value.expected.startswith("q [B, 2 G, S, 32]")
