@@ -8,7 +8,7 @@ edge in the module, because one of its operators is several in ONNX, stays float
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -82,10 +82,10 @@ def place_traced(
             return placement, edges
         for name, reason in edges.lost.items():
             kept_float[name] = reason
-            if target.quantizes_outputs:
-                for value in (value for (node, _), value in placement.uses.items() if node == name):
-                    for maker in makers_of(makers, value):
-                        kept_float.setdefault(maker, f"what it makes is read in floats: {reason}")
+            read = [value for (node, _), value in placement.uses.items() if node == name]
+            for maker in (maker for value in read for maker in makers_of(makers, value)):
+                if target.quantizes_outputs:
+                    kept_float.setdefault(maker, f"what it makes is read in floats: {reason}")
 
 
 class _Finder:
@@ -94,11 +94,11 @@ class _Finder:
     def __init__(self, network: fx.GraphModule, model: Model, placement: Placement) -> None:
         self.network = network
         self.placement = placement
-        self.graph = model.graph.graph
-        self.nodes = {node.name or "": node for node in self.graph}
-        self.traced = {node.name: node for node in network.graph.nodes}
-        known = {value.name for node in self.graph for value in node.outputs}
-        known |= {value.name for value in self.graph.inputs}
+        self.nodes = {node.name or "": node for node in model.graph.graph}
+        traced = {node.name: node for node in network.graph.nodes}
+        self.reader_of = {name: _reader(node, traced) for name, node in self.nodes.items()}
+        known = {value.name for node in self.nodes.values() for value in node.outputs}
+        known |= {value.name for value in model.graph.graph.inputs}
         self.value_of: dict[fx.Node, str | None] = {}
         for node in network.graph.nodes:
             if node.op == "call_module":  # a dropout that was put back: at inference its input
@@ -122,17 +122,12 @@ class _Finder:
             elif constant is not None:
                 edges.constants[use] = constant
         for name in self.placement.outputs:
-            returned = next(node for node in self.traced.values() if node.op == "output").all_input_nodes
+            returned = self.network.graph.output_node().all_input_nodes
             edges.outputs[name] = tuple(node for node in returned if self.value_of[node] == name)
         return edges
 
-    def _reader(self, name: str) -> fx.Node | None:
-        """The node of the module that an ONNX node is of."""
-        match = _OWNER.match(self.nodes[name].metadata_props.get(OWNER_KEY, ""))
-        return self.traced.get(match.group(1)) if match else None
-
     def _value_edges(self, use: Use, value: str) -> tuple[ValueEdge, ...] | str:
-        reader = self._reader(use[0])
+        reader = self.reader_of[use[0]]
         if reader is None:
             return "it is of no single operator of the module"
         sources = [node for node in reader.all_input_nodes if self.value_of[node] == value]
@@ -147,9 +142,7 @@ class _Finder:
         return tuple(ValueEdge(source, reader) for source in sources)
 
     def _nodes_of(self, reader: fx.Node) -> Iterator[ir.Node]:
-        for name, node in self.nodes.items():
-            if self._reader(name) is reader:
-                yield node
+        return (node for name, node in self.nodes.items() if self.reader_of[name] is reader)
 
     def _constant_edge(self, use: Use) -> ConstantEdge | str | None:
         """Where a constant operand comes from; None for a bias that the module does not have."""
@@ -158,7 +151,7 @@ class _Finder:
         is_weight = use in self.placement.weights
         if array is None or not (is_weight or array.any()):
             return None
-        reader = self._reader(use[0])
+        reader = self.reader_of[use[0]]
         if reader is None:
             return "it is of no single operator of the module"
         for source in reader.all_input_nodes:
@@ -171,6 +164,12 @@ class _Finder:
             if held.ndim == 2 and np.array_equal(held.T, array):
                 return ConstantEdge(source, reader, is_transposed=True)
         return "its weight is computed from several parameters" if is_weight else "its bias is no parameter"
+
+
+def _reader(node: ir.Node, traced: Mapping[str, fx.Node]) -> fx.Node | None:
+    """The node of the module that an ONNX node is of."""
+    match = _OWNER.match(node.metadata_props.get(OWNER_KEY, ""))
+    return traced.get(match.group(1)) if match else None
 
 
 def _is_shape(node: ir.Node, reads: list[int]) -> bool:

@@ -31,7 +31,6 @@ __all__ = ["FakeQuantize", "FakeQuantizeBias"]
 LEAST_RATIO = 1.0 / 64
 """Of a learned scale to the calibrated one: it stays positive, whatever an optimizer does."""
 
-
 TINY = float(np.finfo(np.float32).tiny)
 """Scales below it are 1, as quantize/qparams.py has them."""
 

@@ -35,10 +35,9 @@ def add_module(network: fx.GraphModule, name: str, module: nn.Module, source: fx
     """A call of `module`, kept in the network as `name`, on what `source` makes; right behind it."""
     if name not in dict(network.named_modules()):
         network.add_submodule(name, module)
-    nodes = list(network.graph.nodes)
     place = source
     if source.op == "placeholder":  # these stay in front
-        place = [node for node in nodes if node.op == "placeholder"][-1]
+        *_, place = network.graph.find_nodes(op="placeholder")
     with network.graph.inserting_after(place):
         call = network.graph.call_module(name, (source,))
     if "val" in source.meta:

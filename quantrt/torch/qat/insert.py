@@ -84,7 +84,7 @@ class _Inserter:
             for edge in edges:
                 call = self._rounded(names, value, edge.source)
                 edge.reader.replace_input_with(edge.source, call)
-        output = next(node for node in self.network.graph.nodes if node.op == "output")
+        output = self.network.graph.output_node()
         for value, sources in self.edges.outputs.items():
             for source in sources:
                 call = self._rounded(names, value, source)

@@ -42,13 +42,11 @@ class Traced:
         network: trains; parameters under the names they have in the module.
         onnx: the same in ONNX, not canonical; each initializer has the name of its parameter.
         folded: batch normalizations that are part of a weight now.
-        dropouts: those that are active in training.
     """
 
     network: fx.GraphModule
     onnx: ir.Model
     folded: int
-    dropouts: int
 
 
 def trace(model: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any) -> Traced:
@@ -80,7 +78,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any
     network = fx.GraphModule(plain, plain.graph)
     restore_dropouts(network, dropouts)
     _own_weights(program.model)
-    return Traced(network, program.model, folded, len(dropouts))
+    return Traced(network, program.model, folded)
 
 
 def _export(module: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any) -> Any:
