@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables in which some regions may have one kind of precision only, as a user wants it."""
+"""Tables in which some regions have to be float, as a user wants it."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ __all__ = ["regions_named", "restrict"]
 T = TypeVar("T")
 
 
-def restrict(tables: Tables, *, floats: Collection[str] = (), codes: Collection[str] = ()) -> Tables:
+def restrict(tables: Tables, floats: Collection[str]) -> Tables:
     """The tables as a solver may use them; what was measured of whole engines stays.
 
     Args:
         floats: names of regions that have to be float.
-        codes: names of those that have to be 8-bit.
     """
 
     def cut(rows: Mapping[str, Mapping[str, T]]) -> dict[str, Mapping[str, T]]:
-        return {name: _allowed(row, name in floats, name in codes) for name, row in rows.items()}
+        return {
+            name: {kind: value for kind, value in row.items() if kind == FLOAT or name not in floats}
+            for name, row in rows.items()
+        }
 
     costs, sizes = tables.costs, tables.sizes
     return replace(
@@ -35,14 +37,6 @@ def restrict(tables: Tables, *, floats: Collection[str] = (), codes: Collection[
         costs=None if costs is None else replace(costs, times_ms=cut(costs.times_ms)),
         sizes=None if sizes is None else replace(sizes, bytes_of=cut(sizes.bytes_of)),
     )
-
-
-def _allowed(row: Mapping[str, T], is_float: bool, is_codes: bool) -> Mapping[str, T]:
-    if is_float:
-        return {FLOAT: row[FLOAT]} if FLOAT in row else {}
-    if is_codes and len(row) > 1:
-        return {precision: value for precision, value in row.items() if precision != FLOAT}
-    return row
 
 
 def regions_named(regions: Sequence[Region], globs: Sequence[str], flag: str) -> frozenset[str]:

@@ -73,13 +73,11 @@ class Solution:
     Attributes:
         precisions: one per region.
         cost, limited: their sums, boundaries in the cost.
-        gap_ratio: how much less the best may cost at most, as a part of the cost; 0 where it is the best.
     """
 
     precisions: tuple[str, ...]
     cost: float
     limited: float
-    gap_ratio: float
 
 
 def solve(problem: Problem) -> Solution | None:
@@ -102,10 +100,10 @@ def solve(problem: Problem) -> Solution | None:
         return None
     if result.x is None:
         raise InternalError("no assignment was found", got=str(result.message))
-    return _solution(problem, program.precisions(result.x), float(result.mip_gap or 0.0))
+    return _solution(problem, program.precisions(result.x))
 
 
-def _solution(problem: Problem, chosen: tuple[str, ...], gap_ratio: float) -> Solution:
+def _solution(problem: Problem, chosen: tuple[str, ...]) -> Solution:
     pairs = [((chosen[one.first], chosen[one.second]), one) for one in problem.boundaries]
     costs = [row[precision] for row, precision in zip(problem.costs, chosen, strict=True)]
     limited = [row[precision] for row, precision in zip(problem.limited, chosen, strict=True)]
@@ -113,7 +111,6 @@ def _solution(problem: Problem, chosen: tuple[str, ...], gap_ratio: float) -> So
         chosen,
         sum(costs) + sum(boundary.costs.get(pair, 0.0) for pair, boundary in pairs),
         sum(limited) + sum(boundary.limited.get(pair, 0.0) for pair, boundary in pairs),
-        gap_ratio,
     )
 
 

@@ -117,7 +117,7 @@ def _restricted(tables: Tables, args: argparse.Namespace) -> Tables:
     if args.only:
         allowed = regions_named(tables.regions, args.only, "--only")
         floats |= {region.name for region in tables.regions} - allowed
-    return restrict(tables, floats=floats)
+    return restrict(tables, floats)
 
 
 def _solve(tables: Tables, name: str, value: float) -> Assigned | None:

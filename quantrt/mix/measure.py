@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import onnx_ir as ir
@@ -67,7 +68,11 @@ class Measurer:
         self._fitted = fitted
         self._names = {pair.precision: pair.codes, FLOAT: pair.floats}
         self._sensitivity: Sensitivity | None = None
-        self._latencies_ms = self.brief_latencies({})
+
+    @cached_property
+    def _latencies_ms(self) -> dict[str, float]:
+        """Of the two candidates."""
+        return self.brief_latencies({})
 
     def brief_latencies(self, more: Mapping[str, Candidate]) -> dict[str, float]:
         """Milliseconds of the two candidates and more ones, timed together.
@@ -78,7 +83,7 @@ class Measurer:
         brief = replace(
             bench,
             duration_s=bench.duration_s * BRIEF_RATIO,
-            max_duration_s=max(bench.max_duration_s * BRIEF_RATIO, bench.duration_s * BRIEF_RATIO),
+            max_duration_s=bench.max_duration_s * BRIEF_RATIO,
         )
         runs = {name: self._contest.candidates[name] for name in self._names.values()} | dict(more)
         config = replace(self._job.config, bench=brief)

@@ -68,17 +68,16 @@ def test_sizes_are_kept_in_the_file_and_may_be_absent():
         tables_from_json(data, "t")
 
 
-def test_regions_may_have_to_be_float_or_codes():
-    limited = restrict(sized(), floats=("a",), codes=("b",))
+def test_regions_may_have_to_be_float():
+    limited = restrict(sized(), ("a",))
     fastest = assign(limited, float("inf"))
     assert fastest is not None
     assert fastest.precisions["a"] == "fp32"
     assert fastest.reasons["a"] == "kept float: it has no other precision"
     slow = assign_within_time(limited, 100.0)
     assert slow is not None
-    assert slow.precisions["b"] == "int8"
-    assert slow.quantized == ("b",)
-    assert assign(limited, 1e-3) is None, "b alone makes more noise"
+    assert slow.precisions["a"] == "fp32"
+    assert limited.damages["b"] == sized().damages["b"]
     assert limited.engines == sized().engines
 
 
