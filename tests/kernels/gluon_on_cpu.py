@@ -9,16 +9,18 @@ memory that is overwritten while a product reads it, read before it is there, a 
 What the compiler makes of the source is not seen here: variables are Python's.
 """
 
+import importlib.util
 import math
 import random
 import threading
 import types
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from triton.language import constexpr
 
-__all__ = ["Descriptor", "Pointer", "Rules", "run_program"]
+__all__ = ["Descriptor", "Pointer", "Rules", "altered", "run_program"]
 
 
 class RulesError(AssertionError):
@@ -257,6 +259,18 @@ class Group:
         self.is_over = is_over
         self.machine.control.release()
         self.baton.acquire()
+
+
+def altered(module: types.ModuleType, right: str, wrong: str, folder: Path) -> types.ModuleType:
+    """A kernel's module with a part of its source that is there replaced by another."""
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    assert right in source
+    path = folder / "wrong_kernel.py"
+    path.write_text(source.replace(right, wrong), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("wrong_kernel", path)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
 
 
 def run_program(

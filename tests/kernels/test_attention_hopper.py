@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention with a producer and consumers: its own source in Python, at random interleavings."""
 
-import importlib.util
-from pathlib import Path
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -14,7 +11,7 @@ from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_hopper import triton_kernel
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
-from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, run_program
+from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, run_program
 from tests.kernels.test_attention_compiled import bert
 
 ROWS = 64
@@ -182,13 +179,7 @@ def test_weights_are_rounded_to_fp8():
     ],
 )
 def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
-    source = Path(triton_kernel.__file__).read_text(encoding="utf-8")
-    assert right in source
-    path = tmp_path / "wrong_kernel.py"
-    path.write_text(source.replace(right, wrong), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("wrong_kernel", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = altered(triton_kernel, right, wrong, tmp_path)
     with pytest.raises((Rules, AssertionError, TypeError, AttributeError)):
         for seed in range(12):
             found, expected = attended(

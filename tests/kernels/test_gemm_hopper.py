@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel with a producer and two consumers: its own source in Python, at random interleavings."""
 
-import importlib.util
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.gemm_problems import plain_codes
-from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, run_program
+from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, altered, run_program
 
 BLOCK_K = 16
 
@@ -136,13 +134,7 @@ def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
     ],
 )
 def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
-    source = Path(triton_kernel.__file__).read_text(encoding="utf-8")
-    assert right in source
-    path = tmp_path / "wrong_kernel.py"
-    path.write_text(source.replace(right, wrong), encoding="utf-8")
-    spec = importlib.util.spec_from_file_location("wrong_kernel", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = altered(triton_kernel, right, wrong, tmp_path)
     with pytest.raises(Rules):
         for seed in range(10):
             product(300, 200, 80, seed=seed, module=module)
