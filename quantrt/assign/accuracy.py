@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from quantrt.calibrate.dataset import Batch
+from quantrt.calibrate.records import Layout
 from quantrt.errors import DataError, InternalError, UsageError, close_match
 from quantrt.reference.metrics import Error, top1
 
@@ -131,11 +132,14 @@ def measure_accuracy(
         DataError: the outputs do not fit the metric.
         UsageError: the user's metric returns no number.
     """
+    layout = Layout(is_batched=True, fixed_batch=fixed_batch)
     error, samples = Error(), 0
     wanted, found, labels = _Collected(), _Collected(), _Collected()
     for batch in batches:
-        ref = _own_rows(float_run(batch.inputs), batch.count, fixed_batch)
-        got = _own_rows(run(batch.inputs), batch.count, fixed_batch)
+        ref, got = (
+            {name: layout.own_rows(array, batch.count) for name, array in made(batch.inputs).items()}
+            for made in (float_run, run)
+        )
         for name, array in ref.items():
             if array.dtype.kind == "f":
                 error.add(*comparable(array, got[name]))
@@ -153,13 +157,6 @@ def measure_accuracy(
     if not math.isfinite(error.noise) or math.isnan(drop):
         drop = math.inf
     return Accuracy(metric.name, float_score, score, drop, error.sqnr_db, error.cosine, samples)
-
-
-def _own_rows(outputs: Outputs, count: int, fixed_batch: int | None) -> Outputs:
-    """The outputs without the rows that only pad a batch."""
-    if fixed_batch is None or count == fixed_batch:
-        return outputs
-    return {n: a[:count] if a.ndim and len(a) == fixed_batch else a for n, a in outputs.items()}
 
 
 def comparable(ref: Array, got: Array) -> tuple[Array, Array]:

@@ -50,6 +50,11 @@ class Layout:
             return cls(is_batched=True, fixed_batch=size)
         return cls(is_batched=False)
 
+    def own_rows(self, array: Array, count: int) -> Array:
+        """An output for `count` samples, without the rows that only pad a batch to the size insisted on."""
+        is_padded = self.fixed_batch not in (None, count) and array.ndim and len(array) == self.fixed_batch
+        return array[:count] if is_padded else array
+
 
 @dataclass(frozen=True)
 class Record:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, UsageError
 
 if TYPE_CHECKING:
+    from quantrt.gpu import GpuFacts
     from quantrt.model.model import Model
     from quantrt.tactics.cuda.survey import Survey
 
@@ -70,13 +71,14 @@ def _run(args: argparse.Namespace) -> Result:
     is_cpu = args.device.lower() == CPU
     if is_cpu and args.precision not in ("int8", "fp32"):
         raise UsageError(f"no library here computes in {args.precision} on a CPU", hint="--precision int8")
+    from quantrt.gpu import GPUS, gpu_named
     from quantrt.model.load import load_model
-
-    data = {"kind": "check", "path": str(args.model), "precision": args.precision}
-    survey = None if is_cpu else _survey(args)
-    model = load_model(args.model)
     from quantrt.report.trouble_report import show_trouble
 
+    gpus = GPUS if args.device.lower() in (ALL, CPU) else (gpu_named(args.device),)
+    model = load_model(args.model)
+    survey = None if is_cpu else _survey(args, model, gpus)
+    data = {"kind": "check", "path": str(args.model), "precision": args.precision}
     data |= survey or {"devices": []}
     data["trouble"] = trouble = _trouble(args, model, is_gpu=not is_cpu)
 
@@ -90,13 +92,8 @@ def _run(args: argparse.Namespace) -> Result:
     return Result(data, show)
 
 
-def _survey(args: argparse.Namespace) -> dict[str, Any]:
+def _survey(args: argparse.Namespace, model: Model, gpus: Sequence[GpuFacts]) -> dict[str, Any]:
     """Which kernels there are."""
-    from quantrt.gpu import GPUS, gpu_named
-    from quantrt.model.load import load_model
-
-    gpus = GPUS if args.device.lower() == ALL else (gpu_named(args.device),)
-    model = load_model(args.model)
     specs = with_shapes(model.inputs, given_shapes(args.shape), str(args.model), otherwise="")
     shapes = {
         spec.name: tuple(size if isinstance(size, int) else 1 for size in spec.shape or ()) for spec in specs

@@ -141,13 +141,7 @@ def _tapped_type(buffer: str) -> str:
 
 def own_rows(outputs: Mapping[str, np.ndarray], batch: Batch, dataset: Dataset) -> dict[str, np.ndarray]:
     """The outputs without the rows that only pad a batch to the size the model insists on."""
-    rows = dataset.layout.fixed_batch
-    if rows is None or rows == batch.count:
-        return dict(outputs)
-    return {
-        name: array[: batch.count] if array.ndim and len(array) == rows else array
-        for name, array in outputs.items()
-    }
+    return {name: dataset.layout.own_rows(array, batch.count) for name, array in outputs.items()}
 
 
 def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency") -> Subject:

@@ -68,17 +68,15 @@ class Alone:
     def _run(self, graph: ir.Model, batches: Sequence[Batch]) -> list[list[Array]]:
         """The floating-point outputs, without the rows that only fill a batch up."""
         session = float_session(graph)
-        fixed = self.data.layout.fixed_batch
         found = []
         for batch in batches:
             try:
                 arrays = session.run(None, dict(batch.inputs))
             except ORT_ERRORS as error:
                 raise DataError("ONNX Runtime cannot run the model", got=str(error).strip()) from error
-            is_padded = fixed not in (None, batch.count)
             found.append(
                 [
-                    array[: batch.count] if is_padded and len(array) == fixed else array
+                    self.data.layout.own_rows(array, batch.count)
                     for array in arrays
                     if isinstance(array, np.ndarray) and array.dtype.kind == "f"
                 ]

@@ -89,10 +89,7 @@ def observe_inputs(
     for batch in data.batches(ROWS, samples):
         for group in taps.run(batch.inputs, f"samples of '{data.source}'"):
             for name in list(group):
-                values = group.pop(name)
-                rows = data.layout.fixed_batch
-                if rows not in (None, batch.count) and values.ndim and len(values) == rows:
-                    values = values[: batch.count]
+                values = data.layout.own_rows(group.pop(name), batch.count)
                 for edge, (axis, grid) in edges[name].items():
                     sums[edge].add(*_rounded(values, axis, grid))
     return {edge: found.channels() for edge, found in sums.items() if found.count}

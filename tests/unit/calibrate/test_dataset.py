@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from quantrt.calibrate.dataset import Dataset, open_dataset, random_dataset
+from quantrt.calibrate.records import Layout
 from quantrt.errors import DataError, UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 
@@ -311,3 +312,12 @@ def test_random_samples_are_the_same_for_a_seed(x):
         assert not np.array_equal(first.inputs[name], other.inputs[name])
     assert random_dataset(specs, 2, 1).is_random
     assert not open_dataset({"x": x}, [X]).is_random
+
+
+def test_rows_that_only_pad_a_batch_are_left_out():
+    layout = Layout(is_batched=True, fixed_batch=4)
+    rows = np.arange(8.0).reshape(4, 2)
+    assert layout.own_rows(rows, 3).shape == (3, 2) and layout.own_rows(rows, 4) is rows
+    for other in (np.zeros((5, 2)), np.zeros(())):
+        assert layout.own_rows(other, 3) is other, "it has no row per sample"
+    assert Layout(is_batched=True).own_rows(rows, 3) is rows
