@@ -102,12 +102,14 @@ class Reference:
         batches: inputs by name; none when only ranges are given.
         means: channel means of layer inputs over these samples; None when biases are not corrected.
         twins: the model with equalized or smoothed channels; none where nothing gains by it.
+        seen: the outputs, when the model has run for its means.
     """
 
     graph: ir.Model
     batches: Sequence[Inputs]
     means: ChannelMeans | None = None
     twins: tuple[Equalized, ...] = ()
+    seen: Sequence[Sequence[Array]] | None = None
 
     @property
     def is_comparable(self) -> bool:
@@ -116,7 +118,9 @@ class Reference:
 
     @cached_property
     def outputs(self) -> Sequence[Sequence[Array]]:
-        """The floating-point outputs for each batch, in the model's order; runs when first asked for."""
+        """The floating-point outputs for each batch, in the model's order."""
+        if self.seen is not None:
+            return self.seen
         session = float_session(self.graph)
         return [_run(session, batch) for batch in self.batches]
 
@@ -151,8 +155,11 @@ def observe_reference(
     """
     if not batches:
         return Reference(model.graph, ())
-    means = observe_channel_means(model.graph, batches) if config.bias_correction else None
-    return Reference(model.graph, batches, means, tuple(twins))
+    if not config.bias_correction:
+        return Reference(model.graph, batches, twins=tuple(twins))
+    seen: list[list[Array]] = []
+    means = observe_channel_means(model.graph, batches, lambda outputs: seen.append(_floating(outputs)))
+    return Reference(model.graph, batches, means, tuple(twins), seen)
 
 
 def fit(
@@ -315,4 +322,8 @@ def _run(session: onnxruntime.InferenceSession, batch: Inputs) -> list[Array]:
         outputs = session.run(None, dict(batch))
     except ORT_ERRORS as error:
         raise ModelError("ONNX Runtime cannot run the model", got=str(error).strip()) from error
+    return _floating(outputs)
+
+
+def _floating(outputs: Sequence[Any]) -> list[Array]:
     return [array for array in outputs if isinstance(array, np.ndarray) and array.dtype.kind == "f"]

@@ -12,7 +12,7 @@ back everywhere hurts (a MobileNetV3 lost 22 dB by it).
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import onnx_ir as ir
 from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator, only_consumer
-from quantrt.ir.session import float_session
+from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Use
 
@@ -43,22 +43,36 @@ ChannelMeans = Mapping[str, Array]
 CORRECTABLE = ("Conv", "Gemm", "MatMul")
 
 
-def observe_channel_means(graph: ir.Model, batches: Iterable[Mapping[str, Array]]) -> ChannelMeans:
+def observe_channel_means(
+    graph: ir.Model,
+    batches: Iterable[Mapping[str, Array]],
+    on_outputs: Callable[[list[Any]], None] = lambda outputs: None,
+) -> ChannelMeans:
     """Channel means of the input of every layer with a constant weight.
 
     Args:
         batches: inputs of the model by name; a few dozen samples are enough for a mean.
+        on_outputs: gets the outputs of the model for each batch.
+
+    Raises:
+        ModelError: ONNX Runtime cannot run the model on them.
     """
     layers = [node for node in graph.graph if _is_layer(node)]
     names = {node.name or "": node.inputs[0].name or "" for node in layers if node.inputs[0] is not None}
     taps = sorted(set(names.values()) - {value.name for value in graph.graph.inputs})
     axes = {(names[node.name or ""], _channel_axis(node)) for node in layers}
+    outputs = [value.name or "" for value in graph.graph.outputs]
+    returned = list(dict.fromkeys((*taps, *outputs)))
     session = float_session(graph, extra_outputs=taps)
     sums: dict[tuple[str, int], Array] = {}
     counts: dict[tuple[str, int], int] = {}
     for batch in batches:
-        tapped = session.run(taps, dict(batch)) if taps else []  # no names would mean all outputs
-        values = dict(batch) | dict(zip(taps, tapped, strict=True))
+        try:
+            found = session.run(returned, dict(batch))
+        except ORT_ERRORS as error:
+            raise ModelError("ONNX Runtime cannot run the model", got=str(error).strip()) from error
+        values = dict(batch) | dict(zip(returned, found, strict=True))
+        on_outputs([values[name] for name in outputs])
         for key in axes:
             rows = np.moveaxis(values[key[0]], key[1], 0)
             sums[key] = sums.get(key, 0.0) + rows.reshape(rows.shape[0], -1).sum(1, np.float64)

@@ -119,13 +119,21 @@ def test_a_named_method_is_taken_as_it_is_and_not_measured(method: str):
 
 
 def test_the_float_model_runs_for_its_outputs_only_when_they_are_compared():
-    model, config = resnet(), QuantizeConfig()
+    model, config = resnet(), QuantizeConfig(bias_correction=False)
     reference = observe_reference(model, [IMAGES], config)
     stats = observe(model, (OPENVINO,), IMAGES)
     for method, runs in (("minmax", False), ("auto", True)):
         options = CalibrationConfig(method=method)
         fit(model, stats, OPENVINO, reference, config=config, calibration=options)
         assert ("outputs" in vars(reference)) == runs
+
+
+def test_one_run_gives_means_and_outputs():
+    model = resnet()
+    once = observe_reference(model, [IMAGES], QuantizeConfig())
+    apart = observe_reference(model, [IMAGES], QuantizeConfig(bias_correction=False))
+    assert once.seen is not None and once.means and apart.seen is None and apart.means is None
+    np.testing.assert_allclose(once.outputs, apart.outputs, rtol=1e-4, atol=1e-5)
 
 
 def test_without_samples_nothing_is_measured_and_a_note_says_so():

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from quantrt.errors import ModelError
 from quantrt.quantize.algorithms.bias_correction import (
     correct_biases,
     observe_channel_means,
@@ -172,6 +173,12 @@ def test_no_samples_give_no_means_and_change_nothing():
     assert means == {}
     (node,) = nodes(correct_biases(model.graph, coarse(model), means), "Conv")
     np.testing.assert_array_equal(constant(node.inputs[2]), constant(nodes(model.graph, "Conv")[0].inputs[2]))
+
+
+def test_a_batch_that_the_model_cannot_run_is_an_error():
+    text, shapes, _ = CASES["convolution"]
+    with pytest.raises(ModelError, match="ONNX Runtime cannot run the model"):
+        observe_channel_means(net(text, weights(shapes)).graph, [{"x": positive(1, 1, 1, 1)}])
 
 
 def test_the_float_graph_is_left_as_it_was():
