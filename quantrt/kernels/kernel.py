@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CompiledKernel", "KernelSpec"]
+__all__ = ["CompiledKernel", "KernelSpec", "pointers_of"]
 
 
 @dataclass(frozen=True)
@@ -57,3 +57,8 @@ class CompiledKernel:
     registers: int = 0
     spills: int = 0
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+def pointers_of(types: Mapping[str, str]) -> frozenset[str]:
+    """Names of the arguments that are pointers, by their Triton types."""
+    return frozenset(name for name, kind in types.items() if kind.startswith("*"))

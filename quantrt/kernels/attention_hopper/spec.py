@@ -15,7 +15,7 @@ from quantrt.kernels.attention_codes.spec import CodeFormat
 from quantrt.kernels.descriptor import ELEMENT_BITS, DescriptorType
 from quantrt.kernels.epilogue.spec import POINTERS
 from quantrt.kernels.expression.spec import program_of
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = ["HopperAttention", "kernel_of", "shared_bytes", "why_not"]
 
@@ -142,7 +142,7 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
         family="attention_hopper",
         function="attention_hopper",
         signature=tuple(types.items()),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=WARPS * (how.consumers + 1),
         num_stages=how.stages,

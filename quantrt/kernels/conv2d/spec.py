@@ -20,7 +20,7 @@ from quantrt.kernels.epilogue.spec import (
     why_not_epilogue,
 )
 from quantrt.kernels.expression.spec import needs_exact
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 from quantrt.regions.expression import Expression
 
 __all__ = [
@@ -176,7 +176,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         family="conv2d",
         function="conv2d",
         signature=(*types.items(), *size_arguments()),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,

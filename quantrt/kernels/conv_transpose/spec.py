@@ -15,7 +15,7 @@ from quantrt.kernels.epilogue.spec import POINTERS, epilogue_constants, operand_
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm import tiles as gemm_tiles
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 from quantrt.regions.expression import Expression
 
 __all__ = ["SpreadProblem", "TileConfig", "configs", "kernel_of", "why_not"]
@@ -103,7 +103,7 @@ def kernel_of(problem: SpreadProblem, config: TileConfig) -> KernelSpec:
         family="conv_transpose",
         function="spread",
         signature=(*types.items(), ("M", "i32"), ("W", "i32")),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types, size_arguments
 from quantrt.kernels.epilogue.spec import WARP, epilogue_constants, why_not_epilogue
 from quantrt.kernels.expression.spec import needs_exact
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = ["TileConfig", "kernel_of", "why_not"]
 
@@ -80,7 +80,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         family="depthwise",
         function="depthwise",
         signature=(*types.items(), *size_arguments()),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=1,

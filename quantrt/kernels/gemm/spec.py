@@ -27,7 +27,7 @@ from quantrt.kernels.epilogue.spec import (
     why_not_epilogue,
 )
 from quantrt.kernels.expression.spec import flops_of, needs_exact
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 from quantrt.regions.expression import Expression
 
 __all__ = [
@@ -175,7 +175,7 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
         family="gemm",
         function="gemm",
         signature=(*types.items(), ("M", "i32"), ("stride_xm", "i32")),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,

@@ -24,7 +24,7 @@ from quantrt.kernels.epilogue.spec import (
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = ["HopperTile", "kernel_of", "rows_in_order", "run_of", "stage_bytes", "weight_run_of", "why_not"]
 
@@ -133,7 +133,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
             *pointers.items(),
             ("M", "i32"),
         ),
-        aligned=frozenset(name for name, kind in pointers.items() if kind.startswith("*")),
+        aligned=pointers_of(pointers),
         constants=tuple(fixed.items()),
         num_warps=WARPS,
         num_stages=tile.stages,

@@ -25,7 +25,7 @@ from quantrt.kernels.epilogue.spec import (
     output_types,
     why_not_epilogue,
 )
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 from quantrt.regions.expression import Expression
 
 __all__ = ["IMAGE", "GroupNormProblem", "TileConfig", "block_of", "kernels_of", "part_rows", "why_not"]
@@ -195,7 +195,7 @@ def _spec(function: str, types: dict[str, str], fixed: dict[str, Any], num_warps
         family="group_norm",
         function=function,
         signature=tuple(types.items()),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=num_warps,
         num_stages=1,

@@ -13,7 +13,7 @@ from typing import Any
 from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types, size_arguments
 from quantrt.kernels.epilogue.spec import WARP, epilogue_constants, why_not_epilogue
 from quantrt.kernels.expression.spec import needs_exact
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = ["MAX_UNROLLED", "PoolProblem", "TileConfig", "kernel_of", "why_not"]
 
@@ -119,7 +119,7 @@ def kernel_of(problem: PoolProblem, config: TileConfig) -> KernelSpec:
         family="pool",
         function="global_pool" if problem.is_global else "pool",
         signature=(*types.items(), *sizes),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=1,

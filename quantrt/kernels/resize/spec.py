@@ -19,7 +19,7 @@ from quantrt.kernels.epilogue.spec import (
     why_not_epilogue,
 )
 from quantrt.kernels.expression.spec import needs_exact
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 from quantrt.kernels.pool import spec as pool
 from quantrt.kernels.pool import tiles as pool_tiles
 from quantrt.regions.expression import Expression
@@ -107,7 +107,7 @@ def kernel_of(problem: ResizeProblem, config: TileConfig) -> KernelSpec:
         family="resize",
         function="repeat_pixels",
         signature=tuple(types.items()),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=1,

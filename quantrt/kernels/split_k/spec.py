@@ -15,7 +15,7 @@ from quantrt.kernels.epilogue.spec import POINTERS, epilogue_constants, operand_
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = ["SplitConfig", "add_kernel_of", "parts_bytes", "parts_kernel_of", "rows_of"]
 
@@ -125,7 +125,7 @@ def add_kernel_of(problem: ConvProblem | GemmProblem, config: SplitConfig) -> Ke
         family="split_k",
         function="add_parts",
         signature=(*types.items(), ("M", "i32")),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=ADD_WARPS,
         num_stages=1,

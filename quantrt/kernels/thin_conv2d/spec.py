@@ -15,7 +15,7 @@ from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types
 from quantrt.kernels.conv2d.spec import why_not as why_not_conv2d
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, POINTERS, WARP, epilogue_constants
 from quantrt.kernels.expression.spec import needs_exact
-from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = [
     "PIXEL",
@@ -146,7 +146,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         family="thin_conv2d",
         function="thin_conv2d",
         signature=(*types.items(), *((name, "i32") for name in sizes)),
-        aligned=frozenset(name for name, kind in types.items() if kind.startswith("*")),
+        aligned=pointers_of(types),
         constants=tuple(fixed.items()),
         num_warps=config.num_warps,
         num_stages=config.num_stages,

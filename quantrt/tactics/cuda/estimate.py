@@ -18,8 +18,9 @@ import numpy as np
 from quantrt.dtypes import FP8
 from quantrt.gpu import LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
-from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Resize, Rows
+from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, Pool, Resize, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
+from quantrt.tactics.cuda.slots import expression_of
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 
 __all__ = ["Work", "estimate_us", "work_of"]
@@ -105,21 +106,10 @@ def _peak_tflops(workload: Workload, tactic: Tactic, gpu: GpuFacts, is_reference
 
 
 def _instructions(workload: Workload) -> int:
-    match workload.formula:
-        case (
-            Gemm(epilogue=expression)
-            | Conv(epilogue=expression)
-            | ConvTranspose(epilogue=expression)
-            | Pool(epilogue=expression)
-            | Resize(epilogue=expression)
-            | GroupNorm(epilogue=expression)
-            | Rows(expression)
-        ):
-            return _count(expression)
-        case Concat():
-            return 1
-        case _:
-            return 4  # scale, softmax and two products
+    expression = expression_of(workload.formula)
+    if expression is not None:
+        return _count(expression)
+    return 1 if isinstance(workload.formula, Concat) else 4  # scale, softmax and two products
 
 
 def _count(expression: Expression) -> int:

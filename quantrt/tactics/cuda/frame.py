@@ -162,7 +162,7 @@ class _Maker:
 
     def items_of(self, region: Region) -> Iterator[Item]:
         """The region itself, then conversions of what it cannot store."""
-        if expression_of(region) is not None or not isinstance(region.formula, Nodes | View | Host):
+        if expression_of(region.formula) is not None or not isinstance(region.formula, Nodes | View | Host):
             lowered = lower_region(region, self.graph, self.forms, self.quantized, self.float_type)
             inputs = tuple(self.buffer(value, form) for value, form in lowered.inputs)
             outputs = tuple(self.buffer(value, form) for value, form in lowered.outputs)

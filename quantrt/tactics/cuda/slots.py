@@ -15,6 +15,7 @@ from quantrt.regions.region import (
     Concat,
     Conv,
     ConvTranspose,
+    Formula,
     Gemm,
     GroupNorm,
     Pool,
@@ -39,9 +40,9 @@ class Slot:
     use: Use | None = None
 
 
-def expression_of(region: Region) -> Expression | None:
-    """The expression that a region's outputs come from; None for formulas without one."""
-    match region.formula:
+def expression_of(formula: Formula) -> Expression | None:
+    """The expression that results come from; None for formulas without one."""
+    match formula:
         case (
             Gemm(epilogue=expression)
             | Conv(epilogue=expression)
@@ -81,7 +82,7 @@ def _slots(region: Region, nodes: Mapping[str, ir.Node]) -> Iterator[Slot]:
             pass
         case _:
             yield from (Slot(value) for value in region.inputs)
-    expression = expression_of(region)
+    expression = expression_of(region.formula)
     if expression is not None:
         yield from (Slot(x.name, x.use) for x in expression.operands if x.kind == "tensor")
 

@@ -99,7 +99,7 @@ def lower_region(
         )
         formula = replace(region.formula, epilogue=epilogue)
         return Lowered(region, formula, inputs, outputs, types, constants=masks)
-    expression = expression_of(region)
+    expression = expression_of(region.formula)
     if expression is None:
         raise InternalError(f"region '{region.name}' has no formula to lower")
     weight, scale, zero = _weight(region.formula, inputs, forms, quantized, graph)
