@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, find_local_modules, open_data
+from quantrt.cli.data import add_preprocess, data_source, find_local_modules, open_data
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import CACHE_HELP, given_sources, read_stats
+from quantrt.cli.ranges import add_sources, given_sources, read_stats
 from quantrt.cli.recipe import add_recipe, fill_from_recipe
 from quantrt.config import (
     AssignConfig,
@@ -59,17 +59,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bf16", action="store_true", help="try bfloat16 for what is in no codes, in place of fp16 on a GPU"
     )
     data = parser.add_argument_group("data")
-    data.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
+    add_sources(data)
     data.add_argument(
         "--valid-data", type=data_source, metavar="P", help="validation data, to measure the drop"
     )
     data.add_argument(
         "--labels", metavar="L", help="labels of --valid-data: a .csv or .npy file, or 'filename'"
     )
-    data.add_argument(
-        "--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`, no new pass"
-    )
-    data.add_argument("--calib-cache", type=Path, metavar="FILE", help=CACHE_HELP)
     add_preprocess(data)
     add_recipe(parser)
     add_config(parser, CalibrationConfig, "calibration")

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import DATA_HELP, add_preprocess, data_source
+from quantrt.cli.data import add_preprocess
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import CACHE_HELP, calibration_data, collect_stats, given_sources, read_stats
+from quantrt.cli.ranges import add_sources, calibration_data, collect_stats, given_sources, read_stats
 from quantrt.cli.recipe import add_recipe, fill_from_recipe
 from quantrt.cli.weight_only import quantize_weights_alone
 from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
@@ -37,9 +37,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=TARGETS,
         help=f"whose placement rules to follow (default: {TARGETS[0]})",
     )
-    parser.add_argument("--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`")
-    parser.add_argument("--calib-cache", type=Path, metavar="FILE", help=CACHE_HELP)
-    parser.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
+    add_sources(parser)
     add_preprocess(parser)
     add_recipe(parser)
     add_config(parser, CalibrationConfig, "calibration")

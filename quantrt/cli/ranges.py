@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quantrt.cli.data import open_data
+from quantrt.cli.data import DATA_HELP, data_source, open_data
 from quantrt.config import CalibrationConfig
 from quantrt.errors import DataError, ModelError, UsageError
 
@@ -18,9 +18,21 @@ if TYPE_CHECKING:
     from quantrt.calibrate.stats import Stats
     from quantrt.model.model import Model
 
-__all__ = ["CACHE_HELP", "calibration_data", "collect_stats", "given_sources", "read_stats"]
+__all__ = ["add_sources", "calibration_data", "collect_stats", "given_sources", "read_stats"]
 
-CACHE_HELP = "scales of a TensorRT calibration cache; --calib-data fills its gaps"
+
+def add_sources(parser: argparse._ActionsContainer) -> None:
+    """Add --calib-data, --ranges and --calib-cache."""
+    parser.add_argument("--calib-data", type=data_source, metavar="P", help=f"calibration data: {DATA_HELP}")
+    parser.add_argument(
+        "--ranges", type=Path, metavar="X.ranges", help="result of `quantrt calibrate`, no new pass"
+    )
+    parser.add_argument(
+        "--calib-cache",
+        type=Path,
+        metavar="FILE",
+        help="scales of a TensorRT calibration cache; --calib-data fills its gaps",
+    )
 
 
 def given_sources(args: argparse.Namespace) -> list[str]:
