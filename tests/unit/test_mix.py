@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +18,17 @@ import quantrt.mix.contest
 from quantrt.assign.sensitivity import _Part
 from quantrt.assign.tables import read_tables
 from quantrt.build import build
-from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig
-from quantrt.errors import DataError
+from quantrt.config import (
+    AssignConfig,
+    BenchConfig,
+    Budget,
+    BuildConfig,
+    CalibrationConfig,
+    ConstraintConfig,
+    DeviceConfig,
+    QuantizeConfig,
+)
+from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
 from quantrt.prepare import Event
 from tests.made_up_times import made_up_times
@@ -125,14 +134,32 @@ def test_nothing_is_mixed_where_all_of_int8_is_inside_the_budget(outliers):
         assert engine.plan.report["mixed"]["reason"].startswith("not tried")
 
 
-def test_what_the_user_excludes_stays_float_with_his_reason(outliers):
-    last = [node.name or "" for node in outliers.graph.graph][-1]
-    options = config()
-    options = replace(options, quantize=replace(options.quantize, exclude=(last,)))
-    with make(outliers, options) as engine:
+@pytest.mark.parametrize(
+    ("rules", "place", "reason"),
+    [
+        ({"quantize": QuantizeConfig(exclude=("MatMul_7",))}, 3, "excluded by 'MatMul_7'"),
+        ({"quantize": QuantizeConfig(only=("MatMul_[035]",))}, 3, "none of those that may be 8-bit"),
+        ({"constraints": ConstraintConfig(layer_precisions=("MatMul_7:fp32",))}, 3, "excluded by"),
+        ({"constraints": ConstraintConfig(layer_output_types=("MatMul_5:fp32",))}, 2, "excluded by"),
+    ],
+    ids=["--exclude", "--only", "--layer-precisions", "--layer-output-types"],
+)
+def test_rules_of_the_user_hold_in_a_mixed_engine(
+    outliers, rules: Mapping[str, Any], place: int, reason: str
+):
+    with make(outliers, replace(config(), **rules)) as engine:
         assert engine.plan.report["verdict"]["shipped"] == "onnxruntime int8 mixed"
-        (row,) = (layer for layer in engine.plan.layers if layer.name == last)
-        assert (row.precision, row.reason) == ("fp32", f"excluded by '{last}'")
+        layers = [layer for layer in engine.plan.layers if layer.op_type == "MatMul"]
+    assert [layer.name for layer in layers] == ["MatMul_0", "MatMul_3", "MatMul_5", "MatMul_7"]
+    kept = {1, place}
+    assert [layer.precision for layer in layers] == ["fp32" if at in kept else "int8" for at in range(4)]
+    assert layers[place].reason.startswith(reason)
+
+
+def test_codes_that_the_budget_does_not_allow_are_refused(outliers):
+    rules = ConstraintConfig(layer_precisions=("MatMul_3:int8",))
+    with pytest.raises(UsageError, match="'MatMul_3' is not int8 but fp32"):
+        make(outliers, replace(config(), constraints=rules))
 
 
 def test_rounds_are_bounded_and_a_budget_of_nothing_ships_float(outliers):
