@@ -73,6 +73,7 @@ def measure(
         "ratios": [ratio for what in ("call", "replay") for ratio in _ratios(what, rows)],
         "notes": [
             *(f"{subject.name}: {note}" for subject in subjects for note in subject.notes),
+            *_other_models(subjects),
             *(
                 f"{item.name}: latencies vary by {latency.cv_ratio:.0%}; is the machine busy?"
                 for item, latency in rows
@@ -80,6 +81,15 @@ def measure(
             ),
         ],
     }
+
+
+def _other_models(subjects: Sequence[Subject]) -> Iterator[str]:
+    """Subjects whose ratio says little, for they take other inputs than the first."""
+    base, *others = subjects
+    wanted = {spec.name for spec in base.inputs}
+    for subject in others:
+        if {spec.name for spec in subject.inputs} != wanted:
+            yield f"{subject.name} takes other inputs than {base.name}: they are different models"
 
 
 def _ways(subject: Subject, inputs: Mapping[str, np.ndarray]) -> Iterator[_Timed]:

@@ -151,6 +151,16 @@ def test_bench_of_several_files(folder: Path, quantrt_json, quantrt_text):
     assert "peak memory of this process: " in out
 
 
+def test_a_ratio_of_different_models_is_noted(folder: Path, quantrt_json):
+    model = onnx.load("model.onnx")
+    model.graph.input[0].name = model.graph.node[0].input[0] = "photo"
+    onnx.save(model, "other.onnx")
+    notes = quantrt_json("bench", "model.onnx", "model.onnx", "other.onnx", *FAST)["notes"]
+    assert [note for note in notes if "different models" in note] == [
+        "other.onnx takes other inputs than model.onnx: they are different models"
+    ]
+
+
 def test_bench_wants_enough_samples(folder: Path, quantrt_json):
     document = quantrt_json("bench", "model.onnx", "--batch", "99", "--data", "valid.npz", *FAST, code=3)
     assert "batch of 99" in document["error"]["message"]
