@@ -3,8 +3,9 @@
 
 A page's `bash` blocks run in order, its `python` blocks as one script. Blocks of other kinds are output.
 Blocks marked `gpu` run where a GPU can be used; elsewhere each of their commands has to end in the error that
-says what is missing; `inspect` gets an engine that was written for a GPU. To be quick, timing is shortened
-and the validation file is cut to its first samples; nothing else is changed.
+says what is missing; `inspect` gets an engine that was written for a GPU. To be quick, timing is shortened,
+the files of samples are cut to their first, and `quantrt` is a fork of a process that has imported it.
+Nothing else is changed.
 """
 
 import fcntl
@@ -15,6 +16,9 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +29,8 @@ from tests.programs import cuda_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-VALIDATION_SAMPLES = 100
+SERVER = Path(__file__).with_name("command_server.py")
+SAMPLES = {"calibration.npz": 64, "validation.npz": 100}
 ARTEFACTS = ("digits.qrt", "digits.ranges")
 BLOCK = re.compile(r"^```(\w+)( gpu)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GPU_ENGINE = "digits-cuda.qrt"
@@ -34,13 +39,13 @@ LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 SHIM = f"""#!/usr/bin/env bash
 short=()
-case "$1" in build|bench) short=(--warmup 0.05 --duration 0.2 --max-duration 0.5) ;; esac
-exec {sys.executable} -m quantrt "$@" "${{short[@]}}"
+case "$1" in build|bench) short=(--warmup 0.02 --duration 0.05 --max-duration 0.1) ;; esac
+exec {sys.executable} -S -E {SERVER} run "$QUANTRT_SERVER" "$@" "${{short[@]}}"
 """
 
 SHORT_TIMING = """
 from quantrt.config import BenchConfig, BuildConfig
-BuildConfig.__init__.__kwdefaults__["bench"] = BenchConfig(warmup_s=0.05, duration_s=0.2, max_duration_s=0.5)
+BuildConfig.__init__.__kwdefaults__["bench"] = BenchConfig(warmup_s=0.02, duration_s=0.05, max_duration_s=0.1)
 """
 
 MAKE_ARTEFACTS = """
@@ -62,11 +67,10 @@ def commands_of(block: str) -> list[str]:
 
 def make_folder(folder: Path) -> Path:
     (folder / "demo").mkdir(parents=True)
-    for name in ("digits_resnet.onnx", "calibration.npz"):
-        shutil.copy(ROOT / "demo" / name, folder / "demo")
-    with np.load(ROOT / "demo" / "validation.npz", allow_pickle=False) as arrays:
-        cut = {name: arrays[name][:VALIDATION_SAMPLES] for name in arrays}
-    np.savez(folder / "demo" / "validation.npz", **cut)
+    shutil.copy(ROOT / "demo" / "digits_resnet.onnx", folder / "demo")
+    for name, samples in SAMPLES.items():
+        with np.load(ROOT / "demo" / name, allow_pickle=False) as arrays:
+            np.savez(folder / "demo" / name, **{key: arrays[key][:samples] for key in arrays})
     shim = folder / "bin" / "quantrt"
     shim.parent.mkdir()
     shim.write_text(SHIM)
@@ -88,7 +92,22 @@ def run(words: list[str], folder: Path, stdin: str) -> subprocess.CompletedProce
 
 
 @pytest.fixture(scope="session")
-def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def server() -> Iterator[None]:
+    """What runs `quantrt` in the folders of pages, one for each worker of a test run."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder) / "socket"
+        patch.setenv("QUANTRT_SERVER", str(path))
+        words = [sys.executable, str(SERVER), "serve", str(path)]
+        with subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+            while process.poll() is None and not path.exists():
+                time.sleep(0.05)
+            assert process.poll() is None
+            yield
+            process.terminate()
+
+
+@pytest.fixture(scope="session")
+def artefacts(server: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an engine and a ranges file, made once for all workers of a test run."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -114,10 +133,10 @@ def folder(tmp_path: Path, artefacts: Path) -> Path:
     return made
 
 
-@pytest.fixture
-def has_gpu(folder: Path) -> bool:
+@pytest.fixture(scope="session")
+def has_gpu(artefacts: Path) -> bool:
     """Whether engines for a GPU can be built here."""
-    done = run(["quantrt", "doctor", "--json"], folder, "")
+    done = run(["quantrt", "doctor", "--json"], artefacts, "")
     return json.loads(done.stdout)["cuda"]["build"] is None
 
 
@@ -172,7 +191,7 @@ def test_python_for_a_gpu(page: Path, folder: Path, has_gpu: bool):
     assert has_gpu or "DeviceError" in done.stderr.splitlines()[-3], done.stderr
 
 
-def test_the_sample_outputs_of_the_error_page_are_what_is_printed(tmp_path: Path):
+def test_the_sample_outputs_of_the_error_page_are_what_is_printed(server: None, tmp_path: Path):
     """There each bash block is followed by its output, stdout and stderr together."""
     folder = make_folder(tmp_path / "work")
     page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
