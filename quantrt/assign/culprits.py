@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from quantrt.assign.region import FLOAT
 
 __all__ = ["excess_ratio", "find_culprits", "raised"]
 
@@ -59,7 +61,22 @@ def find_culprits(
     return group
 
 
-def raised(damages: Mapping[str, float], culprits: Sequence[str], ratio: float) -> dict[str, float]:
-    """The damages with those of the culprits multiplied; an infinite ratio makes them infinite."""
-    worse = {name: damages[name] * ratio if ratio < math.inf else math.inf for name in culprits}
-    return {name: worse.get(name, damage) for name, damage in damages.items()}
+def raised(
+    damages: Mapping[str, Mapping[str, float]], culprits: Collection[str], ratio: float
+) -> dict[str, Mapping[str, float]]:
+    """The damages with those of the culprits multiplied, in any precision but float.
+
+    Args:
+        damages: by region and precision.
+        ratio: an infinite one makes them infinite.
+    """
+    return {
+        name: {kind: x if kind == FLOAT else _times(x, ratio) for kind, x in row.items()}
+        if name in culprits
+        else row
+        for name, row in damages.items()
+    }
+
+
+def _times(damage: float, ratio: float) -> float:
+    return math.inf if math.isinf(ratio) else damage * ratio

@@ -16,7 +16,6 @@ from typing import Protocol
 from quantrt.assign.assignment import Assigned, assign
 from quantrt.assign.culprits import excess_ratio, find_culprits, raised
 from quantrt.assign.noise_limit import noise_limit
-from quantrt.assign.region import FLOAT
 from quantrt.assign.tables import BuiltEngine, Tables
 
 __all__ = ["Outcome", "Round", "Workshop", "repair"]
@@ -159,22 +158,12 @@ def _solve(
         group = find_culprits(found.quantized, own, workshop.joint)
         factor = max(excess_ratio(group, own, workshop.joint(group)), NOT_ADDITIVE_RATIO)
         culprits += tuple(name for name in group if name not in culprits)
-        state.damages = _raised(state.damages, group, factor)
+        state.damages = raised(state.damages, group, factor)
         found = assign(state.tables, limit, state.damages)
         if found is None or not found.quantized:
             return found, culprits, None
         joint = workshop.joint(found.quantized)
     return found, culprits, joint
-
-
-def _raised(
-    damages: Mapping[str, Mapping[str, float]], group: Collection[str], factor: float
-) -> dict[str, Mapping[str, float]]:
-    """The damages with those of a group, in any precision but float, multiplied."""
-    return {
-        name: raised(row, [precision for precision in row if precision != FLOAT and name in group], factor)
-        for name, row in damages.items()
-    }
 
 
 def _own(damages: Mapping[str, Mapping[str, float]], found: Assigned) -> dict[str, float]:

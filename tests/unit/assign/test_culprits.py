@@ -36,4 +36,6 @@ def test_ratios():
     assert excess_ratio(("a", "b"), DAMAGES, 0.04) == pytest.approx(2.0)
     assert excess_ratio((), {}, 0.0) == 1.0
     assert excess_ratio(("x",), {"x": 0.0}, 0.1) == math.inf
-    assert raised({"a": 1.0, "b": 2.0}, ("b",), 3.0) == {"a": 1.0, "b": 6.0}
+    damages = {"a": {"fp32": 0.0, "int8": 1.0}, "b": {"fp32": 0.0, "int8": 2.0, "fp8": 0.0}}
+    assert raised(damages, ("b",), 3.0) == {"a": damages["a"], "b": {"fp32": 0.0, "int8": 6.0, "fp8": 0.0}}
+    assert raised(damages, ("b",), math.inf)["b"] == {"fp32": 0.0, "int8": math.inf, "fp8": math.inf}
