@@ -137,13 +137,13 @@ def _int8(task: Task, model: Model, columns: Sequence[str]) -> Iterator[Made]:
     samples = open_dataset(task.calibration[:CALIBRATION], model.inputs)
     stats = collect(model, observed_values(model, (ORT,), QuantizeConfig()), samples, CalibrationConfig())
     batches = [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)]
-    twins = make_twins(model, samples, QuantizeConfig(smoothing="multiplied"))
-    for name in (name for name in columns if name in VARIANTS):
-        variant = VARIANTS[name]
-        config = QuantizeConfig(**variant.quantize)
+    configs = {name: QuantizeConfig(**VARIANTS[name].quantize) for name in columns if name in VARIANTS}
+    is_smoothed = any(config.smoothing != "off" for config in configs.values())
+    twins = make_twins(model, samples, QuantizeConfig(smoothing="multiplied" if is_smoothed else "off"))
+    for name, config in configs.items():
         wanted = tuple(twin for twin in twins if _is_wanted(twin.label, config))
         reference = observe_reference(model, batches, config, wanted)
-        options = CalibrationConfig(**variant.calibration)
+        options = CalibrationConfig(**VARIANTS[name].calibration)
         fitted = fit(model, stats, ORT, reference, config=config, calibration=options)
         print(f"{task.name}: {name}: {fitted.method}", file=sys.stderr, flush=True)
         yield name, write(fitted.model), {"method": fitted.method}
