@@ -18,6 +18,7 @@ from quantrt.config import (  # noqa: E402
 from quantrt.errors import ModelError, UsageError  # noqa: E402
 from quantrt.model.model import Model  # noqa: E402
 from quantrt.runtime.cuda.memory_limit import device_memory_limit  # noqa: E402
+from quantrt.tactics.cuda import lower  # noqa: E402
 from tests.gpu_stand_in import BRIEF, REFERENCE_ALONE, stand_in_for_gpu  # noqa: E402
 from tests.limited_memory import LimitedMemory, limited_memory  # noqa: E402
 from tests.nets import net, samples, weights  # noqa: E402
@@ -69,6 +70,22 @@ def test_a_limit_below_the_float_model_says_what_had_no_room(model: Model):
     with pytest.raises(ModelError, match="no library can run this model in FP32") as error:
         built(model, 2)
     assert "no room for weight" in str(error.value.got)
+
+
+def test_no_room_to_try_kernels_is_a_reason(model: Model, monkeypatch: pytest.MonkeyPatch):
+    def tune(workloads, tactics, **options):
+        if any(workload.inputs[0].dtype == "float16" for workload in workloads):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. GPU 0 ...")
+        return own_tune(workloads, tactics, **options)
+
+    own_tune = lower.tune
+    monkeypatch.setattr(lower, "tune", tune)
+    with stand_in_for_gpu():
+        fp16 = replace(config(None), precisions=frozenset({"fp32", "fp16"}))
+        with build(model, config=fp16, calibration={"v0": samples(2, SIZE)}) as engine:
+            rows = {row["name"]: row for row in engine.report["candidates"]}
+    assert rows["cuda fp16"]["reason"] == "the GPU has no room to try kernels"
+    assert rows["cuda fp32"]["status"] == "shipped"
 
 
 def test_torch_is_bounded_meanwhile_and_not_afterwards(monkeypatch: pytest.MonkeyPatch):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bound on what torch takes of a GPU's memory."""
+"""A bound on what torch takes of a GPU's memory, and what is said beyond it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import torch
 
-from quantrt.errors import UsageError
+from quantrt.errors import DeviceError, UsageError
 
-__all__ = ["device_memory_limit"]
+__all__ = ["device_memory_limit", "enough_memory"]
 
 MB = 1 << 20
 
@@ -37,3 +37,20 @@ def device_memory_limit(limit_mb: int) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@contextmanager
+def enough_memory(what: str) -> Iterator[None]:
+    """Say what there was no room for, where torch says that there was none.
+
+    Raises:
+        DeviceError: out of memory in the block.
+    """
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(
+            f"the GPU has no room {what}",
+            got=str(error).partition(". ")[0],
+            hint="a smaller --batch, more --device-memory, or freeing memory on the GPU",
+        ) from error

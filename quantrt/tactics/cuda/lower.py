@@ -27,6 +27,7 @@ from quantrt.quantize.record import record_of
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Conv, Regions
 from quantrt.runtime.cuda.local_gpu import describe_gpu
+from quantrt.runtime.cuda.memory_limit import enough_memory
 from quantrt.runtime.profile_check import PROFILES
 from quantrt.tactics.cuda.assemble import assemble
 from quantrt.tactics.cuda.build_caches import BuildCaches
@@ -120,7 +121,7 @@ class CudaLowering:
             floats: the float graph that was rounded, where biases were corrected; see `leave_float`.
 
         Raises:
-            DeviceError: the GPU does not multiply the model's codes.
+            DeviceError: the GPU does not multiply the model's codes, or has no room for what is tried.
         """
         self._check_codes(quantized)
         float_us = self._float_us.get(float_precision, {})
@@ -202,26 +203,27 @@ class CudaLowering:
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
         listed_for = with_least_shared_memory(self._gpu, self._targets)
-        choices = tune(
-            workloads,
-            {
-                workload.region: self._list_tactics(workload, listed_for, quantized is not None)
-                for workload in workloads
-            },
-            gpu=self._gpu,
-            device=self._device,
-            cache=self._caches.timings,
-            options=TuneOptions(
-                level=level,
-                workspace_limit_bytes=None if workspace_mb is None else workspace_mb * MB,
-                excluded_sources=self._config.exclude_tactic_sources,
-                targets=self._targets,
-            ),
-            plans=self._plans,
-            kernels=self._compiled,
-            pool=self._compilers,
-            on_progress=self._on_progress,
-        )
+        with enough_memory("to try kernels"):
+            choices = tune(
+                workloads,
+                {
+                    workload.region: self._list_tactics(workload, listed_for, quantized is not None)
+                    for workload in workloads
+                },
+                gpu=self._gpu,
+                device=self._device,
+                cache=self._caches.timings,
+                options=TuneOptions(
+                    level=level,
+                    workspace_limit_bytes=None if workspace_mb is None else workspace_mb * MB,
+                    excluded_sources=self._config.exclude_tactic_sources,
+                    targets=self._targets,
+                ),
+                plans=self._plans,
+                kernels=self._compiled,
+                pool=self._compilers,
+                on_progress=self._on_progress,
+            )
         self._caches.add(choices)
         tactics = choices.tactics
         program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
