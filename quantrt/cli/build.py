@@ -28,6 +28,7 @@ from quantrt.config import (
 )
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, UsageError
+from quantrt.ir.atomic import check_apart
 
 if TYPE_CHECKING:
     from quantrt.model.model import Model
@@ -85,6 +86,7 @@ def _run(args: argparse.Namespace) -> Result:
     check_output(args.output, ".qrt")
     if args.report is not None:
         check_output(args.report, ".json")
+        check_apart([("--report ", args.report)], [Path(args.tables)] if args.tables else ())
     _take_recipe(args)
     config = _read_build_config(args)
     _check_data(args)

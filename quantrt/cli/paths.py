@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from quantrt.errors import UsageError
-from quantrt.ir.atomic import check_writable
+from quantrt.ir.atomic import check_apart, check_writable
 
 __all__ = ["check_output"]
 
@@ -32,11 +32,5 @@ def check_output(path: Path, *suffixes: str, reads: Iterable[Path | None] = ()) 
             hint=f"-o '{path.with_suffix(suffixes[0])}'",
         )
     check_writable(path)
-    if any(source is not None and _is_same(path, source) for source in reads):
-        other = path.with_name(f"{path.stem}.new{path.suffix}")
-        raise UsageError(f"cannot write '{path}' in place of what is read", hint=f"-o '{other}'")
+    check_apart([("-o ", path)], reads)
     return path
-
-
-def _is_same(path: Path, other: Path) -> bool:
-    return path.exists() and other.exists() and path.samefile(other)

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from quantrt.errors import DeviceError, UsageError
 
-__all__ = ["check_writable", "replace_file"]
+__all__ = ["check_apart", "check_writable", "replace_file"]
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -39,6 +39,28 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
         reason = os.strerror(error.errno) if error.errno else str(error)
         hint = f"`df -h '{path.parent}'`, and another -o" if error.errno in _NO_ROOM else None
         raise DeviceError(f"cannot write '{path}'", got=reason, hint=hint) from error
+
+
+def check_apart(written: Iterable[tuple[str, Path | None]], read: Iterable[Path | None]) -> None:
+    """Fail unless every file that is going to be written is another than those before it and those read.
+
+    Args:
+        written: the option that names each, as far as its value; None for a file that was not asked for.
+        read: None likewise.
+
+    Raises:
+        UsageError: one is not.
+    """
+    taken = {path.resolve() for path in read if path is not None}
+    for flag, path in written:
+        if path is None:
+            continue
+        if path.resolve() in taken:
+            other = path.with_name(f"{path.stem}.new{path.suffix}")
+            raise UsageError(
+                f"cannot write '{path}' in place of what is read, or written too", hint=f"{flag}'{other}'"
+            )
+        taken.add(path.resolve())
 
 
 def check_writable(path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError
+from quantrt.ir.atomic import check_apart
 from quantrt.trtexec.parse import Given
 from quantrt.trtexec.run_settings import ReportSettings, RunSettings, path_of, read_report, read_run
 from quantrt.trtexec.shapes import GivenProfile, read_profiles_given
@@ -123,14 +124,29 @@ def read_settings(given: Given) -> Settings:
         raise UsageError("there is no engine file to open", hint="--loadEngine=model.qrt")
     if run.has_references and build.skips_inference:
         raise UsageError("outputs cannot be compared without inference", hint="without --skipInference")
+    report = read_report(given)
+    _check_files(build, run, report)
     return Settings(
         given=given,
         build=build,
         run=run,
-        report=read_report(given),
+        report=report,
         device=_device(given),
         tells_version_only=given.has("--getPlanVersionOnly"),
     )
+
+
+def _check_files(build: BuildSettings, run: RunSettings, report: ReportSettings) -> None:
+    """Nothing that is written takes the place of what is read, or of something else that is written."""
+    written = (
+        ("--saveEngine=", build.save),
+        ("--exportTimes=", report.times),
+        ("--exportOutput=", report.output),
+        ("--exportProfile=", report.profile),
+        ("--exportLayerInfo=", report.layers),
+    )
+    files = [path for pair in run.pairs for path in (*pair.inputs.values(), *pair.outputs.values())]
+    check_apart(written, (build.onnx, build.load, build.calibration.cache, build.calibration.data, *files))
 
 
 def _read_build(given: Given) -> BuildSettings:

@@ -51,6 +51,12 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
         pytest.param([*BUILD, "--fp8", "--calib-random"], "fp8 on a CPU", "--device cuda", id="fp8 on CPU"),
         pytest.param([*BUILD, "--labels", "a"], "--labels belongs to", "--valid-data", id="labels alone"),
         pytest.param(["build", "m.onnx", "-o", "m.bin"], "cannot write 'm.bin'", None, id="wrong suffix"),
+        pytest.param(
+            [*BUILD, "--report", "m.json", "--tables", "./m.json"],
+            "in place of",
+            "--report 'm.new.json'",
+            id="one file for two",
+        ),
         pytest.param(["build", "m.onnx", "-o", "no/m.qrt"], "folder does not exist", "mkdir", id="no folder"),
         pytest.param(["calibrate", "-o", "x.ranges"], "cannot tell what to calibrate", None, id="no model"),
         pytest.param(["calibrate", "m.onnx", "-o", "x.ranges"], "without data", None, id="no data"),

@@ -133,3 +133,21 @@ def test_the_flags_of_the_inference():
     assert (found.iterations, found.duration_s, found.warm_up_ms, found.idle_ms) == (5, -1.0, 0.0, 2.5)
     assert (found.streams, found.uses_threads, found.copies) == (3, True, False)
     assert (found.spins, found.captures) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("--saveEngine=./m.onnx",), "--saveEngine='m.new.onnx'"),
+        (("--exportTimes=a.json", "--exportProfile=a.json"), "--exportProfile='a.new.json'"),
+        (("--loadInputs=x:x.bin", "--exportOutput=x.bin"), "--exportOutput='x.new.bin'"),
+    ],
+)
+def test_nothing_is_written_over_what_is_read_or_written_too(
+    words: tuple[str, ...], hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="in place of") as caught:
+        settings(*words)
+    assert caught.value.hint == hint
+    assert settings("--exportTimes=a.json", "--exportProfile=b.json").report.files
