@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from quantrt.assign.cost_model import CostModel
 from quantrt.assign.noise_limit import noise_limit
 from quantrt.assign.region import FLOAT
-from quantrt.assign.solve import Boundary, Problem, Solution, solve
+from quantrt.assign.solve import Boundary, Problem, solve
 from quantrt.assign.tables import Tables
 from quantrt.errors import DataError
 
@@ -58,13 +58,8 @@ def assign(
     Raises:
         DataError: the tables have no times, or a damage is missing.
     """
-    costs = _costs(tables)
-    names = _names(tables)
-    known = tables.damages if damages is None else damages
-    rows = [_damages(name, costs.times_ms[name], known.get(name, {}), limit) for name in names]
-    boundaries = costs.boundaries(names)
-    found = solve(Problem([costs.times_ms[name] for name in names], rows, limit, boundaries))
-    return None if found is None else _assigned(names, costs, found, rows, boundaries)
+    rows = _damage_rows(tables, limit, damages)
+    return _solved(tables, Problem(_time_rows(tables), rows, limit, _boundaries(tables)), rows)
 
 
 def assign_within_drop(tables: Tables, max_drop_ratio: float) -> Assigned | None:
@@ -92,13 +87,9 @@ def assign_within_time(tables: Tables, limit_ms: float) -> Assigned | None:
     Raises:
         DataError: as for `assign`.
     """
-    costs = _costs(tables)
-    names = _names(tables)
-    rows = [_damages(name, costs.times_ms[name], tables.damages.get(name, {}), 0.0) for name in names]
-    boundaries = costs.boundaries(names)
-    swapped = [Boundary(one.first, one.second, limited=one.costs) for one in boundaries]
-    found = solve(Problem(rows, [costs.times_ms[name] for name in names], limit_ms, swapped))
-    return None if found is None else _assigned(names, costs, found, rows, boundaries)
+    rows = _damage_rows(tables, 0.0)
+    swapped = [Boundary(one.first, one.second, limited=one.costs) for one in _boundaries(tables)]
+    return _solved(tables, Problem(rows, _time_rows(tables), limit_ms, swapped), rows)
 
 
 def assign_within_size(tables: Tables, limit_bytes: float) -> Assigned | None:
@@ -107,17 +98,18 @@ def assign_within_size(tables: Tables, limit_bytes: float) -> Assigned | None:
     Raises:
         DataError: as for `assign`, or the tables know no sizes.
     """
-    costs, sizes = _costs(tables), tables.sizes
+    sizes = tables.sizes
     if sizes is None:
         raise DataError(
             "the tables do not know how large regions are", hint="quantrt build ... --tables FILE.json"
         )
-    names = _names(tables)
-    rows = [_damages(name, costs.times_ms[name], tables.damages.get(name, {}), 0.0) for name in names]
-    limited = [{kind: float(sizes.bytes_of[name][kind]) for kind in costs.times_ms[name]} for name in names]
+    rows = _damage_rows(tables, 0.0)
+    limited = [
+        {kind: float(sizes.bytes_of[name][kind]) for kind in row}
+        for name, row in zip(_names(tables), rows, strict=True)
+    ]
     room = limit_bytes - sizes.rest_bytes
-    found = None if room < 0 else solve(Problem(rows, limited, room))
-    return None if found is None else _assigned(names, costs, found, rows, costs.boundaries(names))
+    return None if room < 0 else _solved(tables, Problem(rows, limited, room), rows)
 
 
 def uniform(tables: Tables, precision: str) -> dict[str, str]:
@@ -137,6 +129,25 @@ def _costs(tables: Tables) -> CostModel:
     return tables.costs
 
 
+def _time_rows(tables: Tables) -> list[Mapping[str, float]]:
+    times_ms = _costs(tables).times_ms
+    return [times_ms[name] for name in _names(tables)]
+
+
+def _boundaries(tables: Tables) -> tuple[Boundary, ...]:
+    return _costs(tables).boundaries(_names(tables))
+
+
+def _damage_rows(
+    tables: Tables, limit: float, damages: Mapping[str, Mapping[str, float]] | None = None
+) -> list[dict[str, float]]:
+    known = tables.damages if damages is None else damages
+    return [
+        _damages(name, times, known.get(name, {}), limit)
+        for name, times in zip(_names(tables), _time_rows(tables), strict=True)
+    ]
+
+
 def _damages(
     name: str, precisions: Iterable[str], row: Mapping[str, float], limit: float
 ) -> dict[str, float]:
@@ -153,21 +164,20 @@ def _damages(
     return found
 
 
-def _assigned(
-    names: Sequence[str],
-    costs: CostModel,
-    found: Solution,
-    damages: Sequence[Mapping[str, float]],
-    boundaries: Sequence[Boundary],
-) -> Assigned:
+def _solved(tables: Tables, problem: Problem, damages: Sequence[Mapping[str, float]]) -> Assigned | None:
+    """The solution of a problem, with a reason for every region that is float in it."""
+    found = solve(problem)
+    if found is None:
+        return None
+    names, times, boundaries = _names(tables), _time_rows(tables), _boundaries(tables)
     precisions = dict(zip(names, found.precisions, strict=True))
     total = sum(row[precision] for row, precision in zip(damages, found.precisions, strict=True))
     reasons = {
-        name: _why_float(costs.times_ms[name], damages[place], place, found.precisions, boundaries)
+        name: _why_float(times[place], damages[place], place, found.precisions, boundaries)
         for place, name in enumerate(names)
         if precisions[name] == FLOAT
     }
-    return Assigned(precisions, reasons, costs.predict_ms(precisions), total)
+    return Assigned(precisions, reasons, _costs(tables).predict_ms(precisions), total)
 
 
 def _why_float(
