@@ -10,7 +10,7 @@ import torch
 
 from quantrt.regions.expression import Expression, Operand
 from quantrt.regions.region import Conv
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.check import poison
 from quantrt.tactics.cuda.open_tactic import OpenTactic
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts, Workload

@@ -10,7 +10,7 @@ import torch
 from quantrt.gpu import gpu_named
 from quantrt.regions.expression import Expression, Operand
 from quantrt.regions.region import Pool
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.pool import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 from tests.kernels.convolutions import channels_last

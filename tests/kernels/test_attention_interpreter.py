@@ -11,7 +11,7 @@ from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Attention
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from quantrt.tactics.cuda.attention import list_tactics
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload

@@ -10,7 +10,7 @@ from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.kernels.concat.spec import MAX_INPUTS
 from quantrt.regions.region import Concat
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.concat import list_tactics
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from tests.kernels.run_tactic import facts_of, run_tactic

@@ -11,7 +11,7 @@ from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.regions.expression import Expression, Operand
 from quantrt.regions.region import ConvTranspose
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.check import DEQUANTIZED, check, off_by_one_ratio
 from quantrt.tactics.cuda.conv_transpose import list_tactics
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload

@@ -11,7 +11,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.gemm.tiles import configs
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import Gemm, Rows
-from quantrt.runtime.cuda.runners.formula import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda import gemm
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import check

@@ -9,7 +9,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.gemm.tiles import configs
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import Gemm
-from quantrt.runtime.cuda.runners.formula import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.gemm import list_tactics, problem_of
 from quantrt.tactics.cuda.product import product_of
 from quantrt.tactics.cuda.tactic import Tactic, Workload

@@ -11,7 +11,7 @@ from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.regions.expression import Expression, Operand
 from quantrt.regions.region import Gemm
-from quantrt.runtime.cuda.runners.formula import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.gemm import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 from tests.kernels import expressions as spelled

@@ -8,7 +8,7 @@ import torch
 from quantrt.gpu import gpu_named
 from quantrt.regions.expression import Expression, Operand
 from quantrt.regions.region import Rows
-from quantrt.runtime.cuda.runners.formula import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.rows import list_tactics
 from quantrt.tactics.cuda.sample_inputs import random_inputs
 from quantrt.tactics.cuda.tactic import Tactic, Workload

@@ -12,7 +12,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.resize.spec import ResizeProblem, configs, kernel_of
 from quantrt.regions.expression import Expression, Operand
 from quantrt.regions.region import Resize
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.check import check
 from quantrt.tactics.cuda.resize import list_tactics
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload

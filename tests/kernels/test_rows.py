@@ -12,7 +12,7 @@ from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import Rows
-from quantrt.runtime.cuda.runners.formula import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.rows import list_tactics
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from tests.kernels import expressions as spelled

@@ -11,7 +11,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.split_k import tiles
 from quantrt.regions.expression import Expression, Operand
 from quantrt.regions.region import Gemm
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda import conv2d, gemm
 from quantrt.tactics.cuda.check import check
 from quantrt.tactics.cuda.tactic import Tactic, Workload

@@ -11,7 +11,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.open_tactic import OpenTactic
 from quantrt.tactics.cuda.prune import REFERENCE

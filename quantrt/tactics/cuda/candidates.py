@@ -10,9 +10,9 @@ import numpy as np
 from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.codes.spec import why_not_fp8
+from quantrt.regions.formula_expression import constant_names
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Resize, Rows
-from quantrt.runtime.cuda.runners.formula import constant_names
 from quantrt.tactics.cuda import (
     attention,
     concat,

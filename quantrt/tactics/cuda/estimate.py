@@ -18,9 +18,9 @@ import numpy as np
 from quantrt.dtypes import FP8
 from quantrt.gpu import LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
+from quantrt.regions.formula_expression import expression_of
 from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, Pool, Resize, Rows
 from quantrt.tactics.cuda.check import DEQUANTIZED
-from quantrt.tactics.cuda.slots import expression_of
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 
 __all__ = ["Work", "estimate_us", "work_of"]

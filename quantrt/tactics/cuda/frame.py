@@ -18,6 +18,7 @@ from quantrt.operators.extract import extract_nodes, read_values
 from quantrt.plan.program import Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import QUANTIZE, QUANTIZE_AT, Expression, Instruction, Operand
+from quantrt.regions.formula_expression import expression_of
 from quantrt.regions.region import (
     Conv,
     ConvTranspose,
@@ -34,7 +35,6 @@ from quantrt.regions.region import (
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms
 from quantrt.tactics.cuda.grids import CodeStep
-from quantrt.tactics.cuda.slots import expression_of
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
 
 __all__ = ["Frame", "make_frame"]

@@ -16,6 +16,7 @@ import numpy as np
 
 from quantrt.dtypes import precision_of
 from quantrt.regions.expression import Expression
+from quantrt.regions.formula_expression import expression_of
 from quantrt.regions.region import (
     Attention,
     Conv,
@@ -141,21 +142,9 @@ def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[s
             yield "has_mask", formula.has_mask
         case _:
             pass
-    match formula:
-        case (
-            Gemm(epilogue=expression)
-            | Conv(epilogue=expression)
-            | ConvTranspose(epilogue=expression)
-            | Pool(epilogue=expression)
-            | Resize(epilogue=expression)
-            | GroupNorm(epilogue=expression)
-            | Attention(epilogue=expression)
-        ):
-            yield "epilogue", _operations_of(expression)
-        case Rows(expression):
-            yield "expression", _operations_of(expression)
-        case _:
-            pass
+    expression = formula.epilogue if isinstance(formula, Attention) else expression_of(formula)
+    if expression is not None:
+        yield "expression" if isinstance(formula, Rows) else "epilogue", _operations_of(expression)
     if weight is not None:
         yield "weight", [str(weight.dtype), list(weight.shape)]
 

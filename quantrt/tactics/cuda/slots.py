@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the formula of a region reads, and the expression that its outputs come from."""
+"""What the formula of a region reads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from quantrt.quantize.quantized_model import Use
-from quantrt.regions.expression import Expression
+from quantrt.regions.formula_expression import expression_of
 from quantrt.regions.region import (
     Attention,
     Concat,
     Conv,
     ConvTranspose,
-    Formula,
     Gemm,
     GroupNorm,
     Pool,
@@ -24,7 +23,7 @@ from quantrt.regions.region import (
     Rows,
 )
 
-__all__ = ["Slot", "expression_of", "slots_of"]
+__all__ = ["Slot", "slots_of"]
 
 
 @dataclass(frozen=True)
@@ -38,23 +37,6 @@ class Slot:
 
     value: str
     use: Use | None = None
-
-
-def expression_of(formula: Formula) -> Expression | None:
-    """The expression that results come from; None for formulas without one."""
-    match formula:
-        case (
-            Gemm(epilogue=expression)
-            | Conv(epilogue=expression)
-            | ConvTranspose(epilogue=expression)
-            | Pool(epilogue=expression)
-            | Resize(epilogue=expression)
-            | GroupNorm(epilogue=expression)
-            | Rows(expression)
-        ):
-            return expression
-        case _:
-            return None
 
 
 def slots_of(region: Region, nodes: Mapping[str, ir.Node]) -> tuple[Slot, ...]:

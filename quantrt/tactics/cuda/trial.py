@@ -14,7 +14,7 @@ import torch
 
 from quantrt.errors import DeviceError
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.runtime.cuda.runners.formula import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.runtime.cuda.tensors import tensor_on
 from quantrt.tactics.cuda.check import check, poison
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker

@@ -14,6 +14,7 @@ from quantrt.errors import InternalError
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import Expression
+from quantrt.regions.formula_expression import expression_of
 from quantrt.regions.region import (
     Attention,
     Concat,
@@ -36,7 +37,6 @@ from quantrt.tactics.cuda.coded_expression import (
 )
 from quantrt.tactics.cuda.epilogues import ACCUMULATOR_ZEROS
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms
-from quantrt.tactics.cuda.slots import expression_of
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
 __all__ = ["Lowered", "lower_region"]

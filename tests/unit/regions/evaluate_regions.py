@@ -9,6 +9,7 @@ import onnx_ir as ir
 from quantrt.operators.element_types import from_numpy, to_numpy
 from quantrt.operators.extract import extract_nodes
 from quantrt.operators.interpret import TorchGraph, open_device
+from quantrt.regions.formula_expression import constant_names
 from quantrt.regions.region import (
     Attention,
     Conv,
@@ -21,7 +22,7 @@ from quantrt.regions.region import (
     Resize,
     Rows,
 )
-from quantrt.runtime.cuda.runners.formula import compute, constant_names
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.slots import slots_of
 
 PRODUCTS = Conv | ConvTranspose | Gemm

@@ -14,43 +14,17 @@ import torch
 
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
+from quantrt.regions.formula_expression import constant_names
 from quantrt.regions.formula_json import from_json
 from quantrt.regions.region import (
-    Attention,
     Conv,
     ConvTranspose,
-    Formula,
     Gemm,
-    GroupNorm,
-    Pool,
-    Resize,
-    Rows,
 )
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
-__all__ = ["compute", "constant_names", "open_runner"]
-
-
-def constant_names(formula: Formula) -> tuple[str, ...]:
-    """Names of the constants and tables of a formula's expression, in operand order, each once."""
-    match formula:
-        case (
-            Rows(expression)
-            | Gemm(epilogue=expression)
-            | Conv(epilogue=expression)
-            | ConvTranspose(epilogue=expression)
-            | Pool(epilogue=expression)
-            | Resize(epilogue=expression)
-            | GroupNorm(epilogue=expression)
-        ):
-            return tuple(
-                dict.fromkeys(x.name for x in expression.operands if x.kind in ("constant", "lookup"))
-            )
-        case Attention(mask_constant=name) if name:
-            return (name,)
-        case _:
-            return ()
+__all__ = ["open_runner"]
 
 
 def open_runner(step: Step, assets: Assets) -> Runner:

@@ -8,7 +8,7 @@ import torch
 from quantrt.gpu import GPUS, GpuFacts, gpu_named
 from quantrt.plan.program import Step
 from quantrt.regions.region import Attention, View
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.runners.attention import open_runner
 from quantrt.tactics.cuda.attention import list_tactics

@@ -11,7 +11,7 @@ from quantrt.errors import InternalError
 from quantrt.gpu import GPUS, gpu_named
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Attention, Conv, Gemm, Host, Nodes, Pool, View
-from quantrt.runtime.cuda.evaluate import compute
+from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.open_tactic import OpenTactic
 from quantrt.tactics.cuda.prune import FLOAT_LEVELS, LEVELS, REFERENCE, prune

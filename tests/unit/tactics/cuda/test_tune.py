@@ -10,8 +10,8 @@ import torch
 from quantrt.errors import InternalError
 from quantrt.gpu import gpu_named
 from quantrt.kernels.kernel import KernelSpec
+from quantrt.regions.formula_expression import constant_names
 from quantrt.regions.formula_json import to_json
-from quantrt.runtime.cuda.runners.formula import constant_names
 from quantrt.tactics.cuda.choices import Choices
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 from quantrt.tactics.cuda.timing import Timing
