@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How large an engine's model is: the weights of every region in its precision, and all the rest.
 
-bytes = rest + sum over regions of   4 per weight in floats,   1 per weight and 4 per scale in 8 bits
+bytes = rest + sum over regions of   4 or 2 per weight in floats,   1 per weight and 4 per scale in 8 bits
 
 What an engine wholly in 8 bits has beyond that, such as the nodes that round, is shared among regions.
 """
@@ -16,7 +16,7 @@ from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["SizeModel", "size_model"]
 
-FLOAT_BYTES = 4
+FLOAT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
 @dataclass(frozen=True)
@@ -42,19 +42,21 @@ def size_model(
     *,
     float_bytes: int,
     codes_bytes: int,
-    precision: str,
+    float_precision: str = "fp32",
 ) -> SizeModel:
     """The model for one 8-bit precision beside floats.
 
     Args:
         quantized: everything that can be is 8-bit in it.
         float_bytes, codes_bytes: of the engines' models in which everything is float, or in 8 bits.
+        float_precision: of what is float in both.
     """
+    precision = quantized.target.precision
     codes: dict[str, int] = {}
     floats: dict[str, int] = {}
     for (node, _), weight in quantized.weights.items():
         codes[node] = codes.get(node, 0) + weight.codes.nbytes + weight.qparams.scale.nbytes
-        floats[node] = floats.get(node, 0) + weight.codes.size * FLOAT_BYTES
+        floats[node] = floats.get(node, 0) + weight.codes.size * FLOAT_BYTES[float_precision]
     bytes_of = {
         region.name: {
             FLOAT: sum(floats.get(node, 0) for node in region.nodes),

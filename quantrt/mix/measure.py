@@ -123,7 +123,7 @@ class Measurer:
                 regions,
                 float_bytes=floats.model.size_bytes,
                 codes_bytes=codes.model.size_bytes,
-                precision=self._pair.precision,
+                float_precision=codes.spec.float_precision,
             ),
         )
 

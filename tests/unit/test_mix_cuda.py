@@ -76,6 +76,7 @@ def test_the_culprit_is_fp16_and_the_rest_in_codes(model: Model, tmp_path: Path)
     tables = read_tables(path)
     assert tables.library == "cuda"
     assert tables.sizes is not None
+    assert tables.sizes.bytes_of["MatMul_3"] == {"fp32": 40 * 40 * 2, "int8": pytest.approx(40 * 40, rel=0.5)}
     worst = max(tables.damages, key=lambda name: tables.damages[name]["int8"])
     assert worst == [region.name for region in tables.regions][1]
 

@@ -27,16 +27,19 @@ def sized():
 def test_sizes_of_a_network():
     eight = quantized(resnet(), OPENVINO, {"x": samples(8, 3, 16, 16)})
     regions = find_regions(eight.placement)
-    found = size_model(eight, regions, float_bytes=20_000, codes_bytes=0, precision="int8")
+    found = size_model(eight, regions, float_bytes=20_000, codes_bytes=0)
     first = found.bytes_of["Conv_0"]
     assert first == {"fp32": 8 * 3 * 9 * 4, "int8": 8 * 3 * 9 + 8 * 4}
     floats = dict.fromkeys((region.name for region in regions), "fp32")
     assert found.predict_bytes(floats) == 20_000
     codes = dict.fromkeys(floats, "int8")
     assert found.predict_bytes(codes) < 20_000
-    told = size_model(eight, regions, float_bytes=20_000, codes_bytes=19_000, precision="int8")
+    told = size_model(eight, regions, float_bytes=20_000, codes_bytes=19_000)
     assert 19_000 <= told.predict_bytes(codes) < 19_000 + len(regions)
     assert told.predict_bytes(floats) == 20_000
+    half = size_model(eight, regions, float_bytes=10_000, codes_bytes=0, float_precision="fp16")
+    assert half.bytes_of["Conv_0"]["fp32"] == first["fp32"] // 2
+    assert half.predict_bytes(floats) == 10_000
 
 
 def test_the_least_damage_in_a_size():
