@@ -15,6 +15,7 @@ from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, is_early, kerne
 from quantrt.kernels.conv2d.tiles import configs, default_config
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.pixel_tile import PixelTile
 from quantrt.regions.expression import Expression, Operand
 from tests.kernels.expressions import Builder, constant, scalar
 
@@ -63,7 +64,7 @@ def compiled() -> dict[str, CompiledKernel]:
     """The same tile for codes and floats, and a depthwise one, for every capability."""
     specs = {dtype: kernel_of(problem(dtype), TILE) for dtype in ("int8", "float16")}
     alone = problem("int8")
-    specs["depthwise"] = depthwise.kernel_of(alone, depthwise.TileConfig(32, 32, 2))
+    specs["depthwise"] = depthwise.kernel_of(alone, PixelTile(32, 32, 2))
     return dict(zip(specs, compiled_all(list(specs.values()), CAPABILITIES), strict=True))
 
 

@@ -12,12 +12,13 @@ from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, kernel_of
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.kernel import CompiledKernel
+from quantrt.kernels.pixel_tile import PixelTile
 from quantrt.regions.expression import Expression, Operand
 from tests.kernels.expressions import Builder, constant, scalar
 
 CAPABILITIES = (80, 86, 89, 90, 100, 120)
 TILE = TileConfig(128, 64, 64, 4, 3)
-ALONE = depthwise.TileConfig(32, 32, 2)
+ALONE = PixelTile(32, 32, 2)
 
 
 def residual(zero_point: int | None) -> Expression:

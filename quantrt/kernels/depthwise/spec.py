@@ -6,42 +6,18 @@ int8 codes accumulate in int32, exactly; float16 in float32. The epilogue reads 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types, size_arguments
-from quantrt.kernels.epilogue.spec import WARP, epilogue_constants, why_not_epilogue
+from quantrt.kernels.epilogue.spec import epilogue_constants, why_not_epilogue
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.kernel import KernelSpec, pointers_of
+from quantrt.kernels.pixel_tile import PixelTile
 
-__all__ = ["TileConfig", "kernel_of", "why_not"]
+__all__ = ["kernel_of", "why_not"]
 
 MAX_TAPS = 49
 """Taps are unrolled: 7x7 is the largest that models use."""
 
 MAX_OFFSET = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class TileConfig:
-    """How the work is cut.
-
-    Attributes:
-        block_m, block_n: output pixels and channels of one program.
-    """
-
-    block_m: int
-    block_n: int
-    num_warps: int
-
-    @property
-    def name(self) -> str:
-        """As tactics are named: "32x64 w4"."""
-        return f"{self.block_m}x{self.block_n} w{self.num_warps}"
-
-    @property
-    def accumulators(self) -> int:
-        """Of one thread."""
-        return self.block_m * self.block_n // (WARP * self.num_warps)
 
 
 def why_not(problem: ConvProblem) -> str | None:
@@ -61,7 +37,7 @@ def why_not(problem: ConvProblem) -> str | None:
     return next((reason for is_so, reason in reasons if is_so), None) or why_not_epilogue(problem)
 
 
-def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
+def kernel_of(problem: ConvProblem, config: PixelTile) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it."""
     types = kernel_types(problem)
     fixed = {

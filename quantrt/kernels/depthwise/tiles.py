@@ -14,9 +14,9 @@ from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv2d.tiles import FILL_US
 from quantrt.kernels.cost import Cost
-from quantrt.kernels.depthwise.spec import TileConfig
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.expression.spec import flops_of
+from quantrt.kernels.pixel_tile import PixelTile
 
 __all__ = ["configs", "cost", "default_config", "estimate_us"]
 
@@ -53,30 +53,30 @@ def cost(problem: ConvProblem, device: GpuFacts) -> Cost:
     return Cost(flops, size_bytes, max(math_us, memory_us))
 
 
-def configs(problem: ConvProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
+def configs(problem: ConvProblem, device: GpuFacts) -> tuple[PixelTile, ...]:
     """At most 8 tiles, the most promising first."""
-    tiles = (TileConfig(m, n, warps) for m, n, warps in itertools.product(BLOCKS_M, BLOCKS_N, (2, 4, 8)))
+    tiles = (PixelTile(m, n, warps) for m, n, warps in itertools.product(BLOCKS_M, BLOCKS_N, (2, 4, 8)))
     fitting = (
         tile
         for tile in tiles
-        if MIN_ACCUMULATORS <= tile.accumulators <= MAX_ACCUMULATORS
+        if MIN_ACCUMULATORS <= tile.elements <= MAX_ACCUMULATORS
         and (tile.block_n < 2 * problem.N or tile.block_n == BLOCKS_N[0])
     )
     ranked = sorted(fitting, key=lambda tile: (estimate_us(problem, tile, device), tile.name))
     return tuple(ranked[:MAX_CONFIGS])
 
 
-def default_config(problem: ConvProblem, device: GpuFacts) -> TileConfig:
+def default_config(problem: ConvProblem, device: GpuFacts) -> PixelTile:
     """The first of `configs`, without timing."""
     return configs(problem, device)[0]
 
 
-def estimate_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> float:
+def estimate_us(problem: ConvProblem, config: PixelTile, device: GpuFacts) -> float:
     """Predicted time: launch + memory and instructions, whichever is longer, softened + the ends of waves."""
     tiles = math.ceil(max(problem.pixels, 1) / config.block_m) * math.ceil(problem.N / config.block_n)
     taps = problem.R * problem.S
-    vector = min(config.accumulators, math.gcd(problem.N, LOAD_BYTES // ELEMENT_BYTES[problem.dtype]))
-    rows = config.accumulators / vector  # that a thread has use for each weight in
+    vector = min(config.elements, math.gcd(problem.N, LOAD_BYTES // ELEMENT_BYTES[problem.dtype]))
+    rows = config.elements / vector  # that a thread has use for each weight in
     per_tap = TAP_INSTRUCTIONS + LOAD_INSTRUCTIONS / vector + WEIGHT_INSTRUCTIONS / rows
     stored = len(problem.tensors) + len(problem.outputs)
     per_element = taps * per_tap + flops_of(problem.epilogue, problem.outputs) + STORE_INSTRUCTIONS * stored
@@ -86,7 +86,7 @@ def estimate_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> f
     busiest = math.ceil(tiles / device.multiprocessors)
     math_us = busiest * config.block_m * config.block_n * per_element / rate
     # A program alone leaves most of a multiprocessor idle: its chain of loads and sums takes as long.
-    alone_us = FILL_US + 2 * config.accumulators * per_element * WARP * config.num_warps / (4 * WARP) / rate
+    alone_us = FILL_US + 2 * config.elements * per_element * WARP * config.num_warps / (4 * WARP) / rate
     # Caches fetch whole sectors; a pixel's channels that are fewer leave part of them for other programs.
     width_bytes = min(config.block_n, problem.N) * ELEMENT_BYTES[problem.dtype]
     partial = math.sqrt(max(1.0, SECTORS_BYTES / width_bytes))

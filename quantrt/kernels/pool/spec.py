@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types, size_arguments
-from quantrt.kernels.epilogue.spec import WARP, epilogue_constants, why_not_epilogue
+from quantrt.kernels.epilogue.spec import epilogue_constants, why_not_epilogue
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.kernel import KernelSpec, pointers_of
+from quantrt.kernels.pixel_tile import PixelTile
 
-__all__ = ["MAX_UNROLLED", "PoolProblem", "TileConfig", "kernel_of", "why_not"]
+__all__ = ["MAX_UNROLLED", "PoolProblem", "kernel_of", "why_not"]
 
 MAX_OFFSET = 2**31 - 1
 MAX_BLOCK = 256
@@ -57,30 +58,6 @@ class PoolProblem:
         return is_max and self.window.N % PACKED == 0 and self.window.R * self.window.S <= MAX_UNROLLED
 
 
-@dataclass(frozen=True)
-class TileConfig:
-    """How the work is cut.
-
-    Attributes:
-        block_m, block_n: output pixels and channels of one program; over whole images, pixels of x that it
-            reads at a time.
-    """
-
-    block_m: int
-    block_n: int
-    num_warps: int
-
-    @property
-    def name(self) -> str:
-        """As tactics are named: "32x64 w4"."""
-        return f"{self.block_m}x{self.block_n} w{self.num_warps}"
-
-    @property
-    def elements(self) -> int:
-        """Of one thread."""
-        return self.block_m * self.block_n // (WARP * self.num_warps)
-
-
 def why_not(problem: PoolProblem) -> str | None:
     """Why the kernels cannot compute the problem, in one phrase; None when they can."""
     window = problem.window
@@ -102,7 +79,7 @@ def why_not(problem: PoolProblem) -> str | None:
     return next((reason for is_so, reason in reasons if is_so), None) or why_not_epilogue(window)
 
 
-def kernel_of(problem: PoolProblem, config: TileConfig) -> KernelSpec:
+def kernel_of(problem: PoolProblem, config: PixelTile) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it."""
     types = kernel_types(problem.window)
     del types["w_ptr"]

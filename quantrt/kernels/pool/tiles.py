@@ -14,7 +14,8 @@ from quantrt.kernels.conv2d.tiles import FILL_US, LOAD_US
 from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.expression.spec import flops_of
-from quantrt.kernels.pool.spec import PoolProblem, TileConfig
+from quantrt.kernels.pixel_tile import PixelTile
+from quantrt.kernels.pool.spec import PoolProblem
 
 __all__ = ["configs", "cost", "default_config", "estimate_us"]
 
@@ -56,10 +57,10 @@ def cost(problem: PoolProblem, device: GpuFacts) -> Cost:
     return Cost(flops, size_bytes, max(math_us, memory_us), is_bound_by_memory=memory_us >= math_us)
 
 
-def configs(problem: PoolProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
+def configs(problem: PoolProblem, device: GpuFacts) -> tuple[PixelTile, ...]:
     """At most 6 tiles, the most promising first; no more than two with as many elements for each thread."""
     window = problem.window
-    tiles = (TileConfig(m, n, warps) for m, n, warps in itertools.product(BLOCKS_M, BLOCKS_N, (1, 2, 4, 8)))
+    tiles = (PixelTile(m, n, warps) for m, n, warps in itertools.product(BLOCKS_M, BLOCKS_N, (1, 2, 4, 8)))
     fitting = (
         tile
         for tile in tiles
@@ -67,7 +68,7 @@ def configs(problem: PoolProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
         and (tile.block_n < 2 * window.N or tile.block_n == BLOCKS_N[0])
     )
     ranked = sorted(fitting, key=lambda tile: (estimate_us(problem, tile, device), *_preference(tile)))
-    chosen: list[TileConfig] = []
+    chosen: list[PixelTile] = []
     for tile in ranked:
         alike = sum(tile.elements == other.elements for other in chosen)
         if alike < MAX_ALIKE and len(chosen) < MAX_CONFIGS:
@@ -75,17 +76,17 @@ def configs(problem: PoolProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     return tuple(chosen)
 
 
-def _preference(tile: TileConfig) -> tuple[int, int, str]:
+def _preference(tile: PixelTile) -> tuple[int, int, str]:
     """Among tiles that should take as long: four warps, then wide ones, which read whole lines of memory."""
     return abs(tile.num_warps - 4), -tile.block_n, tile.name
 
 
-def default_config(problem: PoolProblem, device: GpuFacts) -> TileConfig:
+def default_config(problem: PoolProblem, device: GpuFacts) -> PixelTile:
     """The first of `configs`, without timing."""
     return configs(problem, device)[0]
 
 
-def estimate_us(problem: PoolProblem, config: TileConfig, device: GpuFacts) -> float:
+def estimate_us(problem: PoolProblem, config: PixelTile, device: GpuFacts) -> float:
     """Predicted time: launch + memory, caches, instructions and latency, the longest of them, softened."""
     window = problem.window
     rows = window.images if problem.is_global else math.ceil(max(window.pixels, 1) / config.block_m)
@@ -111,7 +112,7 @@ def estimate_us(problem: PoolProblem, config: TileConfig, device: GpuFacts) -> f
     return LAUNCH_US + math.pow(sum(bound**4 for bound in bounds), 0.25) + FILL_US
 
 
-def _instructions(problem: PoolProblem, config: TileConfig, taps: int) -> float:
+def _instructions(problem: PoolProblem, config: PixelTile, taps: int) -> float:
     """Of one thread, for each of its elements."""
     window = problem.window
     vector = min(config.elements, math.gcd(window.N, LOAD_BYTES // ELEMENT_BYTES[window.dtype]))

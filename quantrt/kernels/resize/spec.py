@@ -20,13 +20,12 @@ from quantrt.kernels.epilogue.spec import (
 )
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.kernel import KernelSpec, pointers_of
+from quantrt.kernels.pixel_tile import PixelTile
 from quantrt.kernels.pool import spec as pool
 from quantrt.kernels.pool import tiles as pool_tiles
 from quantrt.regions.expression import Expression
 
-__all__ = ["ResizeProblem", "TileConfig", "configs", "kernel_of", "why_not"]
-
-TileConfig = pool.TileConfig
+__all__ = ["ResizeProblem", "configs", "kernel_of", "why_not"]
 
 MAX_OFFSET = 2**31 - 1
 MAX_BLOCK = 512
@@ -66,7 +65,7 @@ def why_not(problem: ResizeProblem) -> str | None:
     return next((reason for is_so, reason in reasons if is_so), None) or why_not_epilogue(problem)
 
 
-def configs(problem: ResizeProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
+def configs(problem: ResizeProblem, device: GpuFacts) -> tuple[PixelTile, ...]:
     """Tiles of the result, the most promising first: it is as a pool of one pixel for each."""
     window = ConvProblem(
         images=problem.images,
@@ -87,7 +86,7 @@ def configs(problem: ResizeProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     return pool_tiles.configs(pool.PoolProblem(window, "max"), device)
 
 
-def kernel_of(problem: ResizeProblem, config: TileConfig) -> KernelSpec:
+def kernel_of(problem: ResizeProblem, config: PixelTile) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it."""
     types = {
         "x_ptr": POINTERS[problem.dtype],
