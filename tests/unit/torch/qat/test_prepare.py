@@ -88,6 +88,16 @@ def test_dropout_follows_train_and_eval(made):
         assert not torch.equal(prepared(x), prepared(x))
 
 
+@pytest.mark.parametrize("kind", ["resnet", "transformer"])
+def test_all_of_it_moves_to_another_device(made, kind):
+    prepared = made(kind, "ort").to("meta").train()
+    inputs = nets.images(4, 9) if kind == "resnet" else nets.ids(4, 9)
+    output = prepared(inputs.to("meta"))  # a constant left behind would be refused
+    output.sum().backward()
+    assert output.device.type == "meta"
+    assert all(parameter.grad.device.type == "meta" for parameter in prepared.parameters())
+
+
 def test_the_module_given_is_left_alone(made):
     net = nets.resnet().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
