@@ -64,7 +64,7 @@ JUDGED = 10
 GRAPH, RANGES = "unet.onnx", "unet.ranges"
 
 TAPPED_MB = 32 << 10
-"""All activations of one sample are held at once: fewer at a time take a session of 10 GB for each part."""
+"""Room for all activations of one sample at once: the model runs whole."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
