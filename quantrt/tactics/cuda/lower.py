@@ -53,8 +53,8 @@ __all__ = ["CudaLowering"]
 FLOAT_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """In what floats are stored."""
 
-FLOAT32_LEVEL = 0
-"""An engine in float32 is the yardstick of accuracy, not of speed: its tactics are taken untimed."""
+FLOAT32_LEVEL = 1
+"""An engine in float32 is the yardstick of accuracy, not of speed: few tactics are tried."""
 
 MB = 1 << 20
 
@@ -225,24 +225,36 @@ class CudaLowering:
                 on_progress=self._on_progress,
             )
         self._caches.add(choices)
-        tactics = choices.tactics
-        program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
         notes = program_notes(frame, regions, choices, facts, beside)
         if precision == "fp16" and self._wide_values():
             notes["tuning"].append(told_wide(self._wide_values()))
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)
-        references = _references(frame)
-        while failing := self._failing_in_profiles(program):
+        program = self._in_profiles(frame, choices, notes["tuning"])
+        if self._profiles:
+            notes[PROFILES] = profile_rows(self._profiles)
+        return replace(program, notes=notes), choices
+
+    def _in_profiles(self, frame: Frame, choices: Choices, notes: list[str]) -> Program:
+        """The program of the choices, with the reference where one of them does not run in a profile.
+
+        Args:
+            notes: is told of these.
+
+        Raises:
+            DataError: the reference does not run there either.
+        """
+        tactics, references = choices.tactics, _references(frame)
+        while True:
+            program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
+            failing = self._failing_in_profiles(program)
+            if not failing:
+                return program
             for region, error in failing.items():
                 if references.get(region) in (None, tactics.get(region)):
                     raise error  # nothing computes it there
                 tactics[region] = references[region]
-                notes["tuning"].append(f"region '{region}' runs by the reference: {error.message}")
-            program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
-        if self._profiles:
-            notes[PROFILES] = profile_rows(self._profiles)
-        return replace(program, notes=notes), choices
+                notes.append(f"region '{region}' runs by the reference: {error.message}")
 
     def _failing_in_profiles(self, program: Program) -> dict[str, DataError]:
         """Regions whose tactic does not run at the least or the largest shapes of a profile, and why.

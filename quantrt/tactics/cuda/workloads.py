@@ -92,12 +92,10 @@ def lower_region(
     if isinstance(region.formula, Concat):
         return Lowered(region, region.formula, inputs, outputs, types)
     if isinstance(region.formula, Attention):
-        name = region.formula.mask_constant
+        name, attention = region.formula.mask_constant, region.formula.epilogue
+        epilogue = lower_expression(attention, region, (), outputs, forms, tables={}, has_scale=False)
+        formula: Formula = replace(region.formula, epilogue=epilogue)
         masks = {name: _array(graph, name)} if name else None
-        epilogue = lower_expression(
-            region.formula.epilogue, region, (), outputs, forms, tables={}, has_scale=False
-        )
-        formula = replace(region.formula, epilogue=epilogue)
         return Lowered(region, formula, inputs, outputs, types, constants=masks)
     expression = expression_of(region.formula)
     if expression is None:
@@ -106,13 +104,8 @@ def lower_region(
     constants = _constants(expression, graph)
     if isinstance(region.formula, GroupNorm):
         constants = {name: _by_channel(array, region.formula.channels) for name, array in constants.items()}
-    is_gated = isinstance(region.formula, Gemm) and region.formula.is_gated
-    if scale is not None:
-        scales = np.split(scale, 2) if is_gated else [scale]
-        constants.update(zip(ACCUMULATOR_SCALES, scales, strict=False))
-    if zero is not None:
-        zeros = np.split(zero, 2) if is_gated else [zero]
-        constants.update(zip(ACCUMULATOR_ZEROS, zeros, strict=False))
+    halves = 2 if isinstance(region.formula, Gemm) and region.formula.is_gated else 1
+    constants |= _split(ACCUMULATOR_SCALES, scale, halves) | _split(ACCUMULATOR_ZEROS, zero, halves)
     tables, codes = _tables(expression, graph, quantized, float_type)
     constants |= tables
     lowered = lower_expression(
@@ -125,15 +118,13 @@ def lower_region(
         has_scale=scale is not None,
         has_zero=zero is not None,
     )
-    return Lowered(
-        region,
-        _with_expression(region.formula, lowered, _pad_code(region.formula, inputs, forms)),
-        inputs,
-        outputs,
-        types,
-        weight,
-        constants,
-    )
+    formula = _with_expression(region.formula, lowered, _pad_code(region.formula, inputs, forms))
+    return Lowered(region, formula, inputs, outputs, types, weight, constants)
+
+
+def _split(names: Sequence[str], array: Array | None, parts: int) -> dict[str, Array]:
+    """An array in parts by name, the left one first; nothing where there is none."""
+    return {} if array is None else dict(zip(names, np.split(array, parts), strict=False))
 
 
 def _forms_of(value: str, forms: Forms, region: Region) -> tuple[str, ...]:
