@@ -50,8 +50,9 @@ def make_size_checker(
     data = data or random_dataset(model.inputs, BATCH_SIZE, 0)
     if not data.layout.is_batched or data.layout.fixed_batch is not None:
         return lambda name: None
-    samples = next(iter(data.batches(BATCH_SIZE, BATCH_SIZE))).inputs
-    tried = trials(samples, BATCH_SIZE, read_profiles(job.config.cuda.profiles, model.inputs))
+    rows = _usual_rows(job)
+    samples = next(iter(data.batches(rows, rows))).inputs
+    tried = trials(samples, rows, read_profiles(job.config.cuda.profiles, model.inputs))
     names = [output.name for output in model.outputs]
     floating = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
 
@@ -71,3 +72,9 @@ def make_size_checker(
                 return None
 
     return check
+
+
+def _usual_rows(job: Job) -> int:
+    """Samples at once; on a GPU no more than are timed, or two, for there may be no memory for more."""
+    is_gpu = job.config.device.device == "cuda"
+    return min(BATCH_SIZE, max(2, job.config.bench.batch or 1)) if is_gpu else BATCH_SIZE

@@ -47,11 +47,11 @@ def trials(samples: Arrays, rows: int, profiles: Sequence[Profile]) -> tuple[Tri
 
     Args:
         samples: along axis 0 of every input; cut or repeated as shapes want.
-        rows: the usual batch size where there are no profiles; a few small ones are tried then.
+        rows: the usual batch size where there are no profiles; a few small ones up to it are tried then.
     """
     if not profiles:
         shapes = {name: (rows, *array.shape[1:]) for name, array in samples.items()}
-        return (Trial(at_shapes(samples, shapes), USUAL),)
+        return (Trial(at_shapes(samples, shapes), tuple(size for size in USUAL if size <= rows)),)
     return tuple(Trial(at_shapes(samples, profile.best), _sizes(profile)) for profile in profiles)
 
 
