@@ -21,6 +21,7 @@ from quantrt.errors import ModelError, UsageError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from quantrt.quantize.fit import Fitted
     from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["COMMAND"]
@@ -57,14 +58,15 @@ def _run(args: argparse.Namespace) -> Result:
             "cannot quantize without ranges",
             expected="--ranges, --calib-cache, --calib-data or --calib-random",
         )
-    quantized, is_random = _quantize(args)
+    fitted, is_random = _quantize(args)
+    quantized = fitted.model
     if not any(row.is_int8 for row in quantized.placement.decisions):
         raise ModelError(
             f"no node of '{args.model}' can be quantized for {args.target}",
             got=_level_text(quantized, args.quantization_level),
             hint="another --target, a higher --quantization-level, or fewer exclusions",
         )
-    data = _write(quantized, is_random, args)
+    data = _write(fitted, is_random, args)
     return Result(data, lambda: _show(data))
 
 
@@ -87,7 +89,7 @@ def _level_text(quantized: QuantizedModel, level: str | None) -> str | None:
     return None if level in (None, "auto") else why_level_left_all(quantized.graph.graph, level)
 
 
-def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, bool]:
+def _quantize(args: argparse.Namespace) -> tuple[Fitted, bool]:
     """The quantized model, and whether its ranges are of random data."""
     from quantrt.calibrate.trt_cache import read_cache
     from quantrt.model.load import load_model
@@ -114,18 +116,20 @@ def _quantize(args: argparse.Namespace) -> tuple[QuantizedModel, bool]:
             twins = make_twins(model, dataset, options, limit=config.max_samples)
     reference = observe_reference(model, batches, options, twins)
     given = None if match is None else match.given
-    made = fit(model, stats, target, reference, config=options, calibration=config, given=given).model
+    made = fit(model, stats, target, reference, config=options, calibration=config, given=given)
     if match is not None:
-        made = replace(made, notes=(*match_notes(match, stats), *made.notes))
+        notes = (*match_notes(match, stats), *made.model.notes)
+        made = replace(made, model=replace(made.model, notes=notes))
     origin = None if cache is None else cache.origin
     return made, any(source is not None and source.is_random for source in (stats, origin))
 
 
-def _write(quantized: QuantizedModel, is_random: bool, args: argparse.Namespace) -> dict[str, Any]:
+def _write(fitted: Fitted, is_random: bool, args: argparse.Namespace) -> dict[str, Any]:
     from quantrt.model.read import read_model
     from quantrt.model.save import save_model
     from quantrt.quantize.qdq import write
 
+    quantized = fitted.model
     made = write(quantized)
     save_model(made, args.output)
     decisions = quantized.placement.decisions
@@ -134,6 +138,7 @@ def _write(quantized: QuantizedModel, is_random: bool, args: argparse.Namespace)
         "target": quantized.target.name,
         "int8_nodes": sum(row.is_int8 for row in decisions),
         "nodes": len(decisions),
+        "range_method": fitted.method,
         "quantized_activations": len(quantized.activations),
         "quantized_weights": len(quantized.weights),
         "size_bytes": read_model(args.output).file_bytes,
@@ -172,6 +177,7 @@ def _show(data: dict[str, Any]) -> None:
                 ("int8 nodes", f"{data['int8_nodes']} of {data['nodes']}"),
                 ("activations", f"{data['quantized_activations']} quantized"),
                 ("weights", f"{data['quantized_weights']} quantized"),
+                ("ranges", data["range_method"]),
                 ("size", f"{bytes_text(data['size_bytes'])}, {ratio:.2f} of the float model's"),
                 *(("note", note) for note in data["notes"]),
             )
