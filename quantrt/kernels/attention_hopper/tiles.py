@@ -22,7 +22,7 @@ CODED = (
     HopperAttention("int8", "floats", 128, 3, promotes=False),
 )
 FLOATS = (HopperAttention("floats", "floats", 64, 4, promotes=False),)
-"""Those that were the fastest of 22 at one shape or another on an H200."""
+"""Those that are the fastest at one shape or another of docs/results/cuda-attention8-h200.md."""
 
 
 def coded_forms(problem: AttentionProblem, device: GpuFacts) -> tuple[HopperAttention, ...]:

@@ -67,7 +67,8 @@ CODED_RATIO = 0.1
 on average (2**-4 at most, evenly spread between two numbers), weight and value together by 3.7 %, and so is
 their sum over many keys. Scores of E4M3 are off by as much of one product's size, which moves a weight by
 3.7 %; those of int8, by rows and blocks whose largest of thousands is 4 times their size, by 1.2 %: 5.3 % at
-most in all. An H200 gave 5.4 % with scores of E4M3, 3.8 % with those of int8, 1.1 % with values in fp16."""
+most in all. An H200 gave 5.4 % with scores of E4M3, 3.8 % with those of int8, 1.1 % with values in fp16
+(docs/results/cuda-attention8-h200.md)."""
 
 CODED_ROW_RATIO = 0.3
 """The same of one query, where a few keys may weigh most."""
