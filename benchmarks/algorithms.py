@@ -199,7 +199,7 @@ def _labelled(task: Task) -> int | None:
 
 def _first_outputs(graph: ir.Model, task: Task, limit: int | None) -> np.ndarray:
     """A graph's first output for the first samples, some more where they end inside a batch."""
-    session = float_session(graph)
+    session = float_session(graph, threads=1)  # threads that wait for each other spin on a busy machine
     rows: list[np.ndarray] = []
     count = 0
     for feed in task.validation:
