@@ -2,6 +2,7 @@
 """Plans of a small residual network in int8, one layer of it float, for the libraries and for a GPU."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from quantrt.config import TACTIC_SOURCES, CudaConfig
@@ -35,9 +36,10 @@ def cuda_plan_of(gpu: str, *, device: str | None = "cpu") -> Plan:
     from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
 
     codes = quantized(resnet(), CUDA, IMAGES)
-    lowering = CudaLowering(codes.model, LIBRARIES_ONLY, IMAGES, gpu=gpu_named(gpu), device=device)
-    lowering.lower(None, "fp16")
-    model, kept = lowering.lower(codes, "fp16")
+    made = CudaLowering(codes.model, LIBRARIES_ONLY, IMAGES, gpu=gpu_named(gpu), device=device)
+    with closing(made) as lowering:
+        lowering.lower(None, "fp16")
+        model, kept = lowering.lower(codes, "fp16")
     return plan_of(kept or codes, model, "fp16", device={"gpu": [{"name": gpu_named(gpu).name}]})
 
 
