@@ -54,13 +54,16 @@ def noise_limit(points: Sequence[NoisePoint], metric: str, max_drop_ratio: float
         return math.inf
     known = [point.noise_ratio for point in outside if math.isfinite(point.noise_ratio)]
     least_outside = min(known, default=1.0)  # what is not finite is as much noise as signal, at least
-    inside = [point.noise_ratio for point in points if point.drop_ratio <= max_drop_ratio]
-    most_inside = max((noise for noise in inside if noise < least_outside), default=0.0)
+    inside = [p for p in points if p.drop_ratio <= max_drop_ratio and 0.0 < p.noise_ratio < least_outside]
     guess = MARGIN_RATIO * _along_law(_nearest(points, max_drop_ratio), metric, max_drop_ratio)
-    if not most_inside:
+    if not inside:
         return min(guess, CLOSEST_RATIO * least_outside)
+    most_inside = max(inside, key=lambda point: point.noise_ratio)
+    # The law may be too careful from far outside; what is inside and lost nothing says that there is room.
+    near = MARGIN_RATIO * _along_law(most_inside, metric, max_drop_ratio)
     # Between the two that are known for certain; no further than halfway, in decibels.
-    return min(max(guess, most_inside), math.sqrt(most_inside * least_outside))
+    halfway = math.sqrt(most_inside.noise_ratio * least_outside)
+    return min(max(guess, near, most_inside.noise_ratio), halfway)
 
 
 def _nearest(points: Sequence[NoisePoint], max_drop_ratio: float) -> NoisePoint:
@@ -86,6 +89,8 @@ def predicted_drop(points: Sequence[NoisePoint], metric: str, noise_ratio: float
 
 
 def _along_law(point: NoisePoint, metric: str, max_drop_ratio: float) -> float:
+    if point.drop_ratio <= 0.0:
+        return math.inf
     if not math.isfinite(point.drop_ratio) or not math.isfinite(point.noise_ratio):
         return BROKEN_RATIO * (point.noise_ratio if math.isfinite(point.noise_ratio) else 1.0)
     return point.noise_ratio * math.pow(max_drop_ratio / point.drop_ratio, 1.0 / _power(metric))

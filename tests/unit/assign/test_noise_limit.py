@@ -38,6 +38,17 @@ def test_an_engine_inside_the_budget_says_how_much_room_is_left():
     assert noise_limit(used_up, "top1", 0.01) == pytest.approx(0.01)
 
 
+def test_where_nothing_was_lost_there_is_room():
+    """The law from far outside is too careful here: what is allowed is found by halving."""
+    points = [NoisePoint(1.3, 0.54)]
+    for _ in range(4):
+        limit = noise_limit(points, "top1", 0.01)
+        points.append(NoisePoint(limit, 0.3 if limit > 2e-2 else 0.0))
+    inside = [p.noise_ratio for p in points if p.drop_ratio <= 0.01]
+    assert inside[0] == pytest.approx(0.8 * 1.3 * (0.01 / 0.54) ** 2)
+    assert 5e-3 < max(inside) <= 2e-2
+
+
 def test_a_budget_of_nothing_allows_nothing():
     assert noise_limit([NoisePoint(0.0, 0.0), NoisePoint(0.1, 0.2)], "top1", 0.0) == 0.0
 
