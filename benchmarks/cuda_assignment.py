@@ -19,7 +19,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -274,7 +274,7 @@ def _open_uniform(
     model = for_gpu(load_model(material.path))
     data = open_dataset(material.calibration, model.inputs)
     fits = quantize_for_device(Job(model, config, device, lambda event: None), data, None).fits
-    opener = Opener(model, config, feed)
+    opener = stack.enter_context(closing(Opener(model, config, feed)))
     opened: dict[str, Executor] = {}
     rejected: dict[str, str] = {}
     for precision in (FLOATS, *config.code_precisions):
