@@ -2,6 +2,7 @@
 """The executor on the CPU: whole programs, shapes that change, contexts in threads, engine files."""
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 
 import ml_dtypes
@@ -22,6 +23,7 @@ from quantrt.runtime.executor import check_library, open_executor
 from tests.plans import make_plan
 from tests.programs import node_step, nodes_of, pooled_program, pooled_reference
 
+ON_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU")
 SHAPES = [(1, 3, 4, 4), (2, 3, 4, 4), (7, 1, 2, 6), (1, 3, 4, 4)]
 
 
@@ -148,6 +150,32 @@ def test_tensors_in_and_out(rng):
         executor.run_device({"x": torch.zeros(2, 3, 4, 4, device="meta")})
     with pytest.raises(DataError, match="'x' was not given"):
         executor.run_device({})
+
+
+@pytest.mark.parametrize("capture", [True, False])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
+def test_callers_on_other_streams_get_what_they_gave(device, capture, rng):
+    program = pooled_program()
+    executor = CudaExecutor(program, *specs_of(program), device=device, capture=capture)
+    has_streams = device == "cuda"
+    streams = (
+        [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()] if has_streams else [None]
+    )
+    given, found = [], []
+    for number in range(24):
+        stream = streams[number % 7 % len(streams)]
+        x = rng.standard_normal(SHAPES[number % 3]).astype(np.float32)
+        with torch.cuda.stream(stream) if has_streams else nullcontext():
+            lent = executor.run_device({"x": torch.from_numpy(x).to(device)}, copies=False)["y"]
+            found.append(lent.clone())
+        given.append(x)
+        if number % 5 == 0:
+            executor.run({"x": rng.standard_normal(SHAPES[0]).astype(np.float32)})
+    if has_streams:
+        torch.cuda.synchronize()
+    for x, y in zip(given, found, strict=True):
+        np.testing.assert_allclose(y.cpu().numpy(), pooled_reference(x), rtol=0, atol=1e-5)
+    executor.close()
 
 
 def test_what_cannot_be_run_names_its_region():
