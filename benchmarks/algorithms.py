@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results" / "algorithms.json"
 CALIBRATION = 128
 JUDGED = 1000
 """Samples that signal over noise and agreement are of, at most; embeddings of sentences are all judged."""
+LEAST = 500
+"""Samples below which the page says how few they are; of some models there are no more than 98."""
 RECIPES = ("fast", "default", "accurate")
 """Judged by the model's own metric too, on every sample with a label."""
 
@@ -99,10 +101,16 @@ def main() -> None:
     parser.add_argument(
         "--column", action="append", choices=[*VARIANTS, *INT4], help="only these, repeatable (default: all)"
     )
+    parser.add_argument(
+        "--judged",
+        type=int,
+        metavar="N",
+        help=f"judge on N samples, without the model's own metric (default: {JUDGED}, and every label)",
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; tables go beside it")
     args = parser.parse_args()
     for name in args.names:
-        for row in measure(load_task(name, args.models), args.column or [*VARIANTS, *INT4]):
+        for row in measure(load_task(name, args.models), args.column or [*VARIANTS, *INT4], args.judged):
             _add(args.out, name, row)
 
 
@@ -116,11 +124,18 @@ def _add(path: Path, name: str, row: dict[str, Any]) -> None:
     write_results(path, results, algorithms_page(results))
 
 
-def measure(task: Task, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """These columns of one task's model, one after another."""
+def measure(task: Task, columns: Sequence[str], limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """These columns of one task's model, one after another.
+
+    Args:
+        limit: samples to judge on, from all parts of the data, without a metric that wants every label.
+    """
+    if limit is not None:
+        spread = itertools.islice(task.validation, 0, None, max(1, len(task.sources) // limit))
+        task = replace(task, score=None, validation=list(spread))
     model = load_model(task.path)
-    wanted = _first_outputs(model.graph, task, _labelled(task))
-    judged = len(wanted) if task.decisions is None else min(JUDGED, len(wanted))
+    wanted = _first_outputs(model.graph, task, _labelled(task) if limit is None else limit)
+    judged = min(len(wanted), limit or (len(wanted) if task.decisions is None else JUDGED))
     shared = {
         "score_name": "" if task.score is None else task.score.name,
         "float_score": None if task.score is None else task.score.of([wanted]),
@@ -255,7 +270,10 @@ def _gains(models: Mapping[str, Any]) -> str:
                 [name, *(number(figure, 2) for figure in figures), default["method"], accurate["method"]]
             )
     head = ["model", "default, dB", "accurate, dB", "gain, dB", "default took", "accurate took"]
-    return table(head, rows)
+    few = ", ".join(
+        f"{name} on {row['judged_samples']}" for name, row in models.items() if row["judged_samples"] < LEAST
+    )
+    return table(head, rows) + (f"\nJudged on few samples, to save time: {few}.\n" if few else "")
 
 
 def _drops(models: Mapping[str, Any]) -> str:
