@@ -14,10 +14,6 @@ __all__ = ["race"]
 FINALISTS = 3
 """Besides the fastest FP32 candidate; one more than can win, for when the first is outside the budget."""
 
-FAR_RATIO = 4.0
-"""An FP32 candidate that is slower than the fastest by more is far behind: turns among the finalists would
-tell nothing new of it, and take most of their time."""
-
 HEAT_RATIO = 0.15
 """Part of the timed seconds that each candidate gets in the first heat."""
 
@@ -28,13 +24,13 @@ def race(
     config: BenchConfig,
     on_progress: Callable[[int, int | None], None] | None = None,
 ) -> dict[str, Latency]:
-    """Latencies of the finalists, all from the same rounds but those of an FP32 candidate that is far behind.
+    """Latencies of the finalists, all from the same rounds.
 
     Args:
         runs: one run of each candidate, by name.
-        floats: names of the FP32 candidates; the fastest of them always has a latency.
+        floats: names of the FP32 candidates; the fastest of them is always a finalist.
     """
-    if len(runs) == 1:
+    if len(runs) <= FINALISTS:
         return time_interleaved(runs, config, on_progress)
     brief = config.duration_s * HEAT_RATIO
     heat_config = replace(
@@ -42,12 +38,6 @@ def race(
     )
     heat = time_interleaved(runs, heat_config, None, min_rounds=1)
     order = sorted(heat, key=lambda name: heat[name].median_ms)
-    if len(runs) <= FINALISTS:
-        finalists = order
-    else:
-        baseline = next(name for name in order if name in floats)
-        finalists = [baseline, *[name for name in order if name not in floats][:FINALISTS]]
-    limit_ms = FAR_RATIO * heat[order[0]].median_ms
-    far = [name for name in finalists if name in floats and heat[name].median_ms > limit_ms]
-    final = {name: runs[name] for name in finalists if name not in far}
-    return {name: heat[name] for name in far} | time_interleaved(final, config, on_progress)
+    baseline = next(name for name in order if name in floats)
+    others = [name for name in order if name not in floats][:FINALISTS]
+    return time_interleaved({name: runs[name] for name in (baseline, *others)}, config, on_progress)

@@ -9,7 +9,7 @@ from quantrt.tactics.race import FINALISTS, race
 
 CONFIG = BenchConfig(duration_s=0.05, max_duration_s=0.05, warmup_s=0.0, min_runs=3)
 
-TIMES_MS = {"a fp32": 2.0, "b fp32": 1.5, "a int8": 0.8, "b int8": 0.9, "c int8": 1.0, "d int8": 3.0}
+TIMES_MS = {"a fp32": 2.0, "b fp32": 1.5, "a int8": 0.2, "b int8": 0.3, "c int8": 0.4, "d int8": 3.0}
 
 
 def runs(names, calls: Counter):
@@ -33,15 +33,6 @@ def test_of_many_the_fastest_and_the_fastest_float_one_are_finalists():
     assert set(latencies) == {"b fp32", "a int8", "b int8", "c int8"}
     assert len(latencies) == FINALISTS + 1
     assert calls["d int8"] > 0 and calls["a fp32"] > 0  # the heat gave each its turn
-
-
-def test_a_float_baseline_far_behind_is_timed_in_the_heat_alone():
-    calls: Counter = Counter()
-    far = {**runs(["a int8", "b int8"], calls), "fp32": lambda: (calls.update(["fp32"]), time.sleep(0.02))}
-    latencies = race(far, {"fp32"}, CONFIG)
-    assert set(latencies) == {"a int8", "b int8", "fp32"}
-    assert latencies["fp32"].median_ms > 10 * latencies["a int8"].median_ms
-    assert len(latencies["fp32"].samples_ms) < len(latencies["a int8"].samples_ms)
 
 
 def test_the_float_baseline_is_a_finalist_even_when_it_is_the_slowest():
