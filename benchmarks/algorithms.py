@@ -254,7 +254,8 @@ algorithm is added to it alone, and `fast`, `default` and `accurate` are the rec
 gain by on {FIT_SAMPLES} calibration samples is not taken: then the figure is that of `plain`. Columns without
 a figure were not measured: on the larger models they take many minutes.
 
-Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.algorithms MODELS`
+Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.algorithms MODELS`, with
+`--judged N` where fewer samples than these are told below the first table.
 """
 
 
@@ -273,7 +274,7 @@ def _gains(models: Mapping[str, Any]) -> str:
     few = ", ".join(
         f"{name} on {row['judged_samples']}" for name, row in models.items() if row["judged_samples"] < LEAST
     )
-    return table(head, rows) + (f"\nJudged on few samples, to save time: {few}.\n" if few else "")
+    return table(head, rows) + (f"\nJudged on few samples: {few}.\n" if few else "")
 
 
 def _drops(models: Mapping[str, Any]) -> str:
