@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -19,6 +18,7 @@ from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.dtypes import DType
 from quantrt.errors import DataError
+from quantrt.ir.threads import usable_cores
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
@@ -101,7 +101,7 @@ def quantize(
         def quantized(use: Use) -> QuantizedTensor:
             return _weight(operands[use], axes[use], target.weight_codes(types[use[0]]), floors.get(use))
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy computes without Python's lock
+        with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
             weights = dict(zip(axes, pool.map(quantized, axes), strict=True))
         graph = graph if means is None else correct_biases(graph, weights, means)
     return QuantizedModel(

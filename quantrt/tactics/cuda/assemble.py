@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from quantrt.ir.threads import usable_cores
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
@@ -80,7 +80,7 @@ def _made(constants: Mapping[str, Constant]) -> dict[str, np.ndarray]:
     def make(constant: Constant) -> np.ndarray:
         return np.ascontiguousarray(constant.make())
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy copies without Python's lock
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy copies without Python's lock
         return dict(zip(constants, pool.map(make, constants.values()), strict=True))
 
 
