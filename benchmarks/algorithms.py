@@ -254,8 +254,8 @@ algorithm is added to it alone, and `fast`, `default` and `accurate` are the rec
 gain by on {FIT_SAMPLES} calibration samples is not taken: then the figure is that of `plain`. Columns without
 a figure were not measured: on the larger models they take many minutes.
 
-Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.algorithms MODELS`, with
-`--judged N` where fewer samples than these are told below the first table.
+Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.algorithms MODELS`,
+with `--judged N` where fewer samples than these are told below the first table.
 """
 
 
