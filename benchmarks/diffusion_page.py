@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of `benchmarks.diffusion`: engines of SDXL's UNet beside torch.compile, and what builds took.
+
+    python -m benchmarks.diffusion_page docs/results/diffusion-h200.json    # writes the .md beside it
+
+The JSON is FOLDER/RESULTS.json, with PEER.json in it where the peer was timed in a process of its own.
+"""
+
+__all__ = ["diffusion_page"]
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.page import number, row_notes, table
+
+BUILD_HEAD = ("engine", "build s", "compiling s", "file MB", "of fp16 weights", "load s", "host GB", "GPU GB")
+
+INTRODUCTION = """# SDXL's UNet on an NVIDIA GPU
+
+{gpu}; {packages}.
+
+The full configuration, 2.57 billion seeded random weights, batch 2, latents {height} x {width}. Engines are
+those of `quantrt.build(..., device="cuda")`; ranges are of one sample. *ms* is the median of the build's own
+race, by CUDA events, in which the engine took turns with the fp16 and FP32 engines of the same build: ratios
+to fp16 are of one race. torch.compile (fp16, channels last, a CUDA graph) was timed alone, on another GPU of
+the same kind, in {peer_ms} ms; it compiled for {compile_s} s. SQNR is of the outputs at ten steps against
+torch in FP32. Files are beside fp16 weights of {half_mb} MB.
+
+Reproduce on a machine with a GPU, step by step: `python -m benchmarks.diffusion -h`
+"""
+
+
+def diffusion_page(results: dict[str, Any]) -> str:
+    """Markdown of results of one size of latents."""
+    peer = results["peer"]
+    peer_ms = peer["ms"]["torch.compile fp16"]["p50"]
+    packages = ", ".join(f"{name} {version}" for name, version in results["environment"]["packages"].items())
+    height, width = peer["latents"]
+    half_bytes = results["weights"]["bytes"] / 2
+    builds = {name.removeprefix("build "): row for name, row in results.items() if name.startswith("build ")}
+    head = INTRODUCTION.format(
+        gpu=results["environment"]["gpu"],
+        packages=packages,
+        height=height,
+        width=width,
+        peer_ms=number(peer_ms, 1),
+        compile_s=number(peer["compile_s"], 0),
+        half_mb=number(half_bytes / 1e6, 0),
+    )
+    times = [_times(name, row, peer_ms, results) for name, row in builds.items()]
+    costs = [_costs(name, row, half_bytes, results) for name, row in builds.items()]
+    return (
+        head
+        + "\n## Time\n\n"
+        + table(("engine", "commit", "ships", "ms", "fp16 / it", "torch.compile / it", "SQNR dB"), times)
+        + "\n## Builds\n\n"
+        + table(
+            (
+                "engine",
+                "build s",
+                "of it compiling",
+                "file MB",
+                "of fp16 weights",
+                "load s",
+                "host GB",
+                "GPU GB",
+            ),
+            costs,
+        )
+        + row_notes(builds)
+    )
+
+
+def _times(name: str, row: dict[str, Any], peer_ms: float, results: dict[str, Any]) -> tuple[str, ...]:
+    """A line of the first table."""
+    medians = {found["name"]: found["median_ms"] for found in row["candidates"]}
+    shipped = next(found for found in row["candidates"] if found["status"] == "shipped")
+    ms = shipped["median_ms"]
+    opened = results.get(f"engine {name}", {})
+    return (
+        name,
+        row["commit"] or "unknown",
+        shipped["name"],
+        number(ms, 2),
+        f"{medians['cuda fp16'] / ms:.2f}x",
+        f"{peer_ms / ms:.2f}x",
+        number(opened.get("sqnr_db"), 1),
+    )
+
+
+def _costs(name: str, row: dict[str, Any], half_bytes: float, results: dict[str, Any]) -> tuple[str, ...]:
+    """A line of the second table."""
+    peak = row["peak_memory"]
+    return (
+        name,
+        number(row["build_s"], 0),
+        number(row["stages_s"].get("compiling"), 0),
+        number(row["engine_bytes"] / 1e6, 0),
+        number(row["engine_bytes"] / half_bytes, 3),
+        number(results.get(f"engine {name}", {}).get("load_s"), 1),
+        number(peak["host_bytes"] / 1e9, 1),
+        number(peak["device_bytes"] / 1e9, 1),
+    )
+
+
+def main() -> None:
+    path = Path(sys.argv[1])
+    path.with_suffix(".md").write_text(diffusion_page(json.loads(path.read_text())))
+
+
+if __name__ == "__main__":
+    main()
