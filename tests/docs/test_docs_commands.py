@@ -99,11 +99,13 @@ def server() -> Iterator[None]:
         patch.setenv("QUANTRT_SERVER", str(path))
         words = [sys.executable, str(SERVER), "serve", str(path)]
         with subprocess.Popen(words, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
-            while process.poll() is None and not path.exists():
-                time.sleep(0.05)
-            assert process.poll() is None
-            yield
-            process.terminate()
+            try:
+                while process.poll() is None and not path.exists():
+                    time.sleep(0.05)
+                assert process.poll() is None
+                yield
+            finally:
+                process.terminate()
 
 
 @pytest.fixture(scope="session")
