@@ -17,8 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import IO, Any, cast
 
 from quantrt.errors import DeviceError, InternalError, QuantRtError
 
@@ -110,14 +109,6 @@ class WorkerProcess:
             process.kill()
             process.communicate()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class WorkerPool:
     """Workers that answer many requests side by side.
@@ -172,14 +163,6 @@ class WorkerPool:
         """End the workers."""
         for worker in self._workers:
             worker.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _answered(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +66,7 @@ def compile_all(
         DeviceError: no process can be started.
     """
     if pool is None:
-        with compilers(workers) as own:
+        with closing(compilers(workers)) as own:
             return compile_all(specs, capabilities, pool=own, deadline_s=deadline_s, on_progress=on_progress)
     distinct = {kernel_key(spec): spec for spec in specs}
     jobs = [(key, capability) for key in distinct for capability in capabilities]

@@ -47,7 +47,7 @@ def how_it_crashes(
         DeviceError: the process cannot be started, or the disk is full.
         InternalError: a fault of ours ended the request.
     """
-    with scratch_folder() as folder, WorkerProcess(worker) as process:
+    with scratch_folder() as folder, closing(WorkerProcess(worker)) as process:
         (folder / GRAPH).write_bytes(model.graph)
         write_arrays(folder / WEIGHTS, _numbered(model.weights))
         answer = process.ask(

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def start(script: str):
 )
 def test_how_a_worker_died(script: str, says: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker_process, "_start", start(script))
-    with WorkerProcess(WORKER) as process:
+    with closing(WorkerProcess(WORKER)) as process:
         assert process.ask({"run": "it"}) == {CRASHED: says}
         monkeypatch.setattr(worker_process, "_start", start(ECHO))
         assert process.ask({"run": "again"}) == {"run": "again"}
@@ -44,7 +45,7 @@ def test_how_a_worker_died(script: str, says: str, monkeypatch: pytest.MonkeyPat
 def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(worker_process, "_start", start(HANGS))
     monkeypatch.setattr(worker_process, "LIMIT_S", 0.2)
-    with WorkerProcess(WORKER) as process:
+    with closing(WorkerProcess(WORKER)) as process:
         assert process.ask({"run": "it"}) == {CRASHED: "took more than 0.2 s"}
 
 
@@ -55,7 +56,10 @@ def test_a_fault_of_ours_is_no_crash_of_a_library(monkeypatch: pytest.MonkeyPatc
     refused, faulty = map(json.loads, answers.getvalue().splitlines())
     assert ERROR in refused and FAULT in faulty
     monkeypatch.setattr(worker_process, "_start", start(ECHO))
-    with WorkerProcess(WORKER) as process, pytest.raises(InternalError, match="bisect.worker failed"):
+    with (
+        closing(WorkerProcess(WORKER)) as process,
+        pytest.raises(InternalError, match="bisect.worker failed"),
+    ):
         process.ask({FAULT: "TypeError: it"})
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def bisect(
             "max_abs": config.max_abs,
         },
     }
-    with scratch_folder() as place, WorkerProcess(WORKER) as process:
+    with scratch_folder() as place, closing(WorkerProcess(WORKER)) as process:
         trials = Trials(process, place)
         found = find_failure(sides, dataset, config, trials, on_progress)
         if found is None:

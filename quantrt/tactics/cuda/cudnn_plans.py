@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import torch
@@ -149,7 +150,7 @@ class PlanMaker:
             return
         cores = workers or describe_device(with_gpu=False)["available_cores"] or 1
         requests = [{**self._request, "graph": graph_to_json(graph)} for graph in missing.values()]
-        with WorkerPool(WORKER, min(cores, MAX_WORKERS)) as pool:
+        with closing(WorkerPool(WORKER, min(cores, MAX_WORKERS))) as pool:
             answers = pool.ask_all(
                 requests, limit_s=PLAN_LIMIT_S, deadline_s=deadline_s, on_progress=on_progress
             )

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -100,7 +101,7 @@ def test_no_process_is_left_behind(started):
 
 
 def test_a_pool_serves_several_calls_with_the_same_processes(started):
-    with compilers(2) as pool:
+    with closing(compilers(2)) as pool:
         for name in ("one", "two", "three"):
             found = compile_all([spec(name), spec("dies")], [90], pool=pool)
             assert isinstance(found[spec(name)], CompiledKernel)
