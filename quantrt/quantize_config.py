@@ -74,7 +74,7 @@ class QuantizeConfig:
     per_channel: bool = option(True, "one weight scale per output channel (otherwise per tensor)")
     bias_correction: bool = option(True, "correct the mean shift that rounding the weights causes")
     equalization: bool = option(
-        True, "bring channels to like ranges where the outputs gain by it (not on GPUs)"
+        True, "bring channels to like ranges where the outputs gain by it"
     )
     smoothing: str = option(
         "off",

@@ -105,7 +105,7 @@ def _check_build(args: argparse.Namespace) -> None:
         return
     if args.output is None:
         raise UsageError("an engine that is built has to be written", hint="-o ENGINE.qrt")
-    check_output(args.output, ".qrt")
+    check_output(args.output, ".qrt", reads=(args.tables,))
     if args.calib_data is None and args.ranges is None:
         raise UsageError("cannot build an 8-bit engine without calibration", hint="--calib-data P")
 

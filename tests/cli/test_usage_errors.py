@@ -52,6 +52,18 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
         pytest.param([*BUILD, "--labels", "a"], "--labels belongs to", "--valid-data", id="labels alone"),
         pytest.param(["build", "m.onnx", "-o", "m.bin"], "cannot write 'm.bin'", None, id="wrong suffix"),
         pytest.param(
+            ["calibrate", "--merge", "a.ranges", "b.ranges", "-o", "b.ranges"],
+            "cannot write 'b.ranges' in place of what is read",
+            "-o 'b.new.ranges'",
+            id="merged into one of the parts",
+        ),
+        pytest.param(
+            ["tune", "e.qrt", "--max-drop", "0.1", "--build", "m.onnx", "-o", "e.qrt"],
+            "cannot write 'e.qrt' in place of what is read",
+            "-o 'e.new.qrt'",
+            id="built over its tables",
+        ),
+        pytest.param(
             [*BUILD, "--report", "m.json", "--tables", "./m.json"],
             "in place of",
             "--report 'm.new.json'",
