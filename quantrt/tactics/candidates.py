@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from quantrt.config import BuildConfig
 from quantrt.dtypes import CODE_PRECISIONS
-from quantrt.errors import QuantRtError
+from quantrt.errors import DeviceError, QuantRtError
 from quantrt.ir.clone import clone
 from quantrt.model.model import Model
 from quantrt.model.passes.bind_types import bind_types
@@ -189,6 +189,7 @@ class Opener:
         self._inputs = inputs
         self._on_progress = on_progress
         self._cuda: dict[bool, CudaLowering] = {}  # by whether it lowers the model as given
+        self._floats: dict[str, Mapping[str, np.ndarray]] = {}  # FP32's outputs, by library
 
     def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
         """Lower and open one spec; a library that refuses the model is a rejection, not an error.
@@ -210,7 +211,7 @@ class Opener:
             outputs = [output.name for output in self._model.outputs]
             executor = open_executor(lowered, options, output_names=outputs)
             if spec.library != "onnxruntime":  # what they compile, and take memory for, is for shapes
-                _run_once(executor, self._inputs)
+                self._run_once(spec, executor)
         except QuantRtError as error:
             log.info("%s cannot run this model: %s", spec.name, error.message)
             return Rejected(spec, error.message)
@@ -220,6 +221,19 @@ class Opener:
         """End what serves several candidates; those that are open stay so."""
         for lowering in self._cuda.values():
             lowering.close()
+
+    def _run_once(self, spec: Spec, executor: Executor) -> None:
+        """One run; the executor is closed where that is refused, or overflows where FP32 does not."""
+        try:
+            outputs = executor.run(self._inputs)
+            lost = _not_finite(outputs, self._floats.get(spec.library, {}))
+            if lost is not None:
+                raise DeviceError(f"output '{lost}' is not finite where FP32's is")
+        except QuantRtError:
+            executor.close()
+            raise
+        if spec.precision == "fp32":
+            self._floats[spec.library] = outputs
 
     def _graph_of(self, spec: Spec, fitted: Fitted | None) -> ir.Model:
         """What a library of the CPU is given."""
@@ -259,10 +273,11 @@ class Opener:
         return self._cuda[is_given]
 
 
-def _run_once(executor: Executor, inputs: Mapping[str, np.ndarray]) -> None:
-    """One run; the executor is closed where that is refused."""
-    try:
-        executor.run(inputs)
-    except QuantRtError:
-        executor.close()
-        raise
+def _not_finite(outputs: Mapping[str, np.ndarray], floats: Mapping[str, np.ndarray]) -> str | None:
+    """The first output with infinities or NaNs where another engine has numbers."""
+    for name, want in floats.items():
+        got = outputs[name]
+        is_comparable = got.dtype.kind == want.dtype.kind == "f" and got.shape == want.shape
+        if is_comparable and (np.isfinite(want) & ~np.isfinite(got)).any():
+            return name
+    return None

@@ -1,4 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 from quantrt.config import BuildConfig, DeviceConfig
@@ -83,3 +86,36 @@ def test_a_library_that_refuses_the_model_is_a_rejection_with_its_reason(monkeyp
     monkeypatch.setattr(candidates, "LOWERINGS", {"openvino": refuse})
     found = Opener(resnet(), BuildConfig(), {}).open(Spec("openvino", "fp32"), None)
     assert found == Rejected(Spec("openvino", "fp32"), "no kernel for Frobnicate")
+
+
+@pytest.mark.parametrize(
+    ("floats", "narrow", "is_open"),
+    [
+        ([1.0, 2.0], [1.0, 2.5], True),
+        ([1.0, 2.0], [1.0, np.inf], False),
+        ([1.0, 2.0], [np.nan, 2.0], False),
+        ([1.0, -np.inf], [1.0, -np.inf], True),  # a mask of the model's own
+    ],
+    ids=["numbers", "infinite", "nan", "float too"],
+)
+def test_engines_that_overflow_where_fp32_does_not_are_rejected(
+    monkeypatch: pytest.MonkeyPatch, floats: list[float], narrow: list[float], is_open: bool
+):
+    made = iter([floats, narrow])
+    closed = []
+
+    def opened(model, options, *, output_names):
+        values = np.array(next(made), np.float32)
+        return SimpleNamespace(run=lambda inputs: {"y": values}, close=lambda: closed.append(values))
+
+    monkeypatch.setattr(candidates, "LOWERINGS", {"openvino": lambda graph: graph})
+    monkeypatch.setattr(candidates, "open_executor", opened)
+    opener = Opener(resnet(), BuildConfig(), {})
+    assert isinstance(opener.open(Spec("openvino", "fp32"), None), Candidate)
+    found = opener.open(Spec("openvino", "bf16", "bf16"), None)
+    if is_open:
+        assert isinstance(found, Candidate)
+    else:
+        assert isinstance(found, Rejected)
+        assert found.reason == "output 'y' is not finite where FP32's is"
+    assert len(closed) == (not is_open)
