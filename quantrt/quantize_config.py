@@ -73,9 +73,7 @@ class QuantizeConfig:
     )
     per_channel: bool = option(True, "one weight scale per output channel (otherwise per tensor)")
     bias_correction: bool = option(True, "correct the mean shift that rounding the weights causes")
-    equalization: bool = option(
-        True, "bring channels to like ranges where the outputs gain by it"
-    )
+    equalization: bool = option(True, "bring channels to like ranges where the outputs gain by it")
     smoothing: str = option(
         "off",
         "SmoothQuant: move outlier channels of activations into the weights that read them, where outputs "
