@@ -83,7 +83,7 @@ def _run(args: argparse.Namespace) -> Result:
         return _look(args)
     if args.output is None:
         raise UsageError("cannot calibrate without a file to write", expected="-o X.ranges or -o X.cache")
-    check_output(args.output, ".ranges", *CACHE_SUFFIXES, reads=(*(args.merge or ()), args.ranges))
+    check_output(args.output, ".ranges", *CACHE_SUFFIXES, reads=args.merge or ())
     _check_sources(args)
     config = read_config(args, CalibrationConfig)
     return _write_cache(args, config) if _is_cache(args) else _write_ranges(args, config)
