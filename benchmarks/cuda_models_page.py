@@ -12,11 +12,12 @@ INTRO = """# Trained models on an NVIDIA GPU
 
 {machine}
 
-fp16 and int8 as `quantrt.build(..., device="cuda")` opens them, whichever is faster; of int8, products that
-are slower than in fp16 stay fp16. Batch 8 where the model has a batch. Milliseconds of one run, inputs and
-outputs on the device, medians of rounds in turns by CUDA events. "products" are those that multiply int8
-codes, of all regions of the engine; the codes of each were held against the reference before it was timed.
-SQNR is of the worst output, agreement the share of decisions that are FP32's in ONNX Runtime.
+fp16 and int8 as `quantrt.build(..., device="cuda")` opens them: it ships the faster, which is fp16 where int8
+takes longer here; of int8, products that are slower than in fp16 stay fp16. Batch 8 where the model has a
+batch. Milliseconds of one run, inputs and outputs on the device, medians of rounds in turns by CUDA events.
+"products" are those that multiply int8 codes, of all regions of the engine; the codes of each were held
+against the reference before it was timed. SQNR is of the worst output, agreement the share of decisions that
+are FP32's in ONNX Runtime.
 
 Reproduce on a machine with a GPU and the data:
 `python -m benchmarks.cuda_models docs/results/cuda-models-h200.json`

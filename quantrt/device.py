@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import math
 import os
 import platform
 import re
@@ -14,6 +13,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from quantrt.threads import usable_cores
 
 __all__ = [
     "CpuFacts",
@@ -108,13 +109,12 @@ def describe_device(*, with_gpu: bool = True) -> dict[str, Any]:
     """
     text = _read("/proc/cpuinfo")
     facts = parse_cpuinfo(text)
-    available = _available_cores()
     return {
         "cpu": facts.name or platform.processor() or platform.machine(),
         "architecture": platform.machine(),
         "physical_cores": facts.physical_cores,
         "logical_cores": os.cpu_count(),
-        "available_cores": available,
+        "available_cores": usable_cores(),
         "isa": list(facts.isa),
         "memory_bytes": _memory_bytes(),
         "os": f"{platform.system()} {platform.release()}",
@@ -244,15 +244,6 @@ def _physical_cores(blocks: list[dict[str, str]]) -> int | None:
     if all("core id" in block for block in processors):
         return len({(block.get("physical id", "0"), block["core id"]) for block in processors}) or None
     return len(processors) if all("CPU part" in block for block in processors) and processors else None
-
-
-def _available_cores() -> int | None:
-    """Cores this process may use: its affinity, bounded by the container's CPU quota."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota, _, period = _read("/sys/fs/cgroup/cpu.max").partition(" ")
-    if count and quota.isdigit() and period.strip().isdigit():
-        return max(1, min(count, math.ceil(int(quota) / int(period))))
-    return count
 
 
 def _memory_bytes() -> int | None:

@@ -16,7 +16,7 @@ from quantrt.ir.clone import clone
 from quantrt.ir.mapped import release_pages
 from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS
 from quantrt.ir.split import split_weights
-from quantrt.ir.threads import bounded_threads
+from quantrt.threads import bounded_threads
 
 __all__ = ["ORT_ERRORS", "add_weights", "float_session"]
 

@@ -10,9 +10,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from quantrt.device import describe_device
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key, spec_to_json
+from quantrt.threads import usable_cores
 from quantrt.worker_process import CRASHED, ERROR, WorkerPool
 
 __all__ = ["OUT_OF_TIME", "CompileFailure", "compile_all", "compilers"]
@@ -40,8 +40,7 @@ def compilers(count: int | None = None) -> WorkerPool:
         count: None is one per core.
     """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    cores = describe_device(with_gpu=False)["available_cores"] or 1
-    return WorkerPool(WORKER, count or cores, {**environment, "CUDA_VISIBLE_DEVICES": ""})
+    return WorkerPool(WORKER, count or usable_cores(), {**environment, "CUDA_VISIBLE_DEVICES": ""})
 
 
 def compile_all(

@@ -18,7 +18,6 @@ from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.dtypes import DType
 from quantrt.errors import DataError
-from quantrt.ir.threads import usable_cores
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
@@ -36,6 +35,7 @@ from quantrt.quantize.qparams import (
 )
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
 from quantrt.quantize.target import Grid, Target
+from quantrt.threads import usable_cores
 
 __all__ = ["observed_values", "quantize", "with_activations", "with_weights"]
 

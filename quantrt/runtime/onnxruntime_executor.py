@@ -22,9 +22,9 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS
 from quantrt.ir.tensor_spec import Dim, TensorSpec
-from quantrt.ir.threads import bounded_threads, usable_cores
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
+from quantrt.threads import bounded_threads, usable_cores
 
 __all__ = ["OnnxRuntimeContext", "OnnxRuntimeExecutor"]
 

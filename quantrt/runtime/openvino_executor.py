@@ -29,12 +29,12 @@ import openvino
 
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.ir.tensor_spec import Dim, TensorSpec
-from quantrt.ir.threads import bounded_threads, usable_cores
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
 from quantrt.runtime.openvino_joined import WITHOUT_JOINED, joins_products
 from quantrt.runtime.openvino_tensor import shared_tensor
 from quantrt.runtime.request_pool import RequestPool
+from quantrt.threads import bounded_threads, usable_cores
 
 __all__ = ["OWN_SHAPES", "CompiledVariant", "OpenVinoContext", "OpenVinoExecutor", "Shapes", "shapes_text"]
 

@@ -4,10 +4,11 @@
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from quantrt import device
+from quantrt import device, threads
 from quantrt.device import (
     describe_device,
     gpu_precisions,
@@ -180,6 +181,7 @@ def test_a_system_without_procfs_still_answers(monkeypatch: pytest.MonkeyPatch):
         raise ValueError(name)
 
     monkeypatch.setattr(device, "_read", lambda path: "")
+    monkeypatch.setattr(threads, "CGROUP_QUOTA", Path("/nowhere/cpu.max"))
     monkeypatch.setattr(device.os, "sysconf", no_sysconf)
     monkeypatch.delattr(device.os, "sched_getaffinity")
     monkeypatch.setattr(device.shutil, "which", lambda name: None)
@@ -191,8 +193,10 @@ def test_a_system_without_procfs_still_answers(monkeypatch: pytest.MonkeyPatch):
     assert facts["available_cores"] == os.cpu_count()
 
 
-def test_a_container_bounds_cores_and_memory(monkeypatch: pytest.MonkeyPatch):
-    texts = {"/sys/fs/cgroup/cpu.max": "150000 100000\n", "/sys/fs/cgroup/memory.max": "1073741824\n"}
+def test_a_container_bounds_cores_and_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "cpu.max").write_text("150000 100000\n")
+    monkeypatch.setattr(threads, "CGROUP_QUOTA", tmp_path / "cpu.max")
+    texts = {"/sys/fs/cgroup/memory.max": "1073741824\n"}
     monkeypatch.setattr(device, "_read", lambda path: texts.get(path, ""))
     monkeypatch.setattr(device.os, "sched_getaffinity", lambda pid: set(range(8)))
     facts = describe_device()

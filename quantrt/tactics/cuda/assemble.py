@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from quantrt.ir.threads import usable_cores
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
 from quantrt.plan.program import Program, Step
 from quantrt.tactics.cuda.tactic import Constant, Draft, Tactic
 from quantrt.tactics.cuda.workloads import Lowered
+from quantrt.threads import usable_cores
 
 __all__ = ["Item", "assemble"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from quantrt.device import describe_device
 from quantrt.plan.cudnn_plan import CudnnGraph, CudnnPlan, graph_key, graph_to_json
 from quantrt.runtime.cuda.cudnn_library import INSTALL, PACKAGE, is_installed
+from quantrt.threads import usable_cores
 from quantrt.worker_process import CRASHED, ERROR, WorkerPool
 
 __all__ = ["PlanMaker", "plan_maker", "why_no_plans", "why_not_at"]
@@ -148,7 +148,7 @@ class PlanMaker:
         missing = {key: graph for key, graph in wanted.items() if key not in self.plans and key not in failed}
         if not missing:
             return
-        cores = workers or describe_device(with_gpu=False)["available_cores"] or 1
+        cores = workers or usable_cores()
         requests = [{**self._request, "graph": graph_to_json(graph)} for graph in missing.values()]
         with closing(WorkerPool(WORKER, min(cores, MAX_WORKERS))) as pool:
             answers = pool.ask_all(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quantrt.ir.threads import bounded_threads, usable_cores
+from quantrt.threads import bounded_threads, usable_cores
 
 
 def give_cores(monkeypatch: pytest.MonkeyPatch, *, allowed: int, machine: int) -> None:

@@ -17,18 +17,23 @@ __all__ = ["bounded_threads", "usable_cores"]
 CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-def usable_cores() -> int:
-    """Logical cores that this process may use: its affinity, bounded by its container's quota."""
-    return bounded_threads() or _affinity_cores()
+def usable_cores(quota: Path | None = None) -> int:
+    """Logical cores that this process may use: its affinity, bounded by its container's quota.
+
+    Args:
+        quota: the file with the quota; by default CGROUP_QUOTA.
+    """
+    cores = _affinity_cores()
+    return min(cores, _quota_cores(quota or CGROUP_QUOTA) or cores)
 
 
-def bounded_threads(quota: Path = CGROUP_QUOTA) -> int | None:
+def bounded_threads(quota: Path | None = None) -> int | None:
     """Threads to start where this process may use less than the machine; None where it may use all of it.
 
     Args:
-        quota: the file with the quota of the process's container.
+        quota: as of `usable_cores`.
     """
-    cores = min(_affinity_cores(), _quota_cores(quota) or _affinity_cores())
+    cores = usable_cores(quota)
     return cores if cores < (os.cpu_count() or 1) else None
 
 
