@@ -46,8 +46,6 @@ COLD_BYTES = 150e6
 """Of all sets of inputs together: three times an H200's L2 cache."""
 QUERIES = 96
 """Of each head, that are checked."""
-COPY_RATIO = 0.875
-"""Of the data sheet's bandwidth, as a copy reaches it on an H200."""
 EXPONENTIALS_PER_CLOCK = 16
 CLOCK_HZ = 1.755e9
 """Of a multiprocessor, CUDA C++ programming guide; and an H200's clock under load."""
@@ -390,7 +388,7 @@ def _floors(shape: Shape, kinds: tuple[str, str], gpu: GpuFacts) -> dict[str, fl
     return {
         "tensor_us": half / (1e6 * (peaks[scores] or 1)) + half / (1e6 * (peaks[values] or 1)),
         "exponential_us": 1e6 * exponentials / (EXPONENTIALS_PER_CLOCK * gpu.multiprocessors * CLOCK_HZ),
-        "bytes_us": moved / (1e3 * COPY_RATIO * gpu.bandwidth_gb_s),
+        "bytes_us": moved / gpu.memory_bytes_per_us,
     }
 
 

@@ -38,8 +38,6 @@ NORMS = ((2, 320, 128, 128), (2, 640, 64, 64), (2, 1280, 32, 32), (2, 960, 128, 
 GROUPS = 32
 
 CODES = {"int8": "quantize", "float8_e4m3fn": "quantize_fp8"}
-COPY_RATIO = 0.875
-"""Of the data sheet's bandwidth, as a copy reaches it on an H200."""
 
 
 def main() -> None:
@@ -83,7 +81,7 @@ def _measure(workload: Workload, gpu: GpuFacts) -> dict[str, Any]:
     peak = peaks.get(workload.inputs[0].dtype) or gpu.fp16_tflops
     floor_us = max(
         2 * work.products / (1e6 * peak) if peak else 0.0,
-        work.moved_bytes / (1e3 * COPY_RATIO * gpu.bandwidth_gb_s),
+        work.moved_bytes / gpu.memory_bytes_per_us,
     )
     return {
         "us": {name: timing.median_us for name, timing in timed.items() if timing is not None},

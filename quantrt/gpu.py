@@ -32,9 +32,9 @@ LAUNCH_US = 2.0
 FP8_CAPABILITY = 89
 """Ada: the first with fp8 in its tensor cores, and with conversions to it (PTX ISA, cvt)."""
 PEAK_RATIO = 0.75
-"""Of a data sheet's peak: 8192**3 products on an H200 reach 810 of 989 (fp16) and 1341 of 1979 (int8)."""
+"""Of a data sheet's peak, what large products are taken to reach."""
 BANDWIDTH_RATIO = 0.875
-"""Of a data sheet's bandwidth: a device copy on an H200 reaches 4.2 of 4.8 TB/s."""
+"""Of a data sheet's bandwidth, what a copy is taken to reach."""
 
 _GIB = 2**30
 _MIB = 2**20
