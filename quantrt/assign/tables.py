@@ -179,7 +179,9 @@ def read_tables(path: Path) -> Tables:
     except OSError as error:
         raise DataError(f"cannot read '{path}'", got=error.strerror or str(error), hint=_MAKE) from error
     except ValueError as error:
-        raise DataError(f"'{path}' is no JSON", got=str(error), hint=_MAKE) from error
+        raise DataError(
+            f"'{path}' holds no assignment tables", got=f"no JSON: {error}", hint=_MAKE
+        ) from error
     return tables_from_json(data, str(path))
 
 

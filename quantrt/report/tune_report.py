@@ -12,7 +12,7 @@ from quantrt.assign.assignment import Assigned, uniform
 from quantrt.assign.noise_limit import predicted_drop
 from quantrt.assign.region import FLOAT
 from quantrt.assign.tables import Tables, read_tables, tables_from_json
-from quantrt.errors import DataError
+from quantrt.errors import DataError, UsageError
 from quantrt.plan.serialize import load_plan
 from quantrt.report.mixed_report import ratio_of_metric
 from quantrt.report.quantities import bytes_text, ms_text, ratio_text
@@ -30,7 +30,15 @@ def open_tables(path: Path) -> Tables:
     Raises:
         DataError: there are none in it.
         ModelError: the engine cannot be read.
+        UsageError: it is a model, for which they have to be made first.
     """
+    if path.suffix == ".onnx":
+        tables, engine = path.with_suffix(".tables.json"), path.with_suffix(".qrt")
+        raise UsageError(
+            f"'{path}' is a model, not what a build measured of one",
+            expected="what `quantrt build --tables` wrote (.json), or an engine (.qrt)",
+            hint=f"quantrt build {path} --int8 --calib-data P --tables {tables} -o {engine}",
+        )
     if path.suffix != ".qrt":
         return read_tables(path)
     mixed = load_plan(path).report.get("mixed") or {}

@@ -91,6 +91,14 @@ def test_files_that_hold_no_tables(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["tune", str(tmp_path / "none.json"), "--max-drop", "0.1"]) == 3
 
 
+@pytest.mark.parametrize("words", [["tune", "m.onnx", "--max-drop", "0.01"], ["pareto", "m.onnx"]])
+def test_a_model_in_the_place_of_tables(words: list[str], capsys: pytest.CaptureFixture[str]):
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert "what `quantrt build --tables` wrote (.json), or an engine (.qrt)" in error
+    assert "quantrt build m.onnx --int8 --calib-data P --tables m.tables.json -o m.qrt" in error
+
+
 def test_the_front_goes_from_fast_to_float(path: Path, capsys: pytest.CaptureFixture[str]):
     front = answer(capsys, "pareto", str(path))["front"]
     times = [row["predicted_ms"] for row in front]
