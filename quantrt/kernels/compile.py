@@ -12,6 +12,7 @@ from quantrt.errors import DeviceError, InternalError
 from quantrt.kernels.cubin import resources_of
 from quantrt.kernels.descriptor import parameters_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.overlap import OVERLAP_CAPABILITY, has_wait, with_wait
 
 __all__ = ["compile_kernel", "find_function"]
 
@@ -52,12 +53,17 @@ def compile_kernel(spec: KernelSpec, capability: int) -> CompiledKernel:
             f"kernel '{spec.function}' is for compute capability {GLUON_CAPABILITY} alone",
             got=str(capability),
         )
-    with triton.knobs.compilation.scope():
+    with triton.knobs.compilation.scope(), triton.knobs.runtime.scope():
         triton.knobs.compilation.disable_line_info = True  # more than half of the bytes otherwise
+        triton.knobs.runtime.add_stages_inspection_hook = _overlapping
         compiled = triton.compile(
             _source(spec, function),
             target=GPUTarget("cuda", capability, WARP_SIZE),
-            options={**_resources_asked(spec, function), "enable_fp_fusion": not spec.is_exact},
+            options={
+                **_resources_asked(spec, function),
+                "enable_fp_fusion": not spec.is_exact,
+                "launch_pdl": capability >= OVERLAP_CAPABILITY,  # so that Triton's cache tells them apart
+            },
         )
     metadata = compiled.metadata
     if metadata.num_warps != spec.num_warps:
@@ -78,6 +84,7 @@ def compile_kernel(spec: KernelSpec, capability: int) -> CompiledKernel:
         extra_pointers=_extra_pointers(compiled.asm["ptx"], spec),
         registers=0 if resources is None else resources.registers,
         spills=0 if resources is None else resources.stack_bytes // 4,
+        overlaps=has_wait(compiled.asm["ptx"]),
         facts={"triton": triton.__version__},
     )
 
@@ -124,6 +131,13 @@ def _resources_asked(spec: KernelSpec, function: Any) -> dict[str, int]:
         return {"num_warps": spec.num_warps, "num_stages": spec.num_stages}
     registers = REGISTERS // (WARP_SIZE * spec.num_warps)
     return {"num_warps": GROUP_WARPS, "maxnreg": registers // REGISTER_UNIT * REGISTER_UNIT}
+
+
+def _overlapping(backend: Any, stages: dict[str, Any], options: Any, language: Any, capability: int) -> None:
+    """Triton's hook over what it compiles in stages: the text before machine code waits at its beginning."""
+    make = stages["ptx"]
+    if capability >= OVERLAP_CAPABILITY:
+        stages["ptx"] = lambda source, metadata: with_wait(make(source, metadata))
 
 
 def _signature(spec: KernelSpec, function: Any) -> dict[str, str]:

@@ -98,6 +98,7 @@ def _result(
         extra_pointers=first["extra_pointers"],
         registers=first["registers"],
         spills=first["spills"],
+        overlaps=any(part["overlaps"] for part in parts.values()),
         facts=first["facts"],
     )
 

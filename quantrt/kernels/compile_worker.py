@@ -53,6 +53,7 @@ def answer(request: dict[str, Any], said: IO[bytes]) -> dict[str, Any]:
         "extra_pointers": kernel.extra_pointers,
         "registers": kernel.registers,
         "spills": kernel.spills,
+        "overlaps": kernel.overlaps,
         "facts": dict(kernel.facts),
     }
 

@@ -47,6 +47,8 @@ class CompiledKernel:
         shared_bytes: dynamic shared memory by compute capability.
         extra_pointers: null pointers that the compiler expects after the arguments (its scratch memory).
         registers, spills: per thread, where the compiler said; for reports.
+        overlaps: machine code of compute capability 9.0 and later may be launched before what is ahead of it
+            has ended; see kernels/overlap.py.
     """
 
     spec: KernelSpec
@@ -56,6 +58,7 @@ class CompiledKernel:
     extra_pointers: int = 0
     registers: int = 0
     spills: int = 0
+    overlaps: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -40,7 +40,9 @@ _STEP_FIELDS = (
     "reads_values",
 )  # fmt: skip
 _PLAN_FIELDS = ("workspace_bytes", "cudnn", "gpu")
-_KERNEL_FIELDS = ("spec", "symbol", "shared_bytes", "extra_pointers", "registers", "spills", "facts")
+_KERNEL_FIELDS = (
+    "spec", "symbol", "shared_bytes", "extra_pointers", "registers", "spills", "overlaps", "facts",
+)  # fmt: skip
 
 
 def program_to_model(program: Program) -> LibraryModel:
@@ -134,6 +136,7 @@ def _kernel(row: Any, cubins: dict[int, bytes]) -> CompiledKernel:
         extra_pointers=_count(row["extra_pointers"]),
         registers=_count(row["registers"]),
         spills=_count(row["spills"]),
+        overlaps=row.get("overlaps", False) is True,  # engines of before have none that do
         facts=_mapping(row["facts"]),
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from quantrt.errors import DeviceError
 
-__all__ = ["CudaDriver", "CudaFunction"]
+__all__ = ["CudaDriver", "CudaFunction", "LaunchConfig"]
 
 LIBRARY = "libcuda.so.1"
 SUCCESS = 0
@@ -34,6 +34,43 @@ _LAUNCH_TYPES = (
     ctypes.c_void_p,  # pointers to the arguments
     ctypes.c_void_p,  # extra
 )
+
+
+PROGRAMMATIC_STREAM_SERIALIZATION = 6
+"""CUlaunchAttributeID of a launch that does not wait for the end of the kernel before it."""
+
+
+class _LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: which, and a value of up to 64 bytes at a multiple of 8."""
+
+    _fields_ = (("id", ctypes.c_int), ("_pad", ctypes.c_int), ("value", ctypes.c_int * 16))
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig of a launch that overlaps the kernel before it, see kernels/overlap.py.
+
+    Args:
+        threads: of a block.
+        shared_bytes: dynamic shared memory of a block.
+    """
+
+    _fields_ = (
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_LaunchAttribute)),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+    def __init__(self, threads: int, shared_bytes: int) -> None:
+        super().__init__()
+        self.block[:] = (threads, 1, 1)
+        self.shared_bytes = shared_bytes
+        attribute = _LaunchAttribute(id=PROGRAMMATIC_STREAM_SERIALIZATION)
+        attribute.value[0] = 1
+        self.attributes = ctypes.pointer(attribute)
+        self.attribute_count = 1
 
 
 class CudaFunction:
@@ -67,6 +104,9 @@ class CudaDriver:
         self.launch = self._library.cuLaunchKernel
         self.launch.argtypes = _LAUNCH_TYPES
         self.launch.restype = ctypes.c_int
+        self.launch_with = self._library.cuLaunchKernelEx
+        self.launch_with.argtypes = (ctypes.POINTER(LaunchConfig), *(ctypes.c_void_p,) * 3)
+        self.launch_with.restype = ctypes.c_int
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self._call("cuInit", ctypes.c_uint(0))
         self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))

@@ -15,7 +15,8 @@ import torch
 from quantrt.errors import DeviceError, InternalError, ModelError
 from quantrt.kernels.descriptor import descriptor_type_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.runtime.cuda.driver import CudaDriver
+from quantrt.kernels.overlap import OVERLAP_CAPABILITY
+from quantrt.runtime.cuda.driver import CudaDriver, LaunchConfig
 from quantrt.runtime.cuda.tensor_maps import TensorMaps, strides_of
 
 __all__ = ["CubinLauncher", "Frame", "InterpreterLauncher", "Packing", "choose_capability", "open_launchers"]
@@ -26,6 +27,9 @@ ALIGNMENT = 16
 
 FIRST_SPECIFIC = 90
 """From this compute capability on, machine code is for one architecture alone."""
+
+LAUNCHES_EARLY = False
+"""Whether kernels that wait for the ones before them are launched ahead of their end."""
 
 _FORMATS = {
     "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q",
@@ -94,6 +98,7 @@ class CubinLauncher:
         self._function = driver.load(kernel.cubins[chosen], kernel.symbol, self._shared_bytes)
         self._packing = Packing(kernel.spec, kernel.extra_pointers, driver)
         self._threads = WARP_SIZE * kernel.spec.num_warps
+        self._overlaps = LAUNCHES_EARLY and kernel.overlaps and chosen >= OVERLAP_CAPABILITY
         self._frames = threading.local()
 
     def __call__(self, grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:
@@ -106,11 +111,18 @@ class CubinLauncher:
         except AttributeError:
             self._driver.enter_thread()
             frame = self._frames.frame = self._packing.frame()
+            frame.config = LaunchConfig(self._threads, self._shared_bytes) if self._overlaps else None
         self._packing.pack(frame, arguments)
-        code = self._driver.launch(
-            self._function.handle, x, y, z, self._threads, 1, 1, self._shared_bytes,
-            torch.cuda.current_stream(self._index).cuda_stream, frame.pointers, None,
-        )  # fmt: skip
+        stream = torch.cuda.current_stream(self._index).cuda_stream
+        if frame.config is not None:
+            frame.config.grid[:] = grid
+            frame.config.stream = stream
+            code = self._driver.launch_with(frame.config, self._function.handle, frame.pointers, None)
+        else:
+            code = self._driver.launch(
+                self._function.handle, x, y, z, self._threads, 1, 1, self._shared_bytes,
+                stream, frame.pointers, None,
+            )  # fmt: skip
         if code:
             what = f"a launch of '{self.spec.function}' on {grid} blocks of {self._threads} threads"
             self._driver.check(code, what)
@@ -127,9 +139,11 @@ class Frame:
         buffer: the packed arguments but descriptors.
         maps: the descriptors.
         pointers: address of the array with the address of each parameter.
+        config: of a launch that overlaps the kernel before it; None for others.
     """
 
     def __init__(self, size_bytes: int, offsets: Sequence[int | None], maps: TensorMaps) -> None:
+        self.config: LaunchConfig | None = None
         self.buffer = ctypes.create_string_buffer(max(size_bytes, 1))
         self.maps = maps
         start = ctypes.addressof(self.buffer)

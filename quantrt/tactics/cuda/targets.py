@@ -73,4 +73,5 @@ def _joined(
         kernel,
         cubins={**kernel.cubins, **other.cubins},
         shared_bytes={**kernel.shared_bytes, **other.shared_bytes},
+        overlaps=kernel.overlaps or other.overlaps,
     )

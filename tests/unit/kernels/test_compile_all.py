@@ -30,7 +30,7 @@ for line in sys.stdin:
         answer = {"error": "too large"}
     else:
         answer = {"cubin": "QUJD", "symbol": name, "shared_bytes": request["capability"], "extra_pointers": 2,
-                  "registers": 10, "spills": 0, "facts": {}}
+                  "registers": 10, "spills": 0, "overlaps": request["capability"] >= 90, "facts": {}}
     print(json.dumps(answer), flush=True)
 """
 
@@ -62,7 +62,13 @@ def test_every_capability_of_every_kernel(started):
     found = compile_all(specs, [80, 90], workers=2, on_progress=lambda *row: told.append(row))
     assert list(found) == specs[:2]
     assert found[specs[0]] == CompiledKernel(
-        specs[0], "one", {80: b"ABC", 90: b"ABC"}, {80: 80, 90: 90}, extra_pointers=2, registers=10
+        specs[0],
+        "one",
+        {80: b"ABC", 90: b"ABC"},
+        {80: 80, 90: 90},
+        extra_pointers=2,
+        registers=10,
+        overlaps=True,
     )
     assert told == [(n, 4) for n in range(1, 5)]
     assert len(started) == 2

@@ -36,6 +36,7 @@ KERNEL = CompiledKernel(
     extra_pointers=2,
     registers=128,
     spills=3,
+    overlaps=True,
     facts={"ptx_version": 87},
 )
 
@@ -204,3 +205,12 @@ def test_a_program_from_before_plans_is_read():
     for step in document["steps"]:
         del step["plans"]
     assert_same(program_from_model(replace(model, graph=json.dumps(document).encode())), small_program())
+
+
+def test_kernels_of_before_are_launched_as_they_were():
+    model = program_to_model(small_program())
+    document = json.loads(model.graph)
+    for row in document["kernels"].values():
+        assert row.pop("overlaps")
+    found = program_from_model(replace(model, graph=json.dumps(document).encode()))
+    assert [kernel.overlaps for kernel in found.kernels.values()] == [False]

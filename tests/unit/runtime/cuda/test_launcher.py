@@ -13,7 +13,8 @@ import torch
 from quantrt.errors import DeviceError, InternalError, ModelError
 from quantrt.kernels.descriptor import DescriptorType, descriptor_type_of, parameters_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.runtime.cuda.driver import CudaFunction
+from quantrt.runtime.cuda import launcher as launcher_module
+from quantrt.runtime.cuda.driver import CudaFunction, LaunchConfig
 from quantrt.runtime.cuda.launcher import (
     CubinLauncher,
     InterpreterLauncher,
@@ -151,6 +152,12 @@ class Driver:
         self.launches.append(arguments)
         return self.code
 
+    def launch_with(self, config, *arguments):
+        attribute = config.attributes[0]
+        place = (*config.grid, *config.block, config.shared_bytes, config.stream)
+        self.launches.append((arguments[0], *place, config.attribute_count, attribute.id, attribute.value[0]))
+        return self.code
+
     def check(self, code, what):
         raise DeviceError(f"the CUDA driver refuses {what}", got=str(code))
 
@@ -173,6 +180,36 @@ def test_a_launch_goes_to_the_current_stream(monkeypatch):
     driver.code = 1
     with pytest.raises(DeviceError, match=r"a launch of 'probe' on \(1, 1, 99999\) blocks of 256 threads"):
         launcher((1, 1, 99999), arguments)
+
+
+def test_a_kernel_that_waits_is_launched_before_the_one_ahead_of_it_ends(monkeypatch):
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda index: types.SimpleNamespace(cuda_stream=100 + index)
+    )
+    monkeypatch.setattr(launcher_module, "LAUNCHES_EARLY", True)
+    driver, arguments = Driver(), [True, None, 48, 0.1, 1, 0.1]
+    waiting = replace(kernel(80, 90), overlaps=True)
+    launcher = CubinLauncher(waiting, driver, capability=90, index=3)
+    launcher((5, 2, 1), arguments)
+    launcher((4, 2, 1), arguments)
+    assert driver.launches == [
+        (7, 5, 2, 1, 256, 1, 1, 1024, 103, 1, 6, 1),
+        (7, 4, 2, 1, 256, 1, 1, 1024, 103, 1, 6, 1),
+    ]
+    CubinLauncher(waiting, driver, capability=86, index=3)((5, 2, 1), arguments)
+    assert driver.launches[-1][:9] == (7, 5, 2, 1, 256, 1, 1, 1024, 103)
+    assert len(driver.launches[-1]) == 11, "as on GPUs that know of no such launches"
+    driver.code = 1
+    with pytest.raises(DeviceError, match=r"a launch of 'probe' on \(1, 1, 9\) blocks"):
+        launcher((1, 1, 9), arguments)
+
+
+def test_a_launch_is_described_as_the_driver_reads_it():
+    """Offsets of CUlaunchConfig and CUlaunchAttribute in cuda.h."""
+    found = [getattr(LaunchConfig, name).offset for name, _ in LaunchConfig._fields_]
+    assert found == [0, 12, 24, 32, 40, 48]
+    attribute = LaunchConfig(32, 0).attributes._type_
+    assert (attribute.value.offset, ctypes.sizeof(attribute)) == (8, 72)
 
 
 class Encoder:

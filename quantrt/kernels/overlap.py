@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels that are put in place while the one before them still runs, from compute capability 9.0 on.
+
+A launch costs a few microseconds between two kernels of which the second needs what the first one stores. A
+kernel that waits in its first instruction until all before it is done and visible can be launched earlier, as
+soon as every block of the one before has begun: its blocks take the room that is left over and are there when
+the wait is over (CUDA C++ programming guide, "Programmatic Dependent Launch and Synchronization"; PTX ISA,
+griddepcontrol). Nothing is read or written before the wait, so that no kernel needs to know of it; where a
+kernel is launched in the ordinary way, both instructions do nothing.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["OVERLAP_CAPABILITY", "has_wait", "with_wait"]
+
+OVERLAP_CAPABILITY = 90
+
+WAIT = "griddepcontrol.wait;"
+LET_NEXT = "griddepcontrol.launch_dependents;"
+
+_ENTRY = re.compile(r"(\.entry\s+\w+\s*\([^)]*\)[^{]*\{)")
+
+
+def with_wait(ptx: str) -> str:
+    """A kernel's PTX that lets the next kernel be launched, then waits for those before it."""
+    return _ENTRY.sub(rf"\1\n\t{LET_NEXT}\n\t{WAIT}", ptx, count=1)
+
+
+def has_wait(ptx: str) -> bool:
+    """Whether `with_wait` was here."""
+    return WAIT in ptx

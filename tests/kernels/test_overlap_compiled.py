@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels wait for those before them ahead of all else, where a GPU can launch them early."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from triton import knobs
+
+from quantrt.kernels.compile_all import compile_all
+from quantrt.kernels.gemm.spec import TileConfig
+from quantrt.kernels.gemm.spec import kernel_of as gemm_of
+from quantrt.kernels.gemm_hopper.spec import HopperTile
+from quantrt.kernels.gemm_hopper.spec import kernel_of as hopper_of
+from quantrt.kernels.overlap import has_wait, with_wait
+from tests.kernels.gemm_problems import plain_codes
+
+PROBLEM = plain_codes(256, 256, 256)
+TRITON = gemm_of(PROBLEM, TileConfig(64, 64, 64, 4, 3))
+GLUON = hopper_of(PROBLEM, HopperTile(64, 64, 4))
+MEMORY = r"LDG|STG|LDGSTS|UTMALDG|RED|ATOMG|UTMASTG"
+
+
+@pytest.mark.parametrize("spec", [TRITON, GLUON], ids=["triton", "gluon"])
+def test_the_wait_is_ahead_of_all_memory(spec, tmp_path: Path):
+    kernel = compile_all([spec], (80, 90) if spec is TRITON else (90,), workers=1)[spec]
+    assert kernel.overlaps
+    path = tmp_path / "kernel.cubin"
+    path.write_bytes(kernel.cubins[90])
+    command = [knobs.nvidia.nvdisasm.path, "-c", str(path)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    found = re.findall(rf"\b(PREEXIT|ACQBULK|{MEMORY})\b", text)
+    assert found[:2] == ["PREEXIT", "ACQBULK"], "the next kernel may come, then the wait"
+    assert set(found[2:]) & set(MEMORY.split("|"))
+    assert not {"PREEXIT", "ACQBULK"} & set(found[2:])
+
+
+def test_older_gpus_have_no_such_instructions():
+    assert not compile_all([TRITON], (80,), workers=1)[TRITON].overlaps
+
+
+def test_the_wait_goes_behind_the_brace_of_the_entry_alone():
+    ptx = ".func f(){ ret; }\n.visible .entry k(\n\t.param .u64 a\n)\n.reqntid 128\n{\n\tret;\n}\n"
+    found = with_wait(ptx)
+    assert has_wait(found)
+    assert not has_wait(ptx)
+    assert found.index("{ ret; }") < found.index(".reqntid 128\n{\n\tgriddepcontrol.launch_dependents;")
+    assert found.count("griddepcontrol") == 2
