@@ -31,11 +31,14 @@ OWN_TURN_MS = 5.0
 """The same where all runs time themselves: there is no thread to be woken."""
 
 MIN_TURN_RUNS = 3
+"""Of runs that the host times; one that times itself is enough, for nothing else runs beside it."""
+
 MAX_TURN_RUNS = 256
 MIN_WARMUP_RUNS = 2
 
 SLOW_RUN_MS = 50.0
-"""When the fastest candidate takes this long, one run is a turn."""
+"""When the fastest candidate takes this long, one run is a turn. A run that times itself and takes this long
+needs no untimed one before it: that its data lay in no cache is a small part of it."""
 
 MIN_ROUNDS = 8
 """With fewer the interval of a ratio is infinite: a slow model's candidates could never be told apart."""
@@ -231,7 +234,8 @@ def _time_rounds(
     while True:
         for index in order.permutation(len(names)):
             name = names[index]
-            turn = _turn(runs[name], turn_runs, clock)
+            is_slow = bool(samples[name]) and samples[name][-1] >= SLOW_RUN_MS
+            turn = _turn(runs[name], turn_runs, clock, is_slow=is_slow)
             samples[name] += turn
             spent_ms[name] += math.fsum(turn)
         least_ms, most_ms = min(spent_ms.values()), max(spent_ms.values())
@@ -263,11 +267,12 @@ def _warm_up(runs: Mapping[str, Callable[[], object]], config: BenchConfig, cloc
         return 1
     has_clock = all(isinstance(run, TimesItself) for run in runs.values())
     wanted = math.ceil((OWN_TURN_MS if has_clock else TURN_MS) / max(fastest_ms, 1e-6))
-    return min(max(wanted, MIN_TURN_RUNS), MAX_TURN_RUNS)
+    return min(max(wanted, 1 if has_clock else MIN_TURN_RUNS), MAX_TURN_RUNS)
 
 
-def _turn(run: Callable[[], object], turn_runs: int, clock: Clock) -> list[float]:
-    run()
+def _turn(run: Callable[[], object], turn_runs: int, clock: Clock, *, is_slow: bool) -> list[float]:
+    if not (is_slow and isinstance(run, TimesItself)):
+        run()
     return _timed(run, turn_runs, clock)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operato
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Use
+from quantrt.threads import usable_cores
 
 __all__ = [
     "ChannelMeans",
@@ -87,13 +89,21 @@ def correct_biases(graph: ir.Model, weights: Mapping[Use, QuantizedTensor], mean
     Layers without a known mean, and products without a bias to correct, stay as they are.
     """
     corrected = clone(graph)
-    changed = 0
-    for node in list(corrected.graph):
-        tensor, mean = weights.get((node.name or "", 1)), means.get(node.name or "")
-        if tensor is not None and mean is not None and _is_layer(node):
-            shift = _shift(node, tensor, mean)
-            changed += shift is not None and _subtract(corrected, node, shift)
-    log.debug("corrected the bias of %d layers", changed)
+    layers = [
+        node
+        for node in corrected.graph
+        if (node.name or "", 1) in weights and (node.name or "") in means and _is_layer(node)
+    ]
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
+        shifts = pool.map(
+            lambda node: _shift(node, weights[node.name or "", 1], means[node.name or ""]), layers
+        )
+        changed = [
+            _subtract(corrected, node, shift)
+            for node, shift in zip(layers, list(shifts), strict=True)
+            if shift is not None
+        ]
+    log.debug("corrected the bias of %d layers", sum(changed))
     return corrected
 
 
@@ -155,11 +165,13 @@ def _channel_axis(node: ir.Node) -> int:
 
 
 def _shift(node: ir.Node, tensor: QuantizedTensor, mean: Array) -> Array | None:
-    """Mean error per output channel, float64 [N]; None for shapes without a simple form."""
+    """Mean error per output channel, float32 [N]; None for shapes without a simple form."""
     weight = constant_of(node.inputs[1])
     if weight is None or (node.op_type != "Conv" and weight.ndim != 2):
         return None
-    error = tensor.dequantize().astype(np.float64) - weight
+    error = tensor.dequantize()
+    error -= weight
+    mean = mean.astype(np.float32)
     if node.op_type == "Conv":
         groups = int_attribute(node, "group", 1)
         matrix = error.reshape(*error.shape[:2], -1).sum(axis=2)

@@ -14,6 +14,7 @@ from quantrt.errors import UsageError
 from quantrt.tactics.timing import (
     EQUAL_RATIO,
     MAX_TURN_RUNS,
+    MIN_ROUNDS,
     MIN_TURN_RUNS,
     TURN_MS,
     Latency,
@@ -317,6 +318,17 @@ def test_a_run_that_times_itself_is_believed():
     assert (set(found["a"].samples_ms), set(found["b"].samples_ms)) == ({2.0}, {3.0})
     assert set(runs["a"].counts[2:]) == {found["a"].turn_runs} == {3}  # OWN_TURN_MS of the faster one
     assert min(latency.total_ms for latency in found.values()) >= 500.0
+
+
+def test_slow_runs_that_time_themselves_are_timed_at_once():
+    machine = Machine(lambda name, n: 1.0)
+    runs = {name: OwnClock(machine, name, device_ms) for name, device_ms in (("a", 10.0), ("b", 170.0))}
+    config = BenchConfig(warmup_s=0.0, duration_s=0.1, min_runs=30, max_duration_s=2.0)
+    found = time_interleaved(runs, config, clock=machine.clock)
+    assert found["a"].turn_runs == 1
+    rounds = len(found["a"].samples_ms)
+    assert MIN_ROUNDS <= rounds < 30  # the time is up before the runs are
+    assert Counter(machine.log) == {"a": rounds, "b": 1}  # untimed runs before the timed ones
 
 
 def test_figures_of_a_latency_by_name():
