@@ -114,7 +114,7 @@ class CudaLowering:
         """The model of library "cuda", and the quantized model that is in it.
 
         A product that is slower in 8 bits than in floats is left float, when its float form was lowered
-        before.
+        before; see `slower_products`.
 
         Args:
             float_precision: "fp32", "fp16" or "bf16": what is not in 8 bits.
@@ -132,7 +132,7 @@ class CudaLowering:
                 self._float_us[float_precision] = _times(choices)
         else:
             rows = program.notes["regions"]
-            slower = slower_products(choices, float_us, rows)
+            slower = slower_products(choices, float_us, rows, quantized.weights)
             if slower:
                 left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.
