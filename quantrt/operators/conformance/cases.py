@@ -18,10 +18,10 @@ from quantrt.operators.conformance.more_cases import MORE_CASES
 from quantrt.operators.conformance.scope import EXPANDED
 from quantrt.operators.table import OPERATORS
 
-__all__ = ["OLDEST_OPSET", "Case", "load_cases"]
+__all__ = ["KNOWN", "Case", "load_cases"]
 
-OLDEST_OPSET = 7
-"""Models are of opset 9 and newer; in opset 6, as some of ONNX's cases, attributes rule broadcasting."""
+KNOWN = frozenset({*(row.op_type for row in OPERATORS), *EXPANDED})
+"""Operators that run."""
 _KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted")
 
 
@@ -58,20 +58,8 @@ class Case:
 
 
 def load_cases() -> tuple[Case, ...]:
-    """Every case whose operators all have a row or are expanded; of opset 6, where the rows reach back."""
-    known = {*(row.op_type for row in OPERATORS), *EXPANDED}
-    found = (*_onnx_cases(), *_more_cases())
-    return tuple(
-        case
-        for case in found
-        if case.operators <= known and (case.opset >= OLDEST_OPSET or case.operators <= _reaching(case.opset))
-    )
-
-
-def _reaching(opset: int) -> set[str]:
-    return {
-        row.op_type for row in OPERATORS if row.since <= opset and (row.until is None or opset <= row.until)
-    }
+    """Every case with an operator that runs; `skips.why_skipped` says which of them are left out."""
+    return tuple(case for case in (*_onnx_cases(), *_more_cases()) if case.operators & KNOWN)
 
 
 def _onnx_cases() -> Iterator[Case]:

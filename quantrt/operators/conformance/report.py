@@ -29,7 +29,10 @@ def untested_operators(results: Sequence[Result]) -> list[str]:
 
 
 def table(results: Sequence[Result], untested: Sequence[str]) -> str:
-    """Cases per operator and status, then every skip and failure with its reason, then the totals."""
+    """Cases per operator and status, then every skip and failure with its reason, then the totals.
+
+    The share that passed is of all cases with a required operator, those that are skipped among them.
+    """
     lines = [f"{'operator':28}" + "".join(f"{status:>9}" for status in _STATUSES)]
     for name in sorted({*(row.op_type for row in OPERATORS), *EXPANDED}):
         mine = [result.status for result in results if name in result.case.operators]
@@ -44,6 +47,10 @@ def table(results: Sequence[Result], untested: Sequence[str]) -> str:
     lines += [f"no passing test: {name}" for name in untested]
     totals = {status: sum(result.status == status for result in results) for status in _STATUSES}
     lines.append(", ".join(f"{count} {status}" for status, count in totals.items()))
+    required = [result for result in results if result.case.operators & set(REQUIRED)]
+    if required:
+        ratio = sum(result.status == "passed" for result in required) / len(required)
+        lines.append(f"of those with an operator that must run {100 * ratio:.1f} % passed")
     return "\n".join(lines)
 
 

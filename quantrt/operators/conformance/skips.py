@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
-__all__ = ["SKIPS"]
+from quantrt.operators.conformance.cases import KNOWN, Case
+from quantrt.operators.table import OPERATORS
+
+__all__ = ["SKIPS", "why_skipped"]
+
+OLDEST_OPSET = 7
+"""Models are of opset 9 and newer; operators that did not change since are run of opset 6 too."""
 
 _TEXT = "text has no place on a torch device"
 _RANDOM = "expects the numbers of numpy's generator; ONNX fixes no generator"
@@ -25,3 +31,21 @@ SKIPS: dict[str, str] = {
     "test_attention_4d_causal_fp16": _HALF_ULP,
     "test_attention_4d_causal_fp16_expanded": _HALF_ULP,
 }
+
+
+def why_skipped(case: Case) -> str | None:
+    """Why a case is not run: another operator or version than those that are, or its row; None if it is."""
+    others = sorted(case.operators - KNOWN)
+    if others:
+        return f"its other operators do not run: {', '.join(others)}"
+    older = sorted(
+        name for name in case.operators if case.opset < OLDEST_OPSET and not _runs(name, case.opset)
+    )
+    if older:
+        return f"in opset {case.opset} attributes say what inputs do later: {', '.join(older)}"
+    return SKIPS.get(case.name)
+
+
+def _runs(operator: str, opset: int) -> bool:
+    rows = (row for row in OPERATORS if row.op_type == operator)
+    return any(row.since <= opset and (row.until is None or opset <= row.until) for row in rows)
