@@ -24,9 +24,9 @@ supported.
 `python -m quantrt.operators.conformance` runs ONNX's own backend tests against these functions and prints a
 table; `--device cuda` runs them on a GPU. It needs torch: `pip install '.[cuda]'`.
 
-Every case that is skipped is named in the table with its reason: text, random numbers,
-operators beside these, opset 6. A test holds that at least 97 % of all cases with an operator that TensorRT 10.15 supports, or a quantized
-one that it refuses, pass, and that each of these operators is in a case that passes.
+Every case that is skipped is named in the table with its reason: text, random numbers, operators beside
+these, opset 6. A test holds that at least 97 % of all cases with an operator that TensorRT 10.15 has, or a
+quantized one that it refuses, pass, and that each of these operators is in a case that passes.
 
 | operator | opsets |
 |---|---|
