@@ -256,12 +256,14 @@ def _engine_facts(
         "load_s": load_s,
         "host_us": host_us,
         "sqnr_db": float(-10 * np.log10(max(noise, 1e-30))),
-        "candidates": [
-            {k: row.get(k) for k in ("name", "status", "reason", "latency")}
-            for row in engine.report["candidates"]
-        ],
+        "candidates": [_candidate(row) for row in engine.report["candidates"]],
         "notes": list(engine.report["notes"]),
     }
+
+
+def _candidate(row: dict[str, Any]) -> dict[str, Any]:
+    latency = row["latency"] or {}
+    return {k: row[k] for k in ("name", "status", "reason")} | {"median_ms": latency.get("median_ms")}
 
 
 def _power(arrays: dict[str, np.ndarray]) -> float:
