@@ -23,6 +23,7 @@ __all__ = [
     "prepend",
     "register_constant",
     "set_constant_input",
+    "taken_names",
 ]
 
 
@@ -83,16 +84,28 @@ def prepend(graph: ir.Model, nodes: Sequence[ir.Node]) -> None:
         graph.graph.insert_before(first, nodes)
 
 
-def add_constant(graph: ir.Model, name: str, array: np.ndarray) -> ir.Value:
-    """A new initializer of the main graph; a number is added to `name` where it is taken."""
-    taken = {value.name for node in graph.graph.all_nodes() for value in node.outputs}
-    taken.update(value.name for value in graph.graph.inputs)
+def taken_names(graph: ir.Model) -> set[str]:
+    """What a new initializer of the main graph cannot be called."""
+    taken = {value.name or "" for node in graph.graph.all_nodes() for value in node.outputs}
+    taken.update(value.name or "" for value in graph.graph.inputs)
     for part in graph.graphs():
         taken.update(part.initializers)
+    return taken
+
+
+def add_constant(graph: ir.Model, name: str, array: np.ndarray, taken: set[str] | None = None) -> ir.Value:
+    """A new initializer of the main graph; a number is added to `name` where it is taken.
+
+    Args:
+        taken: `taken_names` from before, with all names given since; the new one is added. Whoever adds a
+            constant per layer looks for them once, not in the whole graph each time.
+    """
+    taken = taken_names(graph) if taken is None else taken
     unique, number = name, 0
     while unique in taken:
         number += 1
         unique = f"{name}_{number}"
+    taken.add(unique)
     return register_constant(graph, unique, ir.Tensor(np.ascontiguousarray(array).reshape(array.shape)))
 
 

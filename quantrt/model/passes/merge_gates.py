@@ -21,6 +21,7 @@ from quantrt.ir.edit import (
     int_attribute,
     is_operator,
     only_consumer,
+    taken_names,
 )
 from quantrt.ir.sources import SOURCES_KEY, sources_of
 from quantrt.model.passes.constant_product import ConstantProduct, product_of, remove_nodes
@@ -42,16 +43,16 @@ def merge_gates(graph: ir.Model) -> int:
     """Rewrite the gated activations of the main graph; how many."""
     if graph.opset_imports.get("", SPLIT_OPSET) < SPLIT_OPSET:
         return 0
-    count = 0
+    count, taken = 0, taken_names(graph)  # no other value made here is called as the constants are
     for node in list(graph.graph):
         if node.graph is not graph.graph:
             continue  # merged into another meanwhile
-        _spell_split(graph, node)
-        count += _split_first(graph, node) or _merge(graph, node)
+        _spell_split(graph, node, taken)
+        count += _split_first(graph, node, taken) or _merge(graph, node, taken)
     return count
 
 
-def _spell_split(graph: ir.Model, node: ir.Node) -> None:
+def _spell_split(graph: ir.Model, node: ir.Node, taken: set[str]) -> None:
     """A Split in the place of two Slices that are the halves of a gate, as TorchScript writes it."""
     product = product_of(node, takes_add=True)
     users = [] if product is None else list(dict.fromkeys(use.node for use in product.result.uses()))
@@ -65,7 +66,7 @@ def _spell_split(graph: ir.Model, node: ir.Node) -> None:
         return
     if _meeting(halves[0].outputs[0], halves[1].outputs[0]) is None:
         return
-    sizes = add_constant(graph, f"{node.name}.halves", np.array([columns // 2] * 2, np.int64))
+    sizes = add_constant(graph, f"{node.name}.halves", np.array([columns // 2] * 2, np.int64), taken)
     split = ir.Node("", "Split", [product.result, sizes], num_outputs=2, name=f"{node.name}.split")
     split.attributes["axis"] = ir.AttrInt64("axis", -1)
     split.metadata_props[SOURCES_KEY] = "\n".join(
@@ -104,7 +105,7 @@ def _take_place(graph: ir.Model, node: ir.Node, value: ir.Value) -> None:
     result.name, value.name = None, name
 
 
-def _split_first(graph: ir.Model, node: ir.Node) -> bool:
+def _split_first(graph: ir.Model, node: ir.Node, taken: set[str]) -> bool:
     """Put the bias of a product that is split into a gate's halves behind the Split."""
     product = product_of(node, takes_add=True)
     split = None if product is None else only_consumer(product.result)
@@ -113,16 +114,16 @@ def _split_first(graph: ir.Model, node: ir.Node) -> bool:
     if _meeting(split.outputs[0], split.outputs[1]) is None:
         return False
     sources = [node, *product.nodes[1:]]
-    matmul = _matmul(graph, node, product.weight, sources)
+    matmul = _matmul(graph, node, product.weight, sources, taken)
     _describe(matmul.outputs[0], product.result, product.weight.shape[1], f"{product.result.name}.product")
     split.replace_input_with(0, matmul.outputs[0])
     for half, bias in zip(split.outputs, np.split(product.bias, 2), strict=True):
-        _add_bias(graph, split, half, bias)
+        _add_bias(graph, split, half, bias, taken)
     remove_nodes(graph, product.nodes)
     return True
 
 
-def _merge(graph: ir.Model, node: ir.Node) -> bool:
+def _merge(graph: ir.Model, node: ir.Node, taken: set[str]) -> bool:
     """Make one product of two whose results meet behind an activation."""
     one = product_of(node, takes_add=False)
     x = node.inputs[0] if one is not None else None
@@ -130,7 +131,7 @@ def _merge(graph: ir.Model, node: ir.Node) -> bool:
         return False
     for other in _partners(one, x, graph.graph):
         if _meeting(one.result, other.result) is not None:
-            _join(graph, x, [one, other])
+            _join(graph, x, [one, other], taken)
             return True
     return False
 
@@ -186,14 +187,14 @@ def _reached(value: ir.Value) -> dict[ir.Node, None]:
     return found
 
 
-def _join(graph: ir.Model, x: ir.Value, products: Sequence[ConstantProduct]) -> None:
+def _join(graph: ir.Model, x: ir.Value, products: Sequence[ConstantProduct], taken: set[str]) -> None:
     first = products[0].nodes[0]
     weight = np.concatenate([product.weight for product in products], axis=1)
     nodes = [product.nodes[0] for product in products]
-    matmul = _matmul(graph, first, weight, nodes)
+    matmul = _matmul(graph, first, weight, nodes, taken)
     model = products[0].result
     _describe(matmul.outputs[0], model, weight.shape[1], f"{model.name}.merged_product")
-    sizes = add_constant(graph, f"{first.name}.halves", np.array([weight.shape[1] // 2] * 2, np.int64))
+    sizes = add_constant(graph, f"{first.name}.halves", np.array([weight.shape[1] // 2] * 2, np.int64), taken)
     split = ir.Node("", "Split", [matmul.outputs[0], sizes], num_outputs=2, name=f"{first.name}.split")
     split.attributes["axis"] = ir.AttrInt64("axis", -1)
     split.metadata_props[SOURCES_KEY] = matmul.metadata_props[SOURCES_KEY]
@@ -204,13 +205,15 @@ def _join(graph: ir.Model, x: ir.Value, products: Sequence[ConstantProduct]) -> 
         product.result.replace_all_uses_with(half)
         product.result.name, half.name = None, name
         if product.bias is not None:
-            _add_bias(graph, split, half, product.bias)
+            _add_bias(graph, split, half, product.bias, taken)
         remove_nodes(graph, product.nodes)
 
 
-def _matmul(graph: ir.Model, place: ir.Node, weight: np.ndarray, merged: Sequence[ir.Node]) -> ir.Node:
+def _matmul(
+    graph: ir.Model, place: ir.Node, weight: np.ndarray, merged: Sequence[ir.Node], taken: set[str]
+) -> ir.Node:
     """A MatMul of the same x, in front of a node."""
-    constant = add_constant(graph, f"{place.name}.columns", np.ascontiguousarray(weight))
+    constant = add_constant(graph, f"{place.name}.columns", np.ascontiguousarray(weight), taken)
     node = ir.Node("", "MatMul", [place.inputs[0], constant], name=place.name)
     names = dict.fromkeys(source for old in merged for source in sources_of(old))
     node.metadata_props[SOURCES_KEY] = "\n".join(names)
@@ -224,9 +227,9 @@ def _describe(value: ir.Value, model: ir.Value, width: int, name: str | None) ->
         value.shape = ir.Shape([*model.shape.dims[:-1], width])
 
 
-def _add_bias(graph: ir.Model, split: ir.Node, half: ir.Value, bias: np.ndarray) -> None:
+def _add_bias(graph: ir.Model, split: ir.Node, half: ir.Value, bias: np.ndarray, taken: set[str]) -> None:
     """Half + bias wherever half was read."""
-    constant = add_constant(graph, f"{half.name}.bias", np.ascontiguousarray(bias))
+    constant = add_constant(graph, f"{half.name}.bias", np.ascontiguousarray(bias), taken)
     add = ir.Node("", "Add", [half, constant], name=f"{half.name}.add_bias")
     add.metadata_props[SOURCES_KEY] = split.metadata_props.get(SOURCES_KEY, split.name or "")
     total = add.outputs[0]

@@ -16,10 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import (
-    add_constant,
-    is_operator,
-)
+from quantrt.ir.edit import add_constant, is_operator, taken_names
 from quantrt.ir.sources import SOURCES_KEY, sources_of
 from quantrt.model.passes.constant_product import ConstantProduct, product_of, remove_nodes
 
@@ -34,10 +31,10 @@ def merge_projections(graph: ir.Model) -> int:
     if graph.opset_imports.get("", SPLIT_OPSET) < SPLIT_OPSET:
         return 0
     values = [*graph.graph.inputs, *(value for node in graph.graph for value in node.outputs)]
-    count = 0
+    count, taken = 0, taken_names(graph)  # no other value made here is called as the constants are
     for x in values:
         for group in _groups(x, graph.graph):
-            _merge(graph, x, group)
+            _merge(graph, x, group, taken)
             count += len(group) - 1
     return count
 
@@ -69,12 +66,12 @@ def _is_only_moved(value: ir.Value) -> bool:
     return bool(uses) and not value.is_graph_output() and all(is_operator(use.node, *MOVERS) for use in uses)
 
 
-def _merge(graph: ir.Model, x: ir.Value, group: Sequence[ConstantProduct]) -> None:
+def _merge(graph: ir.Model, x: ir.Value, group: Sequence[ConstantProduct], taken: set[str]) -> None:
     first = group[0].nodes[0]
     weight = np.concatenate([projection.weight for projection in group], axis=1)
     sizes = [projection.weight.shape[1] for projection in group]
-    inputs = [x, add_constant(graph, f"{first.name}.merged_weight", weight)]
-    bias = _merged_bias(graph, first, group)
+    inputs = [x, add_constant(graph, f"{first.name}.merged_weight", weight, taken)]
+    bias = _merged_bias(graph, first, group, taken)
     if is_operator(first, "Gemm") and bias is not None:
         inputs.append(bias)
     product = _node(first.op_type, inputs, [projection.nodes[0] for projection in group], first.name)
@@ -83,7 +80,7 @@ def _merge(graph: ir.Model, x: ir.Value, group: Sequence[ConstantProduct]) -> No
         adds = [projection.nodes[1] for projection in group if len(projection.nodes) > 1]
         added.append(_node("Add", [product.outputs[0], bias], adds, adds[0].name))
     whole = added[-1].outputs[0]
-    split_sizes = add_constant(graph, f"{first.name}.split_sizes", np.array(sizes, np.int64))
+    split_sizes = add_constant(graph, f"{first.name}.split_sizes", np.array(sizes, np.int64), taken)
     last = [projection.nodes[-1] for projection in group]
     split = _node("Split", [whole, split_sizes], last, f"{first.name}.split", outputs=len(group))
     split.attributes["axis"] = ir.AttrInt64("axis", -1)
@@ -91,7 +88,9 @@ def _merge(graph: ir.Model, x: ir.Value, group: Sequence[ConstantProduct]) -> No
     _put_in_place(graph, [*added, split], group)
 
 
-def _merged_bias(graph: ir.Model, first: ir.Node, group: Sequence[ConstantProduct]) -> ir.Value | None:
+def _merged_bias(
+    graph: ir.Model, first: ir.Node, group: Sequence[ConstantProduct], taken: set[str]
+) -> ir.Value | None:
     """All biases in a row, zeros where one has none; None when none has."""
     if all(projection.bias is None for projection in group):
         return None
@@ -101,7 +100,7 @@ def _merged_bias(graph: ir.Model, first: ir.Node, group: Sequence[ConstantProduc
         else projection.bias
         for projection in group
     ]
-    return add_constant(graph, f"{first.name}.merged_bias", np.concatenate(parts))
+    return add_constant(graph, f"{first.name}.merged_bias", np.concatenate(parts), taken)
 
 
 def _node(

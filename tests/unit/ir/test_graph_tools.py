@@ -11,7 +11,14 @@ import pytest
 from quantrt.errors import DeviceError
 from quantrt.ir.atomic import replace_file
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import absorb, add_constant, constant_of, only_consumer, set_constant_input
+from quantrt.ir.edit import (
+    absorb,
+    add_constant,
+    constant_of,
+    only_consumer,
+    set_constant_input,
+    taken_names,
+)
 from quantrt.ir.mapped import map_file, release_pages, stream_bytes
 from quantrt.ir.shapes import infer_shapes
 from quantrt.ir.sources import add_sources, sources_of
@@ -116,6 +123,14 @@ def test_edits():
     absorb(mul, neg)
     assert [value.name for value in model.graph.outputs] == ["y"]
     assert mul.outputs[0].name == "y"
+
+
+def test_names_that_are_looked_for_once_are_as_free():
+    model = model_of(IF, weights=WEIGHTS)
+    taken = taken_names(model)
+    assert taken >= {"a", "b", "c", "h", "w", "x", "y"}
+    assert [add_constant(model, "w", np.zeros(1), taken).name for _ in range(2)] == ["w_1", "w_2"]
+    assert taken == taken_names(model)
 
 
 def test_an_overridable_weight_is_no_constant():
