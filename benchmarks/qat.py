@@ -36,8 +36,7 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
-from quantrt.quantize.equalized import make_twins
-from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
+from quantrt.quantize.fit import fit, sample_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
@@ -189,8 +188,7 @@ def _ptq(path: Path, pictures: Array, target: Target) -> ir.Model:
     model, config, options = load_model(path), QuantizeConfig(), CalibrationConfig()
     samples = open_dataset({model.inputs[0].name: pictures[:CALIBRATION_SAMPLES]}, model.inputs)
     stats = collect(model, observed_values(model, (target,), config), samples, options)
-    batches = [batch.inputs for batch in samples.batches(1, FIT_SAMPLES)]
-    reference = observe_reference(model, batches, config, make_twins(model, samples, config))
+    reference = sample_reference(model, samples, config, options)
     return write(fit(model, stats, target, reference, config=config, calibration=options).model)
 
 

@@ -17,8 +17,13 @@ from quantrt.config import BuildConfig
 from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
-from quantrt.quantize.equalized import Equalized, make_twins
-from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, fit_own, keeps_scales, observe_reference
+from quantrt.quantize.fit import (
+    Fitted,
+    fit,
+    fit_own,
+    keeps_scales,
+    sample_reference,
+)
 from quantrt.quantize.levels import why_level_left_all
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.quantize import observed_values
@@ -212,14 +217,9 @@ def _fit(
 ) -> dict[tuple[str, str], Fitted]:
     """A quantized model per library and precision."""
     options = job.config.calibration
-    limit = min(FIT_SAMPLES, options.max_samples or FIT_SAMPLES)
-    # One sample at a time: every layer's input is held at once, and larger runs are hardly faster.
-    batches = [batch.inputs for batch in samples.batches(1, limit)] if samples is not None else []
     job.emit(Event("quantizing", 0, len(targets), "targets"))
-    twins: tuple[Equalized, ...] = ()
-    if samples is not None and stats is not None and given is None:
-        twins = make_twins(job.model, samples, job.config.quantize, limit=options.max_samples)
-    reference = observe_reference(job.model, batches, job.config.quantize, twins)
+    has_twins = stats is not None and given is None
+    reference = sample_reference(job.model, samples, job.config.quantize, options, with_twins=has_twins)
     fits: dict[tuple[str, str], Fitted] = {}
     for done, (key, target) in enumerate(targets.items()):
         job.emit(Event("quantizing", done, len(targets), "targets"))

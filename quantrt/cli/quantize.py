@@ -94,8 +94,7 @@ def _quantize(args: argparse.Namespace) -> tuple[Fitted, bool]:
     from quantrt.calibrate.trt_cache import read_cache
     from quantrt.model.load import load_model
     from quantrt.quantize.cache_match import match_cache, match_notes
-    from quantrt.quantize.equalized import Equalized, make_twins
-    from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
+    from quantrt.quantize.fit import fit, sample_reference
     from quantrt.quantize.targets import target_named
 
     config, options = read_config(args, CalibrationConfig), read_config(args, QuantizeConfig)
@@ -103,18 +102,15 @@ def _quantize(args: argparse.Namespace) -> tuple[Fitted, bool]:
     model, target = load_model(args.model), target_named(args.target)
     match = match_cache(model, cache, (target,), options) if cache is not None else None
     stats = read_stats(args.ranges, model) if args.ranges is not None else None
-    batches: list[Any] = []
-    twins: tuple[Equalized, ...] = ()
+    dataset = None
     if args.calib_data is not None or args.calib_random:
         dataset = calibration_data(model, args, config)
         gaps = None if match is None else tuple(match.missing)
         if stats is None and gaps != ():
             stats = collect_stats(model, dataset, config, names=gaps, quiet=args.quiet)
-        limit = min(FIT_SAMPLES, config.max_samples or FIT_SAMPLES)
-        batches = [batch.inputs for batch in dataset.batches(config.batch_size, limit)]
-        if match is None:
-            twins = make_twins(model, dataset, options, limit=config.max_samples)
-    reference = observe_reference(model, batches, options, twins)
+    reference = sample_reference(
+        model, dataset, options, config, batch_size=config.batch_size, with_twins=match is None
+    )
     given = None if match is None else match.given
     made = fit(model, stats, target, reference, config=options, calibration=config, given=given)
     if match is not None:

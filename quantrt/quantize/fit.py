@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
+from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.given import Given
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.taps import FLOAT_TYPES
@@ -29,7 +30,7 @@ from quantrt.model.model import Model
 from quantrt.quantize.algorithms.ada_round import round_adaptively
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_channel_means
 from quantrt.quantize.algorithms.range_search import search_ranges
-from quantrt.quantize.equalized import Equalized
+from quantrt.quantize.equalized import Equalized, make_twins
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qdq_read import read
@@ -49,6 +50,7 @@ __all__ = [
     "fit_own",
     "keeps_scales",
     "observe_reference",
+    "sample_reference",
 ]
 
 log = logging.getLogger(__name__)
@@ -162,6 +164,29 @@ def observe_reference(
     return Reference(model.graph, batches, means, tuple(twins), seen)
 
 
+def sample_reference(
+    model: Model,
+    samples: Dataset | None,
+    config: QuantizeConfig,
+    options: CalibrationConfig,
+    *,
+    batch_size: int = 1,
+    with_twins: bool = True,
+) -> Reference:
+    """The float model on the first calibration samples, and its twins; without samples, neither.
+
+    Args:
+        batch_size: of a run; every layer's input is held at once, and larger runs are hardly faster.
+        with_twins: equalize and smooth channels where config wants that; not where scales are given.
+    """
+    if samples is None:
+        return observe_reference(model, (), config)
+    limit = min(FIT_SAMPLES, options.max_samples or FIT_SAMPLES)
+    batches = [batch.inputs for batch in samples.batches(batch_size, limit)]
+    twins = make_twins(model, samples, config, limit=options.max_samples) if with_twins else ()
+    return observe_reference(model, batches, config, twins)
+
+
 def fit(
     model: Model,
     stats: Stats | None,
@@ -171,11 +196,15 @@ def fit(
     config: QuantizeConfig,
     calibration: CalibrationConfig,
     given: Given | None = None,
+    kept_float: Mapping[str, str] | None = None,
 ) -> Fitted:
     """Quantize for one target; with the range method "auto", by the better of TRIED as measured.
 
     Where nothing can be measured, "auto" is the least error of each tensor. Given scales are kept: methods
     are for what has none but is observed.
+
+    Args:
+        kept_float: names of further nodes that stay float, with the reason; not with `given` scales.
     """
     methods = TRIED if calibration.method == "auto" and reference.is_comparable else (calibration.method,)
     if target.activation.dtype.is_float:
@@ -187,7 +216,17 @@ def fit(
         options = replace(calibration, method=method)
         like = next(iter(trials.models.values()), None)
         means = reference.means
-        made = quantize(model, stats, target, config, options, means=means, given=given, like=like)
+        made = quantize(
+            model,
+            stats,
+            target,
+            config,
+            options,
+            means=means,
+            given=given,
+            like=like,
+            kept_float=kept_float,
+        )
         trials.models[method] = made
     best = methods[0] if len(methods) == 1 else min(methods, key=lambda method: _rank(trials.noise(method)))
     twin = None
@@ -200,6 +239,7 @@ def fit(
             config=config,
             options=replace(calibration, method=best),
             means=reference.means,
+            kept_float=kept_float,
         )
         best, twin = _try_twins(best, trials, make)
     floats = model.graph if twin is None else twin.model.graph
@@ -283,9 +323,18 @@ def _quantize_twin(
     config: QuantizeConfig,
     options: CalibrationConfig,
     means: ChannelMeans | None,
+    kept_float: Mapping[str, str] | None,
 ) -> QuantizedModel:
     """A twin of a model, quantized as a graph of that model."""
-    quantized = quantize(twin.model, twin.stats(stats), target, config, options, means=twin.means(means))
+    quantized = quantize(
+        twin.model,
+        twin.stats(stats),
+        target,
+        config,
+        options,
+        means=twin.means(means),
+        kept_float=kept_float,
+    )
     return replace(quantized, model=model, channel_scales=twin.scales, multiplied=twin.multiplied)
 
 

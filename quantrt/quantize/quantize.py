@@ -64,7 +64,7 @@ def quantize(
     means: ChannelMeans | None = None,
     given: Given | None = None,
     like: QuantizedModel | None = None,
-    placement: Placement | None = None,
+    kept_float: Mapping[str, str] | None = None,
 ) -> QuantizedModel:
     """Quantize a float model for one target.
 
@@ -73,7 +73,7 @@ def quantize(
             they fill the gaps, and what has neither keeps its readers float.
         means: channel means of layer inputs, for bias correction; None leaves the biases as they are.
         like: the same model on other ranges: its weights serve again, where ranges do not enter them.
-        placement: which edges to quantize, when that is decided already; not with `given` scales.
+        kept_float: names of further nodes that stay float, with the reason; not with `given` scales.
 
     Raises:
         DataError: a value was not observed, and no scales are given; names it.
@@ -81,7 +81,7 @@ def quantize(
     """
     observed = {} if stats is None else stats.tensors
     if given is None:
-        placement = placement or place_by_config(model.graph, target, config)
+        placement = place_by_config(model.graph, target, config, kept_float)
         _check_observed(placement, observed)
         activations, notes = _activations(placement, observed, target, calibration, {})
     else:

@@ -7,8 +7,7 @@ edge in the module, because one of its operators is several in ONNX, stays float
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,11 +22,10 @@ from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.quantized_model import Placement, Use
 from quantrt.quantize.target import Target
 from quantrt.torch.qat.fx_edit import parameter_of
-from quantrt.torch.qat.trace import OWNER_KEY
+from quantrt.torch.qat.trace import owner_of
 
-__all__ = ["ConstantEdge", "Edges", "ValueEdge", "place_traced"]
+__all__ = ["ConstantEdge", "Edges", "ValueEdge", "constant_edge", "place_traced"]
 
-_OWNER = re.compile(r"^%(\w+)")
 _SHAPE_ONLY = ("Shape", "Size")
 
 
@@ -57,12 +55,16 @@ class Edges:
         constants: for each weight, and each bias that is a parameter.
         outputs: nodes whose values are outputs of the model, for each output that is quantized.
         lost: what was not found, by the name of the ONNX node: why.
+        readers: the node of the module that each ONNX node is of, None where it is of no single one.
+        kept_float: ONNX nodes that stay float for want of edges, by name: why.
     """
 
     values: dict[Use, tuple[ValueEdge, ...]] = field(default_factory=dict)
     constants: dict[Use, ConstantEdge] = field(default_factory=dict)
     outputs: dict[str, tuple[fx.Node, ...]] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
+    readers: dict[str, fx.Node | None] = field(default_factory=dict)
+    kept_float: dict[str, str] = field(default_factory=dict)
 
 
 def place_traced(
@@ -79,6 +81,7 @@ def place_traced(
         placement = place_by_config(model.graph, target, config, kept_float)
         edges = _Finder(network, model, placement).find()
         if not edges.lost:
+            edges.kept_float = kept_float
             return placement, edges
         for name, reason in edges.lost.items():
             kept_float[name] = reason
@@ -96,7 +99,7 @@ class _Finder:
         self.placement = placement
         self.nodes = {node.name or "": node for node in model.graph.graph}
         traced = {node.name: node for node in network.graph.nodes}
-        self.reader_of = {name: _reader(node, traced) for name, node in self.nodes.items()}
+        self.reader_of = {name: owner_of(node, traced) for name, node in self.nodes.items()}
         known = {value.name for node in self.nodes.values() for value in node.outputs}
         known |= {value.name for value in model.graph.graph.inputs}
         self.value_of: dict[fx.Node, str | None] = {}
@@ -108,7 +111,7 @@ class _Finder:
 
     def find(self) -> Edges:
         """Every edge of the placement, or why it is not there."""
-        edges = Edges()
+        edges = Edges(readers=self.reader_of)
         for use, value in self.placement.uses.items():
             found = self._value_edges(use, value)
             if isinstance(found, str):
@@ -148,28 +151,32 @@ class _Finder:
         """Where a constant operand comes from; None for a bias that the module does not have."""
         node = self.nodes[use[0]]
         array = constant_of(node.inputs[use[1]]) if use[1] < len(node.inputs) else None
-        is_weight = use in self.placement.weights
-        if array is None or not (is_weight or array.any()):
+        if array is None:
             return None
+        is_weight = use in self.placement.weights
         reader = self.reader_of[use[0]]
+        edge = None if reader is None else constant_edge(self.network, reader, array)
+        if edge is not None:
+            return edge
+        if not (is_weight or array.any()):
+            return None
         if reader is None:
             return "it is of no single operator of the module"
-        for source in reader.all_input_nodes:
-            parameter = parameter_of(self.network, source)
-            if parameter is None:
-                continue
-            held = parameter.detach().cpu().numpy()
-            if np.array_equal(held, array):
-                return ConstantEdge(source, reader, is_transposed=False)
-            if held.ndim == 2 and np.array_equal(held.T, array):
-                return ConstantEdge(source, reader, is_transposed=True)
         return "its weight is computed from several parameters" if is_weight else "its bias is no parameter"
 
 
-def _reader(node: ir.Node, traced: Mapping[str, fx.Node]) -> fx.Node | None:
-    """The node of the module that an ONNX node is of."""
-    match = _OWNER.match(node.metadata_props.get(OWNER_KEY, ""))
-    return traced.get(match.group(1)) if match else None
+def constant_edge(network: fx.GraphModule, reader: fx.Node, array: np.ndarray) -> ConstantEdge | None:
+    """The parameter of a node that a constant of its ONNX operator is; None where it is none of them."""
+    for source in reader.all_input_nodes:
+        parameter = parameter_of(network, source)
+        if parameter is None:
+            continue
+        held = parameter.detach().cpu().numpy()
+        if np.array_equal(held, array):
+            return ConstantEdge(source, reader, is_transposed=False)
+        if held.ndim == 2 and np.array_equal(held.T, array):
+            return ConstantEdge(source, reader, is_transposed=True)
+    return None
 
 
 def _is_shape(node: ir.Node, reads: list[int]) -> bool:

@@ -15,10 +15,10 @@ from torch import fx, nn
 
 from quantrt.torch.qat.fx_edit import add_parameter, parameter_of
 
-__all__ = ["fold_norms"]
+__all__ = ["CHANNEL_AXIS", "fold_norms"]
 
 _ATEN = torch.ops.aten
-_CHANNEL_AXIS = {
+CHANNEL_AXIS = {
     _ATEN.conv1d.default: 0,
     _ATEN.conv2d.default: 0,
     _ATEN.conv3d.default: 0,
@@ -44,7 +44,7 @@ def fold_norms(network: fx.GraphModule) -> int:
 
 def _fold(network: fx.GraphModule, norm: fx.Node) -> bool:
     source = norm.args[0]
-    if not isinstance(source, fx.Node) or source.target not in _CHANNEL_AXIS or len(source.users) != 1:
+    if not isinstance(source, fx.Node) or source.target not in CHANNEL_AXIS or len(source.users) != 1:
         return False
     weight = parameter_of(network, source.args[1])
     bias_node = source.args[2] if len(source.args) > 2 else None
@@ -60,7 +60,7 @@ def _fold(network: fx.GraphModule, norm: fx.Node) -> bool:
     before = torch.zeros_like(mean) if bias is None else bias.detach().double()
     shift = 0.0 if beta is None else beta.detach().double()
     rows = [1] * weight.ndim
-    rows[_CHANNEL_AXIS[source.target]] = -1
+    rows[CHANNEL_AXIS[source.target]] = -1
     with torch.no_grad():
         weight.copy_((weight.double() * factor.reshape(rows)).to(weight.dtype))
         folded = ((before - mean) * factor + shift).to(weight.dtype)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,20 @@ import torch
 from torch import nn
 
 from quantrt.calibrate.collect import collect
-from quantrt.calibrate.dataset import open_dataset
+from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
-from quantrt.quantize.quantize import quantize
-from quantrt.quantize.quantized_model import Placement
+from quantrt.quantize.fit import Fitted, fit, sample_reference
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets import target_named
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.torch.qat.edges import place_traced
 from quantrt.torch.qat.insert import insert
 from quantrt.torch.qat.prepared import PreparedModel
+from quantrt.torch.qat.start import Start
 from quantrt.torch.qat.trace import trace
 
 __all__ = ["prepare"]
@@ -75,13 +75,13 @@ def prepare(
             f"nothing of {type(model).__name__} can be quantized for {rules.name}",
             got="; ".join(sorted({row.reason for row in placement.decisions})[:3]),
         )
-    stats = _stats(floats, placement, calibration, calibration_config)
-    first = quantize(floats, stats, rules, config, calibration_config, placement=placement)
+    start = Start(traced, floats, placement, edges)
+    first, start_notes = start.take(_fit(start, calibration, rules, config, calibration_config))
     recipe = insert(traced.network, traced.onnx, first, edges, is_learned=learn_scales)
     device = next((parameter.device for parameter in traced.network.parameters()), None)
     if device is not None:
         traced.network.to(device)  # what was added too
-    notes = list(first.notes)
+    notes = list(start_notes)
     if traced.folded:
         notes.append(f"{traced.folded} batch normalizations are part of the weights before them, frozen")
     return PreparedModel(traced.network, recipe, tuple(notes))
@@ -105,13 +105,35 @@ def _batched(example_inputs: tuple[Any, ...]) -> Any:
     )
 
 
-def _stats(model: Model, placement: Placement, calibration: Calibration, options: CalibrationConfig) -> Stats:
+def _fit(
+    start: Start, calibration: Calibration, target: Target, config: QuantizeConfig, options: CalibrationConfig
+) -> Fitted:
+    """Quantization after training, of what the module can hold."""
+    model = start.floats
     if isinstance(calibration, Stats):
-        return calibration
-    is_plain = isinstance(calibration, (str, Path, Mapping))
-    names = [spec.name for spec in model.inputs]
-    source = calibration if is_plain else _Samples(calibration, names)
-    return collect(model, sorted(placement.values), open_dataset(source, model.inputs), options)
+        samples, stats = None, calibration
+    else:
+        samples = _opened(model, calibration)
+        stats = collect(model, sorted(start.placement.values), samples, options)
+    reference = sample_reference(model, samples, config, options)
+    twins = tuple(twin for twin in reference.twins if start.can_hold(twin))
+    return fit(
+        model,
+        stats,
+        target,
+        replace(reference, twins=twins),
+        config=config,
+        calibration=options,
+        kept_float=start.edges.kept_float,
+    )
+
+
+def _opened(model: Model, calibration: str | Path | Mapping[str, Any] | Iterable[Any]) -> Dataset:
+    """Samples that are read several times; batches that come once are kept."""
+    if not isinstance(calibration, (str, Path, Mapping)):
+        batches = list(calibration) if isinstance(calibration, Iterator) else calibration
+        calibration = _Samples(batches, [spec.name for spec in model.inputs])
+    return open_dataset(calibration, model.inputs)
 
 
 @dataclass(frozen=True)

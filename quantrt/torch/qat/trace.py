@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import importlib.util
 import logging
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,13 +23,14 @@ from torch import fx, nn
 
 from quantrt.errors import DeviceError, InternalError, ModelError
 from quantrt.torch.qat.dropouts import find_dropouts, restore_dropouts
-from quantrt.torch.qat.fold_norms import fold_norms
+from quantrt.torch.qat.fold_norms import CHANNEL_AXIS, fold_norms
 from quantrt.torch.qat.spell_attention import spell_attention
 
-__all__ = ["Traced", "trace"]
+__all__ = ["Traced", "owner_of", "trace"]
 
-OWNER_KEY = "pkg.torch.onnx.fx_node"
+_OWNER_KEY = "pkg.torch.onnx.fx_node"
 """Where the exporter notes which node of the traced graph an ONNX node is of."""
+_OWNER = re.compile(r"^%(\w+)")
 
 REGISTRY = "torch.onnx._internal.exporter._registration"
 """Of torch's loggers the one that warns of every operator of torchvision where that is not installed."""
@@ -78,6 +80,7 @@ def trace(model: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: Any
     network = fx.GraphModule(plain, plain.graph)
     restore_dropouts(network, dropouts)
     _own_weights(program.model)
+    _drop_zero_biases(program.model, network.graph)
     return Traced(network, program.model, folded)
 
 
@@ -120,6 +123,25 @@ def _own_weights(model: ir.Model) -> None:
     for name, value in model.graph.initializers.items():
         if value.const_value is not None:
             value.const_value = ir.tensor(value.const_value.numpy().copy(), name=name)
+
+
+def owner_of(node: ir.Node, traced: Mapping[str, fx.Node]) -> fx.Node | None:
+    """The node of the traced module that an ONNX node is of; None where it is of no single one.
+
+    Args:
+        traced: nodes by name.
+    """
+    match = _OWNER.match(node.metadata_props.get(_OWNER_KEY, ""))
+    return traced.get(match.group(1)) if match else None
+
+
+def _drop_zero_biases(model: ir.Model, graph: fx.Graph) -> None:
+    """Take the bias from convolutions that have none in torch: torch.onnx computes zeros for them."""
+    traced = {node.name: node for node in graph.nodes}
+    for node in model.graph:
+        owner = owner_of(node, traced) if node.op_type == "Conv" and len(node.inputs) == 3 else None
+        if owner is not None and owner.target in CHANNEL_AXIS and not any(owner.args[2:3]):
+            node.resize_inputs(2)
 
 
 def _first_line(error: Exception) -> str:
