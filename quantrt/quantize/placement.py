@@ -138,7 +138,7 @@ class _Placer:
             return
         for index in indices:
             self._use(node, index)
-            if rule.symmetric:
+            if rule.symmetric and indices != (0,):
                 self.symmetric.add((_name(node), index))
         if indices == (0,):
             weight = (_name(node), rule.weight or 0)

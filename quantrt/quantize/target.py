@@ -57,7 +57,8 @@ class OpRule:
         only_if_quantized: quantized only where its inputs are so anyway (pools, concatenations).
         behind_product: quantized too where an 8-bit convolution makes its input for it alone.
         output: the output must be quantized too for an 8-bit kernel to be chosen.
-        symmetric: its activations use the target's symmetric grid, because zero points cost time here.
+        symmetric: its activations use the target's symmetric grid, because zero points cost time here; not
+            beside a constant weight, whose sums, which a zero point is multiplied with, are made beforehand.
         zero_point: its kernels read activations with a zero point, of targets whose grids have one only where
             all readers do; of a convolution unless its padding is copied ahead of its products.
         only_nearest: of a resize: only one that moves values without changing them.
