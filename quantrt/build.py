@@ -32,6 +32,7 @@ from quantrt.ir.profile import read_profiles
 from quantrt.mix.contest import Check, Contest, remembered
 from quantrt.mix.measure import check_tables
 from quantrt.mix.mixer import add_mixed
+from quantrt.mix.overflow import mend_overflows
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
@@ -214,18 +215,26 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         stack.enter_context(_memory_limit(job.config))
         opener = stack.enter_context(closing(_opener(job, quantized, inputs)))
         candidates, rejected = _open_candidates(job, quantized.fits, opener, stack)
-        latencies = _time(job, candidates, inputs)
         check = remembered(make_checker(candidates, metric, checked, job), candidates)
         size_check = make_size_checker(job, candidates, quantized.samples or truth)
-        choice = _choose(job, candidates, latencies, check, size_check)
-        contest = Contest(candidates, latencies, choice, check, inputs, opener)
+
+        def held(names: Iterable[str]) -> Contest:
+            latencies = _time(job, {name: candidates[name] for name in names}, inputs)
+            choice = _choose(job, candidates, latencies, check, size_check)
+            return Contest(candidates, latencies, choice, check, inputs, opener)
+
+        contest = held(candidates)
+        mended = mend_overflows(job, contest, checked)
+        for name in mended:
+            stack.callback(candidates[name].executor.close)
+        if mended:
+            contest = held(contest.latencies)
         mixed = add_mixed(job, contest, quantized.samples or truth)
         if mixed.name is not None:
             stack.callback(candidates[mixed.name].executor.close)
-            latencies = _time(job, {name: candidates[name] for name in (*latencies, mixed.name)}, inputs)
-            choice = _choose(job, candidates, latencies, check, size_check)
+            contest = held((*contest.latencies, mixed.name))
         memory = {name: candidate.memory_report() for name, candidate in candidates.items()}
-    told = told_candidates(candidates, latencies, choice)
+    told = told_candidates(candidates, contest.latencies, contest.choice)
     return BuildFacts(
         model=job.model,
         config=job.config,
@@ -235,8 +244,8 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         checked_on=checked.name,
         candidates=candidates,
         rejected=rejected,
-        latencies=latencies,
-        choice=choice,
+        latencies=contest.latencies,
+        choice=contest.choice,
         memory=memory,
         mixed=mixed.report,
         int4_nodes=frozenset() if quantized.weight_only is None else quantized.weight_only.nodes,

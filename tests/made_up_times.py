@@ -44,7 +44,7 @@ def _time_candidates(candidates: Mapping[str, Candidate], *_: Any) -> dict[str, 
         for name, one in candidates.items()
         if one.fitted is not None
     }
-    count = max(len(rows) for rows in decisions.values())
+    count = max((len(rows) for rows in decisions.values()), default=1)
     found = {}
     for name, one in candidates.items():
         codes = sum(row.is_int8 for row in decisions.get(name, ()))

@@ -61,10 +61,14 @@ class Checked:
         """
         if self.data is None:
             return None
-        batches = self._batches(self.data, on_progress)
+        batches = self.batches(on_progress)
         return measure_accuracy(metric, batches, float_run, run, fixed_batch=self.batch_size)
 
-    def _batches(self, data: Dataset, on_progress: Callable[[int, int | None], None]) -> Iterator[Batch]:
+    def batches(self, on_progress: Callable[[int, int | None], None]) -> Iterator[Batch]:
+        """What is run one after the other; nothing without data."""
+        data = self.data
+        if data is None:
+            return
         known = [n for n in (data.sample_count, self.max_samples) if n is not None]
         total = min(known) if data.sample_count is not None else None
         for batch in data.batches(self.batch_size or BATCH_SIZE, self.max_samples):

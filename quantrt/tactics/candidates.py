@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,16 @@ from quantrt.runtime.executor import Executor, ReportsMemory, open_executor
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
 
-__all__ = ["Candidate", "Opener", "Rejected", "Spec", "code_targets", "int8_target", "list_specs"]
+__all__ = [
+    "Candidate",
+    "Opener",
+    "Rejected",
+    "Spec",
+    "code_targets",
+    "first_not_finite",
+    "int8_target",
+    "list_specs",
+]
 
 log = logging.getLogger(__name__)
 
@@ -217,6 +226,14 @@ class Opener:
             return Rejected(spec, error.message)
         return Candidate(spec, lowered, options, executor, fitted, kept)
 
+    def widen(self, spec: Spec, samples: Sequence[Mapping[str, np.ndarray]]) -> bool:
+        """See on more samples what fp16 is too narrow for; whether that is more than was known.
+
+        Args:
+            spec: of library "cuda"; it is opened anew by `open`, like all of its graph.
+        """
+        return self._cuda_lowering(spec).widen(samples)
+
     def close(self) -> None:
         """End what serves several candidates; those that are open stay so."""
         for lowering in self._cuda.values():
@@ -226,7 +243,7 @@ class Opener:
         """One run; the executor is closed where that is refused, or overflows where FP32 does not."""
         try:
             outputs = executor.run(self._inputs)
-            lost = _not_finite(outputs, self._floats.get(spec.library, {}))
+            lost = first_not_finite(outputs, self._floats.get(spec.library, {}))
             if lost is not None:
                 raise DeviceError(f"output '{lost}' is not finite where FP32's is")
         except QuantRtError:
@@ -273,7 +290,7 @@ class Opener:
         return self._cuda[is_given]
 
 
-def _not_finite(outputs: Mapping[str, np.ndarray], floats: Mapping[str, np.ndarray]) -> str | None:
+def first_not_finite(outputs: Mapping[str, np.ndarray], floats: Mapping[str, np.ndarray]) -> str | None:
     """The first output with infinities or NaNs where another engine has numbers."""
     for name, want in floats.items():
         got = outputs[name]

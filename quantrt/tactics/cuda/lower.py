@@ -6,8 +6,10 @@ partition -> forms -> frame -> trace (shapes, by the reference) -> workloads -> 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import onnx_ir as ir
@@ -44,9 +46,9 @@ from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.slower_products import leave_float, slower_products
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
 from quantrt.tactics.cuda.targets import capability_of, with_least_shared_memory
-from quantrt.tactics.cuda.trace import Traced, trace
+from quantrt.tactics.cuda.trace import trace
 from quantrt.tactics.cuda.tune import TuneOptions, tune
-from quantrt.tactics.cuda.wide import told_wide, wide_values
+from quantrt.tactics.cuda.wide import Wide, find_wide, told_wide, with_sums, without_half_sums
 
 __all__ = ["CudaLowering"]
 
@@ -106,7 +108,7 @@ class CudaLowering:
         self._plans = self._plan_maker()
         self._compilers = compilers()
         self._float_us: dict[str, dict[str, float]] = {}
-        self._wide: frozenset[str] | None = None
+        self._wide: Wide | None = None
 
     def lower(
         self, quantized: QuantizedModel | None, float_precision: str, *, floats: ir.Model | None = None
@@ -177,28 +179,48 @@ class CudaLowering:
         bindings = self._model.bindings
         forms = choose_forms(graph.graph, regions, quantized, bindings, self._model.stored)
         if precision == "fp16":
-            forms = replace(forms, wide=self._wide_values())
+            forms = replace(forms, wide=self._known_wide().values)
         return make_frame(
             graph, regions, forms, quantized, FLOAT_TYPES[precision], bindings=bindings
         ), regions
 
-    def _wide_values(self) -> frozenset[str]:
-        """Values that stay float32 in halves; seen in one pass over the samples in float32."""
+    def widen(self, samples: Iterable[Mapping[str, np.ndarray]]) -> bool:
+        """See on more samples what halves are too narrow for; whether that is more than was known.
+
+        What is lowered from now on minds it.
+        """
+        known = self._known_wide()
+        self._wide = known | self._seen_wide(samples)
+        return self._wide != known
+
+    def _known_wide(self) -> Wide:
+        """What halves are too narrow for, on the samples of this build and on others that were shown."""
         if self._wide is None:
-            self._wide = wide_values(self._traced(self._framed(None, "fp32")[0]).extremes)
+            self._wide = self._seen_wide([self._inputs])
         return self._wide
 
-    def _traced(self, frame: Frame) -> Traced:
-        return trace(_by_reference(frame), self._inputs, self._device or torch.device("cpu"))
+    def _seen_wide(self, samples: Iterable[Mapping[str, np.ndarray]]) -> Wide:
+        """In one pass over each of the samples in float32."""
+        program = with_sums(_by_reference(self._framed(None, "fp32")[0]))
+        traced = (trace(program, inputs, self._trace_device) for inputs in samples)
+        return reduce(or_, (find_wide(one.ranges()) for one in traced), Wide())
+
+    @property
+    def _trace_device(self) -> torch.device:
+        return self._device or torch.device("cpu")
 
     def _tuned(
         self, quantized: QuantizedModel | None, precision: str, beside: Mapping[str, Mapping[str, float]]
     ) -> tuple[Program, Choices]:
         frame, regions = self._framed(quantized, precision)
-        traced = self._traced(frame)
+        references = _by_reference(frame)
+        is_yardstick = precision == "fp32" and quantized is None
+        shown = with_sums(references) if is_yardstick else references
+        traced = trace(shown, self._inputs, self._trace_device)
         facts = traced.facts
-        if precision == "fp32" and quantized is None:
-            self._wide = wide_values(traced.extremes)
+        if is_yardstick:
+            self._wide = (self._wide or Wide()) | find_wide(traced.ranges())
+        wide = self._known_wide() if precision == "fp16" else Wide()
         workloads = _workloads(frame, facts)
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
@@ -207,7 +229,7 @@ class CudaLowering:
             choices = tune(
                 workloads,
                 {
-                    workload.region: self._list_tactics(workload, listed_for, quantized is not None)
+                    workload.region: self._list_tactics(workload, listed_for, wide, quantized is not None)
                     for workload in workloads
                 },
                 gpu=self._gpu,
@@ -226,8 +248,7 @@ class CudaLowering:
             )
         self._caches.add(choices)
         notes = program_notes(frame, regions, choices, facts, beside)
-        if precision == "fp16" and self._wide_values():
-            notes["tuning"].append(told_wide(self._wide_values()))
+        notes["tuning"] += told_wide(wide)
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)
         program = self._in_profiles(frame, choices, notes["tuning"])
@@ -267,13 +288,15 @@ class CudaLowering:
         return regions_that_fail(program, samples, self._device)
 
     def _list_tactics(
-        self, workload: Workload, gpu: GpuFacts, has_codes: bool = False
+        self, workload: Workload, gpu: GpuFacts, wide: Wide, has_codes: bool
     ) -> list[Tactic | Rejected]:
         """All tactics, but for those that cuDNN would have to be asked for where it cannot be."""
         others = [target for target in self._targets if target != self._gpu.capability]
         level, excluded = self._config.builder_optimization_level, self._config.exclude_tactic_sources
         allows_codes = has_codes and self._allows_coded_attention
         listed = list_tactics(workload, gpu, allows_coded_attention=allows_codes)
+        if workload.region in wide.sums and workload.inputs[0].dtype == "float16":
+            listed = without_half_sums(listed)
         if not isinstance(workload.formula, Conv):
             return listed
         products = work_of(workload).products

@@ -40,6 +40,11 @@ class Traced:
     facts: dict[str, TensorFacts] = field(default_factory=dict)
     extremes: dict[str, torch.Tensor] = field(default_factory=dict)
 
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """The extremes, as numbers."""
+        pairs = {name: pair.tolist() for name, pair in self.extremes.items()}
+        return {name: (least, most) for name, (least, most) in pairs.items()}
+
 
 def trace(program: Program, inputs: Mapping[str, np.ndarray], device: torch.device) -> Traced:
     """Run a program once.
