@@ -5,7 +5,10 @@ MODELS is the folder that `benchmarks.models` filled (only all-MiniLM-L6-v2 is u
 data come from the data folder. Everything is calibrated on the same samples and judged on others: per output
 signal over quantization noise against FP32 in ONNX Runtime, how often decisions agree with FP32's, and the
 model's own metric where there are labels. QuantRT's int8 engine is the faster of its int8 candidates, as
-`quantrt.build` would take it without a bound on accuracy. A second run adds its models to the results.
+`quantrt.build` would take it without a bound on accuracy; the recipe `accurate` is measured in the same
+library. A second run adds its models to the results.
+
+    --model-optimizer PYTHON    a Python with nvidia-modelopt[onnx], which wants packages of its own
 
 What is compared, and on how many samples, is the same for all and fixed in `benchmarks.picture_tasks` and
 `benchmarks.real_tasks`.
@@ -24,7 +27,8 @@ import numpy.typing as npt
 from openvino.frontend import OpConversionFailure
 
 from benchmarks.accuracy_page import accuracy_page
-from benchmarks.contenders import Contender, Run, make_quantrt, peer_contenders
+from benchmarks.contenders import ACCURATE, Contender, Run, make_quantrt, peer_contenders
+from benchmarks.model_optimizer import model_optimizer_version
 from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr, sqnr_db
 from benchmarks.real_tasks import TASK_NAMES, load_task
 from benchmarks.record import commit, load_results, write_results
@@ -33,7 +37,7 @@ from quantrt.errors import QuantRtError
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cpu.json"
 PEERS = ("ort default", "nncf default", "nncf read_model")
-"""The peers with their defaults, the best of which is the bar."""
+"""The peers with their defaults, the best of which is the bar of what happens without a recipe."""
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +58,7 @@ def main() -> None:
     args = _parser().parse_args()
     results = load_results(args.out)
     for name in args.names:
-        row = measure_task(load_task(name, args.models))
+        row = measure_task(load_task(name, args.models), args.model_optimizer)
         results["models"][name] = row
         order = [task for task in TASK_NAMES if task in results["models"]]
         results["models"] = {task: results["models"][task] for task in order}
@@ -66,12 +70,19 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Accuracy of int8 on real models, QuantRT and its peers.")
     parser.add_argument("models", type=Path, help="folder with the exported models")
     parser.add_argument("names", nargs="*", default=TASK_NAMES, metavar="NAME", help="default: all models")
+    parser.add_argument(
+        "--model-optimizer", type=Path, metavar="PYTHON", help="one with nvidia-modelopt[onnx]"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; tables go beside it")
     return parser
 
 
-def measure_task(task: Task) -> dict[str, Any]:
-    """Every contender on one task, and QuantRT's int8 engine against the best peer."""
+def measure_task(task: Task, model_optimizer: Path | None = None) -> dict[str, Any]:
+    """Every contender on one task, and QuantRT's int8 engine against the best peer.
+
+    Args:
+        model_optimizer: a Python that has it; None leaves it out.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(task.path, providers=["CPUExecutionProvider"])
@@ -82,9 +93,11 @@ def measure_task(task: Task) -> dict[str, Any]:
     ours = make_quantrt(task)
     judged = {
         contender.name: _judge(contender, task, reference)
-        for contender in (*ours.contenders, *peer_contenders(task))
+        for contender in (*ours.contenders, *peer_contenders(task, model_optimizer))
     }
+    every_peer = [name for name in judged if name.split()[0] not in ("quantrt", ACCURATE)]
     judged["quantrt int8"] = judged[f"quantrt {ours.int8}"]
+    judged[f"quantrt {ACCURATE}"] = judged[f"{ACCURATE} {ours.int8}"]
     return {
         "commit": commit(),
         "calibration_samples": len(task.calibration),
@@ -97,7 +110,11 @@ def measure_task(task: Task) -> dict[str, Any]:
         "range_methods": ours.methods,
         "shipped": ours.engine.report["verdict"],
         "contenders": {name: item.row for name, item in judged.items()},
-        "comparisons": _compare(judged, names, task),
+        "comparisons": _compare(
+            judged, "quantrt int8", PEERS, names, task, with_score=task.decisions is None
+        ),
+        "accurate_comparisons": _compare(judged, f"quantrt {ACCURATE}", every_peer, names, task),
+        "model_optimizer": None if model_optimizer is None else model_optimizer_version(model_optimizer),
     }
 
 
@@ -153,15 +170,23 @@ def _run_all(run: Run, task: Task, outputs: _Outputs) -> None:
         outputs.add(run(feed))
 
 
-def _compare(judged: dict[str, Judged], names: Sequence[str], task: Task) -> list[dict[str, Any]]:
-    """QuantRT's int8 engine minus the best peer; the score where there are no decisions to agree on."""
-    ours = judged["quantrt int8"]
-    peers = {name: judged[name] for name in PEERS if "error" not in judged[name].row}
+def _compare(
+    judged: dict[str, Judged],
+    mine: str,
+    against: Sequence[str],
+    names: Sequence[str],
+    task: Task,
+    *,
+    with_score: bool = True,
+) -> list[dict[str, Any]]:
+    """One of QuantRT's models minus the best peer, by signal over noise, agreement and the model's metric."""
+    ours = judged[mine]
+    peers = {name: judged[name] for name in against if "error" not in judged[name].row}
     if "error" in ours.row or not peers:
         return []
     rows: list[dict[str, Any] | None] = [compare_sqnr(ours, peers, name, task.sources) for name in names]
     rows.append(compare_agreement(ours, peers, task.sources))
-    if task.score is not None and task.decisions is None:
+    if task.score is not None and with_score:
         rows.append(compare_score(ours, peers, task.score))
     return [row for row in rows if row is not None]
 
@@ -170,7 +195,7 @@ def _print(name: str, row: dict[str, Any]) -> None:
     print(f"{name}: int8 in {row['int8_library']}; ships {row['shipped']['shipped']}")
     for contender, figures in row["contenders"].items():
         print(f"  {contender:20} {figures}")
-    for item in row["comparisons"]:
+    for item in (*row["comparisons"], *row["accurate_comparisons"]):
         print(
             f"  {item['metric']:18} {item['quantrt']:9.4f} vs {item['best_peer']} {item['peer']:9.4f}: "
             f"{item['difference']:+.4f} [{item['lo']:+.4f}, {item['hi']:+.4f}] {item['verdict']}"

@@ -1,30 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything whose accuracy is compared on one task: QuantRT's int8 models and the peers' tools' own."""
 
-__all__ = ["Contender", "QuantRt", "Run", "make_quantrt", "peer_contenders"]
+__all__ = ["ACCURATE", "Contender", "QuantRt", "Run", "make_quantrt", "peer_contenders"]
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from benchmarks.inputs import Feed
-from benchmarks.peers import Runner, nncf_int8, open_openvino, open_ort, ort_int8
-from benchmarks.task import Task
+from benchmarks.model_optimizer import model_optimizer_int8
+from benchmarks.peers import (
+    Calibrator,
+    Runner,
+    nncf_accuracy_control,
+    nncf_int8,
+    open_openvino,
+    open_ort,
+    ort_int8,
+    ort_int8_u8s8,
+)
+from benchmarks.task import Outputs, Task
 from quantrt.build import build
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BenchConfig, BuildConfig
 from quantrt.device import describe_device
 from quantrt.model.load import load_model
-from quantrt.quantize.equalized import make_twins
+from quantrt.quantize.equalized import EQUALIZED, make_twins
 from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, observe_reference
 from quantrt.quantize.quantize import observed_values
+from quantrt.recipe import load_recipe
 from quantrt.runtime.engine import Engine
 from quantrt.tactics.candidates import Opener, Rejected, Spec, int8_target
 
@@ -32,6 +43,16 @@ Run = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 BUILD_BENCH = BenchConfig(duration_s=1.0, max_duration_s=4.0)
 """Enough to tell candidates apart here; the figures of this benchmark are accuracies, not times."""
+
+ACCURATE = "accurate"
+"""The recipe that is measured beside what happens without one."""
+
+MODEL_OPTIMIZER_METHODS: tuple[Literal["max", "entropy"], ...] = ("max", "entropy")
+CALIBRATORS: tuple[Calibrator, ...] = ("Entropy", "Percentile")
+"""Of ONNX Runtime beside its default."""
+
+CONTROLLED_DROP_RATIO = 0.01
+"""What accuracy control may lose: the default of `quantrt build`, and of NNCF's absolute drop."""
 
 
 @dataclass(frozen=True)
@@ -67,31 +88,40 @@ def make_quantrt(task: Task) -> QuantRt:
     """Calibrate once, quantize for both libraries, and build an engine of the same statistics."""
     model = load_model(task.path)
     config = BuildConfig(precisions=frozenset({"fp32", "int8"}), bench=BUILD_BENCH)
+    accurate = load_recipe(ACCURATE).quantize_config()
     device = describe_device(with_gpu=False)
     targets = {library: int8_target(library, device) for library in config.device.libraries}
     samples = open_dataset(task.calibration, model.inputs)
     names = observed_values(model, tuple(targets.values()), config.quantize)
     stats = collect(model, names, samples, config.calibration)
     batches = [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)]
-    reference = observe_reference(
-        model, batches, config.quantize, make_twins(model, samples, config.quantize)
-    )
+    reference = observe_reference(model, batches, accurate, make_twins(model, samples, accurate))
+    equalized = tuple(twin for twin in reference.twins if twin.label == EQUALIZED)
+    ways = {
+        "quantrt": (replace(reference, twins=equalized), config.quantize),
+        ACCURATE: (reference, accurate),
+    }
     fits = {
-        library: fit(model, stats, target, reference, config=config.quantize, calibration=config.calibration)
+        f"{way} {library}": fit(model, stats, target, seen, config=options, calibration=config.calibration)
+        for way, (seen, options) in ways.items()
         for library, target in targets.items()
     }
     engine = build(model, config=config, stats=stats, calibration=samples, validation=task.build_validation)
-    opener = Opener(model, config, {})
+    opener = Opener(model, config, task.calibration[0])
     contenders = [
-        Contender(f"quantrt {library}", partial(_open_int8, opener, library, fitted))
-        for library, fitted in fits.items()
+        Contender(name, partial(_open_int8, opener, name.split()[-1], fitted))
+        for name, fitted in fits.items()
     ]
-    methods = {library: fitted.method for library, fitted in fits.items()}
+    methods = {name: fitted.method for name, fitted in fits.items()}
     return QuantRt(contenders, _fastest_int8(engine), engine, methods)
 
 
-def peer_contenders(task: Task) -> list[Contender]:
-    """The peers' quantizers with their defaults, each run in its own library."""
+def peer_contenders(task: Task, model_optimizer: Path | None = None) -> list[Contender]:
+    """The peers' quantizers, each run in its own library; Model-Optimizer's in ONNX Runtime.
+
+    Args:
+        model_optimizer: a Python that has it; None leaves it out.
+    """
     nncf = partial(open_openvino, precision="f32")
     peers = [
         Contender("ort default", partial(_open_peer, task, ort_int8, ".onnx", open_ort)),
@@ -102,7 +132,54 @@ def peer_contenders(task: Task) -> list[Contender]:
     if task.is_transformer:
         quantize = partial(nncf_int8, is_transformer=True)
         peers.append(Contender("nncf transformer", partial(_open_peer, task, quantize, ".xml", nncf)))
+    controlled = partial(_accuracy_control, task)
+    peers.append(Contender("nncf control", partial(_open_peer, task, controlled, ".xml", nncf)))
+    for calibrator in CALIBRATORS:
+        ort = partial(ort_int8, calibrator=calibrator)
+        peers.append(
+            Contender(f"ort {calibrator.lower()}", partial(_open_peer, task, ort, ".onnx", open_ort))
+        )
+    peers.append(Contender("ort u8s8", partial(_open_peer, task, ort_int8_u8s8, ".onnx", open_ort)))
+    if model_optimizer is not None:
+        peers += [
+            Contender(
+                f"mo {method}",
+                partial(
+                    _open_peer,
+                    task,
+                    partial(model_optimizer_int8, python=model_optimizer, method=method),
+                    ".onnx",
+                    open_ort,
+                ),
+            )
+            for method in MODEL_OPTIMIZER_METHODS
+        ]
     return peers
+
+
+def _accuracy_control(task: Task, source: Path, target: Path, calibration: list[Feed]) -> None:
+    """NNCF's accuracy control, which judges by the decisions, or the outputs, that FP32 makes of its samples.
+
+    These are the samples for calibration: no tool sees what it is judged on.
+    """
+    floats = open_ort(source)
+    validation = [(feed, list(floats.run(feed).values())) for feed in calibration]
+
+    def hit(outputs: Outputs, wanted: Outputs) -> float:
+        if task.decisions is not None:
+            return float(np.mean(task.decisions(wanted, outputs)))
+        noise, signal = np.square(outputs[0] - wanted[0]).sum(), np.square(wanted[0]).sum()
+        return float(1.0 - noise / signal)
+
+    nncf_accuracy_control(
+        source,
+        target,
+        calibration,
+        validation,
+        max_drop_ratio=CONTROLLED_DROP_RATIO,
+        is_transformer=task.is_transformer,
+        hit=hit,
+    )
 
 
 def _fastest_int8(engine: Engine) -> str:

@@ -7,7 +7,9 @@ for the lowest latency of one request at a time on all cores.
 """
 
 __all__ = [
+    "Calibrator",
     "Runner",
+    "is_class",
     "nncf_accuracy_control",
     "nncf_int8",
     "open_openvino",
@@ -29,6 +31,8 @@ import numpy.typing as npt
 from benchmarks.inputs import Feed
 
 Precision = Literal["f32", "bf16"]
+Calibrator = Literal["MinMax", "Entropy", "Percentile"]
+"""ONNX Runtime's; its fourth, Distribution, is for FP8 alone."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,14 @@ class Runner:
     config: dict[str, str]
 
 
-def ort_int8(source: Path, target: Path, calibration: Sequence[Feed]) -> None:
+def ort_int8(
+    source: Path, target: Path, calibration: Sequence[Feed], *, calibrator: Calibrator = "MinMax"
+) -> None:
     """quantize_static with its defaults: Q/DQ, int8 activations and weights, per tensor, min-max ranges."""
-    from onnxruntime.quantization import quantize_static
+    from onnxruntime.quantization import CalibrationMethod, quantize_static
 
-    quantize_static(source, target, _feed_reader(calibration))
+    method = CalibrationMethod[calibrator]
+    quantize_static(source, target, _feed_reader(calibration), calibrate_method=method)
 
 
 def ort_int8_u8s8(source: Path, target: Path, calibration: Sequence[Feed]) -> None:
@@ -94,27 +101,34 @@ def nncf_int8(
     openvino.save_model(quantized, target, compress_to_fp16=False)
 
 
+def is_class(outputs: Sequence[npt.NDArray[Any]], label: int) -> float:
+    """Whether the largest logit of the first output is that of a class."""
+    return float(np.argmax(outputs[0]) == label)
+
+
 def nncf_accuracy_control(
     source: Path,
     target: Path,
     calibration: Sequence[Feed],
-    validation: Sequence[tuple[Feed, int]],
+    validation: Sequence[tuple[Feed, Any]],
     *,
     max_drop_ratio: float,
     is_transformer: bool = False,
+    hit: Callable[[list[npt.NDArray[Any]], Any], float] = is_class,
 ) -> None:
     """nncf.quantize_with_accuracy_control with its defaults: layers go back to floats until a budget is kept.
 
     Args:
         target: ends in .xml.
-        validation: single samples with their classes.
-        max_drop_ratio: of top-1, relative to that of the float model.
+        validation: single samples with what they are judged by: their classes, for top-1.
+        max_drop_ratio: of the mean of `hit`, relative to that of the float model.
+        hit: (outputs, what a sample is judged by) -> how right they are.
     """
     import nncf
     import openvino
 
-    def validate(model: Any, items: Iterable[tuple[Feed, int]]) -> tuple[float, list[float]]:
-        hits = [float(np.argmax(model(feed)[0]) == label) for feed, label in items]
+    def validate(model: Any, items: Iterable[tuple[Feed, Any]]) -> tuple[float, list[float]]:
+        hits = [hit(list(model(feed).values()), wanted) for feed, wanted in items]
         return float(np.mean(hits)), hits
 
     quantized = nncf.quantize_with_accuracy_control(
