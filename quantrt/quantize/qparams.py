@@ -16,11 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes  # noqa: F401  # numpy knows float8 by it
 import numpy as np
 
 from quantrt.dtypes import INT8, INT32, DType
 from quantrt.errors import ModelError
+from quantrt.quantize.float8 import to_e4m3
+from quantrt.quantize.weight_scale import BLOCK_ELEMENTS, least_error_scale, row_amax, usable_scale
 
 __all__ = [
     "QParams",
@@ -34,14 +35,6 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-
-CLIP_RATIOS = np.linspace(1.0, 0.8, 11)
-"""Parts of a weight row's largest value that are tried as its bound. A Gaussian is best clipped near 3.9
-sigma at 8 bits (Banner et al. 2019, "ACIQ"); only long rows go beyond."""
-
-BLOCK_ELEMENTS = 1 << 20
-"""Of a weight that are rounded at a time. Several weights are, in threads: with fewer elements these would
-wait for each other between numpy's calls."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +121,7 @@ def choose_qparams(
             nearest = unit * np.rint(zero_point / unit).astype(np.int32)
             zero_point = np.minimum(nearest, qmax // unit * unit)
             scale = np.where(hi >= -lo, hi / (qmax - zero_point), lo / np.minimum(qmin - zero_point, -1))
-    return QParams(_usable(scale), zero_point, dtype, axis, qmin, qmax)
+    return QParams(usable_scale(scale), zero_point, dtype, axis, qmin, qmax)
 
 
 def given_qparams(scale: float, *, dtype: DType = INT8, qmin: int = -128, qmax: int = 127) -> QParams:
@@ -144,14 +137,27 @@ def quantize_array(x: Array, qparams: QParams) -> Array:
     """Codes of `x` in qparams.dtype: clip(rint(x / scale) + zero_point, qmin, qmax), or as FP8 rounds."""
     scale = qparams.broadcast(qparams.scale, x.ndim)
     zero_point = qparams.broadcast(qparams.zero_point, x.ndim)
+    if x.size <= BLOCK_ELEMENTS:
+        return _codes(x, scale, zero_point, qparams)
+    codes = np.empty(x.shape, qparams.dtype.name)
+    count = max(1, BLOCK_ELEMENTS * len(x) // x.size)
+    for first in range(0, len(x), count):
+        part = slice(first, first + count)
+        own = part if qparams.axis == 0 else ...
+        codes[part] = _codes(x[part], scale[own], zero_point[own], qparams)
+    return codes
+
+
+def _codes(x: Array, scale: Array, zero_point: Array, qparams: QParams) -> Array:
+    """Codes of a part, on the scales and zero points that belong to it."""
     with np.errstate(over="ignore"):  # a quotient beyond float32 saturates like any other
-        steps = x.astype(np.float32, copy=False) / scale
+        steps = np.asarray(x.astype(np.float32, copy=False) / scale)
     if qparams.dtype.is_float:
-        return np.clip(steps, qparams.qmin, qparams.qmax).astype(qparams.dtype.name)
-    q = np.rint(steps)
+        return to_e4m3(np.clip(steps, qparams.qmin, qparams.qmax, out=steps))
+    q = np.rint(steps, out=steps)
     if zero_point.any():
-        q = q.astype(np.float64) + zero_point
-    return np.clip(q, qparams.qmin, qparams.qmax).astype(qparams.dtype.name)
+        q = np.asarray(q.astype(np.float64) + zero_point)
+    return np.clip(q, qparams.qmin, qparams.qmax, out=q).astype(qparams.dtype.name)
 
 
 def dequantize(codes: Array, qparams: QParams) -> Array:
@@ -190,59 +196,17 @@ def quantize_weight(
         if axis is None
         else np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
     )
-    scale = _amax(rows) / np.float32(qmax) if dtype.is_float else _least_error_scale(rows, qmax)
+    scale = row_amax(rows) / np.float32(qmax) if dtype.is_float else least_error_scale(rows, qmax)
     if axis is None:
         scale = scale[0]
     if min_scale is not None:
         scale = np.maximum(scale, np.asarray(min_scale, np.float32))
-    qparams = QParams(_usable(scale), np.zeros(scale.shape, np.int32), dtype, axis, -qmax, qmax)
+    qparams = QParams(usable_scale(scale), np.zeros(scale.shape, np.int32), dtype, axis, -qmax, qmax)
     return QuantizedTensor(quantize_array(weight, qparams), qparams)
-
-
-def _least_error_scale(rows: Array, qmax: int) -> Array:
-    """Scale of each row with the least squared error, float32 [C]; 0 for a row of zeros."""
-    amax = _amax(rows)
-    count = max(1, BLOCK_ELEMENTS // max(rows.shape[1], 1))
-    parts = [slice(first, first + count) for first in range(0, len(rows), count)]
-    found = [_best_of_rows(rows[part], amax[part], qmax) for part in parts]
-    return np.concatenate(found) if found else amax
-
-
-def _amax(rows: Array) -> Array:
-    """The largest magnitude of each row, float32 [C]."""
-    amax: Array = np.max(np.abs(rows), axis=1, initial=0.0).astype(np.float32)
-    if not np.all(np.isfinite(amax)):
-        raise ModelError("cannot quantize a weight with NaN or infinite values")
-    return amax
-
-
-def _best_of_rows(rows: Array, amax: Array, qmax: int) -> Array:
-    """The scale of each row among CLIP_RATIOS of its largest value."""
-    best: Array = amax / np.float32(qmax)
-    best_error = np.full(amax.shape, np.inf)
-    steps = np.empty(rows.shape, np.result_type(rows, np.float32))
-    codes = np.empty_like(steps)
-    for ratio in CLIP_RATIOS:
-        scale = amax * np.float32(ratio) / np.float32(qmax)
-        np.divide(rows, _usable(scale)[:, None], out=steps)
-        np.rint(steps, out=codes)
-        np.clip(codes, -qmax, qmax, out=codes)
-        codes -= steps
-        np.square(codes, out=codes)
-        error = codes.sum(axis=1, dtype=np.float64) * np.square(scale, dtype=np.float64)
-        best = np.where(error < best_error, scale, best)
-        best_error = np.minimum(error, best_error)
-    return best
 
 
 def bias_qparams(input_qparams: QParams, weight_qparams: QParams) -> QParams:
     """The int32 grid of a bias: scale = input scale * weight scale, zero point 0."""
-    scale = _usable(input_qparams.scale * weight_qparams.scale)
+    scale = usable_scale(input_qparams.scale * weight_qparams.scale)
     axis = None if scale.ndim == 0 else 0
     return QParams(scale, np.zeros(scale.shape, np.int32), INT32, axis, INT32.qmin or 0, INT32.qmax or 0)
-
-
-def _usable(scale: Array) -> Array:
-    """Scales as float32; 1 for those below the smallest normal number, which some libraries flush to zero."""
-    scale = np.asarray(scale, np.float32)
-    return np.where(scale >= np.finfo(np.float32).tiny, scale, np.float32(1.0))

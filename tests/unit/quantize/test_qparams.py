@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from quantrt.dtypes import FP8, INT8, UINT8
+from quantrt.dtypes import FP8, INT8, UINT8, DType
 from quantrt.errors import ModelError
 from quantrt.quantize.qparams import (
     QParams,
@@ -189,3 +189,19 @@ def test_fp8_scales_are_the_largest_magnitude_over_448():
 def test_a_weight_with_nan_has_no_fp8_codes():
     with pytest.raises(ModelError, match="NaN or infinite"):
         quantize_weight(np.array([[np.nan, 1.0]], np.float32), axis=0, dtype=FP8, qmax=448)
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+@pytest.mark.parametrize("dtype", [INT8, UINT8, FP8])
+def test_large_arrays_are_rounded_in_parts(
+    axis: int | None, dtype: DType, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+):
+    x = rng.standard_normal((30, 20, 3)).astype(np.float32)
+    scale = np.float32(0.02) if axis is None else rng.uniform(0.01, 0.03, x.shape[axis]).astype(np.float32)
+    zero_point = np.full(np.shape(scale), 128 * (dtype is UINT8), np.int32)
+    qparams = QParams(np.asarray(scale), zero_point, dtype, axis, dtype.qmin or 0, dtype.qmax or 0)
+    whole = quantize_array(x, qparams)
+    monkeypatch.setattr("quantrt.quantize.qparams.BLOCK_ELEMENTS", 100)
+    parts = quantize_array(x, qparams)
+    assert parts.dtype == whole.dtype
+    np.testing.assert_array_equal(parts.view(np.uint8), whole.view(np.uint8))
