@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each quantization algorithm gains on real models: `python -m benchmarks.algorithms MODELS [NAME ...]`.
 
-MODELS is the folder that `benchmarks.models` filled (only all-MiniLM-L6-v2 is used); the other models and all
-data come from the data folder. Every column is the same model on the same calibration samples, judged on the
-same others: signal over quantization noise of the first output against FP32, both in ONNX Runtime, and the
-model's own metric. `plain` is min-max ranges and weights per channel, nothing else; each algorithm is added
-to it alone, and the recipes combine them. An algorithm that the outputs do not gain by is not taken, as in a
-build: then its figure is that of `plain`. Weights in 4 bits leave activations in floats. A second run adds
-its models to the results.
+MODELS is the folder that `benchmarks.models` filled (all-MiniLM-L6-v2 and vit_base_patch16_224 are used); the
+other models and all data come from the data folder. Every column is the same model on the same calibration
+samples, judged on the same others: signal over quantization noise of the first output against FP32, both in
+ONNX Runtime, and the model's own metric. `plain` is min-max ranges and weights per channel, nothing else; each
+algorithm is added to it alone, and the recipes combine them. An algorithm that the outputs do not gain by is
+not taken, as in a build: then its figure is that of `plain`. Weights in 4 bits leave activations in floats. A
+second run adds its models to the results.
 """
 
 __all__ = ["VARIANTS", "measure"]
@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from benchmarks.inputs import make_inputs
 from benchmarks.page import number, table
 from benchmarks.real_tasks import TASK_NAMES, load_task
 from benchmarks.record import commit, load_results, machine_line, write_results
-from benchmarks.task import Task
+from benchmarks.task import Task, rows
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
@@ -56,6 +57,11 @@ LEAST = 500
 """Samples below which the page says how few they are; of some models there are no more than 98."""
 RECIPES = ("fast", "default", "accurate")
 """Judged by the model's own metric too, on every sample with a label."""
+
+RANDOM = "vit_base_patch16_224"
+"""A large transformer of seeded random weights, for the size of its file; it has no decisions to judge."""
+RANDOM_SAMPLES = 32
+"""Of it, for calibration and as many others to judge on."""
 
 PLAIN = {"bias_correction": False, "equalization": False}
 
@@ -97,7 +103,9 @@ INT4 = {
 def main() -> None:
     parser = argparse.ArgumentParser(description="What each quantization algorithm gains on real models.")
     parser.add_argument("models", type=Path, help="folder with the exported models")
-    parser.add_argument("names", nargs="*", default=TASK_NAMES, metavar="NAME", help="default: all models")
+    parser.add_argument(
+        "names", nargs="*", default=(*TASK_NAMES, RANDOM), metavar="NAME", help="default: all models"
+    )
     parser.add_argument(
         "--column", action="append", choices=[*VARIANTS, *INT4], help="only these, repeatable (default: all)"
     )
@@ -110,8 +118,23 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; tables go beside it")
     args = parser.parse_args()
     for name in args.names:
-        for row in measure(load_task(name, args.models), args.column or [*VARIANTS, *INT4], args.judged):
+        for row in measure(_task(name, args.models), args.column or [*VARIANTS, *INT4], args.judged):
             _add(args.out, name, row)
+
+
+def _task(name: str, models: Path) -> Task:
+    if name != RANDOM:
+        return load_task(name, models)
+    calibration, validation = (make_inputs(name, RANDOM_SAMPLES, seed) for seed in (1, 2))
+    return Task(
+        name,
+        models / f"{name}.onnx",
+        rows(calibration, 1),
+        rows(validation, 1),
+        np.arange(RANDOM_SAMPLES),
+        validation,
+        is_transformer=True,
+    )
 
 
 def _add(path: Path, name: str, row: dict[str, Any]) -> None:
@@ -119,7 +142,7 @@ def _add(path: Path, name: str, row: dict[str, Any]) -> None:
     results = load_results(path)
     earlier = results["models"].get(name, {}).get("variants", {})
     results["models"][name] = row | {"variants": {**earlier, **row["variants"]}}
-    order = [task for task in TASK_NAMES if task in results["models"]]
+    order = [task for task in (*TASK_NAMES, RANDOM) if task in results["models"]]
     results["models"] = {task: results["models"][task] for task in order}
     write_results(path, results, algorithms_page(results))
 
@@ -252,10 +275,12 @@ judged on others, in ONNX Runtime: signal over noise and agreement on {JUDGED} o
 the model's own metric on every sample with a label. `plain` is min-max ranges and weights per channel; each
 algorithm is added to it alone, and `fast`, `default` and `accurate` are the recipes. What the outputs do not
 gain by on {FIT_SAMPLES} calibration samples is not taken: then the figure is that of `plain`. Columns without
-a figure were not measured: on the larger models they take many minutes.
+a figure were not measured: on the larger models they take many minutes. {RANDOM} has seeded random
+weights and pictures: its row is of the size of the file, and no model of what a trained one loses.
 
-Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.algorithms MODELS`,
-with `--judged N` where fewer samples than these are told below the first table.
+Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 {RANDOM} &&
+python -m benchmarks.algorithms MODELS`, with `--judged N` where fewer samples than these are told below the
+first table.
 """
 
 
