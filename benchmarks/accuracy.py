@@ -155,6 +155,8 @@ def _judge(contender: Contender, task: Task, reference: _Outputs) -> Judged:
         rows_a, rows_b = (x.reshape(len(x), -1).astype(np.float64) for x in (a, b))
         judged.signal[name] = np.square(rows_a).sum(1)
         judged.noise[name] = np.square(rows_a - rows_b).sum(1)
+    if not any(noise.any() for noise in judged.noise.values()):
+        return Judged({"error": "it quantizes nothing: the outputs are those of FP32"})
     judged.row["sqnr_db"] = {name: sqnr_db(judged, name) for name in reference.names}
     if task.decisions is not None:
         judged.same = task.decisions(wanted, got)
