@@ -44,8 +44,9 @@ calibrators, `ort u8s8` its documentation's advice for x86 (preprocessed, uint8 
 channel). `nncf control` is `nncf.quantize_with_accuracy_control`: layers go back to floats until decisions
 agree with FP32's on 99 % of the calibration samples, or, without decisions, outputs differ by less than 1 %
 of their power. `mo max` and `mo entropy` are Model-Optimizer's `modelopt.onnx.quantization.quantize`{version}
-to int8, what is not int8 in f32, run in ONNX Runtime. What a tool leaves in floats is its own choice. A contender whose
-tool or library refuses the model, or leaves it as it is, is `failed`: {failed}
+to int8, what is not int8 in f32, run in ONNX Runtime. What a tool leaves in floats is its own choice. A
+contender whose tool or library refuses the model, or leaves it as it is, is `failed`, for a reason told at
+the end.
 
 Agreement asks how often a model decides as FP32 does. It needs no labels, so it is measured on all pictures
 at hand that are not for calibration, and where these are few on fixed views of them (the whole, corners,
@@ -68,7 +69,7 @@ def accuracy_page(results: dict[str, Any]) -> str:
     """Markdown: the comparison, then a table per figure, then the samples and the notes."""
     models = results["models"]
     machine = machine_line(results["environment"])
-    parts = [HEAD.format(machine=machine, version=_model_optimizer(models), failed=_failed(models))]
+    parts = [HEAD.format(machine=machine, version=_model_optimizer(models))]
     parts.append(
         "## `accurate` against the best of all peers\n\n" + _comparisons(models, "accurate_comparisons")
     )
@@ -82,6 +83,7 @@ def accuracy_page(results: dict[str, Any]) -> str:
     )
     parts.append("## The model's own metric\n\n" + _figures(models, _score, "FP32"))
     parts.append("## Samples, and sources of them\n\n" + _samples(models))
+    parts.append("## What failed\n\n" + _failed(models))
     return "\n".join(parts)
 
 
@@ -93,13 +95,13 @@ def _model_optimizer(models: dict[str, Any]) -> str:
 
 def _failed(models: dict[str, Any]) -> str:
     """Who failed on what, and what it said."""
-    found = [
-        f"{column} on {name} (`{row['error']}`)"
+    rows = [
+        [name, column, f"`{model['contenders'][column]['error']}`"]
         for name, model in models.items()
-        for column, row in model["contenders"].items()
-        if "error" in row and column in COLUMNS
+        for column in COLUMNS
+        if "error" in model["contenders"].get(column, {})
     ]
-    return "; ".join(found) + "." if found else "none did."
+    return table(["model", "contender", "why"], rows)
 
 
 def _comparisons(models: dict[str, Any], key: str) -> str:
