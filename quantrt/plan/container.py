@@ -6,8 +6,9 @@
     the rest  the tensors, without gaps
 
 HEADER is JSON in a string. Its "header_sha256" is the digest of the N bytes with these 64 digits written as
-zeros, and stays there in every format version; its "data_sha256" is the digest of the rest. The N bytes end
-on a multiple of 64, and tensors come by falling element size, so that each is aligned to its elements.
+zeros, and stays there in every format version; its "data_sha256" is the digest of the digests of the rest, in
+blocks of 64 MiB that can be checked at once. The N bytes end on a multiple of 64, and tensors come by falling
+element size, so that each is aligned to its elements.
 Format: https://huggingface.co/docs/safetensors/index#format
 """
 
@@ -19,6 +20,7 @@ import math
 import mmap
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,15 +33,19 @@ from quantrt.errors import InternalError, ModelError
 from quantrt.ir.atomic import replace_file
 from quantrt.ir.mapped import map_file, stream_bytes
 from quantrt.plan.foreign import damaged, foreign, missing
+from quantrt.threads import usable_cores
 
 __all__ = ["FORMAT_VERSION", "Container", "open_container", "write_container"]
 
-FORMAT_VERSION = 2
-"""1: machine code of GPUs stood beside the graph, as tensors. Such files are still read."""
+FORMAT_VERSION = 3
+"""1: machine code of GPUs stood beside the graph, as tensors. 2: "data_sha256" is the digest of the rest as a
+whole. Such files are still read."""
 METADATA_KEY = "quantrt"
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library reads no longer ones
 
 _LENGTH_BYTES = 8
+_BLOCK_BYTES = 64 << 20
+_BLOCKS_SINCE = 3
 _ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 _ZERO_DIGEST = "0" * 64
 _OPENING = b'{"__metadata__":{"' + METADATA_KEY.encode() + b'":"{'
@@ -102,7 +108,7 @@ def write_container(path: Path, header: Mapping[str, Any], tensors: Mapping[str,
         }
         offset = end
     unsigned = _header_bytes(header, _ZERO_DIGEST, table)
-    digest = hashlib.sha256()
+    digest = _Digest()
     with replace_file(path) as file:
         file.write(unsigned)
         for _, array in ordered:
@@ -132,15 +138,56 @@ def open_container(path: Path, *, with_tensors: bool = True) -> Container:
     if not with_tensors:
         return Container(header, {}, sizes)
     data = np.frombuffer(mapping, np.uint8, offset=_LENGTH_BYTES + len(raw))
-    digest = hashlib.sha256()
-    for chunk in stream_bytes(data):
-        digest.update(chunk)
-    if digest.hexdigest() != header["data_sha256"]:
+    digest = _sha256(data).hex() if header["format_version"] < _BLOCKS_SINCE else _digest_by_blocks(data)
+    if digest != header["data_sha256"]:
         raise damaged(path, "its weights do not match their checksum")
     for name, entry in table.items():
         if entry["dtype"] not in _DTYPES:
             raise damaged(path, f"tensor '{name}' has element type {entry['dtype']}")
     return Container(header, {name: _view(data, entry) for name, entry in table.items()}, sizes)
+
+
+class _Digest:
+    """The digest of the digests of blocks, of bytes that come in pieces."""
+
+    def __init__(self) -> None:
+        self._blocks = hashlib.sha256()
+        self._block = hashlib.sha256()
+        self._filled = 0
+
+    def update(self, piece: memoryview) -> None:
+        while piece:
+            part = piece[: _BLOCK_BYTES - self._filled]
+            piece = piece[len(part) :]
+            self._block.update(part)
+            self._filled += len(part)
+            if self._filled == _BLOCK_BYTES:
+                self._end_block()
+
+    def hexdigest(self) -> str:
+        """Of everything; nothing may follow."""
+        if self._filled:
+            self._end_block()
+        return self._blocks.hexdigest()
+
+    def _end_block(self) -> None:
+        self._blocks.update(self._block.digest())
+        self._block, self._filled = hashlib.sha256(), 0
+
+
+def _digest_by_blocks(data: np.ndarray) -> str:
+    """What `_Digest` makes of the bytes, on all cores."""
+    blocks = [data[first : first + _BLOCK_BYTES] for first in range(0, data.size, _BLOCK_BYTES)]
+    with ThreadPoolExecutor(usable_cores()) as pool:  # hashlib computes without Python's lock
+        digests = list(pool.map(_sha256, blocks))
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def _sha256(data: np.ndarray) -> bytes:
+    digest = hashlib.sha256()
+    for chunk in stream_bytes(data):
+        digest.update(chunk)
+    return digest.digest()
 
 
 def _header_bytes(header: Mapping[str, Any], data_digest: str, table: Mapping[str, Any]) -> bytes:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from quantrt.errors import DeviceError, InternalError, ModelError, QuantRtError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.model import Fingerprint
-from quantrt.plan.container import FORMAT_VERSION, write_container
+from quantrt.plan.container import FORMAT_VERSION, open_container, write_container
 from quantrt.plan.header import header_of
 from quantrt.plan.plan import ExecOptions, Layer, LibraryModel, Plan
 from quantrt.plan.serialize import load_plan, peek_plan, save_plan
@@ -421,13 +421,14 @@ def test_a_header_of_another_shape_is_a_damaged_file(changes: dict[str, object],
         load_plan(path)
 
 
-def write_raw(path: Path, entry: dict[str, object]) -> None:
+def write_raw(path: Path, entry: dict[str, object], *, version: int = FORMAT_VERSION) -> None:
     """A file whose checksums are right and whose only tensor, of 4 bytes, is described by `entry`."""
     data, zeros = bytes(4), "0" * 64
+    digest = hashlib.sha256(data)
     header = {
         "header_sha256": zeros,
-        "data_sha256": hashlib.sha256(data).hexdigest(),
-        "format_version": FORMAT_VERSION,
+        "data_sha256": (digest if version < 3 else hashlib.sha256(digest.digest())).hexdigest(),
+        "format_version": version,
         **header_of(small_plan()),
     }
     table = {"__metadata__": {"quantrt": json.dumps(header, separators=(",", ":"))}, "graph": entry}
@@ -436,9 +437,31 @@ def write_raw(path: Path, entry: dict[str, object]) -> None:
     path.write_bytes(len(raw).to_bytes(8, "little") + raw + data)
 
 
-def test_a_file_put_together_by_hand_is_read(tmp_path: Path):
-    write_raw(tmp_path / "m.qrt", {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]})
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_file_put_together_by_hand_is_read(version: int, tmp_path: Path):
+    write_raw(tmp_path / "m.qrt", {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, version=version)
     assert load_plan(tmp_path / "m.qrt").model.graph == bytes(4)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 64, 100, 300, 1 << 20])
+def test_weights_are_checked_block_by_block(
+    block_bytes: int, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("quantrt.plan.container._BLOCK_BYTES", block_bytes)
+    tensors = {
+        name: rng.integers(0, 256, size, np.uint8) for name, size in (("a", 100), ("b", 0), ("c", 207))
+    }
+    path = tmp_path / "m.qrt"
+    write_container(path, {"format_version": FORMAT_VERSION}, tensors)
+    found = open_container(path).tensors
+    assert all(np.array_equal(found[name], array) for name, array in tensors.items())
+    whole = path.read_bytes()
+    for place in (-1, -150, -307):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        (tmp_path / "changed.qrt").write_bytes(changed)
+        with pytest.raises(ModelError, match="damaged"):
+            open_container(tmp_path / "changed.qrt")
 
 
 @pytest.mark.parametrize(
