@@ -258,12 +258,10 @@ class _Tuner:
 
     def try_groups(self, groups: Sequence[Group], device: torch.device, samples: Samples) -> None:
         """Check, and while there is time, time the pending tactics of every group."""
-        begin_s = time.monotonic()
         stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         for number, group in enumerate(groups):
             self.try_group(group, Device(device, stream), samples)
             self.on_progress("time", number + 1, len(groups))
-        self.timing_s += time.monotonic() - begin_s
 
     def try_group(self, group: Group, device: Device, samples: Samples) -> None:
         """Verdicts on the pending tactics; on the reference where none of the group's is right."""
@@ -271,12 +269,14 @@ class _Tuner:
         is_late = self.options.budget_s is not None and self.spent_s > self.options.budget_s
         is_short = self.options.level == 0 or is_late
         if group.pending and not (is_short and has_timing):
+            begin_s = time.monotonic()
             inputs = samples(group.workload, device.torch_device)
             trial = Trial.begin(group.workload, device, self.kernels, inputs, self.plans)
             group.verdicts.update((first_right if is_short else try_tactics)(trial, group.pending))
             self.untimed += is_late
             if not is_short and not _has_right(group):
                 group.verdicts.update(try_tactics(trial, [group.reference]))
+            self.timing_s += time.monotonic() - begin_s
 
     def choose(self, groups: Sequence[Group]) -> dict[str, Choice]:
         """A choice for every group, by key, all of whose kernels are compiled."""

@@ -12,6 +12,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.formula_expression import constant_names
 from quantrt.regions.formula_json import to_json
+from quantrt.tactics.cuda import trial
 from quantrt.tactics.cuda.choices import Choices
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 from quantrt.tactics.cuda.timing import Timing
@@ -100,6 +101,29 @@ def test_wrong_and_broken_tactics_are_rejected_with_reasons(caplog: pytest.LogCa
     assert found["never"] == "no such thing"
     assert found["right"] == ""
     assert "tactic 'broken' of region 'scale' failed" in caplog.text
+
+
+def test_what_is_not_right_is_never_timed(monkeypatch: pytest.MonkeyPatch):
+    """A wrong tactic, even the fastest of all, is no candidate of the clock's."""
+    clocked: list[str] = []
+
+    def measure(runs, **options):
+        clocked.extend(runs)
+        return own_measure(runs, **options)
+
+    own_measure = trial.measure
+    monkeypatch.setattr(trial, "measure", measure)
+    work = scaled_rows()
+    tactics = [wrong(work), right(work, "one"), broken(), wrong(work, "wrong too"), right(work, "two")]
+    choices = tune_here([work], [[*tactics, formula_tactic(work)]], level=5)
+    assert clocked == ["one", "two"]
+    assert not any(
+        isinstance(choices.cache.entries[choices.by_region["scale"].key].tactics[name], Timing)
+        for name in ("wrong", "wrong too", "broken")
+    )
+    clocked.clear()
+    again = tune_here([work], [[*tactics, formula_tactic(work)]], choices.cache, level=5)
+    assert clocked == [] and again.timing_s == 0.0
 
 
 def test_the_reference_is_timed_when_nothing_else_is_right():
