@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +17,14 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import Plan
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.runtime.check_inputs import InputCheck
-from quantrt.runtime.executor import Executor, ExecutorContext, RunsThere, check_library, open_executor
+from quantrt.runtime.executor import (
+    ContextThere,
+    Executor,
+    ExecutorContext,
+    RunsThere,
+    check_library,
+    open_executor,
+)
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.notes import UNCALIBRATED, engine_notes
 from quantrt.runtime.show import engine_html, engine_table
@@ -137,9 +144,7 @@ class Engine:
         """
         executor = self.executor
         if not isinstance(executor, RunsThere):
-            raise UsageError(
-                f"{self.name} is not for a GPU: it takes arrays in host memory", hint="`run(...)`"
-            )
+            raise _not_for_a_gpu(self.name)
         self._check.check_shapes({name: tuple(tensor.shape) for name, tensor in inputs.items()})
         return executor.run_device(inputs)
 
@@ -205,6 +210,38 @@ class Context:
             return self._engine.run(inputs)  # raises
         return self._lane.run(self._engine._check.check(inputs))
 
+    def device_inputs(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+        """Tensors on the engine's GPU to put inputs into, by name: `run_device` of them copies nothing.
+
+        They are torch's, speak DLPack, and stay the same ones while this context keeps their shapes. Write
+        to them on the stream that runs them.
+
+        Raises:
+            DataError: a name or shape is wrong; names the input.
+            UsageError: the context or its engine is closed, or not for a GPU.
+        """
+        lane = self._lane_there()
+        self._engine._check.check_shapes({name: tuple(shape) for name, shape in shapes.items()})
+        return lane.device_inputs(shapes)
+
+    def run_device(self, inputs: Mapping[str, Any], *, copies: bool = True) -> dict[str, Any]:
+        """Outputs by name as torch's tensors; see Engine.run_device.
+
+        Args:
+            copies: False gives the memory that the engine writes, which the context's next run overwrites.
+        """
+        lane = self._lane_there()
+        self._engine._check.check_shapes({name: tuple(tensor.shape) for name, tensor in inputs.items()})
+        return lane.run_device(inputs, copies=copies)
+
+    def _lane_there(self) -> ContextThere:
+        if self._lane is None or self._engine._executor is None:
+            self.close()
+            raise UsageError(f"cannot use a context of {self._engine.name}: it is closed")
+        if not isinstance(self._lane, ContextThere):
+            raise _not_for_a_gpu(self._engine.name)
+        return self._lane
+
     def close(self) -> None:
         """Free the lane; the engine stays open."""
         lane, self._lane = self._lane, None
@@ -218,6 +255,10 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _not_for_a_gpu(name: str) -> UsageError:
+    return UsageError(f"{name} is not for a GPU: it takes arrays in host memory", hint="`run(...)`")
 
 
 def _open(plan: Plan, name: str) -> Executor:

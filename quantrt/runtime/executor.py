@@ -15,6 +15,7 @@ from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.cuda.available import check_gpu
 
 __all__ = [
+    "ContextThere",
     "Executor",
     "ExecutorContext",
     "HasClock",
@@ -91,6 +92,17 @@ class RunsThere(Protocol):
 
     def run_device(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs by name; see CudaExecutor.run_device."""
+
+
+@runtime_checkable
+class ContextThere(Protocol):
+    """A lane of an executor that takes and gives torch's tensors on its own device."""
+
+    def run_device(self, inputs: Mapping[str, Any], *, copies: bool = True) -> dict[str, Any]:
+        """Outputs by name; see CudaExecutor.run_device."""
+
+    def device_inputs(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+        """Tensors to put inputs into; see CudaContext.device_inputs."""
 
 
 @runtime_checkable

@@ -246,6 +246,10 @@ class CudaContext:
         """Outputs by name on the device; see CudaExecutor.run_device."""
         return self._lane.run_device(self._executor._on_device(inputs), copies=copies)
 
+    def device_inputs(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
+        """Tensors to put inputs of these shapes into, by name; see Lane.device_inputs."""
+        return self._lane.device_inputs(shapes)
+
     def time_runs(self, inputs: Mapping[str, np.ndarray], *, copies: bool, spins: bool) -> TimedRuns:
         """Runs of these inputs with the times of their parts; see TimedRuns."""
         return TimedRuns(self._lane, inputs, copies=copies, spins=spins)

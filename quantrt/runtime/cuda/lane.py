@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -68,7 +68,7 @@ class Lane:
         A stream that torch did not make has to live until the lane is closed.
 
         Args:
-            inputs: tensors on the device.
+            inputs: tensors on the device; those of `device_inputs` are read where they are.
             copies: False: tensors of a recording are returned as they are, valid until the lane's next run.
         """
         self._profiles.check(inputs)
@@ -86,6 +86,20 @@ class Lane:
                 name: found[name].to(self._device, torch_dtype(dtype), copy=copies)
                 for name, _, dtype in opened.program.outputs
             }
+
+    def device_inputs(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:
+        """Tensors to put inputs into: a run of them copies nothing. They are the CUDA graph's own, if any.
+
+        Args:
+            shapes: of the inputs, by name.
+        """
+        self._profiles.check({name: torch.empty(tuple(n), device="meta") for name, n in shapes.items()})
+        with self._alone() as opened, self._on_device():
+            given = {
+                name: torch.zeros(tuple(shapes[name]), dtype=torch_dtype(dtype), device=self._device)
+                for name, dtype in opened.program.inputs
+            }
+            return dict(self._recording(opened, given).inputs) if self._records else given
 
     def prepare(self, inputs: Mapping[str, np.ndarray], *, waits: bool = True) -> Callable[[], object]:
         """One run of inputs that are on the device already.
@@ -261,8 +275,16 @@ def _shapes_of(opened: OpenProgram, inputs: Mapping[str, torch.Tensor]) -> Shape
 
 
 def _fill(tensors: Mapping[str, torch.Tensor], given: Mapping[str, torch.Tensor]) -> None:
+    """Copy what does not lie there already."""
     for name, tensor in tensors.items():
-        tensor.copy_(given[name], non_blocking=given[name].device.type != "cpu")
+        if not _is_same_memory(given[name], tensor):
+            tensor.copy_(given[name], non_blocking=given[name].device.type != "cpu")
+
+
+def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are one, also where DLPack was between them."""
+    is_there = one.data_ptr() == other.data_ptr() and one.device == other.device
+    return is_there and one.dtype == other.dtype and one.stride() == other.stride()
 
 
 def _as_caller_wants(tensor: torch.Tensor, dtype: str) -> np.ndarray:

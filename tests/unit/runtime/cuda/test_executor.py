@@ -178,6 +178,24 @@ def test_callers_on_other_streams_get_what_they_gave(device, capture, rng):
     executor.close()
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=ON_A_GPU)])
+def test_inputs_are_put_where_they_are_read(device, rng):
+    program = pooled_program()
+    context = CudaExecutor(program, *specs_of(program), device=device).create_context()
+    lent = set()
+    for number in range(6):
+        shape = SHAPES[number % 2]
+        inputs = context.device_inputs({"x": shape})
+        x = rng.standard_normal(shape).astype(np.float32)
+        inputs["x"].copy_(torch.from_numpy(x))
+        y = context.run_device({"x": torch.from_dlpack(inputs["x"])}, copies=False)["y"]
+        np.testing.assert_allclose(y.cpu().numpy(), pooled_reference(x), rtol=0, atol=1e-5)
+        lent.add((inputs["x"].data_ptr(), y.data_ptr()))
+    if device == "cuda":
+        assert len(lent) == 2, "one pair of tensors for each set of shapes"
+    context.close()
+
+
 def test_what_cannot_be_run_names_its_region():
     executor = on_cpu(pooled_program())
     with pytest.raises(DataError, match="region of pool"):

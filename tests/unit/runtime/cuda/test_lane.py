@@ -102,6 +102,39 @@ def test_tensors_are_copied_or_lent(graphs, dtype, rng):
     assert torch.equal(lent, kept) == (dtype == "float32")
 
 
+def test_what_lies_where_the_graph_reads_it_is_not_copied(graphs, rng, monkeypatch):
+    context = recording_executor(pooled_program("float16", outputs=(("y", "y", "float16"),))).create_context()
+    context._lane._records = True
+    x = context.device_inputs({"x": (2, 2, 4, 4)})["x"]
+    values = batch(2, rng)
+    x.copy_(torch.from_numpy(values))
+
+    def copy(*unused, **options):
+        raise AssertionError("a copy")
+
+    monkeypatch.setattr(torch.Tensor, "copy_", copy)
+    monkeypatch.setattr(Graph, "replay", lambda graph: None)
+    for given in (x, torch.from_dlpack(x)):
+        y = context.run_device({"x": given}, copies=False)["y"]
+        assert y.data_ptr() == graphs[0].outputs["y"].data_ptr()
+    with pytest.raises(AssertionError, match="a copy"):
+        context.run_device({"x": x.clone()}, copies=False)
+    monkeypatch.undo()
+    assert len(graphs) == 1
+
+
+def test_what_is_put_there_is_what_runs(graphs, rng):
+    context = recording_executor().create_context()
+    context._lane._records = True
+    inputs = context.device_inputs({"x": (2, 2, 4, 4)})
+    for _ in range(2):
+        values = batch(2, rng).astype(np.float16)
+        inputs["x"].copy_(torch.from_numpy(values))
+        y = context.run_device(inputs, copies=False)["y"]
+        np.testing.assert_allclose(y.numpy(), pooled_reference(values), rtol=0, atol=2e-3)
+    assert torch.equal(inputs["x"], torch.from_numpy(values))
+
+
 def test_the_least_recently_used_makes_room(graphs, rng):
     executor = recording_executor()
     for n in range(1, MAX_RECORDINGS + 1):

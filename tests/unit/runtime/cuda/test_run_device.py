@@ -52,3 +52,27 @@ def test_an_engine_of_a_cpu_takes_arrays():
         pytest.raises(UsageError, match="not for a GPU"),
     ):
         engine.run_device({})
+
+
+def test_a_context_gives_tensors_to_put_inputs_into(engine: Engine, rng):
+    x = rng.standard_normal((3, 2, 4, 4)).astype(np.float16)
+    with engine.create_context() as context:
+        inputs = context.device_inputs({"x": (3, 2, 4, 4)})
+        inputs["x"].copy_(torch.from_numpy(x))
+        y = context.run_device(inputs, copies=False)["y"]
+        np.testing.assert_allclose(y.numpy(), pooled_reference(x), rtol=0, atol=2e-3)
+        with pytest.raises(DataError, match="5 instead of 4 on axis 3"):
+            context.device_inputs({"x": (1, 2, 4, 5)})
+        with pytest.raises(DataError, match="no input 'z'"):
+            context.run_device({"z": inputs["x"]})
+    with pytest.raises(UsageError, match="context .* is closed"):
+        context.device_inputs({"x": (3, 2, 4, 4)})
+
+
+def test_a_context_of_a_cpu_takes_arrays():
+    with (
+        Engine(make_plan("onnxruntime")) as engine,
+        engine.create_context() as context,
+        pytest.raises(UsageError, match="not for a GPU"),
+    ):
+        context.device_inputs({"x": (1, 32)})
