@@ -3,7 +3,9 @@
 
 The rate rises from nothing, for Adam's first steps move every weight by the whole of it, and falls as a half
 cosine. The state that is kept is the one with the least output error on pictures that no step sees, that
-before training among them.
+before training among them. In passes, each from the best state so far and with a part of the last one's rate:
+at a rate that is too high a network of 8 bits loses in its first steps what no later one brings back, and
+which rate that is depends on the network.
 """
 
 __all__ = ["Course", "Training", "signal_db", "train"]
@@ -26,12 +28,17 @@ PASTED = (0.25, 0.75)
 """Of height and width: sides of the rectangle of another picture that half of them get, as in CutMix
 (arXiv 1905.04899)."""
 WARMUP_RATIO = 0.1
-"""Of all steps: those in which the rate rises."""
-CHECKS = 20
-"""Times that the held out pictures are looked at."""
+"""Of the steps of a pass: those in which the rate rises."""
+PASSES = 3
+RATE_FALL = 0.25
+"""The rate of a pass over that of the pass before."""
+CHECKS = 8
+"""Times in a pass that the held out pictures are looked at."""
 TEMPERATURE = 4.0
 """Of the distillation: the small probabilities count too, for they are most of what the outputs say."""
 HELD_BATCH = 100
+TINY_S = 1e-3
+"""Of a pass whose time is over before it begins: one step is taken."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +47,16 @@ class Training:
 
     Attributes:
         batch: pictures of a step.
-        rate: of Adam, the highest.
-        budget_s: above 0; ends training early, with the schedule at its end.
+        steps: of all passes together.
+        rate: of Adam, the highest of the first pass.
+        scale_ratio: rate of the scales of activations over that.
+        budget_s: above 0; ends training early, with the schedules at their ends.
     """
 
     steps: int
     batch: int
     rate: float
+    scale_ratio: float = 1.0
     budget_s: float = math.inf
 
 
@@ -80,38 +90,79 @@ def train(
         pictures: f32 [N, C, H, W], for the steps.
         held: the same, for the choice of the state.
     """
-    generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.Adam(prepared.parameters())
-    wanted = _outputs(teacher, held)
-    start_db = best_db = signal_db(_outputs(prepared, held), wanted)
-    best, best_step, step, progress = copy.deepcopy(prepared.state_dict()), 0, 0, 0.0
-    losses: list[torch.Tensor] = []
-    began, checked = time.perf_counter(), 0.0
-    while progress < 1.0:
-        _set_rate(optimizer, plan.rate * _rate_ratio(progress))
-        chosen = torch.randint(0, len(pictures), (plan.batch,), generator=generator)
-        losses.append(_step(prepared, teacher, _varied(pictures[chosen], generator), optimizer))
-        step += 1
-        progress = max(step / plan.steps, (time.perf_counter() - began) / plan.budget_s)
-        if progress - checked >= 1.0 / CHECKS or progress >= 1.0:
-            checked = progress
-            found_db = signal_db(_outputs(prepared, held), wanted)
-            if found_db > best_db:
-                best, best_db, best_step = copy.deepcopy(prepared.state_dict()), found_db, step
-            print(
-                f"step {step} of {plan.steps}: loss {losses[-1]:.5f}, held out {found_db:.2f} dB", flush=True
-            )
-    prepared.load_state_dict(best)
+    run = _Run(prepared, teacher, pictures, held, plan.batch)
+    start_db, began = run.best_db, time.perf_counter()
+    for index in range(PASSES):
+        run.train(
+            steps=math.ceil(plan.steps * (index + 1) / PASSES) - len(run.losses),
+            rate=plan.rate * RATE_FALL**index,
+            scale_ratio=plan.scale_ratio,
+            until=began + plan.budget_s * (index + 1) / PASSES,
+        )
     prepared.eval()
-    parts = np.array_split([loss.item() for loss in losses], 4)
+    parts = np.array_split([loss.item() for loss in run.losses], 4)
     return Course(
-        steps=step,
-        best_step=best_step,
+        steps=len(run.losses),
+        best_step=run.best_step,
         held_start_db=start_db,
-        held_best_db=best_db,
+        held_best_db=run.best_db,
         losses=[round(float(np.mean(part)), 6) for part in parts if len(part)],
         train_s=round(time.perf_counter() - began, 1),
     )
+
+
+class _Run:
+    """Steps so far, and the best state among them."""
+
+    def __init__(
+        self,
+        prepared: PreparedModel,
+        teacher: nn.Module,
+        pictures: torch.Tensor,
+        held: torch.Tensor,
+        batch: int,
+    ) -> None:
+        self.prepared, self.teacher = prepared, teacher
+        self.pictures, self.held, self.batch = pictures, held, batch
+        self.generator = torch.Generator().manual_seed(0)
+        self.wanted = _outputs(teacher, held)
+        self.losses: list[torch.Tensor] = []
+        self.best_db, self.best_step = -math.inf, 0
+        self._look()
+
+    def train(self, *, steps: int, rate: float, scale_ratio: float, until: float) -> None:
+        """One pass; the best state of all so far is left.
+
+        Args:
+            steps: at most.
+            until: ends it early, by the performance counter.
+        """
+        scales = [p for name, p in self.prepared.named_parameters() if _is_of_activation(name)]
+        others = [p for name, p in self.prepared.named_parameters() if not _is_of_activation(name)]
+        groups = [{"params": others, "ratio": 1.0}, {"params": scales, "ratio": scale_ratio}]
+        optimizer = torch.optim.Adam(groups)
+        began, progress, looked = time.perf_counter(), 0.0 if steps else 1.0, 0.0
+        done = len(self.losses)
+        while progress < 1.0:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * group["ratio"] * _rate_ratio(progress)
+            chosen = torch.randint(0, len(self.pictures), (self.batch,), generator=self.generator)
+            images = _varied(self.pictures[chosen], self.generator)
+            self.losses.append(_step(self.prepared, self.teacher, images, optimizer))
+            now = time.perf_counter()
+            progress = max((len(self.losses) - done) / steps, (now - began) / max(until - began, TINY_S))
+            if progress - looked >= 1.0 / CHECKS or progress >= 1.0:
+                looked = progress
+                self._look()
+        self.prepared.load_state_dict(self.best)
+
+    def _look(self) -> None:
+        """Keep the state if it is the best one."""
+        found_db, step = signal_db(_outputs(self.prepared, self.held), self.wanted), len(self.losses)
+        if found_db > self.best_db:
+            self.best = copy.deepcopy(self.prepared.state_dict())
+            self.best_db, self.best_step = found_db, step
+        print(f"step {step}: held out {found_db:.2f} dB, the best {self.best_db:.2f}", flush=True)
 
 
 def signal_db(outputs: torch.Tensor, wanted: torch.Tensor) -> float:
@@ -139,9 +190,9 @@ def _rate_ratio(progress: float) -> float:
     return rising * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = rate
+def _is_of_activation(name: str) -> bool:
+    """Whether a parameter is the scale of an activation."""
+    return ".activation_" in name
 
 
 @torch.no_grad()
