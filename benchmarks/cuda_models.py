@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx_ir as ir
 
 from benchmarks.cuda_models_page import cuda_models_page
 from benchmarks.cuda_timing import commit, environment, time_in_turns
@@ -29,11 +30,16 @@ from benchmarks.real_tasks import TASK_NAMES, load_task
 from benchmarks.task import Task
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BuildConfig, CalibrationConfig, DeviceConfig
+from quantrt.errors import ModelError
+from quantrt.ir.session import float_session
+from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.plan.program_json import program_from_model
 from quantrt.prepare import Job, quantize_for_device
+from quantrt.quantize.explicit_grids import grid_of
 from quantrt.quantize.fit import keeps_scales
+from quantrt.quantize.qparams import dequantize
 from quantrt.runtime.cuda.executor import CudaExecutor
 from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec
@@ -116,15 +122,12 @@ def _measure(task: Task) -> dict[str, Any]:
 
 
 def _measure_quantized(path: Path) -> dict[str, Any]:
-    """A Q/DQ model against ONNX Runtime on random inputs of the shape it declares."""
+    """A Q/DQ model against ONNX Runtime without its rewrites, on random codes of its inputs' own grids."""
+    model = load_model(path)
     rng = np.random.default_rng(0)
-    feed: Feed = {
-        spec.name: rng.standard_normal([n if isinstance(n, int) else BATCH for n in spec.shape or ()]).astype(
-            spec.dtype
-        )
-        for spec in load_model(path).inputs
-    }
-    run, names = _float_session(path)
+    readers = {node.inputs[0].name: node for node in model.graph.graph if node.op_type == "QuantizeLinear"}
+    feed: Feed = {spec.name: _on_grid(spec, readers[spec.name], rng) for spec in model.inputs}
+    run, names = _runs_of(float_session(model.graph, optimize=False))
     want = run(feed)
     row: dict[str, Any] = {"engines": {}}
     with _candidates(path, [feed], feed) as candidates:
@@ -137,6 +140,19 @@ def _measure_quantized(path: Path) -> dict[str, Any]:
             }
         row["ms"] = time_in_turns({name: _replay(item, feed) for name, item in candidates.items()})
     return row
+
+
+def _on_grid(spec: TensorSpec, quantize: ir.Node, rng: np.random.Generator) -> Array:
+    """Any of the values that a QuantizeLinear can tell apart, equally often.
+
+    Numbers of unit variance would be three codes of an image's 256, and rounding them most of what is there.
+    """
+    grid = grid_of(quantize)
+    if isinstance(grid, str):
+        raise ModelError(f"'{quantize.name}' has no grid of one scale", got=grid)
+    shape = [n if isinstance(n, int) else BATCH for n in spec.shape or ()]
+    codes = rng.integers(grid.lowest, grid.highest + 1, shape)
+    return dequantize(codes, grid.qparams()).astype(spec.dtype)
 
 
 def _replay(candidate: Candidate, feed: Feed) -> Callable[[], object]:
@@ -182,6 +198,10 @@ def _float_session(path: Path) -> tuple[Run, list[str]]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return _runs_of(session)
+
+
+def _runs_of(session: Any) -> tuple[Run, list[str]]:
     names = [value.name for value in session.get_outputs()]
     return lambda feed: dict(zip(names, session.run(names, dict(feed)), strict=True)), names
 

@@ -17,7 +17,9 @@ takes longer here; of int8, products that are slower than in fp16 stay fp16. Bat
 batch. Milliseconds of one run, inputs and outputs on the device, medians of rounds in turns by CUDA events.
 "products" are those that multiply int8 codes, of all regions of the engine; the codes of each were held
 against the reference before it was timed. SQNR is of the worst output, agreement the share of decisions that
-are FP32's in ONNX Runtime.
+are FP32's in ONNX Runtime. Q/DQ models are held against ONNX Runtime without its rewrites, on random codes of
+their inputs' grids: where a product is faster in fp16, its input is not rounded there, and a sum next to the
+middle between two codes may fall to either.
 
 Reproduce on a machine with a GPU and the data:
 `python -m benchmarks.cuda_models docs/results/cuda-models-h200.json`
@@ -34,7 +36,7 @@ def cuda_models_page(results: dict[str, Any]) -> str:
     parts.append(table((*HEAD, "score", "FP32's score"), lines) + row_notes(results["float"]))
     lines = [line[:-2] for name, row in results["quantized"].items() for line in _lines(name, row)]
     if lines:
-        parts += ["## Q/DQ models, on random inputs\n", table(HEAD, lines)]
+        parts += ["## Q/DQ models, on random codes\n", table(HEAD, lines)]
     return "\n".join(parts)
 
 
