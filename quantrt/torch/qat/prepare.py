@@ -31,6 +31,9 @@ from quantrt.torch.qat.trace import trace
 
 __all__ = ["prepare"]
 
+NO_PLACE = "that would change what is no parameter of one layer alone"
+"""Why a twin of the float model is not tried."""
+
 Calibration = Stats | str | Path | Mapping[str, Any] | Iterable[Any]
 
 
@@ -52,11 +55,12 @@ def prepare(
 
     Args:
         example_inputs: the tensor that forward takes, or a tuple of its arguments, of two samples or more.
-        calibration: what the first scales are taken from: batches as a DataLoader gives them (tensors, or
+        calibration: what training starts from is fitted to: batches as a DataLoader gives them (tensors, or
             tuples that begin with the inputs; what follows is left out), whatever `quantrt.build` takes as
-            calibration, or statistics of an earlier calibration.
+            calibration, or statistics of an earlier calibration, which show no biases to correct.
         target: "ort", "openvino", "tensorrt" or "cuda", or a table of rules.
         learn_scales: train the scales too; otherwise they stay as calibrated.
+        config: what is quantized, and by which algorithms it starts; those of `quantrt quantize`.
         dynamic_shapes: as torch.export takes them; by default the first axis of every input counts samples.
 
     Raises:
@@ -66,6 +70,8 @@ def prepare(
     """
     config, calibration_config = config or QuantizeConfig(), calibration_config or CalibrationConfig()
     rules = _target(target)
+    if config.weights != "int8":
+        raise UsageError("training is of 8-bit codes", got=f"weights={config.weights!r}", expected="'int8'")
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     traced = trace(model, inputs, dynamic_shapes or _batched(inputs))
     floats = make_model(traced.onnx)
@@ -116,16 +122,20 @@ def _fit(
         samples = _opened(model, calibration)
         stats = collect(model, sorted(start.placement.values), samples, options)
     reference = sample_reference(model, samples, config, options)
-    twins = tuple(twin for twin in reference.twins if start.can_hold(twin))
-    return fit(
+    held, left = [], []
+    for twin in reference.twins:
+        (held if start.can_hold(twin) else left).append(twin)
+    fitted = fit(
         model,
         stats,
         target,
-        replace(reference, twins=twins),
+        replace(reference, twins=tuple(held)),
         config=config,
         calibration=options,
         kept_float=start.edges.kept_float,
     )
+    notes = [f"not {twin.label.lstrip(', ')}: {NO_PLACE}" for twin in left]
+    return replace(fitted, model=replace(fitted.model, notes=(*fitted.model.notes, *notes)))
 
 
 def _opened(model: Model, calibration: str | Path | Mapping[str, Any] | Iterable[Any]) -> Dataset:

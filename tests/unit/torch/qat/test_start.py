@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.errors import UsageError
 from quantrt.ir.session import float_session
 from quantrt.model.load import make_model
 from quantrt.quantize.algorithms.equalization import SUFFIX
@@ -17,6 +19,7 @@ from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets import target_named
 from quantrt.torch.qat import convert, prepare
+from quantrt.torch.qat.prepare import NO_PLACE
 from quantrt.torch.qat.trace import trace
 
 SAMPLES = 128
@@ -114,12 +117,33 @@ def test_what_two_layers_share_stays_as_it_was_trained():
     prepared = prepare(net, images(2), images().split(32), target="ort")
     assert torch.equal(prepared.network.norm.weight, net.norm.weight)
     assert "training starts from ranges by auto" in prepared.notes
+    assert f"not equalized: {NO_PLACE}" in prepared.notes
 
 
-def test_of_smoothing_by_multiplications_the_folded_part_is_taken():
+def test_multiplications_of_smoothing_are_not_taken():
+    class Behind(nn.Module):
+        """A product behind a GELU, one of whose channels is large."""
+
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(16, 32), nn.Linear(32, 5)
+            with torch.no_grad():
+                self.up.weight[3] *= 100.0
+                self.down.weight[:, 3] /= 100.0
+
+        def forward(self, x):
+            return self.down(functional.gelu(self.up(x)))
+
+    torch.manual_seed(0)
+    x = torch.randn(SAMPLES, 16)
     config = QuantizeConfig(smoothing="multiplied")
-    prepared = prepare(uneven(), images(2), images().split(32), target="ort", config=config)
-    assert not any("multiplications" in note for note in prepared.notes)
+    prepared = prepare(Behind().eval(), x[:2], x.split(32), target="ort", config=config)
+    assert f"not smoothed by multiplications: {NO_PLACE}" in prepared.notes
+
+
+def test_weights_alone_are_refused():
+    with pytest.raises(UsageError, match="8-bit codes"):
+        prepare(uneven(), images(2), [images()], config=QuantizeConfig(weights="int4"))
 
 
 def test_batches_that_come_once_and_ranges_alone():
