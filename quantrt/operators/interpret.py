@@ -208,7 +208,9 @@ def _run_step(step: _Step, scope: Scope, device: torch.device) -> tuple[Value, .
     try:
         result = _call(step.operator, inputs, keywords)
     except torch.OutOfMemoryError as error:
-        raise DeviceError(f"{device} is out of memory at {label(step.node)}", got=str(error)) from error
+        raise DeviceError(
+            f"{device} is out of memory at {label(step.node)}", got=str(error), hint="a smaller --batch"
+        ) from error
     except ModelError as error:
         if label(step.node) in error.message:
             raise

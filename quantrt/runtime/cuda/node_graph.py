@@ -79,7 +79,8 @@ class NodeGraph:
         try:
             found = self._graph.run_in(given)
         except DeviceError as error:
-            raise DeviceError(f"region '{self._region}': {error.message}", got=error.got) from error
+            message = f"region '{self._region}': {error.message}"
+            raise DeviceError(message, got=error.got, hint=error.hint) from error
         except ModelError as error:
             raise DataError(
                 f"region '{self._region}': {error.message}", got=error.got, expected=error.expected

@@ -150,7 +150,7 @@ def record(
         run_steps(opened, dict(inputs), traced)
     stream.synchronize()
     slots, plan = traced.plan()
-    arena = _arena(plan.size_bytes, device)
+    arena = _arena(plan.size_bytes, device, traced.largest)
     graph, outputs, pool_bytes = _capture(opened, inputs, ArenaMemory(opened, slots, arena), copies.copies)
     memory = RecordingMemory(
         sum_bytes=plan.sum_bytes,
@@ -198,14 +198,15 @@ def _kept(tensor: torch.Tensor, inputs: Values) -> torch.Tensor:
     return tensor.clone(memory_format=torch.contiguous_format)
 
 
-def _arena(size_bytes: int, device: torch.device) -> torch.Tensor:
+def _arena(size_bytes: int, device: torch.device, largest: Callable[[], str]) -> torch.Tensor:
     try:
         return torch.empty(size_bytes, dtype=torch.uint8, device=device)
     except torch.OutOfMemoryError as error:
         raise DeviceError(
-            f"{device} has no room for the {size_bytes / 2**20:.1f} MiB of a run's activations",
+            f"{device} has no room for the {size_bytes / 2**20:.1f} MiB of a run's activations, "
+            f"the largest {largest()}",
             got=str(error).partition(". ")[0],
-            hint="a smaller batch, fewer contexts, or freeing memory on the GPU",
+            hint="a smaller --batch, fewer contexts, or freeing memory on the GPU",
         ) from error
 
 

@@ -77,6 +77,15 @@ class TracedMemory:
         }
         return slots, plan
 
+    def largest(self) -> str:
+        """The region that asked for the most at once, and how much, as a phrase."""
+        item = max(self._allocations, key=lambda item: item.size_bytes, default=None)
+        if item is None:
+            return "no region"
+        return (
+            f"{item.size_bytes / 2**20:.1f} MiB of region '{self._opened.steps[item.place[0]].step.region}'"
+        )
+
     def _allocate(
         self,
         number: int,

@@ -129,6 +129,22 @@ def test_a_convolution_between_pairs_reads_codes_and_its_result_is_rounded_for_t
     assert roundings(result) == 1
 
 
+def test_so_does_a_transposed_convolution():
+    weights = {
+        "t": codes(3, 8, 2, 2),
+        "ts": np.sqrt(np.linspace(1e-6, 4e-6, 8)).astype(np.float32),
+        "tz": np.zeros(8, np.int8),
+    }
+    body = (
+        f"dt = DequantizeLinear<axis=1>(t, ts, tz) {pair('x', 'a')} "
+        f"h = ConvTranspose<kernel_shape=[2,2], strides=[2,2]>(a, dt) {pair('h', 'y', 's2')}"
+    )
+    result = check(images(body, **weights), IMAGE)
+    assert int8(result) == ["ConvTranspose"]
+    assert result.placement.uses == {(nodes(result.graph, "ConvTranspose")[0].name, 0): "x"}
+    assert roundings(result) == 1
+
+
 def test_without_a_pair_behind_it_a_convolution_gives_floats():
     result = check(images(f"{WEIGHTS} {pair('x', 'a')} h = Conv(a, dw) y = Exp(h)"), IMAGE)
     assert int8(result) == ["Conv"] and roundings(result) == 0
@@ -269,6 +285,35 @@ def test_a_mean_between_pairs_reads_codes():
     assert int8(result) == ["Conv", "GlobalAveragePool"]
     (pool,) = nodes(result.graph, "GlobalAveragePool")
     assert (pool.name, 0) in result.placement.uses
+
+
+@pytest.mark.parametrize("behind", ["y = Exp(m)", f"{pair('m', 'n')} y = Exp(n)"], ids=["floats", "a pair"])
+def test_a_mean_of_codes_may_give_floats(behind: str):
+    """Our kernels do; TensorRT has none that read codes and write floats but for products."""
+    body = (
+        f"{WEIGHTS} {pair('x', 'a')} h = Conv<pads=[1,1,1,1]>(a, dw) r = Relu(h) {pair('r', 'k')} "
+        f"m = GlobalAveragePool(k) {behind}"
+    )
+    result = check(images(body), IMAGE)
+    assert int8(result) == ["Conv", "GlobalAveragePool"]
+
+
+def test_a_pool_whose_result_is_read_in_floats_reads_floats():
+    """A maximum moves codes; without a reader of codes behind it the rounding stays before it."""
+    body = (
+        f"{WEIGHTS} {pair('x', 'a')} h = Conv<pads=[1,1,1,1]>(a, dw) {pair('h', 'k')} "
+        "m = MaxPool<kernel_shape=[2,2]>(k) y = Exp(m)"
+    )
+    result = check(images(body), IMAGE)
+    (conv,) = nodes(result.graph, "Conv")
+    assert result.placement.uses == {(conv.name, 0): "x"} and roundings(result) == 1
+
+
+def test_nothing_moves_over_an_operator_without_an_8_bit_kernel():
+    body = f"{WEIGHTS} {pair('x', 'a')} e = LeakyRelu(a) {pair('e', 'k')} y = Conv(k, dw)"
+    result = check(images(body), IMAGE)
+    (conv,) = nodes(result.graph, "Conv")
+    assert result.placement.uses == {(conv.name, 0): "e"} and roundings(result) == 1
 
 
 # ----------------------------------------------------------------------------------------------- weights

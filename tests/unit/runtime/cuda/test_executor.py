@@ -203,6 +203,33 @@ def test_what_cannot_be_run_names_its_region():
     assert executor.run({"x": np.zeros((1, 1, 2, 2), np.float32)})["y"].shape == (1, 1)
 
 
+def test_running_out_of_memory_names_the_region_and_what_to_lower(monkeypatch):
+    executor = on_cpu(pooled_program())
+    steps = executor._opened.steps
+
+    def run(inputs, allocate):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. GPU 0 ...")
+
+    monkeypatch.setattr(steps[0].runner, "run", run, raising=False)
+    with pytest.raises(DeviceError, match="region 'region of pool' ran out of memory") as error:
+        executor.run({"x": np.zeros((1, 1, 2, 2), np.float32)})
+    assert error.value.got == "CUDA out of memory"
+    assert "a smaller --batch, fewer contexts" in (error.value.hint or "")
+
+
+def test_contexts_share_the_weights(rng):
+    weight = rng.standard_normal((64, 3)).astype(np.float16)
+    executor = on_cpu(linear_program(weight, np.zeros(3, np.float32)))
+    before = executor.memory_report()["weight_bytes"]
+    contexts = [executor.create_context() for _ in range(3)]
+    x = {"x": rng.standard_normal((2, 64)).astype(np.float16)}
+    first, *others = [context.run(x)["y"] for context in contexts]
+    assert all(np.array_equal(first, other) for other in others)
+    assert executor.memory_report()["weight_bytes"] == before == weight.nbytes + 12
+    opened = {id(context._lane._opened.assets.weights) for context in contexts}
+    assert opened == {id(executor._opened.assets.weights)}
+
+
 def test_an_empty_batch():
     found = on_cpu(linear_program(np.ones((8, 5), np.float16), np.zeros(5, np.float32))).run(
         {"x": np.zeros((0, 8), np.float16)}

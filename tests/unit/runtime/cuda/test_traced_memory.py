@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantrt.errors import InternalError
+from quantrt.errors import DeviceError, InternalError
 from quantrt.plan.program import Program, Step
+from quantrt.runtime.cuda import recording
 from quantrt.runtime.cuda.arena import ArenaPlan
 from quantrt.runtime.cuda.steps import FreshMemory, OpenProgram, open_program, run_steps
 from quantrt.runtime.cuda.traced_memory import ArenaMemory, TracedMemory
@@ -134,3 +135,25 @@ def test_memory_for_one_output_is_asked_for_once():
     traced.allocate_for(0)(0, (3,), torch.float32)
     with pytest.raises(InternalError, match="twice"):
         traced.allocate_for(0)(0, (3,), torch.float32)
+
+
+def test_activations_without_room_name_the_largest_region_and_what_to_lower(monkeypatch):
+    steps = [
+        Step("toy", "small", ("x",), ("a",), {"kind": "add", "size": 4}),
+        Step("toy", "large", ("a",), ("b",), {"kind": "add", "size": 1 << 17}),
+        Step("toy", "last", ("b",), ("c",), {"kind": "add", "size": 4}),
+    ]
+
+    def arena(size_bytes, **options):
+        assert options["dtype"] is torch.uint8 and size_bytes > 3 << 20
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 MiB. GPU 0 ...")
+
+    program = opened(steps, ["c"])
+    traced = TracedMemory(program)
+    run_steps(program, {"x": torch.ones(1, 3, 2, 2)}, traced)
+    _, plan = traced.plan()
+    monkeypatch.setattr(recording.torch, "empty", arena)
+    with pytest.raises(DeviceError, match="the largest 3.0 MiB of region 'large'") as error:
+        recording._arena(plan.size_bytes, CPU, traced.largest)
+    assert error.value.got == "CUDA out of memory"
+    assert "a smaller --batch, fewer contexts" in (error.value.hint or "")
