@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.model import Model
@@ -21,9 +22,24 @@ from quantrt.model.passes.split_convolutions import split_convolutions
 
 __all__ = ["for_gpu"]
 
+NARROW = ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")
+"""Types of several elements in a byte."""
+
 
 def for_gpu(model: Model) -> Model:
-    """The same function of the same inputs; the model given is not changed."""
+    """The same function of the same inputs; the model given is not changed.
+
+    Raises:
+        ModelError: an input or output has elements of less than a byte.
+    """
+    for spec in (*model.inputs, *model.outputs):
+        if spec.dtype in NARROW:
+            raise ModelError(
+                f"an engine for a GPU neither takes nor gives '{spec.name}'",
+                got=f"elements of type {spec.dtype}",
+                expected="elements of whole bytes; inside the model there may be others",
+                hint="--device cpu",
+            )
     graph = clone(model.graph)
     dequantize_narrow(graph)
     split_attention_heads(graph)
