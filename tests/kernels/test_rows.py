@@ -2,7 +2,7 @@
 """Rows regions through their tactics and their runner, against the reference, in Triton's interpreter."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -393,3 +393,21 @@ def test_what_the_kernel_cannot_do_is_rejected_with_a_reason(rng: np.random.Gene
     b = Builder(TENSOR)
     complex_one = workload(b.build(b("neg", 0)), [torch.zeros(4, dtype=torch.complex64)], ("float16",))
     assert list_tactics(complex_one, H200) == [Rejected("triton", "rows", "operands of complex64")]
+
+
+@pytest.mark.parametrize("rows", [41, 64])
+def test_programs_that_share_out_rows(rows: int) -> None:
+    """On a GPU of one multiprocessor a few programs walk all rows; the last one of them has fewer."""
+    rng = np.random.default_rng(rows)
+    b = Builder(TENSOR, constant("gamma"), constant("beta"), scalar(1e-5), scalar(0.05))
+    y = spelled.layer_norm(b, 0, 1, 2, 3)
+    x = tensor(rng, rows, 500)
+    constants = {name: rng.standard_normal(500).astype(np.float32) for name in ("gamma", "beta")}
+    wanted = workload(b.build(y, b("quantize", y, 4)), [x], ("float16", "int8"), constants)
+    small = replace(H200, multiprocessors=1)
+    shared = [tactic for tactic in list_tactics(wanted, small) if " p" in tactic.name]
+    assert len(shared) > 1
+    for tactic in shared:
+        for outputs in run_tactic(tactic, [x]):
+            for got, want in zip(outputs, reference(wanted, [x]), strict=True):
+                assert_near(got, want, 2, 1e-6)

@@ -117,16 +117,19 @@ class TileConfig:
 
     Attributes:
         rows, columns: powers of 2.
+        programs: that share out the tiles, one behind the other; 0 is one for each tile.
     """
 
     rows: int
     columns: int
     num_warps: int
+    programs: int = 0
 
     @property
     def name(self) -> str:
-        """As tactics are named: "2x1024 w4"."""
-        return f"{self.rows}x{self.columns} w{self.num_warps}"
+        """As tactics are named: "2x1024 w4", "2x1024 w4 p1056"."""
+        shared = f" p{self.programs}" if self.programs else ""
+        return f"{self.rows}x{self.columns} w{self.num_warps}{shared}"
 
 
 @dataclass(frozen=True)
@@ -187,6 +190,7 @@ def kernel_of(problem: RowsProblem, variant: Variant) -> KernelSpec:
         "MODE": variant.mode,
         "BLOCK_R": variant.tile.rows,
         "BLOCK_C": variant.tile.columns,
+        "PROGRAMS": variant.tile.programs,
     }
     return KernelSpec(
         family="rows",

@@ -43,8 +43,18 @@ MAX_WARPS = 8
 MOST_ELEMENTS = 64
 """In a thread: a norm to codes then takes 253 registers of 255 on sm_90, and with more it spills."""
 
+LEAST_SHARED = 8
+MOST_SHARED = 32
+"""In a thread, beside as many of each operand that all rows have in common."""
+
 MAX_BLOCK = LANES * MAX_WARPS * MOST_ELEMENTS
 """Columns of a row that is held in registers: 16384."""
+
+SHARED_OUT = ((2, 4, 8), (1, 4, 12), (1, 1, 16))
+"""Rows of a tile, warps, and programs on each multiprocessor, where programs share out the tiles."""
+
+LEAST_TILES = 2
+"""For each of such programs: with fewer, reading what rows have in common once is no gain."""
 
 BUSY_PROGRAMS = 2
 """Programs for each multiprocessor below which a smaller tile is the better one."""
@@ -77,12 +87,12 @@ def cost(problem: RowsProblem, device: GpuFacts) -> Cost:
 
 
 def configs(problem: RowsProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
-    """At most 4 tiles, the most promising first."""
+    """At most 4 tiles, the most promising first; then, of many rows, those that programs share out."""
     found = _row_tiles(problem) if problem.has_rows else _element_tiles(problem)
     least = BUSY_PROGRAMS * device.multiprocessors
     busy = [tile for tile in found if _programs(problem, tile) >= least]
     rest = sorted((tile for tile in found if tile not in busy), key=lambda tile: tile.rows * tile.columns)
-    return tuple((busy + rest)[:MAX_CONFIGS])
+    return (*(busy + rest)[:MAX_CONFIGS], *_shared_out(problem, device))
 
 
 def default_config(problem: RowsProblem, device: GpuFacts) -> TileConfig:
@@ -175,6 +185,20 @@ def _row_tiles(problem: RowsProblem) -> list[TileConfig]:
         and (rows == 1 or (rows * columns <= 8192 and rows <= _power_of_2(problem.walk.rows)))
     }
     return sorted(found, key=lambda tile: (found[tile], tile.num_warps != 4, tile.rows))
+
+
+def _shared_out(problem: RowsProblem, device: GpuFacts) -> list[TileConfig]:
+    """Whole rows for a few programs each, which read what all rows have in common once."""
+    columns = max(_power_of_2(problem.walk.columns), 16)
+    kinds = set(_exact_kinds(problem))
+    if not problem.has_rows or COLUMN not in kinds or max(kinds) >= LOOKUP:
+        return []
+    return [
+        TileConfig(rows, columns, warps, each * device.multiprocessors)
+        for rows, warps, each in SHARED_OUT
+        if LEAST_SHARED <= rows * columns // (LANES * warps) <= MOST_SHARED
+        and problem.walk.rows >= LEAST_TILES * rows * each * device.multiprocessors
+    ]
 
 
 def _element_tiles(problem: RowsProblem) -> list[TileConfig]:

@@ -7,7 +7,8 @@ hold one element per row. KINDS says how each operand is read. Arguments that a 
 constants: 0. REDUCTIONS holds the places of the row_* instructions in PROGRAM. MODE:
 
     TILES       no row_* instructions; one program does a tile of [BLOCK_R, BLOCK_C]
-    WHOLE_ROWS  one program does BLOCK_R rows, C <= BLOCK_C
+    WHOLE_ROWS  one program does BLOCK_R rows, C <= BLOCK_C; of PROGRAMS that are not 0 each does every
+                PROGRAMS-th of such tiles, and reads what all rows have in common once
     LONG_ROWS   one program does BLOCK_R rows of any length; it reads them once for every reduction, with the
                 part of the expression before that one, and once for the outputs
 """
@@ -68,6 +69,7 @@ def map_rows(
     MODE: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_C: tl.constexpr,
+    PROGRAMS: tl.constexpr,
 ):
     slots = (x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11)
     strides = (
@@ -102,7 +104,7 @@ def map_rows(
             first = tile * 0
             while first < C:
                 part = columns + first
-                registers = load_all(KINDS, slots, strides, index, part, rows < R, part < C, OUTER)
+                registers = load_all(KINDS, slots, strides, index, part, rows < R, part < C, OUTER, ())
                 results = evaluate_known(PROGRAM, REDUCTIONS[i], registers, known)
                 block = combine_rows(PROGRAM, REDUCTIONS[i], block, results, part < C)
                 first += BLOCK_C
@@ -110,12 +112,25 @@ def map_rows(
         first = tile * 0
         while first < tl.maximum(C, 1):
             part = columns + first
-            registers = load_all(KINDS, slots, strides, index, part, rows < R, part < C, OUTER)
+            registers = load_all(KINDS, slots, strides, index, part, rows < R, part < C, OUTER, ())
             results = evaluate_known(PROGRAM, len(PROGRAM), registers, known)
             store_all(PROGRAM, OUTPUTS, ROW_OUTPUTS, pointers, results, rows, part, R, C, BLOCK_R, BLOCK_C)
             first += BLOCK_C
+    elif PROGRAMS > 0:
+        common = load_common(KINDS, slots, strides, index, columns, columns < C, OUTER)
+        while tile * BLOCK_R < R:
+            rows = tile * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
+            index = outer_index(rows, D1, D2, OUTER)
+            registers = load_all(
+                KINDS, slots, strides, index, columns, rows < R, columns < C, OUTER, common
+            )
+            results = evaluate_rows(PROGRAM, registers, columns < C, C)
+            store_all(
+                PROGRAM, OUTPUTS, ROW_OUTPUTS, pointers, results, rows, columns, R, C, BLOCK_R, BLOCK_C
+            )
+            tile += PROGRAMS
     else:
-        registers = load_all(KINDS, slots, strides, index, columns, rows < R, columns < C, OUTER)
+        registers = load_all(KINDS, slots, strides, index, columns, rows < R, columns < C, OUTER, ())
         if MODE == TILES:
             results = evaluate(PROGRAM, registers)
         else:
@@ -139,12 +154,34 @@ def outer_index(rows, D1, D2, OUTER: tl.constexpr):
 
 
 @triton.jit
-def load_all(
-    kinds: tl.constexpr, slots, strides, index, columns, mask_r, mask_c, OUTER: tl.constexpr
+def load_common(
+    kinds: tl.constexpr, slots, strides, index, columns, mask_c, OUTER: tl.constexpr
 ):
+    """Operands that are the same for all rows; 0 for others."""
+    common = ()
+    for i in tl.static_range(len(kinds)):
+        if kinds[i] == COLUMN:
+            x = load_one(kinds[i], slots[i], strides[i], index, columns, mask_c, mask_c, OUTER)
+        else:
+            x = 0
+        common = common + (x,)
+    return common
+
+
+@triton.jit
+def load_all(
+    kinds: tl.constexpr, slots, strides, index, columns, mask_r, mask_c, OUTER: tl.constexpr, common
+):
+    """All operands of a tile.
+
+    Args:
+        common: what `load_common` gave; empty where nothing was loaded before.
+    """
     registers = ()
     for i in tl.static_range(len(kinds)):
-        if kinds[i] >= LOOKUP_ELEMENT:
+        if kinds[i] == COLUMN and len(common) > 0:
+            x = common[i]
+        elif kinds[i] >= LOOKUP_ELEMENT:
             number = registers[kinds[i] - LOOKUP_ELEMENT]
             x = look_up(number, slots[i], strides[i], 0, tl.full((1, 1), 1, tl.int1))
         elif kinds[i] >= LOOKUP:

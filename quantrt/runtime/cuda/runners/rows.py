@@ -186,7 +186,7 @@ def _grid(constants: dict[str, Any], walk: Walk) -> tuple[int, int, int]:
     programs = -(-walk.rows // constants["BLOCK_R"])
     if constants["MODE"] == TILES:
         programs *= -(-walk.columns // constants["BLOCK_C"])
-    return (programs, 1, 1)
+    return (min(programs, constants["PROGRAMS"] or programs), 1, 1)
 
 
 def _along_rows(tensor: torch.Tensor, *, is_index: bool) -> torch.Tensor:

@@ -67,13 +67,24 @@ def test_the_cost_counts_an_operand_as_often_as_it_is_in_memory() -> None:
 @pytest.mark.parametrize("rows", [1, 6304])
 def test_tiles_are_few_powers_of_2_that_hold_whole_rows(rows: int, columns: int) -> None:
     tiles = configs(norm(rows, columns), H200)
-    assert 1 <= len(tiles) <= 4
+    assert 1 <= len([tile for tile in tiles if not tile.programs]) <= 4
     assert default_config(norm(rows, columns), H200) == tiles[0]
     assert len(set(tiles)) == len(tiles)
     for tile in tiles:
         assert tile.rows & (tile.rows - 1) == 0 and tile.columns & (tile.columns - 1) == 0
         assert tile.columns >= columns or columns > 16384
         assert tile.num_warps in (1, 2, 4, 8)
+
+
+def test_programs_share_out_many_rows_that_have_something_in_common() -> None:
+    def shared(rows: int, columns: int) -> list[str]:
+        return [tile.name for tile in configs(norm(rows, columns), H200) if tile.programs]
+
+    assert shared(12288, 1024) == ["2x1024 w4 p1056", "1x1024 w4 p1584", "1x1024 w1 p2112"]
+    assert shared(6304, 768) == ["2x1024 w4 p1056", "1x1024 w4 p1584", "1x1024 w1 p2112"]
+    assert shared(6304, 384) == ["2x512 w4 p1056", "1x512 w1 p2112"], "too few elements for 128 threads"
+    assert shared(12288, 2048) == ["2x2048 w4 p1056", "1x2048 w4 p1584"], "too many for 32"
+    assert not shared(64, 1024)
 
 
 def test_few_elements_get_small_tiles() -> None:
