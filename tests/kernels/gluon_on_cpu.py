@@ -94,9 +94,6 @@ class Pointer:
     def __add__(self, offset):
         return Pointer(self.memory, self.offsets + np.asarray(offset))
 
-    def __getitem__(self, place):
-        return Pointer(self.memory, self.offsets[place])
-
 
 class Descriptor:
     """A tensor that is copied in blocks.
@@ -380,8 +377,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
             for slot in done.slots:
                 slot.readers -= 1
                 slot.is_full = slot.is_full and not reads_once
-        found = [product.value if product.is_done else product for product in deps]
-        return found[0] if len(found) == 1 else found
+        return deps[0].value if deps[0].is_done else deps[0]
 
     def load(pointer, mask=True, other=0):
         offsets, mask = np.broadcast_arrays(pointer.offsets, mask)
@@ -399,7 +395,6 @@ def _language(machine: Machine, reads_once: bool) -> dict:
     names = {
         "constexpr": None,
         "int32": np.int32,
-        "float16": np.float16,
         "float32": np.float32,
         "int8": Element("int8"),
         "int64": Element("int64", np.int64),
@@ -410,7 +405,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "program_id": lambda axis: Scalar(machine.program),
         "num_programs": lambda axis: Scalar(machine.programs),
         "cdiv": lambda a, b: Scalar(-(-a // b)),
-        "minimum": lambda a, b: np.minimum(a, b) if isinstance(a, Block) else Scalar(min(a, b)),
+        "minimum": lambda a, b: Scalar(min(a, b)),
         "maximum": lambda a, b: np.maximum(a, b) if isinstance(a, Block) else Scalar(max(a, b)),
         "where": where,
         "zeros": lambda shape, dtype, layout: block(np.full(shape, 77, dtype)),

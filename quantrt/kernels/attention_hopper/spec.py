@@ -17,7 +17,7 @@ from quantrt.kernels.epilogue.spec import POINTERS
 from quantrt.kernels.expression.spec import program_of
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
-__all__ = ["HopperAttention", "descriptor_of", "kernel_of", "shared_bytes", "why_not"]
+__all__ = ["HopperAttention", "kernel_of", "shared_bytes", "why_not"]
 
 CAPABILITY = 90
 ROWS = 64
@@ -108,9 +108,9 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
     v_block = (1, 1, columns, how.block_n) if has_value_codes else (1, 1, how.block_n, columns)
     numbers = len(problem.epilogue.operands) - 1
     types = {
-        "q_desc": descriptor_of(scores, (1, 1, ROWS, columns)),
-        "k_desc": descriptor_of(scores, (1, 1, how.block_n, columns)),
-        "v_desc": descriptor_of(values, v_block),
+        "q_desc": _descriptor(scores, (1, 1, ROWS, columns)),
+        "k_desc": _descriptor(scores, (1, 1, how.block_n, columns)),
+        "v_desc": _descriptor(values, v_block),
         **({"q_scale_ptr": "*fp32", "k_scale_ptr": "*fp32"} if has_codes else {}),
         **({"v_scale_ptr": "*fp32"} if has_value_codes else {}),
         **{f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)},
@@ -157,11 +157,6 @@ def _kinds(problem: AttentionProblem, how: HopperAttention) -> tuple[str, str]:
     return scores, floats if how.values == "floats" else _ELEMENTS[how.values]
 
 
-def descriptor_of(element: str, block: tuple[int, ...]) -> str:
-    """The type of a descriptor of blocks of a tensor, rows swizzled.
-
-    Args:
-        element: Triton's name of it.
-    """
+def _descriptor(element: str, block: tuple[int, ...]) -> str:
     row_bytes = block[-1] * ELEMENT_BITS[element] // 8
     return str(DescriptorType(element, block, min(SWIZZLE_BYTES, row_bytes)))

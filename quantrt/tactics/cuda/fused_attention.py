@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention of floats by our own kernels, its result stored as floats, as codes, or as both."""
+"""Attention by our own kernel, its result stored as floats, as codes, or as both."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import math
 
 from quantrt.dtypes import precision_of
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.attention.spec import AttentionProblem, kernel_of, why_not
+from quantrt.kernels.attention.spec import AttentionProblem, TileConfig, kernel_of, why_not
 from quantrt.kernels.attention.tiles import configs
-from quantrt.kernels.attention_floats import spec as floats
-from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.region import Attention
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
 
@@ -18,19 +16,13 @@ __all__ = ["float_type", "list_tactics", "problem_of"]
 
 _SOURCE = "triton"
 _NAME = "attention"
-_FLOATS, _ANY = "attention_floats", "fused_attention"
-"""Runners of both kernels."""
-
 _MAX_UNIT = 16
-
-TRIES_FLOATS = False
-"""Whether the kernel of compute capability 9.0 is a candidate."""
 
 
 def list_tactics(
     workload: Workload, formula: Attention, mask: Constant | None, device: GpuFacts
 ) -> list[Tactic | Rejected]:
-    """The kernel of compute capability 9.0 in its tiles, then that of any, the likely fastest first.
+    """Our kernel in its tiles, the likely fastest first.
 
     Args:
         workload: whose shapes fit each other.
@@ -42,19 +34,7 @@ def list_tactics(
     reason = why_not(problem, device)
     if reason is not None:
         return [Rejected(_SOURCE, _NAME, reason)]
-    tries_floats = TRIES_FLOATS and formula.scale > 0.0 and floats.why_not(problem, device) is None
-    return [
-        *(
-            _tactic(
-                formula, problem, mask, runner=_FLOATS, name=tile.name, kernel=floats.kernel_of(problem, tile)
-            )
-            for tile in (floats.configs(problem, device) if tries_floats else ())
-        ),
-        *(
-            _tactic(formula, problem, mask, runner=_ANY, name=config.name, kernel=kernel_of(problem, config))
-            for config in configs(problem, device)
-        ),
-    ]
+    return [_tactic(workload, formula, problem, mask, config) for config in configs(problem, device)]
 
 
 def problem_of(workload: Workload, formula: Attention) -> AttentionProblem | str:
@@ -111,16 +91,14 @@ def _mask(workload: Workload, formula: Attention, dtype: str) -> tuple[str, str,
 
 
 def _tactic(
+    workload: Workload,
     formula: Attention,
     problem: AttentionProblem,
     mask: Constant | None,
-    *,
-    runner: str,
-    name: str,
-    kernel: KernelSpec,
+    config: TileConfig,
 ) -> Tactic:
     draft = Draft(
-        runner=runner,
+        runner="fused_attention",
         inputs=tuple(f"in{number}" for number in range(3 + formula.has_mask)),
         outputs=tuple(f"out{number}" for number in range(len(problem.outputs))),
         options={
@@ -132,6 +110,6 @@ def _tactic(
             "outputs": list(problem.outputs),
         },
         constants=(mask,) if mask is not None else (),
-        kernels=(kernel,),
+        kernels=(kernel_of(problem, config),),
     )
-    return Tactic(_SOURCE, f"{_NAME} {name}", (draft,))
+    return Tactic(_SOURCE, f"{_NAME} {config.name}", (draft,))
