@@ -28,9 +28,6 @@ ALIGNMENT = 16
 FIRST_SPECIFIC = 90
 """From this compute capability on, machine code is for one architecture alone."""
 
-LAUNCHES_EARLY = False
-"""Whether kernels that wait for the ones before them are launched ahead of their end."""
-
 _FORMATS = {
     "i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q",
     "u1": "B", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
@@ -98,7 +95,7 @@ class CubinLauncher:
         self._function = driver.load(kernel.cubins[chosen], kernel.symbol, self._shared_bytes)
         self._packing = Packing(kernel.spec, kernel.extra_pointers, driver)
         self._threads = WARP_SIZE * kernel.spec.num_warps
-        self._overlaps = LAUNCHES_EARLY and kernel.overlaps and chosen >= OVERLAP_CAPABILITY
+        self._overlaps = kernel.overlaps and chosen >= OVERLAP_CAPABILITY
         self._frames = threading.local()
 
     def __call__(self, grid: tuple[int, int, int], arguments: Sequence[Any]) -> None:

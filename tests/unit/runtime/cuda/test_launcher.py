@@ -13,7 +13,6 @@ import torch
 from quantrt.errors import DeviceError, InternalError, ModelError
 from quantrt.kernels.descriptor import DescriptorType, descriptor_type_of, parameters_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.runtime.cuda import launcher as launcher_module
 from quantrt.runtime.cuda.driver import CudaFunction, LaunchConfig
 from quantrt.runtime.cuda.launcher import (
     CubinLauncher,
@@ -186,7 +185,6 @@ def test_a_kernel_that_waits_is_launched_before_the_one_ahead_of_it_ends(monkeyp
     monkeypatch.setattr(
         torch.cuda, "current_stream", lambda index: types.SimpleNamespace(cuda_stream=100 + index)
     )
-    monkeypatch.setattr(launcher_module, "LAUNCHES_EARLY", True)
     driver, arguments = Driver(), [True, None, 48, 0.1, 1, 0.1]
     waiting = replace(kernel(80, 90), overlaps=True)
     launcher = CubinLauncher(waiting, driver, capability=90, index=3)
