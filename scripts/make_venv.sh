@@ -47,5 +47,7 @@ if ! "$venv/bin/python" -c 'import pip' >/dev/null 2>&1; then
 fi
 
 echo "installing quantrt${extra:+[$extra]} into $venv"
-"$venv/bin/python" -m pip install -qq --disable-pip-version-check --editable ".${extra:+[$extra]}"
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check --no-compile --editable ".${extra:+[$extra]}"
+# pip would compile one file after the other, and nothing of quantrt. What packages hold for other Pythons fails.
+"$venv/bin/python" -W ignore -m compileall -qq -j 0 "$venv"/lib/python*/site-packages quantrt || true
 touch "$stamp"
