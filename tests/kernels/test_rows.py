@@ -298,6 +298,28 @@ def test_longer_rows_than_were_timed(rng: np.random.Generator) -> None:
     assert_near(got[0], reference(workload(expression, inputs, ("float16",)), inputs)[0], 2)
 
 
+@pytest.mark.parametrize("kind", ["layer norm", "rms norm", "skip"])
+def test_a_norm_of_the_largest_halves_is_what_float64_says(kind: str, rng: np.random.Generator) -> None:
+    """Squares and sums of such numbers are far beyond float16; nothing of a norm is stored in it."""
+    size = 64
+    b = Builder(TENSOR, TENSOR, constant("gamma"), constant("beta"), scalar(1e-5))
+    x = b("add", 0, 1) if kind == "skip" else 0
+    norm = spelled.rms_norm(b, x, 2, 4) if kind == "rms norm" else spelled.layer_norm(b, x, 2, 3, 4)
+    constants = affine(rng, size)
+    signs = torch.from_numpy(rng.choice(np.array([-1.0, 1.0]), (2, 3, 5, size)))
+    inputs = [(sign * 60000).half() for sign in signs]
+    wanted = workload(b.build(norm), inputs, ("float16",), constants)
+    values = sum(x.double() for x in inputs) if kind == "skip" else inputs[0].double()
+    centred = values if kind == "rms norm" else values - values.mean(-1, keepdim=True)
+    expected = centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    expected = expected * torch.from_numpy(constants["gamma"])
+    expected += 0 if kind == "rms norm" else torch.from_numpy(constants["beta"])
+    for tactic in tactics_of(wanted)[:2]:
+        (got,), _ = run_tactic(tactic, inputs)
+        assert got.isfinite().all()
+        assert_near(got, expected.half(), 2, 1e-4)
+
+
 def test_memory_that_is_not_aligned(rng: np.random.Generator) -> None:
     b = Builder(TENSOR)
     expression = b.build(b("neg", 0))

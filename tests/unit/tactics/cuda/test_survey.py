@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What GPUs that are not here could do with a model: every region is answered, with its reasons."""
 
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +11,19 @@ import onnx
 import onnx.parser
 import pytest
 
+from quantrt.config import CudaConfig
 from quantrt.gpu import GPUS, GpuFacts, gpu_named
-from quantrt.model.load import load_model
+from quantrt.kernels.compile_all import compilers
+from quantrt.model.load import load_model, make_model
 from quantrt.model.model import Model
+from quantrt.plan.program_json import program_from_model
+from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq_read import read
+from quantrt.quantize.targets.tensorrt import TENSORRT
+from quantrt.tactics.cuda import lower
 from quantrt.tactics.cuda.survey import Finding, survey
+from quantrt.worker_process import WorkerPool
+from tests.nets import net, quantized, samples, weights
 
 CNN = """<ir_version: 8, opset_import: ["": 13]>
 g (float[n,64,14,14] image) => (float[n,40] logits)
@@ -32,6 +44,8 @@ CNN_WEIGHTS = {
     "w3": (40, 64),
     "b3": (40,),
 }
+
+ONE_IMAGE = {"x": samples(1, 4, 48, 64)}
 
 ONE_CONV = """<ir_version: 8, opset_import: ["": 13]>
 g (float[n,4,48,64] x) => (float[n,320,48,64] y) { y = Conv<pads = [1,1,1,1]>(x, w, b) }"""
@@ -102,6 +116,38 @@ def test_an_int8_convolution_from_few_to_many_channels_plans_everywhere(
     assert conv.precision == "int8"
     assert conv.legal
     assert bool(conv.fallback) is not gpu.triton_int8
+
+
+@pytest.fixture(scope="module")
+def one_pool() -> Iterator[WorkerPool]:
+    """Processes that compile, for one GPU after the other."""
+    with closing(compilers(1)) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
+def test_the_same_with_its_own_pairs_is_planned_everywhere(
+    gpu: GpuFacts, one_pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+):
+    """As its QuantizeLinear and DequantizeLinear nodes say: steps, with machine code for that GPU."""
+    text = "net (float[N,4,48,64] x) => (float[N,320,48,64] y) { y = Conv<pads=[1,1,1,1]>(x, w, b) }"
+    floats = net(text, weights({"w": (320, 4, 3, 3), "b": (320,)}))
+    inputs = {"x": samples(1, 4, 48, 64)}
+    given = make_model(write(quantized(floats, TENSORRT, inputs, method="minmax")))
+    found = read(given)
+    assert [row.op_type for row in found.placement.decisions if row.is_int8] == ["Conv"]
+    monkeypatch.setattr(lower, "compilers", lambda: one_pool)
+    lowering = lower.CudaLowering(
+        replace(given, graph=found.graph), CudaConfig(), inputs, gpu=gpu, device=None
+    )
+    made, kept = lowering.lower(found, "fp16")
+    program = program_from_model(made)
+    assert kept is not None and kept.has_int8
+    assert program.outputs == (("y", "y", "float32"),)
+    (conv,) = [step for step in program.steps if step.runner in ("conv2d", "convolution")]
+    assert (conv.runner == "conv2d") is gpu.triton_int8
+    assert all(gpu.capability in kernel.cubins for kernel in program.kernels.values())
+    assert any("not timed on the device" in note for note in program.notes["tuning"])
 
 
 def test_a_shape_that_depends_on_values_is_named(rng: np.random.Generator, tmp_path: Path):
