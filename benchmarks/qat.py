@@ -31,14 +31,9 @@ from benchmarks.qat_page import qat_page
 from benchmarks.qat_training import Training, signal_db, train
 from benchmarks.real_data import DATA, cifar_images, upsample
 from benchmarks.record import load_results, write_results
-from quantrt.calibrate.collect import collect
-from quantrt.calibrate.dataset import open_dataset
-from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.config import QuantizeConfig
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
-from quantrt.quantize.fit import fit, sample_reference
-from quantrt.quantize.qdq import write
-from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.torch.qat import convert, prepare
@@ -46,8 +41,8 @@ from quantrt.torch.qat import convert, prepare
 PACKAGES = ("onnxruntime", "onnxscript", "torch", "onnx", "numpy")
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "qat-cpu.json"
 CONFIG = QuantizeConfig(smoothing="folded", adaptive_rounding=True)
-"""Of quantization after training, alone and where training starts: recipe `accurate`, without the
-multiplications that a module has no place for."""
+"""Of quantization after training, where training starts: recipe `accurate` but for multiplications, which a
+module has no place for."""
 CALIBRATION_SAMPLES = 128
 HELD_SAMPLES = 200
 """Of the training set's pictures: the last ones, which no step sees and the kept state is chosen by."""
@@ -144,12 +139,11 @@ def measure(case: Case, effort: Effort) -> dict[str, Any]:
     pictures, _ = _pictures(case.net, "calibration", None)
     judged, labels = _pictures(case.net, "validation", effort.judged)
     floats = _logits(load_model(path).graph, judged)
-    ptq = _logits(_ptq(path, pictures, case.target), judged)
     net = load_cifar_net(path)
     batches = list(torch.from_numpy(pictures[:CALIBRATION_SAMPLES]).split(32))
     prepared = prepare(net, batches[0], batches, target=case.target, config=CONFIG)
     converting = time.perf_counter()
-    start = _logits(convert(prepared), judged)
+    ptq = _logits(convert(prepared), judged)
     left_s = effort.budget_s - (time.perf_counter() - began) - (time.perf_counter() - converting)
     on_device = torch.from_numpy(pictures).to(effort.device)
     course = train(
@@ -166,7 +160,6 @@ def measure(case: Case, effort: Effort) -> dict[str, Any]:
     return {
         "fp32_top1": 100.0 * float((floats.argmax(1) == labels).mean()),
         "ptq": _judge(ptq, floats, labels),
-        "start": _judge(start, floats, labels),
         "qat": _judge(qat, floats, labels),
         "judged_on": len(judged),
         "forward_agrees": int((forward.argmax(1) == qat[:compared].argmax(1)).sum()),
@@ -186,15 +179,6 @@ def _pictures(net: str, part: str, count: int | None) -> tuple[Array, Array]:
     prep = json.loads((DATA / "models.json").read_text(encoding="utf-8"))[net]["prep"]
     images, labels = cifar_images(part, count, prep)
     return upsample(images) if "upsample" in prep else images, labels
-
-
-def _ptq(path: Path, pictures: Array, target: Target) -> ir.Model:
-    """What `quantrt quantize --smoothing folded --adaptive-rounding` makes."""
-    model, options = load_model(path), CalibrationConfig()
-    samples = open_dataset({model.inputs[0].name: pictures[:CALIBRATION_SAMPLES]}, model.inputs)
-    stats = collect(model, observed_values(model, (target,), CONFIG), samples, options)
-    reference = sample_reference(model, samples, CONFIG, options)
-    return write(fit(model, stats, target, reference, config=CONFIG, calibration=options).model)
 
 
 def _logits(model: ir.Model, images: Array) -> Array:

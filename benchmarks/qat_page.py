@@ -12,13 +12,12 @@ from benchmarks.record import machine_line
 HEAD = """# Quantization-aware training
 
 Trained CIFAR-10 networks by the rules for ONNX Runtime (uint8 activations, int8 or 4-bit weights per channel, scales learned),
-run by ONNX Runtime's integer kernels on a CPU, whatever trained them. `PTQ` is what
-`quantrt quantize --smoothing folded --adaptive-rounding` makes from {calibration} pictures: range methods, bias correction,
-equalization, SmoothQuant and AdaRound, the best of them by output error. `QAT` starts there: the same is done to the graph that
-the torch module is exported to, which differs in its operators and thus in the last bits. It then trains weights, biases and
-scales on pictures of CIFAR-10's training set, moved, mirrored and pasted into each other, from the float network's outputs alone.
-The state that is kept is the one with the least output error on other pictures of the training set, `held out`, that before
-training among them: there QAT cannot fall below where it starts.
+run by ONNX Runtime's integer kernels on a CPU, whatever trained them. `PTQ` is the prepared module converted before any step, from
+{calibration} pictures: the codes that `quantrt quantize --smoothing folded --adaptive-rounding` gives the exported module, by range
+methods, bias correction, equalization, SmoothQuant and AdaRound, the best of them by output error. `QAT` starts there, and trains
+weights, biases and scales on pictures of CIFAR-10's training set, moved, mirrored and pasted into each other, from the float
+network's outputs alone. The state that is kept is the one with the least output error on other pictures of the training set,
+`held out`, that before training among them: there QAT cannot fall below PTQ.
 
 Judged on pictures of the test set, which nothing above has seen. Top-1 in points, the drop against FP32; agreement asks how often
 the decision is FP32's. The standard error of a drop is that of its pictures, paired. `forward` compares decisions of the prepared
@@ -61,7 +60,6 @@ def _judged(name: str, row: dict[str, Any]) -> Sequence[Sequence[str]]:
     return (
         (name, "FP32", str(row["judged_on"]), f"{row['fp32_top1']:.2f}", "", "", "", ""),
         ("", "PTQ", "", *cells(row["ptq"]), ""),
-        ("", "QAT, before training", "", *cells(row["start"]), ""),
         ("", "QAT", "", *cells(row["qat"]), f"{row['forward_agrees']} of {row['compared']}"),
     )
 
