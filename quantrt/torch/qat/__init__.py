@@ -6,7 +6,8 @@
     distillation_loss(outputs, float_outputs) -> a loss that needs no labels
 
 Which edges are quantized is decided by the same placement as everywhere (quantize/placement.py): the module
-is exported, the exported graph is placed, and each quantized edge is found again in the traced module.
+is exported, the exported graph is placed, and each quantized edge is found again in the traced module. There
+training starts at what quantization after training (quantize/fit.py) makes of that graph.
 """
 
 from __future__ import annotations
