@@ -18,6 +18,7 @@ from quantrt.regions.region import (
     Gemm,
     GroupNorm,
     Host,
+    LinearAttention,
     Nodes,
     Pool,
     Resize,
@@ -27,7 +28,21 @@ from quantrt.regions.region import (
 
 __all__ = ["from_json", "to_json"]
 
-_FORMULAS = (Gemm, Conv, ConvTranspose, Pool, Resize, GroupNorm, Concat, Rows, Attention, View, Host, Nodes)
+_FORMULAS = (
+    Gemm,
+    Conv,
+    ConvTranspose,
+    Pool,
+    Resize,
+    GroupNorm,
+    Concat,
+    Rows,
+    Attention,
+    LinearAttention,
+    View,
+    Host,
+    Nodes,
+)
 
 
 def to_json(formula: Formula) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from quantrt.regions.gate import find_gate
 from quantrt.regions.gemm import find_gemm
 from quantrt.regions.group_norm import find_group_norm
 from quantrt.regions.host import find_host, host_nodes, reads_device_values
+from quantrt.regions.linear_attention import find_linear_attention
 from quantrt.regions.pool import find_pool
 from quantrt.regions.region import Concat, GroupNorm, Host, Mismatch, Nodes, Region, Regions, Rows, View
 from quantrt.regions.resize import find_resize
@@ -51,7 +52,7 @@ def partition(graph: ir.Model) -> Regions:
     pools = partial(_find_around, "pool", find_pool)
     resizes = partial(_find_around, "resize", find_resize)
     norms = partial(_find_around, "group norm", find_group_norm)
-    for part in (find_attention, products, pools, resizes, norms, find_rows):
+    for part in (find_attention, find_linear_attention, products, pools, resizes, norms, find_rows):
         regions, failed = part(facts, clusters, claimed)
         places = {facts.nodes[position].name: position for position in range(len(facts.nodes))}
         claimed.update(places[name] for region in regions for name in region.nodes)

@@ -17,6 +17,7 @@ __all__ = [
     "Gemm",
     "GroupNorm",
     "Host",
+    "LinearAttention",
     "Mismatch",
     "Nodes",
     "Pool",
@@ -264,6 +265,20 @@ class Attention:
 
 
 @dataclass(frozen=True)
+class LinearAttention:
+    """outputs[0] = relu(q) (relu(k)^T v) / (relu(q) sum(relu(k)) + epsilon), sums over all tokens.
+
+    q [B, H, S, D], k [B, H, T, D] and v [B, H, T, E] are floats, the result [B, H, S, E] is too.
+
+    Attributes:
+        edges: of q, k and v.
+    """
+
+    edges: tuple[tuple[str, int], ...]
+    epsilon: float
+
+
+@dataclass(frozen=True)
 class View:
     """One node that moves elements of inputs[0] without changing them, on codes as on floats.
 
@@ -293,7 +308,19 @@ class Nodes:
 
 
 Formula = (
-    Gemm | Conv | ConvTranspose | Pool | Resize | GroupNorm | Concat | Rows | Attention | View | Host | Nodes
+    Gemm
+    | Conv
+    | ConvTranspose
+    | Pool
+    | Resize
+    | GroupNorm
+    | Concat
+    | Rows
+    | Attention
+    | LinearAttention
+    | View
+    | Host
+    | Nodes
 )
 
 

@@ -27,6 +27,7 @@ from quantrt.regions.region import (
     Formula,
     Gemm,
     GroupNorm,
+    LinearAttention,
     Pool,
     Resize,
     Rows,
@@ -94,11 +95,21 @@ def compute(
             results = evaluate(formula.epilogue, normal, inputs[1 + shifted :], shaped)
         case Concat(axis=axis):
             results = [_concat(inputs, axis)]
+        case LinearAttention(epsilon=epsilon):
+            results = [_linear_attention(inputs, epsilon)]
         case Attention():
             results = evaluate(formula.epilogue, attend(formula, inputs, constants), (), {})
         case _:
             raise InternalError(f"no reference for this formula: {type(formula).__name__}")
     return [_stored(result, dtype) for result, dtype in zip(results, outputs, strict=True)]
+
+
+def _linear_attention(inputs: Sequence[Tensor], epsilon: float) -> Tensor:
+    """In float64; heads beside each other in memory, [B, S, H, E], as channels of an image are."""
+    q, k, v = (x.double() for x in inputs)
+    q, k = q.relu(), k.relu()
+    divisor = (q * k.sum(2, keepdim=True)).sum(-1, keepdim=True) + epsilon
+    return (q @ (k.mT @ v) / divisor).float().transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _gemm(formula: Gemm, x: Tensor, weight: Tensor) -> Tensor:

@@ -12,7 +12,18 @@ from quantrt.gpu import GpuFacts
 from quantrt.kernels.codes.spec import why_not_fp8
 from quantrt.regions.formula_expression import constant_names
 from quantrt.regions.formula_json import to_json
-from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Resize, Rows
+from quantrt.regions.region import (
+    Attention,
+    Concat,
+    Conv,
+    ConvTranspose,
+    Gemm,
+    GroupNorm,
+    LinearAttention,
+    Pool,
+    Resize,
+    Rows,
+)
 from quantrt.tactics.cuda import (
     attention,
     concat,
@@ -20,6 +31,7 @@ from quantrt.tactics.cuda import (
     conv_transpose,
     gemm,
     group_norm,
+    linear_attention,
     pool,
     resize,
     rows,
@@ -62,6 +74,8 @@ def list_tactics(
             family = concat.list_tactics(workload, gpu)
         case Rows():
             family = rows.list_tactics(workload, gpu)
+        case LinearAttention():
+            family = linear_attention.list_tactics(workload, gpu)
         case Attention():
             family = attention.list_tactics(workload, gpu, allows_codes=allows_coded_attention)
         case _:

@@ -19,7 +19,17 @@ from quantrt.dtypes import FP8
 from quantrt.gpu import LAUNCH_US, PEAK_RATIO, GpuFacts
 from quantrt.regions.expression import Expression
 from quantrt.regions.formula_expression import expression_of
-from quantrt.regions.region import Attention, Concat, Conv, ConvTranspose, Gemm, Pool, Resize, Rows
+from quantrt.regions.region import (
+    Attention,
+    Concat,
+    Conv,
+    ConvTranspose,
+    Gemm,
+    LinearAttention,
+    Pool,
+    Resize,
+    Rows,
+)
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 
@@ -67,6 +77,10 @@ def work_of(workload: Workload) -> Work:
             (B, H, S, D), v = shapes[0], shapes[2]
             elements = B * H * S * v[3]
             products = B * H * S * v[2] * (D + v[3])
+        case LinearAttention():
+            (B, H, S, D), (T, E) = shapes[0], shapes[2][2:]
+            elements = B * H * S * E
+            products = B * H * (S + T) * D * (E + 1)
         case Resize() as formula:
             elements = math.prod((*shapes[0][:2], *formula.output_size(shapes[0][2:])))
         case Pool() as formula:

@@ -17,6 +17,7 @@ from quantrt.regions.region import (
     ConvTranspose,
     Gemm,
     GroupNorm,
+    LinearAttention,
     Pool,
     Region,
     Resize,
@@ -58,7 +59,7 @@ def _slots(region: Region, nodes: Mapping[str, ir.Node]) -> Iterator[Slot]:
             yield from (_slot(edge, nodes) for edge in edges)
             if has_mask:
                 yield Slot(region.inputs[-1])
-        case Concat(edges=edges):
+        case Concat(edges=edges) | LinearAttention(edges=edges):
             yield from (_slot(edge, nodes) for edge in edges)
         case Rows():
             pass

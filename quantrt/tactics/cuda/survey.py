@@ -31,6 +31,7 @@ from quantrt.regions.region import (
     ConvTranspose,
     GroupNorm,
     Host,
+    LinearAttention,
     Mismatch,
     Nodes,
     Pool,
@@ -108,7 +109,7 @@ def survey(
     known = _shapes(model.graph, shapes)
     workloads: list[tuple[Region, Workload | str]] = []
     for region in regions.regions:
-        if not isinstance(region.formula, STORING | Concat):
+        if not isinstance(region.formula, STORING | Concat | LinearAttention):
             workloads.append((region, ""))
             continue
         lowered = lower_region(region, model.graph.graph, forms, quantized, float_type)

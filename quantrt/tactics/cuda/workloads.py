@@ -23,6 +23,7 @@ from quantrt.regions.region import (
     Formula,
     Gemm,
     GroupNorm,
+    LinearAttention,
     Pool,
     Region,
     Resize,
@@ -89,7 +90,7 @@ def lower_region(
     inputs = forms.reads[region.name]
     outputs = tuple((value, form) for value in region.outputs for form in _forms_of(value, forms, region))
     types = tuple(_type(value, form, forms, float_type) for value, form in outputs)
-    if isinstance(region.formula, Concat):
+    if isinstance(region.formula, Concat | LinearAttention):
         return Lowered(region, region.formula, inputs, outputs, types)
     if isinstance(region.formula, Attention):
         name, attention = region.formula.mask_constant, region.formula.epilogue

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ReLU linear attention by our kernel, in a few tiles."""
+
+from __future__ import annotations
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.linear_attention import spec
+from quantrt.regions.region import LinearAttention
+from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, Workload
+
+__all__ = ["list_tactics"]
+
+_SOURCE = "triton"
+_NAME = "linear attention"
+
+
+def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
+    """The likely fastest tile first, each with one kernel for heads that lie in one piece and one for any."""
+    formula = workload.formula
+    if not isinstance(formula, LinearAttention):
+        return [Rejected(_SOURCE, _NAME, f"the formula is {type(formula).__name__}, not LinearAttention")]
+    q, k, v = workload.inputs
+    problem = spec.LinearProblem(
+        D=q.shape[-1],
+        E=v.shape[-1],
+        dtypes=(q.dtype, k.dtype, v.dtype, workload.outputs[0]),
+        epsilon=formula.epsilon,
+    )
+    reason = spec.why_not(problem, device)
+    if reason is not None:
+        return [Rejected(_SOURCE, _NAME, reason)]
+    return [_tactic(workload, problem, tile) for tile in spec.configs(problem)]
+
+
+def _tactic(workload: Workload, problem: spec.LinearProblem, tile: spec.TileConfig) -> Tactic:
+    draft = Draft(
+        runner="linear_attention",
+        inputs=("in0", "in1", "in2"),
+        outputs=("out0",),
+        options={"heads": [problem.D, problem.E], "outputs": list(workload.outputs)},
+        kernels=tuple(spec.kernel_of(problem, tile, is_dense=is_dense) for is_dense in (True, False)),
+    )
+    return Tactic(_SOURCE, f"{_NAME} {tile.name}", (draft,))
