@@ -14,6 +14,12 @@ __all__ = ["configs", "cost", "estimate_us"]
 
 MAX_CONFIGS = 10
 
+NEAR_RATIO = 1.1
+"""Estimates that far apart do not tell tiles apart: those with more blocks on their way come first."""
+
+MAX_UNPIPELINED = 2
+"""Blocks of keys; of more, loading one while another is computed always pays."""
+
 REACHED_MATH = 0.45
 """Of the data sheet's peak: cuDNN's 186 us for 2 samples of 10 heads of 64 and 4096 keys are 0.47 of that of
 an H200 (docs/results/cuda-attention-h200.md)."""
@@ -55,8 +61,10 @@ def cost(problem: AttentionProblem, device: GpuFacts) -> Cost:
 
 def configs(problem: AttentionProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     """At most 10 tiles, the most promising first; all of them fit the device."""
+    times = {config: estimate_us(problem, config, device) for config in _legal(problem, device)}
+    near_us = NEAR_RATIO * min(times.values(), default=0.0)
     found = sorted(
-        _legal(problem, device), key=lambda config: (estimate_us(problem, config, device), config.name)
+        times, key=lambda config: (times[config] > near_us, -config.num_stages, times[config], config.name)
     )
     return tuple(found[:MAX_CONFIGS])
 
@@ -84,8 +92,11 @@ def _legal(problem: AttentionProblem, device: GpuFacts) -> Iterator[TileConfig]:
         for num_stages in (1, 2, 3):
             config = TileConfig(block_m, block_n, num_warps, num_stages)
             is_needed = block_m <= 16 or block_m < 2 * problem.S
-            is_pipelined = num_stages == 1 or problem.T > block_n * (num_stages - 1)
-            if is_needed and is_pipelined and _fits(problem, config, device):
+            if num_stages == 1:
+                suits_length = problem.T <= MAX_UNPIPELINED * block_n
+            else:
+                suits_length = problem.T > (num_stages - 1) * block_n
+            if is_needed and suits_length and _fits(problem, config, device):
                 yield config
 
 
