@@ -107,6 +107,9 @@ def test_an_engine_for_a_gpu_is_explained_from_its_file(folder: Path, quantrt_js
     conv = next(row for row in data["layers"] if row["name"] == "region of pool")
     assert (conv["time_us"], conv["tactic"]) == (12.34, "triton: conv2d 64x32")
     assert "machine code for sm_90" in quantrt_text("explain", "gpu.qrt", "--no-run")
+    assert conv["missed_fusions"] == ["epilogue at 'pool': its result is used twice"]
+    said = quantrt_text("explain", "gpu.qrt", "--no-run", "--layer", "region of pool")
+    assert "not fused" in said and "its result is used twice" in said
 
 
 def test_what_cannot_be_explained(engine: Path, quantrt_json):
