@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.timing import Latency, Paired, compare_paired, time_interleaved
 
-__all__ = ["measure", "show_bench"]
+__all__ = ["measure", "show_bench", "unsteady_notes"]
 
 UNSTABLE_CV_RATIO = 0.10
 """Above this spread a note says that the machine may be busy; 0.02 to 0.05 is usual on an idle one."""
@@ -74,13 +74,18 @@ def measure(
         "notes": [
             *(f"{subject.name}: {note}" for subject in subjects for note in subject.notes),
             *_other_models(subjects),
-            *(
-                f"{item.name}: latencies vary by {latency.cv_ratio:.0%}; is the machine busy?"
-                for item, latency in rows
-                if latency.cv_ratio > UNSTABLE_CV_RATIO
-            ),
+            *unsteady_notes((item.name, latency) for item, latency in rows),
         ],
     }
+
+
+def unsteady_notes(latencies: Iterable[tuple[str, Latency]]) -> tuple[str, ...]:
+    """A line for each of these names whose latencies vary so much that they say little."""
+    return tuple(
+        f"{name}: latencies vary by {latency.cv_ratio:.0%}; is the machine busy?"
+        for name, latency in latencies
+        if latency.cv_ratio > UNSTABLE_CV_RATIO
+    )
 
 
 def _other_models(subjects: Sequence[Subject]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from quantrt.plan.plan import Layer
 from quantrt.quantize.cache_match import CacheMatch
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.quantized_model import Decision
+from quantrt.report.bench import unsteady_notes
 from quantrt.report.inspect_cache import describe_match, missing_notes
 from quantrt.report.inspect_program import node_tactics
 from quantrt.report.latency_bins import latency_bins
@@ -79,7 +80,13 @@ class BuildFacts:
 def build_report(facts: BuildFacts) -> dict[str, Any]:
     """The whole report; infinities and NaN become null."""
     winner = facts.candidates[facts.choice.winner]
-    notes = (*facts.notes, *(winner.fitted.model.notes if winner.fitted else ()), *_kept_float_notes(winner))
+    compared = dict.fromkeys((facts.choice.baseline, facts.choice.winner))
+    notes = (
+        *unsteady_notes((name, facts.latencies[name]) for name in compared if name in facts.latencies),
+        *facts.notes,
+        *(winner.fitted.model.notes if winner.fitted else ()),
+        *_kept_float_notes(winner),
+    )
     rows = [_candidate_row(facts, name) for name in _order(facts)]
     cache = None if facts.cache is None else _cache(facts, facts.cache, rows)
     return {

@@ -101,6 +101,13 @@ def test_notes_of_the_build_and_of_the_shipped_model(facts: BuildFacts):
     }
 
 
+def test_latencies_that_vary_too_much_are_told(facts: BuildFacts):
+    unsteady = {**facts.latencies, "openvino fp32": Latency((2.0, 9.0, 1.0))}
+    notes = build_report(replace(facts, latencies=unsteady))["notes"]
+    assert notes[0].startswith("openvino fp32: latencies vary by ") and "is the machine busy?" in notes[0]
+    assert notes[1] == "a note about the model"
+
+
 def test_layers_that_onnx_runtime_is_kept_from_rounding_are_counted(facts: BuildFacts):
     name = facts.choice.winner
     for kept, says in ((("a",), "'a' stays float"), (("a", "b"), "2 layers, 'a' the first, stay float")):
