@@ -47,10 +47,10 @@ def _groups(x: ir.Value, graph: ir.Graph) -> Iterator[list[ConstantProduct]]:
         if projection is not None:
             key = (node.op_type, projection.weight.dtype.name, projection.weight.shape[0])
             found.setdefault(key, []).append(projection)
-    order = {node: place for place, node in enumerate(graph)} if found else {}
-    for group in found.values():
-        if len(group) > 1:
-            yield sorted(group, key=lambda projection: order[projection.nodes[0]])
+    groups = [group for group in found.values() if len(group) > 1]
+    order = {node: place for place, node in enumerate(graph)} if groups else {}
+    for group in groups:
+        yield sorted(group, key=lambda projection: order[projection.nodes[0]])
 
 
 def _projection(node: ir.Node, x: ir.Value) -> ConstantProduct | None:
