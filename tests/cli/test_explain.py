@@ -9,6 +9,7 @@ import pytest
 
 from quantrt.build import build
 from quantrt.config import BenchConfig, BuildConfig, DeviceConfig
+from quantrt.plan.plan import Layer
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.report.explain import cpu_peaks, gather, times
 from tests.nets import resnet, samples
@@ -107,7 +108,14 @@ def test_an_engine_for_a_gpu_is_explained_from_its_file(folder: Path, quantrt_js
     conv = next(row for row in data["layers"] if row["name"] == "region of pool")
     assert (conv["time_us"], conv["tactic"]) == (12.34, "triton: conv2d 64x32")
     assert "machine code for sm_90" in quantrt_text("explain", "gpu.qrt", "--no-run")
-    assert conv["missed_fusions"] == ["epilogue at 'pool': its result is used twice"]
+
+
+def test_fusions_that_did_not_happen_are_told(folder: Path, quantrt_json, quantrt_text):
+    nodes = (Layer(name="pool", op_type="MaxPool", precision="fp16", reason="asked for"),)
+    save_plan(cuda_plan(layers=nodes), folder / "gpu.qrt")
+    rows = quantrt_json("explain", "gpu.qrt", "--no-run")["layers"]
+    missed = {row["name"]: row["missed_fusions"] for row in rows if row["missed_fusions"]}
+    assert missed == {"region of pool": ["epilogue at 'pool': its result is used twice"]}
     said = quantrt_text("explain", "gpu.qrt", "--no-run", "--layer", "region of pool")
     assert "not fused" in said and "its result is used twice" in said
 
