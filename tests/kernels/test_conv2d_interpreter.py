@@ -55,6 +55,13 @@ DEPTHWISE_CASES = [
     Case(C=5, N=5, groups=5, size=(41,), kernel=(3,), strides=(2,), pads=(2, 0), dilations=(1,)),
 ]
 
+GROUPED_CASES = [
+    Case(C=32, N=48, groups=2, size=(5, 6), kernel=(1, 1), pads=(0, 0, 0, 0)),
+    Case(C=15, N=10, groups=5, size=(7, 6), strides=(2, 1), pads=(1, 0, 2, 1)),
+    Case(C=8, N=16, groups=8, size=(6, 5)),
+    Case(C=12, N=8, groups=4, size=(23,), kernel=(3,), strides=(1,), pads=(1, 1), dilations=(1,)),
+]
+
 
 def relu_codes(b: Builder, x: int) -> int:
     """codes(max(x, 0)) in steps of the operand behind all others."""
@@ -90,7 +97,7 @@ def agrees(problem: Problem, tactic: Tactic) -> None:
     assert [y.stride() for y in outputs] == [channels_last(y).stride() for y in expected]
 
 
-@pytest.mark.parametrize("case", CASES + DEPTHWISE_CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", CASES + DEPTHWISE_CASES + GROUPED_CASES, ids=lambda case: case.id)
 def test_sums_of_codes_are_exact(case: Case, rng: np.random.Generator):
     problem = integer_problem(case, rng)
     (want,) = problem.expected()
@@ -99,7 +106,7 @@ def test_sums_of_codes_are_exact(case: Case, rng: np.random.Generator):
         assert torch.equal(got, want), tactic.name
 
 
-@pytest.mark.parametrize("case", CASES + DEPTHWISE_CASES, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", CASES + DEPTHWISE_CASES + GROUPED_CASES, ids=lambda case: case.id)
 def test_floats_agree_with_the_reference(case: Case, rng: np.random.Generator):
     problem = float_problem(case, rng)
     for tactic in variants(problem):
@@ -267,3 +274,9 @@ def test_expressions_may_hand_on_a_constant(rng: np.random.Generator):
     )
     got = run(variants(problem)[0], problem.inputs)
     assert all(map(torch.equal, got, problem.expected()))
+
+
+def test_groups_are_stored_without_the_zeros_between_them(rng: np.random.Generator):
+    problem = float_problem(GROUPED_CASES[0], rng)
+    (draft,) = own(problem)[0].drafts
+    assert draft.constants[0].make().size == problem.weight.size

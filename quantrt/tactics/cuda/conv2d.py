@@ -48,6 +48,9 @@ _BORDERED = "bordered"
 _PARTS = "parts"
 """The buffers of x with more channels, of x with its borders too, and of parts of sums."""
 
+MAX_BLOCKS_BYTES = 16 << 20
+"""Of the weights of all groups with zeros between them, a third of a large GPU's L2 cache."""
+
 _BEFORE_SPLIT = 4
 """Tactics that are tried before those that cut sums, for not all may be."""
 
@@ -59,7 +62,8 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
         return [Rejected(_SOURCE, _CONV2D, f"the formula is {type(formula).__name__}, not a convolution")]
     own = _own(workload, formula, workload.weight, device)
     library = list_library_tactics(workload, device)
-    if _why_not_shape(workload, formula, workload.weight):
+    is_grouped = formula.groups > 1 and not _is_depthwise(formula, workload.weight)
+    if is_grouped or _why_not_shape(workload, formula, workload.weight):
         return [*own, *library]
     graphs = list_graph_tactics(_problem(workload, formula, workload.weight), device, own, library)
     is_codes = workload.weight.dtype == np.int8  # the library's ways turn these into floats
@@ -69,7 +73,7 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
 def _own(
     workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFacts
 ) -> Sequence[Tactic | Rejected]:
-    is_depthwise = formula.groups > 1 and weight.shape[:2] == (formula.groups, 1)
+    is_depthwise = _is_depthwise(formula, weight)
     family = _DEPTHWISE if is_depthwise else _CONV2D
     reason = _why_not_shape(workload, formula, weight)
     if reason:
@@ -85,6 +89,8 @@ def _own(
             for x in tiles_of(depthwise_tiles.configs, problem, device)
         ]
         return [_tactic(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
+    if formula.groups > 1:
+        return _in_blocks(workload, formula, problem, weight, device)
     constant = channels_last(formula.weight, weight, problem.dtype, channels=problem.C)
     whole = [
         *_products(workload, formula, problem, weight, device),
@@ -99,6 +105,31 @@ def _own(
     bordered = _bordered(workload, problem, constant, device)
     ahead = _BEFORE_SPLIT // 2 if bordered else _BEFORE_SPLIT
     return [*whole[:ahead], *bordered[:ahead], *split, *whole[ahead:], *bordered[ahead:]]
+
+
+def _in_blocks(
+    workload: Workload,
+    formula: Conv,
+    problem: conv2d.ConvProblem,
+    weight: np.ndarray,
+    device: GpuFacts,
+) -> Sequence[Tactic | Rejected]:
+    """A convolution of groups as one of all channels; the runner puts zeros between the groups' weights.
+
+    Tensor cores multiply so many zeros faster than libraries multiply small groups.
+    """
+    size_bytes = problem.N * problem.depth * ELEMENT_BYTES[problem.dtype]
+    if size_bytes > MAX_BLOCKS_BYTES:
+        reason = f"{formula.groups} groups as one convolution would have weights of {size_bytes >> 20} MB"
+        return [Rejected(_SOURCE, _CONV2D, reason)]
+    constant = channels_last(formula.weight, weight, problem.dtype)
+    tactics = []
+    for tile in tiles_of(conv2d_tiles.configs, problem, device):
+        name = f"{_CONV2D} {formula.groups} groups {tile.name}"
+        (draft,) = _tactic(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
+        draft = replace(draft, options={**draft.options, "groups": formula.groups})
+        tactics.append(Tactic(_SOURCE, name, (draft,), size_bytes))
+    return tactics
 
 
 def _split(
@@ -214,10 +245,12 @@ def _thin(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFact
     return tactics
 
 
+def _is_depthwise(formula: Conv, weight: np.ndarray) -> bool:
+    return formula.groups > 1 and weight.shape[:2] == (formula.groups, 1)
+
+
 def _why_not_shape(workload: Workload, formula: Conv, weight: np.ndarray) -> str | None:
-    channels, per_group = weight.shape[:2]
-    if formula.groups != 1 and (per_group, channels) != (1, formula.groups):
-        return f"no kernel for {formula.groups} groups of {per_group} channels"
+    per_group = weight.shape[1]
     if len(formula.strides) > 2:
         return f"no kernel for {len(formula.strides)} spatial axes"
     x = workload.inputs[0]

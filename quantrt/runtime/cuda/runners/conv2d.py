@@ -3,12 +3,14 @@
 
 options: {"kernel", "strides", "dilations": one number per spatial axis, "pads": begins, then ends,
 "channels": of x and of the output, "kinds": kind of every operand behind the accumulator, "scalars": values
-of the scalar ones, "outputs": element types}. Inputs: x, then the tensor operands. Weights: the weight in the
-kernel's layout, then the constant operands, float32 [N] each.
+of the scalar ones, "outputs": element types, "groups": of channels, where there are more than one}. Inputs:
+x, then the tensor operands. Weights: the weight in the kernel's layout, of groups without the zeros between
+them, then the constant operands, float32 [N] each.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,7 +49,8 @@ class Conv2dRunner:
         self._pads = as_pair(begins, 0), as_pair(ends, 0)
         self._channels_in, self._channels = (int(n) for n in options["channels"])
         self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
-        self._weight, *constants = (assets.weights[key] for key in step.weights)
+        weight, *constants = (assets.weights[key] for key in step.weights)
+        self._weight = _in_blocks(weight, int(options.get("groups", 1)))
         self._operands = EpilogueOperands(options["kinds"], options["scalars"], constants)
         self._launch: Launcher = assets.kernels[step.kernels[0]]
 
@@ -109,3 +112,14 @@ class Conv2dRunner:
     def _error(self, got: str, expected: str, hint: str | None = None) -> DataError:
         message = f"cannot compute the convolution of region '{self._region}'"
         return DataError(message, got=got, expected=expected, hint=hint)
+
+
+def _in_blocks(weight: Tensor, groups: int) -> Tensor:
+    """The weight of groups, [N, ..., channels of one], as that of all channels: zeros for those of others."""
+    if groups == 1:
+        return weight
+    N, *kernel, depth = weight.shape
+    blocks = weight.new_zeros((groups, N // groups, math.prod(kernel), groups, depth))
+    own = torch.arange(groups, device=weight.device)
+    blocks[own, :, :, own] = weight.reshape(groups, N // groups, -1, depth)
+    return blocks.reshape(N, *kernel, groups * depth)
