@@ -150,6 +150,9 @@ class Slot:
     def reshape(self, shape):
         return self.view.reshape(shape)
 
+    def load(self, layout):
+        return block(self.data.copy())
+
 
 class View:
     """A block of shared memory in another shape."""
@@ -377,7 +380,16 @@ def _language(machine: Machine, reads_once: bool) -> dict:
             for slot in done.slots:
                 slot.readers -= 1
                 slot.is_full = slot.is_full and not reads_once
-        return deps[0].value if deps[0].is_done else deps[0]
+        found = tuple(product.value if product.is_done else product for product in deps)
+        return found if len(found) > 1 else found[0]
+
+    def allocate(dtype, shape, layout, value=None):
+        if value is None:
+            return Ring(dtype, shape)
+        slot = Slot(shape, dtype if isinstance(dtype, Element) else Element("float32", dtype, 32))
+        slot.data[...] = value
+        slot.is_full = True
+        return slot
 
     def load(pointer, mask=True, other=0):
         offsets, mask = np.broadcast_arrays(pointer.offsets, mask)
@@ -398,7 +410,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "float32": np.float32,
         "int8": Element("int8"),
         "int64": Element("int64", np.int64),
-        "allocate_shared_memory": lambda dtype, shape, layout: Ring(dtype, shape),
+        "allocate_shared_memory": allocate,
         "warp_specialize": lambda parts, warps, registers: machine.run(parts),
         "static_range": range,
         "static_assert": lambda condition: None,
@@ -414,6 +426,9 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "fma": lambda a, b, c: block((a.astype(np.float64) * b + c).astype(np.float32)),
         "max": lambda x, axis: block(x.max(axis)),
         "sum": lambda x, axis: block(x.sum(axis)),
+        "BlockedLayout": lambda *options: None,
+        "NVMMASharedLayout": lambda *options: None,
+        "SwizzledSharedLayout": lambda *options: None,
         "SliceLayout": lambda axis, layout: None,
         "NVMMADistributedLayout": lambda **options: None,
         "DistributedLinearLayout": lambda **options: None,

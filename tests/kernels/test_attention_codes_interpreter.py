@@ -113,6 +113,15 @@ def test_values_that_stay_floats_are_not_coded(rng):
     assert len(encoded(inputs, CodeFormat("int8", "floats", 64, 32))) == 4
 
 
+def test_values_alone_get_the_codes_that_they_get_beside_others(rng):
+    inputs = from_projection(rng, 2, 100, 2, 32)
+    *_, codes, scales = encoded(inputs, CodeFormat("int8", "fp8", 64, 32))
+    alone = encoded(inputs, CodeFormat("floats", "fp8", 64, 32))
+    assert len(alone) == 2
+    assert torch.equal(alone[0].view(torch.uint8), codes.view(torch.uint8))
+    assert torch.equal(alone[1], scales)
+
+
 def test_heads_that_share_keys_and_keys_as_they_are_exported(rng):
     q, k, v = drawn(rng, 2, 4, 9, 32), drawn(rng, 2, 2, 70, 32), drawn(rng, 2, 2, 70, 32)
     form = CodeFormat("int8", "fp8", 64, 32)

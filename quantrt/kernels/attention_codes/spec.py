@@ -30,7 +30,7 @@ class CodeFormat:
     """How q, k and v are coded.
 
     Attributes:
-        scores: "int8" or "fp8", of q and k.
+        scores: "int8" or "fp8", of q and k; or "floats" for them as they are.
         values: "fp8", or "floats" for v as it is.
         block_n: keys with one scale.
         block_d: columns that codes are stored with, zeros behind those of the head.
@@ -45,22 +45,15 @@ class CodeFormat:
 def encoder_of(problem: AttentionProblem, form: CodeFormat) -> KernelSpec:
     """The kernel that codes q, k and v of a problem; B, H, S and T do not enter it."""
     floats = POINTERS[problem.dtype]
-    pointers = {
-        "q_ptr": floats,
-        "k_ptr": floats,
-        "v_ptr": floats,
-        "q_codes_ptr": CODES[form.scores],
-        "q_scale_ptr": "*fp32",
-        "k_codes_ptr": CODES[form.scores],
-        "k_scale_ptr": "*fp32",
-    }
-    has_values = form.values != "floats"
-    absent = {"v_codes_ptr": 0, "v_scale_ptr": 0}
-    if has_values:
-        pointers |= {"v_codes_ptr": CODES[form.values], "v_scale_ptr": "*fp32"}
+    pointers = {f"{name}_ptr": floats for name in "qkv"}
+    kinds = {"q": form.scores, "k": form.scores, "v": form.values}
+    for name, kind in kinds.items():
+        if kind != "floats":
+            pointers |= {f"{name}_codes_ptr": CODES[kind], f"{name}_scale_ptr": "*fp32"}
+    absent = (f"{name}_{what}_ptr" for name in kinds for what in ("codes", "scale"))
     sizes = ("B", "H", "S", "T", *(f"{name}_{axis}" for name in "qkv" for axis in _axes(name)))
     fixed = {
-        **({} if has_values else absent),
+        **{name: 0 for name in absent if name not in pointers},
         "UNIT": problem.unit,
         "GROUPS": problem.groups,
         "D": problem.D,

@@ -61,24 +61,29 @@ def encode_attention(
     BLOCK_D: tl.constexpr,
     SAMPLES: tl.constexpr,
 ):
-    q_blocks = tl.cdiv(S, BLOCK_N)
     blocks = tl.cdiv(T, BLOCK_N)
     heads = B * (H // GROUPS)
     place = tl.program_id(0)
-    if place < B * H * q_blocks:
-        encode_queries(
-            q_ptr, q_codes_ptr, q_scale_ptr, place // q_blocks, place % q_blocks, H, S,
-            (q_b, q_h, q_s), scale, UNIT, D, SCORES, BLOCK_N, BLOCK_D,
-        )  # fmt: skip
-    else:
-        place -= B * H * q_blocks
-        if place < heads * blocks:
+    queries = 0
+    keys = 0
+    if SCORES != "floats":
+        q_blocks = tl.cdiv(S, BLOCK_N)
+        queries = B * H * q_blocks
+        keys = heads * blocks
+        if place < queries:
+            encode_queries(
+                q_ptr, q_codes_ptr, q_scale_ptr, place // q_blocks, place % q_blocks, H, S,
+                (q_b, q_h, q_s), scale, UNIT, D, SCORES, BLOCK_N, BLOCK_D,
+            )  # fmt: skip
+        elif place < queries + keys:
+            place -= queries
             encode_keys(
                 k_ptr, k_codes_ptr, k_scale_ptr, place // blocks, place % blocks, H // GROUPS, T,
                 (k_b, k_h, k_t), UNIT, D, SCORES, BLOCK_N, BLOCK_D, SAMPLES,
             )  # fmt: skip
-        elif VALUES == "fp8":
-            place -= heads * blocks
+    if VALUES == "fp8":
+        if tl.program_id(0) >= queries + keys:
+            place = tl.program_id(0) - queries - keys
             encode_values(
                 v_ptr, v_codes_ptr, v_scale_ptr, place // blocks, place % blocks, H // GROUPS, T,
                 (v_b, v_h, v_t), UNIT, D, BLOCK_N, BLOCK_D,

@@ -5,9 +5,10 @@ Sums of int8 products become floats without a conversion: an integer n, |n| < 2*
 1.5 * 2**23 gives those of 1.5 * 2**23 + n; the constant is taken off again where the largest score is, both
 rounded together: a block's scores are off by half a unit of its sums at most, all alike.
 
-Exponentials come from a unit with an eighth of the rate of additions. Some may be polynomials instead, as by
-Dao et al. for Blackwell ("FlashAttention-4", 2025): 2**x is 2**n * p(x - n), n the nearest whole number and p
-of degree 2, within 0.18 %, a thirtieth of the largest rounding to FP8.
+Exponentials come from a unit with an eighth of the rate of additions. FP8 codes of some may come without: an
+E4M3 code is 8 * (log2 of the number + 7), rounded, but for what a straight line between two powers of two is
+off, 0.69 of a code at most. LINES of every two words of 4 codes are such lines, and what they are off on
+average is taken off (Schraudolph, "A fast, compact approximation of the exponential function", 1999).
 
 A thread has the weights of keys 8 j + 2 t and the next, thread t of 4 (PTX ISA, wgmma, fragment of matrix D).
 A product of 16-bit floats takes its left factor so. One of FP8 wants keys 16 j + 4 t to 16 j + 4 t + 3 of it:
@@ -19,112 +20,144 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import INF, exp2
+from quantrt.kernels.functions.triton_kernel import exp2
 
 __all__ = [
+    "hide_unseen",
     "load_scales",
+    "ones_of",
     "over_columns",
+    "peak_of",
     "scales_of",
     "store_attended",
     "sums_layout",
-    "weigh",
-    "weigh_masked",
     "weights_of",
 ]
 
 MAGIC = gl.constexpr(0x4B400000)
 MAGIC_FLOAT = gl.constexpr(12582912.0)
 """1.5 * 2**23: its bits, and its value."""
+UNSEEN_CODES = gl.constexpr(-1270874112)
+UNSEEN_FLOATS = gl.constexpr(-(2.0**126))
+"""Scores of keys that are not seen. With MAGIC the first has the bits of minus infinity. The second times a
+scale is exact: where no key was seen yet it is the largest score, and weights are 1 until one is seen."""
 P_BITS = gl.constexpr(8.0)
 """Weights are at most 2**8: the largest power of two in FP8's 448."""
+LINE_SHIFT = gl.constexpr((8.0 * 7.0 - 0.46) / 128.0)
+"""The code of 2**0, less 8 times what lines are above the powers on average, 0.0576 octaves; in 128s."""
 
 
 @gluon.jit
-def weigh(scores, scale, largest, SCORES: gl.constexpr, POLYNOMIALS: gl.constexpr):
-    """2**8 times the weights of a block, the largest score, their sums, and what became of earlier ones."""
-    if scores.dtype == gl.int32:
-        peak = gl.maximum(largest, gl.max(scores, axis=1).to(gl.float32) * scale)
-        floats = (scores + MAGIC).to(gl.float32, bitcast=True)
-        shift = peak - P_BITS + MAGIC_FLOAT * scale
+def ones_of(ELEMENT: gl.constexpr, SHAPE: gl.constexpr, LAYOUT: gl.constexpr):
+    """Ones; of FP8 by their code: ptxas 12.8 makes another word of two equal halves that were converted."""
+    if ELEMENT.primitive_bitwidth == 8:
+        ones = gl.full(SHAPE, 0x38, gl.int8, LAYOUT).to(ELEMENT, bitcast=True)
     else:
-        peak = gl.maximum(largest, gl.max(scores, axis=1) * scale)
-        floats = scores
-        shift = peak - P_BITS
-    p = powers(gl.fma(floats, scale[:, None], -shift[:, None]), POLYNOMIALS)
-    return p, peak, gl.sum(p, axis=1), exp2(largest - peak)
+        ones = gl.full(SHAPE, 1.0, ELEMENT, LAYOUT)
+    return ones
 
 
 @gluon.jit
-def weigh_masked(scores, scale, largest, rows, first, T, SCORES: gl.constexpr, IS_CAUSAL: gl.constexpr):
-    """The same where there may be no key, or none that is seen."""
-    if scores.dtype == gl.int32:
-        floats = (scores + MAGIC).to(gl.float32, bitcast=True) - MAGIC_FLOAT
-    else:
-        floats = scores
+def hide_unseen(scores, rows, first, T, SCORES: gl.constexpr, IS_CAUSAL: gl.constexpr):
+    """Scores of a block whose first key is `first`, where there may be no key, or none that is seen."""
     keys = first + gl.arange(0, scores.shape[1], gl.SliceLayout(0, SCORES))
     is_seen = (keys < T)[None, :]
     if IS_CAUSAL:
         is_seen = is_seen & (keys[None, :] <= rows[:, None])
-    x = gl.where(is_seen, floats * scale[:, None], -INF)
-    peak = gl.maximum(largest, gl.max(x, axis=1))
-    base = gl.where(peak == -INF, 0.0, peak)
-    p = exp2(x - (base - P_BITS)[:, None])
-    return p, peak, gl.sum(p, axis=1), exp2(largest - base)
-
-
-@gluon.constexpr_function
-def powers_text(count):
-    """PTX for 8 numbers, the first `count` by the polynomial; bits of floats are hexadecimal.
-
-    -126, 1.5 * 2**23 to round with, and the coefficients 0.238429, 0.703448 and 1.000443, by linear
-    programming for the least relative error on [-1/2, 1/2].
-    """
-    lines = ["{ .reg .f32 x, r, f; .reg .b32 n, b;"]
-    for i in range(count):
-        lines += [
-            f"max.f32 x, ${8 + i}, 0fC2FC0000;",
-            "add.rn.f32 r, x, 0f4B400000;",
-            "mov.b32 n, r;",
-            "add.rn.f32 r, r, 0fCB400000;",
-            "sub.rn.f32 f, x, r;",
-            "fma.rn.f32 r, f, 0f3E7426B9, 0f3F34152B;",
-            "fma.rn.f32 r, r, f, 0f3F800E85;",
-            "mov.b32 b, r;",
-            "mad.lo.s32 b, n, 8388608, b;",
-            f"mov.b32 ${i}, b;",
-        ]
-    lines += [f"ex2.approx.ftz.f32 ${i}, ${8 + i};" for i in range(count, 8)]
-    return "\n".join([*lines, "}"])
+    return gl.where(is_seen, scores, UNSEEN_CODES if scores.dtype == gl.int32 else UNSEEN_FLOATS)
 
 
 @gluon.jit
-def powers(x, COUNT: gl.constexpr):
-    """2**x, COUNT of every 8 by a polynomial; below 2**-126 it is 0, or as small."""
-    if COUNT == 0:
-        y = exp2(x)
+def peak_of(scores, scale, largest):
+    """The largest score so far, and what becomes of earlier weights."""
+    peak = gl.maximum(largest, gl.max(scores, axis=1).to(gl.float32) * scale)
+    return peak, exp2(largest - peak)
+
+
+@gluon.jit
+def weights_of(scores, scale, peak, ELEMENT: gl.constexpr, SUMS: gl.constexpr, LINES: gl.constexpr):
+    """2**8 times the weights of a block as the left factor of a product whose sums lie as SUMS says."""
+    ROWS: gl.constexpr = scores.shape[0]
+    COLUMNS: gl.constexpr = scores.shape[1]
+    WIDTH: gl.constexpr = 32 // ELEMENT.primitive_bitwidth
+    LEFT: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=SUMS, k_width=WIDTH)
+    x = scores
+    shift = P_BITS - peak
+    if scores.dtype == gl.int32:
+        x = (scores + MAGIC).to(gl.float32, bitcast=True)
+        shift = shift - MAGIC_FLOAT * scale
+    if ELEMENT.primitive_bitwidth == 8:
+        x = x.reshape([ROWS, COLUMNS // 16, 2, 4, 2]).permute([0, 1, 3, 2, 4]).reshape([ROWS, COLUMNS])
+    x = gl.convert_layout(x, LEFT, assert_trivial=True)
+    ROW: gl.constexpr = gl.SliceLayout(1, LEFT)
+    scale = gl.convert_layout(scale, ROW, assert_trivial=True)[:, None]
+    shift = gl.convert_layout(shift, ROW, assert_trivial=True)[:, None]
+    if ELEMENT.primitive_bitwidth == 8:
+        weights = codes_of(x, scale, shift, LINES)
+    else:
+        weights = exp2(gl.fma(x, scale, shift)).to(ELEMENT)
+    return weights
+
+
+@gluon.jit
+def codes_of(x, scale, shift, LINES: gl.constexpr):
+    """FP8 codes of 2**(x * scale + shift)."""
+    if LINES == 0:
+        y = gl.inline_asm_elementwise(
+            codes_text(0),
+            "=r,=r" + ",f" * 24,
+            [x, scale, shift],
+            dtype=gl.float8e4nv,
+            is_pure=True,
+            pack=8,
+        )
     else:
         y = gl.inline_asm_elementwise(
-            powers_text(COUNT),
-            "=f,=f,=f,=f,=f,=f,=f,=f,f,f,f,f,f,f,f,f",
-            [x],
-            dtype=gl.float32,
+            codes_text(LINES),
+            "=r,=r" + ",f" * 40,
+            [x, scale, shift, scale * 0.0625, shift * 0.0625 + LINE_SHIFT],
+            dtype=gl.float8e4nv,
             is_pure=True,
             pack=8,
         )
     return y
 
 
-@gluon.jit
-def weights_of(p, ELEMENT: gl.constexpr, SUMS: gl.constexpr):
-    """P [M, N] as the left factor of a product whose sums lie as SUMS says."""
-    ROWS: gl.constexpr = p.shape[0]
-    COLUMNS: gl.constexpr = p.shape[1]
-    WIDTH: gl.constexpr = 32 // ELEMENT.primitive_bitwidth
-    LEFT: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=SUMS, k_width=WIDTH)
-    x = p
-    if ELEMENT.primitive_bitwidth == 8:
-        x = x.reshape([ROWS, COLUMNS // 16, 2, 4, 2]).permute([0, 1, 3, 2, 4]).reshape([ROWS, COLUMNS])
-    return gl.convert_layout(x, LEFT, assert_trivial=True).to(ELEMENT)
+@gluon.constexpr_function
+def codes_text(lines):
+    """PTX for two words of 4 codes each, the first `lines` of them straight lines.
+
+    Operands: the words, then 8 of each argument. Numbers are hexadecimal bits: 128, and 1.5 * 2**23, which
+    leaves a number rounded in the lowest byte; `sat` cuts off at 0 and 1.
+    """
+    text = ["{ .reg .f32 x<4>; .reg .b16 h<2>; .reg .b32 n<4>;"]
+    for word in range(2):
+        for i in range(4):
+            at = 4 * word + i
+            if word < lines:
+                text += [
+                    f"fma.rn.sat.f32 x{i}, ${2 + at}, ${26 + at}, ${34 + at};",
+                    f"fma.rn.f32 x{i}, x{i}, 0f43000000, 0f4B400000;",
+                    f"mov.b32 n{i}, x{i};",
+                ]
+            else:
+                text += [
+                    f"fma.rn.f32 x{i}, ${2 + at}, ${10 + at}, ${18 + at};",
+                    f"ex2.approx.ftz.f32 x{i}, x{i};",
+                ]
+        if word < lines:
+            text += [
+                "prmt.b32 n0, n0, n1, 0x0040;",
+                "prmt.b32 n2, n2, n3, 0x0040;",
+                f"prmt.b32 ${word}, n0, n2, 0x5410;",
+            ]
+        else:
+            text += [
+                "cvt.rn.satfinite.e4m3x2.f32 h0, x1, x0;",
+                "cvt.rn.satfinite.e4m3x2.f32 h1, x3, x2;",
+                f"mov.b32 ${word}, {{h0, h1}};",
+            ]
+    return "\n".join([*text, "}"])
 
 
 @gluon.constexpr_function
@@ -150,24 +183,23 @@ def scales_of(scales, sample, head, rows, lengths, sizes: gl.constexpr, K: gl.co
     place = (sample * (H // sizes[0]) + head // sizes[0]) * blocks
     if K.primitive_bitwidth == 8:
         start = (sample * H + head).to(gl.int64) * S
-        row_scale = gl.load(q_scale_ptr + start + rows, mask=rows < S, other=0.0)
+        row_scale = gl.load(q_scale_ptr + start + rows, mask=rows < S, other=1.0)
     else:
         row_scale = gl.full([rows.shape[0]], 1.0, gl.float32, rows.type.layout) * scale
     return row_scale, (k_scale_ptr, v_scale_ptr, place)
 
 
 @gluon.jit
-def load_scales(block_scales, block, blocks, K: gl.constexpr, V: gl.constexpr):
-    """Of the keys of a block; and of the values of the block taken before it over those of this one."""
+def load_scales(block_scales, block, K: gl.constexpr, V: gl.constexpr):
+    """Of the keys and the values of a block; 1 for floats."""
     k_scale_ptr, v_scale_ptr, place = block_scales
     k_scale = 1.0
+    v_scale = 1.0
     if K.primitive_bitwidth == 8:
         k_scale = gl.load(k_scale_ptr + place + block)
-    v_ratio = 1.0
     if V.primitive_bitwidth == 8:
-        before = gl.minimum(block + 1, blocks - 1)
-        v_ratio = gl.load(v_scale_ptr + place + before) / gl.load(v_scale_ptr + place + block)
-    return k_scale, v_ratio
+        v_scale = gl.load(v_scale_ptr + place + block)
+    return k_scale, v_scale
 
 
 @gluon.jit

@@ -44,9 +44,7 @@ class HopperAttention:
         block_n: keys of a step, 64 or 128.
         stages: of the ring in shared memory.
         consumers: groups of 64 queries of a program, 2 or 3.
-        promotes: sums of a step are added in float32 outside the tensor cores.
-        takes_turns: consumers wait for each other before they multiply.
-        polynomials: of 8 exponentials, how many are polynomials.
+        lines: of every two words of FP8 weights, how many are straight lines between powers of two.
     """
 
     scores: str
@@ -54,16 +52,13 @@ class HopperAttention:
     block_n: int
     stages: int
     consumers: int = 2
-    promotes: bool = True
-    takes_turns: bool = False
-    polynomials: int = 0
+    lines: int = 0
 
     @property
     def name(self) -> str:
         """As tactics are named: "hopper int8 fp8 2x64x128 s4"."""
-        forms = "floats" if self.scores == "floats" else f"{self.scores} {self.values}"
-        marks = (" sums" if self.promotes else "") + (" turns" if self.takes_turns else "")
-        marks += f" p{self.polynomials}" if self.polynomials else ""
+        forms = "floats" if self.scores == self.values == "floats" else f"{self.scores} {self.values}"
+        marks = f" l{self.lines}" if self.lines else ""
         return f"hopper {forms} {self.consumers}x{ROWS}x{self.block_n} s{self.stages}{marks}"
 
     @property
@@ -134,9 +129,7 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
         "BLOCK_D": columns,
         "STAGES": how.stages,
         "CONSUMERS": how.consumers,
-        "PROMOTES": how.promotes,
-        "TAKES_TURNS": how.takes_turns,
-        "POLYNOMIALS": how.polynomials,
+        "LINES": how.lines,
     }
     return KernelSpec(
         family="attention_hopper",

@@ -16,12 +16,11 @@ LEAST_TILES_RATIO = 0.5
 """Tiles for a multiprocessor: with fewer, most have nothing to do."""
 
 CODED = (
-    HopperAttention("int8", "fp8", 128, 4, polynomials=2),
-    HopperAttention("int8", "fp8", 128, 4, promotes=False),
-    HopperAttention("int8", "fp8", 128, 4, takes_turns=True, polynomials=1),
-    HopperAttention("int8", "floats", 128, 3, promotes=False),
+    HopperAttention("floats", "fp8", 128, 4, lines=1),
+    HopperAttention("int8", "fp8", 128, 4, lines=1),
+    HopperAttention("int8", "floats", 128, 3),
 )
-FLOATS = (HopperAttention("floats", "floats", 64, 4, promotes=False),)
+FLOATS = (HopperAttention("floats", "floats", 128, 3), HopperAttention("floats", "floats", 64, 4))
 """Those that are the fastest at one shape or another of docs/results/cuda-attention8-h200.md."""
 
 

@@ -9,9 +9,13 @@ al., "FlashAttention-3", arXiv 2407.08608, for the schedule.
 
 One program per multiprocessor walks tiles program_id, program_id + programs, ... of 64 * CONSUMERS queries.
 Its producer, a warp, loads the queries of every tile and its keys in blocks, the last block first. Each
-consumer has 64 of the queries and all keys. It turns the scores of a block into weights, then multiplies
-their values and the next block's scores in one go; others turn theirs meanwhile. The last blocks are those
-that are masked: all others need no comparison.
+consumer has 64 of the queries and all keys. Its
+products of a block's weights and values go on while it looks for the largest score of the next block; the
+other one turns scores into weights meanwhile.
+The last blocks are those that are masked: scores of keys that are not seen are such that their weights are 0.
+
+The sums of the weights are a product too, with 8 columns of ones: additions for each of them would take as
+many instructions as the exponentials do.
 
 Blocks are numbered through all tiles of a program. Block s lies in stage s % STAGES, in round s // STAGES of
 the ring; queries of the program's tile t in slot t % 2. What keeps them apart:
@@ -22,13 +26,12 @@ empty[stage]  completes once for every round, when each consumer has arrived: af
               product unfinished that reads the stage. The producer waits before round r for completion r - 1;
               before round 0 for the parity of the phase before the first, which counts as complete.
 q_full, q_empty  the same for slots of queries. A consumer lets go of them after the last scores of a tile.
-turns[c]      consumer c may issue products. Before its n-th pair of products (from 0) it waits for completion
-              n, and then lets the next consumer go on; the last one lets the first go on to the next pair.
-              The first pair of consumer 0 waits for the phase before the first. There is one hand on its way
-              at most, so that no barrier gets two phases ahead of who waits for it.
 
-FP8 sums keep 14 bits or so inside the tensor cores. With PROMOTES each block's are taken out and added in
-float32; without, they go on through all keys.
+A consumer waits for block s + 2 before it lets go of block s: there are 3 stages at least.
+
+Products run beside instructions only where the assembler leaves these where they were written: it takes waits
+for products before what does not depend on them. The wait for block s + 2, a loop, keeps the wait for the
+values' product behind the largest score.
 """
 
 # mypy: ignore-errors
@@ -43,16 +46,17 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from quantrt.kernels.attention_fragments.triton_kernel import (
+    hide_unseen,
     load_scales,
+    ones_of,
     over_columns,
+    peak_of,
     scales_of,
     store_attended,
     sums_layout,
-    weigh,
-    weigh_masked,
     weights_of,
 )
-from quantrt.kernels.functions.triton_kernel import INF
+from quantrt.kernels.functions.triton_kernel import INF, reciprocal
 
 __all__ = ["attention_hopper"]
 
@@ -60,6 +64,8 @@ WARPS = gl.constexpr(4)
 """Of a consumer."""
 ROWS = gl.constexpr(64)
 """Queries of a consumer."""
+COUNTS = gl.constexpr(8)
+"""Columns of ones: the fewest that a product has."""
 
 
 @gluon.jit
@@ -95,11 +101,9 @@ def attention_hopper(
     BLOCK_D: gl.constexpr,
     STAGES: gl.constexpr,
     CONSUMERS: gl.constexpr,
-    PROMOTES: gl.constexpr,
-    TAKES_TURNS: gl.constexpr,
-    POLYNOMIALS: gl.constexpr,
+    LINES: gl.constexpr,
 ):
-    gl.static_assert(STAGES >= 2)
+    gl.static_assert(STAGES >= 3)
     gl.static_assert(CONSUMERS == 2 or CONSUMERS == 3)
     q_ring = gl.allocate_shared_memory(q_desc.dtype, [2 * CONSUMERS, 1, 1, ROWS, BLOCK_D], q_desc.layout)
     k_ring = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_N, BLOCK_D], k_desc.layout)
@@ -108,30 +112,34 @@ def attention_hopper(
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     q_empty = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    turns = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], mbarrier.MBarrierLayout())
+    V_BITS: gl.constexpr = v_desc.dtype.primitive_bitwidth
+    ones = gl.allocate_shared_memory(
+        v_desc.dtype,
+        [COUNTS, BLOCK_N],
+        gl.NVMMASharedLayout(min(128, BLOCK_N * V_BITS // 8), V_BITS, 2),
+        ones_of(v_desc.dtype, [COUNTS, BLOCK_N], gl.BlockedLayout([1, 8], [2, 16], [WARPS, 1], [1, 0])),
+    )
     for i in gl.static_range(STAGES):
         mbarrier.init(full.index(i), count=1)
         mbarrier.init(empty.index(i), count=CONSUMERS)
     for i in gl.static_range(2):
         mbarrier.init(q_full.index(i), count=1)
         mbarrier.init(q_empty.index(i), count=CONSUMERS)
-    for i in gl.static_range(CONSUMERS):
-        mbarrier.init(turns.index(i), count=1)
     fence_async_shared()
 
     rings = (q_ring, k_ring, v_ring)
-    barriers = (full, empty, q_full, q_empty, turns)
+    barriers = (full, empty, q_full, q_empty)
     scales = (q_scale_ptr, k_scale_ptr, v_scale_ptr, scale)
     lengths = (B, H, S, T)
     y = ((y0_ptr, y1_ptr), (y_b, y_h, y_s), (arg0, arg1, arg2, arg3))
     sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, CONSUMERS, UNIT)
-    how: gl.constexpr = (IS_CAUSAL, PROMOTES, TAKES_TURNS, POLYNOMIALS)
+    how: gl.constexpr = (IS_CAUSAL, LINES)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     if CONSUMERS == 2:
         gl.warp_specialize(
             [
-                (consume, (rings, barriers, scales, lengths, y, 0, sizes, how, formula)),
-                (consume, (rings, barriers, scales, lengths, y, 1, sizes, how, formula)),
+                (consume, (rings, ones, barriers, scales, lengths, y, 0, sizes, how, formula)),
+                (consume, (rings, ones, barriers, scales, lengths, y, 1, sizes, how, formula)),
                 (produce, (rings, barriers, q_desc, k_desc, v_desc, lengths, sizes, how)),
             ],
             [WARPS, 1],
@@ -140,9 +148,9 @@ def attention_hopper(
     else:
         gl.warp_specialize(
             [
-                (consume, (rings, barriers, scales, lengths, y, 0, sizes, how, formula)),
-                (consume, (rings, barriers, scales, lengths, y, 1, sizes, how, formula)),
-                (consume, (rings, barriers, scales, lengths, y, 2, sizes, how, formula)),
+                (consume, (rings, ones, barriers, scales, lengths, y, 0, sizes, how, formula)),
+                (consume, (rings, ones, barriers, scales, lengths, y, 1, sizes, how, formula)),
+                (consume, (rings, ones, barriers, scales, lengths, y, 2, sizes, how, formula)),
                 (produce, (rings, barriers, q_desc, k_desc, v_desc, lengths, sizes, how)),
             ],
             [WARPS, WARPS, 1],
@@ -154,7 +162,7 @@ def attention_hopper(
 def produce(rings, barriers, q_desc, k_desc, v_desc, lengths, sizes: gl.constexpr, how: gl.constexpr):
     """Load queries, keys and values of all tiles of this program."""
     q_ring, k_ring, v_ring = rings
-    full, empty, q_full, q_empty, _ = barriers
+    full, empty, q_full, q_empty = barriers
     B, H, S, T = lengths
     GROUPS: gl.constexpr = sizes[0]
     BLOCK_N: gl.constexpr = sizes[2]
@@ -201,6 +209,7 @@ def produce(rings, barriers, q_desc, k_desc, v_desc, lengths, sizes: gl.constexp
 @gluon.jit
 def consume(
     rings,
+    ones,
     barriers,
     scales,
     lengths,
@@ -212,59 +221,59 @@ def consume(
 ):
     """Attend for 64 queries of every tile of this program."""
     q_ring, k_ring, v_ring = rings
-    full, empty, q_full, q_empty, turns = barriers
+    full, empty, q_full, q_empty = barriers
     B, H, S, T = lengths
     BLOCK_N: gl.constexpr = sizes[2]
     BLOCK_D: gl.constexpr = sizes[3]
+    STAGES: gl.constexpr = sizes[4]
     CONSUMERS: gl.constexpr = sizes[5]
     IS_CAUSAL: gl.constexpr = how[0]
-    TAKES_TURNS: gl.constexpr = how[2]
+    V_BITS: gl.constexpr = v_ring.dtype.primitive_bitwidth
     SCORES: gl.constexpr = sums_layout(BLOCK_N, q_ring.dtype.primitive_bitwidth)
-    SUMS: gl.constexpr = sums_layout(BLOCK_D, v_ring.dtype.primitive_bitwidth)
+    SUMS: gl.constexpr = sums_layout(BLOCK_D, V_BITS)
+    TOTALS: gl.constexpr = sums_layout(COUNTS, V_BITS)
     ROW: gl.constexpr = gl.SliceLayout(1, SCORES)
     tiles = gl.cdiv(S, ROWS * CONSUMERS)
     stage = 0
     parity = 0
     slot = 0
     q_parity = 0
-    turn = 1 if CONSUMER == 0 else 0
     for tile in range(gl.program_id(0), B * H * tiles, gl.num_programs(0)):
         first, sample, head = place_of(tile, tiles, B, H, ROWS * CONSUMERS, IS_CAUSAL)
         blocks = blocks_of(first, T, ROWS * CONSUMERS, BLOCK_N, IS_CAUSAL)
         rows = first + CONSUMER * ROWS + gl.arange(0, ROWS, ROW)
         row_scale, block_scales = scales_of(scales, sample, head, rows, lengths, sizes, k_ring.dtype)
+        k_scale, v_scale = load_scales(block_scales, blocks - 1, k_ring.dtype, v_ring.dtype)
         q_tile = q_ring.index(slot * CONSUMERS + CONSUMER).reshape([ROWS, BLOCK_D])
         mbarrier.wait(q_full.index(slot), q_parity)
         q_parity = q_parity ^ slot
 
         mbarrier.wait(full.index(stage), parity)
-        if TAKES_TURNS:
-            mbarrier.wait(turns.index(CONSUMER), turn)
         scores = multiply_scores(q_tile, k_ring.index(stage).reshape([BLOCK_N, BLOCK_D]), SCORES)
-        if TAKES_TURNS:
-            mbarrier.arrive(turns.index((CONSUMER + 1) % CONSUMERS), count=1)
-        turn = turn ^ 1
         scores = warpgroup_mma_wait(0, deps=(scores,))
+        scores = hide_unseen(scores, rows, (blocks - 1) * BLOCK_N, T, SCORES, IS_CAUSAL)
         peak = gl.full([ROWS], -INF, gl.float32, ROW)
-        total = gl.full([ROWS], 0.0, gl.float32, ROW)
+        peak, shrink = peak_of(scores, row_scale * k_scale, peak)
+        totals = gl.full([ROWS, COUNTS], 0.0, gl.float32, TOTALS)
         sums = gl.full([ROWS, BLOCK_D], 0.0, gl.float32, SUMS)
-        state = (scores, peak, total, sums, stage, parity, turn)
-        masked = 1
+        following, next_parity = next_stage(stage, parity, STAGES)
+        has_more = blocks > 1
+        mbarrier.wait(
+            full.index(gl.where(has_more, following, stage)), gl.where(has_more, next_parity, parity)
+        )
+        state = (scores, peak, shrink, totals, sums, stage, parity, k_scale, v_scale, v_scale)
+        place = (q_tile, row_scale, block_scales, rows, T, blocks)
+        masked = 0
         if IS_CAUSAL:
-            masked = gl.maximum(blocks - first // BLOCK_N, 1)
-        for i in range(0, masked):
-            state = attend(
-                state, i, blocks, q_tile, rings, barriers, row_scale, block_scales, rows, T,
-                CONSUMER, sizes, how, True,
-            )  # fmt: skip
+            masked = gl.maximum(blocks - first // BLOCK_N - 1, 0)
+            for i in range(0, masked):
+                state = attend(state, i, place, rings, ones, barriers, sizes, how, True)
         for i in range(masked, blocks):
-            state = attend(
-                state, i, blocks, q_tile, rings, barriers, row_scale, block_scales, rows, T,
-                CONSUMER, sizes, how, False,
-            )  # fmt: skip
-        _, peak, total, sums, stage, parity, turn = state
+            state = attend(state, i, place, rings, ones, barriers, sizes, how, False)
+        scores, peak, shrink, totals, sums, stage, parity, k_scale, v_scale, v_before = state
         mbarrier.arrive(q_empty.index(slot), count=1)
         slot = slot ^ 1
+        total = gl.convert_layout(gl.max(totals, axis=1), ROW, assert_trivial=True)
         store_attended(
             sums, total, block_scales, rows, sample, head, S, y, sizes, v_ring.dtype, SUMS, formula
         )
@@ -274,67 +283,55 @@ def consume(
 def attend(
     state,
     i,
-    blocks,
-    q_tile,
+    place,
     rings,
+    ones,
     barriers,
-    row_scale,
-    block_scales,
-    rows,
-    T,
-    CONSUMER: gl.constexpr,
     sizes: gl.constexpr,
     how: gl.constexpr,
     MASKED: gl.constexpr,
 ):
-    """The weights of block i from the last, the product of its values, and the next block's scores.
+    """The weights of block i from the last, the product of their values, and the next block's largest score.
 
     Behind the first block, the last one to be taken, there is none: its own scores are multiplied once more.
+    Nothing is unfinished before or after.
     """
-    scores, peak, total, sums, stage, parity, turn = state
+    scores, peak, shrink, totals, sums, stage, parity, k_scale, v_scale, v_before = state
+    q_tile, row_scale, block_scales, rows, T, blocks = place
     _, k_ring, v_ring = rings
-    full, empty, _, _, turns = barriers
+    full, empty, _, _ = barriers
     BLOCK_N: gl.constexpr = sizes[2]
     BLOCK_D: gl.constexpr = sizes[3]
     STAGES: gl.constexpr = sizes[4]
-    CONSUMERS: gl.constexpr = sizes[5]
-    PROMOTES: gl.constexpr = how[1]
-    TAKES_TURNS: gl.constexpr = how[2]
     SCORES: gl.constexpr = sums_layout(BLOCK_N, q_tile.dtype.primitive_bitwidth)
     SUMS: gl.constexpr = sums_layout(BLOCK_D, v_ring.dtype.primitive_bitwidth)
+    TOTALS: gl.constexpr = sums_layout(COUNTS, v_ring.dtype.primitive_bitwidth)
     block = blocks - 1 - i
-    k_scale, v_ratio = load_scales(block_scales, block, blocks, k_ring.dtype, v_ring.dtype)
-    row_scales = row_scale * k_scale
-    if MASKED:
-        p, peak, fresh, shrink = weigh_masked(
-            scores, row_scales, peak, rows, block * BLOCK_N, T, SCORES, how[0]
-        )
-    else:
-        p, peak, fresh, shrink = weigh(scores, row_scales, peak, SCORES, how[3])
-    total = total * shrink + fresh
-    shrink = shrink * v_ratio
-    if not PROMOTES:
-        sums = sums * over_columns(shrink, SUMS)
-    weights = weights_of(p, v_ring.dtype, SUMS)
-
-    is_last = block == 0
+    next_block = gl.maximum(block - 1, 0)
     following, next_parity = next_stage(stage, parity, STAGES)
-    there = gl.where(is_last, stage, following)
-    mbarrier.wait(full.index(there), gl.where(is_last, parity, next_parity))
-    if TAKES_TURNS:
-        mbarrier.wait(turns.index(CONSUMER), turn)
-    part = multiply_values(weights, v_ring.index(stage), sums, BLOCK_N, BLOCK_D, PROMOTES)
-    scores = multiply_scores(q_tile, k_ring.index(there).reshape([BLOCK_N, BLOCK_D]), SCORES)
-    if TAKES_TURNS:
-        mbarrier.arrive(turns.index((CONSUMER + 1) % CONSUMERS), count=1)
-    part = warpgroup_mma_wait(1, deps=(part,))
-    if PROMOTES:
-        sums = sums * over_columns(shrink, SUMS) + part
-    else:
-        sums = part
-    scores = warpgroup_mma_wait(0, deps=(scores,))
+    later, later_parity = next_stage(following, next_parity, STAGES)
+    there = gl.where(block == 0, stage, following)
+    k_next, v_next = load_scales(block_scales, next_block, k_ring.dtype, v_ring.dtype)
+    weights = weights_of(scores, row_scale * k_scale, peak, v_ring.dtype, SUMS, how[1])
+    growth = shrink
+    if v_ring.dtype.primitive_bitwidth == 8:
+        growth = shrink * (v_before * reciprocal(v_scale))
+    ahead = multiply_scores(q_tile, k_ring.index(there).reshape([BLOCK_N, BLOCK_D]), SCORES)
+    part = multiply_values(weights, v_ring.index(stage), sums * over_columns(growth, SUMS), BLOCK_N, BLOCK_D)
+    count = warpgroup_mma(
+        weights, ones.permute((1, 0)), totals * over_columns(shrink, TOTALS), use_acc=True, is_async=True
+    )
+
+    scores = warpgroup_mma_wait(2, deps=(ahead,))
+    if MASKED:
+        scores = hide_unseen(scores, rows, next_block * BLOCK_N, T, SCORES, True)
+    peak, shrink = peak_of(scores, row_scale * k_next, peak)
+    awaited = gl.where(block > 1, later, gl.where(block == 1, following, stage))
+    awaited_parity = gl.where(block > 1, later_parity, gl.where(block == 1, next_parity, parity))
+    mbarrier.wait(full.index(awaited), awaited_parity)
+    sums, totals = warpgroup_mma_wait(0, deps=(part, count))
     mbarrier.arrive(empty.index(stage), count=1)
-    return scores, peak, total, sums, following, next_parity, turn ^ 1
+    return scores, peak, shrink, totals, sums, following, next_parity, k_next, v_next, v_scale
 
 
 @gluon.jit
@@ -348,13 +345,13 @@ def multiply_scores(q, k, SCORES: gl.constexpr):
 
 
 @gluon.jit
-def multiply_values(weights, v, sums, BLOCK_N: gl.constexpr, BLOCK_D: gl.constexpr, PROMOTES: gl.constexpr):
-    """weights @ v, begun; with PROMOTES for itself, else on top of the sums."""
+def multiply_values(weights, v, sums, BLOCK_N: gl.constexpr, BLOCK_D: gl.constexpr):
+    """weights @ v on top of the sums, begun."""
     if v.dtype.primitive_bitwidth == 8:
         values = v.reshape([BLOCK_D, BLOCK_N]).permute((1, 0))
     else:
         values = v.reshape([BLOCK_N, BLOCK_D])
-    return warpgroup_mma(weights, values, sums, use_acc=not PROMOTES, is_async=True)
+    return warpgroup_mma(weights, values, sums, use_acc=True, is_async=True)
 
 
 @gluon.jit

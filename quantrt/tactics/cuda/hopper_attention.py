@@ -67,9 +67,12 @@ def _encoder(
     formula: Attention, problem: AttentionProblem, how: HopperAttention
 ) -> tuple[tuple[Draft, ...], tuple[str, ...]]:
     """The step that makes codes, and the names of what it makes; nothing where floats are multiplied."""
-    if how.scores == "floats":
+    names = (
+        *((*_QUERY_CODES, *_KEY_CODES) if how.scores != "floats" else ()),
+        *(_VALUE_CODES if how.values != "floats" else ()),
+    )
+    if not names:
         return (), ()
-    names = (*_QUERY_CODES, *_KEY_CODES, *(_VALUE_CODES if how.values != "floats" else ()))
     spec: KernelSpec = encoder_of(problem, how.format_of(problem))
     options = {"scale": formula.scale, "is_transposed": formula.is_transposed, "dtype": problem.dtype}
     return (Draft("encode_attention", ("in0", "in1", "in2"), names, options, kernels=(spec,)),), names
@@ -78,6 +81,6 @@ def _encoder(
 def _code_bytes(problem: AttentionProblem, how: HopperAttention) -> int:
     """Of codes and scales."""
     columns = how.format_of(problem).block_d
-    keys = problem.B * (problem.H // problem.groups) * problem.T
-    factors = 2 if how.values != "floats" else 1
-    return problem.B * problem.H * problem.S * (columns + 4) + factors * keys * (columns + 1)
+    queries = problem.B * problem.H * problem.S * (columns + 4)
+    keys = problem.B * (problem.H // problem.groups) * problem.T * (columns + 1)
+    return (queries + keys if how.scores != "floats" else 0) + (keys if how.values != "floats" else 0)

@@ -43,21 +43,18 @@ class _EncodeAttentionRunner:
         given, sizes = self._reader.read(inputs)
         B, H, S, T, G = sizes.B, sizes.H, sizes.S, sizes.T, sizes.G
         blocks = -(-T // block)
-        codes = _CODES[fixed["SCORES"]]
-        shapes: list[tuple[tuple[int, ...], torch.dtype]] = [
-            ((B, H, S, columns), codes),
-            ((B, H, S), torch.float32),
-            ((B, G, T, columns), codes),
-            ((B, G, blocks), torch.float32),
-        ]
-        has_values = fixed["VALUES"] != "floats"
-        if has_values:
-            shapes += [
-                ((B, G, columns, -(-T // _KEY_GROUP) * _KEY_GROUP), _CODES[fixed["VALUES"]]),
-                ((B, G, blocks), torch.float32),
-            ]
+        shapes: list[tuple[tuple[int, ...], torch.dtype]] = []
+        programs = 0
+        if fixed["SCORES"] != "floats":
+            codes = _CODES[fixed["SCORES"]]
+            shapes += [((B, H, S, columns), codes), ((B, H, S), torch.float32)]
+            shapes += [((B, G, T, columns), codes), ((B, G, blocks), torch.float32)]
+            programs += B * H * -(-S // block) + B * G * blocks
+        if fixed["VALUES"] != "floats":
+            width = -(-T // _KEY_GROUP) * _KEY_GROUP
+            shapes += [((B, G, columns, width), _CODES[fixed["VALUES"]]), ((B, G, blocks), torch.float32)]
+            programs += B * G * blocks
         outputs = [allocate(number, shape, dtype) for number, (shape, dtype) in enumerate(shapes)]
-        programs = B * H * -(-S // block) + B * G * blocks * (2 if has_values else 1)
         if programs == 0:
             return outputs
         tensors = [self._reader.readable(tensor, B) for tensor in given]

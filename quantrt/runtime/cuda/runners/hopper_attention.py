@@ -49,10 +49,14 @@ class _HopperAttentionRunner:
             return outputs
         if sizes.T == 0:
             return [output.zero_() for output in outputs]
-        coded = list(inputs[3 : 3 + self._codes])
-        operands, scales = [*coded[0::2]], coded[1::2]
-        operands += [self._reader.readable(tensor, sizes.B) for tensor in given[len(operands) :]]
-        factor = [] if scales else [self._scale]
+        coded = inputs[3 : 3 + self._codes]
+        codes, scales = iter(coded[0::2]), coded[1::2]
+        are_floats = [f"{name}_scale_ptr" in self._fixed for name in "qkv"]
+        operands = [
+            self._reader.readable(tensor, sizes.B) if is_float else next(codes)
+            for tensor, is_float in zip(given, are_floats, strict=True)
+        ]
+        factor = [self._scale] if are_floats[0] else []
         steps = self._reader.steps(outputs[:1])
         lengths = [sizes.B, sizes.H, sizes.S, sizes.T]
         arguments = [*operands, *scales, *outputs, *self._scalars, *lengths, *steps, *factor]

@@ -18,9 +18,10 @@ from quantrt.runtime.cuda.runners.hopper_attention import open_runner
 CPU = torch.device("cpu")
 PROGRAMS = 3
 FORMULA = Attention((("n", 0), ("n", 1), ("n", 2)), 0.25, False, False)
-FLOATS = HopperAttention("floats", "floats", 64, 2, promotes=False)
-CODES = HopperAttention("int8", "fp8", 64, 2)
-SCORE_CODES = HopperAttention("int8", "floats", 64, 2)
+FLOATS = HopperAttention("floats", "floats", 64, 3)
+CODES = HopperAttention("int8", "fp8", 64, 3)
+SCORE_CODES = HopperAttention("int8", "floats", 64, 3)
+VALUE_CODES = HopperAttention("floats", "fp8", 64, 3)
 
 
 class Launcher:
@@ -35,7 +36,7 @@ class Launcher:
         y, unit = named["y0_ptr"], dict(self.spec.constants)["UNIT"]
         assert [step * unit for step in (named["y_b"], named["y_h"], named["y_s"])] == list(y.stride()[:3])
         assert tuple(y.shape[:3]) == (named["B"], named["H"], named["S"])
-        if named["q_desc"].dtype == torch.float16:
+        if named["v_desc"].dtype == torch.float16 == named["q_desc"].dtype:
             y.copy_(attend(FORMULA, [named["q_desc"], named["k_desc"], named["v_desc"]], {}))
 
 
@@ -111,6 +112,18 @@ def test_codes_and_scales_take_the_places_of_floats(how, count):
     else:
         assert named["v_desc"].data_ptr() == v.data_ptr()
     assert "scale" not in named
+
+
+def test_codes_of_values_alone_stand_beside_floats():
+    runner, launcher = opened(VALUE_CODES, codes=2)
+    q, k, v = drawn(2, 4, 70, 32), drawn(2, 4, 33, 32), drawn(2, 4, 33, 32)
+    codes = [torch.full((1,), number, dtype=torch.int8) for number in range(2)]
+    runner.run([q, k, v, *codes], allocate)
+    ((_, named),) = launcher.launches
+    assert named["q_desc"].data_ptr() == q.data_ptr()
+    assert named["k_desc"].data_ptr() == k.data_ptr()
+    assert (named["v_desc"], named["v_scale_ptr"]) == (codes[0], codes[1])
+    assert named["scale"] == pytest.approx(0.25 / torch.log(torch.tensor(2.0)).item())
 
 
 def test_nothing_to_attend_to_gives_zeros():
