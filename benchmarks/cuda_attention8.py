@@ -88,6 +88,7 @@ SHAPES = (
     Shape(1, 24, 4608, 4608, 128, outliers=True),
     Shape(2, 10, 4001, 4001, 64, outliers=True),
     Shape(1, 16, 8192, 8192, 128, is_causal=True),
+    Shape(32, 16, 384, 384, 64),
 )
 
 

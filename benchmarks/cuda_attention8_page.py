@@ -11,7 +11,7 @@ from benchmarks.page import number, table
 
 Row = Mapping[str, Any]
 
-ENGINES = "attention coded hopper int8"
+ENGINES = ("attention coded hopper int8", "attention coded hopper floats")
 """What forms begin with that engines may take."""
 
 INTRO = """# Attention in 8 bits
@@ -21,10 +21,12 @@ INTRO = """# Attention in 8 bits
 Microseconds of one call in a CUDA graph, inputs in L2 where they fit ("hot"), medians; the rate counts the
 four operations per score and column of the exact computation. "coded" is our kernel of compute capability
 9.0 over codes that the step before it makes of q, k and v: that step's time is in it, and stands beside it.
-"int8 fp8" multiplies q and k as int8 and weights and values as FP8, "int8 floats" values as they are; "fp8
-fp8" is less precise and no faster, so that engines do not take it. The error is against float64, of up to 256
-queries; "outliers" has channels of k far from 0 and a few large rows, of which 8 bits lose much. Engines take
-these kernels at quantization level 4 alone, and only where they are faster than the best of the others.
+"int8 fp8" multiplies q and k as int8 and weights and values as FP8, "floats fp8" q and k as they are, "int8
+floats" values as they are; "fp8 fp8" is less precise and no faster, so that engines do not take it. With "l1"
+half of the weights' codes are straight lines between powers of two, with "l2" all. The error is against
+float64, of up to 96 queries of each head; "outliers" has channels of k far from 0 and a few large rows, of
+which int8 loses much. Engines take these kernels at quantization level 4 alone, and only where they are faster
+than the best of the others.
 
 SDPA is torch's `scaled_dot_product_attention` in fp16, the faster of its cuDNN and flash backends.
 """
@@ -33,7 +35,8 @@ LIMITS = """
 ## What bounds it
 
 Microseconds that the least of the work takes: products on the tensor cores at 1,979 TOP/s of 8 bits, one
-exponential for each score at 16 a clock and multiprocessor, and bytes at 4.2 TB/s.
+exponential for each score at 16 a clock and multiprocessor, of which "l1" needs half and "l2" none, and bytes
+at 4.2 TB/s.
 """
 
 
@@ -67,8 +70,8 @@ def attention_page(results: Mapping[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _fastest(forms: Mapping[str, Row], start: str) -> tuple[str, Row]:
-    """The form whose name begins like this that takes the least time; none is as slow as can be."""
+def _fastest(forms: Mapping[str, Row], start: str | tuple[str, ...]) -> tuple[str, Row]:
+    """The form whose name begins like this, or like one of these, that takes the least time; none is as slow as can be."""
     timed = [(name, row) for name, row in forms.items() if name.startswith(start) and "hot_us" in row]
     return min(timed, key=lambda item: item[1]["hot_us"], default=("", {"hot_us": math.nan}))
 
