@@ -58,8 +58,8 @@ class CompiledKernel:
     extra_pointers: int = 0
     registers: int = 0
     spills: int = 0
-    overlaps: bool = False
     facts: Mapping[str, Any] = field(default_factory=dict)
+    overlaps: bool = False
 
 
 def pointers_of(types: Mapping[str, str]) -> frozenset[str]:
