@@ -25,8 +25,8 @@ four operations per score and column of the exact computation. "coded" is our ke
 floats" values as they are; "fp8 fp8" is less precise and no faster, so that engines do not take it. With "l1"
 half of the weights' codes are straight lines between powers of two, with "l2" all. The error is against
 float64, of up to 96 queries of each head; "outliers" has channels of k far from 0 and a few large rows, of
-which int8 loses much. Engines take these kernels at quantization level 4 alone, and only where they are faster
-than the best of the others.
+which int8 loses much. Engines take these kernels at quantization level 4 alone, and only where they are
+faster than the best of the others.
 
 SDPA is torch's `scaled_dot_product_attention` in fp16, the faster of its cuDNN and flash backends.
 """
@@ -71,7 +71,7 @@ def attention_page(results: Mapping[str, Any]) -> str:
 
 
 def _fastest(forms: Mapping[str, Row], start: str | tuple[str, ...]) -> tuple[str, Row]:
-    """The form whose name begins like this, or like one of these, that takes the least time; none is as slow as can be."""
+    """The form whose name begins so that takes the least time; none is as slow as can be."""
     timed = [(name, row) for name, row in forms.items() if name.startswith(start) and "hot_us" in row]
     return min(timed, key=lambda item: item[1]["hot_us"], default=("", {"hot_us": math.nan}))
 

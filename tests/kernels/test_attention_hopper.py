@@ -28,7 +28,6 @@ def attended(
     block_n=32,
     columns=BLOCK_D,
     stages=3,
-    consumers=2,
     is_causal=False,
     programs=2,
     seed=0,
@@ -89,7 +88,6 @@ def attended(
         block_n,
         BLOCK_D,
         stages,
-        consumers,
         0,
     )
     for program in range(programs):
@@ -136,7 +134,7 @@ CASES = [
     ((1, 2, 130, 333), {"stages": 4, "programs": 3}),
     ((1, 4, 70, 65), {"groups": 2}),
     ((1, 2, 150, 90), {"columns": 12}),
-    ((2, 1, 300, 300), {"consumers": 3}),
+    ((2, 1, 300, 300), {}),
     ((1, 3, 260, 160), {"programs": 1}),
     ((1, 2, 200, 200), {}),
     ((1, 2, 200, 200), {"is_causal": True}),

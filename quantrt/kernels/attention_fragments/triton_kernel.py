@@ -242,8 +242,8 @@ def store_attended(
     results = evaluate(PROGRAM, registers)
     columns = gl.arange(0, BLOCK_D, gl.SliceLayout(0, LAYOUT))
     queries = gl.convert_layout(rows, gl.SliceLayout(1, LAYOUT))
-    start = (sample.to(gl.int64) * y_b + head.to(gl.int64) * y_h) * sizes[6]
-    offsets = queries.to(gl.int64)[:, None] * (y_s * sizes[6]) + columns[None, :]
+    start = (sample.to(gl.int64) * y_b + head.to(gl.int64) * y_h) * sizes[5]
+    offsets = queries.to(gl.int64)[:, None] * (y_s * sizes[5]) + columns[None, :]
     mask = (queries < S)[:, None]
     if D != BLOCK_D:
         mask = mask & (columns < D)[None, :]

@@ -22,6 +22,7 @@ __all__ = ["HopperAttention", "kernel_of", "shared_bytes", "why_not"]
 CAPABILITY = 90
 ROWS = 64
 """Queries of a consumer."""
+CONSUMERS = 2
 WARPS = 4
 """Of a consumer; the producer's group has as many, of which three sleep."""
 QUERY_SLOTS = 2
@@ -43,7 +44,6 @@ class HopperAttention:
         values: what v is multiplied as: "fp8" or "floats".
         block_n: keys of a step, 64 or 128.
         stages: of the ring in shared memory.
-        consumers: groups of 64 queries of a program, 2 or 3.
         lines: of every two words of FP8 weights, how many are straight lines between powers of two.
     """
 
@@ -51,7 +51,6 @@ class HopperAttention:
     values: str
     block_n: int
     stages: int
-    consumers: int = 2
     lines: int = 0
 
     @property
@@ -59,12 +58,12 @@ class HopperAttention:
         """As tactics are named: "hopper int8 fp8 2x64x128 s4"."""
         forms = "floats" if self.scores == self.values == "floats" else f"{self.scores} {self.values}"
         marks = f" l{self.lines}" if self.lines else ""
-        return f"hopper {forms} {self.consumers}x{ROWS}x{self.block_n} s{self.stages}{marks}"
+        return f"hopper {forms} {CONSUMERS}x{ROWS}x{self.block_n} s{self.stages}{marks}"
 
     @property
     def queries(self) -> int:
         """Of one program."""
-        return ROWS * self.consumers
+        return ROWS * CONSUMERS
 
     def format_of(self, problem: AttentionProblem) -> CodeFormat:
         """The codes that it reads."""
@@ -128,7 +127,6 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
         "BLOCK_N": how.block_n,
         "BLOCK_D": columns,
         "STAGES": how.stages,
-        "CONSUMERS": how.consumers,
         "LINES": how.lines,
     }
     return KernelSpec(
@@ -137,7 +135,7 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
         signature=tuple(types.items()),
         aligned=pointers_of(types),
         constants=tuple(fixed.items()),
-        num_warps=WARPS * (how.consumers + 1),
+        num_warps=WARPS * (CONSUMERS + 1),
         num_stages=how.stages,
         is_exact=False,
     )

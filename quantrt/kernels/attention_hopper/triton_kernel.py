@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""y = epilogue(softmax(scale * q @ k^T) @ v) with a producer and CONSUMERS consumers, in Gluon.
+"""y = epilogue(softmax(scale * q @ k^T) @ v) with a producer and two consumers, in Gluon.
 
 q [B, H, S, D], k [B, G, T, D]: int8 or FP8 codes with a scale for every row of q and every BLOCK_N rows of
 k, that of q holding scale * log2(e) too; or float16 or bfloat16 without scales. v: FP8 codes [B, G, D, T']
@@ -7,7 +7,7 @@ with a scale for every BLOCK_N keys, its rows and keys in the orders of `kernels
 floats [B, G, T, D] as they are. Zhang et al., "SageAttention2", arXiv 2411.10958, for the formats; Shah et
 al., "FlashAttention-3", arXiv 2407.08608, for the schedule.
 
-One program per multiprocessor walks tiles program_id, program_id + programs, ... of 64 * CONSUMERS queries.
+One program per multiprocessor walks tiles program_id, program_id + programs, ... of 128 queries.
 Its producer, a warp, loads the queries of every tile and its keys in blocks, the last block first. Each
 consumer has 64 of the queries and all keys. Its
 products of a block's weights and values go on while it looks for the largest score of the next block; the
@@ -64,6 +64,7 @@ WARPS = gl.constexpr(4)
 """Of a consumer."""
 ROWS = gl.constexpr(64)
 """Queries of a consumer."""
+CONSUMERS = gl.constexpr(2)
 COUNTS = gl.constexpr(8)
 """Columns of ones: the fewest that a product has."""
 
@@ -100,11 +101,9 @@ def attention_hopper(
     BLOCK_N: gl.constexpr,
     BLOCK_D: gl.constexpr,
     STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
     LINES: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 3)
-    gl.static_assert(CONSUMERS == 2 or CONSUMERS == 3)
     q_ring = gl.allocate_shared_memory(q_desc.dtype, [2 * CONSUMERS, 1, 1, ROWS, BLOCK_D], q_desc.layout)
     k_ring = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_N, BLOCK_D], k_desc.layout)
     v_ring = gl.allocate_shared_memory(v_desc.dtype, [STAGES] + v_desc.block_type.shape, v_desc.layout)
@@ -132,30 +131,18 @@ def attention_hopper(
     scales = (q_scale_ptr, k_scale_ptr, v_scale_ptr, scale)
     lengths = (B, H, S, T)
     y = ((y0_ptr, y1_ptr), (y_b, y_h, y_s), (arg0, arg1, arg2, arg3))
-    sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, CONSUMERS, UNIT)
+    sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, UNIT)
     how: gl.constexpr = (IS_CAUSAL, LINES)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
-    if CONSUMERS == 2:
-        gl.warp_specialize(
-            [
-                (consume, (rings, ones, barriers, scales, lengths, y, 0, sizes, how, formula)),
-                (consume, (rings, ones, barriers, scales, lengths, y, 1, sizes, how, formula)),
-                (produce, (rings, barriers, q_desc, k_desc, v_desc, lengths, sizes, how)),
-            ],
-            [WARPS, 1],
-            [240, 24],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (consume, (rings, ones, barriers, scales, lengths, y, 0, sizes, how, formula)),
-                (consume, (rings, ones, barriers, scales, lengths, y, 1, sizes, how, formula)),
-                (consume, (rings, ones, barriers, scales, lengths, y, 2, sizes, how, formula)),
-                (produce, (rings, barriers, q_desc, k_desc, v_desc, lengths, sizes, how)),
-            ],
-            [WARPS, WARPS, 1],
-            [160, 160, 32],
-        )
+    gl.warp_specialize(
+        [
+            (consume, (rings, ones, barriers, scales, lengths, y, 0, sizes, how, formula)),
+            (consume, (rings, ones, barriers, scales, lengths, y, 1, sizes, how, formula)),
+            (produce, (rings, barriers, q_desc, k_desc, v_desc, lengths, sizes, how)),
+        ],
+        [WARPS, 1],
+        [240, 24],
+    )
 
 
 @gluon.jit
@@ -167,7 +154,6 @@ def produce(rings, barriers, q_desc, k_desc, v_desc, lengths, sizes: gl.constexp
     GROUPS: gl.constexpr = sizes[0]
     BLOCK_N: gl.constexpr = sizes[2]
     STAGES: gl.constexpr = sizes[4]
-    CONSUMERS: gl.constexpr = sizes[5]
     IS_WIDE: gl.constexpr = v_ring.dtype.primitive_bitwidth > 8
     BLOCK_BYTES: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes
     tiles = gl.cdiv(S, ROWS * CONSUMERS)
@@ -226,7 +212,6 @@ def consume(
     BLOCK_N: gl.constexpr = sizes[2]
     BLOCK_D: gl.constexpr = sizes[3]
     STAGES: gl.constexpr = sizes[4]
-    CONSUMERS: gl.constexpr = sizes[5]
     IS_CAUSAL: gl.constexpr = how[0]
     V_BITS: gl.constexpr = v_ring.dtype.primitive_bitwidth
     SCORES: gl.constexpr = sums_layout(BLOCK_N, q_ring.dtype.primitive_bitwidth)

@@ -20,8 +20,8 @@ from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]
 
-_ROWS = 64
-"""Queries of a consumer."""
+_QUERIES = 128
+"""Of a program's tile."""
 
 
 def open_runner(step: Step, assets: Assets) -> Runner:
@@ -60,7 +60,6 @@ class _HopperAttentionRunner:
         steps = self._reader.steps(outputs[:1])
         lengths = [sizes.B, sizes.H, sizes.S, sizes.T]
         arguments = [*operands, *scales, *outputs, *self._scalars, *lengths, *steps, *factor]
-        queries = _ROWS * int(self._fixed["CONSUMERS"])
-        tiles = sizes.B * sizes.H * -(-sizes.S // queries)
+        tiles = sizes.B * sizes.H * -(-sizes.S // _QUERIES)
         self._launch((min(tiles, self._programs), 1, 1), arguments)
         return outputs
