@@ -24,6 +24,7 @@ from quantrt.quantize.qdq_read import read  # noqa: E402
 from quantrt.reference.metrics import sqnr_db  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of  # noqa: E402
 from quantrt.tactics.cuda.lower import CudaLowering  # noqa: E402
+from tests.program_codes import compare_program  # noqa: E402
 
 BATCH = 2
 EQUAL_DB = 100.0
@@ -105,6 +106,27 @@ def test_a_quantized_model_computes_what_it_computed(case: Case, shared_data):
     program = CudaLowering(own, config, inputs, gpu=gpu_named("H200"), device="cpu").reference(found, "fp32")
     got = CudaExecutor(program, *specs_of(program), device="cpu").run(inputs)[model.outputs[0].name]
     assert sqnr_db(want, got) > case.program_db
+
+
+CODES = {
+    "tflite_cifar10_resnet8": 5,
+    "tflite_kws_dscnn": 10,
+    "tflite_vww_mobilenet_v1_025_96": 28,
+    "tflite_ad_toycar_autoencoder": 9,
+    "ort_cifar10_resnet20_perchannel": 11,
+}
+"""Regions that make codes of codes."""
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_every_region_makes_the_codes_of_exact_sums(name: str, shared_data):
+    """Each on what the program itself has at its inputs: no difference is handed on. Midpoints may fall."""
+    model = load_model(shared_data(f"qdq_models/{name}.qdq.onnx"))
+    found = read(model)
+    rows = compare_program(replace(model, graph=found.graph), found, ramps(model))
+    assert len(rows) == CODES[name] and all(row.codes for row in rows)
+    assert [row.region.name for row in rows if not row.is_equal] == []
+    assert sum(row.differ for row in rows) <= 1e-5 * sum(row.codes for row in rows)
 
 
 def test_a_model_without_activations_between_its_pairs_is_read_too(shared_data):

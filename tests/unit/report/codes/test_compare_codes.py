@@ -90,33 +90,11 @@ def test_one_wrong_code_of_a_weight_is_found_in_its_region(ort_file):
 def test_a_program_for_gpus_makes_the_codes_of_the_reference():
     """The steps' own reference, which the kernels are held against, on a CPU."""
     pytest.importorskip("torch")
-    from quantrt.config import CudaConfig
-    from quantrt.gpu import gpu_named
-    from quantrt.plan.program import type_of_codes
-    from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
-    from quantrt.tactics.cuda.lower import CudaLowering
+    from tests.program_codes import compare_program
 
     codes = quantized(resnet(), CUDA, INPUTS)
-    config = CudaConfig(builder_optimization_level=0)
-    lowering = CudaLowering(codes.model, config, INPUTS, gpu=gpu_named("H200"), device="cpu")
-    program = lowering.reference(codes, "fp16")
-    shown = {name: step.runner for step in program.steps if not step.is_host for name in step.outputs if name}
-    regions = [each for each in code_regions(write(codes), "cuda", shown) if isinstance(each, CodeRegion)]
-    assert len(regions) >= 4
-    rows = [RegionCodes(region) for region in regions]
-    names = dict.fromkeys(
-        name
-        for row in rows
-        for name in (row.region.output, *row.region.codes.values(), *row.region.floats.values())
-    )
-    names.pop("x", None)
-    outputs = tuple((name, name, type_of_codes(name) or "float32") for name in names)
-    tapped = replace(program, outputs=outputs)
-    executor = CudaExecutor(tapped, *specs_of(tapped), device="cpu")
-    with closing(executor):
-        add_samples(
-            rows, executor.run, open_dataset(INPUTS, codes.model.inputs), CONFIG, opset=17, library="cuda"
-        )
+    rows = compare_program(codes.model, codes, INPUTS)
+    assert len(rows) >= 4
     assert sum(row.codes for row in rows) > 10_000
     assert [row.region.name for row in rows if not row.is_equal] == []
 
