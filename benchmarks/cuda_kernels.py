@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single kernels on an NVIDIA GPU: `python -m benchmarks.cuda_kernels OUT.json [NAME ...]`.
 
-Products of BERT-large with their epilogues, in int8 and FP8, and the norms over groups of SDXL's UNet: every
-tactic that a build of level 3 would try, held against the reference and timed as builds do it, as a CUDA
-graph with a cold L2 cache. The floor is the longer of two times: operations over the peak of the data sheet,
-and bytes over the bandwidth of a copy. Needs a GPU and the `cuda` extra. A second run adds its rows.
+Products of BERT-large with their epilogues, in int8 and FP8, the norms over rows of BERT-large and ViT-B/16,
+and those over groups of SDXL's UNet: every tactic that a build of level 3 would try, held against the
+reference and timed as builds do it, as a CUDA graph with a cold L2 cache. The floor is the longer of two
+times: operations over the peak of the data sheet, and bytes over the bandwidth of a copy. Needs a GPU and the
+`cuda` extra. A second run adds its rows.
 """
 
 __all__ = ["main"]
@@ -24,7 +25,7 @@ from benchmarks.cuda_kernels_page import cuda_kernels_page
 from benchmarks.cuda_timing import commit, environment
 from quantrt.gpu import GpuFacts
 from quantrt.regions.expression import Expression, Instruction, Operand
-from quantrt.regions.region import Gemm, GroupNorm
+from quantrt.regions.region import Gemm, GroupNorm, Rows
 from quantrt.runtime.cuda.local_gpu import describe_gpu
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.estimate import work_of
@@ -33,6 +34,9 @@ from quantrt.tactics.cuda.tune import TuneOptions, tune
 
 PRODUCTS = ((12288, 3072, 1024), (12288, 1024, 1024), (12288, 4096, 1024), (12288, 1024, 4096))
 """M, N, K of BERT-large at batch 32 and 384 tokens: q, k and v; the projection; the feed-forward's two."""
+
+ROW_NORMS = ((12288, 1024, ("float16",)), (12288, 1024, ("float16", "int8")), (6304, 768, ("int8",)))
+"""Rows, columns, and what is stored: BERT-large's result feeds a residual too, that of ViT-B/16 does not."""
 
 NORMS = ((2, 320, 128, 128), (2, 640, 64, 64), (2, 1280, 32, 32), (2, 960, 128, 128))
 GROUPS = 32
@@ -60,6 +64,8 @@ def _workloads() -> Iterator[Workload]:
     for sizes in PRODUCTS:
         for codes in CODES:
             yield _product(*sizes, codes)
+    for rows, columns, stored_types in ROW_NORMS:
+        yield _row_norm(rows, columns, stored_types)
     for shape in NORMS:
         for stored in ("float16", "int8"):
             yield _group_norm(shape, stored)
@@ -113,6 +119,33 @@ def _product(M: int, N: int, K: int, dtype: str) -> Workload:
     formula = Gemm(("n", 0), ("n", 1), "w", True, expression)
     x = TensorFacts(dtype, (M, K), (K, 1))
     return Workload(f"product-{M}x{N}x{K}-{dtype}", formula, (x,), (dtype,), weight, constants)
+
+
+def _row_norm(rows: int, columns: int, stored: tuple[str, ...]) -> Workload:
+    """LayerNormalization as builds spell it, and quantization where codes are stored."""
+    rng = np.random.default_rng(0)
+    operands = (Operand("tensor"), Operand("constant", "gamma"), Operand("constant", "beta"))
+    steps = (
+        Instruction("row_mean", (0,)),
+        Instruction("sub", (0, 4)),
+        Instruction("mul", (5, 5)),
+        Instruction("row_mean", (6,)),
+        Instruction("const", (), 1e-12),
+        Instruction("add", (7, 8)),
+        Instruction("rsqrt", (9,)),
+        Instruction("mul", (5, 10)),
+        Instruction("mul", (11, 1)),
+        Instruction("add", (12, 2)),
+        Instruction("quantize", (13, 3)),
+    )
+    outputs = tuple(14 if dtype == "int8" else 13 for dtype in stored)
+    expression = Expression(
+        (*operands, Operand("scalar", value=0.03)), steps, outputs, (False,) * len(outputs)
+    )
+    constants = {name: rng.standard_normal(columns).astype(np.float32) for name in ("gamma", "beta")}
+    x = TensorFacts("float16", (rows, columns), (columns, 1))
+    name = f"layer_norm-{rows}x{columns}-{'-'.join(stored)}"
+    return Workload(name, Rows(expression), (x,), stored, None, constants)
 
 
 def _group_norm(shape: tuple[int, int, int, int], stored: str) -> Workload:
