@@ -12,6 +12,7 @@ from quantrt.model.model import Model
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.conversions import conversions_of_model, conversions_of_program, show_conversions
+from tests.convnets import NETWORKS
 from tests.nets import net, quantized, resnet, samples, weights
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "models"
@@ -86,6 +87,14 @@ def test_real_networks_change_at_their_ends_alone(name: str, reformats: int, flo
     found = conversions_of_model(load_model(path))
     assert len(found["reformats"]) <= reformats
     assert len(found["float_convolutions"]) <= floats
+
+
+@pytest.mark.parametrize(("name", "convolutions"), [("resnet18", 20), ("resnet50", 53), ("mobilenetv2", 52)])
+def test_well_known_networks_change_at_their_ends_alone(name: str, convolutions: int):
+    found = conversions_of_model(NETWORKS[name]())
+    assert found["convolutions"] == convolutions, "every one of them reads codes"
+    assert len(found["reformats"]) <= 1
+    assert len(found["float_convolutions"]) <= 1
 
 
 def test_of_many_the_first_are_shown(capsys: pytest.CaptureFixture[str]):
