@@ -435,6 +435,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "DotOperandLayout": lambda **options: None,
         "split": lambda x: (x[..., 0], x[..., 1]),
         "convert_layout": lambda x, layout, assert_trivial=False: x,
+        "thread_barrier": lambda: None,
         "load": load,
         "store": store,
     }

@@ -246,6 +246,7 @@ def consume(
         mbarrier.wait(
             full.index(gl.where(has_more, following, stage)), gl.where(has_more, next_parity, parity)
         )
+        gl.thread_barrier()  # else the compiler puts one into the loop, before its wait
         state = (scores, peak, shrink, totals, sums, stage, parity, k_scale, v_scale, v_scale)
         place = (q_tile, row_scale, block_scales, rows, T, blocks)
         masked = 0
