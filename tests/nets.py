@@ -119,6 +119,7 @@ def run_ort(graph: ir.Model, inputs: Arrays, *, keeps_pairs: bool = False) -> li
     """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1
     if keeps_pairs or any(v.dtype == ir.DataType.FLOAT8E4M3FN for v in graph.graph.initializers.values()):
         options.add_session_config_entry(*KEEP_PAIRS)
     onnx.checker.check_model(ir.to_proto(graph))
@@ -145,6 +146,7 @@ def ort_kernels(graph: ir.Model) -> Counter[str]:
         path = Path(folder) / "optimized.onnx"
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
+        options.intra_op_num_threads = 1
         options.optimized_model_filepath = str(path)
         onnxruntime.InferenceSession(
             ir.to_proto(graph).SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX's backend tests, region by region: no graph fails for want of a pattern, no formula is wrong."""
 
+from itertools import islice
+
 import onnx
 import onnx_ir as ir
 import pytest
@@ -22,6 +24,7 @@ OLDEST_OPSET = 7  # of older files, ONNX's converter leaves PRelu a slope that n
 CASES = [case for case in load_cases() if why_skipped(case) is None and case.opset >= OLDEST_OPSET]
 FLOAT32 = 1e-5  # norms and attention are spelled out, and rounded after every step
 FLOAT16 = 2e-3
+FEW = 500
 
 
 def canonical(case: Case) -> ir.Model | None:
@@ -58,9 +61,9 @@ def test_case(case: Case):
 @pytest.mark.slow
 def test_most_operators_have_a_formula_somewhere():
     """So that what is computed above is more than a few cases."""
-    with_formula = 0
-    for case in CASES:
-        graph = canonical(case)
-        regions = () if graph is None else partition(graph).regions
-        with_formula += any(isinstance(region.formula, FORMULAS) for region in regions)
-    assert with_formula > 500
+    has_formula = (
+        any(isinstance(region.formula, FORMULAS) for region in partition(graph).regions)
+        for graph in map(canonical, CASES)
+        if graph is not None
+    )
+    assert sum(islice(filter(None, has_formula), FEW + 1)) > FEW  # the rest need not be looked at

@@ -30,7 +30,7 @@ from tests.programs import cuda_plan
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 SERVER = Path(__file__).with_name("command_server.py")
-SAMPLES = {"calibration.npz": 64, "validation.npz": 100}
+SAMPLES = {"calibration.npz": 16, "validation.npz": 32}
 ARTEFACTS = ("digits.qrt", "digits.ranges")
 BLOCK = re.compile(r"^```(\w+)( gpu)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GPU_ENGINE = "digits-cuda.qrt"
@@ -39,13 +39,15 @@ LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
 SHIM = f"""#!/usr/bin/env bash
 short=()
-case "$1" in build|bench) short=(--warmup 0.02 --duration 0.05 --max-duration 0.1) ;; esac
+case "$1" in build|bench) short=(--warmup 0.01 --duration 0.02 --max-duration 0.05 --min-runs 3) ;; esac
 exec {sys.executable} -S -E {SERVER} run "$QUANTRT_SERVER" "$@" "${{short[@]}}"
 """
 
 SHORT_TIMING = """
 from quantrt.config import BenchConfig, BuildConfig
-BuildConfig.__init__.__kwdefaults__["bench"] = BenchConfig(warmup_s=0.02, duration_s=0.05, max_duration_s=0.1)
+BuildConfig.__init__.__kwdefaults__["bench"] = BenchConfig(
+    warmup_s=0.01, duration_s=0.02, max_duration_s=0.05, min_runs=3
+)
 """
 
 MAKE_ARTEFACTS = """

@@ -118,6 +118,7 @@ def run(program: Program, inputs: dict[str, np.ndarray]) -> np.ndarray:
 def run_plain(graph: ir.Model, inputs: dict[str, np.ndarray]) -> np.ndarray:
     """Without ONNX Runtime's rewrites, which round elsewhere."""
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     data = ir.to_proto(graph).SerializeToString()
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, inputs)[

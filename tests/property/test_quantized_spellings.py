@@ -202,6 +202,7 @@ def write_bias(writer: Writer, rng: np.random.Generator) -> str:
 def run(graph: onnx.ModelProto, x: np.ndarray) -> list[np.ndarray]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(
         graph.SerializeToString(), options, providers=["CPUExecutionProvider"]

@@ -89,6 +89,7 @@ def _reads(text: str, name: str) -> bool:
 def run_plain(graph: ir.Model, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """All outputs of ONNX Runtime without its rewrites, which multiply by scales in another order."""
     options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     data = ir.to_proto(graph).SerializeToString()
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, inputs)

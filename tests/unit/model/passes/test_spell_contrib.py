@@ -44,6 +44,7 @@ def graph_of(text: str, arrays=None, opset: int = 17) -> ir.Model:
 def run(graph: ir.Model, inputs):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
+    options.intra_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     data = ir.to_proto(graph).SerializeToString()
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, inputs)
