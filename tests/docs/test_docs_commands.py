@@ -30,7 +30,7 @@ from tests.programs import cuda_plan
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 SERVER = Path(__file__).with_name("command_server.py")
-SAMPLES = {"calibration.npz": 16, "validation.npz": 32}
+SAMPLES = {"calibration.npz": 32, "validation.npz": 32}
 ARTEFACTS = ("digits.qrt", "digits.ranges")
 BLOCK = re.compile(r"^```(\w+)( gpu)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 GPU_ENGINE = "digits-cuda.qrt"
