@@ -61,14 +61,12 @@ class Case:
 
     Attributes:
         weight_qmax: largest code of weights: 127, or 7 for 4 bits.
-        rate: of training, the highest.
-        scale_ratio: rate of the scales of activations over that.
+        rate: of training, the highest of the first pass.
     """
 
     net: str
     weight_qmax: int
     rate: float
-    scale_ratio: float = 1.0
 
     @property
     def target(self) -> Target:
@@ -151,7 +149,7 @@ def measure(case: Case, effort: Effort) -> dict[str, Any]:
         net.to(effort.device),
         on_device[:-HELD_SAMPLES],
         on_device[-HELD_SAMPLES:],
-        Training(effort.steps, effort.batch, case.rate, case.scale_ratio, max(left_s, LEAST_S)),
+        Training(effort.steps, effort.batch, case.rate, max(left_s, LEAST_S)),
     )
     qat = _logits(convert(prepared), judged)
     compared = min(COMPARED, len(judged))

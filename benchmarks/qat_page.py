@@ -29,7 +29,7 @@ Written by `python -m benchmarks.qat`; figures in [{file}]({file}).
 """  # noqa: E501
 
 JUDGED = ("", "", "judged on", "top-1", "drop", "agreement", "SQNR dB", "forward")
-TRAINED = ("", "on", "steps", "batch", "rate", "s", "held out before, dB", "kept, dB", "kept at step")
+TRAINED = ("", "on", "steps", "batch", "first rate", "s", "held out before, dB", "kept, dB", "kept at step")
 
 
 def qat_page(results: dict[str, Any], *, file: str, calibration: int) -> str:

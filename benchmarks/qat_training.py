@@ -49,14 +49,12 @@ class Training:
         batch: pictures of a step.
         steps: of all passes together.
         rate: of Adam, the highest of the first pass.
-        scale_ratio: rate of the scales of activations over that.
         budget_s: above 0; ends training early, with the schedules at their ends.
     """
 
     steps: int
     batch: int
     rate: float
-    scale_ratio: float = 1.0
     budget_s: float = math.inf
 
 
@@ -96,7 +94,6 @@ def train(
         run.train(
             steps=math.ceil(plan.steps * (index + 1) / PASSES) - len(run.losses),
             rate=plan.rate * RATE_FALL**index,
-            scale_ratio=plan.scale_ratio,
             until=began + plan.budget_s * (index + 1) / PASSES,
         )
     prepared.eval()
@@ -127,25 +124,23 @@ class _Run:
         self.generator = torch.Generator().manual_seed(0)
         self.wanted = _outputs(teacher, held)
         self.losses: list[torch.Tensor] = []
-        self.best_db, self.best_step = -math.inf, 0
+        self.best, self.best_step = copy.deepcopy(prepared.state_dict()), 0
+        self.best_db = -math.inf
         self._look()
 
-    def train(self, *, steps: int, rate: float, scale_ratio: float, until: float) -> None:
+    def train(self, *, steps: int, rate: float, until: float) -> None:
         """One pass; the best state of all so far is left.
 
         Args:
             steps: at most.
             until: ends it early, by the performance counter.
         """
-        scales = [p for name, p in self.prepared.named_parameters() if _is_of_activation(name)]
-        others = [p for name, p in self.prepared.named_parameters() if not _is_of_activation(name)]
-        groups = [{"params": others, "ratio": 1.0}, {"params": scales, "ratio": scale_ratio}]
-        optimizer = torch.optim.Adam(groups)
+        optimizer = torch.optim.Adam(self.prepared.parameters())
         began, progress, looked = time.perf_counter(), 0.0 if steps else 1.0, 0.0
         done = len(self.losses)
         while progress < 1.0:
             for group in optimizer.param_groups:
-                group["lr"] = rate * group["ratio"] * _rate_ratio(progress)
+                group["lr"] = rate * _rate_ratio(progress)
             chosen = torch.randint(0, len(self.pictures), (self.batch,), generator=self.generator)
             images = _varied(self.pictures[chosen], self.generator)
             self.losses.append(_step(self.prepared, self.teacher, images, optimizer))
@@ -185,14 +180,9 @@ def _step(
 
 
 def _rate_ratio(progress: float) -> float:
-    """Of the highest rate, after `progress` of all steps."""
+    """Of the highest rate, after `progress` of a pass."""
     rising = min(1.0, progress / WARMUP_RATIO)
     return rising * 0.5 * (1.0 + math.cos(math.pi * progress))
-
-
-def _is_of_activation(name: str) -> bool:
-    """Whether a parameter is the scale of an activation."""
-    return ".activation_" in name
 
 
 @torch.no_grad()
