@@ -36,7 +36,7 @@ def cuda_models_page(results: dict[str, Any]) -> str:
     parts.append(table((*HEAD, "score", "FP32's score"), lines) + row_notes(results["float"]))
     lines = [line[:-2] for name, row in results["quantized"].items() for line in _lines(name, row)]
     if lines:
-        parts += ["## Q/DQ models, on random codes\n", table(HEAD, lines)]
+        parts += ["## Q/DQ models, on random codes\n", table(HEAD, lines) + row_notes(results["quantized"])]
     return "\n".join(parts)
 
 
