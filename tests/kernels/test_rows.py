@@ -428,9 +428,8 @@ def test_programs_that_share_out_rows(rows: int) -> None:
     wanted = workload(b.build(y, b("quantize", y, 4)), [x], ("float16", "int8"), constants)
     small = replace(H200, multiprocessors=1)
     shared = [tactic for tactic in list_tactics(wanted, small) if " p" in tactic.name]
-    assert len(shared) > 1
-    for tactic in shared:
-        outputs, launched = run_tactic(tactic, [x])
-        assert dict(launched[0].constants)["PROGRAMS"] < rows
-        for got, want in zip(outputs, reference(wanted, [x]), strict=True):
-            assert_near(got, want, 2, 1e-6)
+    assert len(shared) == 1
+    outputs, launched = run_tactic(shared[0], [x])
+    assert dict(launched[0].constants)["PROGRAMS"] < rows
+    for got, want in zip(outputs, reference(wanted, [x]), strict=True):
+        assert_near(got, want, 2, 1e-6)

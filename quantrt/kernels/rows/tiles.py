@@ -50,8 +50,9 @@ MOST_SHARED = 32
 MAX_BLOCK = LANES * MAX_WARPS * MOST_ELEMENTS
 """Columns of a row that is held in registers: 16384."""
 
-SHARED_OUT = ((2, 4, 8), (1, 4, 12), (1, 1, 16))
-"""Rows of a tile, warps, and programs on each multiprocessor, where programs share out the tiles."""
+SHARED_PROGRAMS = 16
+"""Of one warp, on each multiprocessor, where they share out rows. Of two rows at a time, or of four warps,
+they are slower than a program for each tile on an H200 (docs/results/cuda-kernels-h200.json)."""
 
 LEAST_TILES = 2
 """For each of such programs: with fewer, reading what rows have in common once is no gain."""
@@ -188,17 +189,18 @@ def _row_tiles(problem: RowsProblem) -> list[TileConfig]:
 
 
 def _shared_out(problem: RowsProblem, device: GpuFacts) -> list[TileConfig]:
-    """Whole rows for a few programs each, which read what all rows have in common once."""
+    """Whole rows for programs of one warp, which read what all rows have in common once."""
     columns = max(_power_of_2(problem.walk.columns), 16)
+    programs = SHARED_PROGRAMS * device.multiprocessors
     kinds = set(_exact_kinds(problem))
-    if not problem.has_rows or COLUMN not in kinds or max(kinds) >= LOOKUP:
-        return []
-    return [
-        TileConfig(rows, columns, warps, each * device.multiprocessors)
-        for rows, warps, each in SHARED_OUT
-        if LEAST_SHARED <= rows * columns // (LANES * warps) <= MOST_SHARED
-        and problem.walk.rows >= LEAST_TILES * rows * each * device.multiprocessors
-    ]
+    is_worth = (
+        problem.has_rows
+        and COLUMN in kinds
+        and max(kinds) < LOOKUP
+        and LEAST_SHARED <= columns // LANES <= MOST_SHARED
+        and problem.walk.rows >= LEAST_TILES * programs
+    )
+    return [TileConfig(1, columns, 1, programs)] if is_worth else []
 
 
 def _element_tiles(problem: RowsProblem) -> list[TileConfig]:
