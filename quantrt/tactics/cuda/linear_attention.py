@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReLU linear attention by our kernel, in a few tiles."""
+"""ReLU linear attention by our kernel, in a few tiles, and by products of cuBLASLt in float32."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, Workload
 __all__ = ["list_tactics"]
 
 _SOURCE = "triton"
+_LIBRARY = "cublaslt"
 _NAME = "linear attention"
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
-    """The likely fastest tile first, each with one kernel for heads that lie in one piece and one for any."""
+    """Our kernel, its likely fastest tile first, then the library's products.
+
+    Each tile comes with a kernel for heads that lie in one piece, and one for any.
+    """
     formula = workload.formula
     if not isinstance(formula, LinearAttention):
         return [Rejected(_SOURCE, _NAME, f"the formula is {type(formula).__name__}, not LinearAttention")]
@@ -28,8 +32,23 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
     )
     reason = spec.why_not(problem, device)
     if reason is not None:
-        return [Rejected(_SOURCE, _NAME, reason)]
-    return [_tactic(workload, problem, tile) for tile in spec.configs(problem)]
+        return [Rejected(_SOURCE, _NAME, reason), _products(workload, problem)]
+    ours = [_tactic(workload, problem, tile) for tile in spec.configs(problem)]
+    return [*ours, _products(workload, problem)]
+
+
+def _products(workload: Workload, problem: spec.LinearProblem) -> Tactic:
+    draft = Draft(
+        runner="linear_attention",
+        inputs=("in0", "in1", "in2"),
+        outputs=("out0",),
+        options={
+            "heads": [problem.D, problem.E],
+            "outputs": list(workload.outputs),
+            "epsilon": problem.epsilon,
+        },
+    )
+    return Tactic(_LIBRARY, f"{_NAME} by products", (draft,))
 
 
 def _tactic(workload: Workload, problem: spec.LinearProblem, tile: spec.TileConfig) -> Tactic:

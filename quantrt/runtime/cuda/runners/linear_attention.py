@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ReLU linear attention by the kernel of family "linear_attention".
+"""ReLU linear attention by the kernel of family "linear_attention", or without kernels by torch's products.
 
-options: {"heads": elements of a head of q and k, and of v, "outputs": [element type]}. Inputs: q, k, v, each
-with four axes. Heads of the result lie beside each other in memory, [B, S, H, E], as channels of an image do.
+options: {"heads": elements of a head of q and k, and of v, "outputs": [element type], and without kernels
+"epsilon"}. Inputs: q, k, v, each with four axes. Heads of the result lie beside each other in memory,
+[B, S, H, E], as channels of an image do.
 """
 
 from __future__ import annotations
@@ -25,15 +26,14 @@ _MAX_OFFSET = 2**31 - 1
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _LinearAttentionRunner(step, assets)
+    return _KernelRunner(step, assets) if step.kernels else _ProductsRunner(step)
 
 
 class _LinearAttentionRunner:
-    def __init__(self, step: Step, assets: Assets) -> None:
+    def __init__(self, step: Step) -> None:
         self._region = step.region
         self._D, self._E = (int(n) for n in step.options["heads"])
         self._dtype = torch_dtype(step.options["outputs"][0])
-        self._dense, self._any = (assets.kernels[key] for key in step.kernels)
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run."""
@@ -41,16 +41,12 @@ class _LinearAttentionRunner:
         self._check(q, k, v)
         B, H, S, _ = q.shape
         y = allocate(0, (B, S, H, self._E), self._dtype).transpose(1, 2)
-        if not y.numel():
-            return [y]
-        tensors = (q, k, v, y)
-        if max(x.shape[2] * x.stride(2) for x in tensors) > _MAX_OFFSET:
-            raise self._error(tensors, "tokens of one head within 2**31 elements")
-        are_dense = all(is_dense(x.data_ptr(), x.stride()) for x in tensors)
-        launch: Launcher = self._dense if are_dense else self._any
-        strides = [stride for x in tensors for stride in x.stride()]
-        launch((B * H, 1, 1), [*tensors, H, S, k.shape[2], *strides])
+        if y.numel():
+            self._compute(q, k, v, y)
         return [y]
+
+    def _compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor) -> None:
+        raise NotImplementedError
 
     def _check(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         is_good = (
@@ -67,3 +63,35 @@ class _LinearAttentionRunner:
     def _error(self, tensors: Sequence[torch.Tensor], expected: str) -> DataError:
         got = ", ".join(str(list(x.shape)) for x in tensors)
         return DataError(f"cannot attend in region '{self._region}'", got=got, expected=expected)
+
+
+class _KernelRunner(_LinearAttentionRunner):
+    """By one kernel for heads that lie in one piece, and one for any."""
+
+    def __init__(self, step: Step, assets: Assets) -> None:
+        super().__init__(step)
+        self._dense, self._any = (assets.kernels[key] for key in step.kernels)
+
+    def _compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor) -> None:
+        tensors = (q, k, v, y)
+        if max(x.shape[2] * x.stride(2) for x in tensors) > _MAX_OFFSET:
+            raise self._error(tensors, "tokens of one head within 2**31 elements")
+        are_dense = all(is_dense(x.data_ptr(), x.stride()) for x in tensors)
+        launch: Launcher = self._dense if are_dense else self._any
+        strides = [stride for x in tensors for stride in x.stride()]
+        B, H, S, _ = q.shape
+        launch((B * H, 1, 1), [*tensors, H, S, k.shape[2], *strides])
+
+
+class _ProductsRunner(_LinearAttentionRunner):
+    """By torch's products in float32."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(step)
+        self._epsilon = float(step.options["epsilon"])
+
+    def _compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor) -> None:
+        q, k = (x.to(torch.float32).relu() for x in (q, k))
+        sums = q @ (k.mT @ v.to(torch.float32))
+        divisors = q @ k.sum(2).unsqueeze(3) + self._epsilon
+        y.copy_(sums / divisors)
