@@ -90,7 +90,7 @@ def _run(args: argparse.Namespace) -> Result:
     _take_recipe(args)
     config = _read_build_config(args)
     _check_data(args)
-    plan = _cross_build(args, config) if _is_elsewhere(config) else _build(args, config)
+    plan = _build(args, config)
     if args.report is not None:
         _write_report(plan, args.report)
     return _result(plan, args.output)
@@ -163,31 +163,22 @@ def _is_elsewhere(config: BuildConfig) -> bool:
 
 
 def _build(args: argparse.Namespace, config: BuildConfig) -> Plan:
-    """Build for this machine, and save."""
+    """Build for this machine, or for GPUs that are not here, and save."""
     from quantrt.build import build
-    from quantrt.cli.progress import progress_bars
-    from quantrt.model.load import load_model
-
-    model = load_model(args.model)
-    data = _open_data(args, model)
-    with progress_bars(quiet=args.quiet) as bars:
-        engine = build(model, config=config, **data, on_event=bars.on_event)
-    with engine:
-        engine.save(args.output)
-        return engine.plan
-
-
-def _cross_build(args: argparse.Namespace, config: BuildConfig) -> Plan:
-    """Build for GPUs that are not here, and save."""
     from quantrt.cli.progress import progress_bars
     from quantrt.cross_build import cross_build
     from quantrt.model.load import load_model
     from quantrt.plan.serialize import save_plan
 
+    is_elsewhere = _is_elsewhere(config)  # an error before a large model is read
     model = load_model(args.model)
     data = _open_data(args, model)
     with progress_bars(quiet=args.quiet) as bars:
-        plan = cross_build(model, config=config, **data, on_event=bars.on_event)
+        if is_elsewhere:
+            plan = cross_build(model, config=config, **data, on_event=bars.on_event)
+        else:
+            with build(model, config=config, **data, on_event=bars.on_event) as engine:
+                plan = engine.plan
     save_plan(plan, args.output)
     return plan
 
