@@ -26,7 +26,8 @@ table; `--device cuda` runs them on a GPU. It needs torch: `pip install '.[cuda]
 
 Every case that is skipped is named in the table with its reason: text, random numbers, operators beside
 these, opset 6. A test holds that at least 97 % of all cases with an operator that TensorRT 10.15 has, or a
-quantized one that it refuses, pass, and that each of these operators is in a case that passes.
+quantized one that it refuses, pass, and that each of these operators is in a case that passes. On an H200
+as many pass: [conformance-h200.md](results/conformance-h200.md).
 
 | operator | opsets |
 |---|---|
