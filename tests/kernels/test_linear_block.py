@@ -15,34 +15,22 @@ from quantrt.quantize.targets.cuda import CUDA
 from quantrt.reference.metrics import sqnr_db
 from quantrt.runtime.cuda.executor import CudaExecutor
 from quantrt.tactics.cuda.lower import CudaLowering
+from tests.linear_attention import CONSTANTS, linear_nodes
 from tests.nets import net, quantized, run_ort, samples, weights
 
 OWN = CudaConfig(builder_optimization_level=0, exclude_tactic_sources=("torch", "cudnn", "cublaslt"))
 INPUTS = {"x": samples(2, 16, 6, 6)}
 
-BLOCK = """block (float[N,16,6,6] x) => (float[N,16,6,6] y) {
+BLOCK = f"""block (float[N,16,6,6] x) => (float[N,16,6,6] y) {{
   qkv = Conv(x, w0, b48)
   deep = Conv<group=48, pads=[2,2,2,2]>(qkv, depth5, b48)
   wider = Conv<group=6>(deep, w1, b48)
   scales = Concat<axis=1>(qkv, wider)
-  r = Reshape(scales, heads)
-  t = Transpose<perm=[0,1,3,2]>(r)
-  q0, k0, v = Split<axis=3, num_outputs=3>(t)
-  q = Relu(q0)
-  k = Relu(k0)
-  kt = Transpose<perm=[0,1,3,2]>(k)
-  v1 = Pad<mode="constant">(v, pads, one)
-  kv = MatMul(kt, v1)
-  both = MatMul(q, kv)
-  top = Slice(both, zero, last, axis, step)
-  bottom0 = Slice(both, last, end, axis, step)
-  bottom = Add(bottom0, epsilon)
-  a = Div(top, bottom)
-  at = Transpose<perm=[0,1,3,2]>(a)
+  r = Reshape(scales, heads){linear_nodes("r", "a")}  at = Transpose<perm=[0,1,3,2]>(a)
   image = Reshape(at, channels)
   o = Conv(image, w2, b16)
   y = Add(o, x)
-}"""
+}}"""
 SHAPES = {
     "w0": (48, 16, 1, 1),
     "w1": (48, 8, 1, 1),
@@ -52,16 +40,9 @@ SHAPES = {
     "b16": (16,),
 }
 FIXED = {
+    **CONSTANTS,
     "heads": np.array([-1, 4, 24, 36], np.int64),
     "channels": np.array([-1, 32, 6, 6], np.int64),
-    "pads": np.array([0, 0, 0, 0, 0, 0, 0, 1], np.int64),
-    "one": np.array(1.0, np.float32),
-    "zero": np.array([0], np.int64),
-    "last": np.array([-1], np.int64),
-    "end": np.array([np.iinfo(np.int64).max], np.int64),
-    "axis": np.array([3], np.int64),
-    "step": np.array([1], np.int64),
-    "epsilon": np.array(1e-5, np.float32),
 }
 
 

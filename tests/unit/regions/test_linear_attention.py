@@ -13,35 +13,12 @@ from quantrt.model.model import Model
 from quantrt.regions.formula_json import from_json, to_json
 from quantrt.regions.partition import partition
 from quantrt.regions.region import LinearAttention, Regions
+from tests.linear_attention import CONSTANTS, linear_nodes
 from tests.nets import net, run_ort, samples
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "models"
 
-TEXT = """linear (float[N,2,24,S] x) => (float[N,2,S,8] y) {
-  t = Transpose<perm=[0,1,3,2]>(x)
-  q0, k0, v = Split<axis=3, num_outputs=3>(t)
-  q = Relu(q0)
-  k = Relu(k0)
-  kt = Transpose<perm=[0,1,3,2]>(k)
-  v1 = Pad<mode="constant">(v, pads, one)
-  kv = MatMul(kt, v1)
-  both = MatMul(q, kv)
-  top = Slice(both, zero, last, axis, step)
-  bottom0 = Slice(both, last, end, axis, step)
-  bottom = Add(bottom0, epsilon)
-  y = Div(top, bottom)
-}"""
-
-CONSTANTS = {
-    "pads": np.array([0, 0, 0, 0, 0, 0, 0, 1], np.int64),
-    "one": np.array(1.0, np.float32),
-    "zero": np.array([0], np.int64),
-    "last": np.array([-1], np.int64),
-    "end": np.array([np.iinfo(np.int64).max], np.int64),
-    "axis": np.array([3], np.int64),
-    "step": np.array([1], np.int64),
-    "epsilon": np.array(1e-5, np.float32),
-}
+TEXT = "linear (float[N,2,24,S] x) => (float[N,2,S,8] y) {" + linear_nodes("x", "y") + "}"
 
 
 def linear(text: str = TEXT, **changed: np.ndarray) -> Model:
