@@ -212,22 +212,12 @@ def fit(
     only_given = given is not None and (stats is None or stats.tensors.keys() <= given.scales.keys())
     methods = methods[:1] if only_given else methods
     trials = _Trials(reference)
+    quantize_by = partial(
+        quantize, model, stats, target, config, means=reference.means, given=given, kept_float=kept_float
+    )
     for method in methods:
-        options = replace(calibration, method=method)
         like = next(iter(trials.models.values()), None)
-        means = reference.means
-        made = quantize(
-            model,
-            stats,
-            target,
-            config,
-            options,
-            means=means,
-            given=given,
-            like=like,
-            kept_float=kept_float,
-        )
-        trials.models[method] = made
+        trials.models[method] = quantize_by(replace(calibration, method=method), like=like)
     best = methods[0] if len(methods) == 1 else min(methods, key=lambda method: _rank(trials.noise(method)))
     twin = None
     if stats is not None and given is None and reference.is_comparable:

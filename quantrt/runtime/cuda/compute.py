@@ -70,28 +70,22 @@ def compute(
             left, right = sums.chunk(2, -1) if formula.is_gated else (sums, None)
             results = evaluate(formula.epilogue, left, inputs[1:], constants, right=right)
         case Conv() if weight is not None:
-            rank = inputs[0].dim()
-            shaped = {name: _along_channels(array, rank) for name, array in constants.items()}
-            results = evaluate(formula.epilogue, _conv(formula, inputs[0], weight), inputs[1:], shaped)
+            sums = _conv(formula, inputs[0], weight)
+            results = evaluate(formula.epilogue, sums, inputs[1:], _shaped(constants, sums))
         case ConvTranspose() if weight is not None:
             sums = _conv_transpose(formula, inputs[0], weight)
-            shaped = {name: _along_channels(array, sums.dim()) for name, array in constants.items()}
-            results = evaluate(formula.epilogue, sums, inputs[1:], shaped)
+            results = evaluate(formula.epilogue, sums, inputs[1:], _shaped(constants, sums))
         case Pool():
             pooled = _pool(formula, inputs[0])
-            shaped = {name: _along_channels(array, pooled.dim()) for name, array in constants.items()}
-            results = evaluate(formula.epilogue, pooled, inputs[1:], shaped)
+            results = evaluate(formula.epilogue, pooled, inputs[1:], _shaped(constants, pooled))
         case Resize():
             resized = _resized(formula, inputs[0])
-            shaped = {name: _along_channels(array, resized.dim()) for name, array in constants.items()}
-            results = evaluate(formula.epilogue, resized, inputs[1:], shaped)
+            results = evaluate(formula.epilogue, resized, inputs[1:], _shaped(constants, resized))
         case GroupNorm(channels=channels):
             shifted = formula.shift is not None
             normal = _group_norm(formula, inputs[0], inputs[1] if shifted else None)
-            shaped = {
-                name: _along_channels(_by_channel(array, channels), normal.dim())
-                for name, array in constants.items()
-            }
+            by_channel = {name: _by_channel(array, channels) for name, array in constants.items()}
+            shaped = _shaped(by_channel, normal)
             results = evaluate(formula.epilogue, normal, inputs[1 + shifted :], shaped)
         case Concat(axis=axis):
             results = [_concat(inputs, axis)]
@@ -102,6 +96,11 @@ def compute(
         case _:
             raise InternalError(f"no reference for this formula: {type(formula).__name__}")
     return [_stored(result, dtype) for result, dtype in zip(results, outputs, strict=True)]
+
+
+def _shaped(constants: Mapping[str, Tensor], image: Tensor) -> dict[str, Tensor]:
+    """Constants of each channel, along the channels of an image."""
+    return {name: _along_channels(array, image.dim()) for name, array in constants.items()}
 
 
 def _linear_attention(inputs: Sequence[Tensor], epsilon: float) -> Tensor:

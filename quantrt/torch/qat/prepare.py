@@ -19,6 +19,7 @@ from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
+from quantrt.quantize.equalized import Equalized
 from quantrt.quantize.fit import Fitted, fit, sample_reference
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets import target_named
@@ -122,7 +123,8 @@ def _fit(
         samples = _opened(model, calibration)
         stats = collect(model, sorted(start.placement.values), samples, options)
     reference = sample_reference(model, samples, config, options)
-    held, left = [], []
+    held: list[Equalized] = []
+    left: list[Equalized] = []
     for twin in reference.twins:
         (held if start.can_hold(twin) else left).append(twin)
     fitted = fit(
