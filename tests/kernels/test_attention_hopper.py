@@ -170,7 +170,7 @@ def test_weights_are_rounded_to_fp8():
         ("    q_parity = 1\n", "    q_parity = 0\n"),
         ("warpgroup_mma_wait(2, deps=(ahead,))", "ahead"),
         ("warpgroup_mma_wait(2, deps=(ahead,))", "warpgroup_mma_wait(3, deps=(ahead,))"),
-        ("warpgroup_mma_wait(0, deps=(part, count))", "warpgroup_mma_wait(1, deps=(part, count))"),
+        ("warpgroup_mma_wait(0, deps=(part, counts))", "warpgroup_mma_wait(1, deps=(part, counts))"),
         ("    mbarrier.arrive(empty.index(stage), count=1)\n    return", "    return"),
         ("mbarrier.init(empty.index(i), count=CONSUMERS)", "mbarrier.init(empty.index(i), count=1)"),
         ("mbarrier.init(q_empty.index(i), count=CONSUMERS)", "mbarrier.init(q_empty.index(i), count=1)"),

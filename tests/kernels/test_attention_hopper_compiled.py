@@ -16,11 +16,13 @@ from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_hopper import triton_kernel
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of, shared_bytes, why_not
 from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.regions.region import Attention
 from tests.kernels.test_attention_compiled import bert
 from tests.kernels.test_conv2d_compiled import CAPABILITIES
 
 H200 = gpu_named("H200")
-WIDE = replace(bert(mask="none"), D=128)
+IDENTITY = Attention((("n", 0), ("n", 1), ("n", 2)), 1.0, False, False).epilogue
+WIDE = replace(bert(mask="none"), D=128, epilogue=IDENTITY, outputs=("float16",))
 FILES = (triton_kernel.__file__, fragments.__file__)
 
 FORMS = {
@@ -30,8 +32,12 @@ FORMS = {
         HopperAttention("int8", "fp8", 128, 4, lines=1),
         ("IGMMA", "QGMMA"),
     ),
-    "wide codes": (WIDE, HopperAttention("int8", "fp8", 128, 4), ("IGMMA", "QGMMA")),
-    "causal": (replace(WIDE, is_causal=True), HopperAttention("int8", "fp8", 128, 4), ("IGMMA", "QGMMA")),
+    "wide codes": (WIDE, HopperAttention("int8", "fp8", 128, 4, lines=2), ("IGMMA", "QGMMA")),
+    "causal": (
+        replace(bert(mask="none"), is_causal=True),
+        HopperAttention("int8", "fp8", 128, 4, lines=2),
+        ("IGMMA", "QGMMA"),
+    ),
     "float scores": (
         bert(mask="none"),
         HopperAttention("floats", "fp8", 128, 4),

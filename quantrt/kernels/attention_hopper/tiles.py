@@ -16,7 +16,8 @@ LEAST_TILES_RATIO = 0.5
 """Tiles for a multiprocessor: with fewer, most have nothing to do."""
 
 CODED = (
-    HopperAttention("floats", "fp8", 128, 4, lines=1),
+    HopperAttention("int8", "fp8", 128, 4, lines=2),
+    HopperAttention("floats", "fp8", 128, 3, lines=2),
     HopperAttention("int8", "fp8", 128, 4, lines=1),
     HopperAttention("int8", "floats", 128, 3),
 )

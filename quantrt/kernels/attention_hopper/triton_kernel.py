@@ -14,8 +14,10 @@ products of a block's weights and values go on while it looks for the largest sc
 other one turns scores into weights meanwhile.
 The last blocks are those that are masked: scores of keys that are not seen are such that their weights are 0.
 
-The sums of the weights are a product too, with 8 columns of ones: additions for each of them would take as
-many instructions as the exponentials do.
+The sums of a block's weights are a product too, with 8 columns of ones: additions for each of them would take
+as many instructions as the exponentials do. FP8 sums keep 14 bits or so inside the tensor cores, and what is
+behind those is cut off: over 16,384 keys a third of a sum of one sign was lost on an H200. So sums of a block
+are taken out and added in float32.
 
 Blocks are numbered through all tiles of a program. Block s lies in stage s % STAGES, in round s // STAGES of
 the ring; queries of the program's tile t in slot t % 2. What keeps them apart:
@@ -303,10 +305,11 @@ def attend(
     if v_ring.dtype.primitive_bitwidth == 8:
         growth = shrink * (v_before * reciprocal(v_scale))
     ahead = multiply_scores(q_tile, k_ring.index(there).reshape([BLOCK_N, BLOCK_D]), SCORES)
-    part = multiply_values(weights, v_ring.index(stage), sums * over_columns(growth, SUMS), BLOCK_N, BLOCK_D)
-    count = warpgroup_mma(
-        weights, ones.permute((1, 0)), totals * over_columns(shrink, TOTALS), use_acc=True, is_async=True
-    )
+    sums = sums * over_columns(growth, SUMS)
+    part = multiply_values(weights, v_ring.index(stage), sums, BLOCK_N, BLOCK_D)
+    counts = gl.zeros((ROWS, COUNTS), gl.float32, TOTALS)
+    counts = warpgroup_mma(weights, ones.permute((1, 0)), counts, use_acc=False, is_async=True)
+    totals = totals * over_columns(shrink, TOTALS)
 
     scores = warpgroup_mma_wait(2, deps=(ahead,))
     if MASKED:
@@ -315,9 +318,13 @@ def attend(
     awaited = gl.where(block > 1, later, gl.where(block == 1, following, stage))
     awaited_parity = gl.where(block > 1, later_parity, gl.where(block == 1, next_parity, parity))
     mbarrier.wait(full.index(awaited), awaited_parity)
-    sums, totals = warpgroup_mma_wait(0, deps=(part, count))
+    part, counts = warpgroup_mma_wait(0, deps=(part, counts))
+    if v_ring.dtype.primitive_bitwidth == 8:
+        sums = sums + part
+    else:
+        sums = part
     mbarrier.arrive(empty.index(stage), count=1)
-    return scores, peak, shrink, totals, sums, following, next_parity, k_next, v_next, v_scale
+    return scores, peak, shrink, totals + counts, sums, following, next_parity, k_next, v_next, v_scale
 
 
 @gluon.jit
@@ -332,12 +339,13 @@ def multiply_scores(q, k, SCORES: gl.constexpr):
 
 @gluon.jit
 def multiply_values(weights, v, sums, BLOCK_N: gl.constexpr, BLOCK_D: gl.constexpr):
-    """weights @ v on top of the sums, begun."""
-    if v.dtype.primitive_bitwidth == 8:
+    """weights @ v, begun: of FP8 for itself, else on top of the sums."""
+    IS_FP8: gl.constexpr = v.dtype.primitive_bitwidth == 8
+    if IS_FP8:
         values = v.reshape([BLOCK_D, BLOCK_N]).permute((1, 0))
     else:
         values = v.reshape([BLOCK_N, BLOCK_D])
-    return warpgroup_mma(weights, values, sums, use_acc=True, is_async=True)
+    return warpgroup_mma(weights, values, sums, use_acc=not IS_FP8, is_async=True)
 
 
 @gluon.jit
