@@ -78,7 +78,8 @@ ROUNDED = ", rounded adaptively"
 
 SEARCH_GAIN = 0.95
 """Measured noise with codes or ranges that were searched over that without, above which they are not worth
-it: a quarter of a decibel; what a search gains on the samples that it saw is more than it gains on others."""
+it: a quarter of a decibel; what a search gains on the samples that it saw is more than it gains on others.
+Codes have to gain as much on samples that they were not searched on."""
 
 WHOLE_RANGES = "minmax"
 """The one range method of float codes."""
@@ -294,14 +295,30 @@ def _try_searches(
     """
     reference = trials.reference
     if config.adaptive_rounding:
-        codes = round_adaptively(floats, trials.models[best].weights, reference.batches)
-        made = with_weights(trials.models[best], codes, floats, means)
-        best = trials.better(best, best + ROUNDED, made, SEARCH_GAIN)
+        best = _try_rounding(best, trials, floats, means)
     if config.range_search:
         ranges = search_ranges(trials.models[best], reference.batches, reference.outputs)
         made = with_activations(trials.models[best], ranges)
         best = trials.better(best, best + SEARCHED, made, SEARCH_GAIN)
     return best
+
+
+def _try_rounding(best: str, trials: _Trials, floats: ir.Model, means: ChannelMeans | None) -> str:
+    """Add the best model with its weights rounded by the samples, where half of these tell of the other half.
+
+    A layer of more inputs than it reads rows can be right on those rows and worse on all others.
+    """
+    reference, model = trials.reference, trials.models[best]
+
+    def rounded(batches: Sequence[Inputs]) -> QuantizedModel:
+        return with_weights(model, round_adaptively(floats, model.weights, batches), floats, means)
+
+    seen, others = reference.batches[::2], reference.batches[1::2]
+    if others:
+        unseen = replace(reference, batches=others, seen=reference.outputs[1::2])
+        if _output_noise(rounded(seen), unseen) > SEARCH_GAIN * _output_noise(model, unseen):
+            return best
+    return trials.better(best, best + ROUNDED, rounded(reference.batches), SEARCH_GAIN)
 
 
 def _quantize_twin(

@@ -140,6 +140,19 @@ def test_it_is_kept_where_the_outputs_gain_by_it():
     assert fit(model, stats, ORT, reference, config=plain, calibration=options).method == "minmax"
 
 
+@pytest.mark.parametrize("is_correlated", [True, False])
+def test_it_is_judged_on_samples_that_it_did_not_see(is_correlated: bool, rng):
+    """64 rows of 64 inputs that have nothing in common tell nothing of 64 others."""
+    rows = correlated(128, 64) if is_correlated else rng.normal(size=(128, 64)).astype(np.float32)
+    model, batches = wide_net(), [{"x": rows[at : at + 16]} for at in range(0, 128, 16)]
+    config = QuantizeConfig(adaptive_rounding=True, equalization=False)
+    stats, options = observe(model, (ORT,), {"x": rows}), CalibrationConfig(method="minmax")
+    made = fit(
+        model, stats, ORT, observe_reference(model, batches, config), config=config, calibration=options
+    )
+    assert made.method == ("minmax" + ROUNDED if is_correlated else "minmax")
+
+
 def test_without_samples_it_is_told_that_codes_are_the_nearest():
     model, x = wide_net(), {"x": correlated(128, 64)}
     config = QuantizeConfig(adaptive_rounding=True)
