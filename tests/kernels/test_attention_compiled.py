@@ -7,7 +7,7 @@ import pytest
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.attention.spec import AttentionProblem, kernel_of
-from quantrt.kernels.attention.tiles import configs, cost, estimate_us
+from quantrt.kernels.attention.tiles import NEAR_RATIO, configs, cost, estimate_us
 from quantrt.regions.expression import Operand
 from tests.kernels.expressions import Builder, scalar
 from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all, instructions
@@ -63,6 +63,7 @@ def test_estimates_grow_with_the_work_and_no_tile_is_faster_than_memory() -> Non
     assert cost(many, H200).size_bytes == 32 * 384 * 1024 * (3 * 2 + 1) + 32 * 384 * 384 * 2
     for problem in (few, many):
         times = [estimate_us(problem, config, H200) for config in configs(problem, H200)]
-        assert times == sorted(times)
-        assert times[0] >= cost(problem, H200).time_us
+        are_far = [time_us > NEAR_RATIO * min(times) for time_us in times]
+        assert are_far == sorted(are_far)
+        assert min(times) >= cost(problem, H200).time_us
     assert estimate_us(few, configs(few, H200)[0], H200) < estimate_us(many, configs(many, H200)[0], H200)

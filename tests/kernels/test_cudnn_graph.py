@@ -36,6 +36,7 @@ from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Rejected, Tactic
 from quantrt.tactics.cuda.timing_cache import TimingCache
 from quantrt.tactics.cuda.tune import TuneOptions, tune
+from quantrt.tactics.cuda.wide import Wide
 from quantrt.tactics.cuda.workloads import Lowered
 from tests.kernels.convolutions import (
     CPU,
@@ -410,11 +411,12 @@ def test_a_network_with_graphs_gives_what_the_reference_gives(monkeypatch: pytes
 
 def test_a_build_below_level_4_tries_no_graphs_beside_our_kernels():
     model, inputs = resnet(), {"x": samples(3, 3, 16, 16)}
+    work = problem_of(SMALL, quantized(relu)).workload()
     lowering = CudaLowering(model, CudaConfig(builder_optimization_level=3), inputs, gpu=H200, device="cpu")
-    listed = lowering._list_tactics(problem_of(SMALL, quantized(relu)).workload(), H200)
+    listed = lowering._list_tactics(work, H200, Wide(), has_codes=True)
     (found,) = (row for row in listed if row.name == NAME)
     assert isinstance(found, Rejected)
     assert "none is made below builder optimization level 4" in found.reason
     lowering = CudaLowering(model, CudaConfig(builder_optimization_level=4), inputs, gpu=H200, device="cpu")
-    listed = lowering._list_tactics(problem_of(SMALL, quantized(relu)).workload(), H200)
+    listed = lowering._list_tactics(work, H200, Wide(), has_codes=True)
     assert any(isinstance(row, Tactic) and row.name == NAME for row in listed)

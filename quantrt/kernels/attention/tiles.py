@@ -10,7 +10,7 @@ from quantrt.kernels.attention.spec import AttentionProblem, TileConfig
 from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 
-__all__ = ["configs", "cost", "estimate_us"]
+__all__ = ["NEAR_RATIO", "configs", "cost", "estimate_us"]
 
 MAX_CONFIGS = 10
 
