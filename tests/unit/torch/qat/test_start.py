@@ -55,7 +55,10 @@ def uneven(**options):
 
 
 def images(count=SAMPLES, seed=3):
-    return torch.randn(count, 4, 6, 6, generator=torch.Generator().manual_seed(seed))
+    """Of a few directions and a little of everything: some of them tell of others."""
+    random, directions = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(7)
+    mixed = torch.randn(count, 4, generator=random) @ torch.randn(4, 144, generator=directions)
+    return (mixed + 0.1 * torch.randn(count, 144, generator=random)).reshape(count, 4, 6, 6)
 
 
 def quantized_after_training(net, target, config):
