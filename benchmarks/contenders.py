@@ -32,8 +32,8 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BenchConfig, BuildConfig
 from quantrt.device import describe_device
 from quantrt.model.load import load_model
-from quantrt.quantize.equalized import EQUALIZED, make_twins
-from quantrt.quantize.fit import FIT_SAMPLES, Fitted, fit, observe_reference
+from quantrt.quantize.equalized import EQUALIZED
+from quantrt.quantize.fit import Fitted, fit, sample_reference
 from quantrt.quantize.quantize import observed_values
 from quantrt.recipe import load_recipe
 from quantrt.runtime.engine import Engine
@@ -94,8 +94,7 @@ def make_quantrt(task: Task) -> QuantRt:
     samples = open_dataset(task.calibration, model.inputs)
     names = observed_values(model, tuple(targets.values()), config.quantize)
     stats = collect(model, names, samples, config.calibration)
-    batches = [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)]
-    reference = observe_reference(model, batches, accurate, make_twins(model, samples, accurate))
+    reference = sample_reference(model, samples, accurate, config.calibration, batch_size=8)
     equalized = tuple(twin for twin in reference.twins if twin.label == EQUALIZED)
     ways = {
         "quantrt": (replace(reference, twins=equalized), config.quantize),

@@ -17,12 +17,14 @@ from quantrt.kernels.epilogue.spec import POINTERS
 from quantrt.kernels.expression.spec import program_of
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
-__all__ = ["HopperAttention", "kernel_of", "shared_bytes", "why_not"]
+__all__ = ["QUERIES", "HopperAttention", "kernel_of", "shared_bytes", "why_not"]
 
 CAPABILITY = 90
 ROWS = 64
 """Queries of a consumer."""
 CONSUMERS = 2
+QUERIES = ROWS * CONSUMERS
+"""Of one program."""
 WARPS = 4
 """Of a consumer; the producer's group has as many, of which three sleep."""
 QUERY_SLOTS = 2
@@ -60,11 +62,6 @@ class HopperAttention:
         marks = f" l{self.lines}" if self.lines else ""
         return f"hopper {forms} {CONSUMERS}x{ROWS}x{self.block_n} s{self.stages}{marks}"
 
-    @property
-    def queries(self) -> int:
-        """Of one program."""
-        return ROWS * CONSUMERS
-
     def format_of(self, problem: AttentionProblem) -> CodeFormat:
         """The codes that it reads."""
         return CodeFormat(self.scores, self.values, self.block_n, _block_d_of(problem))
@@ -80,7 +77,7 @@ def shared_bytes(problem: AttentionProblem, how: HopperAttention) -> int:
     scores, values = (ELEMENT_BITS[kind] // 8 for kind in _kinds(problem, how))
     columns = _block_d_of(problem)
     block = how.block_n * columns * (scores + values)
-    return QUERY_SLOTS * how.queries * columns * scores + how.stages * block
+    return QUERY_SLOTS * QUERIES * columns * scores + how.stages * block
 
 
 def why_not(problem: AttentionProblem, device: GpuFacts) -> str | None:

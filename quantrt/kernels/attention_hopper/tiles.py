@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.attention.spec import AttentionProblem
-from quantrt.kernels.attention_hopper.spec import HopperAttention, shared_bytes
+from quantrt.kernels.attention_hopper.spec import QUERIES, HopperAttention, shared_bytes
 
 __all__ = ["coded_forms", "float_forms"]
 
@@ -47,4 +47,4 @@ def _fitting(
 
 
 def _tiles(problem: AttentionProblem, how: HopperAttention) -> int:
-    return problem.B * problem.H * -(-problem.S // how.queries)
+    return problem.B * problem.H * -(-problem.S // QUERIES)

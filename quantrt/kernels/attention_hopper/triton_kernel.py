@@ -9,10 +9,9 @@ al., "FlashAttention-3", arXiv 2407.08608, for the schedule.
 
 One program per multiprocessor walks tiles program_id, program_id + programs, ... of 128 queries.
 Its producer, a warp, loads the queries of every tile and its keys in blocks, the last block first. Each
-consumer has 64 of the queries and all keys. Its
-products of a block's weights and values go on while it looks for the largest score of the next block; the
-other one turns scores into weights meanwhile.
-The last blocks are those that are masked: scores of keys that are not seen are such that their weights are 0.
+consumer has 64 of the queries and all keys. Its products of a block's weights and values go on while it looks
+for the largest score of the next block; the other one turns scores into weights meanwhile. The last blocks
+are those that are masked: scores of keys that are not seen are such that their weights are 0.
 
 The sums of a block's weights are a product too, with 8 columns of ones: additions for each of them would take
 as many instructions as the exponentials do. FP8 sums keep 14 bits or so inside the tensor cores, and what is

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.linear_attention import spec
 from quantrt.regions.region import LinearAttention
@@ -38,25 +40,19 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
 
 
 def _products(workload: Workload, problem: spec.LinearProblem) -> Tactic:
-    draft = Draft(
-        runner="linear_attention",
-        inputs=("in0", "in1", "in2"),
-        outputs=("out0",),
-        options={
-            "heads": [problem.D, problem.E],
-            "outputs": list(workload.outputs),
-            "epsilon": problem.epsilon,
-        },
-    )
-    return Tactic(_LIBRARY, f"{_NAME} by products", (draft,))
+    return Tactic(_LIBRARY, f"{_NAME} by products", (_draft(workload, problem),))
 
 
 def _tactic(workload: Workload, problem: spec.LinearProblem, tile: spec.TileConfig) -> Tactic:
-    draft = Draft(
-        runner="linear_attention",
-        inputs=("in0", "in1", "in2"),
-        outputs=("out0",),
-        options={"heads": [problem.D, problem.E], "outputs": list(workload.outputs)},
-        kernels=tuple(spec.kernel_of(problem, tile, is_dense=is_dense) for is_dense in (True, False)),
-    )
+    kernels = tuple(spec.kernel_of(problem, tile, is_dense=is_dense) for is_dense in (True, False))
+    draft = replace(_draft(workload, problem), kernels=kernels)
     return Tactic(_SOURCE, f"{_NAME} {tile.name}", (draft,))
+
+
+def _draft(workload: Workload, problem: spec.LinearProblem) -> Draft:
+    options = {
+        "heads": [problem.D, problem.E],
+        "outputs": list(workload.outputs),
+        "epsilon": problem.epsilon,
+    }
+    return Draft("linear_attention", ("in0", "in1", "in2"), ("out0",), options)

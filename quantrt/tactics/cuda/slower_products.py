@@ -20,7 +20,7 @@ __all__ = ["leave_float", "slower_products"]
 SIZE_PRICE_RATIO = 0.005
 """Of an engine's time, what all of its weights may cost in codes, each product its share: in floats they take
 twice the memory. Without it a ResNet-50's classifier, 8 % of its weights, is float for a tenth of a
-microsecond, and the file 0.273 of the ONNX file in place of 0.254."""
+microsecond, and the file 0.273 of the ONNX file (docs/results/cuda-h200.md)."""
 
 
 def slower_products(

@@ -3,8 +3,7 @@
 
 options: {"scale": of the scores; "is_transposed": k is [B, G, D, T]; "dtype": of q, k, v; "scalars":
 operands of the epilogue; "outputs": element types; "codes": how many inputs behind q, k and v are codes and
-scales: 0, 4 for those of q and k, 6 for those of v too}. Inputs: q, k, v, then what
-runners/encode_attention.py gives.
+scales, 2 for each of q, k and v that is coded}. Inputs: q, k, v, then what runners/encode_attention.py gives.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from quantrt.kernels.attention_hopper.spec import QUERIES
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.attention_operands import LOG2E, AttentionReader, allocate_outputs
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
@@ -19,9 +19,6 @@ from quantrt.runtime.cuda.runners.gemm_hopper import programs_on
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]
-
-_QUERIES = 128
-"""Of a program's tile."""
 
 
 def open_runner(step: Step, assets: Assets) -> Runner:
@@ -60,6 +57,6 @@ class _HopperAttentionRunner:
         steps = self._reader.steps(outputs[:1])
         lengths = [sizes.B, sizes.H, sizes.S, sizes.T]
         arguments = [*operands, *scales, *outputs, *self._scalars, *lengths, *steps, *factor]
-        tiles = sizes.B * sizes.H * -(-sizes.S // _QUERIES)
+        tiles = sizes.B * sizes.H * -(-sizes.S // QUERIES)
         self._launch((min(tiles, self._programs), 1, 1), arguments)
         return outputs

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """ReLU linear attention by the kernel of family "linear_attention", or without kernels by torch's products.
 
-options: {"heads": elements of a head of q and k, and of v, "outputs": [element type], and without kernels
-"epsilon"}. Inputs: q, k, v, each with four axes. Heads of the result lie beside each other in memory,
-[B, S, H, E], as channels of an image do.
+options: {"heads": elements of a head of q and k, and of v, "outputs": [element type], "epsilon": of the
+divisor, which kernels have inside}. Inputs: q, k, v, each with four axes. Heads of the result lie beside each
+other in memory, [B, S, H, E], as channels of an image do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,17 +23,21 @@ __all__ = ["open_runner"]
 
 _MAX_OFFSET = 2**31 - 1
 
+Compute = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
+"""Of q, k and v into y."""
+
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _KernelRunner(step, assets) if step.kernels else _ProductsRunner(step)
+    return _LinearAttentionRunner(step, _Kernels(step, assets) if step.kernels else _Products(step))
 
 
 class _LinearAttentionRunner:
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, compute: Compute) -> None:
         self._region = step.region
         self._D, self._E = (int(n) for n in step.options["heads"])
         self._dtype = torch_dtype(step.options["outputs"][0])
+        self._compute = compute
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run."""
@@ -45,9 +49,6 @@ class _LinearAttentionRunner:
             self._compute(q, k, v, y)
         return [y]
 
-    def _compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor) -> None:
-        raise NotImplementedError
-
     def _check(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         is_good = (
             q.dim() == k.dim() == v.dim() == 4
@@ -58,24 +59,20 @@ class _LinearAttentionRunner:
         )
         if not is_good:
             expected = f"q [B, H, S, {self._D}], k [B, H, T, {self._D}], v [B, H, T, {self._E}]"
-            raise self._error((q, k, v), expected)
-
-    def _error(self, tensors: Sequence[torch.Tensor], expected: str) -> DataError:
-        got = ", ".join(str(list(x.shape)) for x in tensors)
-        return DataError(f"cannot attend in region '{self._region}'", got=got, expected=expected)
+            raise _error(self._region, (q, k, v), expected)
 
 
-class _KernelRunner(_LinearAttentionRunner):
+class _Kernels:
     """By one kernel for heads that lie in one piece, and one for any."""
 
     def __init__(self, step: Step, assets: Assets) -> None:
-        super().__init__(step)
+        self._region = step.region
         self._dense, self._any = (assets.kernels[key] for key in step.kernels)
 
-    def _compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor) -> None:
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor) -> None:
         tensors = (q, k, v, y)
         if max(x.shape[2] * x.stride(2) for x in tensors) > _MAX_OFFSET:
-            raise self._error(tensors, "tokens of one head within 2**31 elements")
+            raise _error(self._region, tensors, "tokens of one head within 2**31 elements")
         are_dense = all(is_dense(x.data_ptr(), x.stride()) for x in tensors)
         launch: Launcher = self._dense if are_dense else self._any
         strides = [stride for x in tensors for stride in x.stride()]
@@ -83,15 +80,19 @@ class _KernelRunner(_LinearAttentionRunner):
         launch((B * H, 1, 1), [*tensors, H, S, k.shape[2], *strides])
 
 
-class _ProductsRunner(_LinearAttentionRunner):
+class _Products:
     """By torch's products in float32."""
 
     def __init__(self, step: Step) -> None:
-        super().__init__(step)
         self._epsilon = float(step.options["epsilon"])
 
-    def _compute(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor) -> None:
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, y: torch.Tensor) -> None:
         q, k = (x.to(torch.float32).relu() for x in (q, k))
         sums = q @ (k.mT @ v.to(torch.float32))
         divisors = q @ k.sum(2).unsqueeze(3) + self._epsilon
         y.copy_(sums / divisors)
+
+
+def _error(region: str, tensors: Sequence[torch.Tensor], expected: str) -> DataError:
+    got = ", ".join(str(list(x.shape)) for x in tensors)
+    return DataError(f"cannot attend in region '{region}'", got=got, expected=expected)
