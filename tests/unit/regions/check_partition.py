@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import make_model
+from quantrt.model.model import Model
 from quantrt.model.name_nodes import name_nodes
 from quantrt.regions.facts import is_constant, reads_of
 from quantrt.regions.partition import partition
@@ -39,6 +41,14 @@ class Partitioned:
         """The one region with a formula of this class."""
         (found,) = (region for region in self.regions.regions if isinstance(region.formula, kind))
         return found
+
+
+def partitioned_for_gpu(model: Model) -> Partitioned:
+    """A model as engines for a GPU see it, its regions checked."""
+    graph = for_gpu(model).graph
+    found = Partitioned(graph, partition(graph))
+    check_structure(graph, found.regions)
+    return found
 
 
 def partitioned(body: str, **options: object) -> Partitioned:

@@ -11,13 +11,11 @@ import pytest
 
 pytest.importorskip("torch", reason="formulas are computed in torch")
 
-from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import make_model
-from quantrt.regions.partition import partition
 from quantrt.regions.region import Attention, Region
 from tests.exported_attention import DYNAMIC, EXPORTERS, GROUPS, SIZE, STATIC, inputs, path_of
 from tests.unit.model.check_pass import run
-from tests.unit.regions.check_partition import Partitioned, check_structure
+from tests.unit.regions.check_partition import Partitioned, partitioned_for_gpu
 from tests.unit.regions.evaluate_regions import run_regions
 
 TOLERANCE = 5e-6
@@ -56,10 +54,7 @@ EXPECTED = {
 @cache
 def opened(exporter: str, sizes: str) -> Partitioned:
     proto = onnx.load(path_of(exporter, sizes))
-    graph = for_gpu(make_model(ir.from_proto(proto))).graph
-    found = Partitioned(graph, partition(graph))
-    check_structure(graph, found.regions)
-    return found
+    return partitioned_for_gpu(make_model(ir.from_proto(proto)))
 
 
 def attentions(found: Partitioned) -> list[Region]:

@@ -8,13 +8,11 @@ import pytest
 
 pytest.importorskip("torch", reason="formulas are computed in torch")
 
-from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
-from quantrt.regions.partition import partition
 from quantrt.regions.region import Attention, Conv, Gemm, Host, Nodes, Region, Rows, View
 from tests.exported_blocks import ACTIVATIONS, EXPORTERS, blocks_of, inputs, path_of
 from tests.unit.model.check_pass import run
-from tests.unit.regions.check_partition import Partitioned, check_structure
+from tests.unit.regions.check_partition import Partitioned, partitioned_for_gpu
 from tests.unit.regions.evaluate_regions import run_regions
 
 TOLERANCE = 5e-6
@@ -33,10 +31,7 @@ KINDS = {
 
 @cache
 def opened(exporter: str) -> Partitioned:
-    graph = for_gpu(load_model(path_of(exporter))).graph
-    found = Partitioned(graph, partition(graph))
-    check_structure(graph, found.regions)
-    return found
+    return partitioned_for_gpu(load_model(path_of(exporter)))
 
 
 def regions_of(found: Partitioned, output: str) -> list[Region]:

@@ -8,13 +8,11 @@ import pytest
 
 pytest.importorskip("torch", reason="formulas are computed in torch")
 
-from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
-from quantrt.regions.partition import partition
 from quantrt.regions.region import Gemm
 from tests.exported_gates import EXPORTERS, KINDS, inputs, path_of
 from tests.unit.model.check_pass import run
-from tests.unit.regions.check_partition import Partitioned, check_structure
+from tests.unit.regions.check_partition import Partitioned, partitioned_for_gpu
 from tests.unit.regions.evaluate_regions import run_regions
 
 TOLERANCE = 5e-6
@@ -22,10 +20,7 @@ TOLERANCE = 5e-6
 
 @cache
 def opened(exporter: str) -> Partitioned:
-    graph = for_gpu(load_model(path_of(exporter))).graph
-    found = Partitioned(graph, partition(graph))
-    check_structure(graph, found.regions)
-    return found
+    return partitioned_for_gpu(load_model(path_of(exporter)))
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
