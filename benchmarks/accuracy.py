@@ -22,36 +22,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from openvino.frontend import OpConversionFailure
-
 from benchmarks.accuracy_page import accuracy_page
-from benchmarks.contenders import ACCURATE, Contender, Run, make_quantrt, peer_contenders
+from benchmarks.contenders import ACCURATE, make_quantrt, peer_contenders
+from benchmarks.judge import float_outputs, judge
 from benchmarks.model_optimizer import model_optimizer_version
-from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr, sqnr_db
+from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr
 from benchmarks.real_tasks import TASK_NAMES, load_task
 from benchmarks.record import commit, load_results, write_results
 from benchmarks.task import Task
-from quantrt.errors import QuantRtError
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cpu.json"
 PEERS = ("ort default", "nncf default", "nncf read_model")
 """The peers with their defaults, the best of which is the bar of what happens without a recipe."""
-
-Array = npt.NDArray[Any]
-
-TOOL_ERRORS = (
-    RuntimeError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    IndexError,
-    QuantRtError,
-    OpConversionFailure,
-)
-"""What quantizers raise on a model that they cannot handle: then the row says so."""
 
 
 def main() -> None:
@@ -83,16 +65,10 @@ def measure_task(task: Task, model_optimizer: Path | None = None) -> dict[str, A
     Args:
         model_optimizer: a Python that has it; None leaves it out.
     """
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(task.path, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_outputs()]
-    reference = _Outputs(names)
-    for feed in task.validation:
-        reference.add(dict(zip(names, session.run(names, feed), strict=True)))
+    reference = float_outputs(task)
     ours = make_quantrt(task)
     judged = {
-        contender.name: _judge(contender, task, reference)
+        contender.name: judge(contender, task, reference)
         for contender in (*ours.contenders, *peer_contenders(task, model_optimizer))
     }
     every_peer = [name for name in judged if name.split()[0] not in ("quantrt", ACCURATE)]
@@ -111,65 +87,11 @@ def measure_task(task: Task, model_optimizer: Path | None = None) -> dict[str, A
         "shipped": ours.engine.report["verdict"],
         "contenders": {name: item.row for name, item in judged.items()},
         "comparisons": _compare(
-            judged, "quantrt int8", PEERS, names, task, with_score=task.decisions is None
+            judged, "quantrt int8", PEERS, reference.names, task, with_score=task.decisions is None
         ),
-        "accurate_comparisons": _compare(judged, f"quantrt {ACCURATE}", every_peer, names, task),
+        "accurate_comparisons": _compare(judged, f"quantrt {ACCURATE}", every_peer, reference.names, task),
         "model_optimizer": None if model_optimizer is None else model_optimizer_version(model_optimizer),
     }
-
-
-class _Outputs:
-    """Outputs of a model over a task: per sample for statistics, and joined."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = names
-        self.parts: dict[str, list[Array]] = {name: [] for name in names}
-        self.samples = 0
-
-    def add(self, outputs: Any) -> None:
-        """One batch; the first axis of its first output counts samples."""
-        count = len(outputs[self.names[0]])
-        for name in self.names:
-            array = np.array(outputs[name])
-            self.parts[name].append(array if len(array) == count else array.reshape(count, -1))
-        self.samples += count
-
-    def arrays(self) -> list[Array]:
-        """All batches of each output, [samples, ...]."""
-        return [np.concatenate(self.parts[name]) for name in self.names]
-
-
-def _judge(contender: Contender, task: Task, reference: _Outputs) -> Judged:
-    outputs = _Outputs(reference.names)
-    try:
-        with contender.open() as run:
-            _run_all(run, task, outputs)
-    except TOOL_ERRORS as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = lines[-1] if lines else type(error).__name__
-        print(f"{task.name}: {contender.name}: {reason}", file=sys.stderr)
-        return Judged({"error": reason[:300]})
-    wanted, got = reference.arrays(), outputs.arrays()
-    judged = Judged({})
-    for name, a, b in zip(reference.names, wanted, got, strict=True):
-        rows_a, rows_b = (x.reshape(len(x), -1).astype(np.float64) for x in (a, b))
-        judged.signal[name] = np.square(rows_a).sum(1)
-        judged.noise[name] = np.square(rows_a - rows_b).sum(1)
-    if not any(noise.any() for noise in judged.noise.values()):
-        return Judged({"error": "it quantizes nothing: the outputs are those of FP32"})
-    judged.row["sqnr_db"] = {name: sqnr_db(judged, name) for name in reference.names}
-    if task.decisions is not None:
-        judged.same = task.decisions(wanted, got)
-        judged.row["agreement_ratio"] = float(np.mean(judged.same))
-    if task.score is not None:
-        judged.values = task.score.values(got)
-        judged.row["score"] = task.score.of(got)
-    return judged
-
-
-def _run_all(run: Run, task: Task, outputs: _Outputs) -> None:
-    for feed in task.validation:
-        outputs.add(run(feed))
 
 
 def _compare(

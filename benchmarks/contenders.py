@@ -1,7 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything whose accuracy is compared on one task: QuantRT's int8 models and the peers' tools' own."""
 
-__all__ = ["ACCURATE", "Contender", "QuantRt", "Run", "make_quantrt", "peer_contenders"]
+__all__ = [
+    "ACCURATE",
+    "BUILD_BENCH",
+    "CONTROLLED_DROP_RATIO",
+    "Contender",
+    "QuantRt",
+    "Run",
+    "make_quantrt",
+    "nncf_controlled",
+    "peer_contenders",
+]
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -131,7 +141,7 @@ def peer_contenders(task: Task, model_optimizer: Path | None = None) -> list[Con
     if task.is_transformer:
         quantize = partial(nncf_int8, is_transformer=True)
         peers.append(Contender("nncf transformer", partial(_open_peer, task, quantize, ".xml", nncf)))
-    controlled = partial(_accuracy_control, task)
+    controlled = partial(nncf_controlled, task)
     peers.append(Contender("nncf control", partial(_open_peer, task, controlled, ".xml", nncf)))
     for calibrator in CALIBRATORS:
         ort = partial(ort_int8, calibrator=calibrator)
@@ -156,7 +166,7 @@ def peer_contenders(task: Task, model_optimizer: Path | None = None) -> list[Con
     return peers
 
 
-def _accuracy_control(task: Task, source: Path, target: Path, calibration: list[Feed]) -> None:
+def nncf_controlled(task: Task, source: Path, target: Path, calibration: list[Feed]) -> None:
     """NNCF's accuracy control, which judges by the decisions, or the outputs, that FP32 makes of its samples.
 
     These are the samples for calibration: no tool sees what it is judged on.
