@@ -15,7 +15,15 @@ from triton.experimental.gluon import language as gl
 from quantrt.kernels.epilogue.triton_kernel import registers_of, sums_to_float
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
 
-__all__ = ["load_constants", "load_tensors", "part_layout", "parts_of", "store_part"]
+__all__ = [
+    "finish_part",
+    "load_blocks",
+    "load_constants",
+    "load_tensors",
+    "part_layout",
+    "parts_of",
+    "store_part",
+]
 
 
 @gluon.constexpr_function
@@ -98,8 +106,14 @@ def load_tensors(
     LAYOUT: gl.constexpr,
 ):
     """The operands of part p of a tile: tensors as blocks, all others as they are."""
+    return load_blocks(slots, part_of(tile_m, tile_n, p, M, sizes, LAYOUT), formula)
+
+
+@gluon.jit
+def load_blocks(slots, place, formula: gl.constexpr):
+    """As `load_tensors`, of a part at `place`: what `part_of` gives."""
     KINDS: gl.constexpr = formula[0]
-    start, offsets, mask = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
+    start, offsets, mask = place
     operands = ()
     for i in gl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
@@ -139,6 +153,22 @@ def store_part(
     LAYOUT: gl.constexpr,
 ):
     """The epilogue of part p of a tile, and its stores."""
+    place = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
+    finish_part(part, constants, tensors, pointers, place, sizes, formula, LAYOUT)
+
+
+@gluon.jit
+def finish_part(
+    part,
+    constants,
+    tensors,
+    pointers,
+    place,
+    sizes: gl.constexpr,
+    formula: gl.constexpr,
+    LAYOUT: gl.constexpr,
+):
+    """As `store_part`, of a part at `place`: what `part_of` gives."""
     KINDS: gl.constexpr = formula[0]
     PROGRAM: gl.constexpr = formula[1]
     OUTPUTS: gl.constexpr = formula[2]
@@ -158,7 +188,7 @@ def store_part(
     else:
         registers = registers_of(part, operands, sizes[1], PROGRAM)
     results = evaluate(PROGRAM, registers)
-    start, offsets, mask = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
+    start, offsets, mask = place
     for i in gl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
