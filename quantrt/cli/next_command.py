@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from quantrt.errors import DeviceError, InternalError, ModelError, QuantRtError, UsageError
+from quantrt.errors import DeviceError, InternalError, ModelError, QuantRtError, UsageError, close_match
 
 __all__ = ["names_command", "next_command", "with_command"]
 
@@ -63,11 +63,12 @@ def names_command(hint: str) -> bool:
 
 
 def _corrected(message: str, hint: str, argv: Sequence[str]) -> str | None:
-    """The command line with the name that the hint is in place of the first one that the message quotes."""
-    near, wrong = _QUOTED.fullmatch(hint), _QUOTED.search(message)
+    """The command line with the name that the hint is in place of the one like it that the message quotes."""
+    near = _QUOTED.fullmatch(hint)
+    wrong = close_match(near[1], _QUOTED.findall(message)) if near else None
     if near is None or wrong is None:
         return None
-    pattern = re.compile(rf"(?<![\w.-]){re.escape(wrong[1])}(?![\w.-])")
+    pattern = re.compile(rf"(?<![\w.-]){re.escape(wrong)}(?![\w.-])")
     places = [place for place, word in enumerate(argv) if pattern.search(word)]
     if len(places) != 1:
         return None

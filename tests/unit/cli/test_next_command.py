@@ -9,7 +9,7 @@ import pytest
 from quantrt import errors
 from quantrt.cli.failure import explain
 from quantrt.cli.main import COMMANDS
-from quantrt.cli.next_command import next_command
+from quantrt.cli.next_command import next_command, with_command
 from quantrt.cli.parser import parse
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError, QuantRtError, UsageError
 
@@ -39,6 +39,18 @@ KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issu
 )
 def test_the_next_command(error: QuantRtError, argv: list[str], want: str):
     assert next_command(error, argv, VERBS) == want
+
+
+@pytest.mark.parametrize(
+    ("message", "near", "want"),
+    [
+        ("there is no recipe 'accurat'", "accurate", "quantrt build m.onnx --recipe accurate"),
+        ("recipe 'accurat': there is no 'quantize.smothing'", "quantize.smoothing", "quantrt build -h"),
+    ],
+)
+def test_only_a_name_like_the_nearest_one_is_replaced_in_the_command(message: str, near: str, want: str):
+    argv = ["build", "m.onnx", "--recipe", "accurat"]
+    assert with_command(UsageError(message, hint=f"'{near}'"), argv, VERBS).endswith(f": {want}")
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
