@@ -16,10 +16,12 @@ from quantrt.model.passes.batch_first import batch_first
 from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.merge_gates import merge_gates
 from quantrt.model.passes.merge_projections import merge_projections
+from quantrt.model.passes.narrow_masks import narrow_masks
 from quantrt.model.passes.settle_reshapes import settle_reshapes
 from quantrt.model.passes.spell_batch_norm import spell_batch_norm
 from quantrt.model.passes.split_attention_heads import split_attention_heads
 from quantrt.model.passes.split_convolutions import split_convolutions
+from quantrt.model.passes.whole_gathers import whole_gathers
 
 __all__ = ["for_gpu"]
 
@@ -44,6 +46,8 @@ def for_gpu(model: Model) -> Model:
     graph = clone(model.graph)
     dequantize_narrow(graph)
     settle_reshapes(graph)
+    whole_gathers(graph)
+    narrow_masks(graph)
     split_attention_heads(graph)
     batch_first(graph)
     merge_projections(graph)
