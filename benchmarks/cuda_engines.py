@@ -159,8 +159,8 @@ def module_of(row: Row) -> torch.nn.Module:
                     BertConfig(**sizes, attn_implementation="sdpa"), add_pooling_layer=False
                 )
 
-            def forward(self, input_ids: Any, mask: Any) -> Any:
-                return self.bert(input_ids=input_ids, attention_mask=mask).last_hidden_state
+            def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+                return self.bert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
 
         return Encoder().eval()
     return calibrated_vision_model(row.model)
@@ -171,9 +171,7 @@ def inputs_of(row: Row) -> dict[str, np.ndarray]:
     if not row.length:
         return {"images": make_images(row.batch, image_size(row.model), 0)}
     tokens = make_tokens(row.batch, row.length, 0)
-    mask = ((1.0 - tokens["attention_mask"]) * -1e4).astype(np.float32)[:, None, None, :]
-    mask = np.broadcast_to(mask, (row.batch, 1, row.length, row.length)).copy()
-    return {"input_ids": tokens["input_ids"], "mask": mask}
+    return {name: tokens[name] for name in ("input_ids", "attention_mask")}
 
 
 def export_module(
