@@ -74,7 +74,7 @@ class Case:
 
 
 CASES = {
-    "vit int8": Case("cifar10_vit_tiny_d9", 127, rate=3e-6),
+    "vit int8": Case("cifar10_vit_tiny_d9", 127, rate=1e-5),
     "efficientvit int8": Case("cifar10_efficientvit_b0", 127, rate=3e-5),
     "resnet20 int8": Case("cifar10_resnet20", 127, rate=2e-5),
     "vit 4-bit weights": Case("cifar10_vit_tiny_d9", 7, rate=2e-4),
