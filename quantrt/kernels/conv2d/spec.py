@@ -90,12 +90,18 @@ class ConvProblem:
         return self.R * self.S * self.C
 
     @property
-    def pixels(self) -> int:
-        """Of the output: rows of the product."""
+    def output(self) -> tuple[int, int, int]:
+        """Images, height and width."""
         top, left, bottom, right = self.pads
         height = _extent(self.H + top + bottom, self.R, self.strides[0], self.dilations[0])
         width = _extent(self.W + left + right, self.S, self.strides[1], self.dilations[1])
-        return self.images * height * width
+        return self.images, height, width
+
+    @property
+    def pixels(self) -> int:
+        """Of the output: rows of the product."""
+        images, height, width = self.output
+        return images * height * width
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,18 @@ from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
-__all__ = ["HopperTile", "kernel_of", "rows_in_order", "run_of", "stage_bytes", "weight_run_of", "why_not"]
+__all__ = [
+    "ELEMENTS",
+    "WARPS",
+    "HopperTile",
+    "ahead_of",
+    "kernel_of",
+    "rows_in_order",
+    "run_of",
+    "stage_bytes",
+    "weight_run_of",
+    "why_not",
+]
 
 CAPABILITY = 90
 
@@ -55,7 +66,7 @@ VECTOR_BYTES = 16
 
 MANY_SUMS = 128
 
-_ELEMENTS = {"int8": "i8", "float8_e4m3fn": "fp8e4nv", "float16": "fp16", "bfloat16": "bf16"}
+ELEMENTS = {"int8": "i8", "float8_e4m3fn": "fp8e4nv", "float16": "fp16", "bfloat16": "bf16"}
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
     size = ELEMENT_BYTES.get(problem.dtype, 1)
     reasons = (
         (device.capability != CAPABILITY, f"instructions of compute capability {CAPABILITY} alone"),
-        (problem.dtype not in _ELEMENTS, f"no product of {problem.dtype}"),
+        (problem.dtype not in ELEMENTS, f"no product of {problem.dtype}"),
         (
             problem.K * size % TMA_BYTES > 0 or problem.stride_unit * size % TMA_BYTES > 0,
             f"rows that do not begin at multiples of {TMA_BYTES} bytes",
@@ -105,10 +116,10 @@ def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
 
 def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against. M does not enter it."""
-    element = _ELEMENTS[problem.dtype]
+    element = ELEMENTS[problem.dtype]
     k_bytes = _stage_k_bytes(problem)
     block_k = k_bytes // ELEMENT_BYTES[problem.dtype]
-    constants_ahead, tensors_ahead = _ahead(problem, tile)
+    constants_ahead, tensors_ahead = ahead_of(problem, tile)
     pointers = {**output_types(problem), **operand_types(problem)}
     fixed = {
         "N": problem.N,
@@ -153,7 +164,7 @@ def weight_run_of(problem: GemmProblem, tile: HopperTile) -> int:
     return run_of(problem, tile) * problem.columns // problem.N
 
 
-def _ahead(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
+def ahead_of(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
     """For how many columns of parts constants are loaded before the product; for how many parts tensors."""
     run = run_of(problem, tile)
     constants = sum(operand.kind == "constant" for operand in problem.epilogue.operands)

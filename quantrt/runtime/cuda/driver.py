@@ -164,6 +164,7 @@ class CudaDriver:
         shape: Sequence[int],
         strides_bytes: Sequence[int],
         block: Sequence[int],
+        steps: Sequence[int],
         swizzle: int,
     ) -> None:
         """Describe a tensor to the copy engine. Axes are in our order, the contiguous one last.
@@ -173,11 +174,13 @@ class CudaDriver:
             element, swizzle: CUtensorMapDataType and CUtensorMapSwizzle.
             address: of the tensor on the device.
             block: what one copy moves.
+            steps: from one element that it moves to the next, along every axis.
 
         Raises:
             DeviceError: the driver refuses, as where a stride is no multiple of 16 bytes.
         """
         rank = len(shape)
+        spans = [size * step for size, step in zip(block, steps, strict=True)]
         self._call(
             "cuTensorMapEncodeTiled",
             ctypes.c_void_p(target),
@@ -186,8 +189,8 @@ class CudaDriver:
             ctypes.c_void_p(address),
             (ctypes.c_uint64 * rank)(*reversed(shape)),
             (ctypes.c_uint64 * (rank - 1))(*reversed(strides_bytes[:-1])),
-            (ctypes.c_uint32 * rank)(*reversed(block)),
-            (ctypes.c_uint32 * rank)(*(1,) * rank),
+            (ctypes.c_uint32 * rank)(*reversed(spans)),
+            (ctypes.c_uint32 * rank)(*reversed(steps)),
             ctypes.c_int(NO_INTERLEAVE),
             ctypes.c_int(swizzle),
             ctypes.c_int(PROMOTION_256B),

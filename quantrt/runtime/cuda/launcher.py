@@ -17,7 +17,7 @@ from quantrt.kernels.descriptor import descriptor_type_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.overlap import OVERLAP_CAPABILITY
 from quantrt.runtime.cuda.driver import CudaDriver, LaunchConfig
-from quantrt.runtime.cuda.tensor_maps import TensorMaps, strides_of
+from quantrt.runtime.cuda.tensor_maps import Boxes, TensorMaps, strides_of
 
 __all__ = ["CubinLauncher", "Frame", "InterpreterLauncher", "Packing", "choose_capability", "open_launchers"]
 
@@ -224,7 +224,8 @@ class Packing:
             frame.maps.put(place, values[number], self._driver)
         flat: list[Any] = []
         for number, value in enumerate(values):
-            flat += [*value.shape, *strides_of(value)] if number in self._descriptors else [value]
+            tensor = value.tensor if isinstance(value, Boxes) else value
+            flat += [*tensor.shape, *strides_of(tensor)] if number in self._descriptors else [value]
         return flat
 
     def _wrong(self, got: str, expected: str) -> InternalError:

@@ -12,6 +12,8 @@ from quantrt.gpu import GpuFacts
 from quantrt.kernels.borders import spec as borders
 from quantrt.kernels.conv2d import spec as conv2d
 from quantrt.kernels.conv2d import tiles as conv2d_tiles
+from quantrt.kernels.conv_hopper import spec as conv_hopper
+from quantrt.kernels.conv_hopper import tiles as box_tiles
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.depthwise import tiles as depthwise_tiles
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
@@ -30,7 +32,7 @@ from quantrt.tactics.cuda.conv_weights import (
     channels_after_taps,
     channels_last,
     lines_of_windows,
-    pixels_in_order,
+    rows_of_windows,
 )
 from quantrt.tactics.cuda.convolution import list_library_tactics
 from quantrt.tactics.cuda.cudnn_graph import list_graph_tactics
@@ -94,6 +96,7 @@ def _own(
     constant = channels_last(formula.weight, weight, problem.dtype, channels=problem.C)
     whole = [
         *_products(workload, formula, problem, weight, device),
+        *_windows(workload, formula, problem, weight, device),
         *_thin(workload, formula, weight, device),
         *_padded(workload, formula, weight, device),
         *(
@@ -218,9 +221,28 @@ def _products(
     tactics = []
     for tile in tiles_of(hopper_tiles.configs, product, device):
         name = f"{_CONV2D} {tile.name}"
-        constant = pixels_in_order(formula.weight, weight, problem.dtype, hopper.run_of(product, tile))
+        constant = rows_of_windows(formula.weight, weight, problem.dtype, hopper.run_of(product, tile))
         (draft,) = _tactic(workload, problem, constant, name, hopper.kernel_of(product, tile)).drafts
         tactics.append(Tactic(_SOURCE, name, (replace(draft, runner="hopper_conv2d"),)))
+    return tactics
+
+
+def _windows(
+    workload: Workload,
+    formula: Conv,
+    problem: conv2d.ConvProblem,
+    weight: np.ndarray,
+    device: GpuFacts,
+) -> list[Tactic]:
+    """The kernel that copies windows in boxes; none where it cannot compute the problem."""
+    if conv_hopper.why_not(problem, device):
+        return []
+    tactics = []
+    for tile in tiles_of(box_tiles.configs, problem, device):
+        name = f"{_CONV2D} {tile.name}"
+        constant = rows_of_windows(formula.weight, weight, problem.dtype, conv_hopper.run_of(problem, tile))
+        (draft,) = _tactic(workload, problem, constant, name, conv_hopper.kernel_of(problem, tile)).drafts
+        tactics.append(Tactic(_SOURCE, name, (replace(draft, runner="conv_hopper"),)))
     return tactics
 
 

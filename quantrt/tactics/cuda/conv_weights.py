@@ -10,7 +10,7 @@ from quantrt.kernels.gemm_hopper.spec import rows_in_order
 from quantrt.kernels.thin_conv2d.spec import PIXEL, line_width, window_lines
 from quantrt.tactics.cuda.tactic import Constant
 
-__all__ = ["channels_after_taps", "channels_last", "lines_of_windows", "pixels_in_order", "taps_first"]
+__all__ = ["channels_after_taps", "channels_last", "lines_of_windows", "rows_of_windows", "taps_first"]
 
 
 def channels_last(name: str, weight: np.ndarray, dtype: str, *, channels: int | None = None) -> Constant:
@@ -30,10 +30,14 @@ def channels_last(name: str, weight: np.ndarray, dtype: str, *, channels: int | 
     return Constant(f"{name}:{count}channels last:{dtype}", make)
 
 
-def pixels_in_order(name: str, weight: np.ndarray, dtype: str, run: int) -> Constant:
-    """[N, C, 1, 1] as rows for the kernel of compute capability 9.0; see `rows_in_order`."""
-    rows = weight.reshape(weight.shape[:2])
-    return Constant(f"{name}:run{run}:{dtype}", lambda: rows_in_order(rows.astype(dtype), run))
+def rows_of_windows(name: str, weight: np.ndarray, dtype: str, run: int) -> Constant:
+    """[rows, *kernel * C] for the kernels of compute capability 9.0; see `rows_in_order`."""
+
+    def make() -> np.ndarray:
+        rows = np.moveaxis(weight, 1, -1).reshape(len(weight), -1)
+        return rows_in_order(rows.astype(dtype), run)
+
+    return Constant(f"{name}:run{run}:{dtype}", make)
 
 
 def lines_of_windows(name: str, weight: np.ndarray, problem: ConvProblem) -> Constant:

@@ -93,11 +93,12 @@ def test_a_tensor_is_described_with_its_contiguous_axis_first(library):
         shape=(100, 40),
         strides_bytes=(96, 2),
         block=(64, 32),
+        steps=(2, 1),
         swizzle=3,
     )
     arguments = library.given["cuTensorMapEncodeTiled"]
     plain = [getattr(x, "value", None) if not hasattr(x, "__len__") else list(x) for x in arguments]
-    assert plain == [4096, 6, 2, 8192, [40, 100], [96], [32, 64], [1, 1], 0, 3, 3, 0]
+    assert plain == [4096, 6, 2, 8192, [40, 100], [96], [32, 128], [1, 2], 0, 3, 3, 0]
 
 
 def test_without_a_driver(monkeypatch):

@@ -253,6 +253,7 @@ def test_a_tensor_with_a_descriptor_is_described_once():
         "shape": (6, 40),
         "strides_bytes": (96, 2),
         "block": (64, 32),
+        "steps": (1, 1),
         "swizzle": 2,
     }
     addresses = list((ctypes.c_void_p * 7).from_address(frame.pointers))

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tiles and boxes of pixels are worth timing for a convolution on compute capability 9.0.
+
+The estimate only ranks tiles against each other and against doing without, as in kernels/gemm_hopper.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from quantrt.gpu import LAUNCH_US, GpuFacts
+from quantrt.kernels.conv2d.spec import ConvProblem
+from quantrt.kernels.conv2d.tiles import cost
+from quantrt.kernels.conv_hopper.spec import MAX_BOX, BoxTile, channel_block
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
+from quantrt.kernels.expression.spec import flops_of
+from quantrt.kernels.gemm_hopper.spec import HopperTile
+from quantrt.kernels.gemm_hopper.tiles import FILL_US, OTHER_SHARED_BYTES, REACHED, REACHED_MATH, TURN_US
+
+__all__ = ["box_of", "configs", "estimate_us"]
+
+MAX_CONFIGS = 3
+MAX_STAGES = 8
+MAX_OFFSET = 2**31 - 1
+
+LEAST_TILES_RATIO = 0.5
+"""Tiles for a multiprocessor: with fewer, sums that are cut into parts are faster."""
+
+STEP_US = 0.1
+"""Least time of a step: what the producer takes to ask for two blocks, about."""
+
+
+def configs(problem: ConvProblem, device: GpuFacts) -> tuple[BoxTile, ...]:
+    """At most 3, the most promising first; none for a convolution that is too small."""
+    found = []
+    for block_m, block_n in REACHED:
+        stages = _stages(problem, block_m, block_n, device)
+        tile = BoxTile(HopperTile(block_m, block_n, stages), box_of(problem, block_m))
+        is_filling = _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
+        if is_filling and block_n < 2 * problem.N and stages > 1:
+            found.append(tile)
+    return tuple(sorted(found, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS])
+
+
+def box_of(problem: ConvProblem, block_m: int) -> tuple[int, int, int]:
+    """Images, lines and columns of at most block_m pixels that cover the output with the fewest boxes.
+
+    Among those the one of the fewest images, whose pixels share most of what they read.
+    """
+    images, P, Q = problem.output
+    most_images = min(images, MAX_OFFSET // max(P * Q * problem.N, 1))
+    most_p, most_q = MAX_BOX // problem.strides[0], MAX_BOX // problem.strides[1]
+    boxes = []
+    for columns in range(1, min(Q, block_m, most_q) + 1):
+        for lines in range(1, min(P, block_m // columns, most_p) + 1):
+            images = max(1, min(most_images, block_m // (columns * lines)))
+            boxes.append((images, lines, columns))
+    return min(boxes, key=lambda box: (_boxes(problem, box), box[0], -box[2]), default=(1, 1, 1))
+
+
+def estimate_us(problem: ConvProblem, tile: BoxTile, device: GpuFacts) -> float:
+    """Predicted time of the kernel with this tile."""
+    cut = tile.product
+    elements = cut.block_m * cut.block_n
+    rounds = -(-_tiles(problem, tile) // device.multiprocessors)
+    peak = device.int8_tops if problem.dtype == "int8" else device.fp16_tflops
+    rate = 1e6 * peak * REACHED_MATH[problem.dtype] * REACHED[cut.block_m, cut.block_n]
+    block_k = channel_block(problem)
+    steps = problem.R * problem.S * -(-problem.C // block_k)
+    product_us = steps * max(STEP_US, device.multiprocessors * 2 * elements * block_k / rate)
+    stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors))
+    instructions = flops_of(problem.epilogue, problem.outputs) + 2 * stored + 2
+    finish_us = device.multiprocessors * elements * instructions / (0.5e6 * device.fp32_tflops)
+    busy_us = rounds * max(product_us + TURN_US, (product_us + finish_us) / 2) + finish_us
+    return LAUNCH_US + FILL_US + max(busy_us, cost(problem, device).time_us)
+
+
+def _stages(problem: ConvProblem, block_m: int, block_n: int, device: GpuFacts) -> int:
+    stage_bytes = (block_m + block_n) * channel_block(problem) * ELEMENT_BYTES[problem.dtype]
+    return min(MAX_STAGES, (device.shared_memory_bytes - OTHER_SHARED_BYTES) // stage_bytes)
+
+
+def _boxes(problem: ConvProblem, box: tuple[int, int, int]) -> int:
+    return prod(-(-size // length) for size, length in zip(problem.output, box, strict=True))
+
+
+def _tiles(problem: ConvProblem, tile: BoxTile) -> int:
+    return _boxes(problem, tile.box) * -(-problem.N // tile.product.block_n)

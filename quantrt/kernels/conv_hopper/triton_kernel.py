@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""y[images, P, Q, N] = epilogue(conv(x, w)) with a producer and two consumers in turns, in Gluon.
+
+A tile's rows are a box of output pixels: BOX images, lines and columns, at most BLOCK_M in all. What one tap
+(r, s) multiplies of BLOCK_K channels is a box of x as large, which the copy engine fetches by its corner: it
+walks in steps of STRIDES, and reads zeros beyond the image, which are the padding, and beyond C. So there are
+no addresses and no masks in the loop over taps and channels. w is [rows in the order of
+`kernels.gemm_hopper.spec.rows_in_order`, R * S * C]; where BLOCK_K does not divide C a block of w reaches
+into the next tap, and is multiplied by zeros there.
+
+Programs, tiles, the ring, its barriers and who waits for what are those of kernels/gemm_hopper, with a sum of
+R * S * (blocks of C) steps. A box with fewer than BLOCK_M pixels leaves the last rows of its stage as they
+were; their sums are not stored, nor are those of pixels beyond the images, P and Q.
+"""
+
+# mypy: ignore-errors
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from quantrt.kernels.fragments.triton_kernel import (
+    finish_part,
+    load_blocks,
+    load_constants,
+    part_layout,
+    parts_of,
+)
+from quantrt.kernels.gemm_hopper.triton_kernel import (
+    CONSUMER_REGISTERS,
+    PRODUCER_REGISTERS,
+    WARPS,
+    next_stage,
+    place_of,
+    stage_before,
+)
+
+__all__ = ["conv_hopper"]
+
+
+@gluon.jit
+def conv_hopper(
+    x_desc,
+    w_desc,
+    y0_ptr,
+    y1_ptr,
+    y2_ptr,
+    y3_ptr,
+    arg0,
+    arg1,
+    arg2,
+    arg3,
+    arg4,
+    arg5,
+    arg6,
+    arg7,
+    arg8,
+    arg9,
+    arg10,
+    arg11,
+    images,
+    P,
+    Q,
+    N: gl.constexpr,
+    R: gl.constexpr,
+    S: gl.constexpr,
+    C: gl.constexpr,
+    STRIDES: gl.constexpr,
+    PADS: gl.constexpr,
+    DILATIONS: gl.constexpr,
+    KINDS: gl.constexpr,
+    PROGRAM: gl.constexpr,
+    OUTPUTS: gl.constexpr,
+    RUN: gl.constexpr,
+    BOX: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    BLOCK_K: gl.constexpr,
+    STAGES: gl.constexpr,
+    GROUP_M: gl.constexpr,
+    CONSTANTS_AHEAD: gl.constexpr,
+    TENSORS_AHEAD: gl.constexpr,
+):
+    gl.static_assert(STAGES >= 2)
+    gl.static_assert(BOX[0] * BOX[1] * BOX[2] <= BLOCK_M)
+    x_ring = gl.allocate_shared_memory(x_desc.dtype, [STAGES, 1, 1, BLOCK_M, BLOCK_K], x_desc.layout)
+    w_ring = gl.allocate_shared_memory(w_desc.dtype, [STAGES, BLOCK_N, BLOCK_K], w_desc.layout)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    for i in gl.static_range(STAGES):
+        mbarrier.init(full.index(i), count=1)
+        mbarrier.init(empty.index(i), count=1)
+    mbarrier.init(turns.index(0), count=1)
+    mbarrier.init(turns.index(1), count=1)
+    fence_async_shared()
+
+    ring = (x_ring, w_ring, full, empty)
+    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
+    outputs = (images, P, Q)
+    sizes: gl.constexpr = (N, R * S * C, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1)
+    windows: gl.constexpr = (R, S, C, STRIDES, PADS, DILATIONS)
+    steps: gl.constexpr = R * S * ((C + BLOCK_K - 1) // BLOCK_K)
+    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD)
+    formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
+    gl.warp_specialize(
+        [
+            (consume, (ring, turns, pointers, slots, outputs, 0, steps, BOX, sizes, ahead, formula)),
+            (consume, (ring, turns, pointers, slots, outputs, 1, steps, BOX, sizes, ahead, formula)),
+            (produce, (ring, x_desc, w_desc, outputs, steps, BOX, sizes, windows)),
+        ],
+        [WARPS, 1],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+    )
+
+
+@gluon.jit
+def produce(
+    ring,
+    x_desc,
+    w_desc,
+    outputs,
+    STEPS: gl.constexpr,
+    BOX: gl.constexpr,
+    sizes: gl.constexpr,
+    windows: gl.constexpr,
+):
+    """Load the blocks of all tiles of this program."""
+    x_ring, w_ring, full, empty = ring
+    BLOCK_N: gl.constexpr = sizes[3]
+    BLOCK_K: gl.constexpr = sizes[4]
+    STAGES: gl.constexpr = sizes[5]
+    S: gl.constexpr = windows[1]
+    C: gl.constexpr = windows[2]
+    STRIDES: gl.constexpr = windows[3]
+    PADS: gl.constexpr = windows[4]
+    DILATIONS: gl.constexpr = windows[5]
+    TILES_N: gl.constexpr = (sizes[0] + BLOCK_N - 1) // BLOCK_N
+    C_BLOCKS: gl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
+    ROW_BYTES: gl.constexpr = BLOCK_K * x_desc.dtype.primitive_bitwidth // 8
+    BLOCK_BYTES: gl.constexpr = (BOX[0] * BOX[1] * BOX[2] + BLOCK_N) * ROW_BYTES
+    tiles_m = boxes_of(outputs, BOX)
+    stage = 0
+    parity = 1
+    for tile in range(gl.program_id(0), tiles_m * TILES_N, gl.num_programs(0)):
+        tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
+        image, p, q = corner_of(tile_m, outputs, BOX)
+        y = p * STRIDES[0] - PADS[0]
+        x = q * STRIDES[1] - PADS[1]
+        for step in range(STEPS):
+            tap = step // C_BLOCKS
+            c = step % C_BLOCKS * BLOCK_K
+            line = y + tap // S * DILATIONS[0]
+            column = x + tap % S * DILATIONS[1]
+            mbarrier.wait(empty.index(stage), parity)
+            ready = full.index(stage)
+            mbarrier.expect(ready, BLOCK_BYTES)
+            tma.async_copy_global_to_shared(x_desc, [image, line, column, c], ready, x_ring.index(stage))
+            tma.async_copy_global_to_shared(
+                w_desc, [tile_n * BLOCK_N, tap * C + c], ready, w_ring.index(stage)
+            )
+            stage, parity = next_stage(stage, parity, STAGES)
+
+
+@gluon.jit
+def consume(
+    ring,
+    turns,
+    pointers,
+    slots,
+    outputs,
+    CONSUMER: gl.constexpr,
+    STEPS: gl.constexpr,
+    BOX: gl.constexpr,
+    sizes: gl.constexpr,
+    ahead: gl.constexpr,
+    formula: gl.constexpr,
+):
+    """Multiply, finish and store every other tile of this program."""
+    x_ring, w_ring, full, empty = ring
+    BLOCK_M: gl.constexpr = sizes[2]
+    BLOCK_N: gl.constexpr = sizes[3]
+    BLOCK_K: gl.constexpr = sizes[4]
+    STAGES: gl.constexpr = sizes[5]
+    RUN: gl.constexpr = sizes[7]
+    TILES_N: gl.constexpr = (sizes[0] + BLOCK_N - 1) // BLOCK_N
+    PARTS_M: gl.constexpr = BLOCK_M // (16 * WARPS)
+    PARTS_N: gl.constexpr = BLOCK_N // (4 * RUN)
+    PARTS: gl.constexpr = PARTS_M * PARTS_N
+    CONSTANTS_AHEAD: gl.constexpr = min(ahead[0], PARTS_N)
+    TENSORS_AHEAD: gl.constexpr = min(ahead[1], PARTS)
+    PART: gl.constexpr = part_layout(RUN, WARPS)
+    SUM: gl.constexpr = gl.int32 if x_ring.dtype == gl.int8 else gl.float32
+    SUMS: gl.constexpr = gl.NVMMADistributedLayout(
+        version=[3, 0],
+        warps_per_cta=[WARPS, 1],
+        instr_shape=[16, BLOCK_N, 256 // x_ring.dtype.primitive_bitwidth],
+    )
+    tiles_m = boxes_of(outputs, BOX)
+    programs = gl.num_programs(0)
+    block = CONSUMER * STEPS
+    turn = 1 - CONSUMER
+    for tile in range(gl.program_id(0) + CONSUMER * programs, tiles_m * TILES_N, 2 * programs):
+        tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
+        corner = corner_of(tile_m, outputs, BOX)
+        stage = block % STAGES
+        parity = (block // STAGES) & 1
+        block += 2 * STEPS
+        # What the first parts read is on its way before there is anything to multiply.
+        constants = ()
+        for j in gl.static_range(CONSTANTS_AHEAD):
+            constants = constants + (load_constants(slots, tile_n, j, sizes, formula, PART),)
+        tensors = ()
+        for p in gl.static_range(TENSORS_AHEAD):
+            place = part_of(corner, tile_n, p, outputs, BOX, sizes, PART)
+            tensors = tensors + (load_blocks(slots, place, formula),)
+        mbarrier.wait(turns.index(CONSUMER), turn)
+        turn ^= 1
+
+        sums = gl.zeros((BLOCK_M, BLOCK_N), SUM, SUMS)
+        for k in range(STEPS):
+            mbarrier.wait(full.index(stage), parity)
+            sums = warpgroup_mma(
+                x_ring.index(stage).reshape([BLOCK_M, BLOCK_K]),
+                w_ring.index(stage).permute((1, 0)),
+                sums,
+                use_acc=k > 0,
+                is_async=True,
+            )
+            # One product stays unfinished, so the block before this one is read no more.
+            sums = warpgroup_mma_wait(1, deps=(sums,))
+            mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1, pred=k > 0)
+            stage, parity = next_stage(stage, parity, STAGES)
+        mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
+
+        sums = warpgroup_mma_wait(0, deps=(sums,))
+        mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1)
+        parts = parts_of(sums, BLOCK_M, BLOCK_N, part_layout(RUN, WARPS))
+        for p in gl.static_range(PARTS):
+            if p % PARTS_M == 0:
+                if p // PARTS_M + CONSTANTS_AHEAD < PARTS_N:
+                    constants = constants + (
+                        load_constants(slots, tile_n, p // PARTS_M + CONSTANTS_AHEAD, sizes, formula, PART),
+                    )
+            if p + TENSORS_AHEAD < PARTS:
+                place = part_of(corner, tile_n, p + TENSORS_AHEAD, outputs, BOX, sizes, PART)
+                tensors = tensors + (load_blocks(slots, place, formula),)
+            place = part_of(corner, tile_n, p, outputs, BOX, sizes, PART)
+            finish_part(parts[p], constants[p // PARTS_M], tensors[p], pointers, place, sizes, formula, PART)
+
+
+@gluon.jit
+def boxes_of(outputs, BOX: gl.constexpr):
+    """How many boxes cover the images."""
+    images, P, Q = outputs
+    return gl.cdiv(images, BOX[0]) * gl.cdiv(P, BOX[1]) * gl.cdiv(Q, BOX[2])
+
+
+@gluon.jit
+def corner_of(tile_m, outputs, BOX: gl.constexpr):
+    """First image, line and column of a box: those of one image lie side by side."""
+    boxes_p = gl.cdiv(outputs[1], BOX[1])
+    boxes_q = gl.cdiv(outputs[2], BOX[2])
+    line = tile_m // boxes_q
+    return line // boxes_p * BOX[0], line % boxes_p * BOX[1], tile_m % boxes_q * BOX[2]
+
+
+@gluon.jit
+def part_of(
+    corner,
+    tile_n,
+    p: gl.constexpr,
+    outputs,
+    BOX: gl.constexpr,
+    sizes: gl.constexpr,
+    LAYOUT: gl.constexpr,
+):
+    """Offset of the first element of part p of a tile, of all elements from there, and which there are."""
+    images, P, Q = outputs
+    N: gl.constexpr = sizes[0]
+    PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
+    FIRST: gl.constexpr = p % PARTS_M * LAYOUT.shape[0]
+    rows = FIRST + gl.arange(0, LAYOUT.shape[0], gl.SliceLayout(1, LAYOUT))
+    offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
+    image = rows // (BOX[1] * BOX[2])
+    line = rows // BOX[2] % BOX[1]
+    column = rows % BOX[2]
+    there = (image < images - corner[0]) & (line < P - corner[1]) & (column < Q - corner[2])
+    if BOX[0] * BOX[1] * BOX[2] < sizes[2]:
+        there = there & (rows < BOX[0] * BOX[1] * BOX[2])
+    first = tile_n * sizes[3] + p // PARTS_M * LAYOUT.shape[1]
+    start = ((corner[0] * P + corner[1]) * Q + corner[2]).to(gl.int64) * N + first
+    offsets = ((image * P + line) * Q + column)[:, None] * N + offs_n[None, :]
+    mask = there[:, None]
+    if N % sizes[3] != 0:
+        mask = mask & (offs_n < N - first)[None, :]
+    return start, offsets, mask

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""epilogue(conv(x, w)) with the kernel of compute capability 9.0 that copies windows in boxes.
+
+As runners/conv2d.py, but for the weight: [rows, R * S * C], its rows in the order of
+`kernels.gemm_hopper.spec.rows_in_order`, and there may be more than channels.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from quantrt.plan.program import Step
+from quantrt.runtime.cuda.epilogue_operands import channels_last
+from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
+from quantrt.runtime.cuda.runners.gemm_hopper import programs_on
+from quantrt.runtime.cuda.tensor_maps import Boxes
+
+__all__ = ["open_runner"]
+
+Tensor = torch.Tensor
+
+_MAX_OFFSET = 2**31 - 1
+"""Elements that one box of pixels may span."""
+
+
+def open_runner(step: Step, assets: Assets) -> Runner:
+    """The runner of one step."""
+    return _ConvHopperRunner(step, assets)
+
+
+class _ConvHopperRunner(Conv2dRunner):
+    def __init__(self, step: Step, assets: Assets) -> None:
+        super().__init__(step, assets)
+        self._programs = programs_on(assets.device)
+        fixed = dict(self._launch.spec.constants)
+        self._box = tuple(int(n) for n in fixed["BOX"])
+        self._tile = int(fixed["BLOCK_N"]), int(fixed["BLOCK_K"])
+
+    def _enqueue(
+        self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
+    ) -> list[Tensor]:
+        images, _, P, Q = outputs[0].shape
+        block_n, block_k = self._tile
+        if self._box[0] * P * Q * self._channels > _MAX_OFFSET:
+            expected = f"at most {_MAX_OFFSET} elements in {self._box[0]} images"
+            raise self._error(f"an output of {list(outputs[0].shape)}", expected, "smaller images")
+        tiles = -(-self._channels // block_n)
+        for size, length in zip((images, P, Q), self._box, strict=True):
+            tiles *= -(-size // length)
+        pixels = channels_last(x).permute(0, 2, 3, 1)
+        windows = Boxes(pixels, (*self._box, block_k), (1, *self._strides, 1))
+        operands = [*outputs, *self._operands.in_order(tensors)]
+        self._launch((min(tiles, self._programs), 1, 1), [windows, self._weight, *operands, images, P, Q])
+        return []

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The convolution with a producer and two consumers: its own source in Python, at random interleavings."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from quantrt.errors import DeviceError
+from quantrt.kernels.conv_hopper import triton_kernel
+from quantrt.kernels.conv_hopper.spec import BoxTile, kernel_of
+from quantrt.kernels.fragments import triton_kernel as fragments
+from quantrt.kernels.gemm_hopper import triton_kernel as gemm_hopper
+from quantrt.kernels.gemm_hopper.spec import HopperTile, rows_in_order
+from quantrt.runtime.cuda.launcher import InterpreterLauncher
+from tests.kernels.convolutions import Case
+from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, run_program
+from tests.kernels.test_conv2d_compiled import problem
+
+BLOCK_K = 16
+MARGIN = 40
+JUNK = 99
+EMPTY = -77777
+
+
+class Windows(Descriptor):
+    """Images [images, H, W, C] that are copied in boxes and steps; what a box leaves of a block is junk."""
+
+    def __init__(self, images, rows, box, steps):
+        super().__init__(images, (1, 1, rows, BLOCK_K))
+        self.box, self.steps = box, steps
+        self.block_type.nbytes = math.prod(box) * BLOCK_K * images.itemsize
+        beyond = ((0, box[0]), (MARGIN, MARGIN), (MARGIN, MARGIN), (0, BLOCK_K))
+        self.padded = np.pad(images, beyond)
+
+    def read(self, *place):
+        image, line, column, channel = place
+        assert image < len(self.tensor)
+        spans = [slice(image, image + self.box[0])]
+        for first, length, step in zip((line, column), self.box[1:], self.steps, strict=True):
+            spans.append(slice(first + MARGIN, first + MARGIN + length * step, step))
+        found = np.full(self.block, JUNK, self.tensor.dtype)
+        pixels = self.padded[*spans, channel : channel + BLOCK_K].reshape(-1, BLOCK_K)
+        found[0, 0, : math.prod(self.box)] = pixels
+        return found
+
+
+def convolution(
+    case,
+    box,
+    *,
+    tile=(64, 64),
+    stages=3,
+    programs=2,
+    run=4,
+    seed=0,
+    dtype=np.int8,
+    ahead=(1, 1),
+    has_tensor=False,
+    module=triton_kernel,
+):
+    """conv(x, w) * scale by the kernel, and by torch."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-9, 9, (case.images, *case.size, case.C)).astype(dtype)
+    w = rng.integers(-9, 9, (case.N, *case.kernel, case.C)).astype(dtype)
+    scale = rng.integers(1, 9, case.N).astype(np.float32)
+    shape = (case.images, *case.output, case.N)
+    residual = rng.integers(-9, 9, shape).astype(np.int8)
+    y = np.full(math.prod(shape), EMPTY, np.float32)
+    block_m, block_n = tile
+    arguments = (
+        Windows(x, block_m, box, case.strides),
+        Descriptor(rows_in_order(w.reshape(case.N, -1), run), (block_n, BLOCK_K)),
+        Pointer(y),
+        *(0,) * 3,
+        Pointer(scale),
+        Pointer(residual.reshape(-1)),
+        *(0,) * 10,
+        *map(Scalar, shape[:3]),
+        case.N,
+        *case.kernel,
+        case.C,
+        case.strides,
+        case.pads[:2],
+        case.dilations,
+        ("constant", "tensor") if has_tensor else ("constant",),
+        (),
+        (1,),
+        run,
+        box,
+        block_m,
+        block_n,
+        BLOCK_K,
+        stages,
+        2,
+        *ahead,
+    )
+    for program in reversed(range(programs)):  # what is stored beyond a tile is not stored again later
+        run_program(
+            module,
+            "conv_hopper",
+            arguments,
+            seed=seed + 1000 * program,
+            program=program,
+            programs=programs,
+            others=(fragments, gemm_hopper),
+            registers_of=lambda sums, operands, terms, program: (sums.astype(np.float32), *operands),
+            evaluate=lambda program, r: (sum(r[2:], start=r[0] * r[1]),),
+            stored=lambda program, output, results, element: results[0],
+        )
+    tensors = [torch.from_numpy(array.astype(np.float32)).movedim(-1, 1) for array in (x, w)]
+    top, left, bottom, right = case.pads
+    padded = torch.nn.functional.pad(tensors[0], (left, right, top, bottom))
+    sums = torch.nn.functional.conv2d(padded, tensors[1], stride=case.strides, dilation=case.dilations)
+    expected = sums.movedim(1, -1).numpy() * scale
+    return y.reshape(shape), expected + residual if has_tensor else expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("case", "box", "options"),
+    [
+        (Case(C=16, N=64, size=(8, 8), images=1), (1, 8, 8), {"programs": 1}),
+        (Case(C=16, N=64, size=(9, 11), images=3), (1, 5, 11), {}),  # fewer pixels than rows
+        (Case(C=40, N=70, size=(7, 7), images=5), (3, 3, 7), {}),  # nothing is a multiple of its block
+        (Case(C=16, N=64, size=(3, 5), images=20), (18, 1, 3), {"stages": 2}),
+        (Case(C=32, N=64, size=(15, 13), strides=(2, 2)), (2, 4, 7), {}),
+        (Case(C=16, N=64, size=(15, 13), strides=(2, 1), kernel=(1, 1), pads=(0,) * 4), (1, 4, 13), {}),
+        (Case(C=16, N=64, size=(9, 9), pads=(0, 1, 2, 1), dilations=(2, 1)), (1, 7, 9), {}),
+        (Case(C=16, N=64, size=(1, 50), kernel=(1, 5), pads=(0, 2, 0, 2)), (1, 1, 50), {}),
+        (
+            Case(C=32, N=200, size=(10, 10), images=4),
+            (1, 12, 10),
+            {"tile": (128, 128), "run": 8, "has_tensor": True, "ahead": (1, 3), "programs": 3},
+        ),
+        (Case(C=24, N=100, size=(10, 6)), (1, 10, 6), {"dtype": np.float32, "has_tensor": True}),
+    ],
+)
+def test_every_element_is_that_of_the_reference(case, box, options, seed):
+    found, expected = convolution(case, box, seed=seed, **options)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("    parity = 1\n", "    parity = 0\n"),
+        ("    turn = 1 - CONSUMER\n", "    turn = CONSUMER\n"),
+        ("    block = CONSUMER * STEPS\n", "    block = 0\n"),
+        ("        mbarrier.wait(turns.index(CONSUMER), turn)\n", ""),
+        ("warpgroup_mma_wait(1, deps=(sums,))", "warpgroup_mma_wait(2, deps=(sums,))"),
+        ("(BOX[0] * BOX[1] * BOX[2] + BLOCK_N) * ROW_BYTES", "(BLOCK_M + BLOCK_N) * ROW_BYTES"),
+        ("there = there & (rows < BOX[0] * BOX[1] * BOX[2])", "pass"),
+        ("(column < Q - corner[2])", "(column >= 0)"),
+    ],
+)
+def test_what_is_wrong_is_found(right, wrong, tmp_path):
+    module = altered(triton_kernel, right, wrong, tmp_path)
+    case = Case(C=32, N=100, size=(9, 11), images=3)
+    with pytest.raises((Rules, AssertionError, IndexError, NameError)):
+        for seed in range(10):
+            found, expected = convolution(case, (1, 6, 10), stages=4, programs=3, seed=seed, module=module)
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_on_a_cpu_it_is_refused():
+    spec = kernel_of(problem("int8"), BoxTile(HopperTile(64, 64, 2), (1, 4, 14)))
+    with pytest.raises(DeviceError, match="in Gluon, which has no interpreter"):
+        InterpreterLauncher(spec)

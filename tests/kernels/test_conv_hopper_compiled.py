@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The convolution in boxes as machine code for 9.0, the boxes, and when it is tried."""
+
+import ast
+import math
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from triton import knobs
+
+from quantrt.gpu import gpu_named
+from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.conv_hopper import triton_kernel
+from quantrt.kernels.conv_hopper.spec import BoxTile, channel_block, kernel_of, why_not
+from quantrt.kernels.conv_hopper.tiles import box_of, configs
+from quantrt.kernels.gemm_hopper.spec import HopperTile, rows_in_order
+from quantrt.tactics.cuda.conv2d import list_tactics
+from quantrt.tactics.cuda.conv_weights import rows_of_windows
+from quantrt.tactics.cuda.tactic import Tactic
+from tests.kernels.test_conv2d_compiled import problem
+from tests.kernels.test_gemm_hopper_compiled import SHARED_BYTES, int8_conv
+
+H200 = gpu_named("H200")
+
+PROBLEMS = {
+    "codes": problem("int8"),
+    "few channels": replace(problem("int8"), C=64, N=64, H=56, W=56),
+    "stride": replace(problem("int8"), C=320, N=320, strides=(2, 2)),
+    "floats": problem("float16"),
+    "columns left over": replace(problem("int8"), N=200),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    specs = {
+        name: kernel_of(one, BoxTile(HopperTile(128, min(one.N, 128), 6), box_of(one, 128)))
+        for name, one in PROBLEMS.items()
+    }
+    results = compile_all(list(specs.values()), (90,), workers=2)
+    return {name: results[spec] for name, spec in specs.items()}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_machine_code(compiled, name, tmp_path: Path):
+    kernel = compiled[name]
+    assert not isinstance(kernel, CompileFailure), kernel.reason
+    assert kernel.shared_bytes[90] <= SHARED_BYTES
+    assert kernel.spills == 0
+    path = tmp_path / "kernel.cubin"
+    path.write_bytes(kernel.cubins[90])
+    command = [knobs.nvidia.nvdisasm.path, "-c", str(path)]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    used = set(re.findall(r"\b(?:[A-Z]*MMA|UTMALDG|USETMAXREG|WARPGROUP|STL|LDL|STS|STG)\b[\w.]*", text))
+    product = "IGMMA" if PROBLEMS[name].dtype == "int8" else "HGMMA"
+    assert any(one.startswith(product) for one in used)
+    assert {"UTMALDG.4D", "UTMALDG.2D"} <= used
+    assert any(one.startswith("USETMAXREG") for one in used)
+    assert not any(one.startswith(("STL", "LDL")) for one in used)
+    if name != "columns left over":
+        assert used & {"STG.E.64", "STG.E.128"}
+        assert not any(re.fullmatch(r"STG\.E(\.U8|\.U16)?", one) for one in used)
+
+
+def test_no_variable_of_a_loop_is_another_ones_name():
+    """Triton 3.6 does not carry a variable through a loop that is set to another one there."""
+    tree = ast.parse(Path(triton_kernel.__file__).read_text(encoding="utf-8"))
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    running = [loop for loop in loops if "static_range" not in ast.unparse(loop.iter)]
+    assert running
+    for loop in running:
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Assign):
+                assert not isinstance(node.value, ast.Name), ast.unparse(node)
+
+
+def test_what_it_is_not_for():
+    codes = PROBLEMS["codes"]
+    assert why_not(codes, H200) is None
+    assert "9" in why_not(codes, gpu_named("A100"))
+    assert "single pixels" in why_not(replace(codes, R=1, S=1, pads=(0,) * 4), H200)
+    assert why_not(replace(codes, R=1, S=1, pads=(0,) * 4, strides=(2, 2)), H200) is None
+    assert "multiples of 16 bytes" in why_not(replace(codes, C=24), H200)
+    assert why_not(replace(PROBLEMS["floats"], C=24), H200) is None
+    assert "padding" in why_not(replace(codes, pad_code=3), H200)
+    assert why_not(replace(codes, pad_code=3, pads=(0,) * 4), H200) is None
+    assert "padding" in why_not(replace(codes, pads=(0, 0, -1, 0)), H200)
+    assert "strides" in why_not(replace(codes, strides=(9, 1)), H200)
+    assert "float32" in why_not(replace(codes, dtype="float32"), H200)
+
+
+@pytest.mark.parametrize(
+    ("size", "images", "stride", "tiles"),
+    [
+        (56, 32, 1, 784),
+        (28, 256, 1, 1568),
+        (14, 256, 1, 392),
+        (7, 256, 1, 98),
+        (14, 1, 1, 2),
+        (300, 1, 2, 180),
+    ],
+)
+def test_boxes_cover_the_output_with_hardly_a_pixel_more(size, images, stride, tiles):
+    shape = replace(PROBLEMS["codes"], images=images, H=size, W=size, strides=(stride, stride))
+    box = box_of(shape, 128)
+    assert math.prod(box) <= 128
+    assert max(box[1:]) * stride <= 256
+    assert math.prod(math.ceil(n / m) for n, m in zip(shape.output, box, strict=True)) == tiles
+
+
+def test_steps_are_few_and_full():
+    for channels, block in ((64, 64), (128, 128), (192, 64), (640, 128), (16, 32), (96, 128)):
+        assert channel_block(replace(PROBLEMS["codes"], C=channels)) == block
+    assert channel_block(replace(PROBLEMS["floats"], C=64)) == 64
+
+
+def test_it_is_tried_first_where_it_fills_the_device():
+    workload = int8_conv(3, 1)
+    names = [row.name for row in list_tactics(workload, H200)]
+    assert names[0].startswith("conv2d windows")
+    assert any(not name.startswith("conv2d windows") for name in names[:4])
+    older = [row.name for row in list_tactics(workload, gpu_named("A100"))]
+    assert not any("windows" in name for name in older)
+    assert configs(replace(PROBLEMS["codes"], images=1), H200) == ()
+
+
+def test_the_weight_of_its_tactic_has_its_order():
+    workload = int8_conv(3, 1)
+    tactic = next(row for row in list_tactics(workload, H200) if isinstance(row, Tactic))
+    (draft,) = tactic.drafts
+    run = dict(draft.kernels[0].constants)["RUN"]
+    rows = np.moveaxis(workload.weight, 1, -1).reshape(len(workload.weight), -1)
+    assert np.array_equal(draft.constants[0].make(), rows_in_order(rows, run))
+    assert draft.constants[0] == rows_of_windows("w", workload.weight, "int8", run)
