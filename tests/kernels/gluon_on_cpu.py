@@ -132,12 +132,17 @@ class Barrier:
 
 
 class Slot:
-    """A block of shared memory."""
+    """A block of shared memory.
 
-    def __init__(self, shape, dtype: Element) -> None:
+    Args:
+        reads_once: see `run_program`.
+    """
+
+    def __init__(self, shape, dtype: Element, reads_once: bool) -> None:
         self.data = np.zeros(shape, dtype.array)
         self.dtype = dtype
         self.readers = 0
+        self.reads_once = reads_once
         self.is_full = self.is_coming = False
 
     @property
@@ -151,6 +156,9 @@ class Slot:
         return self.view.reshape(shape)
 
     def load(self, layout):
+        if not self.is_full:
+            raise RulesError("a block is read before it is there")
+        self.is_full = not self.reads_once
         return block(self.data.copy())
 
 
@@ -190,10 +198,11 @@ class Product:
 class Ring:
     """Slots, or barriers."""
 
-    def __init__(self, dtype, shape) -> None:
+    def __init__(self, dtype, shape, reads_once: bool) -> None:
         self.dtype = dtype
         is_barrier = getattr(dtype, "name", "") == "int64"
-        self.items = [Barrier() if is_barrier else Slot(shape[1:], dtype) for _ in range(shape[0])]
+        slots = range(shape[0])
+        self.items = [Barrier() if is_barrier else Slot(shape[1:], dtype, reads_once) for _ in slots]
 
     def index(self, number):
         return self.items[int(number)]
@@ -293,7 +302,7 @@ def run_program(
     Args:
         module: with the kernel and what it calls, decorated by gluon.jit.
         others: modules with more that it calls.
-        reads_once: whether every block is read by one product, so that one without is a mistake.
+        reads_once: whether every block is read once, so that one that is not read is a mistake.
         replaced: functions to take instead of what the module imports from elsewhere.
 
     Raises:
@@ -385,8 +394,9 @@ def _language(machine: Machine, reads_once: bool) -> dict:
 
     def allocate(dtype, shape, layout, value=None):
         if value is None:
-            return Ring(dtype, shape)
-        slot = Slot(shape, dtype if isinstance(dtype, Element) else Element("float32", dtype, 32))
+            return Ring(dtype, shape, reads_once)
+        element = dtype if isinstance(dtype, Element) else Element("float32", dtype, 32)
+        slot = Slot(shape, element, reads_once=False)
         slot.data[...] = value
         slot.is_full = True
         return slot

@@ -20,7 +20,7 @@ from quantrt.regions.region import Conv
 from quantrt.tactics.cuda import conv2d
 from quantrt.tactics.cuda.gemm import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic, Workload
-from tests.kernels.gemm_problems import gated_codes, heavy_codes, plain_codes, plain_floats
+from tests.kernels.gemm_problems import gated_codes, heavy_codes, heavy_floats, plain_codes, plain_floats
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm
 
 LAYER = (6304, 3072, 768)
@@ -32,6 +32,8 @@ PROBLEMS = {
     "heavy codes": heavy_codes(*LAYER),
     "floats": plain_floats(*LAYER),
     "bfloat16": replace(plain_floats(*LAYER), dtype="bfloat16", outputs=("bfloat16",)),
+    "heavy floats": heavy_floats(*LAYER),
+    "float32 beside codes": replace(heavy_codes(*LAYER), outputs=("float32", "int8")),
     "gate": gated_codes(*LAYER),
     "columns left over": plain_codes(6304, 1000, 768),
 }
@@ -54,7 +56,8 @@ def test_machine_code(compiled, name, tmp_path: Path):
     path.write_bytes(kernel.cubins[90])
     command = [knobs.nvidia.nvdisasm.path, "-c", str(path)]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    used = set(re.findall(r"\b(?:[A-Z]*MMA|UTMALDG|USETMAXREG|WARPGROUP|STL|LDL|STS|STG)\b[\w.]*", text))
+    names = "[A-Z]*MMA|UTMALDG|USETMAXREG|WARPGROUP|STL|LDL|LDSM?|STS|STG"
+    used = set(re.findall(rf"\b(?:{names})\b[\w.]*", text))
     product = "IGMMA" if PROBLEMS[name].dtype == "int8" else "HGMMA"
     assert any(one.startswith(product) for one in used)
     assert any(one.startswith("UTMALDG.2D") for one in used)
@@ -62,7 +65,8 @@ def test_machine_code(compiled, name, tmp_path: Path):
     assert not any(one.startswith(("STL", "LDL")) for one in used)
     if name not in ("columns left over", "gate"):
         assert used & {"STG.E.128"}
-    if name != "columns left over":
+    assert bool(PROBLEMS[name].tensors) == any(one.startswith("LDS") and one != "LDS.U8" for one in used)
+    if name not in ("columns left over", "float32 beside codes"):
         assert not any(re.fullmatch(r"STG\.E(\.U8|\.U16)?", one) for one in used)
 
 
@@ -81,6 +85,8 @@ def test_what_it_is_not_for():
     assert "multiples of 16 bytes" in why_not(replace(PROBLEMS["codes"], stride_unit=8), h200)
     assert why_not(replace(PROBLEMS["floats"], stride_unit=8, K=776), h200) is None
     assert "float32" in why_not(replace(PROBLEMS["floats"], dtype="float32"), h200)
+    assert "of bool" in why_not(replace(PROBLEMS["heavy codes"], tensors=("bool",)), h200)
+    assert "rows of tensor operands" in why_not(replace(PROBLEMS["heavy codes"], N=1000), h200)
 
 
 def test_no_variable_of_a_loop_is_another_ones_name():

@@ -12,7 +12,7 @@ from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.gemm.tiles import cost
-from quantrt.kernels.gemm_hopper.spec import HopperTile, stage_bytes
+from quantrt.kernels.gemm_hopper.spec import HopperTile, shared_bytes
 
 __all__ = ["configs", "estimate_us"]
 
@@ -39,7 +39,7 @@ TURN_US = 0.3
 """Latencies: of the first loads and the last stores; of handing over."""
 
 OTHER_SHARED_BYTES = 1024
-"""Of barriers and the runtime, beside the ring."""
+"""Of barriers and the runtime, beside the ring and the slots."""
 
 
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
@@ -49,7 +49,7 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
         for tile in TILES
         if _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
         and tile.block_n < 2 * problem.columns
-        and tile.stages * stage_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
+        and shared_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
     ]
     return tuple(sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS])
 

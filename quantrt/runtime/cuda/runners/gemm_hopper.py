@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""epilogue(x[..., K] @ w) with the kernel of compute capability 9.0; as runners/gemm.py, but for the weight.
+"""epilogue(x[..., K] @ w) with the kernel of compute capability 9.0; as runners/gemm.py, but for two things.
 
-Its rows are in the order of `kernels.gemm_hopper.spec.rows_in_order`, and there may be more than columns.
+The weight's rows are in the order of `kernels.gemm_hopper.spec.rows_in_order`, and there may be more than
+columns. Tensor operands are handed over as [M, N], for the copy engine.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class _GemmHopperRunner(GemmRunner):
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
     ) -> list[Tensor]:
-        enqueue(self._launch, x, self._weight, [*outputs, *self._operands.in_order(tensors)], self._programs)
+        N = int(self._fixed["N"])
+        operands = self._operands.in_order([tensor.view(-1, N) for tensor in tensors])
+        enqueue(self._launch, x, self._weight, [*outputs, *operands], self._programs)
         return []
 
     def _columns(self) -> int:
