@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines on an NVIDIA GPU against torch.compile: `python -m benchmarks.cuda_engines OUT.json [ROW ...]`.
 
-Each row exports a model with seeded random weights, builds an fp16 and an int8 engine of it, and times both
-and `torch.compile` in fp16 under a CUDA graph in turns: replays on inputs that are on the device, by CUDA
-events. Outputs are held against ONNX Runtime in FP32. Needs a GPU and the `bench` and `cuda` extras.
+Each row exports a model with seeded random weights, builds an fp16 and an int8 engine of it, of transformers
+an fp8 one too, and times them and `torch.compile` in fp16 under a CUDA graph in turns: replays on inputs that
+are on the device, by CUDA events. Outputs are held against ONNX Runtime in FP32. Needs a GPU and the `bench`
+and `cuda` extras.
 """
 
 __all__ = ["ROWS", "Row", "export_module", "inputs_of", "module_of"]
@@ -49,6 +50,11 @@ class Row:
     model: str
     batch: int
     length: int = 0
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """Of the engines: FP8 where most of the work is products, as in transformers."""
+        return ("fp16", "int8", "fp8") if self.length or self.model.startswith("vit_") else ("fp16", "int8")
 
 
 ROWS = (
@@ -102,7 +108,7 @@ def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
         result: dict[str, Any] = {"onnx_bytes": path.stat().st_size, "commit": commit()}
         runs: dict[str, Callable[[], object]] = {}
         engines = []
-        for precision in ("fp16", "int8"):
+        for precision in row.precisions:
             cache = Path(folder) / ("timings.json" if args.no_rebuild else f"{precision}.json")
             try:
                 engine, build_s = _build(path, precision, row, args.level, cache)

@@ -9,6 +9,7 @@ from benchmarks.cuda_timing import ROUNDS
 from benchmarks.page import number, row_notes, table
 
 PEER = "torch.compile fp16"
+PRECISIONS = ("fp16", "int8", "fp8")
 
 INTRO = """# Engines on an NVIDIA GPU
 
@@ -16,11 +17,12 @@ INTRO = """# Engines on an NVIDIA GPU
 
 Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all contenders
 took turns, by CUDA events. The engines are those of `quantrt.build(..., device="cuda")` with `{{"fp16"}}` and
-`{{"int8", "fp16"}}`, without an accuracy bound, so that the fastest is shipped: "int8 ships" says what that
-was. The peer is `torch.compile` in fp16, channels last where there are images, as a CUDA graph. Weights are
-seeded random ones; SQNR is of the outputs against ONNX Runtime in FP32. Builds are cold, then with the
-timing cache of the first; "int8" builds make the FP32 and fp16 engines too, to compare with. Rows are of
-several commits, on hosts that need not be the same; an empty field was not measured.
+`{{"int8", "fp16"}}`, of transformers with `{{"fp8", "fp16"}}` too, without an accuracy bound, so that the
+fastest is shipped: "int8 ships" says what that was. The peer is `torch.compile` in fp16, channels last where
+there are images, as a CUDA graph. Weights are seeded random ones; SQNR is of the outputs against ONNX Runtime
+in FP32. Builds are cold, then with the timing cache of the first; builds in 8 bits make the FP32 and fp16
+engines too, to compare with. Rows are of several commits, on hosts that need not be the same; an empty field
+was not measured.
 
 Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/results/cuda-h200.json`
 """
@@ -40,9 +42,11 @@ def cuda_page(results: dict[str, Any]) -> str:
                 "fp16 ms",
                 "int8 ms",
                 "int8 ships",
+                "fp8 ms",
                 "peer ms",
                 "peer / fp16",
                 "peer / int8",
+                "peer / fp8",
                 "fp16 / int8",
             ),
             [_latency(name, row) for name, row in rows.items()],
@@ -67,24 +71,26 @@ def cuda_page(results: dict[str, Any]) -> str:
 
 def _latency(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     ms = {key: value["p50"] for key, value in row["ms"].items()}
-    fp16, int8, peer = ms.get("fp16"), ms.get("int8"), ms.get(PEER)
+    fp16, int8, fp8, peer = (ms.get(key) for key in (*PRECISIONS, PEER))
     return (
         name,
         row.get("commit") or "unknown",
         number(fp16, 3),
         number(int8, 3),
         str(row["int8"].get("ships", row["int8"].get("error", "?"))),
+        number(fp8, 3),
         number(peer, 3),
         f"{peer / fp16:.2f}x" if fp16 and peer else "",
         f"{peer / int8:.2f}x" if int8 and peer else "",
+        f"{peer / fp8:.2f}x" if fp8 and peer else "",
         f"{fp16 / int8:.2f}x" if fp16 and int8 else "",
     )
 
 
 def _facts(name: str, row: dict[str, Any]) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = []
-    for precision in ("fp16", "int8"):
-        facts = row[precision]
+    for precision in PRECISIONS:
+        facts = row.get(precision, {"error": "not built"})
         if "error" in facts:
             continue
         lines.append(
