@@ -38,6 +38,13 @@ def plain_floats(M: int, N: int, K: int) -> GemmProblem:
     return GemmProblem(M, N, K, "float16", 16, b.build(b("add", 0, 1)), (), ("float16",))
 
 
+def residual_floats(M: int, N: int, K: int) -> GemmProblem:
+    """Codes in, + bias, + a residual of float16, float16 out."""
+    b = Builder(SUM, constant("scale"), constant("bias"), TENSOR)
+    y = b("add", b("add", b("mul", 0, 1), 2), 3)
+    return GemmProblem(M, N, K, "int8", 16, b.build(y), ("float16",), ("float16",))
+
+
 def heavy_floats(M: int, N: int, K: int) -> GemmProblem:
     """float16 in, + bias, GELU, + residual, float16 out."""
     b = Builder(SUM, constant("bias"), TENSOR)

@@ -61,9 +61,12 @@ def product(
         ahead,
         slots,
     )
+    ordered = rows_in_order(w, halves * run)
+    main, rest = HopperTile(block_m, block_n, stages).columns
     matrices = (
         Descriptor(x, (block_m, BLOCK_K)),
-        Descriptor(rows_in_order(w, halves * run), (block_n, BLOCK_K)),
+        Descriptor(ordered, (main, BLOCK_K)),
+        Descriptor(ordered, (rest, BLOCK_K)),
     )
     arguments = (
         *matrices,
@@ -117,6 +120,8 @@ def product(
         (300, 200, 48, {"tile": (128, 64), "run": 8, "slots": 1, "ahead": 9}),
         (500, 130, 16, {"tile": (64, 64), "run": 16, "slots": 2, "programs": 3}),  # a part is a tile
         (40, 64, 16, {"tile": (64, 64), "run": 4, "slots": 16, "programs": 1}),
+        (300, 340, 48, {"tile": (128, 160), "run": 8, "slots": 4}),
+        (300, 340, 48, {"tile": (128, 96), "run": 4, "stages": 2, "dtype": np.float32}),
     ],
 )
 def test_every_element_is_that_of_the_reference(M, N, K, options, seed):

@@ -15,12 +15,20 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
-from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order, why_not
+from quantrt.kernels.gemm_hopper.spec import HopperTile, fits_registers, kernel_of, rows_in_order, why_not
+from quantrt.kernels.gemm_hopper.tiles import configs
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda import conv2d
 from quantrt.tactics.cuda.gemm import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic, Workload
-from tests.kernels.gemm_problems import gated_codes, heavy_codes, heavy_floats, plain_codes, plain_floats
+from tests.kernels.gemm_problems import (
+    gated_codes,
+    heavy_codes,
+    heavy_floats,
+    plain_codes,
+    plain_floats,
+    residual_floats,
+)
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm
 
 LAYER = (6304, 3072, 768)
@@ -33,22 +41,28 @@ PROBLEMS = {
     "floats": plain_floats(*LAYER),
     "bfloat16": replace(plain_floats(*LAYER), dtype="bfloat16", outputs=("bfloat16",)),
     "heavy floats": heavy_floats(*LAYER),
+    "residual": residual_floats(*LAYER),
     "float32 beside codes": replace(heavy_codes(*LAYER), outputs=("float32", "int8")),
     "gate": gated_codes(*LAYER),
     "columns left over": plain_codes(6304, 1000, 768),
 }
 
 
+WIDE = HopperTile(128, 160, 5)
+CASES = [(name, HopperTile(128, 128, 6)) for name in PROBLEMS]
+CASES += [(name, WIDE) for name, problem in PROBLEMS.items() if fits_registers(problem, WIDE)]
+
+
 @pytest.fixture(scope="module")
 def compiled():
-    specs = {name: kernel_of(problem, HopperTile(128, 128, 6)) for name, problem in PROBLEMS.items()}
+    specs = {case: kernel_of(PROBLEMS[case[0]], case[1]) for case in CASES}
     results = compile_all(list(specs.values()), (90,), workers=2)
-    return {name: results[spec] for name, spec in specs.items()}
+    return {case: results[spec] for case, spec in specs.items()}
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_machine_code(compiled, name, tmp_path: Path):
-    kernel = compiled[name]
+@pytest.mark.parametrize(("name", "tile"), CASES, ids=lambda value: getattr(value, "name", value))
+def test_machine_code(compiled, name, tile, tmp_path: Path):
+    kernel = compiled[name, tile]
     assert not isinstance(kernel, CompileFailure), kernel.reason
     assert kernel.shared_bytes[90] <= SHARED_BYTES
     assert kernel.spills == 0
@@ -64,7 +78,7 @@ def test_machine_code(compiled, name, tmp_path: Path):
     assert any(one.startswith("USETMAXREG") for one in used)
     assert not any(one.startswith(("STL", "LDL")) for one in used)
     if name not in ("columns left over", "gate"):
-        assert used & {"STG.E.128"}
+        assert used & {"STG.E.128", "STG.E.64"}
     assert bool(PROBLEMS[name].tensors) == any(one.startswith("LDS") and one != "LDS.U8" for one in used)
     if name not in ("columns left over", "float32 beside codes"):
         assert not any(re.fullmatch(r"STG\.E(\.U8|\.U16)?", one) for one in used)
@@ -112,6 +126,15 @@ def test_it_is_tried_before_other_tiles_where_it_fills_the_device():
     small = [row.name for row in list_tactics(int8_gemm(M=64, N=768, K=768), h200)]
     older = [row.name for row in list_tactics(workload, gpu_named("A100"))]
     assert not any("hopper" in name for name in (*small, *older))
+
+
+def test_a_wide_tile_is_tried_where_it_spares_a_round():
+    h200 = gpu_named("H200")
+    sizes = [(2048, 1280, 1280), (2048, 1280, 5120), (6304, 768, 3072), (12288, 1024, 1024)]
+    widths = [configs(residual_floats(*size), h200)[0].block_n for size in sizes]
+    assert widths == [160, 160, 160, 128]
+    for problem in (gated_codes(2048, 1280, 1280), heavy_codes(2048, 1280, 1280)):  # no registers for it
+        assert all(tile.block_n <= 128 for tile in configs(problem, h200))
 
 
 def test_the_weight_of_its_tactic_has_its_order():

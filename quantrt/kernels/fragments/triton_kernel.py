@@ -19,7 +19,6 @@ __all__ = [
     "finish_part",
     "load_blocks",
     "load_constants",
-    "load_tensors",
     "part_layout",
     "parts_of",
     "store_part",
@@ -95,23 +94,8 @@ def load_constants(
 
 
 @gluon.jit
-def load_tensors(
-    slots,
-    tile_m,
-    tile_n,
-    p: gl.constexpr,
-    M,
-    sizes: gl.constexpr,
-    formula: gl.constexpr,
-    LAYOUT: gl.constexpr,
-):
-    """The operands of part p of a tile: tensors as blocks, all others as they are."""
-    return load_blocks(slots, part_of(tile_m, tile_n, p, M, sizes, LAYOUT), formula)
-
-
-@gluon.jit
 def load_blocks(slots, place, formula: gl.constexpr):
-    """As `load_tensors`, of a part at `place`: what `part_of` gives."""
+    """The operands of a part at `place`, what `part_of` gives: tensors as blocks, all others as they are."""
     KINDS: gl.constexpr = formula[0]
     start, offsets, mask = place
     operands = ()

@@ -21,7 +21,7 @@ from quantrt.kernels.epilogue.spec import (
     operand_types,
     output_types,
 )
-from quantrt.kernels.expression.spec import needs_exact
+from quantrt.kernels.expression.spec import flops_of, needs_exact
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.kernel import KernelSpec, pointers_of
@@ -30,6 +30,7 @@ __all__ = [
     "ELEMENTS",
     "WARPS",
     "HopperTile",
+    "fits_registers",
     "ahead_of",
     "kernel_of",
     "rows_in_order",
@@ -101,9 +102,21 @@ class HopperTile:
         return f"hopper {self.block_m}x{self.block_n} s{self.stages}"
 
     @property
+    def columns(self) -> tuple[int, int]:
+        """Of the sums of a consumer, powers of two: as many as may be, and the rest."""
+        main = 1 << self.block_n.bit_length() - 1
+        return main, self.block_n - main
+
+    @property
     def sums(self) -> int:
         """Of one thread."""
         return self.block_m * self.block_n // (WARP * CONSUMER_WARPS)
+
+
+def fits_registers(problem: GemmProblem, tile: HopperTile) -> bool:
+    """Whether a consumer has room for the sums of a tile beside what finishes them."""
+    is_short = flops_of(problem.epilogue, problem.outputs) <= gemm.MAX_SHORT_FLOPS
+    return tile.sums <= MANY_SUMS or (is_short and len(problem.outputs) == 1 and not problem.is_gated)
 
 
 def shared_bytes(problem: GemmProblem, tile: HopperTile) -> int:
@@ -138,7 +151,10 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
     block_k = k_bytes // ELEMENT_BYTES[problem.dtype]
     pointers = {**output_types(problem), **operand_types(problem)}
     types = {**pointers, **_tensor_types(problem, tile)}
+    main, rest = tile.columns
+    weights = {"w_desc": main} | ({"rest_desc": rest} if rest else {})
     fixed = {
+        **({} if rest else {"rest_desc": 0}),
         "N": problem.N,
         "K": problem.K,
         "GATED": problem.is_gated,
@@ -157,7 +173,10 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         function="gemm_hopper",
         signature=(
             ("x_desc", str(DescriptorType(element, (tile.block_m, block_k), k_bytes))),
-            ("w_desc", str(DescriptorType(element, (tile.block_n, block_k), k_bytes))),
+            *(
+                (name, str(DescriptorType(element, (rows, block_k), k_bytes)))
+                for name, rows in weights.items()
+            ),
             *types.items(),
             ("M", "i32"),
         ),
@@ -172,7 +191,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
 def run_of(problem: GemmProblem, tile: HopperTile) -> int:
     """Columns of y that one thread has side by side: a vector of its widest output, or less."""
     widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors)), default=1)
-    is_tight = problem.is_gated or (tile.sums >= MANY_SUMS and problem.tensors)
+    is_tight = problem.is_gated or tile.sums > MANY_SUMS or (tile.sums == MANY_SUMS and problem.tensors)
     return min(LARGE_RUN if is_tight else MAX_RUN, max(VECTOR_BYTES // widest, 4))
 
 

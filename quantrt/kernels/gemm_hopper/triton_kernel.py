@@ -78,6 +78,7 @@ PARTS_AHEAD = gl.constexpr(1)
 def gemm_hopper(
     x_desc,
     w_desc,
+    rest_desc,
     y0_ptr,
     y1_ptr,
     y2_ptr,
@@ -111,8 +112,14 @@ def gemm_hopper(
     SLOTS: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
+    MAIN_N: gl.constexpr = main_columns(BLOCK_N)
     x_ring = gl.allocate_shared_memory(x_desc.dtype, [STAGES, BLOCK_M, BLOCK_K], x_desc.layout)
-    w_ring = gl.allocate_shared_memory(w_desc.dtype, [STAGES, BLOCK_N, BLOCK_K], w_desc.layout)
+    w_ring = gl.allocate_shared_memory(w_desc.dtype, [STAGES, MAIN_N, BLOCK_K], w_desc.layout)
+    rest_ring = 0
+    if BLOCK_N > MAIN_N:
+        rest_ring = gl.allocate_shared_memory(
+            rest_desc.dtype, [STAGES, BLOCK_N - MAIN_N, BLOCK_K], rest_desc.layout
+        )
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
@@ -125,14 +132,14 @@ def gemm_hopper(
     parts = parts_rings(slots, KINDS, SLOTS)
     fence_async_shared()
 
-    ring = (x_ring, w_ring, full, empty)
+    ring = (x_ring, w_ring, rest_ring, full, empty)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, SLOTS)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     first = (ring, turns, parts, pointers, slots, M, 0, sizes, ahead, formula)
     second = (ring, turns, parts, pointers, slots, M, 1, sizes, ahead, formula)
-    blocks = (ring, x_desc, w_desc, M, sizes)
+    blocks = (ring, x_desc, w_desc, rest_desc, M, sizes)
     if SLOTS:
         gl.warp_specialize(
             [
@@ -180,9 +187,9 @@ def tensors_in(kinds):
 
 
 @gluon.jit
-def produce(ring, x_desc, w_desc, M, sizes: gl.constexpr):
+def produce(ring, x_desc, w_desc, rest_desc, M, sizes: gl.constexpr):
     """Load the blocks of all tiles of this program."""
-    x_ring, w_ring, full, empty = ring
+    x_ring, w_ring, rest_ring, full, empty = ring
     N: gl.constexpr = sizes[0]
     K: gl.constexpr = sizes[1]
     BLOCK_M: gl.constexpr = sizes[2]
@@ -191,7 +198,9 @@ def produce(ring, x_desc, w_desc, M, sizes: gl.constexpr):
     STAGES: gl.constexpr = sizes[5]
     TILES_N: gl.constexpr = (N * sizes[8] + BLOCK_N - 1) // BLOCK_N
     STEPS: gl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
-    BLOCK_BYTES: gl.constexpr = x_desc.block_type.nbytes + w_desc.block_type.nbytes
+    MAIN_N: gl.constexpr = main_columns(BLOCK_N)
+    W_BYTES: gl.constexpr = w_desc.block_type.nbytes * BLOCK_N // MAIN_N
+    BLOCK_BYTES: gl.constexpr = x_desc.block_type.nbytes + W_BYTES
     tiles_m = gl.cdiv(M, BLOCK_M)
     stage = 0
     parity = 1
@@ -207,6 +216,13 @@ def produce(ring, x_desc, w_desc, M, sizes: gl.constexpr):
             tma.async_copy_global_to_shared(
                 w_desc, [tile_n * BLOCK_N, k * BLOCK_K], ready, w_ring.index(stage)
             )
+            if BLOCK_N > MAIN_N:
+                tma.async_copy_global_to_shared(
+                    rest_desc,
+                    [tile_n * BLOCK_N + MAIN_N, k * BLOCK_K],
+                    ready,
+                    rest_ring.index(stage),
+                )
             stage, parity = next_stage(stage, parity, STAGES)
 
 
@@ -279,7 +295,7 @@ def consume(
     formula: gl.constexpr,
 ):
     """Multiply, finish and store every other tile of this program."""
-    x_ring, w_ring, full, empty = ring
+    x_ring, w_ring, rest_ring, full, empty = ring
     N: gl.constexpr = sizes[0]
     K: gl.constexpr = sizes[1]
     BLOCK_M: gl.constexpr = sizes[2]
@@ -296,11 +312,9 @@ def consume(
     KINDS: gl.constexpr = formula[0]
     PART: gl.constexpr = part_layout(RUN, WARPS)
     SUM: gl.constexpr = gl.int32 if x_ring.dtype == gl.int8 else gl.float32
-    SUMS: gl.constexpr = gl.NVMMADistributedLayout(
-        version=[3, 0],
-        warps_per_cta=[WARPS, 1],
-        instr_shape=[16, BLOCK_N, 256 // x_ring.dtype.primitive_bitwidth],
-    )
+    MAIN_N: gl.constexpr = main_columns(BLOCK_N)
+    REST_N: gl.constexpr = BLOCK_N - MAIN_N
+    BITS: gl.constexpr = x_ring.dtype.primitive_bitwidth
     tiles_m = gl.cdiv(M, BLOCK_M)
     programs = gl.num_programs(0)
     block = CONSUMER * STEPS
@@ -318,25 +332,33 @@ def consume(
         mbarrier.wait(turns.index(CONSUMER), turn)
         turn ^= 1
 
-        sums = gl.zeros((BLOCK_M, BLOCK_N), SUM, SUMS)
+        sums = gl.zeros((BLOCK_M, MAIN_N), SUM, sums_layout(MAIN_N, BITS))
+        if REST_N > 0:
+            rest = gl.zeros((BLOCK_M, REST_N), SUM, sums_layout(REST_N, BITS))
         for k in range(STEPS):
             mbarrier.wait(full.index(stage), parity)
-            sums = warpgroup_mma(
-                x_ring.index(stage),
-                w_ring.index(stage).permute((1, 0)),
-                sums,
-                use_acc=k > 0,
-                is_async=True,
-            )
-            # One product stays unfinished, so the block before this one is read no more.
-            sums = warpgroup_mma_wait(1, deps=(sums,))
+            x = x_ring.index(stage)
+            sums = warpgroup_mma(x, w_ring.index(stage).permute((1, 0)), sums, use_acc=k > 0, is_async=True)
+            # The products with one block stay unfinished, so the block before it is read no more.
+            if REST_N > 0:
+                rest = warpgroup_mma(
+                    x, rest_ring.index(stage).permute((1, 0)), rest, use_acc=k > 0, is_async=True
+                )
+                sums, rest = warpgroup_mma_wait(2, deps=(sums, rest))
+            else:
+                sums = warpgroup_mma_wait(1, deps=(sums,))
             mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1, pred=k > 0)
             stage, parity = next_stage(stage, parity, STAGES)
         mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
 
-        sums = warpgroup_mma_wait(0, deps=(sums,))
+        if REST_N > 0:
+            sums, rest = warpgroup_mma_wait(0, deps=(sums, rest))
+        else:
+            sums = warpgroup_mma_wait(0, deps=(sums,))
         mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1)
-        finished = parts_of(sums, BLOCK_M, BLOCK_N, part_layout(RUN * sizes[8], WARPS))
+        finished = parts_of(sums, BLOCK_M, MAIN_N, part_layout(RUN * sizes[8], WARPS))
+        if REST_N > 0:
+            finished = finished + parts_of(rest, BLOCK_M, REST_N, part_layout(RUN * sizes[8], WARPS))
         tensors = ()
         for p in gl.static_range(min(PARTS_AHEAD, PARTS)):
             tensors = tensors + (take_part(parts, number + p, CONSUMER, SLOTS, KINDS, PART),)
@@ -364,6 +386,19 @@ def consume(
                 PART,
             )
         number += PARTS
+
+
+@gluon.constexpr_function
+def main_columns(columns):
+    """Those of the first sums of a tile: a power of two, as all blocks have; the rest has sums of its own."""
+    return 1 << columns.bit_length() - 1
+
+
+@gluon.constexpr_function
+def sums_layout(columns, bits):
+    return gl.NVMMADistributedLayout(
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 256 // bits]
+    )
 
 
 @gluon.jit

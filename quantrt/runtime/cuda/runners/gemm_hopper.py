@@ -45,7 +45,8 @@ def enqueue(launch: Launcher, x: Tensor, weight: Tensor, others: Sequence[Any], 
     M, columns = x.shape[0], int(fixed["N"]) * (2 if fixed["GATED"] else 1)
     tiles = -(-M // int(fixed["BLOCK_M"])) * -(-columns // int(fixed["BLOCK_N"]))
     if tiles:
-        launch((min(tiles, programs), 1, 1), [x, weight, *others, M])
+        copied = sum(name in ("w_desc", "rest_desc") for name, _ in launch.spec.signature)
+        launch((min(tiles, programs), 1, 1), [x, *(weight,) * copied, *others, M])
 
 
 class _GemmHopperRunner(GemmRunner):
