@@ -47,7 +47,8 @@ class Shape:
         R: height and width of the kernel.
         act: "relu", "silu" or "".
         dtype, stored: of the input and the output.
-        has_residual: int8 codes that are added before the activation; of int8 outputs alone.
+        has_residual: whether a tensor like the output is added before the activation.
+        groups: of channels.
     """
 
     C: int
@@ -60,6 +61,7 @@ class Shape:
     dtype: str = "int8"
     stored: str = "int8"
     has_residual: bool = False
+    groups: int = 1
 
 
 SHAPES = {
@@ -119,14 +121,15 @@ def _measure(workload: Workload, gpu: GpuFacts) -> dict[str, Any]:
 def make_workload(name: str, shape: Shape) -> Workload:
     """Codes, or float16, of seeded random weights, channels last."""
     rng = np.random.default_rng(0)
-    terms = shape.C * shape.R * shape.R
+    depth = shape.C // shape.groups
+    terms = depth * shape.R * shape.R
     size = (shape.S - 1) // shape.stride + 1
     dense = (shape.N, shape.K, size, size)
     x = (shape.N, shape.C, shape.S, shape.S)
     inputs = [TensorFacts(shape.dtype, x, dense_strides(x, channels_last=True))]
     if shape.has_residual:
         inputs.append(TensorFacts(shape.stored, dense, dense_strides(dense, channels_last=True)))
-    weights = (shape.K, shape.C, shape.R, shape.R)
+    weights = (shape.K, depth, shape.R, shape.R)
     constants = {"bias": rng.uniform(-0.5, 0.5, shape.K)}
     if shape.dtype == "int8":
         weight = rng.integers(-127, 128, weights, dtype=np.int8)
@@ -134,9 +137,8 @@ def make_workload(name: str, shape: Shape) -> Workload:
     else:
         weight = (rng.standard_normal(weights) / math.sqrt(terms)).astype(np.float32)
     constants = {name: values.astype(np.float32) for name, values in constants.items()}
-    formula = Conv(
-        ("x", 0), ("w", 0), "w", (shape.stride,) * 2, (1, 1), (shape.R // 2,) * 4, 1, _epilogue(shape)
-    )
+    strides, pads = (shape.stride,) * 2, (shape.R // 2,) * 4
+    formula = Conv(("x", 0), ("w", 0), "w", strides, (1, 1), pads, shape.groups, _epilogue(shape))
     return Workload(name, formula, tuple(inputs), (shape.stored,), weight, constants)
 
 
