@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real models quantized by other tools: `python -m benchmarks.foreign_models TOOL FOLDER`.
 
-TOOL is ort, nncf or mo (nvidia-modelopt[onnx]); each wants its own packages installed. All of them see
-the same CALIBRATION pictures and their own defaults otherwise. FOLDER gets a file for every kind of codes,
-called MODEL.TOOL_KIND.onnx.
+TOOL is ort, nncf, mo (nvidia-modelopt[onnx]), pt2e (torchao's quantizers, through torch.onnx) or torch
+(fake-quantized modules through TorchScript, as NVIDIA's pytorch-quantization exports its own); each wants its
+own packages installed. All of them see the same CALIBRATION pictures and their own defaults otherwise. FOLDER
+gets a file for every kind of codes, called MODEL.TOOL_KIND.onnx.
 """
 
 __all__ = ["main"]
@@ -115,7 +116,57 @@ def _model_optimizer(path: Path, pictures: Array, folder: Path) -> None:
         )
 
 
-TOOLS: dict[str, Callable[[Path, Array, Path], None]] = {"mo": _model_optimizer, "nncf": _nncf, "ort": _ort}
+def _pt2e(path: Path, pictures: Array, folder: Path) -> None:
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import (  # type: ignore[import-not-found,unused-ignore]
+        convert_pt2e,
+        prepare_pt2e,
+    )
+    from torchao.quantization.pt2e.quantizer import (  # type: ignore[import-not-found,unused-ignore]
+        x86_inductor_quantizer as x86,
+    )
+    from torchao.testing.pt2e import (  # type: ignore[import-not-found,unused-ignore]
+        _xnnpack_quantizer as xnnpack,
+    )
+
+    from benchmarks.cifar_nets import load_cifar_net
+
+    batches = torch.from_numpy(pictures).split(BATCH)
+    quantizers = {
+        "x86": x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config()),
+        "xnn": xnnpack.XNNPACKQuantizer().set_global(
+            xnnpack.get_symmetric_quantization_config(is_per_channel=True)
+        ),
+    }
+    for kind, quantizer in quantizers.items():
+        net = torch.export.export(load_cifar_net(path), (batches[0],)).module()
+        prepared = prepare_pt2e(net, quantizer)
+        for batch in batches:
+            prepared(batch)
+        made = torch.export.export(convert_pt2e(prepared), (batches[0],))
+        torch.onnx.export(made, (batches[0],), dynamo=True).save(folder / f"{path.stem}.pt2e_{kind}.onnx")
+
+
+def _torch(path: Path, pictures: Array, folder: Path) -> None:
+    import torch
+
+    from benchmarks.cifar_nets import load_cifar_net
+    from benchmarks.fake_quantized import fake_quantized
+
+    batches = torch.from_numpy(pictures).split(BATCH)
+    made = fake_quantized(load_cifar_net(path), batches)
+    target = folder / f"{path.stem}.torch_fake_quantize.onnx"
+    names = {"input_names": ["input"], "output_names": ["logits"], "dynamic_axes": {"input": {0: "batch"}}}
+    torch.onnx.export(made, (batches[0],), target, dynamo=False, opset_version=17, **names)
+
+
+TOOLS: dict[str, Callable[[Path, Array, Path], None]] = {
+    "mo": _model_optimizer,
+    "nncf": _nncf,
+    "ort": _ort,
+    "pt2e": _pt2e,
+    "torch": _torch,
+}
 
 
 if __name__ == "__main__":

@@ -60,7 +60,8 @@ those that are the source's.
 
 Files called `tflite_` and `ort_` are TensorFlow Lite's and ONNX Runtime's, with symmetric activations; those with a point are ResNet-20
 quantized by `python -m benchmarks.foreign_models`: `mo` is Model-Optimizer, `nncf` NNCF, `ort` ONNX Runtime;
-`pt2e` is torchao's PT2E quantizers for XNNPACK and x86 on the same network in torch, exported by torch.onnx.
+`pt2e` is torchao's PT2E quantizers for XNNPACK and x86 on the same network in torch, exported by torch.onnx; `torch` is that
+network with torch's fake-quantize functions, exported through TorchScript, as NVIDIA's pytorch-quantization exports its modules.
 Written by `python -m benchmarks.quantized_models [FILE.onnx ...]`; figures in [quantized-models.json](quantized-models.json).
 """  # noqa: E501
 
