@@ -58,6 +58,7 @@ def convolution(
     dtype=np.int8,
     ahead=(1, 1),
     has_tensor=False,
+    holds_w=False,
     module=triton_kernel,
 ):
     """conv(x, w) * scale by the kernel, and by torch."""
@@ -89,6 +90,7 @@ def convolution(
         (1,),
         run,
         box,
+        holds_w,
         block_m,
         block_n,
         BLOCK_K,
@@ -105,6 +107,7 @@ def convolution(
             program=program,
             programs=programs,
             others=(fragments, gemm_hopper),
+            reads_once=not holds_w,
             registers_of=lambda sums, operands, terms, program: (sums.astype(np.float32), *operands),
             evaluate=lambda program, r: (sum(r[2:], start=r[0] * r[1]),),
             stored=lambda program, output, results, element: results[0],
@@ -134,6 +137,8 @@ def convolution(
             (1, 12, 10),
             {"tile": (128, 128), "run": 8, "has_tensor": True, "ahead": (1, 3), "programs": 3},
         ),
+        (Case(C=40, N=64, size=(10, 9), images=3), (1, 7, 9), {"holds_w": True, "stages": 2}),
+        (Case(C=16, N=60, size=(12, 9), images=2), (1, 4, 9), {"holds_w": True, "programs": 1}),
         (Case(C=24, N=100, size=(10, 6)), (1, 10, 6), {"dtype": np.float32, "has_tensor": True}),
     ],
 )
@@ -150,7 +155,7 @@ def test_every_element_is_that_of_the_reference(case, box, options, seed):
         ("    block = CONSUMER * STEPS\n", "    block = 0\n"),
         ("        mbarrier.wait(turns.index(CONSUMER), turn)\n", ""),
         ("warpgroup_mma_wait(1, deps=(sums,))", "warpgroup_mma_wait(2, deps=(sums,))"),
-        ("(BOX[0] * BOX[1] * BOX[2] + BLOCK_N) * ROW_BYTES", "(BLOCK_M + BLOCK_N) * ROW_BYTES"),
+        ("BOX[0] * BOX[1] * BOX[2] * ROW_BYTES", "sizes[2] * ROW_BYTES"),
         ("there = there & (rows < BOX[0] * BOX[1] * BOX[2])", "pass"),
         ("(column < Q - corner[2])", "(column >= 0)"),
     ],

@@ -38,7 +38,7 @@ PROBLEMS = {
 @pytest.fixture(scope="module")
 def compiled():
     specs = {
-        name: kernel_of(one, BoxTile(HopperTile(128, min(one.N, 128), 6), box_of(one, 128)))
+        name: kernel_of(one, BoxTile(HopperTile(128, min(one.N, 128), 6), box_of(one, 128), one.N <= 64))
         for name, one in PROBLEMS.items()
     }
     results = compile_all(list(specs.values()), (90,), workers=2)
@@ -126,6 +126,16 @@ def test_it_is_tried_first_where_it_fills_the_device():
     older = [row.name for row in list_tactics(workload, gpu_named("A100"))]
     assert not any("windows" in name for name in older)
     assert configs(replace(PROBLEMS["codes"], images=1), H200) == ()
+
+
+def test_weights_of_few_channels_are_held():
+    def is_held(channels: int, columns: int) -> bool:
+        return configs(replace(PROBLEMS["few channels"], C=channels, N=columns), H200)[0].holds_w
+
+    assert is_held(64, 64)
+    assert is_held(64, 128)
+    assert not is_held(256, 128)  # more than shared memory
+    assert not is_held(64, 192)  # more than one tile of columns
 
 
 def test_the_weight_of_its_tactic_has_its_order():

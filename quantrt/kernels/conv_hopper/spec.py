@@ -49,15 +49,18 @@ class BoxTile:
     Attributes:
         product: rows and columns of a tile, stages of the ring.
         box: images, lines and columns of the output pixels of a tile, at most product.block_m.
+        holds_w: the whole weight stays in shared memory, beside a ring for x alone.
     """
 
     product: HopperTile
     box: tuple[int, int, int]
+    holds_w: bool = False
 
     @property
     def name(self) -> str:
         """As tactics are named: "windows 1x9x14 128x128 s6"."""
-        return f"windows {'x'.join(map(str, self.box))} {self.product.name.removeprefix('hopper ')}"
+        name = f"windows {'x'.join(map(str, self.box))} {self.product.name.removeprefix('hopper ')}"
+        return f"{name} held" if self.holds_w else name
 
 
 def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
@@ -104,6 +107,7 @@ def kernel_of(problem: ConvProblem, tile: BoxTile) -> KernelSpec:
         **epilogue_constants(problem),
         "RUN": run_of(problem, tile),
         "BOX": tile.box,
+        "HOLDS_W": tile.holds_w,
         "BLOCK_M": cut.block_m,
         "BLOCK_N": cut.block_n,
         "BLOCK_K": block_k,

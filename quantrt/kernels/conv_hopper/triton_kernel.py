@@ -9,8 +9,10 @@ no addresses and no masks in the loop over taps and channels. w is [rows in the 
 into the next tap, and is multiplied by zeros there.
 
 Programs, tiles, the ring, its barriers and who waits for what are those of kernels/gemm_hopper, with a sum of
-R * S * (blocks of C) steps. A box with fewer than BLOCK_M pixels leaves the last rows of its stage as they
-were; their sums are not stored, nor are those of pixels beyond the images, P and Q.
+R * S * (blocks of C) steps. Where shared memory holds the whole weight (HOLDS_W), its blocks come with those
+of x of the program's first tile and stay: the consumer of that tile waits for them, the other one begins when
+that has issued its last product. A box with fewer than BLOCK_M pixels leaves the last rows of its stage as
+they were; their sums are not stored, nor are those of pixels beyond the images, P and Q.
 """
 
 # mypy: ignore-errors
@@ -78,6 +80,7 @@ def conv_hopper(
     OUTPUTS: gl.constexpr,
     RUN: gl.constexpr,
     BOX: gl.constexpr,
+    HOLDS_W: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     BLOCK_K: gl.constexpr,
@@ -88,8 +91,11 @@ def conv_hopper(
 ):
     gl.static_assert(STAGES >= 2)
     gl.static_assert(BOX[0] * BOX[1] * BOX[2] <= BLOCK_M)
+    gl.static_assert(N <= BLOCK_N or not HOLDS_W)
+    STEPS: gl.constexpr = R * S * ((C + BLOCK_K - 1) // BLOCK_K)
     x_ring = gl.allocate_shared_memory(x_desc.dtype, [STAGES, 1, 1, BLOCK_M, BLOCK_K], x_desc.layout)
-    w_ring = gl.allocate_shared_memory(w_desc.dtype, [STAGES, BLOCK_N, BLOCK_K], w_desc.layout)
+    W_BLOCKS: gl.constexpr = STEPS if HOLDS_W else STAGES
+    w_ring = gl.allocate_shared_memory(w_desc.dtype, [W_BLOCKS, BLOCK_N, BLOCK_K], w_desc.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
@@ -105,15 +111,15 @@ def conv_hopper(
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     outputs = (images, P, Q)
     sizes: gl.constexpr = (N, R * S * C, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1)
-    windows: gl.constexpr = (R, S, C, STRIDES, PADS, DILATIONS)
-    steps: gl.constexpr = R * S * ((C + BLOCK_K - 1) // BLOCK_K)
+    cut: gl.constexpr = (STEPS, BOX, HOLDS_W)
+    windows: gl.constexpr = (S, C, STRIDES, PADS, DILATIONS)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     gl.warp_specialize(
         [
-            (consume, (ring, turns, pointers, slots, outputs, 0, steps, BOX, sizes, ahead, formula)),
-            (consume, (ring, turns, pointers, slots, outputs, 1, steps, BOX, sizes, ahead, formula)),
-            (produce, (ring, x_desc, w_desc, outputs, steps, BOX, sizes, windows)),
+            (consume, (ring, turns, pointers, slots, outputs, 0, cut, sizes, ahead, formula)),
+            (consume, (ring, turns, pointers, slots, outputs, 1, cut, sizes, ahead, formula)),
+            (produce, (ring, x_desc, w_desc, outputs, cut, sizes, windows)),
         ],
         [WARPS, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
@@ -126,8 +132,7 @@ def produce(
     x_desc,
     w_desc,
     outputs,
-    STEPS: gl.constexpr,
-    BOX: gl.constexpr,
+    cut: gl.constexpr,
     sizes: gl.constexpr,
     windows: gl.constexpr,
 ):
@@ -136,15 +141,19 @@ def produce(
     BLOCK_N: gl.constexpr = sizes[3]
     BLOCK_K: gl.constexpr = sizes[4]
     STAGES: gl.constexpr = sizes[5]
-    S: gl.constexpr = windows[1]
-    C: gl.constexpr = windows[2]
-    STRIDES: gl.constexpr = windows[3]
-    PADS: gl.constexpr = windows[4]
-    DILATIONS: gl.constexpr = windows[5]
+    STEPS: gl.constexpr = cut[0]
+    BOX: gl.constexpr = cut[1]
+    HOLDS_W: gl.constexpr = cut[2]
+    S: gl.constexpr = windows[0]
+    C: gl.constexpr = windows[1]
+    STRIDES: gl.constexpr = windows[2]
+    PADS: gl.constexpr = windows[3]
+    DILATIONS: gl.constexpr = windows[4]
     TILES_N: gl.constexpr = (sizes[0] + BLOCK_N - 1) // BLOCK_N
     C_BLOCKS: gl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
     ROW_BYTES: gl.constexpr = BLOCK_K * x_desc.dtype.primitive_bitwidth // 8
-    BLOCK_BYTES: gl.constexpr = (BOX[0] * BOX[1] * BOX[2] + BLOCK_N) * ROW_BYTES
+    X_BYTES: gl.constexpr = BOX[0] * BOX[1] * BOX[2] * ROW_BYTES
+    W_BYTES: gl.constexpr = BLOCK_N * ROW_BYTES
     tiles_m = boxes_of(outputs, BOX)
     stage = 0
     parity = 1
@@ -160,11 +169,13 @@ def produce(
             column = x + tap % S * DILATIONS[1]
             mbarrier.wait(empty.index(stage), parity)
             ready = full.index(stage)
-            mbarrier.expect(ready, BLOCK_BYTES)
+            w_place = w_ring.index(step if HOLDS_W else stage)
+            if not HOLDS_W or tile == gl.program_id(0):
+                mbarrier.expect(ready, X_BYTES + W_BYTES)
+                tma.async_copy_global_to_shared(w_desc, [tile_n * BLOCK_N, tap * C + c], ready, w_place)
+            else:
+                mbarrier.expect(ready, X_BYTES)
             tma.async_copy_global_to_shared(x_desc, [image, line, column, c], ready, x_ring.index(stage))
-            tma.async_copy_global_to_shared(
-                w_desc, [tile_n * BLOCK_N, tap * C + c], ready, w_ring.index(stage)
-            )
             stage, parity = next_stage(stage, parity, STAGES)
 
 
@@ -176,14 +187,16 @@ def consume(
     slots,
     outputs,
     CONSUMER: gl.constexpr,
-    STEPS: gl.constexpr,
-    BOX: gl.constexpr,
+    cut: gl.constexpr,
     sizes: gl.constexpr,
     ahead: gl.constexpr,
     formula: gl.constexpr,
 ):
     """Multiply, finish and store every other tile of this program."""
     x_ring, w_ring, full, empty = ring
+    STEPS: gl.constexpr = cut[0]
+    BOX: gl.constexpr = cut[1]
+    HOLDS_W: gl.constexpr = cut[2]
     BLOCK_M: gl.constexpr = sizes[2]
     BLOCK_N: gl.constexpr = sizes[3]
     BLOCK_K: gl.constexpr = sizes[4]
@@ -228,7 +241,7 @@ def consume(
             mbarrier.wait(full.index(stage), parity)
             sums = warpgroup_mma(
                 x_ring.index(stage).reshape([BLOCK_M, BLOCK_K]),
-                w_ring.index(stage).permute((1, 0)),
+                w_ring.index(k if HOLDS_W else stage).permute((1, 0)),
                 sums,
                 use_acc=k > 0,
                 is_async=True,
