@@ -57,8 +57,10 @@ HEAD = f"""# Accuracy at a target (CPU)
 OpenVINO, from the same calibration samples. The target of both is of these samples: decisions agree with FP32's on
 {1 - CONTROLLED_DROP_RATIO:.0%}, or, of models without classes, outputs differ by at most {CONTROLLED_DROP_RATIO:.0%} of their power (20 dB).
 What is shown is of the other samples on which [accuracy-cpu.md](accuracy-cpu.md) judges. `in floats` counts the
-products (Conv, Gemm, MatMul) that are not computed on codes; `s` is the whole search, calibration with it, of
-one run each, one after the other, {{quiet}}.
+products (Conv, Gemm, MatMul) that are not computed on codes: those that do harm, and with QuantRT also those that
+are not faster so, which it times as it searches; a model of floats alone is what is left where nothing else keeps
+the target and gains time. `s` is the whole search, calibration with it, of one run each, one after the other,
+{{quiet}}.
 
 Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.accuracy_control MODELS`
 
