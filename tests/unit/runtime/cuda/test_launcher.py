@@ -21,6 +21,7 @@ from quantrt.runtime.cuda.launcher import (
     choose_capability,
     open_launchers,
 )
+from quantrt.runtime.cuda.tensor_maps import Boxes
 
 SPEC = KernelSpec(
     family="probe",
@@ -266,6 +267,28 @@ def test_a_tensor_with_a_descriptor_is_described_once():
     packing.pack(frame, [x[:1], 1])  # the stride of a single row says nothing
     assert driver.what["strides_bytes"] == (80, 2)
     assert driver.count == 2
+
+
+def test_boxes_are_described_in_place_of_the_block_of_the_type():
+    kind = str(DescriptorType("i8", (1, 1, 64, 32), 32))
+    spec = replace(SPEC, signature=(("x_desc", kind), ("M", "i32")), aligned=frozenset())
+    driver = Encoder()
+    packing = Packing(spec, extra_pointers=0, driver=driver)
+    frame = packing.frame()
+    x = torch.zeros(2, 48, 14, 14, dtype=torch.int8).contiguous(memory_format=torch.channels_last)
+    pixels = x.permute(0, 2, 3, 1)
+    for _ in range(2):
+        packing.pack(frame, [Boxes(pixels, (2, 5, 6, 32), (1, 2, 2, 1)), 7])
+    assert driver.count == 1
+    assert driver.what == {
+        "element": 0,
+        "address": x.data_ptr(),
+        "shape": (2, 14, 14, 48),
+        "strides_bytes": (9408, 672, 48, 1),
+        "block": (2, 5, 6, 32),
+        "steps": (1, 2, 2, 1),
+        "swizzle": 1,
+    }
 
 
 def test_descriptors_need_a_driver():
