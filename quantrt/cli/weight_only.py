@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`quantrt quantize --weights int4`: a model whose weights alone are in 4 bits, for ONNX Runtime."""
+"""`quantrt quantize --weights int4`: a model whose weights alone are in 4 bits."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ __all__ = ["quantize_weights_alone"]
 SAMPLES = 128
 """That GPTQ and AWQ look at, as in their papers."""
 
+FORMS = {"ort": "ONNX Runtime's own operators", "openvino": "INT4 in blocks, opset 21"}
+"""How weights are written, by target."""
+
 
 def quantize_weights_alone(args: argparse.Namespace) -> Result:
     """Round the weights, write the model, show what became of it.
@@ -28,9 +31,12 @@ def quantize_weights_alone(args: argparse.Namespace) -> Result:
     Raises:
         UsageError: the target has no operators for it, or ranges are given, which nothing would use.
     """
-    if args.target not in (None, "ort"):
+    if args.target is None:
+        args.target = "ort"
+    if args.target not in FORMS:
         raise UsageError(
-            f"weights in 4 bits are written for ONNX Runtime, not for {args.target}", hint="--target ort"
+            f"weights in 4 bits are written for ONNX Runtime and OpenVINO, not for {args.target}",
+            hint="--target ort",
         )
     for flag, value in (("--ranges", args.ranges), ("--calib-cache", args.calib_cache)):
         if value is not None:
@@ -56,7 +62,13 @@ def _round(args: argparse.Namespace) -> tuple[WeightOnly, Model]:
         limit = min(SAMPLES, config.max_samples or SAMPLES)
         batches = [batch.inputs for batch in dataset.batches(config.batch_size, limit)]
     with progress_bars(quiet=args.quiet) as bars:
-        made = quantize_weights(model, batches, options, on_progress=bars.counter("rounding", "weights"))
+        made = quantize_weights(
+            model,
+            batches,
+            options,
+            in_blocks=args.target != "ort",
+            on_progress=bars.counter("rounding", "weights"),
+        )
     return made, model
 
 
@@ -69,7 +81,7 @@ def _write(made: WeightOnly, model: Model, args: argparse.Namespace) -> dict[str
     options = read_config(args, QuantizeConfig)
     return {
         "output": str(args.output),
-        "target": "ort",
+        "target": args.target,
         "weights": "int4",
         "group_size": options.group_size or DEFAULT_GROUP_SIZE,
         "weight_rounding": options.weight_rounding,
@@ -89,9 +101,10 @@ def _show(data: dict[str, Any]) -> None:
     ratio = data["size_bytes"] / data["float_size_bytes"]
     mark = "" if data["is_calibrated"] else ", uncalibrated (random data)"
     show(
-        heading(f"{data['output']}: weights in 4 bits, for ONNX Runtime{mark}"),
+        heading(f"{data['output']}: weights in 4 bits, for {data['target']}{mark}"),
         facts(
             (
+                ("written as", FORMS[data["target"]]),
                 ("products", f"{data['products']} in 4 bits"),
                 ("tables", f"{data['tables']} in 4 bits"),
                 ("rounding", f"{data['weight_rounding']}, {data['group_size']} inputs share a scale"),

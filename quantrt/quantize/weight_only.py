@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights alone in 4 bits: products and tables on codes in groups, activations in floats, for ONNX Runtime.
+"""Weights alone in 4 bits: products and tables on codes in groups, activations in floats.
 
-MatMul and Gemm with a constant weight become MatMulNBits, large tables that rows are gathered from become
-GatherBlockQuantized: operators of ONNX Runtime (domain com.microsoft) whose kernels read two codes a byte.
+For ONNX Runtime MatMul and Gemm with a constant weight become MatMulNBits, large tables that rows are
+gathered from become GatherBlockQuantized: operators of its own (domain com.microsoft) whose kernels read
+two codes a byte. For others the same codes are in ONNX's own operators (`quantrt.quantize.weight_blocks`).
 Everything else stays as it is. Rounding is to the nearest code, by GPTQ or AdaRound; AWQ may scale channels
 first.
 """
@@ -21,13 +22,15 @@ from quantrt.errors import ModelError, UsageError
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant, constant_of, float_attribute, int_attribute, is_operator
 from quantrt.model.model import Model
+from quantrt.model.passes.raise_opset import NARROW_OPSET, raise_opset
 from quantrt.quantize.algorithms.ada_round import round_groups
 from quantrt.quantize.algorithms.awq import choose_awq
 from quantrt.quantize.algorithms.gptq import round_by_gptq
 from quantrt.quantize.algorithms.group_rounding import QMIN, Groups, group_count, round_nearest
-from quantrt.quantize.algorithms.layer_inputs import Batches, as_matrix, observe_grams
+from quantrt.quantize.algorithms.layer_inputs import Batches, as_matrix, is_transposed, observe_grams
 from quantrt.quantize.algorithms.smoothing import smooth
 from quantrt.quantize.exclusions import excluded_nodes
+from quantrt.quantize.weight_blocks import add_blocks, check_opset
 
 __all__ = ["WeightOnly", "quantize_weights"]
 
@@ -46,7 +49,7 @@ class WeightOnly:
     """A model whose weights are in 4 bits.
 
     Attributes:
-        graph: for ONNX Runtime.
+        graph: with these weights.
         products, tables: how many became 4-bit, by node name.
         scaled: how many activations AWQ divides.
     """
@@ -67,12 +70,15 @@ def quantize_weights(
     batches: Batches,
     config: QuantizeConfig,
     *,
+    in_blocks: bool = False,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> WeightOnly:
     """Put the weights of a float model into 4 bits.
 
     Args:
         batches: samples, for GPTQ, AdaRound and AWQ.
+        in_blocks: in ONNX's own operators, not in those of ONNX Runtime; a weight whose last group is smaller
+            stays float.
         on_progress: called with (weights rounded, in all).
 
     Raises:
@@ -87,32 +93,34 @@ def quantize_weights(
             hint="--calib-data calib.npz, or --weight-rounding nearest",
         )
     graph, scaled = clone(model.graph), 0
+    if in_blocks:
+        check_opset(graph)
     if "awq" in method:
         found = choose_awq(model.graph, batches, group_size=size)
         graph, scaled = smooth(model.graph, found), len(found.folded) + len(found.multiplied)
     kept = excluded_nodes(graph.graph, config.exclude, config.exclude_types)
     nodes = [node for node in graph.graph if (node.name or "") not in kept]
-    products = [node for node in nodes if _is_product(node, size)]
-    tables = [node for node in nodes if _is_table(node, size)]
+    products = [node for node in nodes if _is_product(node, size, in_blocks)]
+    tables = [node for node in nodes if _is_table(node, size, in_blocks)]
     if not products and not tables:
         raise ModelError("no weight of the model can be in 4 bits", expected="MatMul, Gemm or Gather of one")
     rounded = _rounded(graph, products, batches, size, method)
     total = len(products) + len(tables)
     for done, (node, groups) in enumerate(rounded):
         on_progress(done, total)
-        _replace_product(graph, node, groups)
-    made: dict[str, tuple[ir.Value, ir.Value]] = {}
+        (_block_product if in_blocks else _replace_product)(graph, node, groups)
+    made: dict[str, tuple[ir.Value, ...]] = {}
     for done, node in enumerate(tables):
         on_progress(len(products) + done, total)
-        _replace_table(graph, node, size, made)
+        (_block_table if in_blocks else _replace_table)(graph, node, size, made)
     on_progress(total, total)
-    _finish(graph)
+    _finish(graph, in_blocks)
     return WeightOnly(
         graph, tuple(n.name or "" for n in products), tuple(n.name or "" for n in tables), scaled
     )
 
 
-def _is_product(node: ir.Node, group_size: int) -> bool:
+def _is_product(node: ir.Node, group_size: int, in_blocks: bool) -> bool:
     """A product of an activation and a constant matrix of at least one group of inputs."""
     weight = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
     if (
@@ -126,14 +134,20 @@ def _is_product(node: ir.Node, group_size: int) -> bool:
         factors = (float_attribute(node, name, 1.0) for name in ("alpha", "beta"))
         if int_attribute(node, "transA", 0) or any(factor != 1.0 for factor in factors):
             return False
-    return is_operator(node, "MatMul", "Gemm") and len(_matrix(node)) >= group_size
+    return is_operator(node, "MatMul", "Gemm") and _has_groups(len(_matrix(node)), group_size, in_blocks)
 
 
-def _is_table(node: ir.Node, group_size: int) -> bool:
+def _has_groups(inputs: int, group_size: int, in_blocks: bool) -> bool:
+    """Whether there is a group of inputs at least, and no part of one where blocks have one size."""
+    return inputs >= group_size and not (in_blocks and inputs % group_size)
+
+
+def _is_table(node: ir.Node, group_size: int, in_blocks: bool) -> bool:
     table = constant_of(node.inputs[0]) if is_operator(node, "Gather") else None
     if table is None or table.ndim != 2 or table.dtype != np.float32 or int_attribute(node, "axis", 0) != 0:
         return False
-    return table.size >= LEAST_TABLE and table.shape[1] >= group_size and table.shape[1] % 2 == 0
+    columns = table.shape[1]
+    return table.size >= LEAST_TABLE and _has_groups(columns, group_size, in_blocks) and columns % 2 == 0
 
 
 def _matrix(node: ir.Node) -> Array:
@@ -189,9 +203,25 @@ def _replace_product(graph: ir.Model, node: ir.Node, groups: Groups) -> None:
     _take_place(graph, node, added, made)
 
 
-def _replace_table(
-    graph: ir.Model, node: ir.Node, size: int, made: dict[str, tuple[ir.Value, ir.Value]]
-) -> None:
+def _block_product(graph: ir.Model, node: ir.Node, groups: Groups) -> None:
+    """The weight of a product from codes."""
+    node.replace_input_with(1, add_blocks(graph, node, 1, groups, is_transposed=is_transposed(node)))
+
+
+def _block_table(graph: ir.Model, node: ir.Node, size: int, made: dict[str, tuple[ir.Value, ...]]) -> None:
+    """The table of a Gather from codes; Gathers of one table share it."""
+    table = node.inputs[0]
+    array = constant_of(table)
+    if table is None or array is None:
+        return
+    name = table.name or ""
+    if name not in made:
+        groups = round_nearest(array.T, group_size=size)
+        made[name] = (add_blocks(graph, node, 0, groups, is_transposed=True),)
+    node.replace_input_with(0, made[name][0])
+
+
+def _replace_table(graph: ir.Model, node: ir.Node, size: int, made: dict[str, tuple[ir.Value, ...]]) -> None:
     """GatherBlockQuantized in the place of a Gather; Gathers of one table share its codes."""
     table = node.inputs[0]
     array = constant_of(table)
@@ -222,9 +252,12 @@ def _take_place(graph: ir.Model, node: ir.Node, added: Sequence[ir.Node], made: 
     result.name, made.name = None, name
 
 
-def _finish(graph: ir.Model) -> None:
-    """Declare the operators' domain and drop the floats that nothing reads any more."""
-    graph.opset_imports[DOMAIN] = 1
+def _finish(graph: ir.Model, in_blocks: bool) -> None:
+    """Declare the operators' opset and drop the floats that nothing reads any more."""
+    if in_blocks:
+        raise_opset(graph, NARROW_OPSET)
+    else:
+        graph.opset_imports[DOMAIN] = 1
     graph.graph.sort()
     for name in [name for name, value in graph.graph.initializers.items() if not value.uses()]:
         if not graph.graph.initializers[name].is_graph_output():

@@ -101,6 +101,9 @@ def test_weights_alone_are_written_in_4_bits(folder: Path, quantrt_json, quantrt
     compared = quantrt_json("compare", "s.onnx", "w.onnx", "--data", "s.npz", "--min-sqnr", "14")
     assert compared["passed"]
     assert "4 bits" in quantrt_text(*words[:-1], "n.onnx", "--weight-rounding", "nearest")
+    blocks = quantrt_json(*words[:-1], "b.onnx", "--target", "openvino")
+    assert blocks["target"] == "openvino" and blocks["size_bytes"] < 0.2 * made["float_size_bytes"]
+    assert {node.op_type for node in onnx.load("b.onnx").graph.node} == {"DequantizeLinear", "MatMul", "Tanh"}
     build = ("build", "s.onnx", "--recipe", "weight-only-int4", "--calib-data", "s.npz", *FAST)
     built = quantrt_json(*build, "--max-drop", "0.05", "-o", "w.qrt", "--report", "r.json")
     assert built["precision"] == "int4" and Path("w.qrt").stat().st_size < 0.5 * Path("s.onnx").stat().st_size

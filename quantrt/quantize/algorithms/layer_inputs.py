@@ -20,7 +20,7 @@ from quantrt.ir.edit import constant_of, int_attribute
 from quantrt.ir.session import float_session
 from quantrt.reference.windows import cut_windows, windows_of
 
-__all__ = ["as_matrix", "from_matrix", "observe_grams"]
+__all__ = ["as_matrix", "from_matrix", "is_transposed", "observe_grams"]
 
 Array = np.ndarray[Any, Any]
 Batches = Sequence[Mapping[str, Array]]
@@ -58,17 +58,18 @@ def as_matrix(weight: Array, node: ir.Node) -> Array:
     if node.op_type == "Conv":
         groups = int_attribute(node, "group", 1)
         return np.asarray(weight.reshape(groups, weight.shape[0] // groups, -1).transpose(0, 2, 1))
-    return np.asarray(weight.T if _is_transposed(node) else weight)[None]
+    return np.asarray(weight.T if is_transposed(node) else weight)[None]
 
 
 def from_matrix(matrix: Array, node: ir.Node, shape: Sequence[int]) -> Array:
     """What `as_matrix` was given, of this shape."""
     if node.op_type == "Conv":
         return np.asarray(matrix.transpose(0, 2, 1).reshape(shape))
-    return np.asarray(matrix[0].T if _is_transposed(node) else matrix[0])
+    return np.asarray(matrix[0].T if is_transposed(node) else matrix[0])
 
 
-def _is_transposed(node: ir.Node) -> bool:
+def is_transposed(node: ir.Node) -> bool:
+    """Whether a layer reads its weight as [N, K]."""
     return node.op_type == "Gemm" and bool(int_attribute(node, "transB", 0))
 
 

@@ -2,6 +2,8 @@
 """Weights in 4 bits run in ONNX Runtime as their codes say; what has no such form stays, and is said."""
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
 
 from quantrt.config import QuantizeConfig
@@ -9,7 +11,7 @@ from quantrt.errors import ModelError, UsageError
 from quantrt.ir.edit import is_operator
 from quantrt.quantize.weight_only import quantize_weights
 from quantrt.reference.metrics import sqnr_db
-from tests.nets import net, run_ort, samples, weights
+from tests.nets import net, run_openvino, run_ort, samples, weights
 
 BODY = """net (int64[N,7] ids) => (float[N,7,40] y) {
   e = Gather(table, ids) n = LayerNormalization<axis=-1>(e, gamma, beta) m = MatMul(n, w) t = Tanh(m)
@@ -42,6 +44,46 @@ def test_products_and_tables_are_in_4_bits_and_run(rounding: str, group_size: in
     (want,), (got,) = run_ort(model.graph, IDS), run_ort(made.graph, IDS)
     assert got.shape == want.shape and 13 < sqnr_db(want, got) < 60
     assert [output.name for output in made.graph.graph.outputs] == ["y"]
+
+
+@pytest.mark.parametrize("rounding", ["nearest", "gptq"])
+def test_the_same_codes_are_written_in_onnxs_own_operators(rounding: str):
+    """OpenVINO computes in float32; ONNX Runtime makes its own operators of them, activations in int8."""
+    model, config = text_net(), int4(weight_rounding=rounding, group_size=32)
+    made = quantize_weights(model, [IDS], config, in_blocks=True)
+    assert (len(made.products), len(made.tables)) == (2, 1)
+    assert made.graph.opset_imports == {"": 21}
+    stored = [value for value in made.graph.graph.initializers.values() if value.dtype == ir.DataType.INT4]
+    assert sorted(tuple(value.shape) for value in stored) == [(40, 64), (96, 64), (1100, 96)]
+    assert made.graph.graph.initializers.keys().isdisjoint({"table", "w", "v"})
+    onnx.checker.check_model(ir.to_proto(made.graph), full_check=True)
+    (want,) = run_ort(quantize_weights(model, [IDS], config).graph, IDS)
+    (got,) = run_openvino(made.graph, IDS)
+    assert sqnr_db(want, got) > 80
+    (from_ort,) = run_ort(made.graph, IDS)
+    assert sqnr_db(want, from_ort) > 25
+
+
+def test_a_table_that_two_nodes_read_is_stored_once_in_blocks():
+    body = """net (int64[N,7] ids) => (float[N,7,96] y) {
+      a = Gather(table, ids) b = Gather(table, ids) y = Add(a, b) }"""
+    model = net(body, weights({"table": (1100, 96)}))
+    made = quantize_weights(model, [], int4(weight_rounding="nearest", group_size=32), in_blocks=True)
+    assert [node.op_type for node in made.graph.graph].count("DequantizeLinear") == 1
+
+
+def test_blocks_have_one_size():
+    model = net("net (float[N,50] x) => (float[N,6] y) { y = MatMul(x, w) }", weights({"w": (50, 6)}))
+    with pytest.raises(ModelError, match="4 bits"):
+        quantize_weights(model, [], int4(weight_rounding="nearest", group_size=32), in_blocks=True)
+
+
+def test_an_opset_that_cannot_be_raised_is_refused_for_blocks():
+    model = text_net()
+    model.graph.opset_imports[""] = 12
+    with pytest.raises(ModelError, match="4 bits") as caught:
+        quantize_weights(model, [], int4(weight_rounding="nearest"), in_blocks=True)
+    assert "opset 12" in caught.value.got and caught.value.hint == "--target ort"
 
 
 def test_gptq_is_nearer_than_nearest_codes_on_other_samples():
