@@ -308,7 +308,7 @@ class _Reader:
     def _wish(self, node: ir.Node, index: int, grid: CodeGrid) -> _Wish:
         """What one edge wants of a value on a grid."""
         rule = self._target.rule(node.op_type) if is_operator(node, node.op_type) else None
-        if rule is None or node.graph is not self._graph.graph or grid.dtype != self._target.activation.dtype:
+        if rule is None or node.graph is not self._graph.graph or not self._target.takes(rule, grid.dtype):
             return _FLOAT
         if self._is_mover(node, index):
             if node.op_type == "Concat":

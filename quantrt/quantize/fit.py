@@ -31,6 +31,7 @@ from quantrt.quantize.algorithms.ada_round import round_adaptively
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_channel_means
 from quantrt.quantize.algorithms.range_search import search_ranges
 from quantrt.quantize.equalized import Equalized, make_twins
+from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qdq_read import read
@@ -208,7 +209,10 @@ def fit(
         kept_float: names of further nodes that stay float, with the reason; not with `given` scales.
     """
     methods = TRIED if calibration.method == "auto" and reference.is_comparable else (calibration.method,)
-    if target.activation.dtype.is_float:
+    if (
+        target.activation.dtype.is_float
+        and not place_by_config(model.graph, target, config, kept_float).grids
+    ):
         methods = (WHOLE_RANGES,)
     only_given = given is not None and (stats is None or stats.tensors.keys() <= given.scales.keys())
     methods = methods[:1] if only_given else methods

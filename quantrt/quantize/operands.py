@@ -8,13 +8,32 @@ import onnx_ir as ir
 from quantrt.ir.edit import float_attribute, int_attribute, is_operator
 from quantrt.quantize.target import OpRule, Target
 
-__all__ = ["is_per_image", "is_plain_gemm", "is_spread", "rule_of", "weight_axis"]
+__all__ = [
+    "is_activation",
+    "is_float",
+    "is_per_image",
+    "is_plain_gemm",
+    "is_spread",
+    "rule_of",
+    "weight_axis",
+]
 
 
 def rule_of(node: ir.Node, target: Target) -> OpRule | None:
     """The rule by which a target quantizes a node; None where it has none for it."""
     rule = target.rule(node.op_type) if is_operator(node, node.op_type) else None
     return None if rule is None or (rule.only_nearest and not _is_nearest(node)) else rule
+
+
+def is_float(value: ir.Value) -> bool:
+    """Whether a value is of type float32."""
+    tensor = value.const_value
+    return (tensor.dtype if tensor is not None else value.dtype) == ir.DataType.FLOAT
+
+
+def is_activation(value: ir.Value | None) -> bool:
+    """Whether a value is of type float32, and no constant."""
+    return value is not None and value.const_value is None and is_float(value)
 
 
 def _is_nearest(node: ir.Node) -> bool:

@@ -18,11 +18,20 @@ from quantrt.quantize.attention import attention_products
 from quantrt.quantize.behind_conv import before_activation, is_mean_of_images
 from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.gates import gate_nodes
-from quantrt.quantize.operands import is_per_image, is_plain_gemm, is_spread, rule_of, weight_axis
+from quantrt.quantize.mixed_grids import why_not_beside
+from quantrt.quantize.operands import (
+    is_activation,
+    is_float,
+    is_per_image,
+    is_plain_gemm,
+    is_spread,
+    rule_of,
+    weight_axis,
+)
 from quantrt.quantize.opsets import QDQ_OPSET, why_no_codes
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.tables import is_table_rule, why_not_table
-from quantrt.quantize.target import OpRule, Target
+from quantrt.quantize.target import Grid, OpRule, Target
 from quantrt.quantize.zero_points import takes_zero_point
 
 __all__ = ["is_quantized", "place"]
@@ -101,6 +110,7 @@ class _Placer:
         self.values: set[str] = set()
         self.made: set[str] = set()
         self.symmetric: set[Use] = set()
+        self.grids: dict[str, Grid] = {}
         self.reasons: dict[str, str] = {}
         self.int8: set[str] = set()
 
@@ -129,7 +139,7 @@ class _Placer:
             return f"{node.op_type} has no 8-bit form for {self.target.name}"
         if _name(node) in self.gates:
             return "gate of a squeeze-and-excite block: a 1x1 map, nothing to gain"
-        return None
+        return why_not_beside(node, rule, self.target)
 
     def _ask_compute(self, node: ir.Node, rule: OpRule) -> None:
         indices, refusal = self._operands(node, rule)
@@ -160,13 +170,13 @@ class _Placer:
             return (), "Gemm with transA, alpha or beta has no 8-bit kernel"
         if rule.only_spread and not is_spread(node):
             return (), "its windows overlap, or it has groups: no 8-bit kernel"
-        if not _is_activation(node.inputs[0]):
+        if not is_activation(node.inputs[0]):
             return (), "its first input is a constant or not float32"
         weight_index = rule.weight or 0
         weight = node.inputs[weight_index]
-        if weight is not None and weight.const_value is not None and _is_float(weight):
+        if weight is not None and weight.const_value is not None and is_float(weight):
             return (0,), None
-        if weight_index not in rule.activations or not _is_activation(weight):
+        if weight_index not in rule.activations or not is_activation(weight):
             return (), "its weight is not a float32 constant"
         if _name(node) not in self.attention:
             return (), "product of two activations outside softmax attention: ranges too wide"
@@ -174,7 +184,7 @@ class _Placer:
 
     def _ask_residual(self, node: ir.Node, rule: OpRule) -> None:
         name = _name(node)
-        if not all(_is_activation(value) for value in node.inputs) or node.inputs[0] is node.inputs[1]:
+        if not all(is_activation(value) for value in node.inputs) or node.inputs[0] is node.inputs[1]:
             self.reasons[name] = "adds a constant, or a value to itself"
             return
         branches = [self._is_int8_branch(value) for value in node.inputs]
@@ -239,6 +249,8 @@ class _Placer:
             self.uses[(_name(node), index)] = value
             self.values.add(_name_of(value))
             rule = self._rule(node)
+            if rule is not None and rule.grid is not None:
+                self.grids[_name_of(value)] = rule.grid
             if self.target.one_sided is not None and (rule is None or not takes_zero_point(node, rule)):
                 self.symmetric.add((_name(node), index))
 
@@ -269,7 +281,7 @@ class _Placer:
         self._became_int8(node, rule, "its input is 8-bit anyway")
 
     def _is_quantized(self, value: ir.Value | None) -> bool:
-        return _is_activation(value) and _name_of(value) in self.values
+        return is_activation(value) and _name_of(value) in self.values
 
     def carry(self) -> None:
         """Move quantization above value-preserving operators, or share one grid across them."""
@@ -287,7 +299,7 @@ class _Placer:
 
     def _share(self, node: ir.Node) -> None:
         source, result = node.inputs[0], node.outputs[0]
-        if node.op_type == "Concat" or not _is_activation(source) or _name(node) in self.excluded:
+        if node.op_type == "Concat" or not is_activation(source) or _name(node) in self.excluded:
             return
         pair = {_name_of(source), _name_of(result)}
         only_leaves = result.is_graph_output() and _name_of(result) not in self.values
@@ -312,7 +324,10 @@ class _Placer:
         if not edges or kept or leaves or not all(edge in self.uses for edge in edges):
             return
         data = [0] if node.op_type != "Concat" else list(range(len(node.inputs)))
-        if not all(_is_activation(node.inputs[index]) for index in data):
+        if not all(is_activation(node.inputs[index]) for index in data):
+            return
+        rule, grid = self._rule(node), self.grids.get(_name_of(result))
+        if rule is not None and rule.grid not in (None, grid):
             return
         wants_symmetric = any(edge in self.symmetric for edge in edges)
         for edge in edges:
@@ -320,6 +335,8 @@ class _Placer:
         self.values.discard(_name_of(result))
         for index in data:
             self._use(node, index)
+            if grid is not None:
+                self.grids[_name_of(node.inputs[index])] = grid
             if wants_symmetric:
                 self.symmetric.add((_name(node), index))
         # The result's too: a concatenation behind this node may share its grid with others.
@@ -349,6 +366,7 @@ class _Placer:
             values=frozenset(values),
             uses={edge: _name_of(value) for edge, value in self.uses.items()},
             outputs=frozenset(outputs),
+            grids={name: grid for name, grid in self.grids.items() if name in values},
             symmetric=frozenset(_name_of(v) for edge, v in self.uses.items() if edge in self.symmetric),
             groups=tuple(group for group in groups if len(group) > 1),
             weights=self.weights,
@@ -380,15 +398,6 @@ def _fused_output(node: ir.Node) -> ir.Value:
             break
         value = follower.outputs[0]
     return value
-
-
-def _is_float(value: ir.Value) -> bool:
-    tensor = value.const_value
-    return (tensor.dtype if tensor is not None else value.dtype) == ir.DataType.FLOAT
-
-
-def _is_activation(value: ir.Value | None) -> bool:
-    return value is not None and value.const_value is None and _is_float(value)
 
 
 def _name(node: ir.Node) -> str:

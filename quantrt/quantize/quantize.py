@@ -174,10 +174,13 @@ def _activations(
         parts = [observed[member] for member in members if member not in given]
         if len(parts) < len(members):
             scale = max(given[member] for member in members if member in given)
-            chosen |= dict.fromkeys(members, _given_qparams(scale, parts, target))
+            grid = placement.grids.get(name) or target.grid_for(-scale, scale, symmetric=True)
+            chosen |= dict.fromkeys(members, _given_qparams(scale, parts, grid))
             continue
         joint = _joined(parts)
-        grid = target.grid_for(joint.lo, joint.hi, symmetric=bool(placement.symmetric & set(members)))
+        grid = placement.grids.get(name) or target.grid_for(
+            joint.lo, joint.hi, symmetric=bool(placement.symmetric & set(members))
+        )
         chosen |= dict.fromkeys(members, _qparams(*_bounds(joint, grid, calibration), grid))
         if joint.is_zero:
             notes.append(f"'{name}' was all zero in calibration: its scale is 1")
@@ -196,7 +199,7 @@ def _bounds(joint: TensorStats, grid: Grid, calibration: CalibrationConfig) -> t
     return range_.lo, range_.hi
 
 
-def _given_qparams(scale: float, parts: list[TensorStats], target: Target) -> QParams:
+def _given_qparams(scale: float, parts: list[TensorStats], grid: Grid) -> QParams:
     """The grid of a given int8 scale, widened to hold observed values that must share it.
 
     Of float codes it is the grid whose largest number stands for the value of code 127.
@@ -204,7 +207,6 @@ def _given_qparams(scale: float, parts: list[TensorStats], target: Target) -> QP
     for part in parts:
         amax = np.float32(max(-part.lo, part.hi))
         scale = max(scale, float(amax / np.float32(127)))
-    grid = target.grid_for(-scale, scale, symmetric=True)
     if grid.dtype.is_float:
         scale = float(np.float32(scale) * np.float32(127) / np.float32(grid.qmax))
     return given_qparams(scale, dtype=grid.dtype, qmin=grid.qmin, qmax=grid.qmax)

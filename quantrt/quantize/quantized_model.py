@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from quantrt.model.model import Model
 from quantrt.quantize.qparams import QParams, QuantizedTensor
-from quantrt.quantize.target import Target
+from quantrt.quantize.target import Grid, Target
 
 __all__ = ["Decision", "Placement", "QuantizedModel", "Use"]
 
@@ -39,6 +39,7 @@ class Placement:
             edge's own value, or one upstream of value-preserving operators.
         outputs: those of `values` that are outputs of the model, which gets their quantized form.
         symmetric: those of `values` that a reader wants on the symmetric grid.
+        grids: what those of `values` are mapped onto that have another grid than the target's.
         groups: sets of quantized values that must share one grid.
         weights: for each constant operand that is stored as int8, its output-channel axis.
         biases: for each bias that may be stored as int32, the (activation, weight) edges that scale it.
@@ -49,6 +50,7 @@ class Placement:
     uses: Mapping[Use, str]
     outputs: frozenset[str] = frozenset()
     symmetric: frozenset[str] = frozenset()
+    grids: Mapping[str, Grid] = field(default_factory=dict)
     groups: tuple[frozenset[str], ...] = ()
     weights: Mapping[Use, int | None] = field(default_factory=dict)
     biases: Mapping[Use, tuple[Use, Use]] = field(default_factory=dict)

@@ -65,6 +65,7 @@ class OpRule:
         only_spread: of a transposed convolution: only one whose kernel is as large as its stride.
         least_elements: of a table; a smaller one stays float.
         weight_dtype: of the weight's codes; None for the target's.
+        grid: of the activations that it reads, or moves; None for the target's, and of what moves any codes.
     """
 
     op_type: str
@@ -82,6 +83,7 @@ class OpRule:
     only_spread: bool = False
     least_elements: int = 0
     weight_dtype: DType | None = None
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,19 @@ class Target:
     def precision(self) -> str:
         """What a model in these codes is said to run in: "int8" or "fp8"."""
         return self.activation.dtype.precision
+
+    def takes(self, rule: OpRule, dtype: DType) -> bool:
+        """Whether an operator reads codes of a type, or moves them."""
+        if rule.grid is not None:
+            return dtype == rule.grid.dtype
+        return dtype == self.activation.dtype or (
+            rule.passes and any(x.grid is not None and x.grid.dtype == dtype for x in self.rules)
+        )
+
+    def precision_of(self, op_type: str) -> str:
+        """What an operator that reads codes is said to run in."""
+        rule = self.rule(op_type)
+        return self.precision if rule is None or rule.grid is None else rule.grid.dtype.precision
 
     def weight_codes(self, op_type: str) -> tuple[DType, int]:
         """Type and largest code of an operator's weight."""

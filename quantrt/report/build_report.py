@@ -137,12 +137,14 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
     tactics = node_tactics(winner.model) if winner.spec.library == "cuda" else {}
     nodes = list(facts.model.graph.graph)
     reasons: Mapping[str, Decision] = {}
+    codes: Mapping[str, str] = {}
     if winner.spec.precision == "int4":
-        precision, codes = winner.spec.float_precision, "int4"
+        precision, codes = winner.spec.float_precision, {node.op_type: "int4" for node in nodes}
     elif winner.fitted is None:
-        precision, codes = winner.spec.precision, ""
+        precision = winner.spec.precision
     else:
-        codes = winner.fitted.model.target.precision
+        target = winner.fitted.model.target
+        codes = {node.op_type: target.precision_of(node.op_type) for node in nodes}
         precision = winner.spec.float_precision
         reasons = {row.node: row for row in winner.fitted.model.placement.decisions}
     rows = []
@@ -154,7 +156,7 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
             Layer(
                 name=name,
                 op_type=node.op_type,
-                precision=codes if _is_in_codes(name, decision, facts) else precision,
+                precision=codes[node.op_type] if _is_in_codes(name, decision, facts) else precision,
                 reason=f"{reason}; {tactics[name]}" if name in tactics else reason,
                 sources=tuple(sources_of(node)),
             )

@@ -144,6 +144,65 @@ def test_the_reference_program_is_the_fake_quantized_model():
     assert np.linalg.norm(error) <= 5e-3 * np.linalg.norm(want)
 
 
+CONVS = """net (float[N,8,8,8] x) => (float[N,64,16] y) {
+  c = Conv<pads=[1,1,1,1]>(x, k)
+  s = Sigmoid(c)
+  g = Mul(c, s)
+  d = Conv<pads=[1,1,1,1]>(g, l)
+  r = Add(d, x)
+  f = Reshape(r, shape)
+  t = Transpose<perm=[0,2,1]>(f)
+  y = MatMul(t, w)
+}"""
+CONV_ARRAYS = {
+    "k": samples(8, 8, 3, 3, seed=3) / 8,
+    "l": samples(8, 8, 3, 3, seed=4) / 8,
+    "w": samples(8, 16, seed=5) / 3,
+    "shape": np.asarray([0, 8, 64], np.int64),
+}
+IMAGES = {"x": samples(16, 8, 8, 8)}
+
+
+def test_convolutions_are_int8_beside_products_in_fp8(tmp_path: Path):
+    model = net(CONVS, CONV_ARRAYS)
+    plan = cross_build(model, config=config("fp8"), calibration=IMAGES)
+    save_plan(plan, tmp_path / "m.qrt")
+    loaded = load_plan(tmp_path / "m.qrt")
+    rows = {layer.name: layer.precision for layer in loaded.layers}
+    assert [rows[name] for name in ("Conv_0", "Conv_3", "MatMul_7")] == ["int8", "int8", "fp8"]
+    program = program_from_model(loaded.model)
+    forms = {name.partition("#")[2] for step in program.steps for name in step.outputs}
+    assert {"int8", "fp8"} <= forms
+    computed = {layer.name: layer.computes_in for layer in engine_layers(loaded)}
+    assert [computed[name] for name in ("Conv_0", "Conv_3", "MatMul_7")] == ["int8", "int8", "fp8"]
+    record = program.notes[QUANTIZATION]
+    again, wanted = from_record(model, record, CUDA_FP8), quantized(model, CUDA_FP8, IMAGES, method="minmax")
+    for use, tensor in again.weights.items():
+        np.testing.assert_array_equal(tensor.codes.view("u1"), wanted.weights[use].codes.view("u1"))
+    types = {name: grid.dtype for name, grid in wanted.activations.items()}
+    assert {name: grid.dtype for name, grid in again.activations.items()} == types
+
+
+def test_codes_of_both_kinds_are_built(cpu_for_gpu: None):  # noqa: F811
+    wanted = replace(CONFIG, precisions=frozenset({"fp32", "fp8"}))
+    with build(net(CONVS, CONV_ARRAYS), config=wanted, calibration=IMAGES) as engine:
+        assert "rejected" not in {row["status"] for row in engine.report["candidates"]}
+
+
+def test_codes_of_both_kinds_are_what_they_say():
+    model = net(CONVS, CONV_ARRAYS)
+    found = quantized(model, CUDA_FP8, IMAGES)
+    (want,) = run_ort(write(found), IMAGES)
+    lowering = CudaLowering(model, config().cuda, IMAGES, gpu=gpu_named("H200"), device=None)
+    program = lowering.reference(found, "fp32")
+    executor = CudaExecutor(program, *specs_of(program), device="cpu")
+    got = executor.run(IMAGES)["y"]
+    executor.close()
+    error = np.abs(got - want)
+    assert np.median(error) <= 1e-5 * np.abs(want).max()
+    assert np.linalg.norm(error) <= 5e-3 * np.linalg.norm(want)
+
+
 def test_int8_and_fp8_are_candidates_side_by_side():
     plan = cross_build(block(), config=config("int8", "fp8"), calibration=X)
     assert set(statuses(plan)) == {"cuda fp32", "cuda fp16", "cuda int8+fp16", "cuda fp8+fp16"}

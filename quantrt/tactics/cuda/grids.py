@@ -48,7 +48,9 @@ class Grids:
                 continue
             found = [self._grid(node, index) for index in range(_moved_inputs(node))]
             grid = found[0]
-            if grid is not None and all(self._is_same(grid, other) for other in found[1:]):
+            if grid is None or (rule.grid is not None and self._type(grid) != rule.grid.dtype.name):
+                continue
+            if all(self._is_same(grid, other) for other in found[1:]):
                 self.movers.add(node.name or "")
                 for output in node.outputs:
                     self.carried[output.name or ""] = grid
@@ -63,6 +65,10 @@ class Grids:
 
     def _is_same(self, grid: str, other: str | None) -> bool:
         return other is not None and self._step(other) == self._step(grid)
+
+    def _type(self, value: str) -> str:
+        """Numpy's name of the type of a value's codes."""
+        return self.types.get(value, INT8.name)
 
     def _step(self, value: str) -> CodeStep | None:
         """Scale and zero point of a value; None where it has no codes."""

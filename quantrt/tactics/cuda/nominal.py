@@ -24,7 +24,9 @@ def nominal(model: Model, target: Target = CUDA) -> QuantizedModel:
         graph=model.graph,
         target=target,
         placement=placement,
-        activations=dict.fromkeys(placement.values, _unit_grid(target.activation)),
+        activations={
+            name: _unit_grid(placement.grids.get(name, target.activation)) for name in placement.values
+        },
         weights=_zero_weights(model.graph, placement, target),
     )
 

@@ -49,12 +49,64 @@ def test_products_are_placed_and_nothing_else():
     assert {tensor.qparams.scale.shape for tensor in found.weights.values()} == {(128,), (32,)}
 
 
-def test_convolutions_stay_float():
+def test_convolutions_are_int8_beside_products_in_fp8():
     found = quantized(resnet(), CUDA_FP8, {"x": samples(8, 3, 16, 16)})
+    kinds = {(row.op_type, row.is_int8) for row in found.placement.decisions}
+    assert {("Conv", True), ("Gemm", True), ("Add", False)} <= kinds
+    nodes = {node.name: node.op_type for node in found.graph.graph}
+    readers = {(nodes[use[0]], found.activations[name].dtype) for use, name in found.placement.uses.items()}
+    assert readers == {("Conv", INT8), ("MaxPool", INT8), ("Flatten", FP8)}
+    assert {(nodes[use[0]], x.qparams.dtype) for use, x in found.weights.items()} == {
+        ("Conv", INT8),
+        ("Gemm", FP8),
+    }
+    assert not any(grid.zero_point for grid in found.activations.values())
+    x = {"x": samples(4, 3, 16, 16, seed=3)}
+    (want,), (got,) = run_ort(resnet().graph, x), run_ort(write(found), x)
+    assert sqnr_db(want, got) > 20
+
+
+def test_a_value_has_codes_of_one_kind():
+    text = """net (float[N,8,4,4] x) => (float[N,8,4,4] y, float[N,8,16] z) {
+      y = Conv<pads=[1,1,1,1]>(x, k)
+      f = Reshape(x, shape)
+      z = MatMul(f, w)
+    }"""
+    arrays = {"k": samples(8, 8, 3, 3), "w": samples(16, 16), "shape": np.asarray([0, 8, 16], np.int64)}
+    found = quantized(net(text, arrays), CUDA_FP8, {"x": samples(4, 8, 4, 4)})
     rows = {row.op_type: row for row in found.placement.decisions}
-    assert rows["Conv"].reason == "Conv has no 8-bit form for cuda fp8"
     assert not rows["Conv"].is_int8
-    assert rows["Gemm"].is_int8
+    assert rows["Conv"].reason == "'MatMul_2' reads fp8 codes of its input, not int8 ones"
+    assert {grid.dtype for grid in found.activations.values()} == {FP8}
+    kept = quantized(net(text, arrays), CUDA_FP8, {"x": samples(4, 8, 4, 4)}, exclude=("MatMul_2",))
+    assert not kept.has_int8  # a layer that goes back to floats changes no other's codes
+
+
+def test_what_moves_pixels_moves_int8_alone():
+    text = """net (float[N,8,4,4] x) => (float[N,8,8,8] y, float[N,8,2,5] z) {
+      u = Resize<mode="nearest", coordinate_transformation_mode="asymmetric"> (x, , scales)
+      y = Conv<pads=[1,1,1,1]>(u, k)
+      t = Tanh(x)
+      p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(t)
+      z = MatMul(p, w)
+    }"""
+    arrays = {"k": samples(8, 8, 3, 3), "w": samples(2, 5), "scales": np.asarray([1, 1, 2, 2], np.float32)}
+    found = quantized(net(text, arrays), CUDA_FP8, {"x": samples(4, 8, 4, 4)})
+    assert {name: grid.dtype for name, grid in found.activations.items()} == {"x": INT8, "p": FP8}
+
+
+def test_ranges_of_integers_are_chosen_beside_whole_ones():
+    model, config, inputs = resnet(), QuantizeConfig(), {"x": samples(8, 3, 16, 16)}
+    stats = observe(model, (CUDA_FP8,), inputs)
+    found = fit(
+        model,
+        stats,
+        CUDA_FP8,
+        observe_reference(model, [inputs], config),
+        config=config,
+        calibration=CalibrationConfig(),
+    )
+    assert {"auto", "entropy"} <= found.noise_ratios.keys()
 
 
 @pytest.mark.parametrize("opset", [13, 17, 19, 21])

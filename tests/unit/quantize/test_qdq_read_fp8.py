@@ -14,13 +14,14 @@ from quantrt.gpu import gpu_named
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.model.name_nodes import name_nodes
+from quantrt.quantize.qdq import write
 from quantrt.quantize.qdq_read import read, target_of_own
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda.lower import CudaLowering
-from tests.nets import run_ort, samples
+from tests.nets import net, quantized, run_ort, samples
 
 PRODUCT = """net (float[N,16] x) => (float[N,8] y) {
   q = QuantizeLinear(x, s, z)
@@ -109,8 +110,31 @@ def test_a_convolution_reads_floats_that_were_rounded():
     model = model_of(text, **grid(), w=samples(4, 3, 3, 3))
     found = read(model)
     assert not found.has_int8
-    assert reasons(found)["Conv_2"] == "Conv has no 8-bit form for cuda fp8"
+    assert reasons(found)["Conv_2"] == "its weight is not quantized"
     assert_same(model, found, samples(2, 3, 8, 8, seed=4))
+
+
+def test_convolutions_in_int8_are_read_beside_products_in_fp8():
+    text = """net (float[N,4,6,6] x) => (float[N,8] y) {
+      c = Conv<pads=[1,1,1,1]>(x, k)
+      m = GlobalAveragePool(c)
+      f = Flatten(m)
+      a = MatMul(f, u)
+      b = MatMul(f, v)
+      t = Sub(a, b)
+      s = Tanh(t)
+      y = MatMul(s, w)
+    }"""
+    arrays = {"k": samples(4, 4, 3, 3), "u": samples(4, 8), "v": samples(4, 8), "w": samples(8, 8)}
+    inputs = {"x": samples(8, 4, 6, 6)}
+    written = quantized(net(text, arrays), CUDA_FP8, inputs)
+    model = make_model(write(written))
+    assert target_of_own(model) is CUDA_FP8
+    found = read(model)
+    assert {grid.dtype for grid in found.activations.values()} == {INT8, FP8}
+    kinds = {use[0].partition("_")[0]: tensor.qparams.dtype for use, tensor in found.weights.items()}
+    assert kinds == {"Conv": INT8, "MatMul": FP8}
+    assert_same(model, found, inputs["x"])
 
 
 def test_pairs_of_the_other_kind_are_roundings():
