@@ -149,6 +149,10 @@ class Slot:
     def view(self):
         return View(self, lambda data: data)
 
+    @property
+    def shape(self):
+        return self.data.shape
+
     def permute(self, order):
         return self.view.permute(order)
 
@@ -185,6 +189,12 @@ class View:
 
     def reshape(self, shape):
         return View(self.slot, lambda data: self.look(data).reshape(shape))
+
+    def slice(self, start, length):
+        return View(self.slot, lambda data: self.look(data)[start : start + length])
+
+    def load(self, layout):
+        return block(self.look(self.slot.load(layout)))
 
 
 class Product:
@@ -427,7 +437,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "program_id": lambda axis: Scalar(machine.program),
         "num_programs": lambda axis: Scalar(machine.programs),
         "cdiv": lambda a, b: Scalar(-(-a // b)),
-        "minimum": lambda a, b: Scalar(min(a, b)),
+        "minimum": lambda a, b: np.minimum(a, b) if isinstance(a, Block) else Scalar(min(a, b)),
         "maximum": lambda a, b: np.maximum(a, b) if isinstance(a, Block) else Scalar(max(a, b)),
         "where": where,
         "zeros": lambda shape, dtype, layout: block(np.full(shape, 77, dtype)),

@@ -106,6 +106,7 @@ def attended(
             ones_of=lambda element, shape, layout: block(np.ones(shape, element.array)),
             evaluate=lambda program, r: r,
             stored=lambda program, output, results, element: results[0],
+            store_layout=lambda columns, element: None,
         )
     keys = np.repeat(k_scale, block_n, 2)[..., :T, None]
     if has_codes:

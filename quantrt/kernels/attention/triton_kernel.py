@@ -17,6 +17,7 @@ from quantrt.kernels.functions.triton_kernel import INF, INTERPRETED, LOG2E, exp
 __all__ = ["attention"]
 
 LOWEST = tl.constexpr(-3.0e38)
+LN2 = tl.constexpr(0.6931471805599453)
 
 
 def _interpreted_range(start, stop):
@@ -148,20 +149,28 @@ def attend(
     largest, total, sums = state
     k_tile, k_step, v_tile, v_step, offs_n, offs_d, T = keys
     mask_tile, mask_rows, mask_value = masks
+    BLOCK_N: tl.constexpr = offs_n.shape[0]
     places = tl.minimum(start + offs_n, T - 1)
     k = load_rows(k_tile, places * k_step, offs_d, D)
-    scores = multiply(q, tl.trans(k), tl.zeros((q.shape[0], k.shape[0]), tl.float32)) * scale
+    scores = multiply(q, tl.trans(k), tl.zeros((q.shape[0], k.shape[0]), tl.float32))
+    unit = scale
     if MASK != "none":
         seen = start + offs_n
-        scores = masked(scores, mask_tile, mask_rows, seen, T, mask_value, MASK, HAS_MASK_ROWS, MASK_UNIT)
-    is_seen = (start + offs_n < T)[None, :]
+        scores, unit = masked(
+            scores, scale, mask_tile, mask_rows, seen, T, mask_value, MASK, HAS_MASK_ROWS, MASK_UNIT
+        )
+    is_edge = start + BLOCK_N > T
     if IS_CAUSAL:
-        is_seen = is_seen & ((start + offs_n)[None, :] <= queries[:, None])
-    scores = tl.where(is_seen, scores, -INF)
-    peak = tl.maximum(largest, tl.max(scores, axis=1))
+        is_edge = is_edge | (start + BLOCK_N > tl.min(queries))
+    if is_edge:
+        is_seen = (start + offs_n < T)[None, :]
+        if IS_CAUSAL:
+            is_seen = is_seen & ((start + offs_n)[None, :] <= queries[:, None])
+        scores = tl.where(is_seen, scores, -INF)
+    peak = tl.maximum(largest, tl.max(scores, axis=1) * unit)
     # A query that has seen nothing yet has no largest score to subtract.
     base = tl.where(peak == -INF, 0.0, peak)
-    weights = exp2(scores - base[:, None])
+    weights = exp2(scores * unit - base[:, None])
     rescale = exp2(largest - base)
     v = load_rows(v_tile, places * v_step, offs_d, D)
     sums = multiply(weights.to(v.dtype), v, sums * rescale[:, None])
@@ -191,9 +200,9 @@ def load_rows(tile, rows, columns, D: tl.constexpr):
 
 @triton.jit
 def masked(
-    scores, tile, rows, keys, T, value, KIND: tl.constexpr, HAS_ROWS: tl.constexpr, UNIT: tl.constexpr
+    scores, scale, tile, rows, keys, T, value, KIND: tl.constexpr, HAS_ROWS: tl.constexpr, UNIT: tl.constexpr
 ):
-    """Scores in powers of two with a mask that is added, or keys that are kept or dropped.
+    """Scaled scores with a mask that is added, or keys that are kept or dropped; and the log2 of their unit.
 
     Rows of the mask are filled up to a multiple of UNIT elements, which are read together.
     """
@@ -202,15 +211,16 @@ def masked(
         given = tl.load(tile + rows[:, None] + keys[None, :], mask=is_there[None, :], other=0)
     else:
         given = tl.load(tile + keys, mask=is_there, other=0)[None, :]
-    if KIND == "added":
-        added = given.to(tl.float32) * LOG2E
-        if given.dtype != tl.float16:  # what is finite stays finite
-            added = tl.where(
-                given == -INF, -INF, tl.maximum(added, LOWEST, propagate_nan=tl.PropagateNan.ALL)
-            )
-        y = scores + added
-    elif KIND == "kept":
-        y = tl.where(given != 0, scores, value)
+    unit = 1.0
+    if KIND == "kept":
+        y = tl.where(given != 0, scores * scale, value)
+    elif KIND == "dropped":
+        y = tl.where(given != 0, value, scores * scale)
+    elif given.dtype == tl.float16:  # what is finite stays so, times log2(e) too
+        y = scores * (scale * LN2) + given.to(tl.float32)
+        unit = LOG2E
     else:
-        y = tl.where(given != 0, value, scores)
-    return y
+        added = given.to(tl.float32) * LOG2E
+        added = tl.where(given == -INF, -INF, tl.maximum(added, LOWEST, propagate_nan=tl.PropagateNan.ALL))
+        y = scores * scale + added
+    return y, unit

@@ -235,21 +235,32 @@ def store_attended(
         # Column 8 j + 2 t + b of the product is column BLOCK_D / 4 t + 2 j + b of v.
         x = x.reshape([64, BLOCK_D // 8, 4, 2]).permute([0, 2, 1, 3]).reshape([64, BLOCK_D])
         x = gl.convert_layout(x, run_layout(BLOCK_D // 4), assert_trivial=True)
-    LAYOUT: gl.constexpr = x.type.layout
     registers = (x,)
     for i in gl.static_range(len(KINDS)):
         registers = registers + (slots[i],)
     results = evaluate(PROGRAM, registers)
-    columns = gl.arange(0, BLOCK_D, gl.SliceLayout(0, LAYOUT))
-    queries = gl.convert_layout(rows, gl.SliceLayout(1, LAYOUT))
     start = (sample.to(gl.int64) * y_b + head.to(gl.int64) * y_h) * sizes[5]
-    offsets = queries.to(gl.int64)[:, None] * (y_s * sizes[5]) + columns[None, :]
-    mask = (queries < S)[:, None]
-    if D != BLOCK_D:
-        mask = mask & (columns < D)[None, :]
     for i in gl.static_range(len(OUTPUTS)):
         result = stored(PROGRAM, OUTPUTS[i], results, pointers[i].dtype.element_ty)
+        if V.primitive_bitwidth > 8:
+            # Threads have two columns side by side; stores are of 16 bytes.
+            result = gl.convert_layout(result, store_layout(BLOCK_D, result.dtype))
+        LAYOUT: gl.constexpr = result.type.layout
+        columns = gl.arange(0, BLOCK_D, gl.SliceLayout(0, LAYOUT))
+        queries = gl.convert_layout(rows, gl.SliceLayout(1, LAYOUT))
+        offsets = queries.to(gl.int64)[:, None] * (y_s * sizes[5]) + columns[None, :]
+        mask = (queries < S)[:, None]
+        if D != BLOCK_D:
+            mask = mask & (columns < D)[None, :]
         gl.store(pointers[i] + start + offsets, result, mask=mask)
+
+
+@gluon.constexpr_function
+def store_layout(columns, element):
+    """[64, columns]: 16 bytes of a row for each thread."""
+    run = min(columns, 128 // element.primitive_bitwidth)
+    across = min(32, columns // run)
+    return gl.BlockedLayout([1, run], [32 // across, across], [4, 1], [1, 0])
 
 
 @gluon.constexpr_function

@@ -17,7 +17,7 @@ from quantrt.runtime.cuda.attend import axes_in_memory
 from quantrt.runtime.cuda.runner import Allocate, Launcher
 from quantrt.runtime.cuda.tensors import torch_dtype
 
-__all__ = ["LOG2E", "AttentionReader", "AttentionSizes", "allocate_outputs"]
+__all__ = ["LOG2E", "AttentionReader", "AttentionSizes", "MaskReader", "allocate_outputs", "mask_strides"]
 
 Tensor = torch.Tensor
 
@@ -122,6 +122,64 @@ class AttentionReader:
             "a mask as wide as the scores",
             hint=hint,
         )
+
+
+@dataclass(frozen=True)
+class MaskReader:
+    """How a step's kernel reads a mask.
+
+    Attributes:
+        reader: of q, k and v.
+        constant: the mask where it is one.
+        unit: elements that strides are multiples of.
+        has_rows: it may differ from query to query.
+    """
+
+    reader: AttentionReader
+    constant: Tensor | None
+    unit: int
+    has_rows: bool
+
+    @classmethod
+    def of(cls, reader: AttentionReader, constant: Tensor | None, launch: Launcher) -> MaskReader:
+        """That of a kernel with the constants "MASK_UNIT" and "HAS_MASK_ROWS"."""
+        fixed = dict(launch.spec.constants)
+        return cls(reader, constant, int(fixed["MASK_UNIT"]), bool(fixed["HAS_MASK_ROWS"]))
+
+    def read(self, inputs: Sequence[Any], sizes: AttentionSizes) -> Tensor:
+        """The mask on four axes, its rows filled up to whole units.
+
+        Args:
+            inputs: q, k and v, and a mask that is no constant.
+
+        Raises:
+            DataError: there is no mask, or none that fits; names the region.
+        """
+        mask = self.constant if self.constant is not None else inputs[3] if len(inputs) > 3 else None
+        if mask is None:
+            raise DataError(f"region '{self.reader.region}' has no mask")
+        mask = mask[(None,) * (4 - mask.dim())]
+        whole = (sizes.B, sizes.H, sizes.S)
+        is_good = all(size in (1, most) for size, most in zip(mask.shape[:3], whole, strict=True))
+        keys, T = mask.shape[3], sizes.T
+        is_wide = keys in (1, T) or (self.constant is not None and keys > T)
+        if not (is_good and is_wide) or (mask.shape[2] != 1 and not self.has_rows):
+            raise self.reader.error(mask)
+        room = -T % self.unit
+        is_readable = mask.stride(3) == 1 and mask.data_ptr() % _ALIGNMENT == 0
+        if keys < T + room or not is_readable or any(step % self.unit for step in mask_strides(mask)):
+            filled = mask.new_zeros((*mask.shape[:3], T + room))
+            filled[..., :T] = mask[..., :T]
+            mask = filled
+        if (mask.shape[2] - 1) * mask.stride(2) > MAX_OFFSET:
+            raise self.reader.error(mask, hint="shorter sequences: offsets in the mask are beyond 32 bits")
+        return mask
+
+
+def mask_strides(mask: Tensor) -> list[int]:
+    """Strides of the first three axes; 0 along those of one element."""
+    sizes = zip(mask.stride()[:3], mask.shape[:3], strict=True)
+    return [stride if size > 1 else 0 for stride, size in sizes]
 
 
 def allocate_outputs(
