@@ -259,7 +259,7 @@ _BACKENDS: tuple[tuple[str, str, _Check], ...] = (
     ("efficient", "torch", _why_not_efficient),
     ("math", "torch", _why_not_math),
 )
-"""Name, source and legality of each backend, in the order of their speed on an H200: cuDNN is 1.6 and 1.8
+"""Name, source and legality of each backend, in the order of their speed on an H200: cuDNN is 1.6 and 1.9
 times as fast as FlashAttention-2 at lengths of 4096 and 8192 (docs/results/cuda-attention8-h200.md)."""
 
 
