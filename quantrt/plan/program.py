@@ -15,6 +15,7 @@ import numpy as np
 
 from quantrt.dtypes import CODE_TYPES, INT8, precision_of
 from quantrt.kernels.kernel import CompiledKernel
+from quantrt.plan.coded_weight import CodedWeight
 from quantrt.plan.cudnn_plan import CudnnPlan
 
 __all__ = ["QUANTIZATION", "Program", "Step", "codes_of", "type_of_codes"]
@@ -32,7 +33,7 @@ class Step:
         region: name of the region it belongs to, for messages and reports.
         inputs, outputs: buffers. An input that is "" is absent.
         options: the runner's own, JSON-ready.
-        weights: keys of Program.weights, in the runner's order.
+        weights: keys of Program.weights or Program.coded, in the runner's order.
         kernels: keys of Program.kernels that it may launch; the first whose requirements hold is taken.
         plans: keys of Program.plans that it runs.
         is_host: its outputs live on the CPU and depend on shapes alone.
@@ -59,7 +60,8 @@ class Program:
         inputs: for each input of the model, in order: (name, element type of its buffer).
         outputs: for each output, in order: (name, buffer, element type the caller gets).
         steps: in the order they run.
-        weights: arrays by key.
+        weights: arrays by key, as kernels read them.
+        coded: weights by key that are held as codes; kernels read the floats that they stand for.
         kernels: machine code by key.
         plans: what cuDNN compiled, by key.
         nodes: an ONNX protobuf of the nodes that run as such, without large weights; empty without any.
@@ -74,6 +76,12 @@ class Program:
     nodes: bytes = b""
     notes: Mapping[str, Any] = field(default_factory=dict)
     plans: Mapping[str, CudnnPlan] = field(default_factory=dict)
+    coded: Mapping[str, CodedWeight] = field(default_factory=dict)
+
+    def held(self, key: str) -> tuple[np.ndarray, ...]:
+        """What is held of a weight: the array itself, or codes and their scales."""
+        coded = self.coded.get(key)
+        return (self.weights[key],) if coded is None else (coded.codes, coded.scale)
 
 
 def codes_of(value: str, dtype: str = INT8.name) -> str:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Program -> the model of library "cuda" in an engine file -> Program. Nothing in it is ever executed.
 
-    graph                  JSON: inputs, outputs, steps, kernels and plans without machine code, notes; sorted
-    weights/weight/KEY     the arrays of Program.weights
+    graph                  JSON: inputs, outputs, steps, kernels and plans without machine code, notes, and of
+                           each of Program.coded its type and the axis of its scales; sorted
+    weights/weight/KEY     the arrays of Program.weights, and the codes of Program.coded, int8
+    weights/scale/KEY      the scales of Program.coded, float32
     weights/cubin/KEY/90   machine code of a kernel for compute capability 9.0, uint8
     weights/plan/KEY       what cuDNN serialized of a plan, uint8
     weights/nodes          the protobuf of Program.nodes, uint8
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -22,15 +25,18 @@ import numpy as np
 from quantrt.errors import DataError, InternalError, ModelError
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
+from quantrt.plan.coded_weight import CodedWeight, as_codes
 from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import Program, Step
+from quantrt.threads import usable_cores
 
 __all__ = ["CUBIN", "LIBRARY", "PLAN", "program_from_model", "program_to_model"]
 
 LIBRARY = "cuda"
 
 WEIGHT = "weight/"
+SCALE = "scale/"
 CUBIN = "cubin/"
 PLAN = "plan/"
 NODES = "nodes"
@@ -46,12 +52,14 @@ _KERNEL_FIELDS = (
 
 
 def program_to_model(program: Program) -> LibraryModel:
-    """The program as an engine file holds it: equal programs give equal bytes.
+    """The program as an engine file holds it, weights as codes where they can be; of equal ones equal bytes.
 
     Raises:
         InternalError: options, facts or notes are not JSON.
     """
+    coded = {**_found_codes(program.weights), **program.coded}
     document = {
+        "coded": {key: [weight.dtype, weight.axis] for key, weight in coded.items()},
         "inputs": program.inputs,
         "outputs": program.outputs,
         "steps": [{name: getattr(step, name) for name in _STEP_FIELDS} for step in program.steps],
@@ -65,7 +73,9 @@ def program_to_model(program: Program) -> LibraryModel:
         graph = json.dumps(document, sort_keys=True, separators=(",", ":"), default=_plain).encode()
     except (TypeError, ValueError) as error:
         raise InternalError("the program is not JSON", got=str(error)) from error
-    weights = {WEIGHT + key: program.weights[key] for key in sorted(program.weights)}
+    arrays = {**program.weights, **{key: weight.codes for key, weight in coded.items()}}
+    weights = {WEIGHT + key: arrays[key] for key in sorted(arrays)}
+    weights |= {SCALE + key: coded[key].scale for key in sorted(coded)}
     for key in sorted(program.kernels):
         for capability, cubin in sorted(program.kernels[key].cubins.items()):
             weights[f"{CUBIN}{key}/{capability}"] = np.frombuffer(cubin, np.uint8)
@@ -85,6 +95,7 @@ def program_from_model(model: LibraryModel) -> Program:
     try:
         document = json.loads(model.graph)
         weights = _under(WEIGHT, model.weights)
+        coded = _coded(document.get("coded", {}), weights, _under(SCALE, model.weights))
         steps = tuple(_step(row) for row in document["steps"])
         kernels = _kernels(document["kernels"], _under(CUBIN, model.weights))
         plans = _plans(document.get("plans", {}), _under(PLAN, model.weights))
@@ -100,14 +111,30 @@ def program_from_model(model: LibraryModel) -> Program:
         inputs=inputs,
         outputs=outputs,
         steps=steps,
-        weights=weights,
+        weights={key: array for key, array in weights.items() if key not in coded},
         kernels=kernels,
         nodes=b"" if nodes is None else nodes.tobytes(),
         notes=notes,
         plans=plans,
+        coded=coded,
     )
     _check(program)
     return program
+
+
+def _found_codes(weights: Mapping[str, np.ndarray]) -> dict[str, CodedWeight]:
+    """Those of the weights that are codes times scales."""
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
+        found = dict(zip(weights, pool.map(as_codes, weights.values()), strict=True))
+    return {key: weight for key, weight in found.items() if weight is not None}
+
+
+def _coded(
+    rows: Any, codes: Mapping[str, np.ndarray], scales: Mapping[str, np.ndarray]
+) -> dict[str, CodedWeight]:
+    if _mapping(rows).keys() != scales.keys():
+        raise ValueError(f"scales for {sorted(scales)}, its table says {sorted(rows)}")
+    return {key: CodedWeight(codes[key], scales[key], axis, dtype) for key, (dtype, axis) in rows.items()}
 
 
 def _kernel_row(kernel: CompiledKernel) -> dict[str, Any]:
@@ -175,7 +202,7 @@ def _check(program: Program) -> None:
     known = {name for name, _ in program.inputs}
     for step in program.steps:
         lacking = [name for name in step.inputs if name and name not in known]
-        lacking += [key for key in step.weights if key not in program.weights]
+        lacking += [key for key in step.weights if key not in program.weights and key not in program.coded]
         lacking += [key for key in step.kernels if key not in program.kernels]
         lacking += [key for key in step.plans if key not in program.plans]
         if lacking:

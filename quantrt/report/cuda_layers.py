@@ -118,8 +118,8 @@ class _Reader:
     def _weights(self, steps: Sequence[Step]) -> dict[str, int]:
         found: dict[str, int] = {}
         for key in dict.fromkeys(key for step in steps for key in step.weights):
-            array = self.program.weights[key]
-            found[str(array.dtype)] = found.get(str(array.dtype), 0) + array.nbytes
+            for array in self.program.held(key):
+                found[str(array.dtype)] = found.get(str(array.dtype), 0) + array.nbytes
         return found
 
     def _attributes(

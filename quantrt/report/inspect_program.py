@@ -41,6 +41,7 @@ def describe_program(model: LibraryModel, float_precision: str) -> dict[str, Any
     for step in program.steps:
         runners.setdefault(step.region, []).append(step.runner)
     rows = notes.get("regions", {})
+    coded_bytes = sum(weight.nbytes for weight in program.coded.values())
     return {
         "regions": [_region(name, rows.get(name, {}), runners[name], float_precision) for name in runners],
         "mismatches": [
@@ -48,7 +49,8 @@ def describe_program(model: LibraryModel, float_precision: str) -> dict[str, Any
             for pattern, reason, node in notes.get("mismatches", ())
         ],
         "kernels": _kernels(program),
-        "weight_bytes": sum(array.nbytes for array in program.weights.values()),
+        "weight_bytes": sum(array.nbytes for array in program.weights.values()) + coded_bytes,
+        "coded_weight_bytes": coded_bytes,
         "steps": len(program.steps),
         "profiles": list(notes.get(PROFILES, ())),
         "compile_s": notes.get("compile_s"),
@@ -159,7 +161,7 @@ def _pairs(data: Mapping[str, Any], memory: Mapping[str, Any] | None) -> list[tu
             + (", ".join(f"{count} {origin}" for origin, count in sorted(origins.items())) or "no region"),
         ),
         ("kernels", f"{kernels['count']}, {bytes_text(kernels['bytes'])} of machine code for {targets}"),
-        ("weights", bytes_text(data["weight_bytes"])),
+        ("weights", bytes_text(data["weight_bytes"]) + _coded_text(data["coded_weight_bytes"])),
     ]  # fmt: skip
     pairs += [("shapes", _profile_text(profile)) for profile in data["profiles"]]
     if memory is not None:
@@ -172,6 +174,11 @@ def _pairs(data: Mapping[str, Any], memory: Mapping[str, Any] | None) -> list[tu
             )
         )
     return pairs
+
+
+def _coded_text(coded_bytes: int) -> str:
+    """What of the weights is read in another type than it is held in."""
+    return f", {bytes_text(coded_bytes)} of them codes that are multiplied as floats" if coded_bytes else ""
 
 
 def _profile_text(profile: Mapping[str, list[list[int]]]) -> str:

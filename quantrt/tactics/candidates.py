@@ -267,9 +267,7 @@ class Opener:
     def _lower_for_gpu(self, spec: Spec, fitted: Fitted | None) -> tuple[LibraryModel, Fitted | None]:
         """The program; and what of `fitted` is in it, for timings may leave layers float."""
         quantized = None if fitted is None else fitted.model
-        floats = None if fitted is None or fitted.means is None else fitted.floats
-        lowering = self._cuda_lowering(spec)
-        lowered, quantized = lowering.lower(quantized, spec.float_precision, floats=floats)
+        lowered, quantized = self._cuda_lowering(spec).lower(quantized, spec.float_precision)
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)
 
     def _cuda_lowering(self, spec: Spec) -> CudaLowering:

@@ -12,7 +12,7 @@ back everywhere hurts (a MobileNetV3 lost 22 dB by it).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -33,7 +33,6 @@ __all__ = [
     "corrected_biases",
     "observe_channel_means",
     "set_biases",
-    "uncorrected",
 ]
 
 log = logging.getLogger(__name__)
@@ -133,24 +132,6 @@ def set_biases(graph: ir.Model, biases: Mapping[str, Array]) -> ir.Model:
             raise ModelError(f"the model has no layer '{name}' with a bias")
         _set_bias(changed, nodes[name], holder, index, bias)
     return changed
-
-
-def uncorrected(graph: ir.Model, floats: ir.Model, names: Collection[str]) -> ir.Model:
-    """A clone of a graph that `correct_biases` gave, in which some layers have their own biases again.
-
-    Args:
-        floats: the graph that was corrected.
-        names: of the nodes; their weights are not rounded after all.
-    """
-    nodes = {node.name: node for node in floats.graph}
-    own = {}
-    for name, bias in corrected_biases(graph).items():
-        if name in names:
-            holder, index = _bias_holder(nodes[name])
-            present = None if holder is None or len(holder.inputs) <= index else holder.inputs[index]
-            array = constant_of(present)
-            own[name] = np.zeros_like(bias) if array is None else array
-    return set_biases(graph, own)
 
 
 def _is_layer(node: ir.Node) -> bool:

@@ -121,10 +121,12 @@ def _float_layers(layers: Iterable[EngineLayer]) -> tuple[tuple[str, int, str], 
 
 def _cuda_parts(plan: Plan) -> Iterator[Part]:
     program = program_from_model(plan.model)
-    for key, array in program.weights.items():
+    for key in (*program.weights, *program.coded):
+        array, *scales = program.held(key)
         is_scale = ACCUMULATOR_SCALE in key
         kind = precision_of(str(array.dtype)) or array.dtype
         yield Part(SCALES if is_scale else f"{kind} weights", array.nbytes, _digest(array))
+        yield from (Part(SCALES, scale.nbytes, _digest(scale)) for scale in scales)
     for kernel in program.kernels.values():
         for capability, cubin in kernel.cubins.items():
             yield Part(f"{MACHINE_CODE} for sm_{capability}", len(cubin), hashlib.sha256(cubin).hexdigest())

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from quantrt.errors import DeviceError, ModelError
 from quantrt.ir.mapped import release_pages
+from quantrt.plan.coded_weight import CodedWeight
 from quantrt.plan.program import Program
 from quantrt.runtime.cuda.cudnn_library import open_plans
 from quantrt.runtime.cuda.launcher import open_launchers
@@ -32,6 +33,7 @@ def open_assets(program: Program, device: torch.device) -> Assets:
         ModelError: a weight or the nodes cannot be read.
     """
     weights = {key: upload(key, array, device) for key, array in program.weights.items()}
+    weights |= {key: _expanded(key, weight, device) for key, weight in program.coded.items()}
     kernels = open_launchers(program.kernels, device)
     is_gpu = device.type == "cuda"
     plans = open_plans(program.plans, device) if is_gpu else {}
@@ -58,15 +60,33 @@ def upload(key: str, array: np.ndarray, device: torch.device) -> torch.Tensor:
             return host
         tensor = host.to(device)
     except torch.OutOfMemoryError as error:
-        raise DeviceError(
-            f"{device} has no room for weight '{key}' of {array.nbytes} bytes",
-            got=str(error).partition("\n")[0],
-            hint="freeing memory on the GPU, or a larger one",
-        ) from error
+        raise _no_room(key, array.nbytes, device, error) from error
     except ModelError as error:
         raise ModelError(f"weight '{key}' cannot be a tensor", got=error.got) from error
     release_pages(array)
     return tensor
+
+
+def _expanded(key: str, weight: CodedWeight, device: torch.device) -> torch.Tensor:
+    """The floats that a weight's codes stand for, made on the device.
+
+    Raises:
+        DeviceError: out of memory; names the weight.
+    """
+    codes, scale = upload(key, weight.codes, device), upload(key, weight.scale, device)
+    try:
+        floats = codes.to(torch.float32).mul_(scale.reshape(weight.scale_shape()))
+        return floats.to(getattr(torch, weight.dtype))
+    except torch.OutOfMemoryError as error:
+        raise _no_room(key, 4 * weight.codes.size, device, error) from error
+
+
+def _no_room(key: str, size_bytes: int, device: torch.device, error: Exception) -> DeviceError:
+    return DeviceError(
+        f"{device} has no room for weight '{key}' of {size_bytes} bytes",
+        got=str(error).partition("\n")[0],
+        hint="freeing memory on the GPU, or a larger one",
+    )
 
 
 def _nodes(proto: bytes) -> ir.Model | None:

@@ -12,7 +12,6 @@ from functools import reduce
 from operator import or_
 
 import numpy as np
-import onnx_ir as ir
 import torch
 
 from quantrt.config import CudaConfig
@@ -111,7 +110,7 @@ class CudaLowering:
         self._wide: Wide | None = None
 
     def lower(
-        self, quantized: QuantizedModel | None, float_precision: str, *, floats: ir.Model | None = None
+        self, quantized: QuantizedModel | None, float_precision: str
     ) -> tuple[LibraryModel, QuantizedModel | None]:
         """The model of library "cuda", and the quantized model that is in it.
 
@@ -120,7 +119,6 @@ class CudaLowering:
 
         Args:
             float_precision: "fp32", "fp16" or "bf16": what is not in 8 bits.
-            floats: the float graph that was rounded, where biases were corrected; see `leave_float`.
 
         Raises:
             DeviceError: the GPU does not multiply the model's codes, or has no room for what is tried.
@@ -134,11 +132,11 @@ class CudaLowering:
                 self._float_us[float_precision] = _times(choices)
         else:
             rows = program.notes["regions"]
-            slower = slower_products(choices, float_us, rows, quantized.weights)
+            slower = slower_products(choices, float_us, rows)
             if slower:
                 left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.
-                other = leave_float(quantized, slower, floats)
+                other = leave_float(quantized, slower)
                 codes_us = {
                     region: {quantized.target.precision: time_us}
                     for region, time_us in _times(choices).items()

@@ -8,26 +8,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import onnx_ir as ir
-
-from quantrt.quantize.algorithms.bias_correction import uncorrected
-from quantrt.quantize.qparams import QuantizedTensor
-from quantrt.quantize.quantized_model import Decision, QuantizedModel, Use
+from quantrt.ir.clone import clone
+from quantrt.ir.edit import set_constant_input
+from quantrt.quantize.quantized_model import Decision, QuantizedModel
 from quantrt.tactics.cuda.choices import Choices
 
 __all__ = ["leave_float", "slower_products"]
 
-SIZE_PRICE_RATIO = 0.005
-"""Of an engine's time, what all of its weights may cost in codes, each product its share: in floats they take
-twice the memory. Without it a ResNet-50's classifier, 8 % of its weights, is float for a tenth of a
-microsecond, and the file 0.273 of the ONNX file (docs/results/cuda-h200.md)."""
-
 
 def slower_products(
-    choices: Choices,
-    float_us: Mapping[str, float],
-    rows: Mapping[str, Mapping[str, Any]],
-    weights: Mapping[Use, QuantizedTensor],
+    choices: Choices, float_us: Mapping[str, float], rows: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, str]:
     """Why, by the name of the product's node.
 
@@ -36,12 +26,7 @@ def slower_products(
     Args:
         float_us: what every region takes in floats, where that is known.
         rows: of the program with codes, by region; see `program_notes`.
-        weights: of the quantized model; see SIZE_PRICE_RATIO.
     """
-    sizes = Counter[str]()
-    for use, tensor in weights.items():
-        sizes[use[0]] += tensor.codes.size
-    us_per_weight = SIZE_PRICE_RATIO * choices.total_us / max(sizes.total(), 1)
     readers = Counter(row["reads"] for row in rows.values() if row["codes"])
     found = {}
     for region, row in rows.items():
@@ -51,22 +36,21 @@ def slower_products(
         conversion = choices.by_region.get(f"convert {row['reads']}")
         extra_us = 0.0 if conversion is None else (conversion.median_us or 0.0) / readers[row["reads"]]
         time_us = row["median_us"] + extra_us
-        if time_us > before + us_per_weight * sizes[row["product"]]:
+        if time_us > before:
             found[row["product"]] = (
                 f"slower in {row['codes']} on this GPU: {time_us:.1f} us against {before:.1f} us"
             )
     return found
 
 
-def leave_float(
-    quantized: QuantizedModel, reasons: Mapping[str, str], floats: ir.Model | None = None
-) -> QuantizedModel:
+def leave_float(quantized: QuantizedModel, reasons: Mapping[str, str]) -> QuantizedModel:
     """The same model with some of its nodes in floats. All others keep what they are, grids and codes.
+
+    What is left float multiplies the values that its codes stand for. Biases were corrected for these, and
+    the file holds them in a byte each (`quantrt.plan.coded_weight`), where other floats take two.
 
     Args:
         reasons: why, by the name of the node.
-        floats: the float graph that was rounded, where biases were corrected for the rounding of weights:
-            what is left float takes its own back.
     """
     placement = quantized.placement
     decisions = tuple(
@@ -75,7 +59,11 @@ def leave_float(
     )
     uses = {use: grid for use, grid in placement.uses.items() if use[0] not in reasons}
     weights = {use: axis for use, axis in placement.weights.items() if use[0] not in reasons}
-    graph = quantized.graph if floats is None else uncorrected(quantized.graph, floats, reasons)
+    graph = clone(quantized.graph)
+    nodes = {node.name: node for node in graph.graph}
+    for (name, index), tensor in quantized.weights.items():
+        if name in reasons:
+            set_constant_input(graph, nodes[name], index, tensor.dequantize(), f"{name}_rounded")
     return replace(
         quantized,
         graph=graph,

@@ -73,8 +73,9 @@ def small_program(**changes) -> Program:
 
 def assert_same(found: Program, want: Program) -> None:
     for field in fields(Program):
-        if field.name != "weights":
+        if field.name not in ("weights", "coded"):
             assert getattr(found, field.name) == getattr(want, field.name), field.name
+    assert not found.coded
     assert found.weights.keys() == want.weights.keys()
     for key, array in want.weights.items():
         assert (found.weights[key].dtype, found.weights[key].shape) == (array.dtype, array.shape)
@@ -89,6 +90,54 @@ def test_what_is_written_is_what_is_read(tmp_path):
     loaded = load_plan(path)
     assert loaded.model.library == "cuda"
     assert_same(program_from_model(loaded.model), program)
+
+
+def coded_program() -> Program:
+    """A program whose weight is codes times scales, as a kernel reads it."""
+    rng = np.random.default_rng(3)
+    codes, scale = rng.integers(-127, 128, (40, 300)).astype(np.int8), rng.uniform(0.1, 0.2, 40)
+    codes[:, 0] = 127
+    floats = codes.astype(np.float32) * scale.astype(np.float32)[:, None]
+    return small_program(weights={**small_program().weights, "w/é": floats.astype(np.float16)})
+
+
+def test_weights_that_are_codes_times_scales_are_held_as_codes(tmp_path):
+    program, path = coded_program(), tmp_path / "engine.qrt"
+    model = program_to_model(program)
+    assert model.weights["weight/w/é"].dtype == np.int8
+    assert model.weights["scale/w/é"].shape == (40,)
+    save_plan(replace(make_plan("onnxruntime"), model=model), path)
+    assert path.stat().st_size < 0.6 * program.weights["w/é"].nbytes + 4000
+    found = program_from_model(load_plan(path).model)
+    assert found.weights.keys() == {"s"}
+    weight = found.coded["w/é"]
+    assert (weight.dtype, weight.axis) == ("float16", 0)
+    again = (weight.codes.astype(np.float32) * weight.scale[:, None]).astype(np.float16)
+    assert np.array_equal(again.view(np.uint16), program.weights["w/é"].view(np.uint16))
+    assert program_to_model(found).graph == model.graph, "what was read is written as it was"
+    path.write_bytes(path.read_bytes()[:-5000])
+    with pytest.raises(ModelError, match="damaged"):
+        load_plan(path)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [["float64", 0], ["float16", 1], ["float16", None], ["float16", 7], ["float16", "0"], ["float16"], 3],
+)
+def test_damaged_rows_of_codes_are_found(row: object):
+    model = program_to_model(coded_program())
+    document = json.loads(model.graph)
+    document["coded"]["w/é"] = row
+    with pytest.raises(ModelError, match="cannot use the program"):
+        program_from_model(replace(model, graph=json.dumps(document).encode()))
+
+
+@pytest.mark.parametrize("name", ["weight/w/é", "scale/w/é"])
+def test_codes_without_scales_and_scales_without_codes_are_found(name: str):
+    model = program_to_model(coded_program())
+    weights = {key: array for key, array in model.weights.items() if key != name}
+    with pytest.raises(ModelError, match="cannot use the program"):
+        program_from_model(replace(model, weights=weights))
 
 
 def test_a_program_without_anything():

@@ -14,12 +14,14 @@ from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.ir.edit import constant_of  # noqa: E402
 from quantrt.model.for_gpu import for_gpu  # noqa: E402
 from quantrt.model.model import Model  # noqa: E402
+from quantrt.plan.coded_weight import FLOATS, CodedWeight  # noqa: E402
 from quantrt.plan.program import Program, codes_of  # noqa: E402
 from quantrt.plan.program_json import program_from_model  # noqa: E402
-from quantrt.quantize.algorithms.bias_correction import set_biases  # noqa: E402
 from quantrt.quantize.qdq import write  # noqa: E402
 from quantrt.quantize.quantized_model import QuantizedModel  # noqa: E402
+from quantrt.quantize.target import Target  # noqa: E402
 from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
+from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8  # noqa: E402
 from quantrt.reference.metrics import sqnr_db  # noqa: E402
 from quantrt.regions.partition import partition  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor  # noqa: E402
@@ -77,6 +79,11 @@ def program_of(
     model: Model, inputs: Mapping[str, np.ndarray], precision: str, codes: QuantizedModel | None = None
 ) -> Program:
     return program_from_model(lowering(model, inputs).lower(codes, precision)[0])
+
+
+def expanded(weight: CodedWeight) -> np.ndarray:
+    floats = weight.codes.astype(np.float32) * weight.scale.reshape(weight.scale_shape())
+    return floats.astype(FLOATS[weight.dtype])
 
 
 def run(model: Model, program: Program, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -146,20 +153,34 @@ def test_a_layer_that_is_kept_float_reads_floats_and_says_why():
     assert sqnr_db(want, run(model, program, inputs)) > 55
 
 
-def test_a_layer_that_is_kept_float_has_its_own_bias():
-    model = resnet()
-    first = next(node for node in model.graph.graph if node.op_type == "Conv")
-    own = constant_of(first.inputs[2])
-    biases = {first.name: own + np.float32(7.0)}
-    codes = replace(
-        quantized(model, CUDA, {"x": samples(2, 3, 16, 16)}), graph=set_biases(model.graph, biases)
-    )
+def test_a_layer_that_is_kept_float_multiplies_what_its_codes_stand_for():
+    model, inputs = resnet(), {"x": samples(2, 3, 16, 16)}
+    codes = quantized(model, CUDA, inputs)
+    convolutions = [node for node in model.graph.graph if node.op_type == "Conv"]
+    kept = leave_float(codes, {convolutions[0].name: "because"})
+    weights_kept = [constant_of(node.inputs[1]) for node in kept.graph.graph if node.op_type == "Conv"]
+    first, *others = (constant_of(node.inputs[1]) for node in convolutions)
+    assert not np.array_equal(weights_kept[0], first)
+    assert np.array_equal(weights_kept[0], codes.weights[convolutions[0].name, 1].dequantize())
+    assert all(map(np.array_equal, weights_kept[1:], others))
+    assert np.array_equal(constant_of(convolutions[0].inputs[1]), first), "the model is as it was"
 
-    def bias_of(kept: QuantizedModel) -> np.ndarray:
-        return constant_of(next(node for node in kept.graph.graph if node.name == first.name).inputs[2])
 
-    assert np.array_equal(bias_of(leave_float(codes, {first.name: "because"}, model.graph)), own)
-    assert np.array_equal(bias_of(leave_float(codes, {"another": "because"}, model.graph)), own + 7.0)
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("rules", [CUDA, CUDA_FP8], ids=["int8", "fp8"])
+def test_what_is_kept_float_is_held_as_codes_and_gives_the_same(rules: Target, precision: str):
+    model, inputs = mlp(), {"x": samples(2, 7, 16)}
+    codes = quantized(model, rules, inputs)
+    products = {row.node: "because" for row in codes.placement.decisions if row.op_type == "MatMul"}
+    kept = leave_float(codes, products)
+    program = program_of(model, inputs, precision, kept)
+    assert len(program.coded) == 2
+    assert not any(row["codes"] for row in program.notes["regions"].values())
+    floats = {key: expanded(weight) for key, weight in program.coded.items()}
+    as_floats = replace(program, weights={**program.weights, **floats}, coded={})
+    assert np.array_equal(run(model, program, inputs), run(model, as_floats, inputs))
+    (want,) = run_ort(kept.graph, inputs)
+    assert sqnr_db(want, run(model, program, inputs)) > {"fp16": 50, "bf16": 32}[precision]
 
 
 def test_a_value_that_its_maker_stores_as_floats_alone_is_converted_once():
