@@ -144,7 +144,9 @@ def test_every_element_is_that_of_the_reference(sizes, options, seed):
         ("gl.where(has_more, later, following)", "following"),
         ("gl.where(has_more, later, following)", "later"),
         ("gl.where(has_more, following, stage)", "stage"),
-        ("begin = gl.where(lets_go, after, begin)", "begin = after"),
+        ("gl.where(lets_go, end % STAGES, begin)", "end % STAGES"),
+        ("begin_parity ^ (end // STAGES & 1)", "begin_parity"),
+        ("        turn = (turn + 1) % CONSUMERS\n\n", "\n"),
         ("if (i < blocks) | (blocks > STAGES):", "if i < blocks:"),
     ],
 )

@@ -203,8 +203,70 @@ def consume(
     how: gl.constexpr,
     formula: gl.constexpr,
 ):
-    """Attend for 64 queries in every round of this program's units."""
+    """Attend for 64 queries, where there are, in every round of this program's units.
+
+    Consumers change places from unit to unit: where a head's last round has too few, others go ahead.
+    """
+    B, H, S, T, rounds = lengths
+    STAGES: gl.constexpr = sizes[4]
+    CONSUMERS: gl.constexpr = sizes[6]
+    blocks = gl.cdiv(T, sizes[2])
+    all_rounds = gl.cdiv(S, ROWS * CONSUMERS)
+    parts = gl.cdiv(all_rounds, rounds)
+    units = B * H * parts
+    begin = 0
+    begin_parity = 0
+    slot = 0
+    slot_parity = 0
+    turn = CONSUMER + 0
+    queries = load_queries(q, gl.program_id(0), 0, turn, parts, lengths, sizes)
+    for unit in range(gl.program_id(0), units, gl.num_programs(0)):
+        first = unit % parts * rounds
+        count = gl.minimum(rounds, all_rounds - first)
+        later_unit = gl.minimum(unit + gl.num_programs(0), units - 1)
+        later_turn = (turn + 1) % CONSUMERS
+        for r in range(count):
+            row = ((first + r) * CONSUMERS + turn) * ROWS
+            is_last = r == count - 1
+            lets_go = is_last | (blocks > STAGES)
+            place = (unit // parts // H, unit // parts % H, row, blocks, lets_go, begin, begin_parity, turn)
+            ahead = (
+                gl.where(is_last, later_unit, unit),
+                gl.where(is_last, 0, r + 1),
+                gl.where(is_last, later_turn, turn),
+            )
+            if row < S:
+                queries, slot, slot_parity = attend_all(
+                    queries, slot, slot_parity, place, ahead, q, rings, masks, lengths, y, sizes, how, formula
+                )
+            else:
+                slot, slot_parity = pass_over(slot, slot_parity, place, rings, masks, sizes, how)
+                queries = load_queries(q, ahead[0], ahead[1], ahead[2], parts, lengths, sizes)
+            end = begin + blocks
+            begin = gl.where(lets_go, end % STAGES, begin)
+            begin_parity = gl.where(lets_go, begin_parity ^ (end // STAGES & 1), begin_parity)
+        turn = (turn + 1) % CONSUMERS
+
+
+@gluon.jit
+def attend_all(
+    queries,
+    slot,
+    slot_parity,
+    place,
+    ahead,
+    q,
+    rings,
+    masks,
+    lengths,
+    y,
+    sizes: gl.constexpr,
+    how: gl.constexpr,
+    formula: gl.constexpr,
+):
+    """Attend for 64 queries, and load the next ones as soon as there is room for them."""
     k_ring, v_ring, full, empty = rings
+    sample, head, row, blocks, lets_go, stage, parity, turn = place
     B, H, S, T, rounds = lengths
     BLOCK_N: gl.constexpr = sizes[2]
     BLOCK_D: gl.constexpr = sizes[3]
@@ -213,53 +275,51 @@ def consume(
     SCORES: gl.constexpr = sums_layout(BLOCK_N, 16)
     SUMS: gl.constexpr = sums_layout(BLOCK_D, 16)
     ROW: gl.constexpr = gl.SliceLayout(1, SCORES)
-    blocks = gl.cdiv(T, BLOCK_N)
-    all_rounds = gl.cdiv(S, ROWS * CONSUMERS)
-    parts = gl.cdiv(all_rounds, rounds)
-    begin = 0
-    begin_parity = 0
-    slot = 0
-    slot_parity = 0
-    for unit in range(gl.program_id(0), B * H * parts, gl.num_programs(0)):
-        first = unit % parts * rounds
-        sample = unit // parts // H
-        head = unit // parts % H
-        count = gl.minimum(rounds, all_rounds - first)
-        for r in range(count):
-            rows = ((first + r) * CONSUMERS + CONSUMER) * ROWS + gl.arange(0, ROWS, ROW)
-            queries = load_queries(q, sample, head, rows, S, sizes)
-            lets_go = (r == count - 1) | (blocks > STAGES)
-            stage = begin + 0
-            parity = begin_parity + 0
-            following, next_parity = next_stage(stage, parity, STAGES)
-            has_more = blocks > 1
-            given, slot, slot_parity = load_mask(masks, slot, slot_parity, CONSUMER, sizes, how)
-            mbarrier.wait(full.index(stage), parity)
-            scores = multiply_scores(queries, k_ring.index(stage), SCORES)
-            scores = warpgroup_mma_wait(0, deps=(scores,))
-            keys = (blocks - 1) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, SCORES))
-            scores = gl.where((keys < T)[None, :], scores, -INF)
-            x, peak, shrink = weigh(scores, given, q[4], gl.full([ROWS], -INF, gl.float32, ROW), how)
-            total = gl.full([ROWS], 0.0, gl.float32, ROW)
-            sums = gl.full([ROWS, BLOCK_D], 0.0, gl.float32, SUMS)
-            mbarrier.wait(
-                full.index(gl.where(has_more, following, stage)), gl.where(has_more, next_parity, parity)
-            )
-            state = (x, peak, shrink, total, sums, stage, parity, slot, slot_parity)
-            for i in range(blocks - 1):
-                state = attend(state, i, queries, blocks, lets_go, q[4], rings, masks, CONSUMER, sizes, how)
-            x, peak, shrink, total, sums, end, end_parity, slot, slot_parity = state
-            weights, total = weights_of(x, peak, shrink, total, q[4], v_ring.dtype, SUMS, how)
-            sums = sums * over_columns(shrink, SUMS)
-            sums = multiply_values(weights, v_ring.index(end), sums)
-            sums = warpgroup_mma_wait(0, deps=(sums,))
-            mbarrier.arrive(empty.index(end), count=1, pred=lets_go)
-            after, after_parity = next_stage(end, end_parity, STAGES)
-            begin = gl.where(lets_go, after, begin)
-            begin_parity = gl.where(lets_go, after_parity, begin_parity)
-            store_attended(
-                sums, total, (0, 0, 0), rows, sample, head, S, y, sizes, v_ring.dtype, SUMS, formula
-            )
+    following, next_parity = next_stage(stage, parity, STAGES)
+    has_more = blocks > 1
+    given, slot, slot_parity = load_mask(masks, slot, slot_parity, turn, sizes, how)
+    mbarrier.wait(full.index(stage), parity)
+    scores = multiply_scores(queries, k_ring.index(stage), SCORES)
+    scores = warpgroup_mma_wait(0, deps=(scores,))
+    keys = (blocks - 1) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, SCORES))
+    scores = gl.where((keys < T)[None, :], scores, -INF)
+    x, peak, shrink = weigh(scores, given, q[4], gl.full([ROWS], -INF, gl.float32, ROW), how)
+    total = gl.full([ROWS], 0.0, gl.float32, ROW)
+    sums = gl.full([ROWS, BLOCK_D], 0.0, gl.float32, SUMS)
+    mbarrier.wait(full.index(gl.where(has_more, following, stage)), gl.where(has_more, next_parity, parity))
+    state = (x, peak, shrink, total, sums, stage + 0, parity + 0, slot, slot_parity)
+    for i in range(blocks - 1):
+        state = attend(state, i, queries, blocks, lets_go, turn, q[4], rings, masks, sizes, how)
+    x, peak, shrink, total, sums, end, end_parity, slot, slot_parity = state
+    parts = gl.cdiv(gl.cdiv(S, ROWS * CONSUMERS), rounds)
+    queries = load_queries(q, ahead[0], ahead[1], ahead[2], parts, lengths, sizes)
+    weights, total = weights_of(x, peak, shrink, total, q[4], v_ring.dtype, SUMS, how)
+    sums = sums * over_columns(shrink, SUMS)
+    sums = multiply_values(weights, v_ring.index(end), sums)
+    sums = warpgroup_mma_wait(0, deps=(sums,))
+    mbarrier.arrive(empty.index(end), count=1, pred=lets_go)
+    rows = row + gl.arange(0, ROWS, ROW)
+    store_attended(sums, total, (0, 0, 0), rows, sample, head, S, y, sizes, v_ring.dtype, SUMS, formula)
+    return queries, slot, slot_parity
+
+
+@gluon.jit
+def pass_over(slot, slot_parity, place, rings, masks, sizes: gl.constexpr, how: gl.constexpr):
+    """Let go of what others attend to in a round without queries of this consumer."""
+    _, _, full, empty = rings
+    _, _, _, blocks, lets_go, stage, parity, turn = place
+    STAGES: gl.constexpr = sizes[4]
+    here = stage + 0
+    here_parity = parity + 0
+    for _ in range(blocks):
+        mbarrier.wait(full.index(here), here_parity)
+        mbarrier.arrive(empty.index(here), count=1, pred=lets_go)
+        here, here_parity = next_stage(here, here_parity, STAGES)
+        if how[0] != "none":
+            mbarrier.wait(masks[1].index(slot), slot_parity)
+            mbarrier.arrive(masks[2].index(slot), count=1)
+            slot, slot_parity = next_stage(slot, slot_parity, how[1])
+    return slot, slot_parity
 
 
 @gluon.jit
@@ -269,10 +329,10 @@ def attend(
     queries,
     blocks,
     lets_go,
+    turn,
     scale,
     rings,
     masks,
-    CONSUMER: gl.constexpr,
     sizes: gl.constexpr,
     how: gl.constexpr,
 ):
@@ -291,7 +351,7 @@ def attend(
     sums = sums * over_columns(shrink, SUMS)
     ahead = multiply_scores(queries, k_ring.index(following), SCORES)
     sums = multiply_values(weights, v_ring.index(stage), sums)
-    given, slot, slot_parity = load_mask(masks, slot, slot_parity, CONSUMER, sizes, how)
+    given, slot, slot_parity = load_mask(masks, slot, slot_parity, turn, sizes, how)
     scores = warpgroup_mma_wait(1, deps=(ahead,))
     x, peak, shrink = weigh(scores, given, scale, peak, how)
     has_more = i + 2 < blocks
@@ -342,7 +402,7 @@ def load_mask(
     masks,
     slot,
     slot_parity,
-    CONSUMER: gl.constexpr,
+    turn,
     sizes: gl.constexpr,
     how: gl.constexpr,
 ):
@@ -356,7 +416,7 @@ def load_mask(
         mask_ring, mask_full, mask_empty, _, _ = masks
         mbarrier.wait(mask_full.index(slot), slot_parity)
         if how[3]:
-            part = mask_ring.index(slot * how[2] + CONSUMER).reshape([ROWS, BLOCK_N])
+            part = mask_ring.index(slot * how[2] + turn).reshape([ROWS, BLOCK_N])
             given = part.load(SCORES)
         else:
             part = mask_ring.index(slot).reshape([BLOCK_N])
@@ -367,15 +427,19 @@ def load_mask(
 
 
 @gluon.jit
-def load_queries(q, sample, head, rows, S, sizes: gl.constexpr):
+def load_queries(q, unit, r, turn, parts, lengths, sizes: gl.constexpr):
     """64 queries as the left factor of a product; rows beyond the last like the last one."""
     q_ptr, q_b, q_h, q_s, _ = q
+    B, H, S, T, rounds = lengths
     D: gl.constexpr = sizes[1]
     BLOCK_D: gl.constexpr = sizes[3]
     UNIT: gl.constexpr = sizes[5]
     SCORES: gl.constexpr = sums_layout(sizes[2], 16)
     LEFT: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=SCORES, k_width=2)
-    places = gl.convert_layout(gl.minimum(rows, S - 1), gl.SliceLayout(1, LEFT))
+    sample = unit // parts // H
+    head = unit // parts % H
+    first = ((unit % parts * rounds + r) * sizes[6] + turn) * ROWS
+    places = gl.minimum(first + gl.arange(0, ROWS, gl.SliceLayout(1, LEFT)), S - 1)
     columns = gl.arange(0, BLOCK_D, gl.SliceLayout(0, LEFT))
     start = (sample.to(gl.int64) * q_b + head.to(gl.int64) * q_h) * UNIT
     offsets = places[:, None] * (q_s * UNIT) + columns[None, :]
