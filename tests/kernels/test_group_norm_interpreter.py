@@ -141,6 +141,10 @@ def test_operands_of_pixels_and_of_channels(case: Case, rng: np.random.Generator
     one_for_all = replace(problem, tensors=(shift[:1].half(), scale[:1], residual))
     for tactic in problem.one_of_each():
         agrees(one_for_all, tactic)
+    wide = torch.full((case.images, 3 * case.C, 1, 1), float("nan"), dtype=torch.float16)
+    part = wide[:, case.C : 2 * case.C].copy_(shift)  # of a merged embedding: images lie further apart
+    for tactic in problem.one_of_each():
+        agrees(replace(problem, tensors=(part, *problem.tensors[1:])), tactic)
 
 
 def test_the_same_input_gives_the_same_bits(rng: np.random.Generator):

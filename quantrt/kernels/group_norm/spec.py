@@ -28,7 +28,16 @@ from quantrt.kernels.epilogue.spec import (
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 from quantrt.regions.expression import Expression
 
-__all__ = ["IMAGE", "GroupNormProblem", "TileConfig", "block_of", "kernels_of", "part_rows", "why_not"]
+__all__ = [
+    "IMAGE",
+    "GroupNormProblem",
+    "TileConfig",
+    "block_of",
+    "kernels_of",
+    "part_rows",
+    "sum_rows",
+    "why_not",
+]
 
 FLOATS = ("float16", "bfloat16", "float32")
 MAX_OFFSET = 2**31 - 1
@@ -37,6 +46,15 @@ MAX_GROUP = 4096
 
 MERGED_ELEMENTS = 2048
 """Means that one program of the second step holds at a time."""
+
+SUM_ELEMENTS = 8
+"""Of a thread in a tile of the first step: 16 bytes of halves, and as few sums."""
+
+SUM_TILES = 8
+"""Of the first step, that are on their way at a time: memory answers after a microsecond."""
+
+LAST_TILES = 4
+"""That a program of the last step stores: what it reads and computes for channels serves them all."""
 
 IMAGE = "image"
 """Kind of a tensor operand with one element for every channel of an image; "tensor" has all pixels."""
@@ -50,6 +68,7 @@ class GroupNormProblem:
         tensors, outputs: element types of the tensor operands and of what is stored.
         per_image: of every tensor operand, whether it has one element for each channel of an image.
         shift: element type of what is added to x, one element for each channel of an image; empty without.
+            Images may lie any distance from each other: it can be a part of a wider matrix.
     """
 
     images: int
@@ -115,7 +134,16 @@ def kernels_of(problem: GroupNormProblem, config: TileConfig) -> tuple[KernelSpe
     """The kernel over whole groups, or the three over parts. Images and pixels do not enter them."""
     if config.is_whole:
         return (_epilogue_kernel(problem, config, "whole_groups", {"D": problem.depth}),)
-    return (_sums(problem, config), _merge(problem), _epilogue_kernel(problem, config, "normalize", {}))
+    return (
+        _sums(problem, config),
+        _merge(problem),
+        _epilogue_kernel(problem, config, "normalize", {"TILES": LAST_TILES}),
+    )
+
+
+def sum_rows(config: TileConfig) -> int:
+    """Pixels of a tile of the first of three kernels: a thread sums SUM_ELEMENTS of it."""
+    return max(1, SUM_ELEMENTS * WARP * config.num_warps // config.block_n)
 
 
 def part_rows(pixels: int, parts: int, block_m: int) -> int:
@@ -165,7 +193,8 @@ def _sums(problem: GroupNormProblem, config: TileConfig) -> KernelSpec:
     fixed = {
         **_shift_constants(problem),
         "C": problem.C,
-        "BLOCK_M": config.block_m,
+        "TILES": SUM_TILES,
+        "BLOCK_M": sum_rows(config),
         "BLOCK_N": config.block_n,
     }
     return _spec("sum_parts", types, fixed, config.num_warps)
@@ -204,11 +233,12 @@ def _spec(function: str, types: dict[str, str], fixed: dict[str, Any], num_warps
 
 
 def _shift_type(problem: GroupNormProblem) -> dict[str, str]:
-    return {"shift_ptr": POINTERS[problem.shift]} if problem.shift else {}
+    return {"shift_ptr": POINTERS[problem.shift], "shift_stride": "i32"} if problem.shift else {}
 
 
 def _shift_constants(problem: GroupNormProblem) -> dict[str, Any]:
-    return {"HAS_SHIFT": bool(problem.shift), **({} if problem.shift else {"shift_ptr": 0})}
+    absent = {} if problem.shift else {"shift_ptr": 0, "shift_stride": 0}
+    return {"HAS_SHIFT": bool(problem.shift), **absent}
 
 
 def _kinds(problem: GroupNormProblem) -> tuple[str, ...]:

@@ -15,7 +15,14 @@ from quantrt.kernels.conv2d.tiles import FILL_US, LOAD_US
 from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
-from quantrt.kernels.group_norm.spec import GroupNormProblem, TileConfig, block_of, part_rows
+from quantrt.kernels.group_norm.spec import (
+    SUM_TILES,
+    GroupNormProblem,
+    TileConfig,
+    block_of,
+    part_rows,
+    sum_rows,
+)
 
 __all__ = ["configs", "cost", "default_config", "estimate_us", "parts_of"]
 
@@ -29,10 +36,10 @@ MIN_ELEMENTS = 4
 MAX_ELEMENTS = 32
 """Of a thread in one tile: two sums in float32 for each, and the epilogue of each."""
 
-PREFERRED_ELEMENTS = 16
+PREFERRED_ELEMENTS = 8
 
-PROGRAMS = 4
-"""Of the first step, for each multiprocessor: enough loads are on their way."""
+PROGRAMS = 8
+"""Of the first step with 4 warps each, for each multiprocessor: all that have room at a time."""
 
 SUM_INSTRUCTIONS = 6.0
 """For each element that is summed: conversion, difference, mask, two sums, addresses."""
@@ -71,7 +78,7 @@ def configs(problem: GroupNormProblem, device: GpuFacts) -> tuple[TileConfig, ..
 
 
 def _preference(tile: TileConfig) -> tuple[int, int, str]:
-    """Among tiles that should take as long: 16 elements for each thread, then wide ones."""
+    """Among tiles that should take as long: 8 elements for each thread, then wide ones."""
     return abs(tile.elements - PREFERRED_ELEMENTS), -tile.block_n, tile.name
 
 
@@ -132,7 +139,7 @@ def _parts_us(problem: GroupNormProblem, config: TileConfig, device: GpuFacts) -
     programs = problem.images * columns * math.ceil(max(problem.HW, 1) / rows)
     rounds = math.ceil(programs / device.multiprocessors)
     sum_us = rows * config.block_n * SUM_INSTRUCTIONS / _rate(device)
-    turns_us = LOAD_US * (1 + math.ceil(rows / config.block_m)) / 2
+    turns_us = LOAD_US * (1 + math.ceil(rows / (SUM_TILES * sum_rows(config)))) / 2
     first_us = FILL_US + max(partial * read_us, rounds * sum_us, turns_us)
     tiles = problem.images * columns * math.ceil(max(problem.HW, 1) / config.block_m)
     tile_us = config.block_m * config.block_n * _last(problem) / _rate(device)

@@ -32,6 +32,7 @@ def whole_groups(
     arg10,
     arg11,
     shift_ptr,
+    shift_stride,
     epsilon,
     HW,
     KINDS: tl.constexpr,
@@ -50,10 +51,10 @@ def whole_groups(
     column = (pid % GROUPS) * D
     offs_n = tl.arange(0, BLOCK_N)
     mask_n = offs_n < D
-    shift = _shift(shift_ptr, image, column, mask_n, HAS_SHIFT, C, BLOCK_N)
+    shift = _shift(shift_ptr + image.to(tl.int64) * shift_stride + column, mask_n, HAS_SHIFT, BLOCK_N)
     start = image.to(tl.int64) * HW * C + column
     pivot = _pivot(x_ptr + start, shift, mask_n, HW, C, BLOCK_M, BLOCK_N)
-    total, squares = _sums(x_ptr + start, shift, pivot, mask_n, HW, C, BLOCK_M, BLOCK_N)
+    total, squares = _sums(x_ptr + start, shift, pivot, mask_n, HW, C, 1, BLOCK_M, BLOCK_N)
     count = tl.cast(HW, tl.float32)
     mean_n = pivot + total / count
     inside = tl.where(mask_n, squares - total * (total / count), 0.0)
@@ -66,29 +67,17 @@ def whole_groups(
 
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    operands = _of_channels(slots, image, column, mask_n, KINDS, C, BLOCK_N)
     offset = mean - shift
     rstd = tl.zeros((BLOCK_N,), tl.float32) + rstd
+    offsets = tl.arange(0, BLOCK_M)[:, None] * C + offs_n[None, :]
     row = pid * 0
     while row < HW:
-        _finish(
-            x_ptr,
-            pointers,
-            slots,
-            offset,
-            rstd,
-            image,
-            row,
-            column,
-            HW,
-            mask_n,
-            KINDS,
-            PROGRAM,
-            OUTPUTS,
-            C,
-            D == BLOCK_N,
-            BLOCK_M,
-            BLOCK_N,
-        )
+        mask = _mask(HW - row, mask_n, D == BLOCK_N, BLOCK_M)
+        x = tl.load(x_ptr + start + offsets, mask=mask, other=0.0)
+        y = (x.to(tl.float32) - offset[None, :]) * rstd[None, :]
+        _store(y, pointers, slots, operands, start + offsets, mask, KINDS, PROGRAM, OUTPUTS)
+        start += BLOCK_M * C
         row += BLOCK_M
 
 
@@ -96,12 +85,14 @@ def whole_groups(
 def sum_parts(
     x_ptr,
     shift_ptr,
+    shift_stride,
     parts_ptr,
     HW,
     ROWS,
     PARTS,
     HAS_SHIFT: tl.constexpr,
     C: tl.constexpr,
+    TILES: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -115,10 +106,10 @@ def sum_parts(
     rows = tl.minimum(HW - row, ROWS)
     offs_n = tl.arange(0, BLOCK_N)
     mask_n = offs_n < C - column
-    shift = _shift(shift_ptr, image, column, mask_n, HAS_SHIFT, C, BLOCK_N)
+    shift = _shift(shift_ptr + image.to(tl.int64) * shift_stride + column, mask_n, HAS_SHIFT, BLOCK_N)
     x_part = x_ptr + ((image.to(tl.int64) * HW + row) * C + column)
     pivot = _pivot(x_part, shift, mask_n, rows, C, BLOCK_M, BLOCK_N)
-    total, squares = _sums(x_part, shift, pivot, mask_n, rows, C, BLOCK_M, BLOCK_N)
+    total, squares = _sums(x_part, shift, pivot, mask_n, rows, C, TILES, BLOCK_M, BLOCK_N)
     count = tl.cast(rows, tl.float32)
     part = parts_ptr + place.to(tl.int64) * 2 * C + column
     tl.store(part + offs_n, pivot + total / count, mask=mask_n)
@@ -194,6 +185,7 @@ def normalize(
     arg10,
     arg11,
     shift_ptr,
+    shift_stride,
     stats_ptr,
     HW,
     KINDS: tl.constexpr,
@@ -201,51 +193,45 @@ def normalize(
     OUTPUTS: tl.constexpr,
     HAS_SHIFT: tl.constexpr,
     C: tl.constexpr,
+    TILES: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """One program: BLOCK_M pixels of one image, BLOCK_N channels."""
+    """One program: TILES * BLOCK_M pixels of one image, BLOCK_N channels; what they share is read once."""
     tiles_n: tl.constexpr = (C + BLOCK_N - 1) // BLOCK_N
     pid = tl.program_id(0)
     column = (pid % tiles_n) * BLOCK_N
-    tiles_m = (HW + BLOCK_M - 1) // BLOCK_M
+    tiles_m = (HW + TILES * BLOCK_M - 1) // (TILES * BLOCK_M)
     image = pid // tiles_n // tiles_m
-    row = (pid // tiles_n % tiles_m) * BLOCK_M
+    row = (pid // tiles_n % tiles_m) * (TILES * BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
     mask_n = offs_n < C - column
-    shift = _shift(shift_ptr, image, column, mask_n, HAS_SHIFT, C, BLOCK_N)
+    shift = _shift(shift_ptr + image.to(tl.int64) * shift_stride + column, mask_n, HAS_SHIFT, BLOCK_N)
     stats = stats_ptr + image.to(tl.int64) * 2 * C + column + offs_n
     mean = tl.load(stats, mask=mask_n, other=0.0)
     rstd = tl.load(stats + C, mask=mask_n, other=0.0)
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    _finish(
-        x_ptr,
-        pointers,
-        slots,
-        mean - shift,
-        rstd,
-        image,
-        row,
-        column,
-        HW,
-        mask_n,
-        KINDS,
-        PROGRAM,
-        OUTPUTS,
-        C,
-        C % BLOCK_N == 0,
-        BLOCK_M,
-        BLOCK_N,
-    )
+    operands = _of_channels(slots, image, column, mask_n, KINDS, C, BLOCK_N)
+    offset = mean - shift
+    start = (image.to(tl.int64) * HW + row) * C + column
+    offsets = tl.arange(0, BLOCK_M)[:, None] * C + offs_n[None, :]
+    loaded = ()
+    for i in tl.static_range(TILES):
+        mask = _mask(HW - row - i * BLOCK_M, mask_n, C % BLOCK_N == 0, BLOCK_M)
+        loaded = loaded + (tl.load(x_ptr + start + i * BLOCK_M * C + offsets, mask=mask, other=0.0),)
+    for i in tl.static_range(TILES):
+        mask = _mask(HW - row - i * BLOCK_M, mask_n, C % BLOCK_N == 0, BLOCK_M)
+        y = (loaded[i].to(tl.float32) - offset[None, :]) * rstd[None, :]
+        place = start + i * BLOCK_M * C + offsets
+        _store(y, pointers, slots, operands, place, mask, KINDS, PROGRAM, OUTPUTS)
 
 
 @triton.jit
-def _shift(shift_ptr, image, column, mask_n, HAS_SHIFT: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr):
+def _shift(shift_ptr, mask_n, HAS_SHIFT: tl.constexpr, BLOCK_N: tl.constexpr):
     """What is added to x, [BLOCK_N]."""
     if HAS_SHIFT:
-        offs = image.to(tl.int64) * C + column + tl.arange(0, BLOCK_N)
-        y = tl.load(shift_ptr + offs, mask=mask_n, other=0.0).to(tl.float32)
+        y = tl.load(shift_ptr + tl.arange(0, BLOCK_N), mask=mask_n, other=0.0).to(tl.float32)
     else:
         y = tl.zeros((BLOCK_N,), tl.float32)
     return y
@@ -262,8 +248,21 @@ def _pivot(x_ptr, shift, mask_n, rows, C: tl.constexpr, BLOCK_M: tl.constexpr, B
 
 
 @triton.jit
-def _sums(x_ptr, shift, pivot, mask_n, rows, C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """[BLOCK_N] sums over `rows` pixels of differences to the pivot, and of their squares."""
+def _sums(
+    x_ptr,
+    shift,
+    pivot,
+    mask_n,
+    rows,
+    C: tl.constexpr,
+    TILES: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """[BLOCK_N] sums over `rows` pixels of differences to the pivot, and of their squares.
+
+    TILES: of BLOCK_M pixels each, that are on their way before the first of them is summed.
+    """
     offs_m = tl.arange(0, BLOCK_M)[:, None]
     offs_n = tl.arange(0, BLOCK_N)[None, :]
     offset = (pivot - shift)[None, :]
@@ -272,13 +271,17 @@ def _sums(x_ptr, shift, pivot, mask_n, rows, C: tl.constexpr, BLOCK_M: tl.conste
     # `while`, for the interpreter makes no range of an argument.
     first = rows * 0
     while first < rows:
-        mask = (offs_m < rows - first) & mask_n[None, :]
-        x = tl.load(x_ptr + offs_m * C + offs_n, mask=mask, other=0.0).to(tl.float32)
-        d = tl.where(mask, x - offset, 0.0)
-        total += d
-        squares += d * d
-        x_ptr += BLOCK_M * C
-        first += BLOCK_M
+        loaded = ()
+        for i in tl.static_range(TILES):
+            mask = (offs_m + i * BLOCK_M < rows - first) & mask_n[None, :]
+            loaded = loaded + (tl.load(x_ptr + (offs_m + i * BLOCK_M) * C + offs_n, mask=mask, other=0.0),)
+        for i in tl.static_range(TILES):
+            mask = (offs_m + i * BLOCK_M < rows - first) & mask_n[None, :]
+            d = tl.where(mask, loaded[i].to(tl.float32) - offset, 0.0)
+            total += d
+            squares += d * d
+        x_ptr += TILES * BLOCK_M * C
+        first += TILES * BLOCK_M
     return tl.sum(total, axis=0), tl.sum(squares, axis=0)
 
 
@@ -289,38 +292,22 @@ def _count(part, HW, ROWS):
 
 
 @triton.jit
-def _finish(
-    x_ptr,
-    pointers,
-    slots,
-    offset,
-    rstd,
-    image,
-    row,
-    column,
-    HW,
-    mask_n,
-    KINDS: tl.constexpr,
-    PROGRAM: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    C: tl.constexpr,
-    IS_FULL: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
-    """Normalize one tile, and store its epilogue. IS_FULL: all of its columns exist."""
-    offs_m = tl.arange(0, BLOCK_M)
-    offs_n = tl.arange(0, BLOCK_N)
-    tile = (image.to(tl.int64) * HW + row) * C + column
-    offsets = offs_m[:, None] * C + offs_n[None, :]
-    mask = (offs_m < HW - row)[:, None]
+def _mask(rows, mask_n, IS_FULL: tl.constexpr, BLOCK_M: tl.constexpr):
+    """[BLOCK_M, BLOCK_N or 1]: which elements of a tile exist. IS_FULL: all of its columns do."""
+    mask = (tl.arange(0, BLOCK_M) < rows)[:, None]
     if not IS_FULL:
         mask = mask & mask_n[None, :]
-    x = tl.load(x_ptr + tile + offsets, mask=mask, other=0.0).to(tl.float32)
-    operands = ((x - offset[None, :]) * rstd[None, :],)
+    return mask
+
+
+@triton.jit
+def _of_channels(slots, image, column, mask_n, KINDS: tl.constexpr, C: tl.constexpr, BLOCK_N: tl.constexpr):
+    """The operands that are the same for all pixels of an image, read once; 0 in the place of a tensor."""
+    offs_n = tl.arange(0, BLOCK_N)
+    operands = ()
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0.0),)
+            operands = operands + (0.0,)
         elif KINDS[i] == "scalar":
             operands = operands + (slots[i],)
         elif KINDS[i] == "image":
@@ -328,8 +315,30 @@ def _finish(
             operands = operands + (tl.load(slots[i] + per_image + offs_n, mask=mask_n, other=0.0)[None, :],)
         else:
             operands = operands + (tl.load(slots[i] + column + offs_n, mask=mask_n, other=0.0)[None, :],)
-    results = evaluate(PROGRAM, operands)
+    return operands
+
+
+@triton.jit
+def _store(
+    y,
+    pointers,
+    slots,
+    operands,
+    place,
+    mask,
+    KINDS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+):
+    """Store the epilogue of one normalized tile. place: offsets of its elements."""
+    known = (y,)
+    for i in tl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            known = known + (tl.load(slots[i] + place, mask=mask, other=0.0),)
+        else:
+            known = known + (operands[i],)
+    results = evaluate(PROGRAM, known)
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
-        y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
-        tl.store(y_ptr + tile + offsets, tl.broadcast_to(y, (BLOCK_M, BLOCK_N)), mask=mask)
+        z = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
+        tl.store(y_ptr + place, tl.broadcast_to(z, y.shape), mask=mask)

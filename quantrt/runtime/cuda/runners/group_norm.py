@@ -60,7 +60,7 @@ class _GroupNormRunner:
         ]
         has_shift = self._formula.shift is not None
         tensors = list(inputs[1 + has_shift :])
-        shift = [self._per_image(inputs[1], shape)] if has_shift else []
+        shift = self._shift(inputs[1], shape) if has_shift else []
         x = channels_last(x)
         if len(self._kernels) == 1:
             if x.numel():
@@ -73,7 +73,7 @@ class _GroupNormRunner:
         self,
         x: Tensor,
         tensors: Sequence[Tensor],
-        shift: list[Tensor],
+        shift: list[Any],
         outputs: list[Tensor],
         allocate: Allocate,
     ) -> list[Tensor]:
@@ -90,8 +90,8 @@ class _GroupNormRunner:
             sums((images * parts * columns, 1, 1), [x, *shift, scratch, *cut])
             groups = images * self._formula.groups
             merge((groups, 1, 1), [scratch, statistics, self._formula.epsilon, *cut])
-            tiles = images * -(-pixels // block_m) * columns
-            finish((tiles, 1, 1), [*self._arguments(x, tensors, outputs), *shift, statistics, pixels])
+            programs = images * -(-pixels // (self._fixed["TILES"] * block_m)) * columns
+            finish((programs, 1, 1), [*self._arguments(x, tensors, outputs), *shift, statistics, pixels])
         return [scratch, statistics]
 
     def _arguments(self, x: Tensor, tensors: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Any]:
@@ -103,8 +103,18 @@ class _GroupNormRunner:
         ]
         return [x, *outputs, *self._operands.in_order(read)]
 
+    def _shift(self, tensor: Tensor, shape: tuple[int, ...]) -> list[Any]:
+        """A shift [N or 1, C, 1, ...] as [N, C], dense but for how far images are apart; and that."""
+        rows = self._by_image(tensor, shape)
+        rows = aligned(rows if rows.stride(1) == 1 else rows.contiguous())
+        return [rows, rows.stride(0)]
+
     def _per_image(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         """[N or 1, C, 1, ...] as a dense [N, C]."""
+        return aligned(self._by_image(tensor, shape).contiguous())
+
+    def _by_image(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """[N or 1, C, 1, ...] as [N, C]."""
         if tuple(tensor.shape[1:]) != (shape[1], *[1] * (len(shape) - 2)) or tensor.shape[0] not in (
             1,
             shape[0],
@@ -112,7 +122,7 @@ class _GroupNormRunner:
             raise self._error(
                 f"an operand of {list(tensor.shape)}", f"{[*shape[:2], *[1] * (len(shape) - 2)]}"
             )
-        return aligned(tensor.reshape(tensor.shape[:2]).expand(shape[:2]).contiguous())
+        return tensor.reshape(tensor.shape[:2]).expand(shape[:2])
 
     def _whole(self, tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
         try:
