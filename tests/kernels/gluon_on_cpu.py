@@ -190,9 +190,6 @@ class View:
     def reshape(self, shape):
         return View(self.slot, lambda data: self.look(data).reshape(shape))
 
-    def slice(self, start, length):
-        return View(self.slot, lambda data: self.look(data)[start : start + length])
-
     def load(self, layout):
         return block(self.look(self.slot.load(layout)))
 
@@ -207,6 +204,8 @@ class Product:
 
 class Ring:
     """Slots, or barriers."""
+
+    layout = None
 
     def __init__(self, dtype, shape, reads_once: bool) -> None:
         self.dtype = dtype

@@ -15,9 +15,18 @@ from quantrt.kernels.gemm_hopper import triton_kernel as gemm_hopper
 from quantrt.kernels.gemm_hopper.spec import HopperTile, rows_in_order
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.convolutions import Case
-from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, run_program
+from tests.kernels.gluon_on_cpu import (
+    Descriptor,
+    Pointer,
+    Rules,
+    Scalar,
+    View,
+    altered,
+    run_program,
+)
 from tests.kernels.test_conv2d_compiled import problem
 
+PERIOD = triton_kernel.PERIOD.value
 BLOCK_K = 16
 MARGIN = 40
 JUNK = 99
@@ -27,7 +36,7 @@ EMPTY = -77777
 class Windows(Descriptor):
     """Images [images, H, W, C] that are copied in boxes and steps; what a box leaves of a block is junk."""
 
-    def __init__(self, images, rows, box, steps):
+    def __init__(self, images, box, steps, rows):
         super().__init__(images, (1, 1, rows, BLOCK_K))
         self.box, self.steps = box, steps
         self.block_type.nbytes = math.prod(box) * BLOCK_K * images.itemsize
@@ -46,6 +55,26 @@ class Windows(Descriptor):
         return found
 
 
+class Stages:
+    """The stages of x, of so many rows each, for what the kernel takes from a row of shared memory on."""
+
+    def __init__(self, rows):
+        self.rows, self.stages = rows, {}
+
+    def block(self, ring, row, shape, layout):
+        stage, first = divmod(row, self.rows)
+        assert first % PERIOD == 0
+        if len(shape) == 4:  # what a copy fills
+            assert first == 0
+            slot = ring.index(row // PERIOD)  # the first of the stage stands for all of it
+            if stage not in self.stages:
+                slot.data = np.zeros(shape, slot.data.dtype)
+            return self.stages.setdefault(stage, slot)
+        part = slice(first, first + shape[0])
+        assert part.stop <= self.rows
+        return View(self.stages[stage], lambda data: data.reshape(-1, shape[1])[part])
+
+
 def convolution(
     case,
     box,
@@ -59,6 +88,7 @@ def convolution(
     ahead=(1, 1),
     has_tensor=False,
     holds_w=False,
+    is_column=False,
     module=triton_kernel,
 ):
     """conv(x, w) * scale by the kernel, and by torch."""
@@ -70,8 +100,11 @@ def convolution(
     residual = rng.integers(-9, 9, shape).astype(np.int8)
     y = np.full(math.prod(shape), EMPTY, np.float32)
     block_m, block_n = tile
+    taps = case.kernel[0] if is_column else 1
+    further = (taps - 1) * case.dilations[0]
+    copied = (box[0], box[1] + further, box[2])
     arguments = (
-        Windows(x, block_m, box, case.strides),
+        Windows(x, copied, case.strides, block_m * (2 if is_column else 1)),  # a power of 2
         Descriptor(rows_in_order(w.reshape(case.N, -1), run), (block_n, BLOCK_K)),
         Pointer(y),
         *(0,) * 3,
@@ -90,6 +123,7 @@ def convolution(
         (1,),
         run,
         box,
+        taps,
         holds_w,
         block_m,
         block_n,
@@ -99,6 +133,7 @@ def convolution(
         *ahead,
     )
     for program in reversed(range(programs)):  # what is stored beyond a tile is not stored again later
+        stages_of_x = Stages(block_m + further * box[2])
         run_program(
             module,
             "conv_hopper",
@@ -107,7 +142,8 @@ def convolution(
             program=program,
             programs=programs,
             others=(fragments, gemm_hopper),
-            reads_once=not holds_w,
+            reads_once=not (holds_w or is_column),
+            rows_from=stages_of_x.block,
             registers_of=lambda sums, operands, terms, program: (sums.astype(np.float32), *operands),
             evaluate=lambda program, r: (sum(r[2:], start=r[0] * r[1]),),
             stored=lambda program, output, results, element: results[0],
@@ -139,6 +175,13 @@ def convolution(
         ),
         (Case(C=40, N=64, size=(10, 9), images=3), (1, 7, 9), {"holds_w": True, "stages": 2}),
         (Case(C=16, N=60, size=(12, 9), images=2), (1, 4, 9), {"holds_w": True, "programs": 1}),
+        (Case(C=16, N=70, size=(10, 9), images=3), (1, 8, 8), {"is_column": True, "holds_w": False}),
+        (Case(C=40, N=64, size=(13, 9), images=3), (1, 8, 8), {"is_column": True, "holds_w": True}),
+        (
+            Case(C=24, N=64, size=(13, 20), strides=(1, 2), dilations=(2, 1), pads=(2, 1, 2, 0)),
+            (1, 4, 8),
+            {"is_column": True, "stages": 2},
+        ),
         (Case(C=24, N=100, size=(10, 6)), (1, 10, 6), {"dtype": np.float32, "has_tensor": True}),
     ],
 )
@@ -154,8 +197,8 @@ def test_every_element_is_that_of_the_reference(case, box, options, seed):
         ("    turn = 1 - CONSUMER\n", "    turn = CONSUMER\n"),
         ("    block = CONSUMER * STEPS\n", "    block = 0\n"),
         ("        mbarrier.wait(turns.index(CONSUMER), turn)\n", ""),
-        ("warpgroup_mma_wait(1, deps=(sums,))", "warpgroup_mma_wait(2, deps=(sums,))"),
-        ("BOX[0] * BOX[1] * BOX[2] * ROW_BYTES", "sizes[2] * ROW_BYTES"),
+        ("warpgroup_mma_wait(TAPS, deps=(sums,))", "warpgroup_mma_wait(TAPS + 1, deps=(sums,))"),
+        ("BOX[0] * BOX[1] * BOX[2] + (TAPS - 1) * cut[4]", "cut[5]"),
         ("there = there & (rows < BOX[0] * BOX[1] * BOX[2])", "pass"),
         ("(column < Q - corner[2])", "(column >= 0)"),
     ],

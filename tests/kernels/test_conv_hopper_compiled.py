@@ -14,9 +14,10 @@ from triton import knobs
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv_hopper import triton_kernel
 from quantrt.kernels.conv_hopper.spec import BoxTile, channel_block, kernel_of, why_not
-from quantrt.kernels.conv_hopper.tiles import box_of, configs
+from quantrt.kernels.conv_hopper.tiles import box_of, column_box_of, configs
 from quantrt.kernels.gemm_hopper.spec import HopperTile, rows_in_order
 from quantrt.tactics.cuda.conv2d import list_tactics
 from quantrt.tactics.cuda.conv_weights import rows_of_windows
@@ -29,18 +30,23 @@ H200 = gpu_named("H200")
 PROBLEMS = {
     "codes": problem("int8"),
     "few channels": replace(problem("int8"), C=64, N=64, H=56, W=56),
+    "columns of windows": replace(problem("int8"), C=64, N=64, H=80, W=80),
     "stride": replace(problem("int8"), C=320, N=320, strides=(2, 2)),
     "floats": problem("float16"),
     "columns left over": replace(problem("int8"), N=200),
 }
 
 
+def tile_of(name: str, one: ConvProblem) -> BoxTile:
+    product, is_held = HopperTile(128, min(one.N, 128), 6), one.N <= 64
+    if name == "columns of windows":
+        return BoxTile(product, column_box_of(one, 128), is_column=True, holds_w=is_held)
+    return BoxTile(product, box_of(one, 128), holds_w=is_held)
+
+
 @pytest.fixture(scope="module")
 def compiled():
-    specs = {
-        name: kernel_of(one, BoxTile(HopperTile(128, min(one.N, 128), 6), box_of(one, 128), one.N <= 64))
-        for name, one in PROBLEMS.items()
-    }
+    specs = {name: kernel_of(one, tile_of(name, one)) for name, one in PROBLEMS.items()}
     results = compile_all(list(specs.values()), (90,), workers=2)
     return {name: results[spec] for name, spec in specs.items()}
 
@@ -110,6 +116,17 @@ def test_boxes_cover_the_output_with_hardly_a_pixel_more(size, images, stride, t
     assert math.prod(box) <= 128
     assert max(box[1:]) * stride <= 256
     assert math.prod(math.ceil(n / m) for n, m in zip(shape.output, box, strict=True)) == tiles
+
+
+def test_columns_of_windows_are_copied_where_rows_are_short():
+    few = PROBLEMS["few channels"]
+    assert column_box_of(few, 128) == (1, 16, 8)
+    assert column_box_of(few, 64) == (1, 8, 8)
+    assert column_box_of(replace(few, H=28, W=28), 128) == (1, 4, 32)
+    assert column_box_of(replace(few, strides=(1, 2)), 128) == (1, 8, 16)
+    for other in (replace(few, C=128), replace(few, strides=(2, 2)), replace(few, R=1, pads=(0, 1, 0, 1))):
+        assert column_box_of(other, 128) is None
+    assert any(tile.is_column for tile in configs(few, H200))
 
 
 def test_steps_are_few_and_full():

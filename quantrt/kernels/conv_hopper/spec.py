@@ -24,7 +24,7 @@ from quantrt.kernels.gemm_hopper.pixels import as_product, product_of
 from quantrt.kernels.gemm_hopper.spec import ELEMENTS, WARPS, HopperTile
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
-__all__ = ["BoxTile", "channel_block", "kernel_of", "run_of", "why_not"]
+__all__ = ["BoxTile", "channel_block", "kernel_of", "rows_of", "run_of", "taps_of", "why_not"]
 
 MAX_STEP = 8
 MAX_BOX = 256
@@ -49,18 +49,20 @@ class BoxTile:
     Attributes:
         product: rows and columns of a tile, stages of the ring.
         box: images, lines and columns of the output pixels of a tile, at most product.block_m.
+        is_column: a step is of a column of the window; a box is of one image and multiples of 8 columns.
         holds_w: the whole weight stays in shared memory, beside a ring for x alone.
     """
 
     product: HopperTile
     box: tuple[int, int, int]
+    is_column: bool = False
     holds_w: bool = False
 
     @property
     def name(self) -> str:
         """As tactics are named: "windows 1x9x14 128x128 s6"."""
         name = f"windows {'x'.join(map(str, self.box))} {self.product.name.removeprefix('hopper ')}"
-        return f"{name} held" if self.holds_w else name
+        return name + " columns" * self.is_column + " held" * self.holds_w
 
 
 def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
@@ -88,12 +90,23 @@ def run_of(problem: ConvProblem, tile: BoxTile) -> int:
     return hopper.run_of(as_product(problem), tile.product)
 
 
+def taps_of(problem: ConvProblem, tile: BoxTile) -> int:
+    """Of one step."""
+    return problem.R if tile.is_column else 1
+
+
+def rows_of(problem: ConvProblem, tile: BoxTile) -> int:
+    """Of x in a stage: those of a tile, and behind them what further taps of a step read."""
+    return tile.product.block_m + (taps_of(problem, tile) - 1) * problem.dilations[0] * tile.box[2]
+
+
 def kernel_of(problem: ConvProblem, tile: BoxTile) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it."""
     cut, product = tile.product, as_product(problem)
     block_k = channel_block(problem)
     k_bytes = block_k * ELEMENT_BYTES[problem.dtype]
     element = ELEMENTS[problem.dtype]
+    block_rows = 1 << (rows_of(problem, tile) - 1).bit_length()  # in name: the copy is of a box
     constants_ahead, tensors_ahead = hopper.ahead_of(product, cut)
     pointers = {**output_types(problem), **operand_types(problem)}
     fixed = {
@@ -107,6 +120,7 @@ def kernel_of(problem: ConvProblem, tile: BoxTile) -> KernelSpec:
         **epilogue_constants(problem),
         "RUN": run_of(problem, tile),
         "BOX": tile.box,
+        "TAPS": taps_of(problem, tile),
         "HOLDS_W": tile.holds_w,
         "BLOCK_M": cut.block_m,
         "BLOCK_N": cut.block_n,
@@ -120,7 +134,7 @@ def kernel_of(problem: ConvProblem, tile: BoxTile) -> KernelSpec:
         family="conv_hopper",
         function="conv_hopper",
         signature=(
-            ("x_desc", str(DescriptorType(element, (1, 1, cut.block_m, block_k), k_bytes))),
+            ("x_desc", str(DescriptorType(element, (1, 1, block_rows, block_k), k_bytes))),
             ("w_desc", str(DescriptorType(element, (cut.block_n, block_k), k_bytes))),
             *pointers.items(),
             *((name, "i32") for name in ("images", "P", "Q")),

@@ -6,12 +6,13 @@ The estimate only ranks tiles against each other and against doing without, as i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv2d.tiles import cost
-from quantrt.kernels.conv_hopper.spec import MAX_BOX, BoxTile, channel_block
+from quantrt.kernels.conv_hopper.spec import MAX_BOX, BoxTile, channel_block, rows_of, taps_of
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm_hopper.spec import HopperTile
@@ -21,6 +22,8 @@ __all__ = ["box_of", "configs", "estimate_us"]
 
 MAX_CONFIGS = 3
 BLOCKS = ((128, 128), (64, 128), (128, 64), (64, 64))
+COLUMNS = (8, 16, 32, 64)
+SHORT_ROW_BYTES = 64
 MIN_STAGES = 3
 MAX_STAGES = 8
 MAX_OFFSET = 2**31 - 1
@@ -38,10 +41,14 @@ def configs(problem: ConvProblem, device: GpuFacts) -> tuple[BoxTile, ...]:
     """At most 3, the most promising first; none for a convolution that is too small."""
     found = []
     for block_m, block_n in BLOCKS:
-        tile = _tile(problem, block_m, block_n, device)
-        is_filling = _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
-        if is_filling and block_n < 2 * problem.N:
-            found.append(tile)
+        boxes = [(box_of(problem, block_m), False)]
+        column_box = column_box_of(problem, block_m)
+        boxes += [] if column_box is None else [(column_box, True)]
+        for box, is_column in boxes:
+            tile = _staged(problem, BoxTile(HopperTile(block_m, block_n, 0), box, is_column), device)
+            is_filling = _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
+            if is_filling and block_n < 2 * problem.N and tile.product.stages > 1:
+                found.append(tile)
     return tuple(sorted(found, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS])
 
 
@@ -61,6 +68,23 @@ def box_of(problem: ConvProblem, block_m: int) -> tuple[int, int, int]:
     return min(boxes, key=lambda box: (_boxes(problem, box), box[0], -box[2]), default=(1, 1, 1))
 
 
+def column_box_of(problem: ConvProblem, block_m: int) -> tuple[int, int, int] | None:
+    """A box of one image for steps of columns of the window, a multiple of 8 wide; None where there is none.
+
+    For rows of shared memory that are short: there the copy engine is bound by their number.
+    """
+    row_bytes = channel_block(problem) * ELEMENT_BYTES[problem.dtype]
+    if problem.R == 1 or problem.strides[0] > 1 or row_bytes > SHORT_ROW_BYTES:
+        return None
+    boxes = []
+    for columns in COLUMNS:
+        box = (1, block_m // columns, columns)
+        tile = BoxTile(HopperTile(block_m, block_m, 2), box, is_column=True)
+        if rows_of(problem, tile) <= MAX_BOX and columns * problem.strides[1] <= MAX_BOX:
+            boxes.append(box)
+    return min(boxes, key=lambda box: (_boxes(problem, box), box[2]), default=None)
+
+
 def estimate_us(problem: ConvProblem, tile: BoxTile, device: GpuFacts) -> float:
     """Predicted time of the kernel with this tile."""
     cut = tile.product
@@ -69,9 +93,10 @@ def estimate_us(problem: ConvProblem, tile: BoxTile, device: GpuFacts) -> float:
     peak = device.int8_tops if problem.dtype == "int8" else device.fp16_tflops
     rate = 1e6 * peak * REACHED_MATH[problem.dtype] * REACHED[cut.block_m, cut.block_n]
     block_k = channel_block(problem)
-    steps = problem.R * problem.S * -(-problem.C // block_k)
-    rows = cut.block_m + cut.block_n * (not tile.holds_w)
-    math_us = device.multiprocessors * 2 * elements * block_k / rate
+    taps = taps_of(problem, tile)
+    steps = _steps(problem, tile)
+    rows = rows_of(problem, tile) + taps * cut.block_n * (not tile.holds_w)
+    math_us = device.multiprocessors * 2 * elements * taps * block_k / rate
     product_us = steps * max(STEP_US, rows / ROWS_PER_US, math_us)
     stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors))
     instructions = flops_of(problem.epilogue, problem.outputs) + 2 * stored + 2
@@ -80,16 +105,21 @@ def estimate_us(problem: ConvProblem, tile: BoxTile, device: GpuFacts) -> float:
     return LAUNCH_US + FILL_US + max(busy_us, cost(problem, device).time_us)
 
 
-def _tile(problem: ConvProblem, block_m: int, block_n: int, device: GpuFacts) -> BoxTile:
+def _staged(problem: ConvProblem, tile: BoxTile, device: GpuFacts) -> BoxTile:
     """With as many stages as fit; the weight is held where one tile has all columns and stages are left."""
     row_bytes = channel_block(problem) * ELEMENT_BYTES[problem.dtype]
-    space = device.shared_memory_bytes - OTHER_SHARED_BYTES
-    steps = problem.R * problem.S * -(-problem.C // channel_block(problem))
-    held_stages = (space - steps * block_n * row_bytes) // (block_m * row_bytes)
-    holds_w = problem.N <= block_n and held_stages >= MIN_STAGES
-    stages = held_stages if holds_w else space // ((block_m + block_n) * row_bytes)
-    product = HopperTile(block_m, block_n, min(MAX_STAGES, stages))
-    return BoxTile(product, box_of(problem, block_m), holds_w)
+    space = (device.shared_memory_bytes - OTHER_SHARED_BYTES) // row_bytes
+    x_rows, w_rows = rows_of(problem, tile), taps_of(problem, tile) * tile.product.block_n
+    held_stages = (space - _steps(problem, tile) * w_rows) // x_rows
+    holds_w = problem.N <= tile.product.block_n and held_stages >= MIN_STAGES
+    stages = held_stages if holds_w else space // (x_rows + w_rows)
+    product = replace(tile.product, stages=min(MAX_STAGES, stages))
+    return replace(tile, product=product, holds_w=holds_w)
+
+
+def _steps(problem: ConvProblem, tile: BoxTile) -> int:
+    """Of one tile."""
+    return problem.R // taps_of(problem, tile) * problem.S * -(-problem.C // channel_block(problem))
 
 
 def _boxes(problem: ConvProblem, box: tuple[int, int, int]) -> int:

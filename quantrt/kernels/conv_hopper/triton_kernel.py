@@ -8,11 +8,16 @@ no addresses and no masks in the loop over taps and channels. w is [rows in the 
 `kernels.gemm_hopper.spec.rows_in_order`, R * S * C]; where BLOCK_K does not divide C a block of w reaches
 into the next tap, and is multiplied by zeros there.
 
+Or a box is of one image and multiples of 8 columns, and a copy brings the lines that all R taps of a column
+of the window read (TAPS = R): tap r multiplies what lies r * BOX[2] rows further on in shared memory, whole
+periods of 8 rows. For windows of 3x3 that is little more than a third of the rows to be copied, where strides
+along a column are 1.
+
 Programs, tiles, the ring, its barriers and who waits for what are those of kernels/gemm_hopper, with a sum of
-R * S * (blocks of C) steps. Where shared memory holds the whole weight (HOLDS_W), its blocks come with those
-of x of the program's first tile and stay: the consumer of that tile waits for them, the other one begins when
-that has issued its last product. A box with fewer than BLOCK_M pixels leaves the last rows of its stage as
-they were; their sums are not stored, nor are those of pixels beyond the images, P and Q.
+R / TAPS * S * (blocks of C) steps. Where shared memory holds the whole weight (HOLDS_W), its blocks come with
+those of x of the program's first tile and stay: the consumer of that tile waits for them, the other one
+begins when that has issued its last product. A box with fewer than BLOCK_M pixels leaves the last rows of its
+stage as they were; their sums are not stored, nor are those of pixels beyond the images, P and Q.
 """
 
 # mypy: ignore-errors
@@ -43,6 +48,9 @@ from quantrt.kernels.gemm_hopper.triton_kernel import (
 )
 
 __all__ = ["conv_hopper"]
+
+PERIOD = gl.constexpr(8)
+"""Rows of shared memory in which 16-byte pieces change places; PTX ISA, wgmma, canonical layouts."""
 
 
 @gluon.jit
@@ -80,6 +88,7 @@ def conv_hopper(
     OUTPUTS: gl.constexpr,
     RUN: gl.constexpr,
     BOX: gl.constexpr,
+    TAPS: gl.constexpr,
     HOLDS_W: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -92,9 +101,15 @@ def conv_hopper(
     gl.static_assert(STAGES >= 2)
     gl.static_assert(BOX[0] * BOX[1] * BOX[2] <= BLOCK_M)
     gl.static_assert(N <= BLOCK_N or not HOLDS_W)
-    STEPS: gl.constexpr = R * S * ((C + BLOCK_K - 1) // BLOCK_K)
-    x_ring = gl.allocate_shared_memory(x_desc.dtype, [STAGES, 1, 1, BLOCK_M, BLOCK_K], x_desc.layout)
-    W_BLOCKS: gl.constexpr = STEPS if HOLDS_W else STAGES
+    gl.static_assert(TAPS == 1 or (TAPS == R and STRIDES[0] == 1 and BOX[0] == 1 and BOX[2] % PERIOD == 0))
+    STEPS: gl.constexpr = R // TAPS * S * ((C + BLOCK_K - 1) // BLOCK_K)
+    # Lines of x from one tap to the next in shared memory, and rows of x in a stage.
+    REACH: gl.constexpr = DILATIONS[0] * BOX[2]
+    X_ROWS: gl.constexpr = BLOCK_M + (TAPS - 1) * REACH
+    x_ring = gl.allocate_shared_memory(
+        x_desc.dtype, [STAGES * X_ROWS // PERIOD, PERIOD, BLOCK_K], w_desc.layout
+    )
+    W_BLOCKS: gl.constexpr = TAPS * (STEPS if HOLDS_W else STAGES)
     w_ring = gl.allocate_shared_memory(w_desc.dtype, [W_BLOCKS, BLOCK_N, BLOCK_K], w_desc.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -111,7 +126,7 @@ def conv_hopper(
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     outputs = (images, P, Q)
     sizes: gl.constexpr = (N, R * S * C, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1)
-    cut: gl.constexpr = (STEPS, BOX, HOLDS_W)
+    cut: gl.constexpr = (STEPS, BOX, TAPS, HOLDS_W, REACH, X_ROWS)
     windows: gl.constexpr = (S, C, STRIDES, PADS, DILATIONS)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
@@ -143,7 +158,8 @@ def produce(
     STAGES: gl.constexpr = sizes[5]
     STEPS: gl.constexpr = cut[0]
     BOX: gl.constexpr = cut[1]
-    HOLDS_W: gl.constexpr = cut[2]
+    TAPS: gl.constexpr = cut[2]
+    HOLDS_W: gl.constexpr = cut[3]
     S: gl.constexpr = windows[0]
     C: gl.constexpr = windows[1]
     STRIDES: gl.constexpr = windows[2]
@@ -152,8 +168,10 @@ def produce(
     TILES_N: gl.constexpr = (sizes[0] + BLOCK_N - 1) // BLOCK_N
     C_BLOCKS: gl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
     ROW_BYTES: gl.constexpr = BLOCK_K * x_desc.dtype.primitive_bitwidth // 8
-    X_BYTES: gl.constexpr = BOX[0] * BOX[1] * BOX[2] * ROW_BYTES
-    W_BYTES: gl.constexpr = BLOCK_N * ROW_BYTES
+    X_BYTES: gl.constexpr = (BOX[0] * BOX[1] * BOX[2] + (TAPS - 1) * cut[4]) * ROW_BYTES
+    W_BYTES: gl.constexpr = TAPS * BLOCK_N * ROW_BYTES
+    BLOCK: gl.constexpr = x_desc.block_type.shape
+    LAYOUT: gl.constexpr = x_desc.layout
     tiles_m = boxes_of(outputs, BOX)
     stage = 0
     parity = 1
@@ -163,19 +181,22 @@ def produce(
         y = p * STRIDES[0] - PADS[0]
         x = q * STRIDES[1] - PADS[1]
         for step in range(STEPS):
-            tap = step // C_BLOCKS
+            tap = step // C_BLOCKS  # of all taps, or of those of the first line
             c = step % C_BLOCKS * BLOCK_K
             line = y + tap // S * DILATIONS[0]
             column = x + tap % S * DILATIONS[1]
             mbarrier.wait(empty.index(stage), parity)
             ready = full.index(stage)
-            w_place = w_ring.index(step if HOLDS_W else stage)
             if not HOLDS_W or tile == gl.program_id(0):
                 mbarrier.expect(ready, X_BYTES + W_BYTES)
-                tma.async_copy_global_to_shared(w_desc, [tile_n * BLOCK_N, tap * C + c], ready, w_place)
+                w_block = TAPS * (step if HOLDS_W else stage)
+                for r in gl.static_range(TAPS):
+                    place = [tile_n * BLOCK_N, (r * S + tap) * C + c]
+                    tma.async_copy_global_to_shared(w_desc, place, ready, w_ring.index(w_block + r))
             else:
                 mbarrier.expect(ready, X_BYTES)
-            tma.async_copy_global_to_shared(x_desc, [image, line, column, c], ready, x_ring.index(stage))
+            block = rows_from(x_ring, stage * cut[5], BLOCK, LAYOUT)
+            tma.async_copy_global_to_shared(x_desc, [image, line, column, c], ready, block)
             stage, parity = next_stage(stage, parity, STAGES)
 
 
@@ -196,7 +217,9 @@ def consume(
     x_ring, w_ring, full, empty = ring
     STEPS: gl.constexpr = cut[0]
     BOX: gl.constexpr = cut[1]
-    HOLDS_W: gl.constexpr = cut[2]
+    TAPS: gl.constexpr = cut[2]
+    HOLDS_W: gl.constexpr = cut[3]
+    REACH: gl.constexpr = cut[4]
     BLOCK_M: gl.constexpr = sizes[2]
     BLOCK_N: gl.constexpr = sizes[3]
     BLOCK_K: gl.constexpr = sizes[4]
@@ -208,6 +231,8 @@ def consume(
     PARTS: gl.constexpr = PARTS_M * PARTS_N
     CONSTANTS_AHEAD: gl.constexpr = min(ahead[0], PARTS_N)
     TENSORS_AHEAD: gl.constexpr = min(ahead[1], PARTS)
+    BLOCK: gl.constexpr = (BLOCK_M, BLOCK_K)
+    LAYOUT: gl.constexpr = x_ring.layout
     PART: gl.constexpr = part_layout(RUN, WARPS)
     SUM: gl.constexpr = gl.int32 if x_ring.dtype == gl.int8 else gl.float32
     SUMS: gl.constexpr = gl.NVMMADistributedLayout(
@@ -239,15 +264,17 @@ def consume(
         sums = gl.zeros((BLOCK_M, BLOCK_N), SUM, SUMS)
         for k in range(STEPS):
             mbarrier.wait(full.index(stage), parity)
-            sums = warpgroup_mma(
-                x_ring.index(stage).reshape([BLOCK_M, BLOCK_K]),
-                w_ring.index(k if HOLDS_W else stage).permute((1, 0)),
-                sums,
-                use_acc=k > 0,
-                is_async=True,
-            )
-            # One product stays unfinished, so the block before this one is read no more.
-            sums = warpgroup_mma_wait(1, deps=(sums,))
+            w_block = TAPS * (k if HOLDS_W else stage)
+            for r in gl.static_range(TAPS):
+                sums = warpgroup_mma(
+                    rows_from(x_ring, stage * cut[5] + r * REACH, BLOCK, LAYOUT),
+                    w_ring.index(w_block + r).permute((1, 0)),
+                    sums,
+                    use_acc=True if r else k > 0,
+                    is_async=True,
+                )
+            # This step's products stay unfinished, so the block before this one is read no more.
+            sums = warpgroup_mma_wait(TAPS, deps=(sums,))
             mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1, pred=k > 0)
             stage, parity = next_stage(stage, parity, STAGES)
         mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
@@ -266,6 +293,12 @@ def consume(
                 tensors = tensors + (load_blocks(slots, place, formula),)
             place = part_of(corner, tile_n, p, outputs, BOX, sizes, PART)
             finish_part(parts[p], constants[p // PARTS_M], tensors[p], pointers, place, sizes, formula, PART)
+
+
+@gluon.jit
+def rows_from(ring, row, shape: gl.constexpr, layout: gl.constexpr):
+    """A block of shared memory that begins at a row, which begins a period."""
+    return ring.index(row // PERIOD)._reinterpret(ring.dtype, shape, layout)
 
 
 @gluon.jit

@@ -36,6 +36,7 @@ class _ConvHopperRunner(Conv2dRunner):
         fixed = dict(self._launch.spec.constants)
         self._box = tuple(int(n) for n in fixed["BOX"])
         self._tile = int(fixed["BLOCK_N"]), int(fixed["BLOCK_K"])
+        self._further_lines = (int(fixed["TAPS"]) - 1) * self._dilations[0]
 
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
@@ -49,7 +50,9 @@ class _ConvHopperRunner(Conv2dRunner):
         for size, length in zip((images, P, Q), self._box, strict=True):
             tiles *= -(-size // length)
         pixels = channels_last(x).permute(0, 2, 3, 1)
-        windows = Boxes(pixels, (*self._box, block_k), (1, *self._strides, 1))
+        count, lines, columns = self._box
+        block = (count, lines + self._further_lines, columns, block_k)
+        windows = Boxes(pixels, block, (1, *self._strides, 1))
         operands = [*outputs, *self._operands.in_order(tensors)]
         self._launch((min(tiles, self._programs), 1, 1), [windows, self._weight, *operands, images, P, Q])
         return []
