@@ -21,23 +21,15 @@ __all__ = ["quantize_weights_alone"]
 SAMPLES = 128
 """That GPTQ and AWQ look at, as in their papers."""
 
-FORMS = {"ort": "ONNX Runtime's own operators", "openvino": "INT4 in blocks, opset 21"}
-"""How weights are written, by target."""
-
 
 def quantize_weights_alone(args: argparse.Namespace) -> Result:
     """Round the weights, write the model, show what became of it.
 
     Raises:
-        UsageError: the target has no operators for it, or ranges are given, which nothing would use.
+        UsageError: ranges are given, which nothing would use.
     """
     if args.target is None:
         args.target = "ort"
-    if args.target not in FORMS:
-        raise UsageError(
-            f"weights in 4 bits are written for ONNX Runtime and OpenVINO, not for {args.target}",
-            hint="--target ort",
-        )
     for flag, value in (("--ranges", args.ranges), ("--calib-cache", args.calib_cache)):
         if value is not None:
             raise UsageError(
@@ -66,7 +58,7 @@ def _round(args: argparse.Namespace) -> tuple[WeightOnly, Model]:
             model,
             batches,
             options,
-            in_blocks=args.target != "ort",
+            target=args.target,
             on_progress=bars.counter("rounding", "weights"),
         )
     return made, model
@@ -104,7 +96,7 @@ def _show(data: dict[str, Any]) -> None:
         heading(f"{data['output']}: weights in 4 bits, for {data['target']}{mark}"),
         facts(
             (
-                ("written as", FORMS[data["target"]]),
+                ("operators", "ONNX Runtime's" if data["target"] == "ort" else "ONNX's, INT4 in blocks"),
                 ("products", f"{data['products']} in 4 bits"),
                 ("tables", f"{data['tables']} in 4 bits"),
                 ("rounding", f"{data['weight_rounding']}, {data['group_size']} inputs share a scale"),

@@ -40,6 +40,31 @@ DOMAIN = "com.microsoft"
 BITS = 4
 LEAST_TABLE = 1 << 16
 """Elements of a table below which it stays float."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a runtime reads weights in 4 bits.
+
+    Attributes:
+        in_blocks: in ONNX's own operators, all groups of one size; otherwise in those of ONNX Runtime.
+        is_positive: scales have to be.
+        has_tables: rows are gathered from codes; otherwise tables stay float.
+    """
+
+    in_blocks: bool = True
+    is_positive: bool = False
+    has_tables: bool = True
+
+
+FORMS = {
+    "ort": Form(in_blocks=False),
+    "openvino": Form(),
+    "tensorrt": Form(is_positive=True, has_tables=False),
+}
+"""By target. TensorRT's scales are strictly positive (API reference, IDequantizeLayer), and it would decode
+all of a table for a few of its rows."""
+
 BY_SAMPLES = {"gptq": round_by_gptq, "adaround": round_groups}
 """How a matrix is rounded on X' X, by the name in the option."""
 
@@ -70,22 +95,21 @@ def quantize_weights(
     batches: Batches,
     config: QuantizeConfig,
     *,
-    in_blocks: bool = False,
+    target: str = "ort",
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> WeightOnly:
     """Put the weights of a float model into 4 bits.
 
     Args:
         batches: samples, for GPTQ, AdaRound and AWQ.
-        in_blocks: in ONNX's own operators, not in those of ONNX Runtime; a weight whose last group is smaller
-            stays float.
+        target: one of FORMS. Where all groups have one size, a weight that they do not divide stays float.
         on_progress: called with (weights rounded, in all).
 
     Raises:
         UsageError: there are no samples, and the rounding wants some; or an exclusion matches nothing.
         ModelError: no weight of the model can be in 4 bits.
     """
-    method, size = config.weight_rounding, config.group_size or DEFAULT_GROUP_SIZE
+    method, size, form = config.weight_rounding, config.group_size or DEFAULT_GROUP_SIZE, FORMS[target]
     if method != "nearest" and not batches:
         raise UsageError(
             f"cannot round weights by {method} without samples",
@@ -93,34 +117,34 @@ def quantize_weights(
             hint="--calib-data calib.npz, or --weight-rounding nearest",
         )
     graph, scaled = clone(model.graph), 0
-    if in_blocks:
+    if form.in_blocks:
         check_opset(graph)
     if "awq" in method:
         found = choose_awq(model.graph, batches, group_size=size)
         graph, scaled = smooth(model.graph, found), len(found.folded) + len(found.multiplied)
     kept = excluded_nodes(graph.graph, config.exclude, config.exclude_types)
     nodes = [node for node in graph.graph if (node.name or "") not in kept]
-    products = [node for node in nodes if _is_product(node, size, in_blocks)]
-    tables = [node for node in nodes if _is_table(node, size, in_blocks)]
+    products = [node for node in nodes if _is_product(node, size, form)]
+    tables = [node for node in nodes if _is_table(node, size, form)]
     if not products and not tables:
         raise ModelError("no weight of the model can be in 4 bits", expected="MatMul, Gemm or Gather of one")
-    rounded = _rounded(graph, products, batches, size, method)
+    rounded = _rounded(graph, products, batches, config, form)
     total = len(products) + len(tables)
     for done, (node, groups) in enumerate(rounded):
         on_progress(done, total)
-        (_block_product if in_blocks else _replace_product)(graph, node, groups)
+        (_block_product if form.in_blocks else _replace_product)(graph, node, groups)
     made: dict[str, tuple[ir.Value, ...]] = {}
     for done, node in enumerate(tables):
         on_progress(len(products) + done, total)
-        (_block_table if in_blocks else _replace_table)(graph, node, size, made)
+        (_block_table if form.in_blocks else _replace_table)(graph, node, size, made)
     on_progress(total, total)
-    _finish(graph, in_blocks)
+    _finish(graph, form)
     return WeightOnly(
         graph, tuple(n.name or "" for n in products), tuple(n.name or "" for n in tables), scaled
     )
 
 
-def _is_product(node: ir.Node, group_size: int, in_blocks: bool) -> bool:
+def _is_product(node: ir.Node, group_size: int, form: Form) -> bool:
     """A product of an activation and a constant matrix of at least one group of inputs."""
     weight = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
     if (
@@ -134,20 +158,20 @@ def _is_product(node: ir.Node, group_size: int, in_blocks: bool) -> bool:
         factors = (float_attribute(node, name, 1.0) for name in ("alpha", "beta"))
         if int_attribute(node, "transA", 0) or any(factor != 1.0 for factor in factors):
             return False
-    return is_operator(node, "MatMul", "Gemm") and _has_groups(len(_matrix(node)), group_size, in_blocks)
+    return is_operator(node, "MatMul", "Gemm") and _has_groups(len(_matrix(node)), group_size, form)
 
 
-def _has_groups(inputs: int, group_size: int, in_blocks: bool) -> bool:
+def _has_groups(inputs: int, group_size: int, form: Form) -> bool:
     """Whether there is a group of inputs at least, and no part of one where blocks have one size."""
-    return inputs >= group_size and not (in_blocks and inputs % group_size)
+    return inputs >= group_size and not (form.in_blocks and inputs % group_size)
 
 
-def _is_table(node: ir.Node, group_size: int, in_blocks: bool) -> bool:
-    table = constant_of(node.inputs[0]) if is_operator(node, "Gather") else None
+def _is_table(node: ir.Node, group_size: int, form: Form) -> bool:
+    table = constant_of(node.inputs[0]) if form.has_tables and is_operator(node, "Gather") else None
     if table is None or table.ndim != 2 or table.dtype != np.float32 or int_attribute(node, "axis", 0) != 0:
         return False
     columns = table.shape[1]
-    return table.size >= LEAST_TABLE and _has_groups(columns, group_size, in_blocks) and columns % 2 == 0
+    return table.size >= LEAST_TABLE and _has_groups(columns, group_size, form) and columns % 2 == 0
 
 
 def _matrix(node: ir.Node) -> Array:
@@ -159,16 +183,19 @@ def _matrix(node: ir.Node) -> Array:
 
 
 def _rounded(
-    graph: ir.Model, products: Sequence[ir.Node], batches: Batches, group_size: int, method: str
+    graph: ir.Model, products: Sequence[ir.Node], batches: Batches, config: QuantizeConfig, form: Form
 ) -> Iterator[tuple[ir.Node, Groups]]:
     """Each product's weight in 4 bits; by GPTQ or AdaRound on the samples, or to the nearest codes."""
-    round_matrix = next((made for name, made in BY_SAMPLES.items() if name in method), None)
+    by_samples = (made for name, made in BY_SAMPLES.items() if name in config.weight_rounding)
+    round_matrix = next(by_samples, None)
+    size, is_positive = config.group_size or DEFAULT_GROUP_SIZE, form.is_positive
     if round_matrix is None:
-        yield from ((node, round_nearest(_matrix(node), group_size=group_size)) for node in products)
+        for node in products:
+            yield node, round_nearest(_matrix(node), group_size=size, is_positive=is_positive)
         return
     source = clone(graph)  # products are replaced while later ones are still to be observed
     for node, gram in observe_grams(source, products, batches):
-        yield node, round_matrix(_matrix(node), gram[0], group_size=group_size)
+        yield node, round_matrix(_matrix(node), gram[0], group_size=size, is_positive=is_positive)
 
 
 def _packed(codes: Array) -> Array:
@@ -252,9 +279,9 @@ def _take_place(graph: ir.Model, node: ir.Node, added: Sequence[ir.Node], made: 
     result.name, made.name = None, name
 
 
-def _finish(graph: ir.Model, in_blocks: bool) -> None:
+def _finish(graph: ir.Model, form: Form) -> None:
     """Declare the operators' opset and drop the floats that nothing reads any more."""
-    if in_blocks:
+    if form.in_blocks:
         raise_opset(graph, NARROW_OPSET)
     else:
         graph.opset_imports[DOMAIN] = 1

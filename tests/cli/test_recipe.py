@@ -104,6 +104,8 @@ def test_weights_alone_are_written_in_4_bits(folder: Path, quantrt_json, quantrt
     blocks = quantrt_json(*words[:-1], "b.onnx", "--target", "openvino")
     assert blocks["target"] == "openvino" and blocks["size_bytes"] < 0.2 * made["float_size_bytes"]
     assert {node.op_type for node in onnx.load("b.onnx").graph.node} == {"DequantizeLinear", "MatMul", "Tanh"}
+    assert quantrt_json(*words[:-1], "t.onnx", "--target", "tensorrt")["products"] == 2
+    assert quantrt_json("inspect", "t.onnx", "--lint", "tensorrt")["passed"]
     build = ("build", "s.onnx", "--recipe", "weight-only-int4", "--calib-data", "s.npz", *FAST)
     built = quantrt_json(*build, "--max-drop", "0.05", "-o", "w.qrt", "--report", "r.json")
     assert built["precision"] == "int4" and Path("w.qrt").stat().st_size < 0.5 * Path("s.onnx").stat().st_size
@@ -120,7 +122,6 @@ def test_weights_alone_are_written_in_4_bits(folder: Path, quantrt_json, quantrt
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("--weights", "int4", "--target", "tensorrt"), "ONNX Runtime"),
         (("--weights", "int4", "--ranges", "x.ranges"), "no use"),
         (
             (

@@ -90,14 +90,15 @@ def _is_roundable(node: ir.Node, weights: Mapping[Use, QuantizedTensor]) -> bool
     return node.op_type == "Conv" or tensor.codes.ndim == 2
 
 
-def round_groups(weight: Array, gram: Array, *, group_size: int) -> Groups:
+def round_groups(weight: Array, gram: Array, *, group_size: int, is_positive: bool = False) -> Groups:
     """Codes of 4 bits in groups of inputs, on the scales of the nearest codes.
 
     Args:
         weight: f32 [K, N].
         gram: mean of x x' over what the weight is multiplied with, f64 [K, K].
+        is_positive: of the scales.
     """
-    nearest = round_nearest(weight, group_size=group_size)
+    nearest = round_nearest(weight, group_size=group_size, is_positive=is_positive)
     codes = round_codes(
         weight[None], nearest.spread()[None], nearest.codes[None], gram[None], bounds=(QMIN, QMAX)
     )

@@ -27,13 +27,14 @@ BLOCK = 128
 """Inputs between two updates of all that is left (section 3.3)."""
 
 
-def round_by_gptq(weight: Array, gram: Array, *, group_size: int) -> Groups:
+def round_by_gptq(weight: Array, gram: Array, *, group_size: int, is_positive: bool = False) -> Groups:
     """Codes of 4 bits in groups of inputs.
 
     Args:
         weight: f32 [K, N].
         gram: X' X of what the weight is multiplied with, or a part of it, f64 [K, K].
         group_size: a divisor of BLOCK, so that a group's weights have taken back all errors before it.
+        is_positive: of the scales.
 
     Raises:
         ValueError: another group size.
@@ -52,7 +53,7 @@ def round_by_gptq(weight: Array, gram: Array, *, group_size: int) -> Groups:
         for k in block:
             group = k // group_size
             if k % group_size == 0:
-                scales[group] = choose_scales(left[k : k + group_size])
+                scales[group] = choose_scales(left[k : k + group_size], is_positive=is_positive)
             codes[k] = round_to(left[k], scales[group])
             error = (left[k] - codes[k] * scales[group]) / factor[k, k]
             left[k + 1 : block.stop] -= np.outer(factor[k, k + 1 : block.stop], error)

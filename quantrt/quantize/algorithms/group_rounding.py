@@ -31,7 +31,8 @@ class Groups:
 
     Attributes:
         codes: int8 [K, N], QMIN..QMAX.
-        scales: f32 [groups of K, N]; of either sign, so that the largest magnitude may have the code -8.
+        scales: f32 [groups of K, N]; where they need not be positive, of either sign, so that the largest
+            magnitude may have the code -8.
         group_size: inputs that share a scale; the last group may have fewer.
     """
 
@@ -53,26 +54,28 @@ def group_count(inputs: int, group_size: int) -> int:
     return -(-inputs // group_size)
 
 
-def round_nearest(weight: Array, *, group_size: int) -> Groups:
-    """Every weight [K, N] to its nearest code."""
+def round_nearest(weight: Array, *, group_size: int, is_positive: bool = False) -> Groups:
+    """Every weight [K, N] to its nearest code; `is_positive` is of the scales."""
     count = group_count(len(weight), group_size)
     starts = [slice(index * group_size, (index + 1) * group_size) for index in range(count)]
-    scales = np.stack([choose_scales(weight[start]) for start in starts])
+    scales = np.stack([choose_scales(weight[start], is_positive=is_positive) for start in starts])
     codes = np.concatenate([round_to(weight[s], scale) for s, scale in zip(starts, scales, strict=True)])
     return Groups(codes, scales, group_size)
 
 
-def choose_scales(weights: Array) -> Array:
-    """The scale of each column of a group with the least squared rounding error: f32 [N], none of them 0."""
+def choose_scales(weights: Array, *, is_positive: bool = False) -> Array:
+    """The scale of each column of a group with the least squared rounding error: f32 [N], none of them 0.
+
+    Args:
+        is_positive: leave out the negative ones, on which a positive largest weight has the code -8.
+    """
     weights = weights.astype(np.float32, copy=False)
     largest = np.take_along_axis(weights, np.abs(weights).argmax(axis=0)[None], axis=0)[0]
-    best, least = (
-        np.where(largest != 0, largest / np.float32(QMIN), np.float32(1.0)),
-        np.full(largest.shape, np.inf),
-    )
+    best, least = np.ones_like(largest), np.full(largest.shape, np.inf)
     for ends in (QMIN, QMAX):
         for ratio in CLIP_RATIOS:
             scale = largest * np.float32(ratio / ends)
+            scale = np.abs(scale) if is_positive else scale
             scale = np.where(np.abs(scale) > np.finfo(np.float32).tiny, scale, np.float32(1.0))
             error = np.square(round_to(weights, scale) * scale - weights, dtype=np.float64).sum(axis=0)
             best = np.where(error < least, scale, best)

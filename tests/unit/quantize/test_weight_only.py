@@ -9,6 +9,7 @@ import pytest
 from quantrt.config import QuantizeConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.edit import is_operator
+from quantrt.quantize.lint.tensorrt import tensorrt_findings
 from quantrt.quantize.weight_only import quantize_weights
 from quantrt.reference.metrics import sqnr_db
 from tests.nets import net, run_openvino, run_ort, samples, weights
@@ -50,7 +51,7 @@ def test_products_and_tables_are_in_4_bits_and_run(rounding: str, group_size: in
 def test_the_same_codes_are_written_in_onnxs_own_operators(rounding: str):
     """OpenVINO computes in float32; ONNX Runtime makes its own operators of them, activations in int8."""
     model, config = text_net(), int4(weight_rounding=rounding, group_size=32)
-    made = quantize_weights(model, [IDS], config, in_blocks=True)
+    made = quantize_weights(model, [IDS], config, target="openvino")
     assert (len(made.products), len(made.tables)) == (2, 1)
     assert made.graph.opset_imports == {"": 21}
     stored = [value for value in made.graph.graph.initializers.values() if value.dtype == ir.DataType.INT4]
@@ -64,25 +65,35 @@ def test_the_same_codes_are_written_in_onnxs_own_operators(rounding: str):
     assert sqnr_db(want, from_ort) > 25
 
 
+@pytest.mark.parametrize("rounding", ["nearest", "gptq", "adaround", "awq+gptq"])
+def test_tensorrt_gets_positive_scales_and_keeps_its_tables(rounding: str):
+    model, config = text_net(), int4(weight_rounding=rounding, group_size=32)
+    made = quantize_weights(model, [IDS], config, target="tensorrt")
+    assert (len(made.products), len(made.tables)) == (2, 0)
+    assert tensorrt_findings(made.graph.graph) == []
+    (want,), (got,) = run_ort(model.graph, IDS), run_openvino(made.graph, IDS)
+    assert 14 < sqnr_db(want, got) < 60
+
+
 def test_a_table_that_two_nodes_read_is_stored_once_in_blocks():
     body = """net (int64[N,7] ids) => (float[N,7,96] y) {
       a = Gather(table, ids) b = Gather(table, ids) y = Add(a, b) }"""
     model = net(body, weights({"table": (1100, 96)}))
-    made = quantize_weights(model, [], int4(weight_rounding="nearest", group_size=32), in_blocks=True)
+    made = quantize_weights(model, [], int4(weight_rounding="nearest", group_size=32), target="openvino")
     assert [node.op_type for node in made.graph.graph].count("DequantizeLinear") == 1
 
 
 def test_blocks_have_one_size():
     model = net("net (float[N,50] x) => (float[N,6] y) { y = MatMul(x, w) }", weights({"w": (50, 6)}))
     with pytest.raises(ModelError, match="4 bits"):
-        quantize_weights(model, [], int4(weight_rounding="nearest", group_size=32), in_blocks=True)
+        quantize_weights(model, [], int4(weight_rounding="nearest", group_size=32), target="openvino")
 
 
 def test_an_opset_that_cannot_be_raised_is_refused_for_blocks():
     model = text_net()
     model.graph.opset_imports[""] = 12
     with pytest.raises(ModelError, match="4 bits") as caught:
-        quantize_weights(model, [], int4(weight_rounding="nearest"), in_blocks=True)
+        quantize_weights(model, [], int4(weight_rounding="nearest"), target="openvino")
     assert "opset 12" in caught.value.got and caught.value.hint == "--target ort"
 
 

@@ -58,6 +58,9 @@ def test_a_scale_gives_the_largest_the_lowest_code_and_zeros_a_scale():
     scales = choose_scales(weights_of)
     np.testing.assert_allclose(np.abs(scales[:2]), 7.9 / 8, rtol=0.15)
     assert scales[2] == 1.0
+    positive = choose_scales(weights_of, is_positive=True)
+    np.testing.assert_allclose(positive[:2], 7.9 / 7.5, rtol=0.15)
+    assert positive[2] == 1.0
 
 
 def test_awq_scales_up_what_large_activations_meet(rng):
