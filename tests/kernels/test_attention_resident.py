@@ -18,6 +18,7 @@ def attended(
     sizes,
     *,
     mask=None,
+    visible=None,
     groups=1,
     columns=BLOCK_D,
     stages=3,
@@ -31,6 +32,7 @@ def attended(
 
     Args:
         mask: its shape.
+        visible: keys of the first sample, of those that the mask has; the others are hidden from all queries.
     """
     B, H, S, T = sizes
     G = H // groups
@@ -47,6 +49,9 @@ def attended(
         given = (3 * rng.standard_normal(mask)).astype(np.float32)
         given[rng.random(mask) < 0.3] = -np.inf
         given[..., rng.integers(T)] = 0
+        if visible is not None:
+            given[0, ..., visible:] = -np.inf
+            given[0, ..., 0] = 0
     y = np.full(B * H * S * columns, -77777, np.float32)
     q_memory = np.ascontiguousarray(q[..., :columns])
     arguments = (
@@ -110,6 +115,8 @@ CASES = [
     ((1, 2, 150, 90), {"columns": 12, "rounds": 2}),
     ((2, 2, 200, 90), {"rounds": 2, "mask": (2, 1, 1, 90)}),
     ((2, 2, 200, 90), {"rounds": 2, "mask": (1, 2, 1, 90)}),
+    ((2, 2, 200, 150), {"rounds": 2, "stages": 5, "mask": (2, 1, 1, 150), "visible": 65}),
+    ((2, 2, 200, 150), {"rounds": 2, "mask": (2, 1, 1, 150), "visible": 1}),
     ((2, 2, 200, 90), {"rounds": 2, "mask": (2, 1, 200, 90)}),
     ((1, 2, 300, 150), {"rounds": 2, "mask": (1, 2, 300, 150), "consumers": 3}),
 ]
@@ -134,7 +141,7 @@ def test_every_element_is_that_of_the_reference(sizes, options, seed):
             "    sums = warpgroup_mma_wait(0, deps=(sums,))\n    mbarrier",
             "    sums = sums.value\n    mbarrier",
         ),
-        ("    mbarrier.arrive(empty.index(stage), count=1, pred=lets_go)\n", ""),
+        ("    mbarrier.arrive(empty.index(stage), count=1, pred=lets_go)\n    return x", "    return x"),
         ("count=1, pred=lets_go)\n    return", "count=1)\n    return"),
         ("mbarrier.init(empty.index(i), count=CONSUMERS)", "mbarrier.init(empty.index(i), count=1)"),
         (

@@ -275,20 +275,30 @@ def attend_all(
     SCORES: gl.constexpr = sums_layout(BLOCK_N, 16)
     SUMS: gl.constexpr = sums_layout(BLOCK_D, 16)
     ROW: gl.constexpr = gl.SliceLayout(1, SCORES)
-    following, next_parity = next_stage(stage, parity, STAGES)
-    has_more = blocks > 1
+    IS_ROW: gl.constexpr = how[0] != "none" and not how[3]
     given, slot, slot_parity = load_mask(masks, slot, slot_parity, turn, sizes, how)
+    begin = 0
+    if IS_ROW:
+        # What is padded at the end is hidden from all queries.
+        while (begin + 1 < blocks) & (gl.max(given, axis=0).to(gl.float32) == -INF):
+            mbarrier.wait(full.index(stage), parity)
+            mbarrier.arrive(empty.index(stage), count=1, pred=lets_go)
+            stage, parity = next_stage(stage, parity, STAGES)
+            given, slot, slot_parity = load_mask(masks, slot, slot_parity, turn, sizes, how)
+            begin += 1
+    following, next_parity = next_stage(stage, parity, STAGES)
+    has_more = begin + 1 < blocks
     mbarrier.wait(full.index(stage), parity)
     scores = multiply_scores(queries, k_ring.index(stage), SCORES)
     scores = warpgroup_mma_wait(0, deps=(scores,))
-    keys = (blocks - 1) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, SCORES))
+    keys = (blocks - 1 - begin) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, SCORES))
     scores = gl.where((keys < T)[None, :], scores, -INF)
     x, peak, shrink = weigh(scores, given, q[4], gl.full([ROWS], -INF, gl.float32, ROW), how)
     total = gl.full([ROWS], 0.0, gl.float32, ROW)
     sums = gl.full([ROWS, BLOCK_D], 0.0, gl.float32, SUMS)
     mbarrier.wait(full.index(gl.where(has_more, following, stage)), gl.where(has_more, next_parity, parity))
     state = (x, peak, shrink, total, sums, stage + 0, parity + 0, slot, slot_parity)
-    for i in range(blocks - 1):
+    for i in range(begin, blocks - 1):
         state = attend(state, i, queries, blocks, lets_go, turn, q[4], rings, masks, sizes, how)
     x, peak, shrink, total, sums, end, end_parity, slot, slot_parity = state
     parts = gl.cdiv(gl.cdiv(S, ROWS * CONSUMERS), rounds)
@@ -370,7 +380,10 @@ def weigh(scores, given, scale, largest, how: gl.constexpr):
         x = scores
         unit = scale
     else:
-        x = scores * (scale * LN2) + given.to(gl.float32)
+        added = given.to(gl.float32)
+        if not how[3]:
+            added = added[None, :]
+        x = scores * (scale * LN2) + added
         unit = LOG2E
     peak = gl.maximum(largest, gl.max(x, axis=1) * unit)
     return x, peak, exp2(largest - base_of(peak, how))
@@ -420,7 +433,7 @@ def load_mask(
             given = part.load(SCORES)
         else:
             part = mask_ring.index(slot).reshape([BLOCK_N])
-            given = part.load(gl.SliceLayout(0, SCORES))[None, :]
+            given = part.load(gl.SliceLayout(0, SCORES))
         mbarrier.arrive(mask_empty.index(slot), count=1)
         slot, slot_parity = next_stage(slot, slot_parity, how[1])
     return given, slot, slot_parity
