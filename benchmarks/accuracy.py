@@ -9,6 +9,7 @@ model's own metric where there are labels. QuantRT's int8 engine is the faster o
 library. A second run adds its models to the results.
 
     --model-optimizer PYTHON    a Python with nvidia-modelopt[onnx], which wants packages of its own
+    --no-control                without NNCF's accuracy control, which takes hours on the larger models
 
 What is compared, and on how many samples, is the same for all and fixed in `benchmarks.picture_tasks` and
 `benchmarks.real_tasks`.
@@ -40,7 +41,8 @@ def main() -> None:
     args = _parser().parse_args()
     results = load_results(args.out)
     for name in args.names:
-        row = measure_task(load_task(name, args.models), args.model_optimizer)
+        task = load_task(name, args.models)
+        row = measure_task(task, args.model_optimizer, with_control=not args.no_control)
         results["models"][name] = row
         order = [task for task in TASK_NAMES if task in results["models"]]
         results["models"] = {task: results["models"][task] for task in order}
@@ -55,21 +57,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--model-optimizer", type=Path, metavar="PYTHON", help="one with nvidia-modelopt[onnx]"
     )
+    parser.add_argument("--no-control", action="store_true", help="without NNCF's accuracy control")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; tables go beside it")
     return parser
 
 
-def measure_task(task: Task, model_optimizer: Path | None = None) -> dict[str, Any]:
+def measure_task(
+    task: Task, model_optimizer: Path | None = None, *, with_control: bool = True
+) -> dict[str, Any]:
     """Every contender on one task, and QuantRT's int8 engine against the best peer.
 
     Args:
         model_optimizer: a Python that has it; None leaves it out.
+        with_control: NNCF's accuracy control too.
     """
     reference = float_outputs(task)
     ours = make_quantrt(task)
     judged = {
         contender.name: judge(contender, task, reference)
-        for contender in (*ours.contenders, *peer_contenders(task, model_optimizer))
+        for contender in (
+            *ours.contenders,
+            *peer_contenders(task, model_optimizer, with_control=with_control),
+        )
     }
     every_peer = [name for name in judged if name.split()[0] not in ("quantrt", ACCURATE)]
     judged["quantrt int8"] = judged[f"quantrt {ours.int8}"]

@@ -125,11 +125,14 @@ def make_quantrt(task: Task) -> QuantRt:
     return QuantRt(contenders, _fastest_int8(engine), engine, methods)
 
 
-def peer_contenders(task: Task, model_optimizer: Path | None = None) -> list[Contender]:
+def peer_contenders(
+    task: Task, model_optimizer: Path | None = None, *, with_control: bool = True
+) -> list[Contender]:
     """The peers' quantizers, each run in its own library; Model-Optimizer's in ONNX Runtime.
 
     Args:
         model_optimizer: a Python that has it; None leaves it out.
+        with_control: NNCF's accuracy control, which runs all calibration samples once for every layer, and again.
     """
     nncf = partial(open_openvino, precision="f32")
     peers = [
@@ -141,8 +144,9 @@ def peer_contenders(task: Task, model_optimizer: Path | None = None) -> list[Con
     if task.is_transformer:
         quantize = partial(nncf_int8, is_transformer=True)
         peers.append(Contender("nncf transformer", partial(_open_peer, task, quantize, ".xml", nncf)))
-    controlled = partial(nncf_controlled, task)
-    peers.append(Contender("nncf control", partial(_open_peer, task, controlled, ".xml", nncf)))
+    if with_control:
+        controlled = partial(nncf_controlled, task)
+        peers.append(Contender("nncf control", partial(_open_peer, task, controlled, ".xml", nncf)))
     for calibrator in CALIBRATORS:
         ort = partial(ort_int8, calibrator=calibrator)
         peers.append(
