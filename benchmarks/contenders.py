@@ -132,7 +132,7 @@ def peer_contenders(
 
     Args:
         model_optimizer: a Python that has it; None leaves it out.
-        with_control: NNCF's accuracy control, which runs all calibration samples once for every layer, and again.
+        with_control: NNCF's accuracy control, which runs all calibration samples once for each layer, often.
     """
     nncf = partial(open_openvino, precision="f32")
     peers = [
