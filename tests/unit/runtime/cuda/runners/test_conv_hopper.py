@@ -72,8 +72,14 @@ def test_windows(case, monkeypatch, rng):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
     residual = torch.randint(-20, 20, case.shape).float().contiguous(memory_format=torch.channels_last)
     problem = with_epilogue(integer_problem(case, rng), rng, EPILOGUE, tensors=(residual,))
-    tactics = list_tactics(problem.workload(), gpu_named("H200"))
-    tactic = next(x for x in tactics if isinstance(x, Tactic) and "windows" in x.name)
+    found = list_tactics(problem.workload(), gpu_named("H200"))
+    tactics = [x for x in found if isinstance(x, Tactic) and "windows" in x.name]
+    assert any("columns" in x.name for x in tactics) == (case.strides == (1, 1))
+    for tactic in tactics:
+        check(tactic, problem, case)
+
+
+def check(tactic, problem, case):
     (draft,) = tactic.drafts
     weights = {x.key: torch.tensor(x.make()) for x in draft.constants}
     launcher = Launcher(draft.kernels[0], case)
@@ -86,6 +92,7 @@ def test_windows(case, monkeypatch, rng):
     (windows,) = launcher.windows
     assert windows.tensor.shape == (case.images, *case.size, case.C)
     assert windows.tensor.stride(3) == 1
-    assert windows.block == (*fixed["BOX"], fixed["BLOCK_K"])
+    count, lines, columns = fixed["BOX"]
+    assert windows.block == (count, lines + fixed["TAPS"] - 1, columns, fixed["BLOCK_K"])
     assert windows.steps == (1, *case.strides, 1)
     assert launcher.grids == [(PROGRAMS, 1, 1)]
