@@ -18,12 +18,14 @@ from quantrt.quantize.algorithms.equalization import (
     choose_scales,
     equalized_values,
     scale_channels,
+    without_streams,
 )
 from quantrt.quantize.algorithms.smoothing import Smoothing, choose_smoothing, multiplied_values, smooth
 
-__all__ = ["EQUALIZED", "SMOOTHED", "Equalized", "equalize", "make_twins"]
+__all__ = ["EQUALIZED", "SMOOTHED", "STREAMS", "Equalized", "equalize", "make_twins"]
 
 EQUALIZED = ", equalized"
+STREAMS = ", equalized with residual streams"
 SMOOTHED = ", smoothed"
 MULTIPLIED = ", smoothed by multiplications"
 """Added to the range method of a model that was made of such a twin."""
@@ -79,38 +81,47 @@ def make_twins(
     Args:
         limit: calibration samples to use at most, when fewer than SAMPLES.
     """
-    equalized = equalize(model, samples, config, limit=limit)
-    found = [] if equalized is None else [equalized]
+    found = list(equalize(model, samples, config, limit=limit))
     if config.smoothing != "off" and config.per_channel:
-        found += _smoothed(model, samples, config, equalized, min(SAMPLES, limit or SAMPLES))
+        scales = found[0].scales if found else {}
+        found += _smoothed(model, samples, config, scales, min(SAMPLES, limit or SAMPLES))
     return tuple(found)
 
 
 def equalize(
     model: Model, samples: Dataset, config: QuantizeConfig, *, limit: int | None = None
-) -> Equalized | None:
-    """Equalize what gains by it, as predicted; None where nothing does, or config does not want it.
+) -> tuple[Equalized, ...]:
+    """Equalize what gains by it, as predicted: without residual streams, and with them where these gain.
 
     Args:
         limit: calibration samples to use at most, when fewer than SAMPLES.
+
+    Returns:
+        No twin where nothing gains, or config does not want it.
     """
     if not (config.equalization and config.per_channel):  # one scale for a weight would lose by it
-        return None
+        return ()
     count = min(SAMPLES, limit or SAMPLES)
     if count < LEAST_SAMPLES or not _has_enough(samples):
-        return None
+        return ()
     batches = (batch.inputs for batch in samples.batches(1, count))
     scales = choose_scales(model.graph, batches, qmax=WEIGHT_QMAX)
-    if not scales:
-        return None
+    chains = without_streams(model.graph, scales)
+    twins = [] if not chains else [_scaled_twin(model, samples, chains, count, EQUALIZED)]
+    if len(chains) < len(scales):
+        twins.append(_scaled_twin(model, samples, scales, count, STREAMS))
+    return tuple(twins)
+
+
+def _scaled_twin(model: Model, samples: Dataset, scales: Scales, count: int, label: str) -> Equalized:
     changed = replace(model, graph=scale_channels(model.graph, scales))
     names, readers = equalized_values(changed.graph, scales)
     observed = collect(changed, names, samples, CalibrationConfig(max_samples=count))
-    return Equalized(changed, observed.tensors, scales, readers)
+    return Equalized(changed, observed.tensors, scales, readers, label=label)
 
 
 def _smoothed(
-    model: Model, samples: Dataset, config: QuantizeConfig, equalized: Equalized | None, count: int
+    model: Model, samples: Dataset, config: QuantizeConfig, scales: Scales, count: int
 ) -> list[Equalized]:
     """Twins with smooth activations before products, without and with Muls; other edges as equalized."""
     batches = (batch.inputs for batch in samples.batches(1, count))
@@ -118,7 +129,7 @@ def _smoothed(
     found = choose_smoothing(model.graph, batches, qmax=WEIGHT_QMAX, only_folded=only_folded)
     if not (found.folded or found.multiplied):
         return []
-    folded = {**({} if equalized is None else equalized.scales), **found.folded}
+    folded = {**scales, **found.folded}
     graph = scale_channels(model.graph, folded)
     names, readers = equalized_values(graph, folded)
     made, products = multiplied_values(model.graph, found.multiplied)

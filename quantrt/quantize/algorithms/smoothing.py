@@ -26,11 +26,10 @@ import onnx_ir as ir
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant, constant_of, is_operator
 from quantrt.ir.session import float_session
+from quantrt.quantize.algorithms.channel_edges import find_edges, input_channels
 from quantrt.quantize.algorithms.equalization import (
     ACTIVATION_LEVELS,
     Scales,
-    edge_from,
-    input_channels,
     multiply_inputs,
     scale_channels,
 )
@@ -180,15 +179,14 @@ def product_inputs(graph: ir.Model) -> dict[str, int]:
 
 def _sites(graph: ir.Model) -> Iterator[Site]:
     """Every activation of the main graph that products with constant weights read."""
-    for node in graph.graph:
-        edge = edge_from(node)
-        readers = [] if edge is None else [r for r in edge.readers if is_operator(r, "MatMul", "Gemm")]
-        if edge is not None and readers and len(readers) == len(edge.readers):
-            yield Site(edge.values[-1].name or "", _weights(readers), node.name or "")
-    # What a layer makes for products alone was found above, also with operators in between.
-    taken = {
-        value for node in graph.graph if (edge := edge_from(node)) is not None for value in edge.values[-1:]
-    }
+    taken: set[ir.Value] = set()
+    for name, edge in find_edges(graph.graph).items():
+        products = [reader for reader in edge.readers if is_operator(reader, "MatMul", "Gemm")]
+        if len(edge.rounded) == 1 and len(products) == len(
+            edge.readers
+        ):  # of a residual stream there are more
+            taken.update(edge.rounded)
+            yield Site(edge.rounded[0].name or "", _weights(products), name)
     for node in graph.graph:
         for value in node.outputs:
             products = _products(value)

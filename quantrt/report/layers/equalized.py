@@ -19,7 +19,8 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
 from quantrt.model.model import Model
-from quantrt.quantize.algorithms.equalization import SUFFIX, equalized_values, scale_channels
+from quantrt.quantize.algorithms.channel_edges import Edge, find_edges
+from quantrt.quantize.algorithms.equalization import SUFFIX, scale_channels
 from quantrt.quantize.algorithms.smoothing import MULTIPLIED, Smoothing, product_inputs, smooth
 
 __all__ = ["unscaled_twin", "with_fitted_scales"]
@@ -33,7 +34,8 @@ def unscaled_twin(model: Model, tensors: Collection[str]) -> Model:
     Args:
         tensors: names in the quantized model.
     """
-    scales = {name: np.ones(size, np.float32) for name, size in _equalized(model.graph, tensors).items()}
+    edges = _equalized(model.graph, tensors)
+    scales = {name: np.ones(edge.channels, np.float32) for name, edge in edges.items()}
     return _smoothed(model, Smoothing(scales, _multiplied(model.graph, tensors)))
 
 
@@ -41,13 +43,14 @@ def with_fitted_scales(model: Model, fake: ir.Model) -> Model:
     """The equalized float model behind a fake-quantized graph; the model itself where nothing was."""
     tensors = {value.name or "" for node in fake.graph for value in node.outputs}
     theirs = {node.name or "": node for node in fake.graph}
-    sizes = _equalized(model.graph, tensors)
+    edges = _equalized(model.graph, tensors)
+    scaled = {layer for edge in edges.values() for layer in edge.layers}
     scales: dict[str, Array] = {}
-    for name, size in sizes.items():
+    for name, edge in edges.items():
         # A depthwise convolution between two others is scaled on both sides: what comes before it is known.
         mine = {node.name or "": node for node in scale_channels(model.graph, scales).graph}
-        readers = [reader for reader in _readers(model.graph, name, size) if reader not in sizes]
-        scales[name] = _scale(name, readers, size, mine, theirs)
+        readers = [reader.name or "" for reader in edge.readers if reader not in scaled]
+        scales[name] = _scale(name, readers, edge.channels, mine, theirs)
     multiplied = _multiplied(model.graph, tensors)
     for name, ones in multiplied.items():
         factors = constant_of(theirs[f"{name}{MULTIPLIED}"].inputs[1])
@@ -71,30 +74,13 @@ def _multiplied(graph: ir.Model, tensors: Collection[str]) -> dict[str, Array]:
     }
 
 
-def _equalized(graph: ir.Model, tensors: Collection[str]) -> dict[str, int]:
-    """Layers whose channels were scaled -> how many those are."""
-    found = {}
-    for node in graph.graph:
-        size = _channels(node)
-        if size is None:
-            continue
-        values, _ = equalized_values(graph, {node.name or "": np.ones(size, np.float32)})
-        if any(f"{value}{SUFFIX}" in tensors for value in values):
-            found[node.name or ""] = size
-    return found
-
-
-def _channels(node: ir.Node) -> int | None:
-    """Output channels of a layer that may have been scaled."""
-    weight = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
-    if weight is None or not is_operator(node, "Conv", "Gemm", "LayerNormalization"):
-        return None
-    is_last = is_operator(node, "Gemm") and not int_attribute(node, "transB", 0)
-    return int(weight.shape[-1] if is_last else weight.shape[0])
-
-
-def _readers(graph: ir.Model, name: str, size: int) -> list[str]:
-    return list(equalized_values(graph, {name: np.ones(size, np.float32)})[1])
+def _equalized(graph: ir.Model, tensors: Collection[str]) -> dict[str, Edge]:
+    """Edges whose channels were scaled, by the names of their first layers."""
+    return {
+        name: edge
+        for name, edge in find_edges(graph.graph).items()
+        if any(f"{value.name}{SUFFIX}" in tensors for value in edge.values)
+    }
 
 
 def _scale(

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.equalized import EQUALIZED, LEAST_SAMPLES, equalize
+from quantrt.quantize.equalized import EQUALIZED, LEAST_SAMPLES, STREAMS, equalize
 from quantrt.quantize.fit import TRIED, UNFITTED, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.onnxruntime import ORT
@@ -54,10 +54,10 @@ def uneven_net():
 
 def with_equalization(model, inputs, **options):
     config = QuantizeConfig(**options)
-    twin = equalize(model, dataset(model, inputs), config)
-    reference = observe_reference(model, [inputs], config, () if twin is None else (twin,))
+    twins = equalize(model, dataset(model, inputs), config)
+    reference = observe_reference(model, [inputs], config, twins)
     stats = observe(model, (OPENVINO,), inputs)
-    return twin, fit(model, stats, OPENVINO, reference, config=config, calibration=CalibrationConfig())
+    return twins, fit(model, stats, OPENVINO, reference, config=config, calibration=CalibrationConfig())
 
 
 def test_channels_are_equalized_where_the_outputs_gain_by_it():
@@ -75,6 +75,25 @@ def test_channels_are_equalized_where_the_outputs_gain_by_it():
     assert noise[0] < noise[1] / 10
 
 
+def test_residual_streams_are_equalized_too_where_the_outputs_gain_by_it():
+    text = """net (float[N,8,8,8] x) => (float[N,4,8,8] y) {
+      a = Conv(x, w0) b = Conv(a, w1) r = Relu(b) c = Conv(r, w2) s = Add(a, c) y = Conv(s, w3) }"""
+    arrays = weights(dict.fromkeys(("w0", "w1", "w2"), (8, 8, 1, 1)) | {"w3": (4, 8, 1, 1)})
+    ranges = np.logspace(0, -3, 8, dtype=np.float32)
+    for name in ("w0", "w2"):
+        arrays[name] *= ranges.reshape(-1, 1, 1, 1)
+    for name in ("w1", "w3"):
+        arrays[name] /= ranges.reshape(1, -1, 1, 1)
+    model, inputs = net(text, arrays), {"x": samples(LEAST_SAMPLES, 8, 8, 8)}
+    twins, result = with_equalization(model, inputs)
+    assert twins[-1].label == STREAMS and result.method.endswith(STREAMS)
+    assert result.noise_ratios[result.method] < result.noise_ratios[result.method.split(",")[0]] / 10
+    unseen = {"x": samples(16, 8, 8, 8, seed=9)}
+    want = run_ort(model.graph, unseen)[0]
+    noise = np.square(run_ort(write(result.model), unseen)[0] - want).sum()
+    assert noise < np.square(run_ort(write(fitted(model, inputs).model), unseen)[0] - want).sum() / 10
+
+
 def test_where_the_outputs_gain_too_little_nothing_is_equalized():
     """Most of the noise is that of another branch."""
     text = """net (float[N,8,8,8] x) => (float[N,4,8,8] y) {
@@ -85,21 +104,21 @@ def test_where_the_outputs_gain_too_little_nothing_is_equalized():
     arrays = weights(shapes)
     arrays["first"] *= ranges
     arrays["strong"] *= 100
-    twin, result = with_equalization(net(text, arrays), {"x": samples(LEAST_SAMPLES, 8, 8, 8)})
-    assert twin is not None and EQUALIZED not in result.method
+    twins, result = with_equalization(net(text, arrays), {"x": samples(LEAST_SAMPLES, 8, 8, 8)})
+    assert twins and EQUALIZED not in result.method
     assert result.method + EQUALIZED in result.noise_ratios
 
 
 def test_few_samples_do_not_show_the_ranges_of_channels():
-    twin, result = with_equalization(uneven_net(), {"x": samples(LEAST_SAMPLES - 1, 8, 8, 8)})
-    assert twin is None and EQUALIZED not in result.method
+    twins, result = with_equalization(uneven_net(), {"x": samples(LEAST_SAMPLES - 1, 8, 8, 8)})
+    assert not twins and EQUALIZED not in result.method
 
 
 @pytest.mark.parametrize("option", ["equalization", "per_channel"])
 def test_equalization_is_off_on_request_and_for_weights_with_one_scale(option: str):
     model, inputs = uneven_net(), {"x": samples(LEAST_SAMPLES, 8, 8, 8)}
-    twin, result = with_equalization(model, inputs, **{option: False})
-    assert twin is None and EQUALIZED not in result.method
+    twins, result = with_equalization(model, inputs, **{option: False})
+    assert not twins and EQUALIZED not in result.method
 
 
 def test_outliers_that_matter_to_nothing_are_clipped_and_those_that_matter_are_kept():

@@ -4,12 +4,15 @@
 import numpy as np
 import pytest
 
+from quantrt.ir.clone import clone
+from quantrt.quantize.algorithms.channel_edges import find_edges
 from quantrt.quantize.algorithms.equalization import (
     LEAST_RATIO,
     SUFFIX,
     choose_scales,
     equalized_values,
     scale_channels,
+    without_streams,
 )
 from tests.nets import net, nodes, resnet, run_ort, samples, weights
 
@@ -51,6 +54,13 @@ def constants(body: str) -> dict[str, np.ndarray]:
 def uneven_net(body: str):
     shape = "float[N,5]" if "Gemm" in body else "float[N,c,i,j]"
     return net(f"net (float[N,4,6,6] x) => ({shape} y) {{ {body} }}", constants(body))
+
+
+def with_output(graph, name):
+    """A clone that also gives a value."""
+    changed = clone(graph)
+    changed.graph.outputs.append(next(v for node in changed.graph for v in node.outputs if v.name == name))
+    return changed
 
 
 def equalized(model, inputs):
@@ -129,11 +139,84 @@ def test_values_that_differ_are_called_differently_and_the_float_graph_stays():
     np.testing.assert_array_equal(readers[reader], next(iter(scales.values())))
 
 
-def test_a_residual_network_keeps_what_both_branches_read():
-    model, inputs = resnet(), {"x": samples(8, 3, 16, 16)}
+STREAM = """net (float[N,4,6,6] x) => (float[N,3,6,6] y) {
+  a = Conv(x, w0, b0)
+  p = Conv(a, w1, b1)  r = Relu(p)  c = Conv<group=8, pads=[1,1,1,1]>(r, w2)  d = Conv(c, w3)
+  s = Add(a, d)
+  q = Conv(s, w4)  t = Add(s, q)  u = Relu(t)
+  y = Conv(u, w5) }"""
+"""A stream of 8 channels: a, s and t, with a branch through others and one that both reads and adds to it."""
+
+STREAM_SHAPES = {
+    "w0": (8, 4, 1, 1),
+    "b0": (8,),
+    "w1": (8, 8, 1, 1),
+    "b1": (8,),
+    "w2": (8, 1, 3, 3),
+    "w3": (8, 8, 1, 1),
+    "w4": (8, 8, 1, 1),
+    "w5": (3, 8, 1, 1),
+}
+
+
+def stream_net():
+    """The channels of the stream are of uneven size, and the weights that read them make up for it."""
+    arrays = weights(STREAM_SHAPES)
+    for name in ("w0", "w3", "w4"):
+        arrays[name] *= UNEVEN.reshape(-1, 1, 1, 1)
+    arrays["b0"] *= UNEVEN
+    for name in ("w1", "w4", "w5"):
+        arrays[name] /= UNEVEN.reshape(1, -1, 1, 1)
+    return net(STREAM, arrays)
+
+
+def test_a_residual_stream_is_scaled_by_all_that_add_to_it_for_all_that_read_it():
+    model, inputs = stream_net(), {"x": samples(*IMAGES)}
     scales, graph = equalized(model, inputs)
     first = nodes(model.graph, "Conv")[0].name
-    assert first not in scales
+    assert first in scales and scales[first].min() < 0.05
+    edge = find_edges(model.graph.graph)[first]
+    assert edge.is_stream and [value.name for value in edge.rounded] == ["a", "d", "s", "q", "u"]
+    assert (len(edge.layers), len(edge.readers)) == (3, 3)
+    want, got = run_ort(model.graph, inputs)[0], run_ort(graph, inputs)[0]
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    ranges = np.abs(run_ort(with_output(graph, f"s{SUFFIX}"), inputs)[-1]).max(axis=(0, 2, 3))
+    assert (
+        ranges.max() / ranges[:-1].min() < 20
+    )  # 50 to 1 before; the last is below what calibration can tell
+    assert set(without_streams(model.graph, scales)) == set(scales) - {first}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("s = Add(a, d)", "m = Sigmoid(d) s = Add(a, m)"),
+        ("s = Add(a, d)", "z = Clip(a, lo, hi) s = Add(z, d)"),
+        ("u = Relu(t)", "v = Sigmoid(t) u = Mul(t, v)"),
+        ("s = Add(a, d)", "s = Add(a, one)"),
+    ],
+    ids=["a branch is bounded", "the stream is clipped", "a gate", "a constant is added"],
+)
+def test_a_stream_with_something_else_on_it_is_left_alone(old: str, new: str):
+    arrays = weights(STREAM_SHAPES) | {
+        "lo": np.float32(0),
+        "hi": np.float32(6),
+        "one": np.ones((1, 8, 1, 1), "f"),
+    }
+    text = STREAM.replace(old, new)
+    used = {
+        name: np.asarray(array)
+        for name, array in arrays.items()
+        if f" {name})" in text or f" {name}," in text
+    }
+    model = net(text, used)
+    assert not any(edge.is_stream for edge in find_edges(model.graph.graph).values())
+
+
+def test_even_streams_are_left_alone():
+    model, inputs = resnet(), {"x": samples(8, 3, 16, 16)}
+    scales, graph = equalized(model, inputs)
+    assert set(without_streams(model.graph, scales)) == set(scales)
     np.testing.assert_allclose(
         run_ort(graph, inputs)[0], run_ort(model.graph, inputs)[0], rtol=1e-4, atol=1e-5
     )
