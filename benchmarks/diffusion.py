@@ -7,6 +7,7 @@
     python -m benchmarks.diffusion build FOLDER fp16 int8@1 int8@2 int8@2.5 int8@3 int8@4 fp8@3 int8@auto
     python -m benchmarks.diffusion time FOLDER      # all engines in turns
     python -m benchmarks.diffusion peer FOLDER      # torch.compile alone, on a second GPU if there is one
+    python -m benchmarks.diffusion_levels FOLDER int8@1 int8@2 ...    # all of these beside one fp16 engine
 
 Rows go to FOLDER/RESULTS.json as they are known, those of `peer` to FOLDER/PEER.json. The full configuration
 has 2.57 billion weights, seeded normal ones, drawn where DEVICE is. Times are those of the real network; the
@@ -15,7 +16,7 @@ miniature, and `--device cpu` checks the steps without a GPU: nothing is timed t
 `bench` extra.
 """
 
-__all__ = ["main"]
+__all__ = ["GRAPH", "RANGES", "config_of", "feed_of", "judged", "main", "options", "record", "references"]
 
 import argparse
 import json
@@ -78,17 +79,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     parser = argparse.ArgumentParser(description="The UNet of SDXL at every quantization level.")
     parser.add_argument("step", choices=steps)
+    options(parser)
+    parser.add_argument("--no-peer", action="store_true", help="of time: skip torch.compile")
+    args = parser.parse_args(arguments)
+    args.folder.mkdir(parents=True, exist_ok=True)
+    steps[args.step](args)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Add what all steps share."""
     parser.add_argument("folder", type=Path)
-    parser.add_argument("engines", nargs="*", metavar="PRECISION[@LEVEL]", help="of build")
+    parser.add_argument("engines", nargs="*", metavar="PRECISION[@LEVEL]", help="of builds")
     parser.add_argument("--latents", default="128x128", help="height x width; 96x168 is an image of 768x1344")
     parser.add_argument("--small", action="store_true", help="the architecture in miniature, latents 16x16")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--level", type=int, default=3, help="builder optimization level")
     parser.add_argument("--device-memory", type=int, metavar="MB", help="of build: take no more of the GPU")
-    parser.add_argument("--no-peer", action="store_true", help="of time: skip torch.compile")
-    args = parser.parse_args(arguments)
-    args.folder.mkdir(parents=True, exist_ok=True)
-    steps[args.step](args)
 
 
 def _sizes(args: argparse.Namespace) -> Sizes:
@@ -105,7 +111,7 @@ def _graph(args: argparse.Namespace) -> None:
     began = time.perf_counter()
     sizes, path = _sizes(args), args.folder / GRAPH
     export_graph(empty_sdxl_unet(sizes), sdxl_inputs(sizes, BATCH, *_shape(args)), path)
-    _record(args, "graph", {"export_s": time.perf_counter() - began, "bytes": path.stat().st_size})
+    record(args, "graph", {"export_s": time.perf_counter() - began, "bytes": path.stat().st_size})
 
 
 def _weights(args: argparse.Namespace) -> None:
@@ -120,7 +126,7 @@ def _weights(args: argparse.Namespace) -> None:
         "bytes": (args.folder / DATA).stat().st_size,
         "peak_memory": peak_memory(),
     }
-    _record(args, "weights", facts)
+    record(args, "weights", facts)
 
 
 def _ranges(args: argparse.Namespace) -> None:
@@ -141,7 +147,7 @@ def _ranges(args: argparse.Namespace) -> None:
         "tensors": len(names),
         "peak_memory": peak_memory(),
     }
-    _record(args, "ranges", facts)
+    record(args, "ranges", facts)
 
 
 def _build_all(args: argparse.Namespace) -> None:
@@ -150,20 +156,20 @@ def _build_all(args: argparse.Namespace) -> None:
     print(f"loaded in {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
     for name in args.engines:
         try:
-            _record(args, f"build {name}", _build(args, name, model))
+            record(args, f"build {name}", _build(args, name, model))
         except quantrt.QuantRtError as error:
-            _record(args, f"build {name}", {"error": str(error)})
+            record(args, f"build {name}", {"error": str(error)})
 
 
-def _build(args: argparse.Namespace, name: str, model: Model) -> dict[str, Any]:
+def config_of(args: argparse.Namespace, name: str) -> BuildConfig:
+    """How an engine is built: PRECISION, or PRECISION@LEVEL."""
     precision, _, level = name.partition("@")
-    has_codes = precision in ("int8", "fp8")
     floats = {"fp32", "fp16"} if args.device == "cuda" else {"fp32"}
     cache = str(args.folder / "timings.json") if args.device == "cuda" else None
     cuda = CudaConfig(
         builder_optimization_level=args.level, timing_cache=cache, device_memory_mb=args.device_memory
     )
-    config = BuildConfig(
+    return BuildConfig(
         precisions=frozenset({*floats, precision}),
         device=DeviceConfig(device=args.device),
         cuda=cuda,
@@ -173,7 +179,11 @@ def _build(args: argparse.Namespace, name: str, model: Model) -> dict[str, Any]:
         assign=AssignConfig(mixed=False),
         bench=BenchConfig(batch=BATCH, duration_s=1.0, max_duration_s=5.0),
     )
-    stats = load_stats(args.folder / RANGES) if has_codes else None
+
+
+def _build(args: argparse.Namespace, name: str, model: Model) -> dict[str, Any]:
+    config = config_of(args, name)
+    stats = load_stats(args.folder / RANGES) if config.code_precisions else None
     clock = _StageClock(name)
     began = time.perf_counter()
     engine = quantrt.build(model, config=config, stats=stats, on_event=clock)
@@ -187,6 +197,7 @@ def _build(args: argparse.Namespace, name: str, model: Model) -> dict[str, Any]:
             "build_s": build_s,
             "save_s": time.perf_counter() - began - build_s,
             "stages_s": clock.stages_s,
+            "device_peaks": clock.device_peaks,
             "engine_bytes": path.stat().st_size,
             "layers": {kind: layers.count(kind) for kind in sorted(set(layers))},
             "peak_memory": peak_memory(),
@@ -205,18 +216,23 @@ def _median_ms(row: Mapping[str, Any]) -> float | None:
 
 
 class _StageClock:
-    """Seconds by stage of a build: what passed since the event before, when a stage tells of its progress."""
+    """Seconds by stage of a build: what passed since the event before, when a stage tells of its progress.
+
+    Beside them the most bytes of the GPU that were taken at a time until the stage last told.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._began = self._last = time.perf_counter()
         self.stages_s: dict[str, float] = {}
+        self.device_peaks: dict[str, int | None] = {}
 
     def __call__(self, event: Event) -> None:
         now = time.perf_counter()
         is_over = event.total is not None and event.done >= event.total
         self.stages_s[event.stage] = self.stages_s.get(event.stage, 0.0) + now - self._last
         self._last = now
+        self.device_peaks[event.stage] = peak_memory()["device_bytes"]
         if is_over:
             text = f"{now - self._began:6.1f} s {self._name}: {event.stage} {event.done} {event.unit}"
             print(text, file=sys.stderr, flush=True)
@@ -225,10 +241,9 @@ class _StageClock:
 def _time(args: argparse.Namespace) -> None:
     """Load every engine of the folder, compare its outputs with float32, and time all of them in turns."""
     net = sdxl_unet(_sizes(args), device=args.device)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    feed = sdxl_inputs(_sizes(args), BATCH, *_shape(args))
-    judged = _judged(args)
-    wanted = [_reference(net, inputs, args.device) for inputs in judged]
+    feed = feed_of(args)
+    inputs_judged = judged(args)
+    wanted = references(net, inputs_judged, args.device)
     runs: dict[str, Callable[[], object]] = {}
     engines = []
     for path in sorted(args.folder.glob("*.qrt")):
@@ -236,20 +251,19 @@ def _time(args: argparse.Namespace) -> None:
         engine = quantrt.load(path)
         facts: dict[str, Any] = {"load_s": time.perf_counter() - began}
         error = Error()
-        for inputs, want in zip(judged, wanted, strict=True):
+        for inputs, want in zip(inputs_judged, wanted, strict=True):
             error.add(want, engine.run(inputs)["out_sample"])
         facts["sqnr_db"] = float(-10 * np.log10(max(error.noise_ratio, 1e-30)))
         engines.append(engine)
         if args.device == "cuda":
-            arrays = {name: x.numpy() for name, x in feed.items()}
-            runs[path.stem] = engine.executor.prepare(arrays, waits=False)
-        _record(args, f"engine {path.stem}", facts)
+            runs[path.stem] = engine.executor.prepare(feed, waits=False)
+        record(args, f"engine {path.stem}", facts)
     if args.device != "cuda":
         return
-    _record(args, "ms", time_in_turns(runs))
+    record(args, "ms", time_in_turns(runs))
     if not args.no_peer:
         runs["torch.compile fp16"] = _compiled(net, feed)
-        _record(args, "ms", time_in_turns(runs))
+        record(args, "ms", time_in_turns(runs))
     for engine in engines:
         engine.close()
 
@@ -258,32 +272,41 @@ def _peer(args: argparse.Namespace) -> None:
     """Compile the network with torch, and time it alone."""
     if args.device != "cuda":
         raise SystemExit("torch.compile is timed on a GPU")
-    net, feed = sdxl_unet(_sizes(args), device="cuda"), sdxl_inputs(_sizes(args), BATCH, *_shape(args))
+    net, feed = sdxl_unet(_sizes(args), device="cuda"), feed_of(args)
     began = time.perf_counter()
     runs = {"torch.compile fp16": _compiled(net, feed)}
     facts = {"compile_s": time.perf_counter() - began, "ms": time_in_turns(runs)}
-    _record(args, "peer", facts, file="PEER.json")
+    record(args, "peer", facts, file="PEER.json")
 
 
-def _judged(args: argparse.Namespace) -> list[dict[str, np.ndarray]]:
+def feed_of(args: argparse.Namespace) -> dict[str, np.ndarray]:
+    """The inputs that are timed."""
+    return {name: x.numpy() for name, x in sdxl_inputs(_sizes(args), BATCH, *_shape(args)).items()}
+
+
+def judged(args: argparse.Namespace) -> list[dict[str, np.ndarray]]:
     """JUDGED inputs of one sample each, at steps from 999 to 1."""
     rows = {name: x.numpy() for name, x in sdxl_inputs(_sizes(args), JUDGED, *_shape(args)).items()}
     rows["timestep"] = np.linspace(999.0, 1.0, JUDGED, dtype=np.float32)
     return [{name: x[row : row + 1] for name, x in rows.items()} for row in range(JUDGED)]
 
 
-def _reference(net: torch.nn.Module, inputs: dict[str, np.ndarray], device: str) -> np.ndarray:
+def references(
+    net: torch.nn.Module, batches: Sequence[Mapping[str, np.ndarray]], device: str
+) -> list[np.ndarray]:
+    """What torch makes of each in float32, without TF32."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     with torch.inference_mode():
-        output: np.ndarray = (
+        return [
             net(**{name: torch.from_numpy(x).to(device) for name, x in inputs.items()}).cpu().numpy()
-        )
-    return output
+            for inputs in batches
+        ]
 
 
-def _compiled(net: torch.nn.Module, feed: dict[str, torch.Tensor]) -> Callable[[], object]:
+def _compiled(net: torch.nn.Module, feed: Mapping[str, np.ndarray]) -> Callable[[], object]:
     """The network in fp16 through torch.compile, channels last, captured in a CUDA graph."""
     half = net.half().to(memory_format=torch.channels_last)
-    inputs = {name: x.half().cuda() for name, x in feed.items()}
+    inputs = {name: torch.from_numpy(x).half().cuda() for name, x in feed.items()}
     inputs["sample"] = inputs["sample"].contiguous(memory_format=torch.channels_last)
     compiled = torch.compile(half)
     with torch.inference_mode():
@@ -298,11 +321,11 @@ def _compiled(net: torch.nn.Module, feed: dict[str, torch.Tensor]) -> Callable[[
     return graph.replay
 
 
-def _record(args: argparse.Namespace, key: str, facts: dict[str, Any], file: str = "RESULTS.json") -> None:
+def record(args: argparse.Namespace, key: str, facts: dict[str, Any], file: str = "RESULTS.json") -> None:
     """Add a row to a file of results, and print it."""
     path = args.folder / file
     results = json.loads(path.read_text()) if path.exists() else {}
-    if args.device == "cuda" and args.step != "graph":
+    if torch.cuda.is_available():
         results["environment"] = environment()
     results[key] = {**facts, "commit": commit(), "latents": list(_shape(args))}
     with replace_file(path) as written:

@@ -15,7 +15,24 @@ from typing import Any
 
 from benchmarks.page import number, row_notes, table
 
-BUILD_HEAD = ("engine", "build s", "compiling s", "file MB", "of fp16 weights", "load s", "host GB", "GPU GB")
+LEVEL_HEAD = (
+    "level",
+    "commit",
+    "ms",
+    "fp16 ms",
+    "fp16 / it",
+    "torch.compile / it",
+    "SQNR dB",
+    "of fp16 weights",
+)
+
+LEVELS = """
+## Levels
+
+By `benchmarks.diffusion_levels`: one set of rounded weights, each engine in turns with the fp16 engine of the
+same process, as a build times its candidates. Products are those of regions: convolutions and matrices.
+
+"""
 
 INTRODUCTION = """# SDXL's UNet on an NVIDIA GPU
 
@@ -70,7 +87,30 @@ def diffusion_page(results: dict[str, Any]) -> str:
             costs,
         )
         + row_notes(builds)
+        + _levels(results, peer_ms, half_bytes)
     )
+
+
+def _levels(results: dict[str, Any], peer_ms: float, half_bytes: float) -> str:
+    """The table of levels; nothing where none was measured."""
+    rows = {name.removeprefix("level "): row for name, row in results.items() if name.startswith("level ")}
+    kinds = ("int8", "fp8", "fp16")
+    lines = [
+        (
+            name,
+            row["commit"] or "unknown",
+            number(row["ms"], 2),
+            number(row["fp16_ms"], 2),
+            f"{row['fp16_ms'] / row['ms']:.2f}x",
+            f"{peer_ms / row['ms']:.2f}x",
+            number(row["sqnr_db"], 1),
+            number(row["bytes"] / half_bytes, 3),
+            *(str(row["regions"].get(kind, 0)) for kind in kinds),
+        )
+        for name, row in rows.items()
+    ]
+    heads = (*LEVEL_HEAD, *(f"{kind} products" for kind in kinds))
+    return LEVELS + table(heads, lines) if rows else ""
 
 
 def _times(name: str, row: dict[str, Any], peer_ms: float, results: dict[str, Any]) -> tuple[str, ...]:
