@@ -285,12 +285,14 @@ def _choose(
     check: Check,
     size_check: Callable[[str], str | None],
 ) -> Choice:
-    is_float = {name: candidates[name].spec.precision == "fp32" for name in latencies}
+    specs = {name: candidates[name].spec for name in latencies}
+    is_float = {name: spec.precision == "fp32" for name, spec in specs.items()}
     limit = job.config.budget.max_drop_ratio
-    choice = choose(latencies, is_float, check, limit, why_wrong=size_check)
+    codes = {name for name, spec in specs.items() if spec.has_codes or spec.precision == "int4"}
+    choice = choose(latencies, is_float, check, limit, codes=codes, why_wrong=size_check)
     bytes_of = {name: candidates[name].model.size_bytes for name in latencies}
     most = SMALL_RATIO * bytes_of[choice.baseline]
-    small = [n for n in latencies if candidates[n].spec.precision == "int4" and bytes_of[n] <= most]
+    small = [name for name, spec in specs.items() if spec.precision == "int4" and bytes_of[name] <= most]
     if small and size_check(small[0]) is None:
         return choose_small(choice, small[0], latencies, check, limit)
     return choice

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard: ship the fastest candidate inside the budget, and FP32 unless something is surely faster."""
+"""The guard: ship the fastest candidate inside the budget, and floats unless codes are surely faster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -55,28 +55,30 @@ def choose(
     check: Callable[[str], Accuracy | None],
     max_drop_ratio: float,
     *,
+    codes: Collection[str] = (),
     why_wrong: Callable[[str], str | None] = lambda name: None,
 ) -> Choice:
     """Decide from paired timings and measured accuracy.
 
-    Candidates are taken in order of their medians; the first that is surely faster than the baseline and
-    inside the budget wins. Accuracy is measured for no more of them than that takes.
+    Candidates are taken in order of their medians, but for codes that are not surely faster than 16-bit
+    floats; the first that is surely faster than the baseline and inside the budget wins. Accuracy is measured
+    for no more of them than that takes.
 
     Args:
         latencies: of candidates timed in the same rounds, at least one FP32 among them.
         is_float: by name, whether it is FP32 and needs no check.
+        codes: names of those that compute with codes.
         check: measures a candidate's accuracy; None when there is nothing to measure it on.
         why_wrong: asked of what would be shipped: what it computes wrongly elsewhere than it was checked.
     """
     baseline = fastest({name: latency for name, latency in latencies.items() if is_float[name]})
     verdicts: dict[str, Verdict] = {}
     winner = baseline
-    for name in sorted(latencies, key=lambda name: latencies[name].median_ms):
-        if is_float[name]:
-            continue
+    for name in _in_turn({name: x for name, x in latencies.items() if not is_float[name]}, codes):
         pair = compare_paired(latencies[name], latencies[baseline])
         if winner != baseline:
-            verdicts[name] = Verdict("passed over", f"slower than {winner}", pair)
+            reason = _not_faster(compare_paired(latencies[name], latencies[winner]), winner)
+            verdicts[name] = Verdict("passed over", reason, pair)
             continue
         verdicts[name] = _judge(pair, baseline, partial(check, name), max_drop_ratio)
         if verdicts[name].status == "shipped":
@@ -90,6 +92,19 @@ def choose(
         if is_float[name]:
             verdicts[name] = _float_verdict(name, winner, baseline, reason)
     return Choice(winner, baseline, reason, verdicts)
+
+
+def _in_turn(latencies: Mapping[str, Latency], codes: Collection[str]) -> list[str]:
+    """Names by their medians; codes that are not surely faster than 16-bit floats come behind these."""
+    order = sorted(latencies, key=lambda name: latencies[name].median_ms)
+    halves = next((name for name in order if name not in codes), None)
+    if halves is None:
+        return order
+    ahead = order[: order.index(halves)]
+    unsure = [
+        name for name in ahead if compare_paired(latencies[name], latencies[halves]).verdict != "faster"
+    ]
+    return [name for name in ahead if name not in unsure] + [halves, *unsure] + order[len(ahead) + 1 :]
 
 
 def choose_small(
@@ -162,14 +177,17 @@ def _judge(
 ) -> Verdict:
     """What becomes of a candidate that nothing faster was shipped before."""
     if pair.verdict != "faster":
-        text = "not surely faster than" if pair.verdict == "same" else "slower than"
-        return Verdict("passed over", f"{text} {baseline}", pair)
+        return Verdict("passed over", _not_faster(pair, baseline), pair)
     accuracy = check()
     if accuracy is None:
         return Verdict("shipped", "fastest; its accuracy was not checked", pair)
     if accuracy.drop_ratio <= max_drop_ratio:  # a NaN is not
         return Verdict("shipped", "fastest inside the budget", pair, accuracy)
     return Verdict("over budget", _lost(accuracy, max_drop_ratio), pair, accuracy)
+
+
+def _not_faster(pair: Paired, other: str) -> str:
+    return f"not surely faster than {other}" if pair.verdict == "same" else f"slower than {other}"
 
 
 def _lost(accuracy: Accuracy, max_drop_ratio: float) -> str:

@@ -194,7 +194,7 @@ def time_interleaved(
 ) -> dict[str, Latency]:
     """Time every candidate in turns, each until `config.duration_s` and `config.min_runs` are reached.
 
-    Goes on, up to `config.max_duration_s` per candidate, while the two fastest cannot be told apart. No
+    Goes on, up to `config.max_duration_s` per candidate, while the fastest cannot be told from another. No
     fewer than `min_rounds` rounds are timed, however long they take.
 
     Args:
@@ -289,11 +289,11 @@ def _timed(run: Callable[[], object], count: int, clock: Clock) -> list[float]:
 
 
 def _is_decided(samples: Mapping[str, list[float]], turn_runs: int) -> bool:
-    """Whether the two candidates with the lowest medians are told apart, or known to be equal."""
-    latencies = sorted(
+    """Whether the candidate with the lowest median is told from each other, or known to be equal to it."""
+    first, *others = sorted(
         (Latency(tuple(times), turn_runs) for times in samples.values()), key=lambda x: x.median_ms
     )
-    return len(latencies) < 2 or compare_paired(latencies[0], latencies[1]).is_decided
+    return all(compare_paired(first, other).is_decided for other in others)
 
 
 def _ranks_outside(count: int, confidence: float) -> int:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytest
 
 from quantrt.assign.accuracy import Accuracy
@@ -161,6 +162,61 @@ def test_bf16_needs_a_check_like_int8():
     latencies = {"ov fp32": latency(8), "ov bf16": latency(4)}
     choice = choose(latencies, FLOATS | {"ov bf16": False}, lambda name: accuracy(0.5), 0.01)
     assert choice.winner == "ov fp32"
+
+
+GPU_FLOATS = {"fp32": True, "fp16": False, "int8": False, "int8 mixed": False}
+CODES = {"int8", "int8 mixed"}
+
+
+def on_gpu(rng: np.random.Generator, times_ms: Mapping[str, float], rounds: int = 100) -> dict[str, Latency]:
+    """Rounds of three runs that drift together and spread by 2 % each, some with an interruption."""
+    drift = 1 + 0.05 * np.sin(np.arange(rounds) / 9) + 0.3 * (rng.random(rounds) < 0.02)
+    return {
+        name: Latency(tuple((ms * drift[:, None] * rng.normal(1, 0.02, (rounds, 3))).reshape(-1)), 3)
+        for name, ms in times_ms.items()
+    }
+
+
+def shipped(latencies: Mapping[str, Latency], drops: Mapping[str, float] | None = None) -> str:
+    drops = drops or {}
+    choice = choose(
+        latencies, GPU_FLOATS, lambda name: accuracy(drops.get(name, 0.0)), 0.01, codes=CODES & set(latencies)
+    )
+    return choice.winner
+
+
+@pytest.mark.parametrize(
+    ("int8_ms", "least", "most"),
+    [(1.0, 0, 3), (0.99, 85, 100), (0.97, 100, 100), (1.01, 0, 0)],
+    ids=["as fast", "1 % faster", "3 % faster", "1 % slower"],
+)
+def test_codes_ship_where_they_are_surely_faster_than_halves(int8_ms: float, least: int, most: int):
+    """Of a hundred builds, so many ship int8; noise alone makes it look the faster in about fifty."""
+    rng = np.random.default_rng(5)
+    builds = [on_gpu(rng, {"fp32": 3.0, "fp16": 1.0, "int8": int8_ms}) for _ in range(100)]
+    assert least <= sum(shipped(latencies) == "int8" for latencies in builds) <= most
+    if int8_ms == 1.0:
+        assert 30 <= sum(fastest(latencies) == "int8" for latencies in builds) <= 70
+
+
+def test_codes_that_are_as_fast_as_halves_say_so_and_come_after_them():
+    latencies = {"fp32": latency(3), "fp16": latency(1.0), "int8": latency(0.999, 0.05)}
+    choice = choose(latencies, GPU_FLOATS, lambda name: accuracy(0.0), 0.01, codes=CODES & set(latencies))
+    assert choice.winner == "fp16"
+    assert choice.verdicts["int8"].reason == "not surely faster than fp16"
+    assert shipped(latencies, {"fp16": 0.5}) == "int8", "halves outside the budget give way to codes"
+    assert shipped(latencies, {"fp16": 0.5, "int8": 0.5}) == "fp32"
+
+
+def test_each_kind_of_codes_is_held_against_halves():
+    latencies = {
+        "fp32": latency(3),
+        "fp16": latency(1.0),
+        "int8": latency(0.99, 0.05),
+        "int8 mixed": latency(0.995),
+    }
+    assert shipped(latencies) == "int8 mixed", "the faster one is not surely so, the other is"
+    assert shipped(latencies, {"int8 mixed": 0.5}) == "fp16"
 
 
 def test_the_fastest_has_the_least_median():

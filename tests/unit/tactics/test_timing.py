@@ -134,6 +134,19 @@ def test_undecided_finalists_are_timed_on_and_bounded():
     assert latencies["a"].total_ms > 1e3
 
 
+def test_a_third_candidate_that_may_be_the_fastest_is_told_from_the_first():
+    """a and b are equal; c is 2 % slower than both, with a spread."""
+    spread = np.random.default_rng(4).normal(1.0, 0.05, 100_000)
+
+    def cost_ms(name: str, n: int) -> float:
+        return 10.2 * float(spread[n]) if name == "c" else 10.0
+
+    latencies, _ = timed(cost_ms, "abc", duration_s=0.3, max_duration_s=50.0)
+    assert compare_paired(latencies["a"], latencies["c"]).verdict == "faster"
+    assert compare_paired(latencies["a"], latencies["b"]).verdict == "same"
+    assert latencies["a"].total_ms < 30e3
+
+
 def test_an_undecided_loser_does_not_matter():
     """b and c cannot be told apart, but a is faster than both."""
     spread = np.random.default_rng(3).uniform(0.5, 1.5, 100_000)
