@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UNet of SDXL at every quantization level, against torch.compile in fp16; step by step, in a folder.
+"""Networks that denoise at every quantization level, against torch.compile in fp16: step by step.
 
     python -m benchmarks.diffusion graph FOLDER     # the graph without weights: minutes, on any machine
     python -m benchmarks.diffusion weights FOLDER   # random weights beside it: 10 GB
@@ -11,12 +11,24 @@
 
 Rows go to FOLDER/RESULTS.json as they are known, those of `peer` to FOLDER/PEER.json. The full configuration
 has 2.57 billion weights, seeded normal ones, drawn where DEVICE is. Times are those of the real network; the
-signal over noise is that of one that never learned to tell them apart. `--small` is the same architecture in
-miniature, and `--device cpu` checks the steps without a GPU: nothing is timed there. Only `graph` needs the
-`bench` extra.
+signal over noise is that of one that never learned to tell them apart. `--net` is another network, in a
+folder of its own: the UNet of SD 1.5 for 512x512 pixels, a stack of blocks like FLUX.1's at 4,608 tokens, or
+one of them in miniature. `--device cpu` checks the steps without a GPU: nothing is timed there. Only `graph`
+needs the `bench` extra.
 """
 
-__all__ = ["GRAPH", "RANGES", "config_of", "feed_of", "judged", "main", "options", "record", "references"]
+__all__ = [
+    "GRAPH",
+    "RANGES",
+    "config_of",
+    "feed_of",
+    "judged",
+    "main",
+    "net_of",
+    "options",
+    "record",
+    "references",
+]
 
 import argparse
 import json
@@ -31,8 +43,9 @@ import torch
 
 import quantrt
 from benchmarks.cuda_timing import commit, environment, time_in_turns
+from benchmarks.diffusion_nets import NETS, Network
 from benchmarks.sdxl_graph import DATA, export_graph, write_weights
-from benchmarks.sdxl_unet import SDXL, SDXL_SMALL, Sizes, empty_sdxl_unet, sdxl_inputs, sdxl_unet
+from benchmarks.sdxl_unet import drawn
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.calibrate.stats import load_stats, save_stats
@@ -90,34 +103,40 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Add what all steps share."""
     parser.add_argument("folder", type=Path)
     parser.add_argument("engines", nargs="*", metavar="PRECISION[@LEVEL]", help="of builds")
-    parser.add_argument("--latents", default="128x128", help="height x width; 96x168 is an image of 768x1344")
-    parser.add_argument("--small", action="store_true", help="the architecture in miniature, latents 16x16")
+    parser.add_argument("--latents", help="height x width; of SDXL 96x168 is an image of 768x1344")
+    parser.add_argument("--net", choices=NETS, default="sdxl", help="default: sdxl")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--level", type=int, default=3, help="builder optimization level")
     parser.add_argument("--device-memory", type=int, metavar="MB", help="of build: take no more of the GPU")
 
 
-def _sizes(args: argparse.Namespace) -> Sizes:
-    return SDXL_SMALL if args.small else SDXL
+def network_of(args: argparse.Namespace) -> Network:
+    """What is measured."""
+    return NETS[args.net]
+
+
+def net_of(args: argparse.Namespace) -> torch.nn.Module:
+    """It, with weights."""
+    return drawn(network_of(args).empty(*_shape(args)), args.device)
 
 
 def _shape(args: argparse.Namespace) -> tuple[int, int]:
-    height, width = (16, 16) if args.small else map(int, args.latents.split("x"))
+    height, width = map(int, args.latents.split("x")) if args.latents else network_of(args).shape
     return height, width
 
 
 def _graph(args: argparse.Namespace) -> None:
     """Write the graph without weights."""
     began = time.perf_counter()
-    sizes, path = _sizes(args), args.folder / GRAPH
-    export_graph(empty_sdxl_unet(sizes), sdxl_inputs(sizes, BATCH, *_shape(args)), path)
+    net, path = network_of(args), args.folder / GRAPH
+    export_graph(net.empty(*_shape(args)), net.inputs(BATCH, *_shape(args)), path)
     record(args, "graph", {"export_s": time.perf_counter() - began, "bytes": path.stat().st_size})
 
 
 def _weights(args: argparse.Namespace) -> None:
     """Draw the weights on the device, and write them beside the graph."""
     began = time.perf_counter()
-    net = sdxl_unet(_sizes(args), device=args.device)
+    net = net_of(args)
     drawn = time.perf_counter()
     write_weights(net, args.folder / GRAPH)
     facts = {
@@ -137,8 +156,7 @@ def _ranges(args: argparse.Namespace) -> None:
     model, targets = (for_gpu(model), (CUDA, CUDA_FP8)) if args.device == "cuda" else (model, TARGETS)
     wanted = (QuantizeConfig(), QuantizeConfig(quantization_level="4"))
     names = sorted({name for config in wanted for name in observed_values(model, targets, config)})
-    feed = sdxl_inputs(_sizes(args), BATCH, *_shape(args))
-    sample = [{name: x[:1].numpy() for name, x in feed.items()}]
+    sample = [{name: x[:1] for name, x in feed_of(args).items()}]
     config = CalibrationConfig(batch_size=1, memory_mb=TAPPED_MB)
     save_stats(collect(model, names, open_dataset(sample, model.inputs), config), args.folder / RANGES)
     facts = {
@@ -240,7 +258,7 @@ class _StageClock:
 
 def _time(args: argparse.Namespace) -> None:
     """Load every engine of the folder, compare its outputs with float32, and time all of them in turns."""
-    net = sdxl_unet(_sizes(args), device=args.device)
+    net = net_of(args)
     feed = feed_of(args)
     inputs_judged = judged(args)
     wanted = references(net, inputs_judged, args.device)
@@ -272,7 +290,7 @@ def _peer(args: argparse.Namespace) -> None:
     """Compile the network with torch, and time it alone."""
     if args.device != "cuda":
         raise SystemExit("torch.compile is timed on a GPU")
-    net, feed = sdxl_unet(_sizes(args), device="cuda"), feed_of(args)
+    net, feed = net_of(args), feed_of(args)
     began = time.perf_counter()
     runs = {"torch.compile fp16": _compiled(net, feed)}
     facts = {"compile_s": time.perf_counter() - began, "ms": time_in_turns(runs)}
@@ -281,13 +299,14 @@ def _peer(args: argparse.Namespace) -> None:
 
 def feed_of(args: argparse.Namespace) -> dict[str, np.ndarray]:
     """The inputs that are timed."""
-    return {name: x.numpy() for name, x in sdxl_inputs(_sizes(args), BATCH, *_shape(args)).items()}
+    return {name: x.numpy() for name, x in network_of(args).inputs(BATCH, *_shape(args)).items()}
 
 
 def judged(args: argparse.Namespace) -> list[dict[str, np.ndarray]]:
-    """JUDGED inputs of one sample each, at steps from 999 to 1."""
-    rows = {name: x.numpy() for name, x in sdxl_inputs(_sizes(args), JUDGED, *_shape(args)).items()}
-    rows["timestep"] = np.linspace(999.0, 1.0, JUDGED, dtype=np.float32)
+    """JUDGED inputs of one sample each, of a UNet at steps from 999 to 1."""
+    rows = {name: x.numpy() for name, x in network_of(args).inputs(JUDGED, *_shape(args)).items()}
+    if "timestep" in rows:
+        rows["timestep"] = np.linspace(999.0, 1.0, JUDGED, dtype=np.float32)
     return [{name: x[row : row + 1] for name, x in rows.items()} for row in range(JUDGED)]
 
 
@@ -307,7 +326,8 @@ def _compiled(net: torch.nn.Module, feed: Mapping[str, np.ndarray]) -> Callable[
     """The network in fp16 through torch.compile, channels last, captured in a CUDA graph."""
     half = net.half().to(memory_format=torch.channels_last)
     inputs = {name: torch.from_numpy(x).half().cuda() for name, x in feed.items()}
-    inputs["sample"] = inputs["sample"].contiguous(memory_format=torch.channels_last)
+    for name, x in inputs.items():
+        inputs[name] = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
     compiled = torch.compile(half)
     with torch.inference_mode():
         stream = torch.cuda.Stream()

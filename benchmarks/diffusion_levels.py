@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UNet of SDXL at many quantization levels, opened beside one fp16 engine: one set of rounded weights.
+"""Many quantization levels of a network that denoises beside one fp16 engine: one set of rounded weights.
 
     python -m benchmarks.diffusion_levels FOLDER int8@1 int8@2 int8@2.5 int8@3 int8@4 int8@auto fp8@3
 
@@ -20,8 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.diffusion import GRAPH, RANGES, config_of, feed_of, judged, options, record, references
-from benchmarks.sdxl_unet import SDXL, SDXL_SMALL, sdxl_unet
+from benchmarks.diffusion import (
+    GRAPH,
+    RANGES,
+    config_of,
+    feed_of,
+    judged,
+    net_of,
+    options,
+    record,
+    references,
+)
 from quantrt.calibrate.stats import load_stats
 from quantrt.config import BuildConfig
 from quantrt.errors import DeviceError
@@ -42,13 +51,11 @@ REGIONS = "regions"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="The UNet of SDXL at many levels beside one fp16 engine.")
+    parser = argparse.ArgumentParser(description="A network at many levels beside one fp16 engine.")
     options(parser)
     args = parser.parse_args(arguments)
     feed, inputs = feed_of(args), judged(args)
-    wanted = references(
-        sdxl_unet(SDXL_SMALL if args.small else SDXL, device=args.device), inputs, args.device
-    )
+    wanted = references(net_of(args), inputs, args.device)
     shop = _Shop(for_gpu(load_model(args.folder / GRAPH)), args, feed)
     # One opener for all but the level whose attention may be in codes: that has timings of its own.
     for is_coded in (False, True):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The UNet of Stable Diffusion XL in plain torch, with the parameter names of its published checkpoints.
+"""The UNets of Stable Diffusion XL and 1.5 in plain torch, with the parameter names of their checkpoints.
 
 Podell et al., "SDXL: Improving Latent Diffusion Models for High-Resolution Image Synthesis", 2023: pairs of
 residual blocks at three resolutions, transformers of 2 and 10 blocks at the lower two, text of two encoders
-side by side, an embedding of sizes and pooled text beside that of the step. Weights are drawn in place.
+side by side, an embedding of sizes and pooled text beside that of the step. Rombach et al., "High-Resolution
+Image Synthesis with Latent Diffusion Models", 2022, has four resolutions, transformers of one block at all
+but the lowest, 8 heads everywhere, and 1x1 convolutions around transformers. Weights are drawn in place.
 """
 
-__all__ = ["SDXL", "SDXL_SMALL", "Sizes", "empty_sdxl_unet", "sdxl_inputs", "sdxl_unet"]
+__all__ = ["SD15", "SDXL", "SDXL_SMALL", "Sizes", "drawn", "empty_sdxl_unet", "sdxl_inputs", "sdxl_unet"]
 
 import math
 from dataclasses import dataclass
@@ -26,16 +28,22 @@ class Sizes:
         widths: channels at each resolution.
         depths: transformer blocks at each resolution; 0 for none.
         blocks: residual blocks at each resolution.
+        middle: transformer blocks in the middle.
         head: channels of an attention head.
-        text, pooled: channels of the tokens and of the pooled text.
+        heads: of every attention, where `head` does not say; 0 where it does.
+        has_convolutions: around transformers, in the place of linear layers.
+        text, pooled: channels of the tokens and of the pooled text; no pooled text and no sizes where 0.
         ids: numbers that sizes are given in, each embedded in `id_width` channels.
         groups: of GroupNorm.
     """
 
     widths: tuple[int, ...] = (320, 640, 1280)
     depths: tuple[int, ...] = (0, 2, 10)
+    middle: int = 10
     blocks: int = 2
     head: int = 64
+    heads: int = 0
+    has_convolutions: bool = False
     text: int = 2048
     pooled: int = 1280
     ids: int = 6
@@ -44,14 +52,28 @@ class Sizes:
 
 
 SDXL = Sizes()
+SD15 = Sizes(
+    widths=(320, 640, 1280, 1280),
+    depths=(1, 1, 1, 0),
+    middle=1,
+    heads=8,
+    has_convolutions=True,
+    text=768,
+    pooled=0,
+)
 SDXL_SMALL = Sizes(
-    widths=(32, 64), depths=(0, 2), blocks=1, head=16, text=64, pooled=32, id_width=8, groups=8
+    widths=(32, 64), depths=(0, 2), middle=2, blocks=1, head=16, text=64, pooled=32, id_width=8, groups=8
 )
 
 
 def sdxl_unet(sizes: Sizes = SDXL, *, device: str = "cpu", dtype: torch.dtype = torch.float32) -> nn.Module:
-    """The network with seeded normal weights scaled by fan-in, drawn where they lie: other ones elsewhere."""
-    net = empty_sdxl_unet(sizes).to(dtype).to_empty(device=device)
+    """The network with weights; see `drawn`."""
+    return drawn(empty_sdxl_unet(sizes).to(dtype), device)
+
+
+def drawn(net: nn.Module, device: str) -> nn.Module:
+    """A network with seeded normal weights scaled by fan-in, drawn where they lie: other ones elsewhere."""
+    net = net.to_empty(device=device)
     generator = torch.Generator(device).manual_seed(0)
     with torch.no_grad():
         for name, parameter in net.named_parameters():
@@ -84,10 +106,14 @@ def sdxl_inputs(
         return torch.randn(*shape, generator=generator, device=device, dtype=dtype)
 
     ids = torch.tensor([8.0 * height, 8.0 * width, 0.0, 0.0, 8.0 * height, 8.0 * width], device=device)
-    return {
+    inputs = {
         "sample": noise(batch, 4, height, width),
         "timestep": torch.linspace(900.0, 100.0, batch, device=device, dtype=dtype),
         "encoder_hidden_states": noise(batch, 77, sizes.text),
+    }
+    if not sizes.pooled:
+        return inputs
+    return inputs | {
         "text_embeds": noise(batch, sizes.pooled),
         "time_ids": ids[: sizes.ids].to(dtype).expand(batch, -1).contiguous(),
     }
@@ -100,7 +126,8 @@ class _UNet(nn.Module):
         self.sizes, time = sizes, 4 * widths[0]
         self.conv_in = nn.Conv2d(4, widths[0], 3, padding=1)
         self.time_embedding = _Embedding(widths[0], time)
-        self.add_embedding = _Embedding(sizes.pooled + sizes.ids * sizes.id_width, time)
+        if sizes.pooled:
+            self.add_embedding = _Embedding(sizes.pooled + sizes.ids * sizes.id_width, time)
         self.down_blocks, self.up_blocks = nn.ModuleList(), nn.ModuleList()
         skips, before = [widths[0]], widths[0]
         for level, width in enumerate(widths):
@@ -109,7 +136,7 @@ class _UNet(nn.Module):
             self.down_blocks.append(_Down(sizes, inputs, width, sizes.depths[level], time, is_last=is_last))
             skips += [width] * (count if is_last else count + 1)
             before = width
-        self.mid_block = _Mid(sizes, before, sizes.depths[-1], time)
+        self.mid_block = _Mid(sizes, before, sizes.middle, time)
         for level, width in reversed(list(enumerate(widths))):
             inputs = []
             for _ in range(count + 1):
@@ -124,13 +151,14 @@ class _UNet(nn.Module):
         sample: Tensor,
         timestep: Tensor,
         encoder_hidden_states: Tensor,
-        text_embeds: Tensor,
-        time_ids: Tensor,
+        text_embeds: Tensor | None = None,
+        time_ids: Tensor | None = None,
     ) -> Tensor:
         """The noise in `sample`, like it."""
-        ids = _waves(time_ids.flatten(), self.sizes.id_width).reshape(time_ids.shape[0], -1)
         time = self.time_embedding(_waves(timestep, self.sizes.widths[0]).to(sample.dtype))
-        time = time + self.add_embedding(torch.cat([text_embeds, ids.to(text_embeds.dtype)], -1))
+        if text_embeds is not None and time_ids is not None:
+            ids = _waves(time_ids.flatten(), self.sizes.id_width).reshape(time_ids.shape[0], -1)
+            time = time + self.add_embedding(torch.cat([text_embeds, ids.to(text_embeds.dtype)], -1))
         x = self.conv_in(sample)
         skips = [x]
         for down in self.down_blocks:
@@ -213,8 +241,9 @@ class _FeedForward(nn.Module):
 
 
 class _Block(nn.Module):
-    def __init__(self, width: int, text: int, head: int) -> None:
+    def __init__(self, sizes: Sizes, width: int) -> None:
         super().__init__()
+        text, head = sizes.text, width // sizes.heads if sizes.heads else sizes.head
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(width) for _ in range(3))
         self.attn1, self.attn2 = _Attention(width, width, head), _Attention(width, text, head)
         self.ff = _FeedForward(width)
@@ -230,14 +259,22 @@ class _Transformer(nn.Module):
     def __init__(self, sizes: Sizes, width: int, depth: int) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(sizes.groups, width, eps=1e-6)
-        self.proj_in, self.proj_out = nn.Linear(width, width), nn.Linear(width, width)
-        self.transformer_blocks = nn.ModuleList(_Block(width, sizes.text, sizes.head) for _ in range(depth))
+        self.has_convolutions = sizes.has_convolutions
+        self.proj_in, self.proj_out = (
+            nn.Conv2d(width, width, 1) if sizes.has_convolutions else nn.Linear(width, width) for _ in "io"
+        )
+        self.transformer_blocks = nn.ModuleList(_Block(sizes, width) for _ in range(depth))
 
     def forward(self, x: Tensor, text: Tensor) -> Tensor:
         batch, width, height, columns = x.shape
-        y = self.proj_in(self.norm(x).permute(0, 2, 3, 1).reshape(batch, height * columns, width))
+        y = self.norm(x)
+        y = self.proj_in(y) if self.has_convolutions else y
+        y = y.permute(0, 2, 3, 1).reshape(batch, height * columns, width)
+        y = y if self.has_convolutions else self.proj_in(y)
         for block in self.transformer_blocks:
             y = block(y, text)
+        if self.has_convolutions:
+            return x + self.proj_out(y.reshape(batch, height, columns, width).permute(0, 3, 1, 2))
         return x + self.proj_out(y).reshape(batch, height, columns, width).permute(0, 3, 1, 2)
 
 
