@@ -51,8 +51,8 @@ UNIT_PIXELS = {"order": "rgb", "mean": [0] * 3, "std": [255] * 3}
 
 HEAD = """# Models that others quantized
 
-Each file as it is written, in ONNX Runtime without its rewrites, is what is right: its top-1 is "source", and the SQNR in dB of an
-engine's outputs is against its outputs, `=` where no bit differs. Where sums are rounded in another order, a value next to the
+Each file as it is written, in ONNX Runtime without its rewrites, is what is right: its top-1 is "source", beside it those of the
+engines, and the SQNR in dB of an engine's outputs is against its outputs, `=` where no bit differs. Where sums are rounded in another order, a value next to the
 middle between two codes falls to either, and 25 to 50 dB are usual between two engines that are both right. The GPU's program is
 run by its reference tactics on a CPU, in codes and float16; no GPU was used. "products" are those of codes there, of all. The
 standard error of a top-1 of 400 pictures is 2 points, of 100 pictures 5: predictions say more, and "agrees" is the share of
@@ -208,18 +208,10 @@ def _top1(outputs: Array, labels: Array | None) -> float | None:
 
 def page(results: dict[str, Any]) -> str:
     """Markdown of all files."""
-    head = (
-        "file",
-        "samples",
-        "source",
-        "ONNX Runtime",
-        "agrees",
-        "OpenVINO",
-        "agrees",
-        "GPU program",
-        "agrees",
-        "products",
+    engines = (
+        cell for name in ("ONNX Runtime", "OpenVINO", "GPU program") for cell in (name, "dB", "agrees")
     )
+    head = ("file", "samples", "source", *engines, "products")
     rows = [[name, *_cells(row)] for name, row in sorted(results["models"].items())]
     notes = sorted(
         {reason for row in results["models"].values() for reason in row["engines"]["cuda"].get("reasons", ())}
@@ -243,9 +235,10 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     for engine in ENGINES:
         found = row["engines"][engine]
         if "error" in found:
-            cells += ["cannot", ""]
+            cells += ["cannot", "", ""]
         else:
             cells += [
+                number(found["top1"], 3),
                 "=" if found["sqnr_db"] is None else number(found["sqnr_db"], 1),
                 number(found["agrees"], 3),
             ]
