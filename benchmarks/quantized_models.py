@@ -52,11 +52,11 @@ UNIT_PIXELS = {"order": "rgb", "mean": [0] * 3, "std": [255] * 3}
 HEAD = """# Models that others quantized
 
 Each file as it is written, in ONNX Runtime without its rewrites, is what is right: its top-1 is "source", beside it those of the
-engines, and the SQNR in dB of an engine's outputs is against its outputs, `=` where no bit differs. Where sums are rounded in another order, a value next to the
-middle between two codes falls to either, and 25 to 50 dB are usual between two engines that are both right. The GPU's program is
-run by its reference tactics on a CPU, in codes and float16; no GPU was used. "products" are those of codes there, of all. The
-standard error of a top-1 of 400 pictures is 2 points, of 100 pictures 5: predictions say more, and "agrees" is the share of
-those that are the source's.
+engines, and the SQNR in dB of an engine's outputs is against its outputs, `=` where no bit differs. Where sums are rounded in
+another order, a value next to the middle between two codes falls to either, and 25 to 50 dB are usual between two engines that
+are both right. The GPU's program is run by its reference tactics on a CPU, in codes and float16; no GPU was used. "products" are
+those of codes there, of all. The standard error of a top-1 of 400 pictures is 2 points, of 100 pictures 5: predictions say more,
+and "agrees" is the share of those that are the source's.
 
 Files called `tflite_` and `ort_` are TensorFlow Lite's and ONNX Runtime's, with symmetric activations; those with a point are ResNet-20
 quantized by `python -m benchmarks.foreign_models`: `mo` is Model-Optimizer, `nncf` NNCF, `ort` ONNX Runtime;
