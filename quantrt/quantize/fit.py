@@ -68,6 +68,9 @@ TWIN_GAIN = 0.89
 """Measured noise of a twin over that without it, above which it is not worth it: 0.5 dB. Ranges of channels
 are known from few samples, so on others less than that is gained, or nothing."""
 
+LOST_RATIO = 0.5
+"""Noise of the best method from which on it is no better than another: of a twin, each method is tried."""
+
 OWN_SCALES = "those it came with"
 """Range method of a model that was quantized before."""
 
@@ -225,14 +228,14 @@ def fit(
         trials.models[method] = quantize_by(replace(calibration, method=method), like=like)
     best = methods[0] if len(methods) == 1 else min(methods, key=lambda method: _rank(trials.noise(method)))
     twin = None
-    if stats is not None and given is None and reference.is_comparable:
+    if stats is not None and given is None and reference.is_comparable and reference.twins:
         make = partial(
             _quantize_twin,
             model=model,
             stats=stats,
             target=target,
             config=config,
-            options=replace(calibration, method=best),
+            options=calibration,
             means=reference.means,
             kept_float=kept_float,
         )
@@ -278,14 +281,20 @@ class _Trials:
 
 
 def _try_twins(
-    best: str, trials: _Trials, make: Callable[[Equalized], QuantizedModel]
+    best: str, trials: _Trials, make: Callable[[Equalized, str], QuantizedModel]
 ) -> tuple[str, Equalized | None]:
-    """Add every twin to what was tried; the name of what is the best then, and its twin if it has one."""
-    method, found = best, None
+    """Add every twin to what was tried; the name of what is the best then, and its twin if it has one.
+
+    Args:
+        make: quantizes a twin by a range method.
+    """
+    methods = tuple(trials.models) if trials.noise(best) > LOST_RATIO else (best,)
+    found = None
     for twin in trials.reference.twins:
-        label = method + twin.label
-        best = trials.better(best, label, make(twin), TWIN_GAIN)
-        found = twin if best == label else found
+        for method in methods:
+            label = method + twin.label
+            best = trials.better(best, label, make(twin, method), TWIN_GAIN)
+            found = twin if best == label else found
     return best, found
 
 
@@ -327,6 +336,7 @@ def _try_rounding(best: str, trials: _Trials, floats: ir.Model, means: ChannelMe
 
 def _quantize_twin(
     twin: Equalized,
+    method: str,
     *,
     model: Model,
     stats: Stats,
@@ -342,7 +352,7 @@ def _quantize_twin(
         twin.stats(stats),
         target,
         config,
-        options,
+        replace(options, method=method),
         means=twin.means(means),
         kept_float=kept_float,
     )
