@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 
 from benchmarks.inputs import Feed
-from benchmarks.picture_tasks import load_cifar
+from benchmarks.picture_tasks import load_cifar, load_persons
 from benchmarks.planted import plant_residual_ranges, plant_stream_outliers
 
 CALIBRATION = 128
 PICTURES = 2000
+
+PERSONS = "vww_mobilenet_v1_025_96"
 
 Plant = Callable[[onnx.ModelProto], onnx.ModelProto]
 
@@ -27,7 +30,7 @@ class Case:
 
     Attributes:
         task: of `benchmarks.picture_tasks`.
-        max_drop_ratio: of top-1.
+        max_drop_ratio: of top-1; without labels, of agreement with the float model.
         plant: what breaks it; None for the model as it is.
         batch: pictures of a timed run: of one alone a small network is all overhead.
     """
@@ -54,6 +57,8 @@ CASES = {
         batch=16,
     ),
     "resnet56": Case("cifar10_resnet56", 0.005),
+    "resnet8": Case("cifar10_resnet8", 0.005),
+    "persons": Case(PERSONS, 0.005),
 }
 
 
@@ -63,7 +68,7 @@ class Material:
 
     Attributes:
         calibration: batches of samples.
-        validation: arrays by input, and `labels` where there are any.
+        validation: arrays by input, and `labels`: of people, or of the float model.
         is_transformer: whether it has attention, which some tools want to be told.
     """
 
@@ -84,9 +89,18 @@ class Material:
 
 def make_material(case: Case, folder: Path, *, pictures: int = PICTURES) -> Material:
     """Write the model into a folder, and read its data."""
-    task = load_cifar(case.task)
+    task = load_persons() if case.task == PERSONS else load_cifar(case.task)
     model = onnx.load(task.path)
     path = folder / f"{case.task}.onnx"
     onnx.save(model if case.plant is None else case.plant(model), path)
     validation = {name: array[:pictures] for name, array in task.build_validation.items()}
+    if "labels" not in validation:
+        validation["labels"] = _classes(path, validation)
     return Material(path, list(task.calibration)[:CALIBRATION], validation, task.is_transformer)
+
+
+def _classes(path: Path, feed: Feed) -> np.ndarray[Any, Any]:
+    """What the float model says."""
+    session = onnxruntime.InferenceSession(path)
+    classes: np.ndarray[Any, Any] = session.run(None, dict(feed))[0].argmax(-1)
+    return classes

@@ -8,6 +8,7 @@ pictures, and are timed in turns with the engine that QuantRT ships.
 
 __all__ = ["beside_peers"]
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,10 +58,15 @@ class Tool:
 
 @dataclass(frozen=True)
 class Contender:
-    """What is compared: how it runs, and the seconds that it took to make."""
+    """What is compared.
+
+    Attributes:
+        made_s, made_cpu_s: seconds that it took to make, and those that all cores computed meanwhile.
+    """
 
     run: Callable[[Feed], Any]
-    made_s: float | None
+    made_s: float | None = None
+    made_cpu_s: float | None = None
 
 
 def beside_peers(case: Case, *, pictures: int) -> dict[str, Any]:
@@ -72,14 +78,14 @@ def beside_peers(case: Case, *, pictures: int) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         material = make_material(case, Path(folder), pictures=pictures)
         feed = material.feed(case.batch)
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), _cpu_s()
         with build(
             material.path,
             config=_config(case),
             calibration=material.calibration,
             validation=material.validation,
         ) as engine:
-            contenders = {OURS: Contender(engine.run, time.perf_counter() - began)}
+            contenders = {OURS: Contender(engine.run, time.perf_counter() - began, _cpu_s() - cpu_began)}
             contenders |= {tool.name: _made(tool, material, Path(folder)) for tool in _tools(case, material)}
             runs = {name: partial(one.run, feed) for name, one in contenders.items()}
             latencies = time_interleaved(runs, TIMED)
@@ -89,6 +95,7 @@ def beside_peers(case: Case, *, pictures: int) -> dict[str, Any]:
         name: {
             "drop_ratio": (top1[FLOAT] - top1[name]) / top1[FLOAT],
             "made_s": one.made_s,
+            "made_cpu_s": one.made_cpu_s,
             **_figures(latencies[name], latencies[OURS]),
         }
         for name, one in contenders.items()
@@ -130,12 +137,18 @@ def _tools(case: Case, material: Material) -> Iterator[Tool]:
 def _made(tool: Tool, material: Material, folder: Path) -> Contender:
     """The tool's model, made now and opened."""
     if tool.make is None:
-        return Contender(tool.open(material.path).run, None)
+        return Contender(tool.open(material.path).run)
     path = folder / f"{tool.name.replace(' ', '_')}{tool.suffix}"
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), _cpu_s()
     tool.make(path)
-    made_s = time.perf_counter() - began
-    return Contender(tool.open(path).run, made_s)
+    made_s, made_cpu_s = time.perf_counter() - began, _cpu_s() - cpu_began
+    return Contender(tool.open(path).run, made_s, made_cpu_s)
+
+
+def _cpu_s() -> float:
+    """Of this process and of its children that have ended, in user and system mode."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _top1(contender: Contender, material: Material, batch: int) -> float:
