@@ -94,6 +94,7 @@ def attended(
             evaluate=lambda program, r: r,
             stored=lambda program, output, results, element: results[0],
             store_layout=lambda columns, element: None,
+            is_hidden=lambda given: bool((given == -np.inf).all()),
         )
     k, v = np.repeat(k, groups, 1).astype(np.float64), np.repeat(v, groups, 1).astype(np.float64)
     products = 0.7 * (q.astype(np.float64) @ k.swapaxes(2, 3))

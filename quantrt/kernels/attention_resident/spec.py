@@ -118,7 +118,7 @@ def kernel_of(problem: AttentionProblem, tile: ResidentTile) -> KernelSpec:
         "BLOCK_D": columns,
         "STAGES": tile.stages,
         "CONSUMERS": tile.consumers,
-        "MASK_SLOTS": MASK_SLOTS if mask == "rows" else tile.stages,
+        "MASK_SLOTS": MASK_SLOTS,
     }
     return KernelSpec(
         family="attention_resident",

@@ -10,12 +10,13 @@ rounds of its unit; of a longer one the blocks are loaded again in every round.
 Blocks are numbered as they are loaded: block s lies in stage s % STAGES, in round s // STAGES of the ring.
 What keeps them apart:
 
-full[stage]   completes once for every round of the ring, when the block is there; the producer arrives once
-              with the bytes it expects. Consumers wait for the parity of the block's round.
+full[stage]   completes once for every round of the ring, when the block is there, and its part of a mask
+              that is a row; the producer arrives once with the bytes it expects. Consumers wait for the
+              parity of the block's round.
 empty[stage]  completes once for every round of the ring, when each consumer has arrived, behind the last
               product that reads the block. The producer waits before round r for completion r - 1; before
               round 0 for the parity of the phase before the first, which counts as complete.
-mask_full[slot], mask_empty[slot]  the same for blocks of the mask, one for every consumer.
+mask_full[slot], mask_empty[slot]  the same for blocks of a mask with rows, one for every consumer.
 
 A consumer's products of a block's values go on while it weighs the next block, and so do the next scores
 while it rescales its sums. Consumers do not wait for each other but for room in the ring: while one weighs,
@@ -87,7 +88,6 @@ def attention_resident(
     MASK_SLOTS: gl.constexpr,
 ):
     gl.static_assert(CONSUMERS == 2 or CONSUMERS == 3)
-    MASK_PARTS: gl.constexpr = CONSUMERS if HAS_MASK_ROWS else 1
     k_ring = gl.allocate_shared_memory(k_desc.dtype, [STAGES, 1, 1, BLOCK_N, BLOCK_D], k_desc.layout)
     v_ring = gl.allocate_shared_memory(v_desc.dtype, [STAGES, 1, 1, BLOCK_N, BLOCK_D], v_desc.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -97,15 +97,18 @@ def attention_resident(
         mbarrier.init(empty.index(i), count=CONSUMERS)
     masks = (0, 0, 0, mask_b, mask_h)
     if MASK != "none":
+        PARTS: gl.constexpr = MASK_SLOTS * CONSUMERS if HAS_MASK_ROWS else STAGES
         mask_ring = gl.allocate_shared_memory(
-            mask_desc.dtype, [MASK_SLOTS * MASK_PARTS] + mask_desc.block_type.shape, mask_desc.layout
+            mask_desc.dtype, [PARTS] + mask_desc.block_type.shape, mask_desc.layout
         )
-        mask_full = gl.allocate_shared_memory(gl.int64, [MASK_SLOTS, 1], mbarrier.MBarrierLayout())
-        mask_empty = gl.allocate_shared_memory(gl.int64, [MASK_SLOTS, 1], mbarrier.MBarrierLayout())
-        for i in gl.static_range(MASK_SLOTS):
-            mbarrier.init(mask_full.index(i), count=1)
-            mbarrier.init(mask_empty.index(i), count=CONSUMERS)
-        masks = (mask_ring, mask_full, mask_empty, mask_b, mask_h)
+        masks = (mask_ring, 0, 0, mask_b, mask_h)
+        if HAS_MASK_ROWS:
+            mask_full = gl.allocate_shared_memory(gl.int64, [MASK_SLOTS, 1], mbarrier.MBarrierLayout())
+            mask_empty = gl.allocate_shared_memory(gl.int64, [MASK_SLOTS, 1], mbarrier.MBarrierLayout())
+            for i in gl.static_range(MASK_SLOTS):
+                mbarrier.init(mask_full.index(i), count=1)
+                mbarrier.init(mask_empty.index(i), count=CONSUMERS)
+            masks = (mask_ring, mask_full, mask_empty, mask_b, mask_h)
     fence_async_shared()
 
     rings = (k_ring, v_ring, full, empty)
@@ -113,7 +116,7 @@ def attention_resident(
     q = (q_ptr, q_b, q_h, q_s, scale)
     y = ((y0_ptr, y1_ptr), (y_b, y_h, y_s), (arg0, arg1, arg2, arg3))
     sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, UNIT, CONSUMERS)
-    how: gl.constexpr = (MASK, MASK_SLOTS, MASK_PARTS, HAS_MASK_ROWS)
+    how: gl.constexpr = ("rows" if HAS_MASK_ROWS else "none" if MASK == "none" else "row", MASK_SLOTS)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     if CONSUMERS == 2:
         gl.warp_specialize(
@@ -148,7 +151,8 @@ def produce(rings, masks, k_desc, v_desc, mask_desc, lengths, sizes: gl.constexp
     BLOCK_N: gl.constexpr = sizes[2]
     STAGES: gl.constexpr = sizes[4]
     CONSUMERS: gl.constexpr = sizes[6]
-    BLOCK_BYTES: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes
+    MASK_BYTES: gl.constexpr = mask_desc.block_type.nbytes if how[0] == "row" else 0
+    BLOCK_BYTES: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes + MASK_BYTES
     blocks = gl.cdiv(T, BLOCK_N)
     all_rounds = gl.cdiv(S, ROWS * CONSUMERS)
     parts = gl.cdiv(all_rounds, rounds)
@@ -167,6 +171,10 @@ def produce(rings, masks, k_desc, v_desc, mask_desc, lengths, sizes: gl.constexp
                 mbarrier.wait(empty.index(stage), parity)
                 there = full.index(stage)
                 mbarrier.expect(there, BLOCK_BYTES)
+                if how[0] == "row":
+                    tma.async_copy_global_to_shared(
+                        mask_desc, [sample * mask_b, head * mask_h, 0, key], there, mask_ring.index(stage)
+                    )
                 tma.async_copy_global_to_shared(
                     k_desc, [sample, head // GROUPS, key, 0], there, k_ring.index(stage)
                 )
@@ -174,19 +182,17 @@ def produce(rings, masks, k_desc, v_desc, mask_desc, lengths, sizes: gl.constexp
                     v_desc, [sample, head // GROUPS, key, 0], there, v_ring.index(stage)
                 )
                 stage, parity = next_stage(stage, parity, STAGES)
-            if how[0] != "none":
+            if how[0] == "rows":
                 mbarrier.wait(mask_empty.index(slot), slot_parity)
                 has = mask_full.index(slot)
-                mbarrier.expect(has, how[2] * mask_desc.block_type.nbytes)
-                row = 0
-                if how[3]:
-                    row = (first + i // blocks) * (ROWS * CONSUMERS)
-                for c in gl.static_range(how[2]):
+                mbarrier.expect(has, CONSUMERS * mask_desc.block_type.nbytes)
+                row = (first + i // blocks) * (ROWS * CONSUMERS)
+                for c in gl.static_range(CONSUMERS):
                     tma.async_copy_global_to_shared(
                         mask_desc,
                         [sample * mask_b, head * mask_h, row + c * ROWS, key],
                         has,
-                        mask_ring.index(slot * how[2] + c),
+                        mask_ring.index(slot * CONSUMERS + c),
                     )
                 slot, slot_parity = next_stage(slot, slot_parity, how[1])
 
@@ -275,20 +281,19 @@ def attend_all(
     SCORES: gl.constexpr = sums_layout(BLOCK_N, 16)
     SUMS: gl.constexpr = sums_layout(BLOCK_D, 16)
     ROW: gl.constexpr = gl.SliceLayout(1, SCORES)
-    IS_ROW: gl.constexpr = how[0] != "none" and not how[3]
-    given, slot, slot_parity = load_mask(masks, slot, slot_parity, turn, sizes, how)
+    mbarrier.wait(full.index(stage), parity)
+    given, slot, slot_parity = load_mask(masks, stage, slot, slot_parity, turn, sizes, how)
     begin = 0
-    if IS_ROW:
+    if how[0] == "row":
         # What is padded at the end is hidden from all queries.
-        while (begin + 1 < blocks) & (gl.max(given, axis=0).to(gl.float32) == -INF):
-            mbarrier.wait(full.index(stage), parity)
+        while (begin + 1 < blocks) & is_hidden(given):
             mbarrier.arrive(empty.index(stage), count=1, pred=lets_go)
             stage, parity = next_stage(stage, parity, STAGES)
-            given, slot, slot_parity = load_mask(masks, slot, slot_parity, turn, sizes, how)
+            mbarrier.wait(full.index(stage), parity)
+            given, slot, slot_parity = load_mask(masks, stage, slot, slot_parity, turn, sizes, how)
             begin += 1
     following, next_parity = next_stage(stage, parity, STAGES)
     has_more = begin + 1 < blocks
-    mbarrier.wait(full.index(stage), parity)
     scores = multiply_scores(queries, k_ring.index(stage), SCORES)
     scores = warpgroup_mma_wait(0, deps=(scores,))
     keys = (blocks - 1 - begin) * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, SCORES))
@@ -314,6 +319,16 @@ def attend_all(
 
 
 @gluon.jit
+def is_hidden(given):
+    """Whether a part of a row of the mask hides all keys; by a shuffle, so that it is seen to be uniform."""
+    hidden = (gl.max(given, axis=0).to(gl.float32) == -INF).to(gl.int32)
+    same = gl.inline_asm_elementwise(
+        "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "=r,r", [hidden], dtype=gl.int32, is_pure=False, pack=1
+    )
+    return same != 0
+
+
+@gluon.jit
 def pass_over(slot, slot_parity, place, rings, masks, sizes: gl.constexpr, how: gl.constexpr):
     """Let go of what others attend to in a round without queries of this consumer."""
     _, _, full, empty = rings
@@ -325,7 +340,7 @@ def pass_over(slot, slot_parity, place, rings, masks, sizes: gl.constexpr, how: 
         mbarrier.wait(full.index(here), here_parity)
         mbarrier.arrive(empty.index(here), count=1, pred=lets_go)
         here, here_parity = next_stage(here, here_parity, STAGES)
-        if how[0] != "none":
+        if how[0] == "rows":
             mbarrier.wait(masks[1].index(slot), slot_parity)
             mbarrier.arrive(masks[2].index(slot), count=1)
             slot, slot_parity = next_stage(slot, slot_parity, how[1])
@@ -361,7 +376,7 @@ def attend(
     sums = sums * over_columns(shrink, SUMS)
     ahead = multiply_scores(queries, k_ring.index(following), SCORES)
     sums = multiply_values(weights, v_ring.index(stage), sums)
-    given, slot, slot_parity = load_mask(masks, slot, slot_parity, turn, sizes, how)
+    given, slot, slot_parity = load_mask(masks, following, slot, slot_parity, turn, sizes, how)
     scores = warpgroup_mma_wait(1, deps=(ahead,))
     x, peak, shrink = weigh(scores, given, scale, peak, how)
     has_more = i + 2 < blocks
@@ -381,7 +396,7 @@ def weigh(scores, given, scale, largest, how: gl.constexpr):
         unit = scale
     else:
         added = given.to(gl.float32)
-        if not how[3]:
+        if how[0] == "row":
             added = added[None, :]
         x = scores * (scale * LN2) + added
         unit = LOG2E
@@ -411,29 +426,18 @@ def weights_of(x, peak, shrink, total, scale, ELEMENT: gl.constexpr, SUMS: gl.co
 
 
 @gluon.jit
-def load_mask(
-    masks,
-    slot,
-    slot_parity,
-    turn,
-    sizes: gl.constexpr,
-    how: gl.constexpr,
-):
-    """The mask of a block of keys, and where the next one will be."""
-    MASK: gl.constexpr = how[0]
+def load_mask(masks, stage, slot, slot_parity, turn, sizes: gl.constexpr, how: gl.constexpr):
+    """The mask of the block of keys in a stage, which is there; and where rows of the next one will be."""
     BLOCK_N: gl.constexpr = sizes[2]
     SCORES: gl.constexpr = sums_layout(BLOCK_N, 16)
-    if MASK == "none":
+    if how[0] == "none":
         given = slot
+    elif how[0] == "row":
+        given = masks[0].index(stage).reshape([BLOCK_N]).load(gl.SliceLayout(0, SCORES))
     else:
         mask_ring, mask_full, mask_empty, _, _ = masks
         mbarrier.wait(mask_full.index(slot), slot_parity)
-        if how[3]:
-            part = mask_ring.index(slot * how[2] + turn).reshape([ROWS, BLOCK_N])
-            given = part.load(SCORES)
-        else:
-            part = mask_ring.index(slot).reshape([BLOCK_N])
-            given = part.load(gl.SliceLayout(0, SCORES))
+        given = mask_ring.index(slot * sizes[6] + turn).reshape([ROWS, BLOCK_N]).load(SCORES)
         mbarrier.arrive(mask_empty.index(slot), count=1)
         slot, slot_parity = next_stage(slot, slot_parity, how[1])
     return given, slot, slot_parity
