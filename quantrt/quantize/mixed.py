@@ -18,7 +18,7 @@ from quantrt.quantize.algorithms.bias_correction import correct_biases
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.qparams import QParams
-from quantrt.quantize.quantized_model import Placement, QuantizedModel
+from quantrt.quantize.quantized_model import Placement
 
 __all__ = ["keep_float"]
 
@@ -42,15 +42,13 @@ def keep_float(fitted: Fitted, kept: Mapping[str, str], config: QuantizeConfig) 
     grids = _grids(fitted.floats, full.activations, placement)
     weights = {use: full.weights[use] for use in placement.weights}
     graph = fitted.floats if fitted.means is None else correct_biases(fitted.floats, weights, fitted.means)
-    model = QuantizedModel(
-        model=full.model,
+    model = replace(
+        full,
         graph=graph,
-        target=full.target,
         placement=placement,
         activations=grids,
         weights=weights,
         biases={use: codes for use, codes in full.biases.items() if use in placement.biases},
-        notes=full.notes,
     )
     return replace(fitted, model=model)
 

@@ -8,10 +8,13 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from quantrt.config import QuantizeConfig
 from quantrt.errors import ModelError
 from quantrt.ir.edit import constant_of
 from quantrt.quantize.algorithms.equalization import scale_channels
 from quantrt.quantize.algorithms.smoothing import Smoothing, smooth
+from quantrt.quantize.fit import Fitted
+from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record, record_of
 from quantrt.quantize.targets.cuda import CUDA
@@ -42,6 +45,21 @@ def test_equalized_channels_are_in_the_record():
     scales = {names[0]: np.linspace(0.5, 2, len(weight), dtype=np.float32)}
     twin = replace(model, graph=scale_channels(model.graph, scales))
     made = replace(quantized(twin, CUDA, X), model=model, channel_scales=scales)
+    again = from_record(model, json.loads(json.dumps(record_of(made))), CUDA)
+    (want,), (got,) = run_ort(write(made), X), run_ort(write(again), X)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_equalized_channels_are_in_the_record_of_a_mixed_model():
+    model = resnet()
+    first, second, *_ = (node.name or "" for node in model.graph.graph if node.op_type == "Conv")
+    weight = constant_of(model.graph.graph.node(first).inputs[1])
+    scales = {first: np.linspace(0.5, 2, len(weight), dtype=np.float32)}
+    twin = replace(model, graph=scale_channels(model.graph, scales))
+    whole = replace(quantized(twin, CUDA, X, bias_correction=False), model=model, channel_scales=scales)
+    fitted = Fitted(whole, "auto", {}, floats=twin.graph)
+    made = keep_float(fitted, {second: "kept float"}, QuantizeConfig()).model
+    assert not any(row.is_int8 for row in made.placement.decisions if row.node == second)
     again = from_record(model, json.loads(json.dumps(record_of(made))), CUDA)
     (want,), (got,) = run_ort(write(made), X), run_ort(write(again), X)
     np.testing.assert_array_equal(got, want)
