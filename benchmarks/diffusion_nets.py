@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks that `benchmarks.diffusion` measures: how each is made, and what it is given."""
+"""The networks that `benchmarks.diffusion` measures: how each is made, and what it is given.
+
+Beside those that denoise, the image encoder of a SAM: the same table is of interest there.
+"""
 
 __all__ = ["NETS", "Network"]
 
@@ -10,6 +13,7 @@ import torch
 from torch import nn
 
 from benchmarks.flux_stack import FLUX, FLUX_SMALL, FluxSizes, empty_flux_stack, flux_inputs
+from benchmarks.sam_encoder import SAM, SAM_SMALL, SamSizes, empty_sam_encoder, sam_inputs
 from benchmarks.sdxl_unet import SD15, SDXL, SDXL_SMALL, Sizes, empty_sdxl_unet, sdxl_inputs
 
 
@@ -44,10 +48,16 @@ def _flux(sizes: FluxSizes, side: int) -> Network:
     )
 
 
+def _sam(sizes: SamSizes, side: int) -> Network:
+    return Network(lambda height, width: empty_sam_encoder(sizes), sam_inputs, (side, side))
+
+
 NETS = {
     "sdxl": _unet(SDXL, 128),
     "sdxl-small": _unet(SDXL_SMALL, 16),
     "sd15": _unet(SD15, 64),
     "flux": _flux(FLUX, 64),
     "flux-small": _flux(FLUX_SMALL, 4),
+    "sam": _sam(SAM, 512),
+    "sam-small": _sam(SAM_SMALL, 64),
 }
