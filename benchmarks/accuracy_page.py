@@ -47,8 +47,10 @@ of their power. `mo max` and `mo entropy` are Model-Optimizer's `modelopt.onnx.q
 to int8, what is not int8 in f32, run in ONNX Runtime. What a tool leaves in floats is its own choice: `nncf
 control` goes back to floats layer by layer, on MobileNet v1 with all of them (more than 100 dB say so), while
 `accurate` has every layer in int8 that can be; what `quantrt build` makes where it may go back too, to the
-same target, is beside it in [accuracy-control-cpu.md](accuracy-control-cpu.md). A contender whose tool or
-library refuses the model, or leaves it as it is, is `failed`, for a reason told at the end.
+same target, is beside it in [accuracy-control-cpu.md](accuracy-control-cpu.md). Where its column is empty its
+search was not waited for (`--no-control`): twenty minutes of MobileNetV3-Small were not the end of it. A
+contender whose tool or library refuses the model, or leaves it as it is, is `failed`, for a reason that is
+told at the end.
 
 Agreement asks how often a model decides as FP32 does. It needs no labels, so it is measured on all pictures
 at hand that are not for calibration, and where these are few on fixed views of them (the whole, corners,
