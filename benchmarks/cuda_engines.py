@@ -2,9 +2,9 @@
 """Engines on an NVIDIA GPU against torch.compile: `python -m benchmarks.cuda_engines OUT.json [ROW ...]`.
 
 Each row exports a model with seeded random weights, builds an fp16 and an int8 engine of it, of transformers
-an fp8 one too, and times them and `torch.compile` in fp16 under a CUDA graph in turns: replays on inputs that
-are on the device, by CUDA events. Outputs are held against ONNX Runtime in FP32. Needs a GPU and the `bench`
-and `cuda` extras.
+with many samples an fp8 one too, and times them and `torch.compile` in fp16 under a CUDA graph in turns:
+replays on inputs that are on the device, by CUDA events. Outputs are held against ONNX Runtime in FP32. Needs
+a GPU and the `bench` and `cuda` extras.
 """
 
 __all__ = ["ROWS", "Row", "export_module", "inputs_of", "module_of"]
@@ -53,8 +53,9 @@ class Row:
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """Of the engines: FP8 where most of the work is products, as in transformers."""
-        return ("fp16", "int8", "fp8") if self.length or self.model.startswith("vit_") else ("fp16", "int8")
+        """Of the engines: FP8 too where most of the time is products: transformers of many samples."""
+        is_products = bool(self.length) or self.model.startswith("vit_")
+        return ("fp16", "int8", "fp8") if is_products and self.batch > 1 else ("fp16", "int8")
 
 
 ROWS = (

@@ -17,7 +17,7 @@ INTRO = """# Engines on an NVIDIA GPU
 
 Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all contenders
 took turns, by CUDA events. The engines are those of `quantrt.build(..., device="cuda")` with `{{"fp16"}}` and
-`{{"int8", "fp16"}}`, of transformers with `{{"fp8", "fp16"}}` too, without an accuracy bound, so that the
+`{{"int8", "fp16"}}`, of some with `{{"fp8", "fp16"}}` too, without an accuracy bound, so that the
 fastest is shipped: "int8 ships" says what that was. The peer is `torch.compile` in fp16, channels last where
 there are images, as a CUDA graph. Weights are seeded random ones; SQNR is of the outputs against ONNX Runtime
 in FP32. Builds are cold, then with the timing cache of the first; builds in 8 bits make the FP32 and fp16
