@@ -21,6 +21,7 @@ from quantrt.quantize.algorithms.equalization import (
     without_streams,
 )
 from quantrt.quantize.algorithms.smoothing import Smoothing, choose_smoothing, multiplied_values, smooth
+from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["EQUALIZED", "SMOOTHED", "STREAMS", "Equalized", "equalize", "make_twins"]
 
@@ -50,6 +51,7 @@ class Equalized:
         scales: what the output channels of layers were divided by.
         readers: the same, and those of `multiplied`, by the layers that read them.
         multiplied: what Muls divide values by, by the names of the values.
+        streams: the layers among those of `scales` that residual streams begin at.
         label: what it is called in the name of a method.
     """
 
@@ -58,7 +60,30 @@ class Equalized:
     scales: Scales
     readers: Scales
     multiplied: Scales = field(default_factory=dict)
+    streams: tuple[str, ...] = ()
     label: str = EQUALIZED
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of it: which residual streams have channels that 8 bits would lose."""
+        if not self.streams:
+            return ()
+        spread = max(float(self.scales[name].max() / self.scales[name].min()) for name in self.streams)
+        named = ", ".join(f"'{name}'" for name in self.streams)
+        return (
+            f"channels of the residual streams from {named} have ranges too unlike for 8 bits: they are "
+            f"divided by up to {spread:.0f} to 1 where they are made, and multiplied where they are read",
+        )
+
+    def as_graph_of(self, model: Model, quantized: QuantizedModel) -> QuantizedModel:
+        """The quantized twin, as a graph of the given model."""
+        return replace(
+            quantized,
+            model=model,
+            channel_scales=self.scales,
+            multiplied=self.multiplied,
+            notes=(*quantized.notes, *self.notes),
+        )
 
     def stats(self, stats: Stats) -> Stats:
         """Those of the given model, and of the values that differ from it."""
@@ -109,7 +134,8 @@ def equalize(
     chains = without_streams(model.graph, scales)
     twins = [] if not chains else [_scaled_twin(model, samples, chains, count, EQUALIZED)]
     if len(chains) < len(scales):
-        twins.append(_scaled_twin(model, samples, scales, count, STREAMS))
+        streams = tuple(name for name in scales if name not in chains)
+        twins.append(replace(_scaled_twin(model, samples, scales, count, STREAMS), streams=streams))
     return tuple(twins)
 
 
@@ -140,7 +166,7 @@ def _smoothed(
         twins.append(Equalized(replace(model, graph=graph), observed, folded, readers, label=SMOOTHED))
     if found.multiplied:
         readers = {**readers, **products}
-        twins.append(Equalized(whole, observed, folded, readers, found.multiplied, MULTIPLIED))
+        twins.append(Equalized(whole, observed, folded, readers, found.multiplied, label=MULTIPLIED))
     return twins
 
 

@@ -356,7 +356,7 @@ def _quantize_twin(
         means=twin.means(means),
         kept_float=kept_float,
     )
-    return replace(quantized, model=model, channel_scales=twin.scales, multiplied=twin.multiplied)
+    return twin.as_graph_of(model, quantized)
 
 
 def fit_own(model: Model) -> Fitted:

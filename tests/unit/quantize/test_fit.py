@@ -87,6 +87,8 @@ def test_residual_streams_are_equalized_too_where_the_outputs_gain_by_it():
     model, inputs = net(text, arrays), {"x": samples(LEAST_SAMPLES, 8, 8, 8)}
     twins, result = with_equalization(model, inputs)
     assert twins[-1].label == STREAMS and result.method.endswith(STREAMS)
+    (note,) = (note for note in result.model.notes if "residual streams" in note)
+    assert "'Conv_0'" in note and "to 1 where they are made" in note
     tried = {method + STREAMS for method in TRIED}
     assert tried <= result.noise_ratios.keys()  # without them neither method is better: all is noise
     assert result.noise_ratios[result.method] < result.noise_ratios[result.method.split(",")[0]] / 10
