@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single kernels on an NVIDIA GPU: `python -m benchmarks.cuda_kernels OUT.json [NAME ...]`.
 
-Products of BERT-large with their epilogues, in int8 and FP8, the norms over rows of BERT-large and ViT-B/16,
+Products of BERT-large in int8 and FP8, some with the epilogues of engines, the norms over rows of BERT-large and ViT-B/16,
 and those over groups of SDXL's UNet: every tactic that a build of level 3 would try, held against the
 reference and timed as builds do it, as a CUDA graph with a cold L2 cache. The floor is the longer of two
 times: operations over the peak of the data sheet, and bytes over the bandwidth of a copy. Needs a GPU and the
@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,13 @@ from quantrt.tactics.cuda.tune import TuneOptions, tune
 
 PRODUCTS = ((12288, 3072, 1024), (12288, 1024, 1024), (12288, 4096, 1024), (12288, 1024, 4096))
 """M, N, K of BERT-large at batch 32 and 384 tokens: q, k and v; the projection; the feed-forward's two."""
+
+GELUS = ((12288, 4096, 1024), (6304, 3072, 768))
+RESIDUALS = (
+    *((12288, 1024, 1024), (12288, 1024, 4096), (6304, 768, 768), (6304, 768, 3072)),
+    *((2048, 1280, 1280), (2048, 1280, 5120)),
+)
+"""With the epilogues of BERT-large, ViT-B/16 at batch 32 and SDXL's UNet: GELU and codes; a residual in halves."""
 
 ROW_NORMS = ((12288, 1024, ("float16",)), (12288, 1024, ("float16", "int8")), (6304, 768, ("int8",)))
 """Rows, columns, and what is stored: BERT-large's result feeds a residual too, that of ViT-B/16 does not."""
@@ -64,6 +72,10 @@ def _workloads() -> Iterator[Workload]:
     for sizes in PRODUCTS:
         for codes in CODES:
             yield _product(*sizes, codes)
+    for sizes in GELUS:
+        yield _finished(*sizes, "gelu")
+    for sizes in RESIDUALS:
+        yield _finished(*sizes, "residual")
     for rows, columns, stored_types in ROW_NORMS:
         yield _row_norm(rows, columns, stored_types)
     for shape in NORMS:
@@ -119,6 +131,39 @@ def _product(M: int, N: int, K: int, dtype: str) -> Workload:
     formula = Gemm(("n", 0), ("n", 1), "w", True, expression)
     x = TensorFacts(dtype, (M, K), (K, 1))
     return Workload(f"product-{M}x{N}x{K}-{dtype}", formula, (x,), (dtype,), weight, constants)
+
+
+def _finished(M: int, N: int, K: int, last: str) -> Workload:
+    """The same product of int8, with what else an engine computes in its kernel: "gelu" or "residual"."""
+    plain = _product(M, N, K, "int8")
+    assert isinstance(plain.formula, Gemm)
+    operands = plain.formula.epilogue.operands[:3]
+    steps = [Instruction("mul", (0, 1)), Instruction("add", (4, 2))]
+    if last == "residual":
+        operands = (*operands, Operand("tensor", "residual"))
+        steps += [Instruction("add", (5, 3))]
+    else:
+        operands = (*operands, Operand("scalar", value=0.04))
+        steps += [
+            Instruction("const", (), math.sqrt(0.5)),
+            Instruction("mul", (5, 6)),
+            Instruction("erf", (7,)),
+            Instruction("const", (), 1.0),
+            Instruction("add", (8, 9)),
+            Instruction("mul", (5, 10)),
+            Instruction("const", (), 0.5),
+            Instruction("mul", (11, 12)),
+            Instruction("quantize", (13, 3)),
+        ]
+    expression = Expression(operands, tuple(steps), (3 + len(steps),), (False,))
+    tensors = (TensorFacts("float16", (M, N), (N, 1)),) if last == "residual" else ()
+    return replace(
+        plain,
+        region=f"{plain.region}-{last}",
+        formula=replace(plain.formula, epilogue=expression),
+        inputs=(*plain.inputs, *tensors),
+        outputs=("float16",) if last == "residual" else ("int8",),
+    )
 
 
 def _row_norm(rows: int, columns: int, stored: tuple[str, ...]) -> Workload:
