@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single kernels on an NVIDIA GPU: `python -m benchmarks.cuda_kernels OUT.json [NAME ...]`.
 
-Products of BERT-large in int8 and FP8, some with the epilogues of engines, the norms over rows of BERT-large and ViT-B/16,
-and those over groups of SDXL's UNet: every tactic that a build of level 3 would try, held against the
-reference and timed as builds do it, as a CUDA graph with a cold L2 cache. The floor is the longer of two
-times: operations over the peak of the data sheet, and bytes over the bandwidth of a copy. Needs a GPU and the
-`cuda` extra. A second run adds its rows.
+Products of BERT-large in int8 and FP8, products with epilogues of engines, the norms over rows of BERT-large
+and ViT-B/16, and those over groups of SDXL's UNet: every tactic that a build of level 3 would try, held
+against the reference and timed as builds do it, as a CUDA graph with a cold L2 cache. The floor is the longer
+of two times: operations over the peak of the data sheet, and bytes over the bandwidth of a copy. Needs a GPU
+and the `cuda` extra. A second run adds its rows.
 """
 
 __all__ = ["main"]
@@ -41,7 +41,7 @@ RESIDUALS = (
     *((12288, 1024, 1024), (12288, 1024, 4096), (6304, 768, 768), (6304, 768, 3072)),
     *((2048, 1280, 1280), (2048, 1280, 5120)),
 )
-"""With the epilogues of BERT-large, ViT-B/16 at batch 32 and SDXL's UNet: GELU and codes; a residual in halves."""
+"""Of BERT-large, ViT-B/16 at batch 32 and SDXL's UNet, with GELU to codes and with a residual of halves."""
 
 ROW_NORMS = ((12288, 1024, ("float16",)), (12288, 1024, ("float16", "int8")), (6304, 768, ("int8",)))
 """Rows, columns, and what is stored: BERT-large's result feeds a residual too, that of ViT-B/16 does not."""
