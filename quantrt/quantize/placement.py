@@ -38,6 +38,8 @@ __all__ = ["is_quantized", "place"]
 
 FUSED_ACTIVATIONS = ("Relu", "Clip")
 
+GATE = "gate of a squeeze-and-excite block: a 1x1 map, nothing to gain"
+
 QUANTIZED = (
     "QuantizeLinear",
     "DynamicQuantizeLinear",
@@ -123,6 +125,8 @@ class _Placer:
         refusal = self._refusal(node, rule)
         if refusal is not None or rule is None:
             self.reasons[_name(node)] = refusal or "its input is not quantized"
+            if rule is not None and refusal == GATE and self.target.codes_of_gates:
+                self._store_weight(node, rule)
         elif node.op_type == "Add":
             self._ask_residual(node, rule)
         elif rule.behind_product:
@@ -138,7 +142,7 @@ class _Placer:
         if rule is None:
             return f"{node.op_type} has no 8-bit form for {self.target.name}"
         if _name(node) in self.gates:
-            return "gate of a squeeze-and-excite block: a 1x1 map, nothing to gain"
+            return GATE
         return why_not_beside(node, rule, self.target)
 
     def _ask_compute(self, node: ir.Node, rule: OpRule) -> None:
@@ -156,6 +160,11 @@ class _Placer:
             if rule.bias is not None:  # also where there is none yet: correcting it may make one
                 self.biases[(_name(node), rule.bias)] = ((_name(node), 0), weight)
         self._became_int8(node, rule, "it multiplies 8-bit codes")
+
+    def _store_weight(self, node: ir.Node, rule: OpRule) -> None:
+        """Codes of the weight of what multiplies floats."""
+        if rule.weight is not None and self._operands(node, rule) == ((0,), None):
+            self.weights[(_name(node), rule.weight)] = weight_axis(node, rule)
 
     def _ask_table(self, node: ir.Node, rule: OpRule) -> None:
         refusal = why_not_table(node, rule, self.opset)

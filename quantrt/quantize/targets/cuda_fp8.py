@@ -42,6 +42,7 @@ CUDA_FP8 = Target(
         ),
         *(rule if rule.op_type in VIEWS else replace(rule, grid=CUDA.activation) for rule in MOVERS),
     ),
+    codes_of_gates=True,
     weight_dtype=FP8,
     weight_qmax=LARGEST,
 )

@@ -29,7 +29,7 @@ class Grids:
         self, graph: ir.Graph, quantized: QuantizedModel | None, leaving: Mapping[str, float]
     ) -> None:
         self.uses: Mapping[Use, str] = {} if quantized is None else quantized.placement.uses
-        self.weights: frozenset[Use] = frozenset() if quantized is None else frozenset(quantized.weights)
+        self.weights: frozenset[Use] = frozenset() if quantized is None else _beside_codes(quantized)
         self.carried: dict[str, str] = {}
         self.movers: set[str] = set()
         self.types: dict[str, str] = {}
@@ -114,6 +114,12 @@ class Grids:
     def has_codes(self, slot: Slot) -> bool:
         """Whether the edge reads codes."""
         return (slot.use is not None and slot.use in self.uses) or slot.value in self.carried
+
+
+def _beside_codes(quantized: QuantizedModel) -> frozenset[Use]:
+    """Weights that codes are multiplied with; others that have codes are the floats that these stand for."""
+    floats = {decision.node for decision in quantized.placement.decisions if not decision.is_int8}
+    return frozenset(use for use in quantized.weights if use[0] not in floats)
 
 
 def _moved_inputs(node: ir.Node) -> int:

@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from quantrt.ir.clone import clone
-from quantrt.ir.edit import set_constant_input
 from quantrt.quantize.quantized_model import Decision, QuantizedModel
 from quantrt.tactics.cuda.choices import Choices
 
@@ -46,8 +44,8 @@ def slower_products(
 def leave_float(quantized: QuantizedModel, reasons: Mapping[str, str]) -> QuantizedModel:
     """The same model with some of its nodes in floats. All others keep what they are, grids and codes.
 
-    What is left float multiplies the values that its codes stand for. Biases were corrected for these, and
-    the file holds them in a byte each (`quantrt.plan.coded_weight`), where other floats take two.
+    What is left float reads floats, and multiplies the values that its weight's codes stand for: biases were
+    corrected for these, and a file holds them in a byte each (`quantrt.plan.coded_weight`).
 
     Args:
         reasons: why, by the name of the node.
@@ -58,15 +56,4 @@ def leave_float(quantized: QuantizedModel, reasons: Mapping[str, str]) -> Quanti
         for row in placement.decisions
     )
     uses = {use: grid for use, grid in placement.uses.items() if use[0] not in reasons}
-    weights = {use: axis for use, axis in placement.weights.items() if use[0] not in reasons}
-    graph = clone(quantized.graph)
-    nodes = {node.name: node for node in graph.graph}
-    for (name, index), tensor in quantized.weights.items():
-        if name in reasons:
-            set_constant_input(graph, nodes[name], index, tensor.dequantize(), f"{name}_rounded")
-    return replace(
-        quantized,
-        graph=graph,
-        placement=replace(placement, uses=uses, weights=weights, decisions=decisions),
-        weights={use: codes for use, codes in quantized.weights.items() if use[0] not in reasons},
-    )
+    return replace(quantized, placement=replace(placement, uses=uses, decisions=decisions))

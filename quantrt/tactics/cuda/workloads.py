@@ -151,13 +151,18 @@ def _weight(
     quantized: QuantizedModel | None,
     graph: ir.Graph,
 ) -> tuple[Array | None, Array | None, Array | None]:
-    """The weight; for codes the scale of every output channel's sums, and what x's zero point adds."""
+    """The weight; for codes the scale of every output channel's sums, and what x's zero point adds.
+
+    Beside floats a weight that has codes is the floats that these stand for.
+    """
     if not isinstance(formula, Gemm | Conv | ConvTranspose):
         return None, None, None
     value, form = inputs[0]
-    if form == FLOAT or quantized is None:
+    tensor = None if quantized is None else quantized.weights.get(formula.w)
+    if tensor is None:
         return _array(graph, formula.weight), None, None
-    tensor = quantized.weights[formula.w]
+    if form == FLOAT:
+        return tensor.dequantize(), None, None
     scale = np.float32(forms.scales[value]) * np.asarray(tensor.qparams.scale, np.float32)
     is_first = isinstance(formula, Conv) or (isinstance(formula, Gemm) and formula.is_transposed)
     channels = tensor.codes.shape[0 if is_first else 1]
