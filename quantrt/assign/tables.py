@@ -2,7 +2,7 @@
 """What an assignment is made of, as one JSON file: regions, their damages and times, and measured engines.
 
     {"kind": "assignment tables", "version": 1, "model": {"graph": "3f..", "weights": "9a.."},
-     "library": "openvino", "metric": "top1", "samples": 16,
+     "library": "openvino", "codes": "7c..", "metric": "top1", "samples": 16,
      "regions": [{"name": "/conv1", "nodes": ["/conv1", "/add1"], "op_types": ["Conv", "Add"],
                   "damage": {"fp32": 0.0, "int8": 1.3e-05}, "time_ms": {"fp32": 0.21, "int8": 0.08},
                   "bytes": {"fp32": 36864, "int8": 9472}}],
@@ -10,7 +10,8 @@
      "engines": [{"precisions": ["int8"], "latency_ms": 3.1, "noise_ratio": 0.002, "drop_ratio": 0.01}]}
 
 The precisions of an engine are in the order of the regions. `damage` lacks what was not measured;
-`crossings`, `time_ms` and `ns_per_element` lack what was not timed; `bytes` and `rest_bytes` may be absent.
+`crossings`, `time_ms` and `ns_per_element` lack what was not timed; `codes`, `bytes` and `rest_bytes` may be
+absent.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Tables:
     Attributes:
         fingerprint: of the model.
         library: whose rules placed the 8-bit nodes, and whose engines were timed.
+        codes: digest of the model in which everything that can be is 8-bit; empty where it is not known.
         metric: that drops are of.
         samples: that damages were measured on.
         regions: in topological order.
@@ -79,6 +81,7 @@ class Tables:
 
     fingerprint: Fingerprint
     library: str
+    codes: str = ""
     metric: str
     samples: int
     regions: tuple[Region, ...]
@@ -103,9 +106,11 @@ class Tables:
         return replace(self, engines=engines, costs=None if self.costs is None else self.costs.fitted(timed))
 
     def fits(self, other: Tables) -> bool:
-        """Whether damages of `other` are of the same model, rules, regions and samples."""
-        mine = (self.fingerprint, self.library, self.samples, self.regions)
-        return mine == (other.fingerprint, other.library, other.samples, other.regions)
+        """Whether damages of `other` are of the same model, rules, grids, regions and samples."""
+        mine, theirs = (
+            (one.fingerprint, one.library, one.codes, one.samples, one.regions) for one in (self, other)
+        )
+        return mine == theirs
 
 
 def tables_to_json(tables: Tables) -> dict[str, Any]:
@@ -116,6 +121,7 @@ def tables_to_json(tables: Tables) -> dict[str, Any]:
         "version": VERSION,
         "model": {"graph": tables.fingerprint.graph, "weights": tables.fingerprint.weights},
         "library": tables.library,
+        "codes": tables.codes,
         "metric": tables.metric,
         "samples": tables.samples,
         "regions": [
@@ -216,6 +222,7 @@ def _tables(data: Mapping[str, Any]) -> Tables:
     return Tables(
         fingerprint=Fingerprint(str(data["model"]["graph"]), str(data["model"]["weights"])),
         library=str(data["library"]),
+        codes=str(data.get("codes", "")),
         metric=str(data["metric"]),
         samples=int(data["samples"]),
         regions=regions,

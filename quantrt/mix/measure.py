@@ -114,6 +114,7 @@ class Measurer:
         return Tables(
             fingerprint=self._job.model.fingerprint,
             library=library,
+            codes=self._fitted.model.digest,
             metric=self._job.config.budget.metric,
             samples=self._job.config.assign.sensitivity_samples,
             regions=regions,
@@ -166,7 +167,9 @@ class Measurer:
             if earlier.fits(tables):
                 known = {name: row[codes] for name, row in earlier.damages.items() if codes in row}
             else:
-                log.warning("the damages in '%s' are of another model or other regions: not used", path)
+                log.warning(
+                    "the damages in '%s' are of another model, other ranges or other regions: not used", path
+                )
         total = len(tables.regions)
 
         def with_found(found: Mapping[str, float]) -> Tables:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -85,6 +86,20 @@ class QuantizedModel:
     channel_scales: Mapping[str, np.ndarray] = field(default_factory=dict)
     multiplied: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of grids and codes: models of one graph with the same digest round alike."""
+        hashed = hashlib.sha256()
+        for name, grid in sorted(self.activations.items()):
+            hashed.update(name.encode())
+            for array in (grid.scale, grid.zero_point):
+                hashed.update(np.ascontiguousarray(array).tobytes())
+        for (node, index), weight in sorted(self.weights.items()):
+            hashed.update(f"{node}\0{index}".encode())
+            for array in (weight.codes, weight.qparams.scale):
+                hashed.update(np.ascontiguousarray(array).tobytes())
+        return hashed.hexdigest()
 
     @property
     def has_int8(self) -> bool:

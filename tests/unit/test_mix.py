@@ -120,6 +120,20 @@ def test_tables_are_written_and_damages_in_them_are_not_measured_again(outliers,
         make(outliers, config(tables=str(path)))
 
 
+def test_damages_of_other_ranges_are_measured_again(outliers, tmp_path: Path, caplog):
+    path = tmp_path / "t.json"
+    make(outliers, config(tables=str(path))).close()
+    before = read_tables(path)
+    other = replace(
+        config(tables=str(path)), calibration=CalibrationConfig(method="percentile", percentile=90.0)
+    )
+    make(outliers, other).close()
+    assert "other ranges" in caplog.text
+    after = read_tables(path)
+    assert after.codes != before.codes and after.regions == before.regions
+    assert all(after.damages[region.name] != before.damages[region.name] for region in after.regions)
+
+
 def test_without_mixing_the_float_engine_is_shipped(outliers):
     with make(outliers, config(mixed=False)) as engine:
         assert engine.plan.report["verdict"]["shipped"] == "onnxruntime fp32"

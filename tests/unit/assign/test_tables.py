@@ -15,7 +15,7 @@ from tests.unit.assign.assign_tables import DAMAGES, tables
 def test_a_file_gives_back_what_was_written(tmp_path: Path):
     path = tmp_path / "model.tables.json"
     broken = tables(damages={**DAMAGES, "b": math.inf})
-    for made in (tables(), broken, tables(costs=None), tables(damages={})):
+    for made in (tables(codes="7c" * 32), broken, tables(costs=None), tables(damages={})):
         write_tables(made, path)
         found = read_tables(path)
         assert replace(found, costs=None) == replace(made, costs=None)
@@ -34,6 +34,7 @@ def test_damages_fit_the_same_model_and_regions_only():
     assert not made.fits(replace(made, samples=8))
     assert not made.fits(replace(made, regions=made.regions[1:]))
     assert not made.fits(replace(made, library="onnxruntime"))
+    assert not made.fits(replace(made, codes="7c" * 32))
 
 
 def change(data: dict, key: str, value: object) -> dict:
