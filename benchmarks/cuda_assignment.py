@@ -4,11 +4,11 @@
     python -m benchmarks.cuda_assignment OUT.json [ROW ...]      # on a machine with a GPU
     python -m benchmarks.cuda_assignment OUT.json --device cpu --batch 1 mobilenetv2-b32    # its steps alone
 
-Each row builds one engine of {"fp16", "int8", "fp8"} within a budget, then opens the model in fp16, and
-wherever it can be in int8 and in fp8, as the build itself does. All are judged on the same samples against
-ONNX Runtime in FP32, and timed in turns by CUDA events. Kernels are compiled and timed once: there is one
-timing cache. Rows of `benchmarks.assignment_cases` read the data folder. With `--device cpu` the reference
-computes every region, and times are made up. Needs the `bench` and `cuda` extras.
+Each row builds one engine of {"fp16", "int8", "fp8"} within a budget, then opens that build's candidates that
+are all in one precision again. All are judged on the same samples against ONNX Runtime in FP32, and timed in
+turns by CUDA events. There is one timing cache. Rows of `benchmarks.assignment_cases` read the data folder.
+With `--device cpu` the reference computes every region, and times are made up. Stages are told on stderr.
+Needs the `bench` and `cuda` extras.
 """
 
 __all__ = ["CASES", "Case", "measure"]
@@ -19,12 +19,13 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 from benchmarks import assignment_cases
 from benchmarks.assignment_cases import Material, make_material
@@ -34,16 +35,15 @@ from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.record import write_results
 from quantrt.assign.accuracy import find_metric, measure_accuracy
 from quantrt.assign.checked import Checked
-from quantrt.build import build
+from quantrt.build import build, make_plan
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, CudaConfig, DeviceConfig
 from quantrt.errors import QuantRtError
 from quantrt.ir.session import float_session
-from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
-from quantrt.prepare import Event, Job, quantize_for_device
-from quantrt.runtime.executor import Executor
-from quantrt.tactics.candidates import Opener, Rejected, Spec
+from quantrt.prepare import Event
+from quantrt.report.build_report import BuildFacts
+from quantrt.runtime.executor import Executor, open_executor
 
 CODES = ("int8", "fp8")
 
@@ -208,19 +208,21 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
         )
         clock = _Stages()
         began = time.perf_counter()
-        engine = stack.enter_context(
-            build(
-                material.path,
-                config=config,
-                calibration=material.calibration,
-                validation=material.validation,
-                on_event=clock,
+        with _decisions() as decided:
+            engine = stack.enter_context(
+                build(
+                    material.path,
+                    config=config,
+                    calibration=material.calibration,
+                    validation=material.validation,
+                    on_event=clock,
+                )
             )
-        )
         clock.stop()
         build_s = time.perf_counter() - began
         feed = material.feed(case.batch)
-        uniform, rejected = _open_uniform(material, config, feed, engine.plan.device, stack)
+        uniform = _open_uniform(decided[0], stack)
+        rejected = {one.spec.precision: one.reason for one in decided[0].rejected}
         executors = {SHIPPED: engine.executor, **uniform}
         accuracies = _judge(material, config, executors)
         ms = place.time({name: one.prepare(feed, waits=False) for name, one in executors.items()})
@@ -234,6 +236,7 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
         "rejected": rejected,
         **_mixed(report["mixed"]),
         "candidates": report["candidates"],
+        "level": place.cuda.builder_optimization_level,
         "build_s": build_s,
         "stages_s": clock.seconds,
     }
@@ -249,14 +252,17 @@ def _cut(material: Material, most: int | None) -> Material:
 
 @dataclass
 class _Stages:
-    """Seconds of every stage of a build, by the events that it emits."""
+    """Seconds of every stage of a build, by the events that it emits; each is told when it begins."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     stage: str = "reading"
+    began: float = field(default_factory=time.perf_counter)
     since: float = field(default_factory=time.perf_counter)
 
     def __call__(self, event: Event) -> None:
         self.stop()
+        if event.stage != self.stage:
+            print(f"{self.since - self.began:6.1f} s  {event.stage}", file=sys.stderr, flush=True)
         self.stage = event.stage
 
     def stop(self) -> None:
@@ -266,32 +272,25 @@ class _Stages:
         self.since = now
 
 
-def _open_uniform(
-    material: Material,
-    config: BuildConfig,
-    feed: Mapping[str, Any],
-    device: Mapping[str, Any],
-    stack: ExitStack,
-) -> tuple[dict[str, Executor], dict[str, str]]:
-    """Everything in floats, and in each kind of codes where that can be; and why others cannot be opened."""
-    model = for_gpu(load_model(material.path))
-    data = open_dataset(material.calibration, model.inputs)
-    fits = quantize_for_device(Job(model, config, device, lambda event: None), data, None).fits
-    opener = stack.enter_context(closing(Opener(model, config, feed)))
+@contextmanager
+def _decisions() -> Iterator[list[BuildFacts]]:
+    """What builds meanwhile decide by: all of their candidates, not only what is shipped."""
+    found: list[BuildFacts] = []
+    with patch.object(sys.modules[build.__module__], "make_plan", wraps=make_plan) as made:
+        yield found
+        found += [call.args[0] for call in made.call_args_list]
+
+
+def _open_uniform(facts: BuildFacts, stack: ExitStack) -> dict[str, Executor]:
+    """The candidates of a build in floats of 16 bits alone, and in one kind of codes alone, by precision."""
+    names = [output.name for output in facts.model.outputs]
     opened: dict[str, Executor] = {}
-    rejected: dict[str, str] = {}
-    for precision in (FLOATS, *config.code_precisions):
-        fitted = fits.get(("cuda", precision))
-        if precision != FLOATS and (fitted is None or not fitted.model.has_int8):
-            rejected[precision] = "nothing in the model can be"
-            continue
-        found = opener.open(Spec("cuda", precision, FLOATS), fitted)
-        if isinstance(found, Rejected):
-            rejected[precision] = found.reason
-        else:
-            stack.callback(found.executor.close)
-            opened[precision] = found.executor
-    return opened, rejected
+    for candidate in facts.candidates.values():
+        if candidate.spec.precision != "fp32" and not candidate.spec.is_mixed:
+            executor = open_executor(candidate.model, candidate.options, output_names=names)
+            stack.callback(executor.close)
+            opened[candidate.spec.precision] = executor
+    return opened
 
 
 def _judge(
