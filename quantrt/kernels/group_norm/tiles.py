@@ -38,8 +38,9 @@ MAX_ELEMENTS = 32
 
 PREFERRED_ELEMENTS = 8
 
-PROGRAMS = 8
-"""Of the first step with 4 warps each, for each multiprocessor: all that have room at a time."""
+PROGRAMS = 4
+"""Of the first step with 4 warps each, for each multiprocessor: enough loads are on their way. What each
+program does once, its sums over a tile's rows above all, takes longer than the rest with twice as many."""
 
 SUM_INSTRUCTIONS = 6.0
 """For each element that is summed: conversion, difference, mask, two sums, addresses."""

@@ -263,7 +263,8 @@ def _sums(
 
     TILES: of BLOCK_M pixels each, that are on their way before the first of them is summed.
     """
-    offs_m = tl.arange(0, BLOCK_M)[:, None]
+    ROWS: tl.constexpr = TILES * BLOCK_M
+    offs_m = tl.arange(0, ROWS)[:, None]
     offs_n = tl.arange(0, BLOCK_N)[None, :]
     offset = (pivot - shift)[None, :]
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -271,17 +272,13 @@ def _sums(
     # `while`, for the interpreter makes no range of an argument.
     first = rows * 0
     while first < rows:
-        loaded = ()
-        for i in tl.static_range(TILES):
-            mask = (offs_m + i * BLOCK_M < rows - first) & mask_n[None, :]
-            loaded = loaded + (tl.load(x_ptr + (offs_m + i * BLOCK_M) * C + offs_n, mask=mask, other=0.0),)
-        for i in tl.static_range(TILES):
-            mask = (offs_m + i * BLOCK_M < rows - first) & mask_n[None, :]
-            d = tl.where(mask, loaded[i].to(tl.float32) - offset, 0.0)
-            total += d
-            squares += d * d
-        x_ptr += TILES * BLOCK_M * C
-        first += TILES * BLOCK_M
+        mask = (offs_m < rows - first) & mask_n[None, :]
+        x = tl.load(x_ptr + offs_m * C + offs_n, mask=mask, other=0.0).to(tl.float32)
+        d = tl.reshape(tl.where(mask, x - offset, 0.0), (TILES, BLOCK_M, BLOCK_N))
+        total += tl.sum(d, axis=0)
+        squares += tl.sum(d * d, axis=0)
+        x_ptr += ROWS * C
+        first += ROWS
     return tl.sum(total, axis=0), tl.sum(squares, axis=0)
 
 
