@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from quantrt.cli.json_text import json_text
@@ -101,6 +102,18 @@ def test_of_many_regions_the_longest_are_shown(tmp_path: Path, capsys: pytest.Ca
     shown = [line.split()[0] for line in out.splitlines() if line.startswith("n") and "Rows" in line]
     assert shown == [name for name in reversed(names) if name != "n5"][:COSTLY_ROWS]
     assert "and 3 more" in out
+
+
+def test_weights_that_are_held_as_codes_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    codes = np.arange(-127, 128).repeat(40).reshape(40, -1).astype(np.float16)
+    path = tmp_path / "m.qrt"
+    for weight, coded_bytes in ((codes, 10_204), (np.sqrt(np.abs(codes)), 0)):
+        data = described(path, model=program_to_model(pooled_program("float16", weights={"w": weight})))
+        assert data["program"]["coded_weight_bytes"] == coded_bytes
+        assert data["program"]["weight_bytes"] == (coded_bytes or 20_400)
+        show_engine(data)
+        told = "10.2 kB of them codes that are multiplied as floats" in capsys.readouterr().out
+        assert told == (coded_bytes > 0)
 
 
 def test_a_program_without_notes_is_described_by_its_steps():
