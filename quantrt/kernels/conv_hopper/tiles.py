@@ -16,14 +16,13 @@ from quantrt.kernels.conv_hopper.spec import MAX_BOX, BoxTile, channel_block, ro
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm_hopper.spec import HopperTile
-from quantrt.kernels.gemm_hopper.tiles import FILL_US, OTHER_SHARED_BYTES, REACHED, REACHED_MATH, TURN_US
+from quantrt.kernels.gemm_hopper.tiles import FILL_US, OTHER_SHARED_BYTES, REACHED_MATH, TURN_US
 
 __all__ = ["box_of", "configs", "estimate_us"]
 
-MAX_CONFIGS = 3
+MAX_CONFIGS_OF_A_KIND = 2
 BLOCKS = ((128, 128), (64, 128), (128, 64), (64, 64))
 COLUMNS = (8, 16, 32, 64)
-SHORT_ROW_BYTES = 64
 MIN_STAGES = 3
 MAX_STAGES = 8
 MAX_OFFSET = 2**31 - 1
@@ -32,13 +31,21 @@ LEAST_TILES_RATIO = 0.5
 """Tiles for a multiprocessor: with fewer, sums that are cut into parts are faster."""
 
 STEP_US = 0.05
-ROWS_PER_US = 800.0
-"""Least time of a step, and rows of blocks that the copy engine brings: with blocks of 128 + 128 rows of 128
-bytes products of 8192 cubed reach 1,370 TOP/s on an H200, which is 640 rows in a microsecond."""
+X_ROW_US = 0.0019
+W_ROW_US = 0.00095
+"""Least time of a step, and what the copy engine takes for rows of boxes and of the weight, of 64 bytes as of
+128: from convolutions of 64 to 512 channels on an H200."""
+
+FINISH_RATIO = 3
+"""What the end of a tile takes over what its instructions would if they were issued without a gap: a quarter
+of a multiprocessor has one warp that finishes."""
 
 
 def configs(problem: ConvProblem, device: GpuFacts) -> tuple[BoxTile, ...]:
-    """At most 3, the most promising first; none for a convolution that is too small."""
+    """At most 2 with steps of single taps and 2 with steps of columns; the most promising first.
+
+    None for a convolution that is too small.
+    """
     found = []
     for block_m, block_n in BLOCKS:
         boxes = [(box_of(problem, block_m), False)]
@@ -49,16 +56,22 @@ def configs(problem: ConvProblem, device: GpuFacts) -> tuple[BoxTile, ...]:
             is_filling = _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
             if is_filling and block_n < 2 * problem.N and tile.product.stages > 1:
                 found.append(tile)
-    return tuple(sorted(found, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS])
+    found.sort(key=lambda tile: estimate_us(problem, tile, device))
+    of_a_kind = {kind: [tile for tile in found if tile.is_column == kind] for kind in (False, True)}
+    chosen = [tile for tiles in of_a_kind.values() for tile in tiles[:MAX_CONFIGS_OF_A_KIND]]
+    return tuple(tile for tile in found if tile in chosen)
 
 
 def box_of(problem: ConvProblem, block_m: int) -> tuple[int, int, int]:
     """Images, lines and columns of at most block_m pixels that cover the output with the fewest boxes.
 
-    Among those the one of the fewest images, whose pixels share most of what they read.
+    Among those the one of the fewest images, whose pixels share most of what they read. Whole images where
+    any fit: rows of fewer boxes that are cut otherwise took longer on an H200.
     """
     images, P, Q = problem.output
     most_images = min(images, MAX_OFFSET // max(P * Q * problem.N, 1))
+    if 0 < P * Q <= block_m:
+        return max(1, min(most_images, block_m // (P * Q))), P, Q
     most_p, most_q = MAX_BOX // problem.strides[0], MAX_BOX // problem.strides[1]
     boxes = []
     for columns in range(1, min(Q, block_m, most_q) + 1):
@@ -69,12 +82,8 @@ def box_of(problem: ConvProblem, block_m: int) -> tuple[int, int, int]:
 
 
 def column_box_of(problem: ConvProblem, block_m: int) -> tuple[int, int, int] | None:
-    """A box of one image for steps of columns of the window, a multiple of 8 wide; None where there is none.
-
-    For rows of shared memory that are short: there the copy engine is bound by their number.
-    """
-    row_bytes = channel_block(problem) * ELEMENT_BYTES[problem.dtype]
-    if problem.R == 1 or problem.strides[0] > 1 or row_bytes > SHORT_ROW_BYTES:
+    """A box of one image, a multiple of 8 wide, for steps of columns of the window; None where none is."""
+    if problem.R == 1 or problem.strides[0] > 1:
         return None
     boxes = []
     for columns in COLUMNS:
@@ -91,16 +100,18 @@ def estimate_us(problem: ConvProblem, tile: BoxTile, device: GpuFacts) -> float:
     elements = cut.block_m * cut.block_n
     rounds = -(-_tiles(problem, tile) // device.multiprocessors)
     peak = device.int8_tops if problem.dtype == "int8" else device.fp16_tflops
-    rate = 1e6 * peak * REACHED_MATH[problem.dtype] * REACHED[cut.block_m, cut.block_n]
+    rate = 1e6 * peak * REACHED_MATH[problem.dtype]
     block_k = channel_block(problem)
     taps = taps_of(problem, tile)
     steps = _steps(problem, tile)
-    rows = rows_of(problem, tile) + taps * cut.block_n * (not tile.holds_w)
+    x_rows = prod(tile.box) + rows_of(problem, tile) - cut.block_m
+    copy_us = x_rows * X_ROW_US + taps * cut.block_n * (not tile.holds_w) * W_ROW_US
     math_us = device.multiprocessors * 2 * elements * taps * block_k / rate
-    product_us = steps * max(STEP_US, rows / ROWS_PER_US, math_us)
+    product_us = steps * max(STEP_US, copy_us, math_us)
     stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors))
     instructions = flops_of(problem.epilogue, problem.outputs) + 2 * stored + 2
-    finish_us = device.multiprocessors * elements * instructions / (0.5e6 * device.fp32_tflops)
+    issued_us = device.multiprocessors * elements * instructions / (0.5e6 * device.fp32_tflops)
+    finish_us = FINISH_RATIO * issued_us
     busy_us = rounds * max(product_us + TURN_US, (product_us + finish_us) / 2) + finish_us
     return LAUNCH_US + FILL_US + max(busy_us, cost(problem, device).time_us)
 
