@@ -115,7 +115,7 @@ def product(
         (300, 100, 48, {"dtype": np.float32}),
         (300, 200, 48, {"tile": (128, 128), "is_gated": True, "run": 8, "slots": 3}),
         (300, 100, 48, {"tile": (64, 64), "is_gated": True, "run": 8}),
-        (300, 200, 48, {"tile": (128, 128), "ahead": 0}),
+        (300, 200, 48, {"tile": (128, 128), "ahead": 2}),
         (300, 200, 48, {"tile": (128, 128), "run": 8, "slots": 4}),
         (300, 200, 48, {"tile": (128, 64), "run": 8, "slots": 1, "ahead": 9}),
         (500, 130, 16, {"tile": (64, 64), "run": 16, "slots": 2, "programs": 3}),  # a part is a tile

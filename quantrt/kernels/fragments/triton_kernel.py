@@ -73,17 +73,17 @@ def halves_of_rows(x):
 
 
 @gluon.jit
-def load_constants(
-    slots, tile_n, j: gl.constexpr, sizes: gl.constexpr, formula: gl.constexpr, LAYOUT: gl.constexpr
-):
-    """The operands of the j-th columns of a tile's parts: constants as rows, all others as they are."""
+def load_constants(slots, tile_n, j, sizes: gl.constexpr, formula: gl.constexpr, LAYOUT: gl.constexpr):
+    """The operands of the j-th columns of a tile's parts: constants as rows, scalars, and 0 for tensors."""
     N: gl.constexpr = sizes[0]
     KINDS: gl.constexpr = formula[0]
     column = tile_n * (sizes[3] // sizes[8]) + j * LAYOUT.shape[1]
     offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
     operands = ()
     for i in gl.static_range(len(KINDS)):
-        if KINDS[i] != "constant":
+        if KINDS[i] == "tensor":
+            operands = operands + (0,)
+        elif KINDS[i] == "scalar":
             operands = operands + (slots[i],)
         elif N * sizes[8] % sizes[3] == 0:
             operands = operands + (gl.load(slots[i] + column + offs_n)[None, :],)
@@ -108,7 +108,7 @@ def load_blocks(slots, place, formula: gl.constexpr):
 
 
 @gluon.jit
-def part_of(tile_m, tile_n, p: gl.constexpr, M, sizes: gl.constexpr, LAYOUT: gl.constexpr):
+def part_of(tile_m, tile_n, p, M, sizes: gl.constexpr, LAYOUT: gl.constexpr):
     """Offset of the first element of part p of a tile, of all elements from there, and which there are."""
     N: gl.constexpr = sizes[0]
     PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
@@ -130,7 +130,7 @@ def store_part(
     pointers,
     tile_m,
     tile_n,
-    p: gl.constexpr,
+    p,
     M,
     sizes: gl.constexpr,
     formula: gl.constexpr,

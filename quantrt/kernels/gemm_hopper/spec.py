@@ -52,7 +52,7 @@ WARPS = 12
 """Two consumers and the producer, whose other three warps sleep: registers belong to groups of four warps."""
 
 REGISTERS = 240
-OTHER_REGISTERS = 48
+OTHER_REGISTERS = 56
 OTHER_REGISTERS_WITH_TENSORS = 72
 TENSOR_REGISTERS = 16
 """Of a consumer's thread; what it needs beside sums and operands, about; and what it may have of tensor

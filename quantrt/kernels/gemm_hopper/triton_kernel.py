@@ -70,8 +70,8 @@ ROWS = gl.constexpr(64)
 CONSUMER_REGISTERS = gl.constexpr(240)
 PRODUCER_REGISTERS = gl.constexpr(24)
 """Of a thread; two groups of 128 with 240 and one with 24 have no more than three with 168, as launched."""
-PARTS_AHEAD = gl.constexpr(1)
-"""Of tensors in registers before the one that is finished."""
+MOST_AHEAD = gl.constexpr(2)
+"""Columns of parts whose constants are asked for before their turn."""
 
 
 @gluon.jit
@@ -307,7 +307,7 @@ def consume(
     PARTS_M: gl.constexpr = BLOCK_M // ROWS
     PARTS_N: gl.constexpr = BLOCK_N // (4 * RUN * sizes[8])
     PARTS: gl.constexpr = PARTS_M * PARTS_N
-    CONSTANTS_AHEAD: gl.constexpr = min(ahead[0], PARTS_N)
+    CONSTANTS_AHEAD: gl.constexpr = min(ahead[0], PARTS_N, MOST_AHEAD)
     SLOTS: gl.constexpr = ahead[1]
     KINDS: gl.constexpr = formula[0]
     PART: gl.constexpr = part_layout(RUN, WARPS)
@@ -327,8 +327,8 @@ def consume(
         block += 2 * STEPS
         # The constants of the first parts are on their way before there is anything to multiply.
         constants = ()
-        for j in gl.static_range(CONSTANTS_AHEAD):
-            constants = constants + (load_constants(slots, tile_n, j, sizes, formula, PART),)
+        for columns in gl.static_range(CONSTANTS_AHEAD):
+            constants = constants + (load_constants(slots, tile_n, columns, sizes, formula, PART),)
         mbarrier.wait(turns.index(CONSUMER), turn)
         turn ^= 1
 
@@ -359,32 +359,30 @@ def consume(
         finished = parts_of(sums, BLOCK_M, MAIN_N, part_layout(RUN * sizes[8], WARPS))
         if REST_N > 0:
             finished = finished + parts_of(rest, BLOCK_M, REST_N, part_layout(RUN * sizes[8], WARPS))
-        tensors = ()
-        for p in gl.static_range(min(PARTS_AHEAD, PARTS)):
-            tensors = tensors + (take_part(parts, number + p, CONSUMER, SLOTS, KINDS, PART),)
-        for p in gl.static_range(PARTS):
-            if p % PARTS_M == 0:
-                if p // PARTS_M + CONSTANTS_AHEAD < PARTS_N:
-                    constants = constants + (
-                        load_constants(slots, tile_n, p // PARTS_M + CONSTANTS_AHEAD, sizes, formula, PART),
-                    )
-            if p + PARTS_AHEAD < PARTS:
-                tensors = tensors + (
-                    take_part(parts, number + p + PARTS_AHEAD, CONSUMER, SLOTS, KINDS, PART),
+        # A loop, for machine code of a whole tile without one has to be fetched again and again.
+        for j in range(PARTS_N):
+            first = j * PARTS_M
+            tensors = (take_part(parts, number + first, CONSUMER, SLOTS, KINDS, PART),)
+            for q in gl.static_range(PARTS_M):
+                if q + 1 < PARTS_M:
+                    following = number + first + q + 1
+                    tensors = tensors + (take_part(parts, following, CONSUMER, SLOTS, KINDS, PART),)
+                store_part(
+                    finished[q],
+                    constants[0],
+                    tensors[q],
+                    pointers,
+                    tile_m,
+                    tile_n,
+                    first + q,
+                    M,
+                    sizes,
+                    formula,
+                    PART,
                 )
-            store_part(
-                finished[p],
-                constants[p // PARTS_M],
-                tensors[p],
-                pointers,
-                tile_m,
-                tile_n,
-                p,
-                M,
-                sizes,
-                formula,
-                PART,
-            )
+            later = (j + CONSTANTS_AHEAD) % PARTS_N
+            constants = constants[1:] + (load_constants(slots, tile_n, later, sizes, formula, PART),)
+            finished = finished[PARTS_M:] + finished[PARTS - PARTS_M :]
         number += PARTS
 
 
