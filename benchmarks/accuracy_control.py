@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -101,7 +102,7 @@ def measure(task: Task) -> dict[str, Any]:
     rows = {}
     for name, opener in openers.items():
         made = _Made()
-        judged = judge(Contender(name, lambda opener=opener, made=made: opener(task, made)), task, reference)
+        judged = judge(Contender(name, partial(opener, task, made)), task, reference)
         rows[name] = judged.row | vars(made)
     return {
         "commit": commit(),

@@ -156,8 +156,16 @@ def _torch(path: Path, pictures: Array, folder: Path) -> None:
     batches = torch.from_numpy(pictures).split(BATCH)
     made = fake_quantized(load_cifar_net(path), batches)
     target = folder / f"{path.stem}.torch_fake_quantize.onnx"
-    names = {"input_names": ["input"], "output_names": ["logits"], "dynamic_axes": {"input": {0: "batch"}}}
-    torch.onnx.export(made, (batches[0],), target, dynamo=False, opset_version=17, **names)
+    torch.onnx.export(
+        made,
+        (batches[0],),
+        target,
+        dynamo=False,
+        opset_version=17,
+        input_names=["input"],
+        output_names=["logits"],
+        dynamic_axes={"input": {0: "batch"}},
+    )
 
 
 TOOLS: dict[str, Callable[[Path, Array, Path], None]] = {
