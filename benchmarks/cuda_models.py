@@ -43,6 +43,8 @@ from quantrt.quantize.qparams import dequantize
 from quantrt.runtime.cuda.executor import CudaExecutor
 from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec
+from quantrt.tactics.time_candidates import time_candidates
+from quantrt.tactics.timing import compare_paired
 
 BATCH = 8
 JUDGED_SAMPLES = 2000
@@ -117,7 +119,7 @@ def _measure(task: Task) -> dict[str, Any]:
         for name, candidate in candidates.items():
             found = _outputs(candidate.executor.run, feeds, names)
             row["engines"][name] = _facts(candidate) | _judge(found, names, reference, task)
-        row["ms"] = time_in_turns({name: _replay(item, timed) for name, item in candidates.items()})
+        row |= _times(candidates, timed)
     return row
 
 
@@ -138,8 +140,16 @@ def _measure_quantized(path: Path) -> dict[str, Any]:
                 "sqnr_db": {output: _sqnr_db(want[output], got[output]) for output in names},
                 "agreement_ratio": float(same),
             }
-        row["ms"] = time_in_turns({name: _replay(item, feed) for name, item in candidates.items()})
+        row |= _times(candidates, feed)
     return row
+
+
+def _times(candidates: Mapping[str, Candidate], feed: Feed) -> dict[str, Any]:
+    """Milliseconds of each engine; and which ships, by rounds and intervals as in a build."""
+    paired = time_candidates(candidates, feed, BuildConfig(), lambda done, total: None)
+    verdict = compare_paired(paired["int8"], paired["fp16"]).verdict
+    ms = time_in_turns({name: _replay(item, feed) for name, item in candidates.items()})
+    return {"ms": ms, "ships": "int8" if verdict == "faster" else "fp16"}
 
 
 def _on_grid(spec: TensorSpec, quantize: ir.Node, rng: np.random.Generator) -> Array:

@@ -12,9 +12,10 @@ INTRO = """# Trained models on an NVIDIA GPU
 
 {machine}
 
-fp16 and int8 as `quantrt.build(..., device="cuda")` opens them: it ships the faster, which is fp16 where int8
-takes longer here; of int8, products that are slower than in fp16 stay fp16. Batch 8 where the model has a
-batch. Milliseconds of one run, inputs and outputs on the device, medians of rounds in turns by CUDA events.
+fp16 and int8 as `quantrt.build(..., device="cuda")` opens them; of int8, products that are slower than in
+fp16 stay fp16. "ships" is the one that a build ships: int8 where its own rounds find it surely faster, else
+fp16; rows without are older than the column. Batch 8 where the model has a batch. Milliseconds of one run,
+inputs and outputs on the device, medians of rounds in turns by CUDA events.
 "products" are those that multiply int8 codes, of all regions of the engine; the codes of each were held
 against the reference before it was timed. SQNR is of the worst output, agreement the share of decisions that
 are FP32's in ONNX Runtime. Q/DQ models are held against ONNX Runtime without its rewrites, on random codes of
@@ -25,7 +26,7 @@ Reproduce on a machine with a GPU and the data:
 `python -m benchmarks.cuda_models docs/results/cuda-models-h200.json`
 """
 
-HEAD = ("model", "commit", "engine", "products / regions", "ms", "SQNR dB", "agreement")
+HEAD = ("model", "commit", "engine", "ships", "products / regions", "ms", "SQNR dB", "agreement")
 
 
 def cuda_models_page(results: dict[str, Any]) -> str:
@@ -51,6 +52,7 @@ def _line(name: str, row: dict[str, Any], precision: str) -> tuple[str, ...]:
         name,
         row["commit"] or "unknown",
         precision,
+        "yes" if row.get("ships") == precision else "",
         f"{facts['int8_products']} / {facts['regions']}",
         number(row["ms"][precision]["p50"], 3),
         number(min(facts["sqnr_db"].values()), 1),
