@@ -17,8 +17,8 @@ from torch.nn.functional import interpolate, pad, relu
 
 Tensor = torch.Tensor
 
-EPSILON = 1e-15
-"""Under the divisor of linear attention."""
+EPSILON = 1e-5
+"""Added to the divisor of linear attention, as timm does; torch's exporter takes 1e-15 for nothing."""
 
 DOWN_RATIO = 4
 """How much wider the block is that halves the size than those behind it."""
