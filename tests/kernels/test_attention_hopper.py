@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention with a producer and consumers: its own source in Python, at random interleavings."""
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, block, run_program
 from tests.kernels.test_attention_compiled import bert
+
+pytestmark = pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")  # of what is not taken
 
 ROWS = 64
 BLOCK_D = 16
@@ -29,12 +33,19 @@ def attended(
     columns=BLOCK_D,
     stages=3,
     is_causal=False,
+    mask=None,
+    visible=None,
     programs=2,
     seed=0,
     rounds_weights=False,
     module=triton_kernel,
 ):
-    """softmax(q @ k^T) @ v by the kernel, and by numpy in float64; "floats" are float32."""
+    """softmax(q @ k^T + mask) @ v by the kernel, and by numpy in float64; "floats" are float32.
+
+    Args:
+        mask: its shape.
+        visible: keys of the first sample that it does not hide; all of it is 0 before them.
+    """
     B, H, S, T = sizes
     G = H // groups
     rng = np.random.default_rng(seed)
@@ -66,6 +77,14 @@ def attended(
         v_desc = Descriptor(np.ascontiguousarray(turned).astype(v_kind), (1, 1, BLOCK_D, block_n), bits=8)
     else:
         v_desc = Descriptor(v.astype(np.float32), (1, 1, block_n, BLOCK_D))
+    given = np.zeros((1, 1, 1, 1), np.float32)
+    if mask is not None:
+        given = (3 * rng.standard_normal(mask)).astype(np.float32)
+        given[rng.random(mask) < 0.3] = -np.inf
+        given[..., rng.integers(T)] = 0
+    if visible is not None:
+        given[0] = 0
+        given[0, ..., visible:] = -np.inf
     bits = 8 if has_codes else 32
     y = np.full(B * H * S * columns, -77777, np.float32)
     scale = 0.7
@@ -73,14 +92,19 @@ def attended(
         Descriptor(q.astype(kind), (1, 1, ROWS, BLOCK_D), bits),
         Descriptor(k.astype(kind), (1, 1, block_n, BLOCK_D), bits),
         v_desc,
+        Descriptor(given, (1, 1, 1, block_n), 16),
         *(Pointer(array.reshape(-1)) for array in (q_scale, k_scale, v_scale)),
         Pointer(y),
         *(0,) * 5,
-        *map(Scalar, (B, H, S, T, S * H * columns, columns, H * columns)),
+        *map(Scalar, (B, H, S, T, given.shape[0] > 1, given.shape[1] > 1)),
+        *map(Scalar, (S * H * columns, columns, H * columns)),
         scale,
         1,
+        16,
         groups,
         columns,
+        "none" if mask is None else "added",
+        False,
         is_causal,
         (),
         (),
@@ -107,6 +131,7 @@ def attended(
             evaluate=lambda program, r: r,
             stored=lambda program, output, results, element: results[0],
             store_layout=lambda columns, element: None,
+            uniform=lambda x: x,
         )
     keys = np.repeat(k_scale, block_n, 2)[..., :T, None]
     if has_codes:
@@ -117,10 +142,13 @@ def attended(
         v = v * np.repeat(v_scale, block_n, 2)[..., :T, None]
     k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
     products = q @ k.swapaxes(2, 3)
+    if mask is not None:
+        products = products + given * math.log2(math.e)
     if is_causal:
         products = np.where(np.arange(T) <= np.arange(S)[:, None], products, -np.inf)
-    p = np.exp2(products - products.max(3, keepdims=True))
-    expected = (p / p.sum(3, keepdims=True) @ v)[..., :columns]
+    largest = products.max(3, keepdims=True)
+    p = np.exp2(products - np.where(largest == -np.inf, 0, largest))
+    expected = (p / np.maximum(p.sum(3, keepdims=True), 1e-300) @ v)[..., :columns]
     return y.reshape(B, S, H, columns).swapaxes(1, 2), expected
 
 
@@ -128,6 +156,7 @@ def relative(found, expected):
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
+FLOATS = {"scores": "floats", "values": "floats"}
 CASES = [
     ((1, 1, 64, 32), {"programs": 1}),  # one block; the second consumer's queries are not there
     ((1, 1, 130, 77), {"programs": 1}),
@@ -145,6 +174,11 @@ CASES = [
     ((1, 2, 130, 200), {"scores": "floats", "values": "floats"}),
     ((1, 2, 130, 200), {"scores": "floats"}),
     ((1, 1, 1, 1), {"programs": 1}),
+    ((2, 2, 130, 200), {**FLOATS, "mask": (2, 1, 1, 200)}),
+    ((2, 2, 130, 200), {**FLOATS, "mask": (1, 2, 1, 200), "programs": 1}),
+    ((2, 2, 130, 200), {**FLOATS, "mask": (2, 1, 1, 200), "visible": 70, "stages": 4}),
+    ((2, 2, 130, 90), {**FLOATS, "mask": (2, 1, 1, 90), "visible": 1}),
+    ((2, 2, 130, 90), {**FLOATS, "mask": (2, 1, 1, 90), "visible": 0}),  # the first sample's are zeros
 ]
 
 
@@ -182,6 +216,11 @@ def test_weights_are_rounded_to_fp8():
         ("gl.where(block > 1, later_parity, gl.where(block == 1, next_parity, parity))", "next_parity"),
         ("        slot = slot ^ 1\n        total", "        total"),
         ("q_parity = q_parity ^ slot\n\n", "q_parity = q_parity ^ 1\n\n"),
+        (
+            "                mbarrier.arrive(empty.index(stage), count=1)\n                stage",
+            "                stage",
+        ),
+        ("parity, STAGES)\n                mbarrier.wait(full.index(stage), parity)\n", "parity, STAGES)\n"),
     ],
 )
 def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
@@ -189,6 +228,9 @@ def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
     with pytest.raises((Rules, AssertionError, TypeError, AttributeError)):
         for seed in range(12):
             found, expected = attended((1, 3, 200, 130), seed=seed, programs=1, module=module)
+            assert relative(found, expected) < 2e-4
+            options = {**FLOATS, "mask": (2, 1, 1, 130), "visible": 40, "programs": 1}
+            found, expected = attended((2, 2, 200, 130), seed=seed, module=module, **options)
             assert relative(found, expected) < 2e-4
 
 

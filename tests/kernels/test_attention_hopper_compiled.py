@@ -23,6 +23,7 @@ from tests.kernels.test_conv2d_compiled import CAPABILITIES
 H200 = gpu_named("H200")
 IDENTITY = Attention((("n", 0), ("n", 1), ("n", 2)), 1.0, False, False).epilogue
 WIDE = replace(bert(mask="none"), D=128, epilogue=IDENTITY, outputs=("float16",))
+ROW = replace(bert(), has_mask_rows=False)
 FILES = (triton_kernel.__file__, fragments.__file__)
 
 FORMS = {
@@ -44,6 +45,7 @@ FORMS = {
         ("HGMMA", "QGMMA"),
     ),
     "float values": (WIDE, HopperAttention("int8", "floats", 64, 4), ("IGMMA", "HGMMA")),
+    "row of a mask": (ROW, HopperAttention("floats", "floats", 128, 3), ("HGMMA", "HGMMA")),
     "floats": (
         replace(bert(mask="none"), dtype="bfloat16"),
         HopperAttention("floats", "floats", 128, 3),
@@ -81,8 +83,7 @@ def test_machine_code(compiled, name, tmp_path: Path):
     # Products run on while others are begun: one start and one wait for both of a step.
     starts = sum(one.startswith("WARPGROUP.ARRIVE") for one in used)
     assert starts < sum("GMMA" in one for one in used)
-    if how.values != "floats":  # with columns in the order of the fragments
-        assert not any(re.fullmatch(r"STG\.E(\.U8|\.U16)", one) for one in used)
+    assert {one for one in used if one.startswith("STG")} <= {"STG.E.128", "STG.E.64"}
 
 
 def test_codes_are_made_everywhere():
@@ -96,7 +97,12 @@ def test_codes_are_made_everywhere():
 
 def test_what_it_is_not_for():
     assert why_not(bert(mask="none"), H200) is None
-    assert "a mask" in why_not(bert(), H200)
+    assert why_not(ROW, H200) is None
+    assert why_not(bert(), H200) == "a mask with a row for every query"
+    assert why_not(replace(ROW, mask="kept", mask_dtype="bool"), H200) == "keys that are kept"
+    assert "of bfloat16" in why_not(replace(ROW, mask_dtype="bfloat16"), H200)
+    assert "causal" in why_not(replace(ROW, is_causal=True), H200)
+    assert "16 bytes" in why_not(replace(ROW, mask_unit=1), H200)
     assert "90 alone" in why_not(bert(mask="none"), gpu_named("A100"))
     assert "at most 128" in why_not(replace(bert(mask="none"), D=256), H200)
     assert "16 bytes" in why_not(replace(bert(mask="none"), unit=4), H200)

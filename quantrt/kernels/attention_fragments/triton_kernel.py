@@ -20,11 +20,14 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import exp2
+from quantrt.kernels.functions.triton_kernel import LOG2E, exp2
 
 __all__ = [
+    "HIDDEN",
+    "add_mask",
     "hide_unseen",
     "load_scales",
+    "mask_differs",
     "ones_of",
     "over_columns",
     "peak_of",
@@ -41,6 +44,9 @@ UNSEEN_CODES = gl.constexpr(-1270874112)
 UNSEEN_FLOATS = gl.constexpr(-(2.0**126))
 """Scores of keys that are not seen. With MAGIC the first has the bits of minus infinity. The second times a
 scale is exact: where no key was seen yet it is the largest score, and weights are 1 until one is seen."""
+LEAST_MASK = gl.constexpr(-(2.0**100))
+HIDDEN = gl.constexpr(-(2.0**90))
+"""What minus infinity in a mask becomes, so that a largest score is a number; and where it has become one."""
 P_BITS = gl.constexpr(8.0)
 """Weights are at most 2**8: the largest power of two in FP8's 448."""
 LINE_SHIFT = gl.constexpr((8.0 * 7.0 - 0.46) / 128.0)
@@ -65,6 +71,34 @@ def hide_unseen(scores, rows, first, T, SCORES: gl.constexpr, IS_CAUSAL: gl.cons
     if IS_CAUSAL:
         is_seen = is_seen & (keys[None, :] <= rows[:, None])
     return gl.where(is_seen, scores, UNSEEN_CODES if scores.dtype == gl.int32 else UNSEEN_FLOATS)
+
+
+@gluon.jit
+def mask_differs(ring, stage, number, count):
+    """Whether the first elements of the part of a mask in a stage have other numbers than this one."""
+    part = ring.index(stage)
+    COLUMNS: gl.constexpr = part.shape[3]
+    LAYOUT: gl.constexpr = gl.BlockedLayout([COLUMNS // 32], [32], [4], [0])
+    given = part.reshape([COLUMNS]).load(LAYOUT).to(gl.float32)
+    is_same = (given == number) | (gl.arange(0, COLUMNS, LAYOUT) >= count)
+    return uniform(gl.max(gl.where(is_same, 0, 1), axis=0)) != 0
+
+
+@gluon.jit
+def uniform(x):
+    """A number that all threads have; by a shuffle, so that the compiler sees it."""
+    return gl.inline_asm_elementwise(
+        "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "=r,r", [x], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit
+def add_mask(scores, ring, stage, scale, SCORES: gl.constexpr):
+    """Scores of floats that give exponents of 2 with the mask in them when they are scaled."""
+    part = ring.index(stage)
+    given = part.reshape([part.shape[3]]).load(gl.SliceLayout(0, SCORES))
+    added = given.to(gl.float32) * (LOG2E / scale)
+    return scores + gl.where(added < LEAST_MASK, LEAST_MASK, added)[None, :]
 
 
 @gluon.jit

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""y = epilogue(softmax(scale * q @ k^T) @ v) on compute capability 9.0: in which forms and tiles.
+"""y = epilogue(softmax(scale * q @ k^T + mask) @ v) on compute capability 9.0: in which forms and tiles.
 
-q, k and v are codes as `kernels.attention_codes` makes them, or floats as they are.
+q, k and v are codes as `kernels.attention_codes` makes them, or floats as they are; with a mask q and k are
+floats. The scale is above 0.
 """
 
 from __future__ import annotations
@@ -84,7 +85,11 @@ def why_not(problem: AttentionProblem, device: GpuFacts) -> str | None:
     """Why the kernel cannot compute the problem on the device, in one phrase; None when it can."""
     reasons = (
         (device.capability != CAPABILITY, f"instructions of compute capability {CAPABILITY} alone"),
-        (problem.mask != "none", "a mask"),
+        (problem.mask not in ("none", "added"), f"keys that are {problem.mask}"),
+        (problem.mask_dtype not in ("", "float16"), f"a mask of {problem.mask_dtype}"),
+        (problem.has_mask_rows, "a mask with a row for every query"),
+        (problem.mask != "none" and problem.is_causal, "a mask beside a causal one"),
+        (problem.mask != "none" and problem.mask_unit % 8 > 0, "a mask whose rows do not begin at 16 bytes"),
         (problem.D > MAX_BLOCK_D, f"heads of {problem.D}: at most {MAX_BLOCK_D}"),
         (problem.D * problem.unit % 8 > 0 or problem.unit % 8 > 0, "rows that do not begin at 16 bytes"),
     )
@@ -98,25 +103,31 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
     has_codes, has_value_codes = ELEMENT_BITS[scores] == 8, ELEMENT_BITS[values] == 8
     v_block = (1, 1, columns, how.block_n) if has_value_codes else (1, 1, how.block_n, columns)
     numbers = len(problem.epilogue.operands) - 1
+    has_mask = problem.mask != "none"
     types = {
         "q_desc": _descriptor(scores, (1, 1, ROWS, columns)),
         "k_desc": _descriptor(scores, (1, 1, how.block_n, columns)),
         "v_desc": _descriptor(values, v_block),
+        **({"mask_desc": str(DescriptorType("fp16", (1, 1, 1, how.block_n), 0))} if has_mask else {}),
         **({"q_scale_ptr": "*fp32", "k_scale_ptr": "*fp32"} if has_codes else {}),
         **({"v_scale_ptr": "*fp32"} if has_value_codes else {}),
         **{f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)},
         **{f"arg{i}": "fp32" for i in range(numbers)},
-        **dict.fromkeys(("B", "H", "S", "T", "y_b", "y_h", "y_s"), "i32"),
+        **dict.fromkeys(("B", "H", "S", "T", *(("mask_b", "mask_h") if has_mask else ())), "i32"),
+        **dict.fromkeys(("y_b", "y_h", "y_s"), "i32"),
         **({} if has_codes else {"scale": "fp32"}),
     }
-    absent = ["q_scale_ptr", "k_scale_ptr", "v_scale_ptr"]
+    absent = ["mask_desc", "mask_b", "mask_h", "q_scale_ptr", "k_scale_ptr", "v_scale_ptr"]
     absent += [*(f"y{i}_ptr" for i in range(MAX_OUTPUTS)), *(f"arg{i}" for i in range(MAX_ARGS))]
     fixed = {
         **{name: 0 for name in absent if name not in types},
         **({"scale": 0.0} if has_codes else {}),
         "UNIT": problem.unit,
+        "MASK_UNIT": problem.mask_unit,
         "GROUPS": problem.groups,
         "D": problem.D,
+        "MASK": problem.mask,
+        "HAS_MASK_ROWS": problem.has_mask_rows,
         "IS_CAUSAL": problem.is_causal,
         "KINDS": ("scalar",) * numbers,
         "PROGRAM": program_of(problem.epilogue, problem.outputs),

@@ -6,11 +6,15 @@ from __future__ import annotations
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.attention.spec import AttentionProblem
 from quantrt.kernels.attention_hopper.spec import QUERIES, HopperAttention, shared_bytes
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 
 __all__ = ["coded_forms", "float_forms"]
 
-OTHER_SHARED_BYTES = 1024
-"""Of barriers and the runtime, beside queries and the ring."""
+OTHER_SHARED_BYTES = 4096
+"""Of barriers, ones, the mask and the runtime, beside queries, the ring and results."""
+
+STORED_COLUMNS = 64
+"""Of results that threads hand to each other at once, to store them in rows; codes of values need not."""
 
 LEAST_TILES_RATIO = 0.5
 """Tiles for a multiprocessor: with fewer, most have nothing to do."""
@@ -26,8 +30,8 @@ FLOATS = (HopperAttention("floats", "floats", 128, 3), HopperAttention("floats",
 
 
 def coded_forms(problem: AttentionProblem, device: GpuFacts) -> tuple[HopperAttention, ...]:
-    """With codes, the most promising first."""
-    return _fitting(CODED, problem, device)
+    """With codes, the most promising first; none with a mask."""
+    return _fitting(CODED, problem, device) if problem.mask == "none" else ()
 
 
 def float_forms(problem: AttentionProblem, device: GpuFacts) -> tuple[HopperAttention, ...]:
@@ -41,10 +45,16 @@ def _fitting(
     return tuple(
         how
         for how in forms
-        if shared_bytes(problem, how) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
+        if shared_bytes(problem, how) + _stored_bytes(problem, how) + OTHER_SHARED_BYTES
+        <= device.shared_memory_bytes
         and _tiles(problem, how) >= LEAST_TILES_RATIO * device.multiprocessors
     )
 
 
 def _tiles(problem: AttentionProblem, how: HopperAttention) -> int:
     return problem.B * problem.H * -(-problem.S // QUERIES)
+
+
+def _stored_bytes(problem: AttentionProblem, how: HopperAttention) -> int:
+    widest = max(ELEMENT_BYTES[dtype] for dtype in problem.outputs)
+    return QUERIES * STORED_COLUMNS * widest if how.values == "floats" else 0

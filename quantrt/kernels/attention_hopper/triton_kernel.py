@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""y = epilogue(softmax(scale * q @ k^T) @ v) with a producer and two consumers, in Gluon.
+"""y = epilogue(softmax(scale * q @ k^T + mask) @ v) with a producer and two consumers, in Gluon.
 
 q [B, H, S, D], k [B, G, T, D]: int8 or FP8 codes with a scale for every row of q and every BLOCK_N rows of
 k, that of q holding scale * log2(e) too; or float16 or bfloat16 without scales. v: FP8 codes [B, G, D, T']
 with a scale for every BLOCK_N keys, its rows and keys in the orders of `kernels.attention_codes.spec`; or
-floats [B, G, T, D] as they are. Zhang et al., "SageAttention2", arXiv 2411.10958, for the formats; Shah et
-al., "FlashAttention-3", arXiv 2407.08608, for the schedule.
+floats [B, G, T, D] as they are. The mask, float16, is a row for all queries of a sample or a head; it comes
+with the keys of a block, and goes with scores of floats alone. Zhang et al., "SageAttention2", arXiv
+2411.10958, for the formats; Shah et al., "FlashAttention-3", arXiv 2407.08608, for the schedule.
 
 One program per multiprocessor walks tiles program_id, program_id + programs, ... of 128 queries.
 Its producer, a warp, loads the queries of every tile and its keys in blocks, the last block first. Each
@@ -47,8 +48,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from quantrt.kernels.attention_fragments.triton_kernel import (
+    HIDDEN,
+    add_mask,
     hide_unseen,
     load_scales,
+    mask_differs,
     ones_of,
     over_columns,
     peak_of,
@@ -75,6 +79,7 @@ def attention_hopper(
     q_desc,
     k_desc,
     v_desc,
+    mask_desc,
     q_scale_ptr,
     k_scale_ptr,
     v_scale_ptr,
@@ -88,13 +93,18 @@ def attention_hopper(
     H,
     S,
     T,
+    mask_b,
+    mask_h,
     y_b,
     y_h,
     y_s,
     scale,
     UNIT: gl.constexpr,
+    MASK_UNIT: gl.constexpr,
     GROUPS: gl.constexpr,
     D: gl.constexpr,
+    MASK: gl.constexpr,
+    HAS_MASK_ROWS: gl.constexpr,
     IS_CAUSAL: gl.constexpr,
     KINDS: gl.constexpr,
     PROGRAM: gl.constexpr,
@@ -127,19 +137,25 @@ def attention_hopper(
         mbarrier.init(q_empty.index(i), count=CONSUMERS)
     fence_async_shared()
 
-    rings = (q_ring, k_ring, v_ring)
+    mask_ring = 0
+    if MASK != "none":
+        mask_ring = gl.allocate_shared_memory(
+            mask_desc.dtype, [STAGES] + mask_desc.block_type.shape, mask_desc.layout
+        )
+    rings = (q_ring, k_ring, v_ring, mask_ring)
     barriers = (full, empty, q_full, q_empty)
     scales = (q_scale_ptr, k_scale_ptr, v_scale_ptr, scale)
     lengths = (B, H, S, T)
     y = ((y0_ptr, y1_ptr), (y_b, y_h, y_s), (arg0, arg1, arg2, arg3))
     sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, UNIT)
-    how: gl.constexpr = (IS_CAUSAL, LINES)
+    how: gl.constexpr = (IS_CAUSAL, LINES, MASK != "none")
+    masks = (mask_desc, mask_b, mask_h)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     gl.warp_specialize(
         [
             (consume, (rings, ones, barriers, scales, lengths, y, 0, sizes, how, formula)),
             (consume, (rings, ones, barriers, scales, lengths, y, 1, sizes, how, formula)),
-            (produce, (rings, barriers, q_desc, k_desc, v_desc, lengths, sizes, how)),
+            (produce, (rings, barriers, q_desc, k_desc, v_desc, masks, lengths, sizes, how)),
         ],
         [WARPS, 1],
         [240, 24],
@@ -147,16 +163,18 @@ def attention_hopper(
 
 
 @gluon.jit
-def produce(rings, barriers, q_desc, k_desc, v_desc, lengths, sizes: gl.constexpr, how: gl.constexpr):
-    """Load queries, keys and values of all tiles of this program."""
-    q_ring, k_ring, v_ring = rings
+def produce(rings, barriers, q_desc, k_desc, v_desc, masks, lengths, sizes: gl.constexpr, how: gl.constexpr):
+    """Load queries, keys, values and what is masked of all tiles of this program."""
+    q_ring, k_ring, v_ring, mask_ring = rings
+    mask_desc, mask_b, mask_h = masks
     full, empty, q_full, q_empty = barriers
     B, H, S, T = lengths
     GROUPS: gl.constexpr = sizes[0]
     BLOCK_N: gl.constexpr = sizes[2]
     STAGES: gl.constexpr = sizes[4]
     IS_WIDE: gl.constexpr = v_ring.dtype.primitive_bitwidth > 8
-    BLOCK_BYTES: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes
+    MASK_BYTES: gl.constexpr = mask_desc.block_type.nbytes if how[2] else 0
+    BLOCK_BYTES: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes + MASK_BYTES
     tiles = gl.cdiv(S, ROWS * CONSUMERS)
     stage = 0
     parity = 1
@@ -179,6 +197,10 @@ def produce(rings, barriers, q_desc, k_desc, v_desc, lengths, sizes: gl.constexp
             mbarrier.wait(empty.index(stage), parity)
             there = full.index(stage)
             mbarrier.expect(there, BLOCK_BYTES)
+            if how[2]:
+                tma.async_copy_global_to_shared(
+                    mask_desc, [sample * mask_b, head * mask_h, 0, key], there, mask_ring.index(stage)
+                )
             tma.async_copy_global_to_shared(
                 k_desc, [sample, head // GROUPS, key, 0], there, k_ring.index(stage)
             )
@@ -207,7 +229,7 @@ def consume(
     formula: gl.constexpr,
 ):
     """Attend for 64 queries of every tile of this program."""
-    q_ring, k_ring, v_ring = rings
+    q_ring, k_ring, v_ring, mask_ring = rings
     full, empty, q_full, q_empty = barriers
     B, H, S, T = lengths
     BLOCK_N: gl.constexpr = sizes[2]
@@ -229,14 +251,25 @@ def consume(
         blocks = blocks_of(first, T, ROWS * CONSUMERS, BLOCK_N, IS_CAUSAL)
         rows = first + CONSUMER * ROWS + gl.arange(0, ROWS, ROW)
         row_scale, block_scales = scales_of(scales, sample, head, rows, lengths, sizes, k_ring.dtype)
-        k_scale, v_scale = load_scales(block_scales, blocks - 1, k_ring.dtype, v_ring.dtype)
         q_tile = q_ring.index(slot * CONSUMERS + CONSUMER).reshape([ROWS, BLOCK_D])
         mbarrier.wait(q_full.index(slot), q_parity)
         q_parity = q_parity ^ slot
 
         mbarrier.wait(full.index(stage), parity)
+        if how[2]:
+            # What is padded at the end of a sample is hidden from all queries.
+            while (blocks > 1) & (not mask_differs(mask_ring, stage, -INF, T - (blocks - 1) * BLOCK_N)):
+                mbarrier.arrive(empty.index(stage), count=1)
+                stage, parity = next_stage(stage, parity, STAGES)
+                mbarrier.wait(full.index(stage), parity)
+                blocks -= 1
+            is_masked = mask_differs(mask_ring, stage, 0.0, BLOCK_N)
+        k_scale, v_scale = load_scales(block_scales, blocks - 1, k_ring.dtype, v_ring.dtype)
         scores = multiply_scores(q_tile, k_ring.index(stage).reshape([BLOCK_N, BLOCK_D]), SCORES)
         scores = warpgroup_mma_wait(0, deps=(scores,))
+        if how[2]:
+            if is_masked:
+                scores = add_mask(scores, mask_ring, stage, scales[3], SCORES)
         scores = hide_unseen(scores, rows, (blocks - 1) * BLOCK_N, T, SCORES, IS_CAUSAL)
         peak = gl.full([ROWS], -INF, gl.float32, ROW)
         peak, shrink = peak_of(scores, row_scale * k_scale, peak)
@@ -249,7 +282,7 @@ def consume(
         )
         gl.thread_barrier()  # else the compiler puts one into the loop, before its wait
         state = (scores, peak, shrink, totals, sums, stage, parity, k_scale, v_scale, v_scale)
-        place = (q_tile, row_scale, block_scales, rows, T, blocks)
+        place = (q_tile, row_scale, block_scales, rows, T, blocks, scales[3])
         masked = 0
         if IS_CAUSAL:
             masked = gl.maximum(blocks - first // BLOCK_N - 1, 0)
@@ -261,6 +294,8 @@ def consume(
         mbarrier.arrive(q_empty.index(slot), count=1)
         slot = slot ^ 1
         total = gl.convert_layout(gl.max(totals, axis=1), ROW, assert_trivial=True)
+        if how[2]:
+            total = gl.where(peak < HIDDEN, 0.0, total)
         store_attended(
             sums, total, block_scales, rows, sample, head, S, y, sizes, v_ring.dtype, SUMS, formula
         )
@@ -284,8 +319,8 @@ def attend(
     Nothing is unfinished before or after.
     """
     scores, peak, shrink, totals, sums, stage, parity, k_scale, v_scale, v_before = state
-    q_tile, row_scale, block_scales, rows, T, blocks = place
-    _, k_ring, v_ring = rings
+    q_tile, row_scale, block_scales, rows, T, blocks, scale = place
+    _, k_ring, v_ring, mask_ring = rings
     full, empty, _, _ = barriers
     BLOCK_N: gl.constexpr = sizes[2]
     BLOCK_D: gl.constexpr = sizes[3]
@@ -309,8 +344,13 @@ def attend(
     counts = gl.zeros((ROWS, COUNTS), gl.float32, TOTALS)
     counts = warpgroup_mma(weights, ones.permute((1, 0)), counts, use_acc=False, is_async=True)
     totals = totals * over_columns(shrink, TOTALS)
+    if how[2]:
+        is_masked = mask_differs(mask_ring, there, 0.0, BLOCK_N)
 
     scores = warpgroup_mma_wait(2, deps=(ahead,))
+    if how[2]:
+        if is_masked:
+            scores = add_mask(scores, mask_ring, there, scale, SCORES)
     if MASKED:
         scores = hide_unseen(scores, rows, next_block * BLOCK_N, T, SCORES, True)
     peak, shrink = peak_of(scores, row_scale * k_next, peak)

@@ -175,6 +175,13 @@ class MaskReader:
             raise self.reader.error(mask, hint="shorter sequences: offsets in the mask are beyond 32 bits")
         return mask
 
+    def read_box(self, inputs: Sequence[Any], sizes: AttentionSizes) -> Tensor:
+        """The mask with one element along axes that it is repeated along; see `read`."""
+        mask = self.read(inputs, sizes)
+        for axis, step in enumerate(mask.stride()[:3]):
+            mask = mask.narrow(axis, 0, 1) if step == 0 else mask
+        return mask
+
 
 def mask_strides(mask: Tensor) -> list[int]:
     """Strides of the first three axes; 0 along those of one element."""

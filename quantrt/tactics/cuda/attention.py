@@ -76,7 +76,7 @@ def list_tactics(workload: Workload, device: GpuFacts, *, allows_codes: bool) ->
     case = _case(workload, formula)
     mask = _constant_mask(workload, formula, case.dtype) if formula.mask_constant else None
     own = [
-        *hopper_attention.list_tactics(workload, formula, device, allows_codes=allows_codes),
+        *hopper_attention.list_tactics(workload, formula, mask, device, allows_codes=allows_codes),
         *fused_attention.list_tactics(workload, formula, mask, device),
     ]
     rest = _rest(workload, formula, case, device)

@@ -7,14 +7,12 @@ import math
 
 from quantrt.dtypes import precision_of
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.attention.spec import AttentionProblem, kernel_of, why_not
+from quantrt.kernels.attention.spec import AttentionProblem, TileConfig, kernel_of, why_not
 from quantrt.kernels.attention.tiles import configs
-from quantrt.kernels.attention_resident import spec as resident
-from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.region import Attention
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
 
-__all__ = ["float_type", "list_tactics", "problem_of"]
+__all__ = ["float_type", "list_tactics", "problem_of", "why_not_scaled"]
 
 _SOURCE = "triton"
 _NAME = "attention"
@@ -33,42 +31,15 @@ def list_tactics(
     problem = problem_of(workload, formula)
     if isinstance(problem, str):
         return [Rejected(_SOURCE, _NAME, problem)]
-    reason = why_not(problem, device) or ("a scale that is not above 0" if formula.scale <= 0.0 else None)
+    reason = why_not_scaled(formula) or why_not(problem, device)
     if reason is not None:
         return [Rejected(_SOURCE, _NAME, reason)]
-    return [
-        *_resident(formula, problem, mask, device),
-        *(
-            _tactic(
-                formula,
-                problem,
-                mask,
-                runner="fused_attention",
-                name=config.name,
-                kernel=kernel_of(problem, config),
-            )
-            for config in configs(problem, device)
-        ),
-    ]
+    return [_tactic(workload, formula, problem, mask, config) for config in configs(problem, device)]
 
 
-def _resident(
-    formula: Attention, problem: AttentionProblem, mask: Constant | None, device: GpuFacts
-) -> list[Tactic]:
-    """The kernel of compute capability 9.0 in its tiles, where it can."""
-    if resident.why_not(problem, device) is not None:
-        return []
-    return [
-        _tactic(
-            formula,
-            problem,
-            mask,
-            runner="resident_attention",
-            name=tile.name,
-            kernel=resident.kernel_of(problem, tile),
-        )
-        for tile in resident.configs(problem, device)
-    ]
+def why_not_scaled(formula: Attention) -> str | None:
+    """Why our kernels cannot scale the scores: they do it behind the search for the largest one."""
+    return None if formula.scale > 0.0 else f"a scale of {formula.scale:g}"
 
 
 def problem_of(workload: Workload, formula: Attention) -> AttentionProblem | str:
@@ -125,16 +96,14 @@ def _mask(workload: Workload, formula: Attention, dtype: str) -> tuple[str, str,
 
 
 def _tactic(
+    workload: Workload,
     formula: Attention,
     problem: AttentionProblem,
     mask: Constant | None,
-    *,
-    runner: str,
-    name: str,
-    kernel: KernelSpec,
+    config: TileConfig,
 ) -> Tactic:
     draft = Draft(
-        runner=runner,
+        runner="fused_attention",
         inputs=tuple(f"in{number}" for number in range(3 + formula.has_mask)),
         outputs=tuple(f"out{number}" for number in range(len(problem.outputs))),
         options={
@@ -146,6 +115,6 @@ def _tactic(
             "outputs": list(problem.outputs),
         },
         constants=(mask,) if mask is not None else (),
-        kernels=(kernel,),
+        kernels=(kernel_of(problem, config),),
     )
-    return Tactic(_SOURCE, f"{_NAME} {name}", (draft,))
+    return Tactic(_SOURCE, f"{_NAME} {config.name}", (draft,))

@@ -11,8 +11,8 @@ from quantrt.kernels.attention_hopper.tiles import coded_forms, float_forms
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.region import Attention
 from quantrt.tactics.cuda.check import CODED
-from quantrt.tactics.cuda.fused_attention import problem_of
-from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, Workload
+from quantrt.tactics.cuda.fused_attention import problem_of, why_not_scaled
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 
 __all__ = ["list_tactics", "tactic_of"]
 
@@ -24,28 +24,36 @@ _VALUE_CODES = ("v_codes", "v_scales")
 
 
 def list_tactics(
-    workload: Workload, formula: Attention, device: GpuFacts, *, allows_codes: bool
+    workload: Workload,
+    formula: Attention,
+    mask: Constant | None,
+    device: GpuFacts,
+    *,
+    allows_codes: bool,
 ) -> list[Tactic | Rejected]:
     """The kernel in its forms, the most promising first.
 
     Args:
         workload: whose shapes fit each other.
+        mask: the constant mask as it is added; None where there is none.
         allows_codes: whether products may be of 8 bits.
     """
     problem = problem_of(workload, formula)
-    reason = problem if isinstance(problem, str) else why_not(problem, device)
+    reason = problem if isinstance(problem, str) else why_not_scaled(formula) or why_not(problem, device)
     if isinstance(problem, str) or reason is not None:
         return [Rejected(_SOURCE, _NAME, reason or "")]
     forms = (*(coded_forms(problem, device) if allows_codes else ()), *float_forms(problem, device))
-    return [tactic_of(formula, problem, how) for how in forms]
+    return [tactic_of(formula, problem, how, mask) for how in forms]
 
 
-def tactic_of(formula: Attention, problem: AttentionProblem, how: HopperAttention) -> Tactic:
-    """One form of it."""
+def tactic_of(
+    formula: Attention, problem: AttentionProblem, how: HopperAttention, mask: Constant | None = None
+) -> Tactic:
+    """One form of it; the mask where it is constant."""
     encoder, codes = _encoder(formula, problem, how)
     draft = Draft(
         runner="hopper_attention",
-        inputs=("in0", "in1", "in2", *codes),
+        inputs=("in0", "in1", "in2", *(("in3",) if formula.has_mask else ()), *codes),
         outputs=tuple(f"out{number}" for number in range(len(problem.outputs))),
         options={
             "scale": formula.scale,
@@ -55,6 +63,7 @@ def tactic_of(formula: Attention, problem: AttentionProblem, how: HopperAttentio
             "outputs": list(problem.outputs),
             "codes": len(codes),
         },
+        constants=(mask,) if mask is not None else (),
         kernels=(kernel_of(problem, how),),
     )
     mark = f"{CODED} " if codes else ""

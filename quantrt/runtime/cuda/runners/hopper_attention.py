@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""epilogue(softmax(scale * q @ k^T) @ v) with the kernel of compute capability 9.0.
+"""epilogue(softmax(scale * q @ k^T + mask) @ v) with the kernel of compute capability 9.0.
 
 options: {"scale": of the scores; "is_transposed": k is [B, G, D, T]; "dtype": of q, k, v; "scalars":
-operands of the epilogue; "outputs": element types; "codes": how many inputs behind q, k and v are codes and
-scales, 2 for each of q, k and v that is coded}. Inputs: q, k, v, then what runners/encode_attention.py gives.
+operands of the epilogue; "outputs": element types; "codes": how many of the last inputs are codes and
+scales, 2 for each of q, k and v that is coded}. Inputs: q, k, v, a mask or none, then what
+runners/encode_attention.py gives. Weights: the mask where it is a constant.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 from quantrt.kernels.attention_hopper.spec import QUERIES
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.attention_operands import LOG2E, AttentionReader, allocate_outputs
+from quantrt.runtime.cuda.attention_operands import LOG2E, AttentionReader, MaskReader, allocate_outputs
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.runners.gemm_hopper import programs_on
 from quantrt.runtime.cuda.tensors import torch_dtype
@@ -36,6 +37,8 @@ class _HopperAttentionRunner:
         self._launch: Launcher = assets.kernels[step.kernels[0]]
         self._reader = AttentionReader.of(step, self._launch)
         self._fixed = dict(self._launch.spec.constants)
+        constant = assets.weights[step.weights[0]] if step.weights else None
+        self._mask = MaskReader.of(self._reader, constant, self._launch)
         self._programs = programs_on(assets.device)
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
@@ -46,7 +49,7 @@ class _HopperAttentionRunner:
             return outputs
         if sizes.T == 0:
             return [output.zero_() for output in outputs]
-        coded = inputs[3 : 3 + self._codes]
+        coded = inputs[len(inputs) - self._codes :]
         codes, scales = iter(coded[0::2]), coded[1::2]
         are_floats = [f"{name}_scale_ptr" in self._fixed for name in "qkv"]
         operands = [
@@ -56,7 +59,9 @@ class _HopperAttentionRunner:
         factor = [self._scale] if are_floats[0] else []
         steps = self._reader.steps(outputs[:1])
         lengths = [sizes.B, sizes.H, sizes.S, sizes.T]
-        arguments = [*operands, *scales, *outputs, *self._scalars, *lengths, *steps, *factor]
+        masks = [self._mask.read_box(inputs, sizes)] if self._fixed["MASK"] != "none" else []
+        varies = [int(size > 1) for mask in masks for size in mask.shape[:2]]
+        arguments = [*operands, *masks, *scales, *outputs, *self._scalars, *lengths, *varies, *steps, *factor]
         tiles = sizes.B * sizes.H * -(-sizes.S // QUERIES)
         self._launch((min(tiles, self._programs), 1, 1), arguments)
         return outputs

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which backends of torch's attention are planned, and why the others are not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -224,4 +226,20 @@ def test_attention_over_codes_is_for_engines_with_codes_and_its_gpu_alone():
     (row,) = [
         row for row in list_tactics(masked, gpu_named("h200"), allows_codes=True) if "hopper" in row.name
     ]
-    assert isinstance(row, Rejected) and row.reason == "a mask"
+    assert isinstance(row, Rejected) and row.reason == "a mask with a row for every query"
+
+
+def test_a_row_of_a_mask_goes_with_floats_alone():
+    masked = workload(q=(2, 8, 2048, 64), is_transposed=False, mask=(2, 1, 1, 2048))
+    rows = list_tactics(masked, gpu_named("h200"), allows_codes=True)
+    (first, *_) = found = [row for row in rows if isinstance(row, Tactic) and "hopper" in row.name]
+    assert all(row.name.startswith("attention hopper floats ") for row in found)
+    assert first.drafts[0].inputs == ("in0", "in1", "in2", "in3")
+
+
+def test_scores_are_scaled_by_numbers_above_0_alone():
+    case = workload(q=(2, 8, 2048, 64), is_transposed=False)
+    case = replace(case, formula=replace(case.formula, scale=-1.0))
+    own = [row for row in list_tactics(case, gpu_named("h200"), allows_codes=True) if row.source == "triton"]
+    assert own and {row.reason for row in own if isinstance(row, Rejected)} == {"a scale of -1"}
+    assert not any(isinstance(row, Tactic) for row in own)

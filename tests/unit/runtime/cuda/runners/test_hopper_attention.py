@@ -2,6 +2,7 @@
 """What the runner of attention for compute capability 9.0 hands to its kernel: a launcher that attends."""
 
 import types
+from dataclasses import replace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from quantrt.runtime.cuda.runners.hopper_attention import open_runner
 CPU = torch.device("cpu")
 PROGRAMS = 3
 FORMULA = Attention((("n", 0), ("n", 1), ("n", 2)), 0.25, False, False)
+MASKED = replace(FORMULA, has_mask=True)
 FLOATS = HopperAttention("floats", "floats", 64, 3)
 CODES = HopperAttention("int8", "fp8", 64, 3)
 SCORE_CODES = HopperAttention("int8", "floats", 64, 3)
@@ -37,7 +39,14 @@ class Launcher:
         assert [step * unit for step in (named["y_b"], named["y_h"], named["y_s"])] == list(y.stride()[:3])
         assert tuple(y.shape[:3]) == (named["B"], named["H"], named["S"])
         if named["v_desc"].dtype == torch.float16 == named["q_desc"].dtype:
-            y.copy_(attend(FORMULA, [named["q_desc"], named["k_desc"], named["v_desc"]], {}))
+            tensors = [named["q_desc"], named["k_desc"], named["v_desc"]]
+            if "mask_desc" in named:
+                mask = named["mask_desc"]
+                assert [int(size > 1) for size in mask.shape[:2]] == [named["mask_b"], named["mask_h"]]
+                assert all(stride % 8 == 0 for stride in mask.stride()[:3])
+                y.copy_(attend(MASKED, [*tensors, mask[..., : named["T"]]], {}))
+            else:
+                y.copy_(attend(FORMULA, tensors, {}))
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +55,11 @@ def few_multiprocessors(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
 
 
-def opened(how, *, groups=1, is_transposed=False, codes=0):
+def opened(how, *, groups=1, is_transposed=False, codes=0, mask_unit=0, weights=None):
+    """A runner, with a mask where its rows begin at a unit; and what launches its kernel."""
+    mask = ("added", "float16", mask_unit) if mask_unit else ("none", "", 1)
     problem = AttentionProblem(
-        2, 4, 70, 33, groups, 32, "float16", 8, "none", "", 1, False, False, FORMULA.epilogue, ("float16",)
+        2, 4, 70, 33, groups, 32, "float16", 8, *mask, False, False, FORMULA.epilogue, ("float16",)
     )  # fmt: skip
     launcher = Launcher(kernel_of(problem, how))
     options = {
@@ -59,8 +70,9 @@ def opened(how, *, groups=1, is_transposed=False, codes=0):
         "outputs": ["float16"],
         "codes": codes,
     }
-    step = Step("hopper_attention", "region", ("q", "k", "v"), ("y",), options, (), ("k",))
-    return open_runner(step, Assets(CPU, {}, {"k": launcher})), launcher
+    names = tuple(weights or ())
+    step = Step("hopper_attention", "region", ("q", "k", "v"), ("y",), options, names, ("k",))
+    return open_runner(step, Assets(CPU, weights or {}, {"k": launcher})), launcher
 
 
 def allocate(number, shape, dtype, *, channels_last=False):
@@ -124,6 +136,36 @@ def test_codes_of_values_alone_stand_beside_floats():
     assert named["k_desc"].data_ptr() == k.data_ptr()
     assert (named["v_desc"], named["v_scale_ptr"]) == (codes[0], codes[1])
     assert named["scale"] == pytest.approx(0.25 / torch.log(torch.tensor(2.0)).item())
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1, 33), (1, 4, 1, 33), (33,), (1, 1, 1, 1), (2, 4, 1, 33)])
+def test_masks_are_as_wide_as_they_are(shape):
+    runner, launcher = opened(FLOATS, mask_unit=8)
+    inputs = [drawn(2, 4, 70, 32), drawn(2, 4, 33, 32), drawn(2, 4, 33, 32), drawn(*shape)]
+    (y,) = runner.run(inputs, allocate)
+    torch.testing.assert_close(y, attend(MASKED, inputs, {}).half(), rtol=0, atol=0)
+    ((_, named),) = launcher.launches
+    assert named["mask_desc"].shape[3] == 40
+
+
+def test_a_mask_that_is_repeated_is_narrow():
+    runner, launcher = opened(FLOATS, mask_unit=8)
+    inputs = [drawn(2, 4, 70, 32), drawn(2, 4, 40, 32), drawn(2, 4, 40, 32), drawn(2, 1, 1, 40)]
+    inputs[3] = inputs[3].expand(2, 4, 1, 40)
+    (y,) = runner.run(inputs, allocate)
+    torch.testing.assert_close(y, attend(MASKED, inputs, {}).half(), rtol=0, atol=0)
+    ((_, named),) = launcher.launches
+    assert named["mask_desc"].shape == (2, 1, 1, 40)
+
+
+def test_a_constant_mask_is_read_from_the_weights():
+    mask = drawn(1, 1, 1, 48)
+    runner, _ = opened(FLOATS, mask_unit=16, weights={"m": mask})
+    inputs = [drawn(2, 4, 70, 32), drawn(2, 4, 33, 32), drawn(2, 4, 33, 32)]
+    (y,) = runner.run(inputs, allocate)
+    torch.testing.assert_close(y, attend(MASKED, [*inputs, mask[..., :33]], {}).half(), rtol=0, atol=0)
+    with pytest.raises(DataError, match="region"):
+        opened(FLOATS, mask_unit=8)[0].run([*inputs, drawn(2, 1, 70, 33)], allocate)
 
 
 def test_nothing_to_attend_to_gives_zeros():
