@@ -42,6 +42,7 @@ from quantrt.errors import QuantRtError
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
 from quantrt.prepare import Event
+from quantrt.quantize.place_by_config import place_by_config
 from quantrt.report.build_report import BuildFacts
 from quantrt.runtime.executor import Executor, open_executor
 
@@ -55,6 +56,8 @@ DAMAGE_SAMPLES = 4
 
 TOLD = ("ships", "why", "ms", "build_s", "stages_s")
 """Of a row, on stdout."""
+
+LAYERS = ("Conv", "Gemm", "MatMul")
 
 STAND_IN_SAMPLES = 16
 """Of each kind, where the CPU stands in."""
@@ -235,6 +238,8 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
         "accuracies": accuracies,
         "rejected": rejected,
         **_mixed(report["mixed"]),
+        "layers": _layers_in_codes(decided[0]),
+        "notes": list(report["notes"]),
         "candidates": report["candidates"],
         "level": place.cuda.builder_optimization_level,
         "build_s": build_s,
@@ -291,6 +296,19 @@ def _open_uniform(facts: BuildFacts, stack: ExitStack) -> dict[str, Executor]:
             stack.callback(executor.close)
             opened[candidate.spec.precision] = executor
     return opened
+
+
+def _layers_in_codes(facts: BuildFacts) -> dict[str, int]:
+    """Convolutions and products of what is shipped: those in codes, and those that the rules have there."""
+    fitted = facts.candidates[facts.choice.winner].fitted
+    if fitted is None or fitted.floats is None:
+        return {"codes": 0, "could": 0}
+    could = place_by_config(fitted.floats, fitted.model.target, facts.config.quantize)
+    counts = (
+        sum(row.is_int8 and row.op_type in LAYERS for row in placement.decisions)
+        for placement in (fitted.model.placement, could)
+    )
+    return dict(zip(("codes", "could"), counts, strict=True))
 
 
 def _judge(
