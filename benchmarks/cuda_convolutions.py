@@ -100,7 +100,7 @@ def _cudnn_us(shape: Shape) -> dict[str, float]:
         )
 
     runs = {"conv_us": convolve, "fp16_us": lambda: finish(convolve(), *others)}
-    with torch.inference_mode():
+    with torch.inference_mode():  # type: ignore[no-untyped-call]
         for run in runs.values():
             run()
         timings = measure(runs, device=device)
