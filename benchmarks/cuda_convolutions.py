@@ -99,8 +99,11 @@ def _cudnn_us(shape: Shape) -> dict[str, float]:
             x, weight, stride=shape.stride, padding=shape.R // 2, groups=shape.groups
         )
 
-    runs = {"conv_us": convolve, "fp16_us": lambda: finish(convolve(), *others)}
-    with torch.inference_mode():  # type: ignore[no-untyped-call]
+    runs: dict[str, Callable[[], object]] = {
+        "conv_us": convolve,
+        "fp16_us": lambda: finish(convolve(), *others),
+    }
+    with torch.inference_mode():
         for run in runs.values():
             run()
         timings = measure(runs, device=device)
