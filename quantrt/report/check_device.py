@@ -69,12 +69,12 @@ def _show_one(device: Mapping[str, Any]) -> None:
 
 
 def _show_all(devices: Sequence[Mapping[str, Any]]) -> None:
-    codes = _codes_of(devices[0]["summary"])
+    kinds = _codes_of(devices[0]["summary"])
     rows = [
         (
             device["gpu"]["name"],
             _version(device["gpu"]["capability"]),
-            f"{device['summary'][f'{codes}_with_kernel']} of {device['summary'][codes]}",
+            *(f"{device['summary'][f'{kind}_with_kernel']} of {device['summary'][kind]}" for kind in kinds),
             f"{device['summary']['float_with_kernel']} of {device['summary']['float']}",
             str(device["summary"]["in_torch"]),
             _main_reason(device["regions"]),
@@ -84,7 +84,7 @@ def _show_all(devices: Sequence[Mapping[str, Any]]) -> None:
     columns = (
         "gpu",
         "capability",
-        f"{codes} kernels",
+        *(f"{kind} kernels" for kind in kinds),
         "float kernels",
         "in torch",
         "most falls back because",
@@ -123,20 +123,22 @@ def _summary(findings: Sequence[Finding]) -> dict[str, int]:
 
 def _summary_text(summary: Mapping[str, int]) -> str:
     count = summary["in_torch"]
-    codes = _codes_of(summary)
+    kinds = _codes_of(summary)
+    counts = ", ".join(
+        f"{summary[f'{kind}_with_kernel']} of {summary[kind]} {kind} regions" for kind in kinds
+    )
     text = (
-        f"{summary[f'{codes}_with_kernel']} of {summary[codes]} {codes} regions and "
-        f"{summary['float_with_kernel']} of {summary['float']} float regions have a kernel; "
+        f"{counts} and {summary['float_with_kernel']} of {summary['float']} float regions have a kernel; "
         f"{count} region{'s' * (count != 1)} run{'s' * (count == 1)} in torch"
     )
-    if summary[f"{codes}_with_kernel"] == summary[codes]:
+    if all(summary[f"{kind}_with_kernel"] == summary[kind] for kind in kinds):
         return text
     return f"{text}\nit builds there all the same: what falls back is computed in floats, from its codes"
 
 
-def _codes_of(summary: Mapping[str, int]) -> str:
-    """The kind of codes that regions are in; int8 where there are none."""
-    return next((name for name in CODE_PRECISIONS if summary[name]), CODE_PRECISIONS[0])
+def _codes_of(summary: Mapping[str, int]) -> tuple[str, ...]:
+    """The kinds of codes that regions are in; int8 where there are none."""
+    return tuple(name for name in CODE_PRECISIONS if summary[name]) or CODE_PRECISIONS[:1]
 
 
 def _tactics_text(row: Mapping[str, Any], notes: dict[str, int]) -> str:

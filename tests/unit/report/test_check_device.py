@@ -2,6 +2,7 @@
 """A survey as data and as text."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -105,3 +106,15 @@ def test_one_gpu_is_shown_region_by_region(both, capsys: pytest.CaptureFixture[s
         assert not any(line.startswith("flat") for line in out.splitlines())
         assert ("[1]  triton: needs 8.0" in out) is (name == "T4")
         assert "1 of 1 float regions have a kernel; 1 region runs in torch" in out
+
+
+def test_codes_of_both_kinds_are_counted(both, capsys: pytest.CaptureFixture[str]):
+    from quantrt.report.check_device import show_survey
+
+    ((gpu, rows),) = both.findings[1:]
+    mixed = (*rows, replace(rows[0], region=region("second", GEMM), precision="fp8"))
+    show_survey(describe(survey.Survey(((gpu, mixed),), ())))
+    out = " ".join(capsys.readouterr().out.split())
+    assert "1 of 1 int8 regions, 1 of 1 fp8 regions and 1 of 1 float regions have a kernel" in out
+    show_survey(describe(survey.Survey(((gpu, mixed), (gpu, rows)), ())))
+    assert "int8 kernels fp8 kernels float kernels" in " ".join(capsys.readouterr().out.split())
