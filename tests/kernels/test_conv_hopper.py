@@ -198,7 +198,7 @@ def test_every_element_is_that_of_the_reference(case, box, options, seed):
         ("    block = CONSUMER * STEPS\n", "    block = 0\n"),
         ("        mbarrier.wait(turns.index(CONSUMER), turn)\n", ""),
         ("warpgroup_mma_wait(TAPS, deps=(sums,))", "warpgroup_mma_wait(TAPS + 1, deps=(sums,))"),
-        ("BOX[0] * BOX[1] * BOX[2] + (TAPS - 1) * cut[4]", "cut[5]"),
+        ("BOX[0] * BOX[1] * BOX[2] + (TAPS - 1) * REACH", "X_ROWS"),
         ("there = there & (rows < BOX[0] * BOX[1] * BOX[2])", "pass"),
         ("(column < Q - corner[2])", "(column >= 0)"),
     ],

@@ -103,7 +103,7 @@ def conv_hopper(
     gl.static_assert(N <= BLOCK_N or not HOLDS_W)
     gl.static_assert(TAPS == 1 or (TAPS == R and STRIDES[0] == 1 and BOX[0] == 1 and BOX[2] % PERIOD == 0))
     STEPS: gl.constexpr = R // TAPS * S * ((C + BLOCK_K - 1) // BLOCK_K)
-    # Lines of x from one tap to the next in shared memory, and rows of x in a stage.
+    # Rows of shared memory from one tap of a column to the next, and of x in a stage.
     REACH: gl.constexpr = DILATIONS[0] * BOX[2]
     X_ROWS: gl.constexpr = BLOCK_M + (TAPS - 1) * REACH
     x_ring = gl.allocate_shared_memory(
@@ -160,6 +160,8 @@ def produce(
     BOX: gl.constexpr = cut[1]
     TAPS: gl.constexpr = cut[2]
     HOLDS_W: gl.constexpr = cut[3]
+    REACH: gl.constexpr = cut[4]
+    X_ROWS: gl.constexpr = cut[5]
     S: gl.constexpr = windows[0]
     C: gl.constexpr = windows[1]
     STRIDES: gl.constexpr = windows[2]
@@ -168,7 +170,7 @@ def produce(
     TILES_N: gl.constexpr = (sizes[0] + BLOCK_N - 1) // BLOCK_N
     C_BLOCKS: gl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
     ROW_BYTES: gl.constexpr = BLOCK_K * x_desc.dtype.primitive_bitwidth // 8
-    X_BYTES: gl.constexpr = (BOX[0] * BOX[1] * BOX[2] + (TAPS - 1) * cut[4]) * ROW_BYTES
+    X_BYTES: gl.constexpr = (BOX[0] * BOX[1] * BOX[2] + (TAPS - 1) * REACH) * ROW_BYTES
     W_BYTES: gl.constexpr = TAPS * BLOCK_N * ROW_BYTES
     BLOCK: gl.constexpr = x_desc.block_type.shape
     LAYOUT: gl.constexpr = x_desc.layout
@@ -195,7 +197,7 @@ def produce(
                     tma.async_copy_global_to_shared(w_desc, place, ready, w_ring.index(w_block + r))
             else:
                 mbarrier.expect(ready, X_BYTES)
-            block = rows_from(x_ring, stage * cut[5], BLOCK, LAYOUT)
+            block = rows_from(x_ring, stage * X_ROWS, BLOCK, LAYOUT)
             tma.async_copy_global_to_shared(x_desc, [image, line, column, c], ready, block)
             stage, parity = next_stage(stage, parity, STAGES)
 
@@ -220,6 +222,7 @@ def consume(
     TAPS: gl.constexpr = cut[2]
     HOLDS_W: gl.constexpr = cut[3]
     REACH: gl.constexpr = cut[4]
+    X_ROWS: gl.constexpr = cut[5]
     BLOCK_M: gl.constexpr = sizes[2]
     BLOCK_N: gl.constexpr = sizes[3]
     BLOCK_K: gl.constexpr = sizes[4]
@@ -267,7 +270,7 @@ def consume(
             w_block = TAPS * (k if HOLDS_W else stage)
             for r in gl.static_range(TAPS):
                 sums = warpgroup_mma(
-                    rows_from(x_ring, stage * cut[5] + r * REACH, BLOCK, LAYOUT),
+                    rows_from(x_ring, stage * X_ROWS + r * REACH, BLOCK, LAYOUT),
                     w_ring.index(w_block + r).permute((1, 0)),
                     sums,
                     use_acc=True if r else k > 0,
