@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from quantrt.cli.command import Command, Result
 from quantrt.cli.paths import check_output
@@ -21,24 +23,39 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--points", type=int, default=POINTS, metavar="N", help=f"assignments at most (default: {POINTS})"
     )
-    parser.add_argument("--svg", type=Path, metavar="FILE.svg", help="also draw it")
+    for kind, what in (("svg", "also draw it"), ("png", "the same in pixels"), ("html", "picture and table")):
+        parser.add_argument(f"--{kind}", type=Path, metavar=f"FILE.{kind}", help=what)
 
 
 def _run(args: argparse.Namespace) -> Result:
-    if args.svg is not None:
-        check_output(args.svg, ".svg")
+    for path, suffix in ((args.svg, ".svg"), (args.png, ".png"), (args.html, ".html")):
+        if path is not None:
+            check_output(path, suffix, reads=(args.tables,))
     if args.points < 2:
         raise UsageError("cannot draw a front", got=f"{args.points} points", expected="2 at least")
     from quantrt.assign.pareto import pareto_front
-    from quantrt.cli.write import write_text
-    from quantrt.report.pareto_chart import draw_front
     from quantrt.report.tune_report import describe_front, open_tables, show_front
 
     tables = open_tables(args.tables)
     data = describe_front(tables, pareto_front(tables, args.points), path=args.tables)
+    _write(args, data)
+    return Result(data, lambda: show_front(data))
+
+
+def _write(args: argparse.Namespace, data: Mapping[str, Any]) -> None:
+    """The files that are asked for."""
+    from quantrt.cli.write import write_bytes, write_text
+    from quantrt.report.pareto_chart import draw_front
+    from quantrt.report.pareto_page import front_page
+    from quantrt.report.pareto_png import front_png
+    from quantrt.report.tune_report import front_table
+
     if args.svg is not None:
         write_text(args.svg, draw_front(data))
-    return Result(data, lambda: show_front(data))
+    if args.png is not None:
+        write_bytes(args.png, front_png(data))
+    if args.html is not None:
+        write_text(args.html, front_page(data, *front_table(data)))
 
 
 COMMAND = Command(
@@ -48,6 +65,7 @@ COMMAND = Command(
     examples=(
         ("as a table", "quantrt pareto model.tables.json"),
         ("and as a picture", "quantrt pareto model.qrt --svg front.svg"),
+        ("and as a page to hand on", "quantrt pareto model.qrt --html front.html"),
     ),
     add_arguments=_add_arguments,
     run=_run,

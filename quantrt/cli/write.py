@@ -8,14 +8,19 @@ from pathlib import Path
 from quantrt.ir.array_file import write_arrays
 from quantrt.ir.atomic import replace_file
 
-__all__ = ["write_arrays", "write_text"]
+__all__ = ["write_arrays", "write_bytes", "write_text"]
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 text file.
+    """Write a UTF-8 text file; errors are those of `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file.
 
     Raises:
         DeviceError: the disk is full or the folder may not be written to.
     """
     with replace_file(path) as file:
-        file.write(text.encode())
+        file.write(content)

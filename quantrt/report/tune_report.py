@@ -18,7 +18,7 @@ from quantrt.report.mixed_report import ratio_of_metric
 from quantrt.report.quantities import bytes_text, ms_text, ratio_text
 from quantrt.report.tables import facts, heading, show, table
 
-__all__ = ["describe_assigned", "describe_front", "open_tables", "show_assigned", "show_front"]
+__all__ = ["describe_assigned", "describe_front", "front_table", "open_tables", "show_assigned", "show_front"]
 
 SHOWN = 20
 """Float regions that are listed without --all."""
@@ -116,6 +116,11 @@ def show_assigned(data: Mapping[str, Any], *, everything: bool = False) -> None:
 def show_front(data: Mapping[str, Any]) -> None:
     """A row per assignment, and the engines that were measured."""
     show(heading(f"{data['path']}: the fastest for every amount of noise, predicted for {data['library']}"))
+    show("", table(*front_table(data)), "", _engines_table(data["engines"]))
+
+
+def front_table(data: Mapping[str, Any]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Columns and rows of a front, a row per assignment."""
     columns = ("noise", f"drop of {data['metric']}", "ms", "speed", "8-bit regions", "float")
     rows = [
         (
@@ -128,7 +133,7 @@ def show_front(data: Mapping[str, Any]) -> None:
         )
         for row in data["front"]
     ]
-    show("", table(columns, rows), "", _engines_table(data["engines"]))
+    return columns, rows
 
 
 def _row(tables: Tables, found: Assigned) -> dict[str, Any]:

@@ -6,7 +6,9 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from quantrt.assign.cost_model import CostModel
 from quantrt.assign.region import Region
@@ -119,9 +121,29 @@ def test_the_front_is_drawn(path: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert all(0 <= float(one.attrib["cx"]) <= 640 and 0 <= float(one.attrib["cy"]) <= 400 for one in circles)
 
 
-def test_a_picture_with_another_suffix_is_refused(path: Path, capsys: pytest.CaptureFixture[str]):
-    assert main(["pareto", str(path), "--svg", "front.png"]) == 2
-    assert "'.svg'" in capsys.readouterr().err
+def test_the_front_is_drawn_in_pixels(path: Path, tmp_path: Path):
+    picture = tmp_path / "front.png"
+    assert main(["pareto", str(path), "--png", str(picture)]) == 0
+    with Image.open(picture) as image:
+        pixels = np.asarray(image.convert("RGB"))
+    assert pixels.shape == (800, 1280, 3)
+    blue = np.argwhere((pixels == np.array([0x25, 0x63, 0xEB])).all(axis=2))
+    (top, left), (bottom, right) = blue.min(axis=0), blue.max(axis=0)
+    assert right - left > 400 and bottom - top > 50, "the line goes across"
+
+
+def test_the_front_is_a_page(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    page = tmp_path / "front.html"
+    front = answer(capsys, "pareto", str(path), "--html", str(page))["front"]
+    root = ElementTree.fromstring(page.read_text().removeprefix("<!doctype html>"))
+    assert len(root.findall(".//tr")) == len(front) + 1
+    assert root.find(".//{http://www.w3.org/2000/svg}polyline") is not None
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "html"])
+def test_a_picture_with_another_suffix_is_refused(kind: str, path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["pareto", str(path), f"--{kind}", "front.pdf"]) == 2
+    assert f"'.{kind}'" in capsys.readouterr().err
 
 
 def test_some_layers_may_have_to_be_float(path: Path, capsys: pytest.CaptureFixture[str]):
