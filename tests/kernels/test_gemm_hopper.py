@@ -29,8 +29,8 @@ def product(
     seed=0,
     dtype=np.int8,
     group_m=2,
-    ahead=1,
-    slots=0,
+    ahead=(1, 1),
+    has_tensor=False,
     is_gated=False,
     module=triton_kernel,
 ):
@@ -42,9 +42,8 @@ def product(
     scale = generator.integers(1, 9, N).astype(np.float32)
     y = np.full(M * N, -77777, np.float32)
     block_m, block_n = tile
-    kinds = ("constant", "tensor", "tensor") if slots else ("constant",)
-    tensors = [generator.integers(-9, 9, (M, N)).astype(dtype) for dtype in (np.int8, np.float16)]
-    part = (triton_kernel.ROWS.value, 4 * run)
+    kinds = ("constant", "tensor") if has_tensor else ("constant",)
+    residual = generator.integers(-9, 9, (M, N)).astype(np.int8)
     sizes = (
         N,
         K,
@@ -58,8 +57,7 @@ def product(
         BLOCK_K,
         stages,
         group_m,
-        ahead,
-        slots,
+        *ahead,
     )
     ordered = rows_in_order(w, halves * run)
     main, rest = HopperTile(block_m, block_n, stages).columns
@@ -75,8 +73,8 @@ def product(
         0,
         0,
         Pointer(scale),
-        *(Descriptor(tensor, part) for tensor in tensors),
-        *(0,) * 9,
+        Pointer(residual.reshape(-1)),
+        *(0,) * 10,
         M,
         *sizes,
     )
@@ -96,7 +94,7 @@ def product(
         )
     sums = (x.astype(np.float32) @ w.astype(np.float32).T).reshape(M, N, halves)
     expected = sums.prod(2) * scale
-    return y.reshape(M, N), expected + sum(tensors) if slots else expected
+    return y.reshape(M, N), expected + residual if has_tensor else expected
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -113,14 +111,12 @@ def product(
         (257, 384, 64, {"tile": (128, 128), "run": 8, "stages": 4}),
         (200, 512, 32, {"tile": (64, 256), "run": 16}),
         (300, 100, 48, {"dtype": np.float32}),
-        (300, 200, 48, {"tile": (128, 128), "is_gated": True, "run": 8, "slots": 3}),
+        (300, 200, 48, {"tile": (128, 128), "is_gated": True, "run": 8, "has_tensor": True}),
         (300, 100, 48, {"tile": (64, 64), "is_gated": True, "run": 8}),
-        (300, 200, 48, {"tile": (128, 128), "ahead": 2}),
-        (300, 200, 48, {"tile": (128, 128), "run": 8, "slots": 4}),
-        (300, 200, 48, {"tile": (128, 64), "run": 8, "slots": 1, "ahead": 9}),
-        (500, 130, 16, {"tile": (64, 64), "run": 16, "slots": 2, "programs": 3}),  # a part is a tile
-        (40, 64, 16, {"tile": (64, 64), "run": 4, "slots": 16, "programs": 1}),
-        (300, 340, 48, {"tile": (128, 160), "run": 8, "slots": 4}),
+        (300, 200, 48, {"tile": (128, 128), "ahead": (0, 0)}),
+        (300, 200, 48, {"tile": (128, 128), "run": 8, "has_tensor": True, "ahead": (1, 3)}),
+        (300, 200, 48, {"tile": (128, 64), "run": 8, "has_tensor": True, "ahead": (9, 9)}),
+        (300, 340, 48, {"tile": (128, 160), "run": 8, "has_tensor": True}),
         (300, 340, 48, {"tile": (128, 96), "run": 4, "stages": 2, "dtype": np.float32}),
     ],
 )
@@ -140,19 +136,13 @@ def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
         ("count=1, pred=k > 0", "count=1, pred=k > 1"),
         ("stage_before(stage, STAGES)), count=1, pred", "stage), count=1, pred"),
         ("mbarrier.wait(full.index(stage), parity)", "mbarrier.wait(full.index(stage), parity ^ 1)"),
-        ("(number // SLOTS & 1) ^ 1", "number // SLOTS & 1"),
-        ("mbarrier.wait(there.index(slot), number // SLOTS & 1)", "pass"),
-        ("slot = CONSUMER * SLOTS +", "slot ="),
-        ("slot = tiles % 2 * SLOTS +", "slot ="),
-        ("        number += PARTS\n", ""),
-        ("tensors_in(KINDS))", "1)"),
     ],
 )
 def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
     module = altered(triton_kernel, right, wrong, tmp_path)
     with pytest.raises(Rules):
         for seed in range(10):
-            product(300, 200, 80, seed=seed, module=module, slots=3)
+            product(300, 200, 80, seed=seed, module=module)
 
 
 def test_rows_in_order_are_those_of_the_fragments():

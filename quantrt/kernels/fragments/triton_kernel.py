@@ -20,6 +20,7 @@ __all__ = [
     "load_blocks",
     "load_constants",
     "part_layout",
+    "part_of",
     "parts_of",
     "store_part",
 ]

@@ -36,7 +36,6 @@ __all__ = [
     "rows_in_order",
     "run_of",
     "shared_bytes",
-    "slots_of",
     "weight_run_of",
     "why_not",
 ]
@@ -52,7 +51,7 @@ WARPS = 12
 """Two consumers and the producer, whose other three warps sleep: registers belong to groups of four warps."""
 
 REGISTERS = 240
-OTHER_REGISTERS = 56
+OTHER_REGISTERS = 48
 OTHER_REGISTERS_WITH_TENSORS = 72
 TENSOR_REGISTERS = 16
 """Of a consumer's thread; what it needs beside sums and operands, about; and what it may have of tensor
@@ -60,14 +59,6 @@ operands that it will need later."""
 
 TMA_BYTES = 16
 """Rows in memory begin at multiples of this; PTX ISA, tensor maps."""
-
-PART_ROWS = 64
-SLOT_BYTES = 16 << 10
-"""Tensor operands are read in parts of a tile with so many rows; and what each consumer has room for: both
-together keep 32 KB on their way, a multiprocessor's share of the bandwidth of memory for a microsecond."""
-
-MIN_SWIZZLE_BYTES = 32
-"""Rows of parts that are shorter lie as they are."""
 
 MAX_RUN = 16
 LARGE_RUN = 8
@@ -77,8 +68,6 @@ VECTOR_BYTES = 16
 MANY_SUMS = 128
 
 ELEMENTS = {"int8": "i8", "float8_e4m3fn": "fp8e4nv", "float16": "fp16", "bfloat16": "bf16"}
-TENSORS = {**ELEMENTS, "float32": "fp32"}
-"""Of the product, and of tensor operands."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +109,8 @@ def fits_registers(problem: GemmProblem, tile: HopperTile) -> bool:
 
 
 def shared_bytes(problem: GemmProblem, tile: HopperTile) -> int:
-    """Of the ring and of the slots of both consumers; barriers come on top."""
-    stage_bytes = (tile.block_m + tile.block_n) * _stage_k_bytes(problem)
-    return tile.stages * stage_bytes + 2 * slots_of(problem, tile) * _part_bytes(problem, tile)
+    """Of the ring; barriers come on top."""
+    return tile.stages * (tile.block_m + tile.block_n) * _stage_k_bytes(problem)
 
 
 def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
@@ -135,11 +123,6 @@ def why_not(problem: GemmProblem, device: GpuFacts) -> str | None:
             problem.K * size % TMA_BYTES > 0 or problem.stride_unit * size % TMA_BYTES > 0,
             f"rows that do not begin at multiples of {TMA_BYTES} bytes",
         ),
-        (not TENSORS.keys() >= {*problem.tensors}, f"tensor operands of {', '.join(problem.tensors)}"),
-        (
-            any(problem.N * ELEMENT_BYTES[dtype] % TMA_BYTES for dtype in problem.tensors),
-            f"rows of tensor operands that do not begin at multiples of {TMA_BYTES} bytes",
-        ),
     )
     return next((reason for is_so, reason in reasons if is_so), None) or gemm.why_not(problem, device)
 
@@ -149,8 +132,8 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
     element = ELEMENTS[problem.dtype]
     k_bytes = _stage_k_bytes(problem)
     block_k = k_bytes // ELEMENT_BYTES[problem.dtype]
+    constants_ahead, tensors_ahead = ahead_of(problem, tile)
     pointers = {**output_types(problem), **operand_types(problem)}
-    types = {**pointers, **_tensor_types(problem, tile)}
     main, rest = tile.columns
     weights = {"w_desc": main} | ({"rest_desc": rest} if rest else {})
     fixed = {
@@ -165,8 +148,8 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "BLOCK_K": block_k,
         "STAGES": tile.stages,
         "GROUP_M": tile.group_m,
-        "CONSTANTS_AHEAD": ahead_of(problem, tile)[0],
-        "SLOTS": slots_of(problem, tile),
+        "CONSTANTS_AHEAD": constants_ahead,
+        "TENSORS_AHEAD": tensors_ahead,
     }
     return KernelSpec(
         family="gemm_hopper",
@@ -177,10 +160,10 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
                 (name, str(DescriptorType(element, (rows, block_k), k_bytes)))
                 for name, rows in weights.items()
             ),
-            *types.items(),
+            *pointers.items(),
             ("M", "i32"),
         ),
-        aligned=pointers_of(types),
+        aligned=pointers_of(pointers),
         constants=tuple(fixed.items()),
         num_warps=WARPS,
         num_stages=tile.stages,
@@ -210,29 +193,6 @@ def ahead_of(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
     tensors_ahead = max(1, TENSOR_REGISTERS // of_tensors) if of_tensors else 0
     left -= tensors_ahead * of_tensors
     return max(1, left // max(run * constants, 1)), tensors_ahead
-
-
-def slots_of(problem: GemmProblem, tile: HopperTile) -> int:
-    """For how many parts of a tile's tensor operands a consumer has room in shared memory."""
-    return max(1, SLOT_BYTES // _part_bytes(problem, tile)) if problem.tensors else 0
-
-
-def _part_bytes(problem: GemmProblem, tile: HopperTile) -> int:
-    """Of all tensor operands of one part."""
-    return PART_ROWS * 4 * run_of(problem, tile) * sum(ELEMENT_BYTES[dtype] for dtype in problem.tensors)
-
-
-def _tensor_types(problem: GemmProblem, tile: HopperTile) -> dict[str, str]:
-    """Slot and type of every tensor operand, as the copy engine reads it."""
-    kinds = [operand.kind for operand in problem.epilogue.operands if operand.kind != "accumulator"]
-    slots = [f"arg{i}" for i, kind in enumerate(kinds) if kind == "tensor"]
-    block = (PART_ROWS, 4 * run_of(problem, tile))
-    types = {}
-    for slot, dtype in zip(slots, problem.tensors, strict=True):
-        row_bytes = block[1] * ELEMENT_BYTES[dtype]
-        swizzle_bytes = row_bytes if row_bytes >= MIN_SWIZZLE_BYTES else 0
-        types[slot] = str(DescriptorType(TENSORS[dtype], block, swizzle_bytes))
-    return types
 
 
 def _stage_k_bytes(problem: GemmProblem) -> int:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""epilogue(x[..., K] @ w) with the kernel of compute capability 9.0; as runners/gemm.py, but for two things.
+"""epilogue(x[..., K] @ w) with the kernel of compute capability 9.0; as runners/gemm.py, but for the weight.
 
-The weight's rows are in the order of `kernels.gemm_hopper.spec.rows_in_order`, and there may be more than
-columns. Tensor operands are handed over as [M, N], for the copy engine.
+Its rows are in the order of `kernels.gemm_hopper.spec.rows_in_order`, and there may be more than columns.
 """
 
 from __future__ import annotations
@@ -57,9 +56,7 @@ class _GemmHopperRunner(GemmRunner):
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
     ) -> list[Tensor]:
-        N = int(self._fixed["N"])
-        operands = self._operands.in_order([tensor.view(-1, N) for tensor in tensors])
-        enqueue(self._launch, x, self._weight, [*outputs, *operands], self._programs)
+        enqueue(self._launch, x, self._weight, [*outputs, *self._operands.in_order(tensors)], self._programs)
         return []
 
     def _columns(self) -> int:

@@ -33,11 +33,8 @@ class _HopperConv2dRunner(Conv2dRunner):
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
     ) -> list[Tensor]:
-        operands = self._operands.in_order([_pixels(tensor) for tensor in tensors])
-        enqueue(self._launch, _pixels(channels_last(x)), self._weight, [*outputs, *operands], self._programs)
+        pixels = channels_last(x).permute(0, 2, 3, 1).reshape(-1, self._channels_in)
+        enqueue(
+            self._launch, pixels, self._weight, [*outputs, *self._operands.in_order(tensors)], self._programs
+        )
         return []
-
-
-def _pixels(x: Tensor) -> Tensor:
-    """[N, C, H, W] with channels side by side as [N * H * W, C]."""
-    return x.permute(0, 2, 3, 1).reshape(-1, x.shape[1])
