@@ -21,9 +21,11 @@ from quantrt.quantize.algorithms.equalization import (
     without_streams,
 )
 from quantrt.quantize.algorithms.smoothing import Smoothing, choose_smoothing, multiplied_values, smooth
+from quantrt.quantize.quantize import quantize
 from quantrt.quantize.quantized_model import QuantizedModel
+from quantrt.quantize.target import Target
 
-__all__ = ["EQUALIZED", "SMOOTHED", "STREAMS", "Equalized", "equalize", "make_twins"]
+__all__ = ["EQUALIZED", "SMOOTHED", "STREAMS", "Equalized", "equalize", "make_twins", "quantize_twin"]
 
 EQUALIZED = ", equalized"
 STREAMS = ", equalized with residual streams"
@@ -73,16 +75,6 @@ class Equalized:
         return (
             f"channels of the residual streams from {named} have ranges too unlike for 8 bits: they are "
             f"divided by up to {spread:.0f} to 1 where they are made, and multiplied where they are read",
-        )
-
-    def as_graph_of(self, model: Model, quantized: QuantizedModel) -> QuantizedModel:
-        """The quantized twin, as a graph of the given model."""
-        return replace(
-            quantized,
-            model=model,
-            channel_scales=self.scales,
-            multiplied=self.multiplied,
-            notes=(*quantized.notes, *self.notes),
         )
 
     def stats(self, stats: Stats) -> Stats:
@@ -144,6 +136,37 @@ def _scaled_twin(model: Model, samples: Dataset, scales: Scales, count: int, lab
     names, readers = equalized_values(changed.graph, scales)
     observed = collect(changed, names, samples, CalibrationConfig(max_samples=count))
     return Equalized(changed, observed.tensors, scales, readers, label=label)
+
+
+def quantize_twin(
+    twin: Equalized,
+    method: str,
+    *,
+    model: Model,
+    stats: Stats,
+    target: Target,
+    config: QuantizeConfig,
+    options: CalibrationConfig,
+    means: ChannelMeans | None,
+    kept_float: Mapping[str, str] | None,
+) -> QuantizedModel:
+    """A twin of a model, quantized as a graph of that model."""
+    quantized = quantize(
+        twin.model,
+        twin.stats(stats),
+        target,
+        config,
+        replace(options, method=method),
+        means=twin.means(means),
+        kept_float=kept_float,
+    )
+    return replace(
+        quantized,
+        model=model,
+        channel_scales=twin.scales,
+        multiplied=twin.multiplied,
+        notes=(*quantized.notes, *twin.notes),
+    )
 
 
 def _smoothed(

@@ -30,9 +30,9 @@ from quantrt.model.model import Model
 from quantrt.quantize.algorithms.ada_round import round_adaptively
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_channel_means
 from quantrt.quantize.algorithms.range_search import search_ranges
-from quantrt.quantize.equalized import Equalized, make_twins
+from quantrt.quantize.equalized import Equalized, make_twins, quantize_twin
+from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.place_by_config import place_by_config
-from quantrt.quantize.placement import is_quantized
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qdq_read import read
 from quantrt.quantize.quantize import quantize, with_activations, with_weights
@@ -212,10 +212,7 @@ def fit(
         kept_float: names of further nodes that stay float, with the reason; not with `given` scales.
     """
     methods = TRIED if calibration.method == "auto" and reference.is_comparable else (calibration.method,)
-    if (
-        target.activation.dtype.is_float
-        and not place_by_config(model.graph, target, config, kept_float).grids
-    ):
+    if _are_floats(model, target, config, kept_float):
         methods = (WHOLE_RANGES,)
     only_given = given is not None and (stats is None or stats.tensors.keys() <= given.scales.keys())
     methods = methods[:1] if only_given else methods
@@ -230,7 +227,7 @@ def fit(
     twin = None
     if stats is not None and given is None and reference.is_comparable and reference.twins:
         make = partial(
-            _quantize_twin,
+            quantize_twin,
             model=model,
             stats=stats,
             target=target,
@@ -334,29 +331,12 @@ def _try_rounding(best: str, trials: _Trials, floats: ir.Model, means: ChannelMe
     return trials.better(best, best + ROUNDED, rounded(reference.batches), SEARCH_GAIN)
 
 
-def _quantize_twin(
-    twin: Equalized,
-    method: str,
-    *,
-    model: Model,
-    stats: Stats,
-    target: Target,
-    config: QuantizeConfig,
-    options: CalibrationConfig,
-    means: ChannelMeans | None,
-    kept_float: Mapping[str, str] | None,
-) -> QuantizedModel:
-    """A twin of a model, quantized as a graph of that model."""
-    quantized = quantize(
-        twin.model,
-        twin.stats(stats),
-        target,
-        config,
-        replace(options, method=method),
-        means=twin.means(means),
-        kept_float=kept_float,
-    )
-    return twin.as_graph_of(model, quantized)
+def _are_floats(
+    model: Model, target: Target, config: QuantizeConfig, kept_float: Mapping[str, str] | None
+) -> bool:
+    """Whether all codes are of a float type."""
+    is_float = target.activation.dtype.is_float
+    return is_float and not place_by_config(model.graph, target, config, kept_float).grids
 
 
 def fit_own(model: Model) -> Fitted:
