@@ -19,7 +19,7 @@ from quantrt.model.model import Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
 from quantrt.quantize.fit import Fitted, fit, fit_own, keeps_scales, sample_reference
 from quantrt.quantize.levels import why_level_left_all
-from quantrt.quantize.placement import is_quantized
+from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
 from quantrt.quantize.weight_only import WeightOnly, quantize_weights

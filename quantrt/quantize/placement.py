@@ -19,6 +19,7 @@ from quantrt.quantize.behind_conv import before_activation, is_mean_of_images
 from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.gates import gate_nodes
 from quantrt.quantize.mixed_grids import why_not_beside
+from quantrt.quantize.obstacle import obstacle_of
 from quantrt.quantize.operands import (
     is_activation,
     is_float,
@@ -28,27 +29,17 @@ from quantrt.quantize.operands import (
     rule_of,
     weight_axis,
 )
-from quantrt.quantize.opsets import QDQ_OPSET, why_no_codes
+from quantrt.quantize.opsets import QDQ_OPSET
 from quantrt.quantize.quantized_model import Decision, Placement, Use
 from quantrt.quantize.tables import is_table_rule, why_not_table
 from quantrt.quantize.target import Grid, OpRule, Target
 from quantrt.quantize.zero_points import takes_zero_point
 
-__all__ = ["is_quantized", "place"]
+__all__ = ["place"]
 
 FUSED_ACTIVATIONS = ("Relu", "Clip")
 
 GATE = "gate of a squeeze-and-excite block: a 1x1 map, nothing to gain"
-
-QUANTIZED = (
-    "QuantizeLinear",
-    "DynamicQuantizeLinear",
-    "QLinearConv",
-    "QLinearMatMul",
-    "ConvInteger",
-    "MatMulInteger",
-)
-"""Operators of a model that was quantized before: its scales are somebody's intent."""
 
 
 def place(
@@ -71,7 +62,7 @@ def place(
         UsageError: a name, glob or type matches no node.
     """
     excluded = {**(kept_float or {}), **excluded_nodes(graph.graph, exclude, exclude_types)}
-    obstacle = _obstacle(graph, target)
+    obstacle = obstacle_of(graph, target)
     if obstacle is not None:
         excluded = {_name(node): obstacle for node in graph.graph}
     placer = _Placer(graph, target, excluded)
@@ -81,18 +72,6 @@ def place(
         placer.join(node)
     placer.carry()
     return placer.placement()
-
-
-def is_quantized(graph: ir.Graph) -> bool:
-    """Whether a graph was quantized before."""
-    return any(is_operator(node, *QUANTIZED) for node in graph)
-
-
-def _obstacle(graph: ir.Model, target: Target) -> str | None:
-    """Why no node of a model can be quantized for a target; None when some may."""
-    if is_quantized(graph.graph):
-        return "the model is quantized already"
-    return why_no_codes(graph, target)
 
 
 class _Placer:

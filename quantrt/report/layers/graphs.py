@@ -17,7 +17,7 @@ from quantrt.plan.plan import LibraryModel, Plan
 from quantrt.plan.program import QUANTIZATION
 from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.explicit_operators import spell_integer_operators
-from quantrt.quantize.placement import is_quantized
+from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record
 from quantrt.quantize.targets.cuda import CUDA

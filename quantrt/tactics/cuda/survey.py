@@ -18,7 +18,7 @@ from quantrt.ir.clone import clone
 from quantrt.ir.shapes import infer_shapes
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.model import Model
-from quantrt.quantize.placement import is_quantized
+from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.qdq_read import read
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA

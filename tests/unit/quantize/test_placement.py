@@ -3,7 +3,8 @@ import numpy as np
 import pytest
 
 from quantrt.errors import UsageError
-from quantrt.quantize.placement import is_quantized, place
+from quantrt.quantize.obstacle import is_quantized
+from quantrt.quantize.placement import place
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets import TARGETS, target_named
 from quantrt.quantize.targets.cuda import CUDA
