@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attention does with sums in the registers that wgmma leaves them in, in Gluon.
+"""Products of attention, and what it does with sums in the registers that wgmma leaves them in, in Gluon.
 
 Sums of int8 products become floats without a conversion: an integer n, |n| < 2**22, added to the bits of
 1.5 * 2**23 gives those of 1.5 * 2**23 + n; the constant is taken off again where the largest score is, both
@@ -18,6 +18,7 @@ it gets 16 j + 2 t, the next, and those 8 behind, and finds the values in that o
 # mypy: ignore-errors
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.functions.triton_kernel import LOG2E, exp2
@@ -28,6 +29,8 @@ __all__ = [
     "hide_unseen",
     "load_scales",
     "mask_differs",
+    "multiply_scores",
+    "multiply_values",
     "ones_of",
     "over_columns",
     "peak_of",
@@ -61,6 +64,27 @@ def ones_of(ELEMENT: gl.constexpr, SHAPE: gl.constexpr, LAYOUT: gl.constexpr):
     else:
         ones = gl.full(SHAPE, 1.0, ELEMENT, LAYOUT)
     return ones
+
+
+@gluon.jit
+def multiply_scores(q, k, SCORES: gl.constexpr):
+    """q @ k^T, begun."""
+    SUM: gl.constexpr = gl.int32 if q.dtype == gl.int8 else gl.float32
+    QUERIES: gl.constexpr = q.shape[0]
+    KEYS: gl.constexpr = k.shape[0]
+    zeros = gl.zeros((QUERIES, KEYS), SUM, SCORES)
+    return warpgroup_mma(q, k.permute((1, 0)), zeros, use_acc=False, is_async=True)
+
+
+@gluon.jit
+def multiply_values(weights, v, sums, BLOCK_N: gl.constexpr, BLOCK_D: gl.constexpr):
+    """weights @ v, begun: of FP8 for itself, else on top of the sums."""
+    IS_FP8: gl.constexpr = v.dtype.primitive_bitwidth == 8
+    if IS_FP8:
+        values = v.reshape([BLOCK_D, BLOCK_N]).permute((1, 0))
+    else:
+        values = v.reshape([BLOCK_N, BLOCK_D])
+    return warpgroup_mma(weights, values, sums, use_acc=not IS_FP8, is_async=True)
 
 
 @gluon.jit

@@ -53,6 +53,8 @@ from quantrt.kernels.attention_fragments.triton_kernel import (
     hide_unseen,
     load_scales,
     mask_differs,
+    multiply_scores,
+    multiply_values,
     ones_of,
     over_columns,
     peak_of,
@@ -364,27 +366,6 @@ def attend(
         sums = part
     mbarrier.arrive(empty.index(stage), count=1)
     return scores, peak, shrink, totals + counts, sums, following, next_parity, k_next, v_next, v_scale
-
-
-@gluon.jit
-def multiply_scores(q, k, SCORES: gl.constexpr):
-    """q @ k^T, begun."""
-    SUM: gl.constexpr = gl.int32 if q.dtype == gl.int8 else gl.float32
-    QUERIES: gl.constexpr = q.shape[0]
-    KEYS: gl.constexpr = k.shape[0]
-    zeros = gl.zeros((QUERIES, KEYS), SUM, SCORES)
-    return warpgroup_mma(q, k.permute((1, 0)), zeros, use_acc=False, is_async=True)
-
-
-@gluon.jit
-def multiply_values(weights, v, sums, BLOCK_N: gl.constexpr, BLOCK_D: gl.constexpr):
-    """weights @ v, begun: of FP8 for itself, else on top of the sums."""
-    IS_FP8: gl.constexpr = v.dtype.primitive_bitwidth == 8
-    if IS_FP8:
-        values = v.reshape([BLOCK_D, BLOCK_N]).permute((1, 0))
-    else:
-        values = v.reshape([BLOCK_N, BLOCK_D])
-    return warpgroup_mma(weights, values, sums, use_acc=not IS_FP8, is_async=True)
 
 
 @gluon.jit
