@@ -32,7 +32,6 @@ from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_ch
 from quantrt.quantize.algorithms.range_search import search_ranges
 from quantrt.quantize.equalized import Equalized, make_twins, quantize_twin
 from quantrt.quantize.obstacle import is_quantized
-from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qdq_read import read
