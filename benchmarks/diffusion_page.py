@@ -3,10 +3,11 @@
 
     python -m benchmarks.diffusion_page docs/results/diffusion-h200.json    # writes the .md beside it
 
-The JSON is FOLDER/RESULTS.json, with PEER.json in it where the peer was timed in a process of its own.
+The JSON is FOLDER/RESULTS.json, with PEER.json in it where the peer was timed in a process of its own, and
+under "networks" the RESULTS.json of others by name.
 """
 
-__all__ = ["diffusion_page"]
+__all__ = ["diffusion_page", "levels_table"]
 
 import json
 import sys
@@ -26,11 +27,21 @@ LEVEL_HEAD = (
     "of fp16 weights",
 )
 
+NETWORKS = {
+    "wide": "SDXL's UNet for 768 x 1344 pixels",
+    "sd15": "The UNet of SD 1.5 for 512 x 512 pixels",
+    "flux": "One block of two streams and two of one like FLUX.1's, 4,608 tokens",
+    "sam": "The image encoder of EfficientViT-SAM-L0, 512 x 512 pixels",
+}
+"""Titles, by the names under "networks"; all at batch 2."""
+
 LEVELS = """
 ## Levels
 
-By `benchmarks.diffusion_levels`: one set of rounded weights, each engine in turns with the fp16 engine of the
-same process, as a build times its candidates. Products are those of regions: convolutions and matrices.
+By `benchmarks.diffusion_levels`, batch 2: one set of rounded weights, each engine in turns with the fp16
+engine of the same process, as a build times its candidates; files are beside fp16 weights. Products are regions
+that multiply: convolutions and matrices. "int8@3" is `--int8 --quantization-level 3`; fp8 has its convolutions
+in int8.
 
 """
 
@@ -87,13 +98,26 @@ def diffusion_page(results: dict[str, Any]) -> str:
             costs,
         )
         + row_notes(builds)
-        + _levels(results, peer_ms, half_bytes)
+        + (LEVELS + levels_table(results, peer_ms) if _levels(results) else "")
+        + "".join(
+            f"\n### {NETWORKS[name]}\n\n{levels_table(found)}"
+            for name, found in results.get("networks", {}).items()
+        )
     )
 
 
-def _levels(results: dict[str, Any], peer_ms: float, half_bytes: float) -> str:
-    """The table of levels; nothing where none was measured."""
-    rows = {name.removeprefix("level "): row for name, row in results.items() if name.startswith("level ")}
+def _levels(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Rows of levels by their names."""
+    return {name.removeprefix("level "): row for name, row in results.items() if name.startswith("level ")}
+
+
+def levels_table(results: dict[str, Any], peer_ms: float | None = None) -> str:
+    """A line for every level.
+
+    Args:
+        peer_ms: of torch.compile in fp16; None where it was not timed.
+    """
+    half_bytes = results["weights"]["bytes"] / 2
     kinds = ("int8", "fp8", "fp16")
     lines = [
         (
@@ -102,15 +126,15 @@ def _levels(results: dict[str, Any], peer_ms: float, half_bytes: float) -> str:
             number(row["ms"], 2),
             number(row["fp16_ms"], 2),
             f"{row['fp16_ms'] / row['ms']:.2f}x",
-            f"{peer_ms / row['ms']:.2f}x",
+            f"{peer_ms / row['ms']:.2f}x" if peer_ms else "",
             number(row["sqnr_db"], 1),
             number(row["bytes"] / half_bytes, 3),
             *(str(row["regions"].get(kind, 0)) for kind in kinds),
         )
-        for name, row in rows.items()
+        for name, row in _levels(results).items()
     ]
     heads = (*LEVEL_HEAD, *(f"{kind} products" for kind in kinds))
-    return LEVELS + table(heads, lines) if rows else ""
+    return table(heads, lines)
 
 
 def _times(name: str, row: dict[str, Any], peer_ms: float, results: dict[str, Any]) -> tuple[str, ...]:
