@@ -39,9 +39,9 @@ LEVELS = """
 ## Levels
 
 By `benchmarks.diffusion_levels`, batch 2: one set of rounded weights, each engine in turns with the fp16
-engine of the same process, as a build times its candidates; files are beside fp16 weights. Products are regions
-that multiply: convolutions and matrices. "int8@3" is `--int8 --quantization-level 3`; fp8 has its convolutions
-in int8.
+engine of the same process, as a build times its candidates; files are beside fp16 weights. Products are
+regions that multiply: convolutions and matrices. "int8@3" is `--int8 --quantization-level 3`; fp8 has its
+convolutions in int8.
 
 """
 
