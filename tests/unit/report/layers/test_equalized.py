@@ -35,6 +35,7 @@ NETS = {
     "depthwise": "h = Conv(x, w, b) r = Relu(h) d = Conv<group=8, pads=[1,1,1,1]>(r, dw) y = Conv(d, v)",
     "two readers": "h = Conv(x, w, b) r = Relu(h) s = Conv(r, v) t = Conv(r, v2) y = Add(s, t)",
     "classifier": "h = Conv(x, w) p = GlobalAveragePool(h) f = Flatten(p) y = Gemm(f, m)",
+    "stream": "h = Conv(x, w, b) d = Conv<pads=[1,1,1,1]>(h, both) s = Add(h, d) y = Conv(s, back)",
     "norm": "n = LayerNormalization<axis = -1>(x, gamma, beta) y = MatMul(n, wide)",
 }
 SHAPES = {
@@ -47,6 +48,8 @@ SHAPES = {
     "gamma": (8,),
     "beta": (8,),
     "wide": (8, 24),
+    "both": (8, 8, 3, 3),
+    "back": (5, 8, 1, 1),
 }
 
 
@@ -56,6 +59,8 @@ def uneven(body: str) -> Model:
     arrays["w"] *= UNEVEN.reshape(-1, 1, 1, 1)
     arrays["b"] *= UNEVEN
     arrays["gamma"] = UNEVEN * 3
+    arrays["both"] *= UNEVEN.reshape(-1, 1, 1, 1) / UNEVEN.reshape(1, -1, 1, 1)
+    arrays["back"] /= UNEVEN.reshape(1, -1, 1, 1)
     shape = "float[N,5]" if "Gemm" in body else "float[N,c,i,j]"
     used = {name: array for name, array in arrays.items() if f" {name})" in body or f" {name}," in body}
     return net(f"net (float[N,8,8,8] x) => ({shape} y) {{ {body} }}", used)
