@@ -89,6 +89,7 @@ def convolution(
     has_tensor=False,
     holds_w=False,
     is_column=False,
+    is_looped=False,
     module=triton_kernel,
 ):
     """conv(x, w) * scale by the kernel, and by torch."""
@@ -131,6 +132,7 @@ def convolution(
         stages,
         2,
         *ahead,
+        is_looped,
     )
     for program in reversed(range(programs)):  # what is stored beyond a tile is not stored again later
         stages_of_x = Stages(block_m + further * box[2])
@@ -181,6 +183,16 @@ def convolution(
             Case(C=24, N=64, size=(13, 20), strides=(1, 2), dilations=(2, 1), pads=(2, 1, 2, 0)),
             (1, 4, 8),
             {"is_column": True, "stages": 2},
+        ),
+        (
+            Case(C=32, N=200, size=(10, 10), images=4),
+            (1, 12, 10),
+            {"tile": (128, 128), "run": 8, "has_tensor": True, "ahead": (2, 2), "is_looped": True},
+        ),
+        (
+            Case(C=16, N=70, size=(9, 9)),
+            (1, 8, 8),
+            {"has_tensor": True, "is_column": True, "is_looped": True},
         ),
         (Case(C=24, N=100, size=(10, 6)), (1, 10, 6), {"dtype": np.float32, "has_tensor": True}),
     ],

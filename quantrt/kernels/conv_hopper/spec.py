@@ -51,18 +51,20 @@ class BoxTile:
         box: images, lines and columns of the output pixels of a tile, at most product.block_m.
         is_column: a step is of a column of the window; a box is of one image and multiples of 8 columns.
         holds_w: the whole weight stays in shared memory, beside a ring for x alone.
+        is_looped: the epilogue is a loop over columns, of which the machine code is short.
     """
 
     product: HopperTile
     box: tuple[int, int, int]
     is_column: bool = False
     holds_w: bool = False
+    is_looped: bool = False
 
     @property
     def name(self) -> str:
         """As tactics are named: "windows 1x9x14 128x128 s6"."""
         name = f"windows {'x'.join(map(str, self.box))} {self.product.name.removeprefix('hopper ')}"
-        return name + " columns" * self.is_column + " held" * self.holds_w
+        return name + " columns" * self.is_column + " held" * self.holds_w + " looped" * self.is_looped
 
 
 def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
@@ -86,8 +88,9 @@ def channel_block(problem: ConvProblem) -> int:
 
 
 def run_of(problem: ConvProblem, tile: BoxTile) -> int:
-    """Columns of y that one thread has side by side."""
-    return hopper.run_of(as_product(problem), tile.product)
+    """Columns of y that one thread has side by side: fewer where parts of a tile are finished in a loop."""
+    run = hopper.run_of(as_product(problem), tile.product)
+    return min(run, hopper.LARGE_RUN) if tile.is_looped else run
 
 
 def taps_of(problem: ConvProblem, tile: BoxTile) -> int:
@@ -129,6 +132,7 @@ def kernel_of(problem: ConvProblem, tile: BoxTile) -> KernelSpec:
         "GROUP_M": cut.group_m,
         "CONSTANTS_AHEAD": constants_ahead,
         "TENSORS_AHEAD": min(tensors_ahead, MAX_TENSORS_AHEAD),
+        "IS_LOOPED": tile.is_looped,
     }
     return KernelSpec(
         family="conv_hopper",

@@ -15,12 +15,16 @@ from quantrt.kernels.conv2d.tiles import cost
 from quantrt.kernels.conv_hopper.spec import MAX_BOX, BoxTile, channel_block, rows_of, taps_of
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
-from quantrt.kernels.gemm_hopper.spec import HopperTile
+from quantrt.kernels.gemm_hopper.spec import MANY_SUMS, HopperTile
 from quantrt.kernels.gemm_hopper.tiles import FILL_US, OTHER_SHARED_BYTES, REACHED_MATH, TURN_US
 
 __all__ = ["box_of", "configs", "estimate_us"]
 
 MAX_CONFIGS_OF_A_KIND = 2
+MAX_LOOPED = 2
+LOOPED_COLUMNS = 128
+"""Of tiles whose end is tried in a loop too: of narrower ones the loop is too short to save machine code."""
+
 BLOCKS = ((128, 128), (64, 128), (128, 64), (64, 64))
 COLUMNS = (8, 16, 32, 64)
 MIN_STAGES = 3
@@ -44,7 +48,7 @@ of a multiprocessor has one warp that finishes."""
 def configs(problem: ConvProblem, device: GpuFacts) -> tuple[BoxTile, ...]:
     """At most 2 with steps of single taps and 2 with steps of columns; the most promising first.
 
-    None for a convolution that is too small.
+    Then the best of the wide ones with their ends in a loop. None for a convolution that is too small.
     """
     found = []
     for block_m, block_n in BLOCKS:
@@ -59,7 +63,15 @@ def configs(problem: ConvProblem, device: GpuFacts) -> tuple[BoxTile, ...]:
     found.sort(key=lambda tile: estimate_us(problem, tile, device))
     of_a_kind = {kind: [tile for tile in found if tile.is_column == kind] for kind in (False, True)}
     chosen = [tile for tiles in of_a_kind.values() for tile in tiles[:MAX_CONFIGS_OF_A_KIND]]
-    return tuple(tile for tile in found if tile in chosen)
+    best = [tile for tile in found if tile in chosen]
+    looped = [replace(tile, is_looped=True) for tile in best if _has_loop(problem, tile)]
+    return (*best, *looped[:MAX_LOOPED])
+
+
+def _has_loop(problem: ConvProblem, tile: BoxTile) -> bool:
+    """Whether its end is tried in a loop: with many sums and tensors that would take too many registers."""
+    is_full = tile.product.sums >= MANY_SUMS and len(problem.tensors) > 0
+    return tile.product.block_n >= LOOPED_COLUMNS and not is_full
 
 
 def box_of(problem: ConvProblem, block_m: int) -> tuple[int, int, int]:

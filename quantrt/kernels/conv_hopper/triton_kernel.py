@@ -97,6 +97,7 @@ def conv_hopper(
     GROUP_M: gl.constexpr,
     CONSTANTS_AHEAD: gl.constexpr,
     TENSORS_AHEAD: gl.constexpr,
+    IS_LOOPED: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     gl.static_assert(BOX[0] * BOX[1] * BOX[2] <= BLOCK_M)
@@ -128,7 +129,7 @@ def conv_hopper(
     sizes: gl.constexpr = (N, R * S * C, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1)
     cut: gl.constexpr = (STEPS, BOX, TAPS, HOLDS_W, REACH, X_ROWS)
     windows: gl.constexpr = (S, C, STRIDES, PADS, DILATIONS)
-    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD)
+    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, IS_LOOPED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     gl.warp_specialize(
         [
@@ -232,7 +233,8 @@ def consume(
     PARTS_M: gl.constexpr = BLOCK_M // (16 * WARPS)
     PARTS_N: gl.constexpr = BLOCK_N // (4 * RUN)
     PARTS: gl.constexpr = PARTS_M * PARTS_N
-    CONSTANTS_AHEAD: gl.constexpr = min(ahead[0], PARTS_N)
+    IS_LOOPED: gl.constexpr = ahead[2]
+    CONSTANTS_AHEAD: gl.constexpr = 1 if IS_LOOPED else min(ahead[0], PARTS_N)
     TENSORS_AHEAD: gl.constexpr = min(ahead[1], PARTS)
     BLOCK: gl.constexpr = (BLOCK_M, BLOCK_K)
     LAYOUT: gl.constexpr = x_ring.layout
@@ -285,17 +287,32 @@ def consume(
         sums = warpgroup_mma_wait(0, deps=(sums,))
         mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1)
         parts = parts_of(sums, BLOCK_M, BLOCK_N, part_layout(RUN, WARPS))
-        for p in gl.static_range(PARTS):
-            if p % PARTS_M == 0:
-                if p // PARTS_M + CONSTANTS_AHEAD < PARTS_N:
-                    constants = constants + (
-                        load_constants(slots, tile_n, p // PARTS_M + CONSTANTS_AHEAD, sizes, formula, PART),
-                    )
-            if p + TENSORS_AHEAD < PARTS:
-                place = part_of(corner, tile_n, p + TENSORS_AHEAD, outputs, BOX, sizes, PART)
-                tensors = tensors + (load_blocks(slots, place, formula),)
-            place = part_of(corner, tile_n, p, outputs, BOX, sizes, PART)
-            finish_part(parts[p], constants[p // PARTS_M], tensors[p], pointers, place, sizes, formula, PART)
+        if IS_LOOPED:
+            # Long machine code would have to be fetched again for every tile.
+            for j in range(PARTS_N):
+                following = load_constants(slots, tile_n, (j + 1) % PARTS_N, sizes, formula, PART)
+                for q in gl.static_range(PARTS_M):
+                    later = j * PARTS_M + q + TENSORS_AHEAD
+                    place = part_of(corner, tile_n, later, outputs, BOX, sizes, PART)
+                    place = (place[0], place[1], place[2] & (later < PARTS))
+                    tensors = tensors + (load_blocks(slots, place, formula),)
+                    place = part_of(corner, tile_n, j * PARTS_M + q, outputs, BOX, sizes, PART)
+                    finish_part(parts[q], constants[0], tensors[q], pointers, place, sizes, formula, PART)
+                constants = constants[1:] + (following,)
+                tensors = tensors[PARTS_M:]
+                parts = parts[PARTS_M:] + parts[:PARTS_M]
+        else:
+            for p in gl.static_range(PARTS):
+                if p % PARTS_M == 0:
+                    if p // PARTS_M + CONSTANTS_AHEAD < PARTS_N:
+                        later = p // PARTS_M + CONSTANTS_AHEAD
+                        constants = constants + (load_constants(slots, tile_n, later, sizes, formula, PART),)
+                if p + TENSORS_AHEAD < PARTS:
+                    place = part_of(corner, tile_n, p + TENSORS_AHEAD, outputs, BOX, sizes, PART)
+                    tensors = tensors + (load_blocks(slots, place, formula),)
+                place = part_of(corner, tile_n, p, outputs, BOX, sizes, PART)
+                column = constants[p // PARTS_M]
+                finish_part(parts[p], column, tensors[p], pointers, place, sizes, formula, PART)
 
 
 @gluon.jit
@@ -324,7 +341,7 @@ def corner_of(tile_m, outputs, BOX: gl.constexpr):
 def part_of(
     corner,
     tile_n,
-    p: gl.constexpr,
+    p,
     outputs,
     BOX: gl.constexpr,
     sizes: gl.constexpr,
@@ -334,8 +351,7 @@ def part_of(
     images, P, Q = outputs
     N: gl.constexpr = sizes[0]
     PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
-    FIRST: gl.constexpr = p % PARTS_M * LAYOUT.shape[0]
-    rows = FIRST + gl.arange(0, LAYOUT.shape[0], gl.SliceLayout(1, LAYOUT))
+    rows = p % PARTS_M * LAYOUT.shape[0] + gl.arange(0, LAYOUT.shape[0], gl.SliceLayout(1, LAYOUT))
     offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
     image = rows // (BOX[1] * BOX[2])
     line = rows // BOX[2] % BOX[1]
