@@ -31,6 +31,7 @@ def product(
     group_m=2,
     ahead=(1, 1),
     has_tensor=False,
+    is_looped=False,
     is_gated=False,
     module=triton_kernel,
 ):
@@ -58,6 +59,7 @@ def product(
         stages,
         group_m,
         *ahead,
+        is_looped,
     )
     ordered = rows_in_order(w, halves * run)
     main, rest = HopperTile(block_m, block_n, stages).columns
@@ -117,6 +119,14 @@ def product(
         (300, 200, 48, {"tile": (128, 128), "run": 8, "has_tensor": True, "ahead": (1, 3)}),
         (300, 200, 48, {"tile": (128, 64), "run": 8, "has_tensor": True, "ahead": (9, 9)}),
         (300, 340, 48, {"tile": (128, 160), "run": 8, "has_tensor": True}),
+        (
+            300,
+            200,
+            48,
+            {"tile": (128, 128), "run": 8, "ahead": (1, 2), "has_tensor": True, "is_looped": True},
+        ),
+        (100, 130, 16, {"tile": (64, 64), "run": 16, "ahead": (1, 1), "has_tensor": True, "is_looped": True}),
+        (300, 340, 48, {"tile": (128, 160), "run": 8, "ahead": (1, 2), "is_looped": True}),
         (300, 340, 48, {"tile": (128, 96), "run": 4, "stages": 2, "dtype": np.float32}),
     ],
 )

@@ -50,6 +50,7 @@ PROBLEMS = {
 
 WIDE = HopperTile(128, 160, 5)
 CASES = [(name, HopperTile(128, 128, 6)) for name in PROBLEMS]
+CASES += [("heavy codes", HopperTile(128, 128, 6, is_looped=True))]
 CASES += [(name, WIDE) for name, problem in PROBLEMS.items() if fits_registers(problem, WIDE)]
 
 
@@ -132,6 +133,15 @@ def test_a_wide_tile_is_tried_where_it_spares_a_round():
     assert widths == [160, 160, 160, 128]
     for problem in (gated_codes(2048, 1280, 1280), heavy_codes(2048, 1280, 1280)):  # no registers for it
         assert all(tile.block_n <= 128 for tile in configs(problem, h200))
+
+
+def test_what_makes_codes_of_residuals_is_tried_in_a_loop_too():
+    h200 = gpu_named("H200")
+    found = configs(heavy_codes(12288, 1024, 1024), h200)
+    assert [tile.is_looped for tile in found[:3]] == [True, True, False]
+    assert found[0] == replace(found[2], is_looped=True)
+    for problem in (plain_codes(*LAYER), residual_floats(*LAYER)):
+        assert not any(tile.is_looped for tile in configs(problem, h200))
 
 
 def test_the_weight_of_its_tactic_has_its_order():

@@ -96,7 +96,7 @@ def load_constants(slots, tile_n, j, sizes: gl.constexpr, formula: gl.constexpr,
 
 @gluon.jit
 def load_blocks(slots, place, formula: gl.constexpr):
-    """The operands of a part at `place`, what `part_of` gives: tensors as blocks, all others as they are."""
+    """The operands of a part at `place`, what `part_of` gives: tensors as blocks, and 0 for all others."""
     KINDS: gl.constexpr = formula[0]
     start, offsets, mask = place
     operands = ()
@@ -104,7 +104,7 @@ def load_blocks(slots, place, formula: gl.constexpr):
         if KINDS[i] == "tensor":
             operands = operands + (gl.load(slots[i] + start + offsets, mask=mask, other=0),)
         else:
-            operands = operands + (slots[i],)
+            operands = operands + (0,)
     return operands
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from quantrt.dtypes import CODE_TYPES
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.descriptor import DescriptorType
 from quantrt.kernels.epilogue.spec import (
@@ -33,6 +34,7 @@ __all__ = [
     "fits_registers",
     "ahead_of",
     "kernel_of",
+    "makes_codes_of_tensors",
     "rows_in_order",
     "run_of",
     "shared_bytes",
@@ -57,6 +59,9 @@ TENSOR_REGISTERS = 16
 """Of a consumer's thread; what it needs beside sums and operands, about; and what it may have of tensor
 operands that it will need later."""
 
+PART_ROWS = 64
+"""Of a part of a tile: what a consumer multiplies at once."""
+
 TMA_BYTES = 16
 """Rows in memory begin at multiples of this; PTX ISA, tensor maps."""
 
@@ -78,17 +83,20 @@ class HopperTile:
         block_m, block_n: tile of one consumer, multiples of 64.
         stages: of the ring in shared memory.
         group_m: rows of tiles that programs walk down before the next column, so that they share w in L2.
+        is_looped: a loop finishes a tile, in less machine code.
     """
 
     block_m: int
     block_n: int
     stages: int
     group_m: int = 8
+    is_looped: bool = False
 
     @property
     def name(self) -> str:
-        """As tactics are named: "hopper 128x128 s6"."""
-        return f"hopper {self.block_m}x{self.block_n} s{self.stages}"
+        """As tactics are named: "hopper 128x128 s6", "hopper 128x128 s6 looped"."""
+        name = f"hopper {self.block_m}x{self.block_n} s{self.stages}"
+        return f"{name} looped" if self.is_looped else name
 
     @property
     def columns(self) -> tuple[int, int]:
@@ -105,7 +113,13 @@ class HopperTile:
 def fits_registers(problem: GemmProblem, tile: HopperTile) -> bool:
     """Whether a consumer has room for the sums of a tile beside what finishes them."""
     is_short = flops_of(problem.epilogue, problem.outputs) <= gemm.MAX_SHORT_FLOPS
-    return tile.sums <= MANY_SUMS or (is_short and len(problem.outputs) == 1 and not problem.is_gated)
+    is_simple = len(problem.outputs) == 1 and not problem.is_gated and not makes_codes_of_tensors(problem)
+    return tile.sums <= MANY_SUMS or (is_short and is_simple)
+
+
+def makes_codes_of_tensors(problem: GemmProblem) -> bool:
+    """Whether its epilogue is long: tensors are read, and what is stored is quantized."""
+    return bool(problem.tensors) and any(row.name in problem.outputs for row in CODE_TYPES)
 
 
 def shared_bytes(problem: GemmProblem, tile: HopperTile) -> int:
@@ -150,6 +164,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "GROUP_M": tile.group_m,
         "CONSTANTS_AHEAD": constants_ahead,
         "TENSORS_AHEAD": tensors_ahead,
+        "LOOPED": tile.is_looped,
     }
     return KernelSpec(
         family="gemm_hopper",
@@ -185,6 +200,10 @@ def weight_run_of(problem: GemmProblem, tile: HopperTile) -> int:
 
 def ahead_of(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
     """For how many columns of parts constants are loaded before the product; for how many parts tensors."""
+    if tile.is_looped:
+        return 1, tile.block_m // PART_ROWS
+    if tile.sums > MANY_SUMS and problem.tensors:
+        return 1, 1
     run = run_of(problem, tile)
     constants = sum(operand.kind == "constant" for operand in problem.epilogue.operands)
     other = OTHER_REGISTERS_WITH_TENSORS if problem.tensors else OTHER_REGISTERS

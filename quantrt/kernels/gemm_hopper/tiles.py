@@ -7,12 +7,14 @@ one behind the other; of two of them, the epilogue of one runs beside the produc
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.gemm.tiles import cost
-from quantrt.kernels.gemm_hopper.spec import HopperTile, fits_registers, shared_bytes
+from quantrt.kernels.gemm_hopper.spec import HopperTile, fits_registers, makes_codes_of_tensors, shared_bytes
 
 __all__ = ["configs", "estimate_us"]
 
@@ -28,6 +30,8 @@ REACHED = {(128, 160): 1.0, (128, 128): 1.0, (64, 128): 0.85, (128, 64): 0.75, (
 """Of the rate of large products, by tile: smaller ones read more of shared memory and L2 for each."""
 
 MAX_CONFIGS = 4
+MAX_LOOPED = 2
+
 
 LEAST_TILES_RATIO = 0.9
 """Tiles for a multiprocessor: with fewer, some have nothing to do, and programs that share one are faster."""
@@ -44,7 +48,10 @@ OTHER_SHARED_BYTES = 1024
 
 
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
-    """At most 4, the most promising first; none for a product that is too small."""
+    """At most 4, the most promising first; none for a product that is too small.
+
+    Where codes are made of sums and residuals, the best two in a loop come ahead of them.
+    """
     fitting = [
         tile
         for tile in TILES
@@ -53,7 +60,10 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
         and tile.block_n < 2 * problem.columns
         and shared_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
     ]
-    return tuple(sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS])
+    chosen = sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS]
+    if not makes_codes_of_tensors(problem):
+        return tuple(chosen)
+    return (*(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED]), *chosen)
 
 
 def estimate_us(problem: GemmProblem, tile: HopperTile, device: GpuFacts) -> float:

@@ -33,7 +33,8 @@ nothing waits.
 Of a gate, w has two rows for every column of y, side by side. What lies beyond M, N and K is read as zeros by
 the copy engine; rows beyond M and columns beyond N are not stored. A tile is finished in parts, so that no
 more registers are needed than there are; constants and tensors of the first parts are asked for before the
-tile is multiplied.
+tile is multiplied. LOOPED is one loop over the columns of parts, where what finishes a tile is so long that
+its machine code, of a whole tile and of two consumers, is fetched more slowly than it runs.
 """
 
 # mypy: ignore-errors
@@ -101,6 +102,7 @@ def gemm_hopper(
     GROUP_M: gl.constexpr,
     CONSTANTS_AHEAD: gl.constexpr,
     TENSORS_AHEAD: gl.constexpr,
+    LOOPED: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     MAIN_N: gl.constexpr = main_columns(BLOCK_N)
@@ -125,7 +127,7 @@ def gemm_hopper(
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
-    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD)
+    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     gl.warp_specialize(
         [
@@ -205,6 +207,7 @@ def consume(
     PARTS_N: gl.constexpr = BLOCK_N // (4 * RUN * sizes[8])
     CONSTANTS_AHEAD: gl.constexpr = min(ahead[0], PARTS_N)
     TENSORS_AHEAD: gl.constexpr = min(ahead[1], PARTS_M * PARTS_N)
+    LOOPED: gl.constexpr = ahead[2]
     PART: gl.constexpr = part_layout(RUN, WARPS)
     SUM: gl.constexpr = gl.int32 if x_ring.dtype == gl.int8 else gl.float32
     MAIN_N: gl.constexpr = main_columns(BLOCK_N)
@@ -257,28 +260,58 @@ def consume(
         parts = parts_of(sums, BLOCK_M, MAIN_N, part_layout(RUN * sizes[8], WARPS))
         if REST_N > 0:
             parts = parts + parts_of(rest, BLOCK_M, REST_N, part_layout(RUN * sizes[8], WARPS))
-        for p in gl.static_range(PARTS_M * PARTS_N):
-            if p % PARTS_M == 0:
-                if p // PARTS_M + CONSTANTS_AHEAD < PARTS_N:
-                    constants = constants + (
-                        load_constants(slots, tile_n, p // PARTS_M + CONSTANTS_AHEAD, sizes, formula, PART),
+        if LOOPED:
+            for column in range(PARTS_N):
+                # What the next columns read is on its way while these are finished.
+                following = load_constants(slots, tile_n, (column + 1) % PARTS_N, sizes, formula, PART)
+                later = ()
+                for q in gl.static_range(PARTS_M):
+                    next_part = (column + 1) * PARTS_M + q
+                    start, offsets, mask = part_of(tile_m, tile_n, next_part, M, sizes, PART)
+                    there = (start, offsets, mask & (column + 1 < PARTS_N))
+                    later = later + (load_blocks(slots, there, formula),)
+                for q in gl.static_range(PARTS_M):
+                    store_part(
+                        parts[q],
+                        constants[0],
+                        tensors[q],
+                        pointers,
+                        tile_m,
+                        tile_n,
+                        column * PARTS_M + q,
+                        M,
+                        sizes,
+                        formula,
+                        PART,
                     )
-            if p + TENSORS_AHEAD < PARTS_M * PARTS_N:
-                place = part_of(tile_m, tile_n, p + TENSORS_AHEAD, M, sizes, PART)
-                tensors = tensors + (load_blocks(slots, place, formula),)
-            store_part(
-                parts[p],
-                constants[p // PARTS_M],
-                tensors[p],
-                pointers,
-                tile_m,
-                tile_n,
-                p,
-                M,
-                sizes,
-                formula,
-                PART,
-            )
+                constants = (following,)
+                tensors = tensors[PARTS_M:] + later
+                parts = parts[PARTS_M:] + parts[PARTS_M * (PARTS_N - 1) :]
+        else:
+            for p in gl.static_range(PARTS_M * PARTS_N):
+                if p % PARTS_M == 0:
+                    if p // PARTS_M + CONSTANTS_AHEAD < PARTS_N:
+                        constants = constants + (
+                            load_constants(
+                                slots, tile_n, p // PARTS_M + CONSTANTS_AHEAD, sizes, formula, PART
+                            ),
+                        )
+                if p + TENSORS_AHEAD < PARTS_M * PARTS_N:
+                    place = part_of(tile_m, tile_n, p + TENSORS_AHEAD, M, sizes, PART)
+                    tensors = tensors + (load_blocks(slots, place, formula),)
+                store_part(
+                    parts[p],
+                    constants[p // PARTS_M],
+                    tensors[p],
+                    pointers,
+                    tile_m,
+                    tile_n,
+                    p,
+                    M,
+                    sizes,
+                    formula,
+                    PART,
+                )
 
 
 @gluon.constexpr_function
