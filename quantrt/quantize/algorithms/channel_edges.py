@@ -134,6 +134,7 @@ def _normalized(node: ir.Node) -> Edge | None:
 def _collected(layer: ir.Node, channels: int) -> Edge | None:
     """Everything that has to be scaled with what a layer makes; None where something cannot be."""
     values = [layer.outputs[0]]
+    seen = set(values)
     layers = {layer: None}
     readers: dict[ir.Node, None] = {}
     for value in values:  # grows while it is walked
@@ -154,9 +155,10 @@ def _collected(layer: ir.Node, channels: int) -> Edge | None:
         for node in between:
             if not _keeps_channels(node, channels):
                 return None
-            values += [
-                near for near in (*node.inputs, *node.outputs) if near is not None and near not in values
-            ]
+            for near in (*node.inputs, *node.outputs):
+                if near is not None and near not in seen:
+                    seen.add(near)
+                    values.append(near)
     return Edge(tuple(layers), tuple(values), tuple(readers), 1, channels) if readers else None
 
 
