@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 __all__ = ["ELEMENT_BITS", "DescriptorType", "descriptor_type_of", "parameters_of"]
 
-ELEMENT_BITS = {"i8": 8, "fp8e4nv": 8, "fp16": 16, "bf16": 16, "fp32": 32}
+ELEMENT_BITS = {"i8": 8, "fp8e4nv": 8, "fp16": 16, "bf16": 16}
 """Triton's element types that descriptors here have."""
 
 _PATTERN = re.compile(

@@ -19,8 +19,8 @@ __all__ = ["MAP_ALIGNMENT", "MAP_BYTES", "Boxes", "TensorMaps", "strides_of"]
 MAP_BYTES = 128
 MAP_ALIGNMENT = 64
 
-_ELEMENTS = {"i8": 0, "fp8e4nv": 0, "fp16": 6, "fp32": 7, "bf16": 9}
-"""CUtensorMapDataType: UINT8 for all of one byte, FLOAT16, FLOAT32, BFLOAT16."""
+_ELEMENTS = {"i8": 0, "fp8e4nv": 0, "fp16": 6, "bf16": 9}
+"""CUtensorMapDataType: UINT8 for all of one byte, FLOAT16, BFLOAT16."""
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 """CUtensorMapSwizzle by its period in bytes."""
 
