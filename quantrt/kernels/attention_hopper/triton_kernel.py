@@ -261,6 +261,7 @@ def consume(
         if how[2]:
             # What is padded at the end of a sample is hidden from all queries.
             while (blocks > 1) & (not mask_differs(mask_ring, stage, -INF, T - (blocks - 1) * BLOCK_N)):
+                fence_async_shared()
                 mbarrier.arrive(empty.index(stage), count=1)
                 stage, parity = next_stage(stage, parity, STAGES)
                 mbarrier.wait(full.index(stage), parity)
@@ -364,6 +365,9 @@ def attend(
         sums = sums + part
     else:
         sums = part
+    if how[2]:
+        # What was read by threads is given back to the copy engine.
+        fence_async_shared()
     mbarrier.arrive(empty.index(stage), count=1)
     return scores, peak, shrink, totals + counts, sums, following, next_parity, k_next, v_next, v_scale
 
