@@ -12,7 +12,7 @@ from quantrt.errors import DeviceError, InternalError
 from quantrt.kernels.cubin import resources_of
 from quantrt.kernels.descriptor import parameters_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.kernels.overlap import OVERLAP_CAPABILITY, has_wait, with_wait
+from quantrt.kernels.overlap import has_wait, may_overlap, with_wait
 
 __all__ = ["compile_kernel", "find_function"]
 
@@ -53,16 +53,17 @@ def compile_kernel(spec: KernelSpec, capability: int) -> CompiledKernel:
             f"kernel '{spec.function}' is for compute capability {GLUON_CAPABILITY} alone",
             got=str(capability),
         )
+    overlaps = may_overlap(spec.family, capability)
     with triton.knobs.compilation.scope(), triton.knobs.runtime.scope():
         triton.knobs.compilation.disable_line_info = True  # more than half of the bytes otherwise
-        triton.knobs.runtime.add_stages_inspection_hook = _overlapping
+        triton.knobs.runtime.add_stages_inspection_hook = _overlapping if overlaps else None
         compiled = triton.compile(
             _source(spec, function),
             target=GPUTarget("cuda", capability, WARP_SIZE),
             options={
                 **_resources_asked(spec, function),
                 "enable_fp_fusion": not spec.is_exact,
-                "launch_pdl": capability >= OVERLAP_CAPABILITY,  # so that Triton's cache tells them apart
+                "launch_pdl": overlaps,  # so that Triton's cache tells them apart
             },
         )
     metadata = compiled.metadata
@@ -136,8 +137,7 @@ def _resources_asked(spec: KernelSpec, function: Any) -> dict[str, int]:
 def _overlapping(backend: Any, stages: dict[str, Any], options: Any, language: Any, capability: int) -> None:
     """Triton's hook over what it compiles in stages: the text before machine code waits at its beginning."""
     make = stages["ptx"]
-    if capability >= OVERLAP_CAPABILITY:
-        stages["ptx"] = lambda source, metadata: with_wait(make(source, metadata))
+    stages["ptx"] = lambda source, metadata: with_wait(make(source, metadata))
 
 
 def _signature(spec: KernelSpec, function: Any) -> dict[str, str]:

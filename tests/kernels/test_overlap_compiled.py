@@ -8,17 +8,22 @@ from pathlib import Path
 import pytest
 from triton import knobs
 
+from quantrt.kernels.compile import FOLDER
 from quantrt.kernels.compile_all import compile_all
+from quantrt.kernels.conv2d import spec as conv2d
 from quantrt.kernels.gemm.spec import TileConfig
 from quantrt.kernels.gemm.spec import kernel_of as gemm_of
 from quantrt.kernels.gemm_hopper.spec import HopperTile
 from quantrt.kernels.gemm_hopper.spec import kernel_of as hopper_of
-from quantrt.kernels.overlap import has_wait, with_wait
+from quantrt.kernels.overlap import IMAGE_FAMILIES, has_wait, may_overlap, with_wait
 from tests.kernels.gemm_problems import plain_codes
+from tests.kernels.pools import POOLED
 
 PROBLEM = plain_codes(256, 256, 256)
 TRITON = gemm_of(PROBLEM, TileConfig(64, 64, 64, 4, 3))
 GLUON = hopper_of(PROBLEM, HopperTile(64, 64, 4))
+WINDOW = conv2d.ConvProblem(1, 28, 28, 16, 16, 3, 3, (1, 1), (1,) * 4, (1, 1), "int8", POOLED, (), ("int8",))
+CONVOLUTION = conv2d.kernel_of(WINDOW, conv2d.TileConfig(64, 16, 32, 4, 2))
 MEMORY = r"LDG|STG|LDGSTS|UTMALDG|RED|ATOMG|UTMASTG"
 
 
@@ -34,6 +39,16 @@ def test_the_wait_is_ahead_of_all_memory(spec, tmp_path: Path):
     assert found[:2] == ["PREEXIT", "ACQBULK"], "the next kernel may come, then the wait"
     assert set(found[2:]) & set(MEMORY.split("|"))
     assert not {"PREEXIT", "ACQBULK"} & set(found[2:])
+
+
+def test_kernels_over_images_are_launched_behind_one_another():
+    """Chains of small ones waited beside each other, and were slower for it."""
+    kernel = compile_all([CONVOLUTION], (90,), workers=1)[CONVOLUTION]
+    assert not kernel.overlaps
+    assert all((FOLDER / family / "triton_kernel.py").is_file() for family in IMAGE_FAMILIES)
+    assert not any(may_overlap(family, 90) for family in IMAGE_FAMILIES)
+    assert may_overlap("gemm", 90)
+    assert not may_overlap("gemm", 89)
 
 
 def test_older_gpus_have_no_such_instructions():
