@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.cuda_timing import commit, environment
+from benchmarks.cuda_timing import commit, environment, graph_us
 from benchmarks.page import number, table
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.compile_all import CompileFailure, compile_all
@@ -30,7 +30,7 @@ from quantrt.tactics.cuda.attention import list_tactics
 from quantrt.tactics.cuda.open_tactic import OpenTactic
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts, Workload
 
-CALLS, REPLAYS = 8, 7
+CALLS = 8
 COLD_BYTES = 150e6
 """Of all sets of inputs together: three times an H200's L2 cache."""
 
@@ -200,24 +200,7 @@ def _measure(
             raise RuntimeError(f"{tactic.name}: {kernel.reason}")
         kernels[spec] = kernel
     with OpenTactic(tactic, "attention", kernels, torch.device("cuda"), weights={}) as opened:
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            opened.run(sets[0])
-            with torch.cuda.graph(graph, stream=stream):
-                for call in range(CALLS):
-                    opened.run(sets[call % len(sets)])
-        samples: list[float] = []
-        for _ in range(REPLAYS + 1):
-            start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            samples.append(1e3 * start.elapsed_time(end) / CALLS)
-        del graph
-    return sorted(samples[1:])[REPLAYS // 2]
+        return graph_us(lambda call: opened.run(sets[call % len(sets)]), CALLS)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.cuda_attention8_page import attention_page
-from benchmarks.cuda_timing import commit, environment
+from benchmarks.cuda_timing import commit, environment, graph_us
 from quantrt.gpu import GpuFacts, gpu_named
 from quantrt.kernels.attention_hopper.spec import HopperAttention, shared_bytes
 from quantrt.kernels.compile_all import CompileFailure, compile_all
@@ -41,7 +41,7 @@ from quantrt.tactics.cuda.tactic import Draft, Tactic, TensorFacts, Workload
 
 LIMIT_S = 40.0
 """Without news; loading torch, and kernels that were compiled before, takes a part of it."""
-CALLS, REPLAYS = 8, 7
+CALLS = 8
 COLD_BYTES = 150e6
 """Of all sets of inputs together: three times an H200's L2 cache."""
 QUERIES = 96
@@ -331,7 +331,7 @@ def _tactic_row(
             row = _row(trial, lambda inputs: opened.run(inputs)[0], (how.scores, how.values))
         if len(tactic.drafts) > 1:
             with OpenTactic(_alone(tactic.drafts[0]), "codes", kernels, device, weights={}) as opened:
-                row["encode_us"] = _graph_us(lambda i: opened.run(trial.sets[0]), CALLS)
+                row["encode_us"] = graph_us(lambda i: opened.run(trial.sets[0]), CALLS)
     except Exception as error:  # noqa: BLE001  the next form may run
         torch.cuda.synchronize()
         return {"error": f"{type(error).__name__}: {error}"[:300]}
@@ -354,8 +354,8 @@ def _row(
     whole, again = run(sets[0]).clone(), run(sets[0]).clone()  # later runs write to the same memory
     got = whole[:, :, _queries(shape)].double()
     torch.cuda.synchronize()
-    hot_us = _graph_us(lambda i: run(sets[0]), CALLS)
-    cold_us = _graph_us(lambda i: run(sets[i % len(sets)]), CALLS)
+    hot_us = graph_us(lambda i: run(sets[0]), CALLS)
+    cold_us = graph_us(lambda i: run(sets[i % len(sets)]), CALLS)
     return {
         "hot_us": hot_us,
         "cold_us": cold_us,
@@ -381,28 +381,6 @@ def _floors(shape: Shape, kinds: tuple[str, str], gpu: GpuFacts) -> dict[str, fl
         "exponential_us": 1e6 * exponentials / (EXPONENTIALS_PER_CLOCK * gpu.multiprocessors * CLOCK_HZ),
         "bytes_us": moved / gpu.memory_bytes_per_us,
     }
-
-
-def _graph_us(run: Callable[[int], object], calls: int) -> float:
-    """Microseconds of one call, the median over replays of a graph of `calls`."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        for i in range(2):
-            run(i)
-        with torch.cuda.graph(graph, stream=stream):
-            for i in range(calls):
-                run(i)
-    samples: list[float] = []
-    for _ in range(REPLAYS + 2):
-        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        start.record()
-        graph.replay()
-        end.record()
-        torch.cuda.synchronize()
-        samples.append(1e3 * start.elapsed_time(end) / calls)
-    return sorted(samples[2:])[REPLAYS // 2]
 
 
 def _write(out: Path, results: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a GPU's figures were measured, and how contenders are timed in turns."""
 
-__all__ = ["ROUNDS", "commit", "environment", "time_in_turns"]
+__all__ = ["ROUNDS", "commit", "environment", "graph_us", "time_in_turns"]
 
 import subprocess
 from collections.abc import Callable
@@ -13,6 +13,7 @@ import torch
 
 ROUNDS = 30
 REPLAYS = 20
+WARM_REPLAYS, GRAPH_REPLAYS = 2, 7
 
 PACKAGES = ("torch", "triton", "onnxruntime", "onnx", "onnx-ir", "numpy")
 
@@ -46,6 +47,28 @@ def time_in_turns(runs: dict[str, Callable[[], object]]) -> dict[str, dict[str, 
             if number:
                 samples[name].append(start.elapsed_time(end) / REPLAYS)
     return {name: _quantiles(x) for name, x in samples.items()}
+
+
+def graph_us(run: Callable[[int], object], calls: int) -> float:
+    """Microseconds of one of the numbered calls that a CUDA graph holds, the median of replays."""
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        for call in range(2):
+            run(call)
+        with torch.cuda.graph(graph, stream=stream):
+            for call in range(calls):
+                run(call)
+    samples: list[float] = []
+    for _ in range(WARM_REPLAYS + GRAPH_REPLAYS):
+        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        start.record()
+        graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        samples.append(1e3 * start.elapsed_time(end) / calls)
+    return float(np.median(samples[WARM_REPLAYS:]))
 
 
 def _quantiles(samples: list[float]) -> dict[str, float]:
