@@ -43,7 +43,7 @@ LEAST_TABLE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Form:
+class _Form:
     """How a runtime reads weights in 4 bits.
 
     Attributes:
@@ -58,9 +58,9 @@ class Form:
 
 
 FORMS = {
-    "ort": Form(in_blocks=False),
-    "openvino": Form(),
-    "tensorrt": Form(is_positive=True, has_tables=False),
+    "ort": _Form(in_blocks=False),
+    "openvino": _Form(),
+    "tensorrt": _Form(is_positive=True, has_tables=False),
 }
 """By target. TensorRT's scales are strictly positive (API reference, IDequantizeLayer), and it would decode
 all of a table for a few of its rows."""
@@ -144,7 +144,7 @@ def quantize_weights(
     )
 
 
-def _is_product(node: ir.Node, group_size: int, form: Form) -> bool:
+def _is_product(node: ir.Node, group_size: int, form: _Form) -> bool:
     """A product of an activation and a constant matrix of at least one group of inputs."""
     weight = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
     if (
@@ -161,12 +161,12 @@ def _is_product(node: ir.Node, group_size: int, form: Form) -> bool:
     return is_operator(node, "MatMul", "Gemm") and _has_groups(len(_matrix(node)), group_size, form)
 
 
-def _has_groups(inputs: int, group_size: int, form: Form) -> bool:
+def _has_groups(inputs: int, group_size: int, form: _Form) -> bool:
     """Whether there is a group of inputs at least, and no part of one where blocks have one size."""
     return inputs >= group_size and not (form.in_blocks and inputs % group_size)
 
 
-def _is_table(node: ir.Node, group_size: int, form: Form) -> bool:
+def _is_table(node: ir.Node, group_size: int, form: _Form) -> bool:
     table = constant_of(node.inputs[0]) if form.has_tables and is_operator(node, "Gather") else None
     if table is None or table.ndim != 2 or table.dtype != np.float32 or int_attribute(node, "axis", 0) != 0:
         return False
@@ -183,7 +183,7 @@ def _matrix(node: ir.Node) -> Array:
 
 
 def _rounded(
-    graph: ir.Model, products: Sequence[ir.Node], batches: Batches, config: QuantizeConfig, form: Form
+    graph: ir.Model, products: Sequence[ir.Node], batches: Batches, config: QuantizeConfig, form: _Form
 ) -> Iterator[tuple[ir.Node, Groups]]:
     """Each product's weight in 4 bits; by GPTQ or AdaRound on the samples, or to the nearest codes."""
     by_samples = (made for name, made in BY_SAMPLES.items() if name in config.weight_rounding)
@@ -279,7 +279,7 @@ def _take_place(graph: ir.Model, node: ir.Node, added: Sequence[ir.Node], made: 
     result.name, made.name = None, name
 
 
-def _finish(graph: ir.Model, form: Form) -> None:
+def _finish(graph: ir.Model, form: _Form) -> None:
     """Declare the operators' opset and drop the floats that nothing reads any more."""
     if form.in_blocks:
         raise_opset(graph, NARROW_OPSET)

@@ -18,7 +18,7 @@ from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm_hopper.spec import MANY_SUMS, HopperTile
 from quantrt.kernels.gemm_hopper.tiles import FILL_US, OTHER_SHARED_BYTES, REACHED_MATH, TURN_US
 
-__all__ = ["box_of", "configs", "estimate_us"]
+__all__ = ["box_of", "column_box_of", "configs", "estimate_us"]
 
 MAX_CONFIGS_OF_A_KIND = 2
 MAX_LOOPED = 2
