@@ -10,8 +10,8 @@ kernel is launched in the ordinary way, both instructions do nothing.
 
 Kernels over images are launched in the ordinary way. One that waits has let the next one be launched already,
 so that a chain of small ones waits together, and blocks lie where the others left room: several of a kernel
-to a multiprocessor, beside idle ones. ResNet-50 with one image had ten waiting at a time, and each took
-longer for it than a launch costs, where transformers gain (docs/results/cuda-h200.md).
+to a multiprocessor, beside idle ones. ResNet-50 with one image had ten waiting at a time, and took 0.319 ms
+in int8 where it had taken 0.200 (docs/results/cuda-h200.md).
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def quantize_weights(
     made: dict[str, tuple[ir.Value, ...]] = {}
     for done, node in enumerate(tables):
         on_progress(len(products) + done, total)
-        (_block_table if form.in_blocks else _replace_table)(graph, node, size, made)
+        _code_table(graph, node, size, form, made)
     on_progress(total, total)
     _finish(graph, form)
     return WeightOnly(
@@ -235,21 +235,10 @@ def _block_product(graph: ir.Model, node: ir.Node, groups: Groups) -> None:
     node.replace_input_with(1, add_blocks(graph, node, 1, groups, is_transposed=is_transposed(node)))
 
 
-def _block_table(graph: ir.Model, node: ir.Node, size: int, made: dict[str, tuple[ir.Value, ...]]) -> None:
-    """The table of a Gather from codes; Gathers of one table share it."""
-    table = node.inputs[0]
-    array = constant_of(table)
-    if table is None or array is None:
-        return
-    name = table.name or ""
-    if name not in made:
-        groups = round_nearest(array.T, group_size=size)
-        made[name] = (add_blocks(graph, node, 0, groups, is_transposed=True),)
-    node.replace_input_with(0, made[name][0])
-
-
-def _replace_table(graph: ir.Model, node: ir.Node, size: int, made: dict[str, tuple[ir.Value, ...]]) -> None:
-    """GatherBlockQuantized in the place of a Gather; Gathers of one table share its codes."""
+def _code_table(
+    graph: ir.Model, node: ir.Node, size: int, form: _Form, made: dict[str, tuple[ir.Value, ...]]
+) -> None:
+    """The table of a Gather as codes, `made` of which Gathers of one table share."""
     table = node.inputs[0]
     array = constant_of(table)
     if table is None or array is None:
@@ -258,10 +247,21 @@ def _replace_table(graph: ir.Model, node: ir.Node, size: int, made: dict[str, tu
     if name not in made:
         groups = round_nearest(array.T, group_size=size)
         made[name] = (
-            add_constant(graph, f"{name}_int4", _packed(groups.codes.T)),
-            add_constant(graph, f"{name}_int4_scales", np.ascontiguousarray(groups.scales.T)),
+            (add_blocks(graph, node, 0, groups, is_transposed=True),)
+            if form.in_blocks
+            else (
+                add_constant(graph, f"{name}_int4", _packed(groups.codes.T)),
+                add_constant(graph, f"{name}_int4_scales", np.ascontiguousarray(groups.scales.T)),
+            )
         )
-    codes, scales = made[name]
+    if form.in_blocks:
+        node.replace_input_with(0, made[name][0])
+    else:
+        _replace_gather(graph, node, size, *made[name])
+
+
+def _replace_gather(graph: ir.Model, node: ir.Node, size: int, codes: ir.Value, scales: ir.Value) -> None:
+    """GatherBlockQuantized in the place of a Gather."""
     attributes = {"bits": BITS, "block_size": size, "gather_axis": 0, "quantize_axis": 1}
     operands = [codes, node.inputs[1], scales]
     gather = ir.node("GatherBlockQuantized", operands, attributes=attributes, domain=DOMAIN, name=node.name)

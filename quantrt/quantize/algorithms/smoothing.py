@@ -182,9 +182,8 @@ def _sites(graph: ir.Model) -> Iterator[Site]:
     taken: set[ir.Value] = set()
     for name, edge in find_edges(graph.graph).items():
         products = [reader for reader in edge.readers if is_operator(reader, "MatMul", "Gemm")]
-        if len(edge.rounded) == 1 and len(products) == len(
-            edge.readers
-        ):  # of a residual stream there are more
+        is_one = len(edge.rounded) == 1  # of a residual stream there are more
+        if is_one and len(products) == len(edge.readers):
             taken.update(edge.rounded)
             yield Site(edge.rounded[0].name or "", _weights(products), name)
     for node in graph.graph:

@@ -218,13 +218,11 @@ def _products(
     product = product_of(problem)
     if product is None or hopper.why_not(product, device):
         return []
-    tactics = []
-    for tile in tiles_of(hopper_tiles.configs, product, device):
-        name = f"{_CONV2D} {tile.name}"
-        constant = rows_of_windows(formula.weight, weight, problem.dtype, hopper.run_of(product, tile))
-        (draft,) = _tactic(workload, problem, constant, name, hopper.kernel_of(product, tile)).drafts
-        tactics.append(Tactic(_SOURCE, name, (replace(draft, runner="hopper_conv2d"),)))
-    return tactics
+    kernels = [
+        (tile.name, hopper.run_of(product, tile), hopper.kernel_of(product, tile))
+        for tile in tiles_of(hopper_tiles.configs, product, device)
+    ]
+    return _on_hopper(workload, formula, problem, weight, runner="hopper_conv2d", kernels=kernels)
 
 
 def _windows(
@@ -237,12 +235,32 @@ def _windows(
     """The kernel that copies windows in boxes; none where it cannot compute the problem."""
     if conv_hopper.why_not(problem, device):
         return []
+    kernels = [
+        (tile.name, conv_hopper.run_of(problem, tile), conv_hopper.kernel_of(problem, tile))
+        for tile in tiles_of(box_tiles.configs, problem, device)
+    ]
+    return _on_hopper(workload, formula, problem, weight, runner="conv_hopper", kernels=kernels)
+
+
+def _on_hopper(
+    workload: Workload,
+    formula: Conv,
+    problem: conv2d.ConvProblem,
+    weight: np.ndarray,
+    *,
+    runner: str,
+    kernels: Sequence[tuple[str, int, KernelSpec]],
+) -> list[Tactic]:
+    """Kernels that read windows of the weight in the order of their sums.
+
+    Args:
+        kernels: of each its name, how many columns of the output a thread has side by side, and what it is.
+    """
     tactics = []
-    for tile in tiles_of(box_tiles.configs, problem, device):
-        name = f"{_CONV2D} {tile.name}"
-        constant = rows_of_windows(formula.weight, weight, problem.dtype, conv_hopper.run_of(problem, tile))
-        (draft,) = _tactic(workload, problem, constant, name, conv_hopper.kernel_of(problem, tile)).drafts
-        tactics.append(Tactic(_SOURCE, name, (replace(draft, runner="conv_hopper"),)))
+    for name, run, kernel in kernels:
+        constant = rows_of_windows(formula.weight, weight, problem.dtype, run)
+        (draft,) = _tactic(workload, problem, constant, f"{_CONV2D} {name}", kernel).drafts
+        tactics.append(Tactic(_SOURCE, f"{_CONV2D} {name}", (replace(draft, runner=runner),)))
     return tactics
 
 
