@@ -10,6 +10,8 @@ library. A second run adds its models to the results.
 
     --model-optimizer PYTHON    a Python with nvidia-modelopt[onnx], which wants packages of its own
     --no-control                without NNCF's accuracy control, which takes hours on the larger models
+    --control-limit-s N         that control has failed when it is not done after N seconds of processor time
+    --keep FOLDER               peers' figures are kept there, and not measured again
 
 What is compared, and on how many samples, is the same for all and fixed in `benchmarks.picture_tasks` and
 `benchmarks.real_tasks`.
@@ -20,16 +22,18 @@ __all__ = ["measure_task"]
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy_page import accuracy_page
 from benchmarks.contenders import ACCURATE, make_quantrt, peer_contenders
 from benchmarks.judge import float_outputs, judge
+from benchmarks.kept import judge_once
 from benchmarks.model_optimizer import model_optimizer_version
 from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr
 from benchmarks.real_tasks import TASK_NAMES, load_task
-from benchmarks.record import commit, load_results, write_results
+from benchmarks.record import commit, load_results, other_machine, write_results
 from benchmarks.task import Task
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cpu.json"
@@ -39,11 +43,12 @@ PEERS = ("ort default", "nncf default", "nncf read_model")
 
 def main() -> None:
     args = _parser().parse_args()
-    results = load_results(args.out)
+    results = load_results(args.out, any_machine=True)
     for name in args.names:
         task = load_task(name, args.models)
-        row = measure_task(task, args.model_optimizer, with_control=not args.no_control)
-        results["models"][name] = row
+        limit_s = 0 if args.no_control else args.control_limit_s
+        row = measure_task(task, args.model_optimizer, control_limit_s=limit_s, keep=args.keep)
+        results["models"][name] = row | other_machine(results)
         order = [task for task in TASK_NAMES if task in results["models"]]
         results["models"] = {task: results["models"][task] for task in order}
         write_results(args.out, results, accuracy_page(results))
@@ -58,28 +63,35 @@ def _parser() -> argparse.ArgumentParser:
         "--model-optimizer", type=Path, metavar="PYTHON", help="one with nvidia-modelopt[onnx]"
     )
     parser.add_argument("--no-control", action="store_true", help="without NNCF's accuracy control")
+    parser.add_argument(
+        "--control-limit-s", type=int, metavar="N", help="processor seconds that control may take"
+    )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="peers' figures, measured once")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; tables go beside it")
     return parser
 
 
 def measure_task(
-    task: Task, model_optimizer: Path | None = None, *, with_control: bool = True
+    task: Task,
+    model_optimizer: Path | None = None,
+    *,
+    control_limit_s: int | None = None,
+    keep: Path | None = None,
 ) -> dict[str, Any]:
     """Every contender on one task, and QuantRT's int8 engine against the best peer.
 
     Args:
         model_optimizer: a Python that has it; None leaves it out.
-        with_control: NNCF's accuracy control too.
+        control_limit_s: processor seconds that NNCF's accuracy control may take: None for all that it wants,
+            0 to leave it out.
+        keep: where the peers' figures are kept; None measures all of them.
     """
     reference = float_outputs(task)
     ours = make_quantrt(task)
-    judged = {
-        contender.name: judge(contender, task, reference)
-        for contender in (
-            *ours.contenders,
-            *peer_contenders(task, model_optimizer, with_control=with_control),
-        )
-    }
+    judge_peer = judge if keep is None else partial(judge_once, folder=keep)
+    peers = peer_contenders(task, model_optimizer, control_limit_s=control_limit_s)
+    judged = {contender.name: judge(contender, task, reference) for contender in ours.contenders}
+    judged |= {contender.name: judge_peer(contender, task, reference) for contender in peers}
     every_peer = [name for name in judged if name.split()[0] not in ("quantrt", ACCURATE)]
     judged["quantrt int8"] = judged[f"quantrt {ours.int8}"]
     judged[f"quantrt {ACCURATE}"] = judged[f"{ACCURATE} {ours.int8}"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.page import table
-from benchmarks.record import machine_line
+from benchmarks.record import machine_line, other_machines
 
 COLUMNS = (
     "quantrt int8",
@@ -30,7 +30,7 @@ COLUMNS = (
 HEAD = """# Accuracy of int8 on real models (CPU)
 
 {machine}
-
+{others}
 Every column is calibrated on the same samples and judged on others. `ort default` is
 `onnxruntime.quantization.quantize_static` and `nncf default` is `nncf.quantize` (run in OpenVINO, f32 for
 what is not int8), both with their defaults, on the model as `openvino.convert_model` imports it. `nncf
@@ -47,10 +47,9 @@ of their power. `mo max` and `mo entropy` are Model-Optimizer's `modelopt.onnx.q
 to int8, what is not int8 in f32, run in ONNX Runtime. What a tool leaves in floats is its own choice: `nncf
 control` goes back to floats layer by layer, on MobileNet v1 with all of them (more than 100 dB say so), while
 `accurate` has every layer in int8 that can be; what `quantrt build` makes where it may go back too, to the
-same target, is beside it in [accuracy-control-cpu.md](accuracy-control-cpu.md). Where its column is empty its
-search was not waited for (`--no-control`): twenty minutes of MobileNetV3-Small were not the end of it. A
-contender whose tool or library refuses the model, or leaves it as it is, is `failed`, for a reason that is
-told at the end.
+same target, is beside it in [accuracy-control-cpu.md](accuracy-control-cpu.md). A contender whose tool or
+library refuses the model, leaves it as it is, or is not done in the time it was given
+(`--control-limit-s`), is `failed`, for a reason that is told at the end.
 
 Agreement asks how often a model decides as FP32 does. It needs no labels, so it is measured on all pictures
 at hand that are not for calibration, and where these are few on fixed views of them (the whole, corners,
@@ -75,7 +74,9 @@ def accuracy_page(results: dict[str, Any]) -> str:
     """Markdown: the comparison, then a table per figure, then the samples and the notes."""
     models = results["models"]
     machine = machine_line(results["environment"])
-    parts = [HEAD.format(machine=machine, version=_model_optimizer(models))]
+    parts = [
+        HEAD.format(machine=machine, others=other_machines(models.items()), version=_model_optimizer(models))
+    ]
     parts.append(
         "## `accurate` against the best of all peers\n\n" + _comparisons(models, "accurate_comparisons")
     )

@@ -28,7 +28,14 @@ import onnx_ir as ir
 from benchmarks.inputs import make_inputs
 from benchmarks.page import number, table
 from benchmarks.real_tasks import TASK_NAMES, load_task
-from benchmarks.record import commit, load_results, machine_line, write_results
+from benchmarks.record import (
+    commit,
+    load_results,
+    machine_line,
+    other_machine,
+    other_machines,
+    write_results,
+)
 from benchmarks.task import Task, rows
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
@@ -139,9 +146,10 @@ def _task(name: str, models: Path) -> Task:
 
 def _add(path: Path, name: str, row: dict[str, Any]) -> None:
     """Write a model's figures beside those that the file has."""
-    results = load_results(path)
+    results = load_results(path, any_machine=True)
     earlier = results["models"].get(name, {}).get("variants", {})
-    results["models"][name] = row | {"variants": {**earlier, **row["variants"]}}
+    measured = {variant: figures | other_machine(results) for variant, figures in row["variants"].items()}
+    results["models"][name] = row | {"variants": {**earlier, **measured}}
     order = [task for task in (*TASK_NAMES, RANDOM) if task in results["models"]]
     results["models"] = {task: results["models"][task] for task in order}
     write_results(path, results, algorithms_page(results))
@@ -252,7 +260,8 @@ def algorithms_page(results: dict[str, Any]) -> str:
     """The tables, in Markdown."""
     models = results["models"]
     int8, int4 = list(VARIANTS), list(INT4)
-    text = f"# Algorithms on real models\n\n{machine_line(results['environment'])}\n\n{_INTRODUCTION}"
+    text = f"# Algorithms on real models\n\n{machine_line(results['environment'])}\n"
+    text += f"{other_machines(_cells(models))}\n{_INTRODUCTION}"
     text += "\n## `accurate` against `default`\n\n" + _gains(models)
     text += "\n## What they cost of the model's own metric\n\n" + _drops(models)
     text += "\n## int8: signal over quantization noise, dB\n\n" + _table(models, int8, "sqnr_db", 1, 1)
@@ -282,6 +291,13 @@ Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 {RANDOM} &&
 python -m benchmarks.algorithms MODELS`, with `--judged N` where fewer samples than these are told below the
 first table.
 """
+
+
+def _cells(models: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every column of every model."""
+    for name, row in models.items():
+        for variant, figures in row["variants"].items():
+            yield f"{name} {variant}", figures
 
 
 def _gains(models: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ __all__ = [
     "peer_contenders",
 ]
 
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -126,13 +127,14 @@ def make_quantrt(task: Task) -> QuantRt:
 
 
 def peer_contenders(
-    task: Task, model_optimizer: Path | None = None, *, with_control: bool = True
+    task: Task, model_optimizer: Path | None = None, *, control_limit_s: int | None = None
 ) -> list[Contender]:
     """The peers' quantizers, each run in its own library; Model-Optimizer's in ONNX Runtime.
 
     Args:
         model_optimizer: a Python that has it; None leaves it out.
-        with_control: NNCF's accuracy control, which runs all calibration samples once for each layer, often.
+        control_limit_s: processor seconds for NNCF's accuracy control, which runs all calibration samples
+            once for each layer, often; None for all that it wants, 0 to leave it out.
     """
     nncf = partial(open_openvino, precision="f32")
     peers = [
@@ -144,8 +146,8 @@ def peer_contenders(
     if task.is_transformer:
         quantize = partial(nncf_int8, is_transformer=True)
         peers.append(Contender("nncf transformer", partial(_open_peer, task, quantize, ".xml", nncf)))
-    if with_control:
-        controlled = partial(nncf_controlled, task)
+    if control_limit_s != 0:
+        controlled = partial(nncf_controlled, task, limit_s=control_limit_s)
         peers.append(Contender("nncf control", partial(_open_peer, task, controlled, ".xml", nncf)))
     for calibrator in CALIBRATORS:
         ort = partial(ort_int8, calibrator=calibrator)
@@ -170,10 +172,18 @@ def peer_contenders(
     return peers
 
 
-def nncf_controlled(task: Task, source: Path, target: Path, calibration: list[Feed]) -> None:
+def nncf_controlled(
+    task: Task, source: Path, target: Path, calibration: list[Feed], *, limit_s: int | None = None
+) -> None:
     """NNCF's accuracy control, which judges by the decisions, or the outputs, that FP32 makes of its samples.
 
     These are the samples for calibration: no tool sees what it is judged on.
+
+    Args:
+        limit_s: processor seconds that it may take.
+
+    Raises:
+        RuntimeError: it took longer.
     """
     floats = open_ort(source)
     validation = [(feed, list(floats.run(feed).values())) for feed in calibration]
@@ -184,15 +194,32 @@ def nncf_controlled(task: Task, source: Path, target: Path, calibration: list[Fe
         noise, signal = np.square(outputs[0] - wanted[0]).sum(), np.square(wanted[0]).sum()
         return float(1.0 - noise / signal)
 
-    nncf_accuracy_control(
-        source,
-        target,
-        calibration,
-        validation,
-        max_drop_ratio=CONTROLLED_DROP_RATIO,
-        is_transformer=task.is_transformer,
-        hit=hit,
-    )
+    with _limited(limit_s):
+        nncf_accuracy_control(
+            source,
+            target,
+            calibration,
+            validation,
+            max_drop_ratio=CONTROLLED_DROP_RATIO,
+            is_transformer=task.is_transformer,
+            hit=hit,
+        )
+
+
+@contextmanager
+def _limited(limit_s: int | None) -> Iterator[None]:
+    """Stop what runs after these processor seconds: others use the machine too, so a clock tells little."""
+
+    def stop(*_: object) -> None:
+        raise RuntimeError(f"not done after {limit_s} seconds of processor time")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, limit_s or 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def _fastest_int8(engine: Engine) -> str:

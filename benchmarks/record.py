@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where and with what a result was measured, and the file it is kept in."""
 
-__all__ = ["PACKAGES", "commit", "environment", "load_results", "machine_line", "write_results"]
+__all__ = [
+    "PACKAGES",
+    "commit",
+    "environment",
+    "load_results",
+    "machine_line",
+    "other_machine",
+    "other_machines",
+    "write_results",
+]
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,8 +35,26 @@ def environment(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
 def machine_line(environment: dict[str, Any]) -> str:
     """One sentence for a results page."""
     packages = ", ".join(f"{name} {number}" for name, number in environment["packages"].items())
-    isa = ", ".join(environment["isa"])
-    return f"{environment['cpu']}, {environment['available_cores']} cores ({isa}); {packages}."
+    return f"{_machine(environment)}; {packages}."
+
+
+def other_machine(results: Mapping[str, Any]) -> dict[str, Any]:
+    """What a row that is measured now says of its machine: nothing where it is that of the whole page."""
+    here, page = _machine(environment()), _machine(results["environment"])
+    return {} if here == page else {"machine": here}
+
+
+def other_machines(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
+    """A line for each machine that some rows, by name, are of and their page is not."""
+    names: dict[str, list[str]] = {}
+    for name, row in rows:
+        if "machine" in row:
+            names.setdefault(row["machine"], []).append(name)
+    return "".join(f"{', '.join(found)}: on {machine}.\n" for machine, found in names.items())
+
+
+def _machine(environment: dict[str, Any]) -> str:
+    return f"{environment['cpu']}, {environment['available_cores']} cores ({', '.join(environment['isa'])})"
 
 
 def commit() -> str:
@@ -40,12 +67,19 @@ def commit() -> str:
     return head if is_clean else f"{head}+changes"
 
 
-def load_results(path: Path, packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
-    """What an earlier run left at `path`, when it was in the same environment; otherwise nothing measured."""
+def load_results(
+    path: Path, packages: Sequence[str] = PACKAGES, *, any_machine: bool = False
+) -> dict[str, Any]:
+    """What an earlier run left at `path`, when it was in the same environment; otherwise nothing measured.
+
+    Args:
+        any_machine: the same packages are enough: for accuracies, whose rows say what machine they are of.
+    """
     here = environment(packages)
     if path.exists():
         earlier: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if earlier["environment"] == here:
+        same = ("python", "packages") if any_machine else tuple(here)
+        if all(earlier["environment"].get(key) == here[key] for key in same):
             return earlier
     return {"environment": here, "models": {}}
 
