@@ -6,12 +6,13 @@
 
 Each row builds one engine of {"fp16", "int8", "fp8"} within a budget, then opens that build's candidates that
 are all in one precision again. All are judged on the same samples against ONNX Runtime in FP32, and timed in
-turns by CUDA events. There is one timing cache. Rows of `benchmarks.assignment_cases` read the data folder.
+turns by CUDA events. There is one timing cache. Rows of `benchmarks.assignment_cases` read the data folder,
+and `sdxl-b2` that of `benchmarks.diffusion` after its steps `graph`, `weights` and `ranges`: `--sdxl FOLDER`.
 With `--device cpu` the reference computes every region, and times are made up. Stages are told on stderr.
 Needs the `bench` and `cuda` extras.
 """
 
-__all__ = ["CASES", "Case", "measure"]
+__all__ = ["measure"]
 
 import argparse
 import json
@@ -21,23 +22,23 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks import assignment_cases
-from benchmarks.assignment_cases import Material, make_material
+from benchmarks.assignment_cases import Material
+from benchmarks.cuda_assignment_cases import CASES, Case, sdxl_case
 from benchmarks.cuda_assignment_page import FLOATS, SHIPPED, cuda_assignment_page
-from benchmarks.cuda_engines import ROWS, Row, export_module, inputs_of, module_of
+from benchmarks.cuda_predicted import predicted_ms
 from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.record import write_results
 from quantrt.assign.accuracy import find_metric, measure_accuracy
 from quantrt.assign.checked import Checked
 from quantrt.build import build, make_plan
 from quantrt.calibrate.dataset import open_dataset
-from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, CudaConfig, DeviceConfig
+from quantrt.calibrate.stats import load_stats
+from quantrt.config import AssignConfig, BenchConfig, BuildConfig, CudaConfig, DeviceConfig
 from quantrt.errors import QuantRtError
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
@@ -45,14 +46,7 @@ from quantrt.prepare import Event
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.report.build_report import BuildFacts
 from quantrt.runtime.executor import Executor, open_executor
-
-CODES = ("int8", "fp8")
-
-CALIBRATION_SAMPLES = 8
-"""Of models with random weights."""
-
-DAMAGE_SAMPLES = 4
-"""Of those, that damage is measured on: what each region does to their outputs is nearly the same of all."""
+from quantrt.tactics.candidates import Candidate
 
 TOLD = ("ships", "why", "ms", "build_s", "stages_s")
 """Of a row, on stdout."""
@@ -61,57 +55,6 @@ LAYERS = ("Conv", "Gemm", "MatMul")
 
 STAND_IN_SAMPLES = 16
 """Of each kind, where the CPU stands in."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One row.
-
-    Attributes:
-        make: (folder, batch) -> its model and data.
-        batch: of a timed run.
-        samples: that damage is measured on, on the CPU.
-        codes: the kinds that the build may use.
-    """
-
-    make: Callable[[Path, int], Material]
-    batch: int
-    budget: Budget
-    samples: int = DAMAGE_SAMPLES
-    codes: tuple[str, ...] = CODES
-
-
-def _exported(row: Row, folder: Path, batch: int) -> Material:
-    """A model with random weights; with a free batch, so that a few samples calibrate a large one."""
-    few = inputs_of(replace(row, batch=CALIBRATION_SAMPLES))
-    path = folder / f"{row.model}.onnx"
-    export_module(module_of(row), path, few, list(few), has_free_batch=True)
-    return Material(path, [few], inputs_of(replace(row, batch=batch)))
-
-
-def _random(name: str, sqnr_db: float, samples: int = DAMAGE_SAMPLES) -> Case:
-    """A row of `benchmarks.cuda_engines`, with a budget for the noise in its outputs."""
-    row = next(row for row in ROWS if row.name == name)
-    budget = Budget(metric="sqnr", max_drop_ratio=10 ** (-sqnr_db / 10))
-    return Case(partial(_exported, row), row.batch, budget, samples)
-
-
-def _trained(name: str, batch: int) -> Case:
-    """A case of `benchmarks.assignment_cases`, without fp8: its range is wide enough for what is planted."""
-    case = assignment_cases.CASES[name]
-    budget = Budget(metric="top1", max_drop_ratio=case.max_drop_ratio)
-    return Case(lambda folder, _: make_material(case, folder), batch, budget, samples=16, codes=("int8",))
-
-
-CASES = {
-    "resnet50-b32": _random("resnet50-b32", 20.0),
-    "mobilenetv2-b32": _random("mobilenetv2-b32", 20.0),
-    "efficientvit_b1-b32": _random("efficientvit_b1-b32", 20.0),
-    "vit_b16-b32": _random("vit_b16-b32", 35.0),
-    "vit-outliers": _trained("vit-outliers", 256),
-    "mobilenetv3-ranges": _trained("mobilenetv3-ranges", 256),
-    "bert_large-b32-s384": _random("bert_large-b32-s384", 35.0, samples=1),
-}
 
 
 @dataclass(frozen=True)
@@ -136,16 +79,17 @@ class Place:
 def main() -> None:
     parser = _parser()
     args = parser.parse_intermixed_args()
-    unknown = set(args.rows) - set(CASES)
+    cases = CASES if args.sdxl is None else {**CASES, "sdxl-b2": sdxl_case(args.sdxl)}
+    unknown = set(args.rows) - set(cases)
     if unknown:
-        parser.error(f"no row is called '{min(unknown)}'; there are {', '.join(CASES)}")
+        parser.error(f"no row is called '{min(unknown)}'; there are {', '.join(cases)}")
     timing_cache = args.timing_cache or args.out.with_suffix(".timings.json")
     place = _stand_in() if args.device == "cpu" else _gpu(args.level, timing_cache)
     results = json.loads(args.out.read_text()) if args.out.exists() else {"rows": {}}
     results["environment"] = dict(place.facts)
     failed = []
-    for name in args.rows or CASES:
-        case = CASES[name] if args.batch is None else replace(CASES[name], batch=args.batch)
+    for name in args.rows or cases:
+        case = cases[name] if args.batch is None else replace(cases[name], batch=args.batch)
         try:
             with place.ready():
                 row = {"commit": commit(), **measure(case, place)}
@@ -167,6 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the steps alone")
     parser.add_argument("--batch", type=int, help="in place of the rows' own")
     parser.add_argument("--timing-cache", type=Path, help="default: beside OUT")
+    parser.add_argument("--sdxl", type=Path, metavar="FOLDER", help="of sdxl-b2")
     return parser
 
 
@@ -206,7 +151,7 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
             device=DeviceConfig(device="cuda"),
             cuda=place.cuda,
             budget=case.budget,
-            assign=AssignConfig(sensitivity_samples=case.samples),
+            assign=AssignConfig(sensitivity_samples=case.samples, mixed=case.ranges is None),
             bench=replace(place.bench, batch=case.batch),
         )
         clock = _Stages()
@@ -216,8 +161,9 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
                 build(
                     material.path,
                     config=config,
-                    calibration=material.calibration,
+                    calibration=material.calibration or None,
                     validation=material.validation,
+                    stats=None if case.ranges is None else load_stats(case.ranges),
                     on_event=clock,
                 )
             )
@@ -229,12 +175,21 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
         executors = {SHIPPED: engine.executor, **uniform}
         accuracies = _judge(material, config, executors)
         ms = place.time({name: one.prepare(feed, waits=False) for name, one in executors.items()})
+        predicted = predicted_ms(
+            _uniform(decided[0]),
+            uniform,
+            {name: row["p50"] for name, row in ms.items()},
+            floats=FLOATS,
+            model=decided[0].model,
+            inputs=feed,
+        )
         report = engine.report
     return {
         "budget": {"metric": case.budget.metric, "max_drop_ratio": case.budget.max_drop_ratio},
         "ships": report["verdict"]["shipped"],
         "why": report["verdict"]["reason"],
         "ms": ms,
+        "predicted_ms": predicted,
         "accuracies": accuracies,
         "rejected": rejected,
         **_mixed(report["mixed"]),
@@ -286,15 +241,22 @@ def _decisions() -> Iterator[list[BuildFacts]]:
         found += [call.args[0] for call in made.call_args_list]
 
 
-def _open_uniform(facts: BuildFacts, stack: ExitStack) -> dict[str, Executor]:
+def _uniform(facts: BuildFacts) -> dict[str, Candidate]:
     """The candidates of a build in floats of 16 bits alone, and in one kind of codes alone, by precision."""
+    return {
+        candidate.spec.precision: candidate
+        for candidate in facts.candidates.values()
+        if candidate.spec.precision != "fp32" and not candidate.spec.is_mixed
+    }
+
+
+def _open_uniform(facts: BuildFacts, stack: ExitStack) -> dict[str, Executor]:
+    """Those candidates, opened again."""
     names = [output.name for output in facts.model.outputs]
     opened: dict[str, Executor] = {}
-    for candidate in facts.candidates.values():
-        if candidate.spec.precision != "fp32" and not candidate.spec.is_mixed:
-            executor = open_executor(candidate.model, candidate.options, output_names=names)
-            stack.callback(executor.close)
-            opened[candidate.spec.precision] = executor
+    for precision, candidate in _uniform(facts).items():
+        opened[precision] = open_executor(candidate.model, candidate.options, output_names=names)
+        stack.callback(opened[precision].close)
     return opened
 
 
