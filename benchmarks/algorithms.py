@@ -63,7 +63,6 @@ JUDGED = 1000
 LEAST = 500
 """Samples below which the page says how few they are; of some models there are no more than 98."""
 RECIPES = ("fast", "default", "accurate")
-"""Judged by the model's own metric too, on every sample with a label."""
 
 RANDOM = "vit_base_patch16_224"
 """A large transformer of seeded random weights, for the size of its file; it has no decisions to judge."""
@@ -105,6 +104,9 @@ INT4 = {
     "int4 AdaRound": "adaround",
     "int4 AWQ, GPTQ": "awq+gptq",
 }
+
+SCORED = (*RECIPES, *INT4)
+"""Judged by the model's own metric too, on every sample with a label."""
 
 
 def main() -> None:
@@ -224,7 +226,7 @@ def _int4(task: Task, model: Model, columns: Sequence[str]) -> Iterator[Made]:
 
 def _judge(task: Task, name: str, graph: ir.Model, wanted: np.ndarray, judged: int) -> dict[str, Any]:
     """The figures of one column's graph against FP32's outputs."""
-    has_score = task.score is not None and (task.decisions is None or name in RECIPES)
+    has_score = task.score is not None and (task.decisions is None or name in SCORED)
     got = _first_outputs(graph, task, _labelled(task) if has_score else judged)
     noise = np.square(got[:judged].astype(np.float64) - wanted[:judged]).sum()
     signal = np.square(wanted[:judged].astype(np.float64)).sum()
@@ -320,7 +322,7 @@ def _gains(models: Mapping[str, Any]) -> str:
 
 def _drops(models: Mapping[str, Any]) -> str:
     """By how much less the metric is than FP32's; below zero it is more."""
-    columns = [*RECIPES, *INT4]
+    columns = list(SCORED)
     rows = [
         [name, row["score_name"], number(row["float_score"], 4)]
         + [
