@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from quantrt.calibrate.histogram import CHUNK_SIZE, KEY_COUNT, SMALL_SIZE, Histogram, bin_edges
+from quantrt.calibrate.histogram import CHUNK_SIZE, KEY_COUNT, Histogram, bin_edges
 
 
 def counted(values) -> Histogram:
@@ -34,8 +34,8 @@ def test_counts_are_of_the_upper_half_of_the_bits(size, dtype, rng):
 def test_large_arrays_give_the_same_counts_as_their_small_pieces(rng):
     values = rng.standard_normal(2 * CHUNK_SIZE + 13, np.float32)
     pieces = Histogram()
-    for start in range(0, values.size, SMALL_SIZE):
-        pieces.add(values[start : start + SMALL_SIZE])
+    for start in range(0, values.size, 1 << 14):
+        pieces.add(values[start : start + (1 << 14)])
     np.testing.assert_array_equal(counted(values).counts, pieces.counts)
 
 
@@ -44,7 +44,7 @@ def test_arrays_that_are_not_contiguous_are_counted(rng):
     np.testing.assert_array_equal(counted(values.T[::2]).counts, reference_counts(values.T[::2].copy()))
 
 
-@pytest.mark.parametrize("size", [100, SMALL_SIZE + 100])
+@pytest.mark.parametrize("size", [100, CHUNK_SIZE + 100])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, -np.nan])
 def test_values_that_are_not_finite_are_counted_as_such(size, bad, rng):
     values = rng.standard_normal(size, np.float32)
