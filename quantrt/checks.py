@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 
 from quantrt.assign.accuracy import Accuracy, Metric, Run
@@ -16,7 +16,7 @@ from quantrt.calibrate.dataset import Dataset, random_dataset
 from quantrt.errors import DeviceError
 from quantrt.ir.profile import read_profiles
 from quantrt.prepare import Event, Job
-from quantrt.runtime.executor import Executor, open_executor
+from quantrt.runtime.executor import Executor, ExecutorContext, open_executor
 from quantrt.tactics.candidates import Candidate
 
 __all__ = ["make_checker", "make_size_checker"]
@@ -59,7 +59,7 @@ def make_size_checker(
     @functools.cache  # it is asked for again once a mixed candidate is there
     def check(name: str) -> str | None:
         found = candidates[name]
-        with closing(open_executor(found.model, found.options, output_names=names)) as fresh:
+        with closing(_fresh(found, names)) as fresh:
             run, usual, float_run = (
                 unbound(executor.run, model.outputs, model.bindings)
                 for executor in (fresh, found.executor, floating)
@@ -72,6 +72,13 @@ def make_size_checker(
                 return None
 
     return check
+
+
+def _fresh(candidate: Candidate, names: Sequence[str]) -> Executor | ExecutorContext:
+    """The engine before it has seen any shape; on a GPU beside the weights that are there."""
+    if candidate.spec.library == "cuda":
+        return candidate.executor.create_context()
+    return open_executor(candidate.model, candidate.options, output_names=names)
 
 
 def _usual_rows(job: Job) -> int:

@@ -13,6 +13,9 @@ __all__ = ["attend", "axes_in_memory", "laid_like"]
 
 Tensor = torch.Tensor
 
+SCORES = 1 << 25
+"""At a time, 256 MB in float64: a reference has room wherever there is some for what is held against it."""
+
 
 def attend(formula: Attention, inputs: Sequence[Tensor], constants: Mapping[str, Tensor]) -> Tensor:
     """The result in float32, its axes in memory in the order of q's, as fused kernels leave them.
@@ -25,21 +28,38 @@ def attend(formula: Attention, inputs: Sequence[Tensor], constants: Mapping[str,
     k = k.transpose(-1, -2) if formula.is_transposed else k
     groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
     k, v = (tensor.repeat_interleave(groups, 1) if groups > 1 else tensor for tensor in (k, v))
-    scores = torch.matmul(q, k.transpose(-1, -2)) * formula.scale
     mask = constants[formula.mask_constant] if formula.mask_constant else None
     mask = inputs[3] if formula.has_mask else mask
+    queries = q.shape[2]
+    count = max(1, SCORES // max(1, q.shape[0] * q.shape[1] * k.shape[2]))
+    parts = []
+    for first in range(0, max(queries, 1), count):
+        rows = slice(first, first + count)
+        own = mask if mask is None or mask.dim() < 2 or mask.shape[-2] == 1 else mask[..., rows, :]
+        weights = _weights(formula, q[:, :, rows], k, own, first)
+        parts.append(torch.matmul(weights, v).float())
+    return laid_like(torch.cat(parts, 2), inputs[0])
+
+
+def _weights(formula: Attention, q: Tensor, k: Tensor, mask: Tensor | None, first: int) -> Tensor:
+    """Softmax of the scores of some queries.
+
+    Args:
+        mask: of these queries.
+        first: how many queries there are before them.
+    """
+    scores = torch.matmul(q, k.transpose(-1, -2)).mul_(formula.scale)
     if mask is not None and formula.mask_kind == "added":
         scores = scores + mask.double()
     elif mask is not None:
         is_masked = mask if formula.mask_kind == "dropped" else ~mask
         scores = scores.masked_fill(is_masked, formula.mask_value)
     if formula.is_causal:
-        is_later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        is_later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1 + first)
         scores = scores.masked_fill(is_later, float("-inf"))
     # A query that may see nothing gets zeros, as ONNX's Attention has it, not softmax's 0 / 0.
     is_blind = scores.amax(-1, keepdim=True) == float("-inf")
-    weights = torch.softmax(scores, -1).masked_fill(is_blind, 0.0)
-    return laid_like(torch.matmul(weights, v).float(), inputs[0])
+    return torch.softmax(scores, -1).masked_fill_(is_blind, 0.0)
 
 
 def laid_like(x: Tensor, other: Tensor) -> Tensor:
