@@ -245,7 +245,10 @@ class BenchConfig:
     batch: int | None = option(None, "batch size of the timed input (default: 1)", metavar="N")
     warmup_s: float = option(0.5, "untimed seconds before measuring", metavar="S")
     duration_s: float = option(
-        3.0, "timed seconds per candidate, at least (in builds for a GPU a thirtieth)", metavar="S"
+        3.0,
+        "timed seconds per candidate, at least (in builds until one is surely the fastest; "
+        "for a GPU a thirtieth)",
+        metavar="S",
     )
     min_runs: int = option(30, "timed runs per candidate, at least", metavar="N")
     max_duration_s: float = option(60.0, "timed seconds per candidate, at most", metavar="S")

@@ -7,15 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from quantrt.config import BenchConfig
-from quantrt.tactics.timing import Latency, time_interleaved
+from quantrt.tactics.timing import Latency, TimesItself, time_interleaved
 
 __all__ = ["race"]
 
 FINALISTS = 3
 """Besides the fastest FP32 candidate; one more than can win, for when the first is outside the budget."""
 
-HEAT_RATIO = 0.15
+HEAT_RATIO = 0.08
 """Part of the timed seconds that each candidate gets in the first heat."""
+
+WARM_S = 0.2
+"""Of warming up in a heat, and again behind one."""
 
 
 def race(
@@ -30,14 +33,16 @@ def race(
         runs: one run of each candidate, by name.
         floats: names of the FP32 candidates; the fastest of them is always a finalist.
     """
+    # What times itself on a device is timed for a thirtieth of the seconds already.
+    is_search = not all(isinstance(run, TimesItself) for run in runs.values())
     if len(runs) <= FINALISTS:
-        return time_interleaved(runs, config, on_progress)
+        return time_interleaved(runs, config, on_progress, is_search=is_search)
+    warm = replace(config, warmup_s=min(config.warmup_s, WARM_S))
     brief = config.duration_s * HEAT_RATIO
-    heat_config = replace(
-        config, duration_s=brief, max_duration_s=brief, min_runs=5, warmup_s=min(config.warmup_s, 0.2)
-    )
+    heat_config = replace(warm, duration_s=brief, max_duration_s=brief, min_runs=5)
     heat = time_interleaved(runs, heat_config, None, min_rounds=1)
     order = sorted(heat, key=lambda name: heat[name].median_ms)
     baseline = next(name for name in order if name in floats)
     others = [name for name in order if name not in floats][:FINALISTS]
-    return time_interleaved({name: runs[name] for name in (baseline, *others)}, config, on_progress)
+    finalists = {name: runs[name] for name in (baseline, *others)}
+    return time_interleaved(finalists, warm, on_progress, is_search=is_search)

@@ -46,6 +46,12 @@ MIN_ROUNDS = 8
 CONFIDENCE_RATIO = 0.99
 """Of the interval around a ratio; high because the interval is looked at several times while measuring."""
 
+EARLY_RATIO = 1 / 6
+"""Of the seconds asked for, after which a search may be over where nothing is in doubt."""
+
+EARLY_CONFIDENCE_RATIO = 0.999
+"""Of the interval until all of the seconds asked for are spent: the more looks, the surer each has to be."""
+
 EQUAL_RATIO = 0.01
 """Two candidates whose interval lies within 1 +- this are as fast as each other: no more runs are spent."""
 
@@ -139,7 +145,8 @@ class Paired:
 
     Attributes:
         ratio: median of a's time over b's.
-        lo, hi: its confidence interval at CONFIDENCE_RATIO; 0 and infinity when there are too few rounds.
+        lo, hi: its confidence interval, at CONFIDENCE_RATIO unless said otherwise; 0 and infinity when there
+            are too few rounds.
         rounds: number of pairs.
     """
 
@@ -161,7 +168,7 @@ class Paired:
         return self.verdict != "same" or (self.lo >= 1.0 - EQUAL_RATIO and self.hi <= 1.0 + EQUAL_RATIO)
 
 
-def compare_paired(a: Latency, b: Latency) -> Paired:
+def compare_paired(a: Latency, b: Latency, *, confidence: float = CONFIDENCE_RATIO) -> Paired:
     """Compare two candidates timed by the same `time_interleaved`.
 
     The interval is between order statistics of the ratios, from the binomial distribution of how many lie
@@ -178,7 +185,7 @@ def compare_paired(a: Latency, b: Latency) -> Paired:
         )
     ratios = np.sort(times_a / np.maximum(times_b, 1e-9))
     count = len(ratios)
-    outside = _ranks_outside(count, CONFIDENCE_RATIO)
+    outside = _ranks_outside(count, confidence)
     lo, hi = (float(ratios[outside - 1]), float(ratios[count - outside])) if outside else (0.0, math.inf)
     return Paired(float(np.median(ratios)), lo, hi, count)
 
@@ -190,6 +197,7 @@ def time_interleaved(
     *,
     seed: int = 0,
     min_rounds: int = MIN_ROUNDS,
+    is_search: bool = False,
     clock: Clock = time.perf_counter_ns,
 ) -> dict[str, Latency]:
     """Time every candidate in turns, each until `config.duration_s` and `config.min_runs` are reached.
@@ -202,6 +210,8 @@ def time_interleaved(
         on_progress: called after each round with timed milliseconds, done and expected, per candidate.
         seed: of the order within rounds.
         min_rounds: MIN_ROUNDS where ratios will be taken; fewer do for a heat.
+        is_search: which is the fastest is wanted, and nobody's time as such: it ends after EARLY_RATIO of
+            the seconds where that is sure, at EARLY_CONFIDENCE_RATIO.
         clock: nanoseconds, never going back.
 
     Returns:
@@ -213,7 +223,14 @@ def time_interleaved(
         turn_runs = _warm_up(runs, config, clock)
         order = np.random.default_rng(seed)
         return _time_rounds(
-            runs, config, on_progress, turn_runs=turn_runs, min_rounds=min_rounds, order=order, clock=clock
+            runs,
+            config,
+            on_progress,
+            turn_runs=turn_runs,
+            min_rounds=min_rounds,
+            least_s=config.duration_s * (EARLY_RATIO if is_search else 1.0),
+            order=order,
+            clock=clock,
         )
 
 
@@ -224,13 +241,14 @@ def _time_rounds(
     *,
     turn_runs: int,
     min_rounds: int,
+    least_s: float,
     order: np.random.Generator,
     clock: Clock,
 ) -> dict[str, Latency]:
     samples: dict[str, list[float]] = {name: [] for name in runs}
     spent_ms = dict.fromkeys(runs, 0.0)
     names = list(runs)
-    next_look = 0.0
+    next_look = {True: 0.0, False: 0.0}  # by whether it is an early one
     while True:
         for index in order.permutation(len(names)):
             name = names[index]
@@ -244,11 +262,12 @@ def _time_rounds(
         count = len(samples[names[0]])
         if most_ms >= config.max_duration_s * 1e3 and count >= min_rounds * turn_runs:
             break
-        if least_ms < config.duration_s * 1e3 or count < config.min_runs or count < next_look:
+        is_early = least_ms < config.duration_s * 1e3
+        if least_ms < least_s * 1e3 or count < config.min_runs or count < next_look[is_early]:
             continue
-        if _is_decided(samples, turn_runs):
+        if _is_decided(samples, turn_runs, EARLY_CONFIDENCE_RATIO if is_early else CONFIDENCE_RATIO):
             break
-        next_look = count * _RECHECK_GROWTH
+        next_look[is_early] = count * _RECHECK_GROWTH
     return {name: Latency(tuple(times), turn_runs) for name, times in samples.items()}
 
 
@@ -288,12 +307,12 @@ def _timed(run: Callable[[], object], count: int, clock: Clock) -> list[float]:
     return times
 
 
-def _is_decided(samples: Mapping[str, list[float]], turn_runs: int) -> bool:
+def _is_decided(samples: Mapping[str, list[float]], turn_runs: int, confidence: float) -> bool:
     """Whether the candidate with the lowest median is told from each other, or known to be equal to it."""
     first, *others = sorted(
         (Latency(tuple(times), turn_runs) for times in samples.values()), key=lambda x: x.median_ms
     )
-    return all(compare_paired(first, other).is_decided for other in others)
+    return all(compare_paired(first, other, confidence=confidence).is_decided for other in others)
 
 
 def _ranks_outside(count: int, confidence: float) -> int:

@@ -12,6 +12,7 @@ import pytest
 from quantrt.config import BenchConfig
 from quantrt.errors import UsageError
 from quantrt.tactics.timing import (
+    EARLY_RATIO,
     EQUAL_RATIO,
     MAX_TURN_RUNS,
     MIN_ROUNDS,
@@ -46,14 +47,20 @@ class Machine:
 
 
 def timed(
-    cost_ms: Callable[[str, int], float], names: str, *, min_rounds: int = 8, **options
+    cost_ms: Callable[[str, int], float],
+    names: str,
+    *,
+    min_rounds: int = 8,
+    is_search: bool = False,
+    **options,
 ) -> tuple[dict[str, Latency], Machine]:
     machine = Machine(cost_ms)
     config = BenchConfig(
         **{"warmup_s": 0.0, "duration_s": 0.5, "min_runs": 1, "max_duration_s": 5.0, **options}
     )
     runs = {name: machine.run(name) for name in names}
-    return time_interleaved(runs, config, min_rounds=min_rounds, clock=machine.clock), machine
+    found = time_interleaved(runs, config, min_rounds=min_rounds, is_search=is_search, clock=machine.clock)
+    return found, machine
 
 
 def turns(log: list[str]) -> list[str]:
@@ -121,6 +128,38 @@ def test_duration_and_runs_are_both_reached():
 def test_equal_candidates_end_at_the_duration():
     latencies, _ = timed(lambda name, n: 10.0, "ab", duration_s=1.0, max_duration_s=50.0)
     assert latencies["a"].total_ms < 1.5e3
+
+
+@pytest.mark.parametrize("is_search", [False, True])
+def test_a_search_is_over_early_where_the_fastest_is_clear(is_search: bool):
+    latencies, _ = timed(
+        lambda name, n: {"a": 10.0, "b": 14.0, "c": 20.0}[name], "abc", duration_s=3.0, is_search=is_search
+    )
+    assert (latencies["a"].total_ms < 1e3) == is_search
+    assert latencies["a"].total_ms >= 3e3 * EARLY_RATIO
+    assert compare_paired(latencies["a"], latencies["b"]).verdict == "faster"
+
+
+def test_a_search_goes_on_where_the_fastest_is_not_clear():
+    spread = np.random.default_rng(5).normal(1.0, 0.2, 100_000)
+    latencies, _ = timed(
+        lambda name, n: 10.0 * float(spread[2 * n + (name == "a")]), "ab", duration_s=3.0, is_search=True
+    )
+    assert latencies["a"].total_ms >= 3e3
+
+
+def test_early_looks_rarely_call_equal_candidates_different():
+    """Of 200 pairs, as many as the looks at the end of their time would: 1 % of each."""
+    different = 0
+    for seed in range(200):
+        spread = np.random.default_rng(seed).normal(1.0, 0.1, 4_000)
+
+        def cost_ms(name: str, n: int, spread: np.ndarray = spread) -> float:
+            return 40.0 * float(spread[2 * n + (name == "a")])
+
+        latencies, _ = timed(cost_ms, "ab", duration_s=6.0, max_duration_s=6.0, is_search=True)
+        different += compare_paired(latencies["a"], latencies["b"]).verdict != "same"
+    assert different <= 5
 
 
 def test_undecided_finalists_are_timed_on_and_bounded():
