@@ -18,10 +18,28 @@ from quantrt.kernels.kernel import CompiledKernel
 from quantrt.plan.coded_weight import CodedWeight
 from quantrt.plan.cudnn_plan import CudnnPlan
 
-__all__ = ["QUANTIZATION", "Program", "Step", "codes_of", "type_of_codes"]
+__all__ = ["QUANTIZATION", "Place", "Program", "Step", "codes_of", "type_of_codes"]
 
 QUANTIZATION = "quantization"
 """The note that holds the record of the quantized model; see `quantrt.quantize.record`."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an output goes that is a slice of the channels of a larger image, channels last.
+
+    Attributes:
+        buffer: the output.
+        first, channels: of the larger image: where the slice begins, and how many there are in all.
+        beside: a buffer made earlier that is a slice of the same; "": this is the first one.
+        beside_first: where that one begins.
+    """
+
+    buffer: str
+    first: int
+    channels: int
+    beside: str = ""
+    beside_first: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,6 +56,7 @@ class Step:
         plans: keys of Program.plans that it runs.
         is_host: its outputs live on the CPU and depend on shapes alone.
         reads_values: it cannot be captured in a CUDA graph.
+        places: of outputs that are slices of something larger.
     """
 
     runner: str
@@ -50,6 +69,7 @@ class Step:
     plans: tuple[str, ...] = ()
     is_host: bool = False
     reads_values: bool = False
+    places: tuple[Place, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
 from quantrt.plan.coded_weight import CodedWeight, as_codes
 from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.plan.plan import LibraryModel
-from quantrt.plan.program import Program, Step
+from quantrt.plan.program import Place, Program, Step
 from quantrt.threads import usable_cores
 
 __all__ = ["CUBIN", "LIBRARY", "PLAN", "program_from_model", "program_to_model"]
@@ -45,6 +45,7 @@ _STEP_FIELDS = (
     "runner", "region", "inputs", "outputs", "options", "weights", "kernels", "plans", "is_host",
     "reads_values",
 )  # fmt: skip
+_PLACE_FIELDS = ("buffer", "first", "channels", "beside", "beside_first")
 _PLAN_FIELDS = ("workspace_bytes", "cudnn", "gpu")
 _KERNEL_FIELDS = (
     "spec", "symbol", "shared_bytes", "extra_pointers", "registers", "spills", "overlaps", "facts",
@@ -62,7 +63,7 @@ def program_to_model(program: Program) -> LibraryModel:
         "coded": {key: [weight.dtype, weight.axis] for key, weight in coded.items()},
         "inputs": program.inputs,
         "outputs": program.outputs,
-        "steps": [{name: getattr(step, name) for name in _STEP_FIELDS} for step in program.steps],
+        "steps": [_step_row(step) for step in program.steps],
         "kernels": {key: _kernel_row(kernel) for key, kernel in program.kernels.items()},
         "plans": {
             key: {name: getattr(plan, name) for name in _PLAN_FIELDS} for key, plan in program.plans.items()
@@ -182,6 +183,17 @@ def _plans(rows: Any, contents: Mapping[str, np.ndarray]) -> dict[str, CudnnPlan
     }
 
 
+def _step_row(step: Step) -> dict[str, Any]:
+    places = [[getattr(place, name) for name in _PLACE_FIELDS] for place in step.places]
+    row = {name: getattr(step, name) for name in _STEP_FIELDS}
+    return {**row, "places": places} if places else row
+
+
+def _place(row: Any) -> Place:
+    buffer, first, channels, beside, beside_first = row
+    return Place(_text(buffer), _count(first), _count(channels), _text(beside), _count(beside_first))
+
+
 def _step(row: Any) -> Step:
     return Step(
         runner=_text(row["runner"]),
@@ -194,6 +206,7 @@ def _step(row: Any) -> Step:
         plans=_texts(row.get("plans", [])),
         is_host=_truth(row["is_host"]),
         reads_values=_truth(row["reads_values"]),
+        places=tuple(map(_place, row.get("places", []))),
     )
 
 
@@ -201,7 +214,8 @@ def _check(program: Program) -> None:
     """Fail unless every buffer, weight, kernel and plan that is used is there when it is used."""
     known = {name for name, _ in program.inputs}
     for step in program.steps:
-        lacking = [name for name in step.inputs if name and name not in known]
+        beside = [place.beside for place in step.places]
+        lacking = [name for name in (*step.inputs, *beside) if name and name not in known]
         lacking += [key for key in step.weights if key not in program.weights and key not in program.coded]
         lacking += [key for key in step.kernels if key not in program.kernels]
         lacking += [key for key in step.plans if key not in program.plans]

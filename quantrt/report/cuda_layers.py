@@ -16,7 +16,7 @@ from quantrt.report.layer_nodes import PlanNodes
 
 __all__ = ["cuda_layers"]
 
-_WHOLE_KINDS = {"view": "View", "host": "Host", "nodes": "Nodes"}
+_WHOLE_KINDS = {"joined": "Concat", "view": "View", "host": "Host", "nodes": "Nodes"}
 """Kinds of regions that have one way to run, by their runner."""
 
 _MEASURED = ("timed", "cached")

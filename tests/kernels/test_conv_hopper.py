@@ -90,6 +90,7 @@ def convolution(
     holds_w=False,
     is_column=False,
     is_looped=False,
+    pitches=(),
     module=triton_kernel,
 ):
     """conv(x, w) * scale by the kernel, and by torch."""
@@ -99,7 +100,10 @@ def convolution(
     scale = rng.integers(1, 9, case.N).astype(np.float32)
     shape = (case.images, *case.output, case.N)
     residual = rng.integers(-9, 9, shape).astype(np.int8)
-    y = np.full(math.prod(shape), EMPTY, np.float32)
+    wide = [(*shape[:3], pitch or case.N) for pitch in (*pitches, 0, 0, 0)[1:3]]  # of the tensor and of y
+    given = np.full(wide[0], JUNK, np.int8)
+    given[..., : case.N] = residual
+    y = np.full(math.prod(wide[1]), EMPTY, np.float32)
     block_m, block_n = tile
     taps = case.kernel[0] if is_column else 1
     further = (taps - 1) * case.dilations[0]
@@ -110,7 +114,7 @@ def convolution(
         Pointer(y),
         *(0,) * 3,
         Pointer(scale),
-        Pointer(residual.reshape(-1)),
+        Pointer(given.reshape(-1)),
         *(0,) * 10,
         *map(Scalar, shape[:3]),
         case.N,
@@ -122,6 +126,7 @@ def convolution(
         ("constant", "tensor") if has_tensor else ("constant",),
         (),
         (1,),
+        pitches if has_tensor else pitches[1:],
         run,
         box,
         taps,
@@ -155,7 +160,8 @@ def convolution(
     padded = torch.nn.functional.pad(tensors[0], (left, right, top, bottom))
     sums = torch.nn.functional.conv2d(padded, tensors[1], stride=case.strides, dilation=case.dilations)
     expected = sums.movedim(1, -1).numpy() * scale
-    return y.reshape(shape), expected + residual if has_tensor else expected
+    assert (y.reshape(wide[1])[..., case.N :] == EMPTY).all()
+    return y.reshape(wide[1])[..., : case.N], expected + residual if has_tensor else expected
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -195,6 +201,8 @@ def convolution(
             {"has_tensor": True, "is_column": True, "is_looped": True},
         ),
         (Case(C=24, N=100, size=(10, 6)), (1, 10, 6), {"dtype": np.float32, "has_tensor": True}),
+        (Case(C=16, N=70, size=(9, 9)), (1, 8, 8), {"has_tensor": True, "pitches": (0, 96, 160)}),
+        (Case(C=16, N=64, size=(9, 9)), (1, 6, 9), {"pitches": (0, 0, 100)}),
     ],
 )
 def test_every_element_is_that_of_the_reference(case, box, options, seed):

@@ -35,6 +35,7 @@ PROBLEMS = {
     "floats": problem("float16"),
     "columns left over": replace(problem("int8"), N=200),
     "in a loop": replace(problem("int8"), H=28, W=28),
+    "slices of channels": replace(problem("int8"), x_pitch=1024, pitches=(512, 768)),
 }
 
 

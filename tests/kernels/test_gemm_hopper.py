@@ -14,6 +14,7 @@ from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.gemm_problems import plain_codes
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, altered, run_program
 
+EMPTY = -77777
 BLOCK_K = 16
 
 
@@ -33,6 +34,7 @@ def product(
     has_tensor=False,
     is_looped=False,
     is_gated=False,
+    pitches=(),
     module=triton_kernel,
 ):
     """x @ w^T * scale by the kernel, and by numpy."""
@@ -41,10 +43,11 @@ def product(
     halves = 2 if is_gated else 1
     w = generator.integers(-9, 9, (halves * N, K)).astype(dtype)
     scale = generator.integers(1, 9, N).astype(np.float32)
-    y = np.full(M * N, -77777, np.float32)
+    of_tensor, of_y = (pitch or N for pitch in (*pitches, 0, 0, 0)[1:3])
+    y = np.full(M * of_y, EMPTY, np.float32)
     block_m, block_n = tile
     kinds = ("constant", "tensor") if has_tensor else ("constant",)
-    residual = generator.integers(-9, 9, (M, N)).astype(np.int8)
+    residual = generator.integers(-9, 9, (M, of_tensor)).astype(np.int8)
     sizes = (
         N,
         K,
@@ -52,6 +55,7 @@ def product(
         kinds,
         (),
         (1,),
+        pitches if has_tensor else pitches[1:],
         run,
         block_m,
         block_n,
@@ -96,7 +100,8 @@ def product(
         )
     sums = (x.astype(np.float32) @ w.astype(np.float32).T).reshape(M, N, halves)
     expected = sums.prod(2) * scale
-    return y.reshape(M, N), expected + residual if has_tensor else expected
+    assert (y.reshape(M, of_y)[:, N:] == EMPTY).all()
+    return y.reshape(M, of_y)[:, :N], expected + residual[:, :N] if has_tensor else expected
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -128,6 +133,8 @@ def product(
         (100, 130, 16, {"tile": (64, 64), "run": 16, "ahead": (1, 1), "has_tensor": True, "is_looped": True}),
         (300, 340, 48, {"tile": (128, 160), "run": 8, "ahead": (1, 2), "is_looped": True}),
         (300, 340, 48, {"tile": (128, 96), "run": 4, "stages": 2, "dtype": np.float32}),
+        (100, 130, 40, {"has_tensor": True, "pitches": (0, 160, 256)}),
+        (100, 128, 40, {"pitches": (0, 0, 200)}),
     ],
 )
 def test_every_element_is_that_of_the_reference(M, N, K, options, seed):

@@ -31,7 +31,8 @@ def inner_problem(problem: ConvProblem) -> ConvProblem | None:
     if not is_padded or min(problem.pads) < 0 or problem.C <= FEW_CHANNELS:
         return None
     top, left, bottom, right = problem.pads
-    return replace(problem, H=top + problem.H + bottom, W=left + problem.W + right, pads=NO_PADS, pad_code=0)
+    H, W = top + problem.H + bottom, left + problem.W + right
+    return replace(problem, H=H, W=W, pads=NO_PADS, pad_code=0, x_pitch=0)
 
 
 def bordered_bytes(problem: ConvProblem) -> int:

@@ -17,6 +17,7 @@ from quantrt.kernels.epilogue.spec import (
     epilogue_constants,
     operand_types,
     output_types,
+    pitch_constants,
     why_not_epilogue,
 )
 from quantrt.kernels.expression.spec import needs_exact
@@ -66,6 +67,8 @@ class ConvProblem:
         tensors: element type of each tensor operand of the epilogue.
         outputs: element type of each output.
         pad_code: what the padding is of, where there is any and x are codes.
+        x_pitch: elements from one pixel of x to the next; 0 where there is no gap between.
+        pitches: the same of the tensors, then of the outputs; empty where none has gaps.
     """
 
     images: int
@@ -83,6 +86,13 @@ class ConvProblem:
     tensors: tuple[str, ...]
     outputs: tuple[str, ...]
     pad_code: int = 0
+    x_pitch: int = 0
+    pitches: tuple[int, ...] = ()
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether pixels of x, of a tensor or of an output are further apart than their channels."""
+        return bool(self.x_pitch or self.pitches)
 
     @property
     def depth(self) -> int:
@@ -151,7 +161,8 @@ def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
         ),
         (problem.N < 1 or problem.depth < 1, "an empty weight"),
         (
-            max(problem.N, problem.depth) * MAX_BLOCK > MAX_OFFSET or _reach(problem) > MAX_OFFSET,
+            max(problem.N, problem.depth, *problem.pitches) * MAX_BLOCK > MAX_OFFSET
+            or _reach(problem) > MAX_OFFSET,
             "offsets in a tile beyond 32 bits",
         ),
     )
@@ -171,6 +182,8 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         "PAD_CODE": problem.pad_code,
         "DILATIONS": problem.dilations,
         **epilogue_constants(problem),
+        "X_PITCH": problem.x_pitch or problem.C,
+        **pitch_constants(problem, problem.pitches),
         "IS_PACKED": config.is_packed,
         "PARTS": 2 if config.accumulators > MAX_WHOLE_ACCUMULATORS else 1,
         "IS_EARLY": is_early(problem, config),
@@ -254,4 +267,9 @@ def _extent(padded: int, taps: int, stride: int, dilation: int) -> int:
 
 def _reach(problem: ConvProblem) -> int:
     """Elements from a window's first to its last, at most: what one 32-bit offset spans."""
-    return problem.R * problem.dilations[0] * (problem.W + problem.S * problem.dilations[1]) * problem.C
+    return (
+        problem.R
+        * problem.dilations[0]
+        * (problem.W + problem.S * problem.dilations[1])
+        * (problem.x_pitch or problem.C)
+    )

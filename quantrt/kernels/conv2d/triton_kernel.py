@@ -52,6 +52,8 @@ def conv2d(
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
+    X_PITCH: tl.constexpr,
+    PITCHES: tl.constexpr,
     IS_PACKED: tl.constexpr,
     PARTS: tl.constexpr,
     IS_EARLY: tl.constexpr,
@@ -72,7 +74,7 @@ def conv2d(
     rows_w = offs_n
     if N % BLOCK_N != 0:
         rows_w = tl.minimum(offs_n, N - column - 1)
-    x_ptrs = x_ptr + pixel * C
+    x_ptrs = x_ptr + pixel * X_PITCH
     w_ptrs = w_ptr + column.to(tl.int64) * (R * S * C) + rows_w * (R * S * C)
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
@@ -84,11 +86,11 @@ def conv2d(
     if IS_EARLY:
         for i in tl.static_range(PARTS):
             first = column + i * PART
-            early = early + (load_operands(slots, row, first, M, N, KINDS, IS_WHOLE, BLOCK_M, PART),)
+            early = early + (load_operands(slots, row, first, M, N, KINDS, IS_WHOLE, BLOCK_M, PART, PITCHES),)
 
     if IS_PACKED:
         accumulator = _multiply_packed(
-            x_ptrs, w_ptrs, y_in, x_in, H, W, R, S, C, PAD_CODE, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
+            x_ptrs, w_ptrs, y_in, x_in, H, W, R, S, C, X_PITCH, PAD_CODE, DILATIONS, BLOCK_M, BLOCK_N, BLOCK_K
         )
     else:
         accumulator = multiply(
@@ -102,6 +104,7 @@ def conv2d(
             R,
             S,
             C,
+            X_PITCH,
             1,
             PADS,
             PAD_CODE,
@@ -130,6 +133,8 @@ def conv2d(
                 IS_WHOLE,
                 BLOCK_M,
                 PART,
+                len(KINDS),
+                PITCHES,
             )
         else:
             store_tile(
@@ -147,6 +152,7 @@ def conv2d(
                 IS_WHOLE,
                 BLOCK_M,
                 PART,
+                PITCHES,
             )
 
 
@@ -200,6 +206,7 @@ def multiply(
     R: tl.constexpr,
     S: tl.constexpr,
     C: tl.constexpr,
+    X_PITCH: tl.constexpr,
     SPLITS: tl.constexpr,
     PADS: tl.constexpr,
     PAD_CODE: tl.constexpr,
@@ -211,6 +218,7 @@ def multiply(
     """The accumulator [BLOCK_M, BLOCK_N], block of channels by block of channels within a tap.
 
     Args:
+        X_PITCH: elements from one pixel of x to the next.
         split, SPLITS: which of so many equal parts of the sum.
         PAD_CODE: what is read of the padding. Other than 0 it is put in place behind the copy: those that
             run ahead of the products leave zeros.
@@ -228,7 +236,7 @@ def multiply(
         first = step % C_BLOCKS * BLOCK_K
         dy = tap // S * DILATIONS[0]
         dx = tap % S * DILATIONS[1]
-        x_step = x_tile + ((dy * W + dx) * C + first)
+        x_step = x_tile + ((dy * W + dx) * X_PITCH + first)
         w_step = w_tile + (tap * C + first)
         mask_k = offs_k < C - first
         if has_padding(PADS):
@@ -262,6 +270,7 @@ def _multiply_packed(
     R: tl.constexpr,
     S: tl.constexpr,
     C: tl.constexpr,
+    X_PITCH: tl.constexpr,
     PAD_CODE: tl.constexpr,
     DILATIONS: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -280,7 +289,7 @@ def _multiply_packed(
         x = x_in[:, None] + dx[None, :]
         mask_k = k < R * S * C
         inside = (y >= 0) & (y < H) & (x >= 0) & (x < W) & mask_k[None, :]
-        x_step = x_ptrs[:, None] + ((dy * W + dx) * C + k % C)[None, :]
+        x_step = x_ptrs[:, None] + ((dy * W + dx) * X_PITCH + k % C)[None, :]
         x_block = tl.load(x_step, mask=inside, other=PAD_CODE)
         w_block = tl.load(w_ptrs[None, :] + k[:, None], mask=mask_k[:, None], other=0)
         accumulator = tl.dot(factor(x_block), factor(w_block), accumulator, out_dtype=KIND)

@@ -17,6 +17,7 @@ from quantrt.kernels.epilogue.spec import (
     epilogue_constants,
     operand_types,
     output_types,
+    pitch_constants,
 )
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.gemm_hopper import spec as hopper
@@ -121,6 +122,7 @@ def kernel_of(problem: ConvProblem, tile: BoxTile) -> KernelSpec:
         "PADS": problem.pads[:2],
         "DILATIONS": problem.dilations,
         **epilogue_constants(problem),
+        **pitch_constants(problem, problem.pitches),
         "RUN": run_of(problem, tile),
         "BOX": tile.box,
         "TAPS": taps_of(problem, tile),

@@ -86,6 +86,7 @@ def conv_hopper(
     KINDS: gl.constexpr,
     PROGRAM: gl.constexpr,
     OUTPUTS: gl.constexpr,
+    PITCHES: gl.constexpr,
     RUN: gl.constexpr,
     BOX: gl.constexpr,
     TAPS: gl.constexpr,
@@ -130,7 +131,7 @@ def conv_hopper(
     cut: gl.constexpr = (STEPS, BOX, TAPS, HOLDS_W, REACH, X_ROWS)
     windows: gl.constexpr = (S, C, STRIDES, PADS, DILATIONS)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, IS_LOOPED)
-    formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
+    formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
     gl.warp_specialize(
         [
             (consume, (ring, turns, pointers, slots, outputs, 0, cut, sizes, ahead, formula)),
@@ -262,7 +263,7 @@ def consume(
         tensors = ()
         for p in gl.static_range(TENSORS_AHEAD):
             place = part_of(corner, tile_n, p, outputs, BOX, sizes, PART)
-            tensors = tensors + (load_blocks(slots, place, formula),)
+            tensors = tensors + (load_blocks(slots, place, sizes, formula),)
         mbarrier.wait(turns.index(CONSUMER), turn)
         turn ^= 1
 
@@ -294,8 +295,8 @@ def consume(
                 for q in gl.static_range(PARTS_M):
                     later = j * PARTS_M + q + TENSORS_AHEAD
                     place = part_of(corner, tile_n, later, outputs, BOX, sizes, PART)
-                    place = (place[0], place[1], place[2] & (later < PARTS))
-                    tensors = tensors + (load_blocks(slots, place, formula),)
+                    place = (place[0], place[1], place[2], place[3], place[4] & (later < PARTS))
+                    tensors = tensors + (load_blocks(slots, place, sizes, formula),)
                     place = part_of(corner, tile_n, j * PARTS_M + q, outputs, BOX, sizes, PART)
                     finish_part(parts[q], constants[0], tensors[q], pointers, place, sizes, formula, PART)
                 constants = constants[1:] + (following,)
@@ -309,7 +310,7 @@ def consume(
                         constants = constants + (load_constants(slots, tile_n, later, sizes, formula, PART),)
                 if p + TENSORS_AHEAD < PARTS:
                     place = part_of(corner, tile_n, p + TENSORS_AHEAD, outputs, BOX, sizes, PART)
-                    tensors = tensors + (load_blocks(slots, place, formula),)
+                    tensors = tensors + (load_blocks(slots, place, sizes, formula),)
                 place = part_of(corner, tile_n, p, outputs, BOX, sizes, PART)
                 column = constants[p // PARTS_M]
                 finish_part(parts[p], column, tensors[p], pointers, place, sizes, formula, PART)
@@ -347,7 +348,7 @@ def part_of(
     sizes: gl.constexpr,
     LAYOUT: gl.constexpr,
 ):
-    """Offset of the first element of part p of a tile, of all elements from there, and which there are."""
+    """The place of part p of a tile, as in kernels/fragments; rows are pixels."""
     images, P, Q = outputs
     N: gl.constexpr = sizes[0]
     PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
@@ -360,9 +361,8 @@ def part_of(
     if BOX[0] * BOX[1] * BOX[2] < sizes[2]:
         there = there & (rows < BOX[0] * BOX[1] * BOX[2])
     first = tile_n * sizes[3] + p // PARTS_M * LAYOUT.shape[1]
-    start = ((corner[0] * P + corner[1]) * Q + corner[2]).to(gl.int64) * N + first
-    offsets = ((image * P + line) * Q + column)[:, None] * N + offs_n[None, :]
+    row = ((corner[0] * P + corner[1]) * Q + corner[2]).to(gl.int64)
     mask = there[:, None]
     if N % sizes[3] != 0:
         mask = mask & (offs_n < N - first)[None, :]
-    return start, offsets, mask
+    return row, first, (image * P + line) * Q + column, offs_n, mask

@@ -11,7 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.epilogue.spec import POINTERS, epilogue_constants, operand_types, output_types
+from quantrt.kernels.epilogue.spec import (
+    POINTERS,
+    epilogue_constants,
+    operand_types,
+    output_types,
+    pitch_constants,
+)
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm import tiles as gemm_tiles
@@ -36,6 +42,8 @@ class SpreadProblem:
         R, S: of the kernel, and strides.
         dtype: of x and w.
         tensors, outputs: element types of the epilogue's tensor operands and results.
+        pitches: elements from one pixel to the next of the tensors, then of the outputs; empty where none has
+            gaps.
     """
 
     pixels: int
@@ -47,6 +55,7 @@ class SpreadProblem:
     epilogue: Expression
     tensors: tuple[str, ...]
     outputs: tuple[str, ...]
+    pitches: tuple[int, ...] = ()
 
     @property
     def product(self) -> gemm.GemmProblem:
@@ -95,6 +104,7 @@ def kernel_of(problem: SpreadProblem, config: TileConfig) -> KernelSpec:
         "R": problem.R,
         "S": problem.S,
         **epilogue_constants(problem),
+        **pitch_constants(problem, problem.pitches),
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "BLOCK_K": config.block_k,

@@ -9,7 +9,7 @@ where that pixel's row r begins.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import sums_to_float
+from quantrt.kernels.epilogue.triton_kernel import pitch_of, sums_to_float
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.gemm.triton_kernel import multiply
 
@@ -43,6 +43,7 @@ def spread(
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
+    PITCHES: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -65,7 +66,7 @@ def spread(
 
     pixel = row + offs_m
     line = (pixel // W).to(tl.int64) * R + r
-    offsets = ((line * W + pixel % W) * N)[:, None] + (column + offs_n)[None, :]
+    place = (line * W + pixel % W) * S, column + offs_n
     mask_n = offs_n < N - column
     mask = (pixel < M)[:, None] & mask_n[None, :]
     channel = (column + offs_n) % C
@@ -73,7 +74,9 @@ def spread(
     operands = (sums_to_float(accumulator, K),)
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            operands = operands + (tl.load(slots[i] + offsets, mask=mask, other=0.0),)
+            operands = operands + (
+                tl.load(slots[i] + _offsets(place, C, pitch_of(PITCHES, i, C)), mask=mask, other=0.0),
+            )
         elif KINDS[i] == "scalar":
             operands = operands + (slots[i],)
         else:
@@ -83,4 +86,18 @@ def spread(
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
+        offsets = _offsets(place, C, pitch_of(PITCHES, len(KINDS) + i, C))
         tl.store(y_ptr + offsets, tl.broadcast_to(y, (BLOCK_M, BLOCK_N)), mask=mask)
+
+
+@triton.jit
+def _offsets(place, C: tl.constexpr, PITCH: tl.constexpr):
+    """Of elements of a tensor whose pixels are PITCH elements apart.
+
+    Args:
+        place: for every row its first pixel, and columns (s, c).
+    """
+    pixel, columns = place
+    if PITCH != C:
+        columns = columns + columns // C * (PITCH - C)
+    return (pixel * PITCH)[:, None] + columns[None, :]

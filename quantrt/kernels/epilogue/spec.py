@@ -19,6 +19,7 @@ __all__ = [
     "epilogue_constants",
     "operand_types",
     "output_types",
+    "pitch_constants",
     "why_not_epilogue",
 ]
 
@@ -112,6 +113,21 @@ def epilogue_constants(problem: Finished) -> dict[str, Any]:
         "PROGRAM": program_of(problem.epilogue, problem.outputs),
         "OUTPUTS": problem.epilogue.outputs,
     }
+
+
+def pitch_constants(problem: Finished, pitches: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """The constant that says how far rows of tensor operands and of outputs are apart.
+
+    Args:
+        pitches: in elements, of the tensors, then of the outputs; empty where rows have no gaps between.
+
+    Returns:
+        PITCHES: one for every operand behind the accumulators, and for every output; see
+        `kernels.epilogue.triton_kernel.pitch_of`.
+    """
+    of_tensors = iter(pitches)
+    operands = [next(of_tensors) if kind == "tensor" else 0 for kind in _kinds(problem)] if pitches else []
+    return {"PITCHES": (*operands, *of_tensors)}
 
 
 def _kinds(problem: Finished) -> tuple[str, ...]:

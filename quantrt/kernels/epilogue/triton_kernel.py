@@ -9,7 +9,7 @@ from quantrt.kernels.codes.triton_kernel import ROUNDER
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.zero_points.triton_kernel import zero_point_of
 
-__all__ = ["load_operands", "registers_of", "store_loaded", "store_tile", "sums_to_float"]
+__all__ = ["load_operands", "pitch_of", "registers_of", "store_loaded", "store_tile", "sums_to_float"]
 
 ROUNDER_BITS = tl.constexpr(0x4B400000)
 """Bits of ROUNDER, 1.5 * 2**23; plus an integer below 2**22 in size, those of ROUNDER plus that integer."""
@@ -33,14 +33,16 @@ def store_tile(
     IS_WHOLE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    PITCHES: tl.constexpr = None,
 ):
     """The epilogue of one tile, or of a part of one.
 
     Args:
         TERMS: products in each sum.
         IS_WHOLE: no tile has columns beyond N.
+        PITCHES: see `pitch_of`.
     """
-    operands = load_operands(slots, row, column, M, N, KINDS, IS_WHOLE, BLOCK_M, BLOCK_N)
+    operands = load_operands(slots, row, column, M, N, KINDS, IS_WHOLE, BLOCK_M, BLOCK_N, PITCHES)
     store_loaded(
         accumulator,
         operands,
@@ -55,6 +57,8 @@ def store_tile(
         IS_WHOLE,
         BLOCK_M,
         BLOCK_N,
+        len(KINDS),
+        PITCHES,
     )
 
 
@@ -69,19 +73,20 @@ def load_operands(
     IS_WHOLE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    PITCHES: tl.constexpr = None,
 ):
     """What the epilogue of a tile reads beside the sums: blocks, rows and numbers."""
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
     mask_n = offs_n < N - column
-    tile = row.to(tl.int64) * N + column
-    offsets = offs_m[:, None] * N + offs_n[None, :]
     mask = (offs_m < M - row)[:, None]
     if not IS_WHOLE:
         mask = mask & mask_n[None, :]
     operands = ()
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
+            tile = row.to(tl.int64) * pitch_of(PITCHES, i, N) + column
+            offsets = offs_m[:, None] * pitch_of(PITCHES, i, N) + offs_n[None, :]
             operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0.0),)
         elif KINDS[i] == "scalar":
             operands = operands + (slots[i],)
@@ -106,12 +111,16 @@ def store_loaded(
     IS_WHOLE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    SLOTS: tl.constexpr = 0,
+    PITCHES: tl.constexpr = None,
 ):
-    """The rest of `store_tile`, behind `load_operands`."""
+    """The rest of `store_tile`, behind `load_operands`.
+
+    Args:
+        SLOTS: how many operands there are.
+    """
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
-    tile = row.to(tl.int64) * N + column
-    offsets = offs_m[:, None] * N + offs_n[None, :]
     mask = (offs_m < M - row)[:, None]
     if not IS_WHOLE:
         mask = mask & (offs_n < N - column)[None, :]
@@ -119,7 +128,19 @@ def store_loaded(
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
+        tile = row.to(tl.int64) * pitch_of(PITCHES, SLOTS + i, N) + column
+        offsets = offs_m[:, None] * pitch_of(PITCHES, SLOTS + i, N) + offs_n[None, :]
         tl.store(y_ptr + tile + offsets, tl.broadcast_to(y, (BLOCK_M, BLOCK_N)), mask=mask)
+
+
+@triton.constexpr_function
+def pitch_of(pitches, number, columns):
+    """Elements from one row to the next of an operand, or behind all operands of an output.
+
+    Args:
+        pitches: of all of them, 0 where rows have no gaps between; empty, or None, where none has.
+    """
+    return (pitches[number] or columns) if pitches else columns
 
 
 @triton.jit

@@ -5,14 +5,15 @@ A thread's sums are of columns 8 j + 2 t and the next, for thread t of 4. Where 
 the order of `kernels.gemm_hopper.spec.rows_in_order`, those are RUN columns side by side, a vector.
 
 sizes: (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, sums for an output).
-formula: (KINDS, PROGRAM, OUTPUTS), as of every kernel with an epilogue.
+formula: (KINDS, PROGRAM, OUTPUTS, PITCHES), as of every kernel with an epilogue.
+place: row and column of a part's first element, rows and columns of all from there, and which there are.
 """
 
 # mypy: ignore-errors
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from quantrt.kernels.epilogue.triton_kernel import registers_of, sums_to_float
+from quantrt.kernels.epilogue.triton_kernel import pitch_of, registers_of, sums_to_float
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
 
 __all__ = [
@@ -95,14 +96,14 @@ def load_constants(slots, tile_n, j, sizes: gl.constexpr, formula: gl.constexpr,
 
 
 @gluon.jit
-def load_blocks(slots, place, formula: gl.constexpr):
-    """The operands of a part at `place`, what `part_of` gives: tensors as blocks, and 0 for all others."""
+def load_blocks(slots, place, sizes: gl.constexpr, formula: gl.constexpr):
+    """The operands of a part at `place`: tensors as blocks, and 0 for all others."""
     KINDS: gl.constexpr = formula[0]
-    start, offsets, mask = place
     operands = ()
     for i in gl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            operands = operands + (gl.load(slots[i] + start + offsets, mask=mask, other=0),)
+            start, offsets = elements_of(place, pitch_of(formula[3], i, sizes[0]))
+            operands = operands + (gl.load(slots[i] + start + offsets, mask=place[4], other=0),)
         else:
             operands = operands + (0,)
     return operands
@@ -110,7 +111,7 @@ def load_blocks(slots, place, formula: gl.constexpr):
 
 @gluon.jit
 def part_of(tile_m, tile_n, p, M, sizes: gl.constexpr, LAYOUT: gl.constexpr):
-    """Offset of the first element of part p of a tile, of all elements from there, and which there are."""
+    """The place of part p of a tile."""
     N: gl.constexpr = sizes[0]
     PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
     row = tile_m.to(gl.int64) * sizes[2] + p % PARTS_M * LAYOUT.shape[0]
@@ -120,7 +121,14 @@ def part_of(tile_m, tile_n, p, M, sizes: gl.constexpr, LAYOUT: gl.constexpr):
     mask = (offs_m < M - row)[:, None]
     if N * sizes[8] % sizes[3] != 0:
         mask = mask & (offs_n < N - column)[None, :]
-    return row * N + column, offs_m[:, None] * N + offs_n[None, :], mask
+    return row, column, offs_m, offs_n, mask
+
+
+@gluon.jit
+def elements_of(place, PITCH: gl.constexpr):
+    """Offset of the first element of a part whose rows are PITCH elements apart, and of all from there."""
+    row, column, rows, columns, _ = place
+    return row * PITCH + column, rows[:, None] * PITCH + columns[None, :]
 
 
 @gluon.jit
@@ -153,7 +161,7 @@ def finish_part(
     formula: gl.constexpr,
     LAYOUT: gl.constexpr,
 ):
-    """As `store_part`, of a part at `place`: what `part_of` gives."""
+    """As `store_part`, of a part at `place`."""
     KINDS: gl.constexpr = formula[0]
     PROGRAM: gl.constexpr = formula[1]
     OUTPUTS: gl.constexpr = formula[2]
@@ -173,8 +181,8 @@ def finish_part(
     else:
         registers = registers_of(part, operands, sizes[1], PROGRAM)
     results = evaluate(PROGRAM, registers)
-    start, offsets, mask = place
     for i in gl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
-        gl.store(y_ptr + start + offsets, y, mask=mask)
+        start, offsets = elements_of(place, pitch_of(formula[3], len(KINDS) + i, sizes[0]))
+        gl.store(y_ptr + start + offsets, y, mask=place[4])

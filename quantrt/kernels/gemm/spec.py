@@ -69,6 +69,8 @@ class GemmProblem:
         tensors: element type of each tensor operand of the epilogue.
         outputs: element type of each output.
         is_gated: the product has two columns for each of y.
+        pitches: elements from one row to the next of the tensors, then of the outputs; empty where none has
+            gaps.
     """
 
     M: int
@@ -80,6 +82,7 @@ class GemmProblem:
     tensors: tuple[str, ...]
     outputs: tuple[str, ...]
     is_gated: bool = False
+    pitches: tuple[int, ...] = ()
 
     @property
     def columns(self) -> int:

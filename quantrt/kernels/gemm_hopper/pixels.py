@@ -25,8 +25,9 @@ def as_product(problem: ConvProblem) -> GemmProblem:
         N=problem.N,
         K=problem.depth,
         dtype=problem.dtype,
-        stride_unit=math.gcd(MAX_STRIDE_UNIT, problem.C),
+        stride_unit=math.gcd(MAX_STRIDE_UNIT, problem.x_pitch or problem.C),
         epilogue=problem.epilogue,
         tensors=problem.tensors,
         outputs=problem.outputs,
+        pitches=problem.pitches,
     )

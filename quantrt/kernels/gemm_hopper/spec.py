@@ -21,6 +21,7 @@ from quantrt.kernels.epilogue.spec import (
     epilogue_constants,
     operand_types,
     output_types,
+    pitch_constants,
 )
 from quantrt.kernels.expression.spec import flops_of, needs_exact
 from quantrt.kernels.gemm import spec as gemm
@@ -156,6 +157,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "K": problem.K,
         "GATED": problem.is_gated,
         **epilogue_constants(problem),
+        **pitch_constants(problem, problem.pitches),
         "RUN": run_of(problem, tile),
         "BLOCK_M": tile.block_m,
         "BLOCK_N": tile.block_n,

@@ -94,6 +94,7 @@ def gemm_hopper(
     KINDS: gl.constexpr,
     PROGRAM: gl.constexpr,
     OUTPUTS: gl.constexpr,
+    PITCHES: gl.constexpr,
     RUN: gl.constexpr,
     BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
@@ -128,7 +129,7 @@ def gemm_hopper(
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED)
-    formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
+    formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
     gl.warp_specialize(
         [
             (consume, (ring, turns, pointers, slots, M, 0, sizes, ahead, formula)),
@@ -229,7 +230,7 @@ def consume(
         tensors = ()
         for p in gl.static_range(TENSORS_AHEAD):
             place = part_of(tile_m, tile_n, p, M, sizes, PART)
-            tensors = tensors + (load_blocks(slots, place, formula),)
+            tensors = tensors + (load_blocks(slots, place, sizes, formula),)
         mbarrier.wait(turns.index(CONSUMER), turn)
         turn ^= 1
 
@@ -267,9 +268,9 @@ def consume(
                 later = ()
                 for q in gl.static_range(PARTS_M):
                     next_part = (column + 1) * PARTS_M + q
-                    start, offsets, mask = part_of(tile_m, tile_n, next_part, M, sizes, PART)
-                    there = (start, offsets, mask & (column + 1 < PARTS_N))
-                    later = later + (load_blocks(slots, there, formula),)
+                    place = part_of(tile_m, tile_n, next_part, M, sizes, PART)
+                    there = (place[0], place[1], place[2], place[3], place[4] & (column + 1 < PARTS_N))
+                    later = later + (load_blocks(slots, there, sizes, formula),)
                 for q in gl.static_range(PARTS_M):
                     store_part(
                         parts[q],
@@ -298,7 +299,7 @@ def consume(
                         )
                 if p + TENSORS_AHEAD < PARTS_M * PARTS_N:
                     place = part_of(tile_m, tile_n, p + TENSORS_AHEAD, M, sizes, PART)
-                    tensors = tensors + (load_blocks(slots, place, formula),)
+                    tensors = tensors + (load_blocks(slots, place, sizes, formula),)
                 store_part(
                     parts[p],
                     constants[p // PARTS_M],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantrt.kernels.conv2d.spec import ConvProblem, kernel_types, size_arguments
-from quantrt.kernels.epilogue.spec import epilogue_constants, why_not_epilogue
+from quantrt.kernels.epilogue.spec import epilogue_constants, pitch_constants, why_not_epilogue
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 from quantrt.kernels.pixel_tile import PixelTile
@@ -55,16 +55,19 @@ class PoolProblem:
     def is_packed(self) -> bool:
         """Whether codes are compared without being unpacked."""
         is_max = self.kind == "max" and self.window.dtype == "int8"
-        return is_max and self.window.N % PACKED == 0 and self.window.R * self.window.S <= MAX_UNROLLED
+        is_whole = self.window.N % PACKED == 0 and self.window.x_pitch % PACKED == 0
+        return is_max and is_whole and self.window.R * self.window.S <= MAX_UNROLLED
 
 
 def why_not(problem: PoolProblem) -> str | None:
     """Why the kernels cannot compute the problem, in one phrase; None when they can."""
     window = problem.window
-    reach = window.R * window.dilations[0] * (window.W + window.S * window.dilations[1]) * window.N
+    reach = window.R * window.dilations[0] * (window.W + window.S * window.dilations[1])
+    reach *= window.x_pitch or window.N
     summed = window.H * window.W if problem.is_global else window.R * window.S
     reasons = (
         (window.dtype not in ("int8", "float16", "bfloat16", "float32"), f"no pool of {window.dtype}"),
+        (problem.is_global and window.has_gaps, "pixels with gaps between"),
         (window.N < 1 or window.R < 1 or window.S < 1, "an empty window"),
         (problem.kind == "average" and summed > MAX_SUMMED, f"windows of {summed}: at most {MAX_SUMMED}"),
         (
@@ -72,7 +75,8 @@ def why_not(problem: PoolProblem) -> str | None:
             "padding of codes that counts, and windows that end behind it",
         ),
         (
-            max(0 if problem.is_global else reach, window.N * MAX_BLOCK) > MAX_OFFSET,
+            max(0 if problem.is_global else reach, max(window.N, *window.pitches, 0) * MAX_BLOCK)
+            > MAX_OFFSET,
             "offsets in a tile beyond 32 bits",
         ),
     )
@@ -89,6 +93,7 @@ def kernel_of(problem: PoolProblem, config: PixelTile) -> KernelSpec:
         **({} if problem.is_global else _geometry(problem)),
         "IS_MAX": problem.kind == "max",
         **epilogue_constants(problem.window),
+        **({} if problem.is_global else _pitches(problem)),
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
     }
@@ -102,6 +107,11 @@ def kernel_of(problem: PoolProblem, config: PixelTile) -> KernelSpec:
         num_stages=1,
         is_exact=needs_exact(problem.window.epilogue, problem.window.outputs),
     )
+
+
+def _pitches(problem: PoolProblem) -> dict[str, Any]:
+    window = problem.window
+    return {"X_PITCH": window.x_pitch or window.N, **pitch_constants(window, window.pitches)}
 
 
 def _geometry(problem: PoolProblem) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.conv2d.triton_kernel import first_pixel
-from quantrt.kernels.epilogue.triton_kernel import store_tile, sums_to_float
+from quantrt.kernels.epilogue.triton_kernel import pitch_of, store_tile, sums_to_float
 from quantrt.kernels.pool.spec import MAX_UNROLLED
 
 UNROLLED = tl.constexpr(MAX_UNROLLED)
@@ -58,6 +58,8 @@ def pool(
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
+    X_PITCH: tl.constexpr,
+    PITCHES: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -72,22 +74,23 @@ def pool(
     pixel, y_in, x_in = first_pixel(rows, H, W, P, Q, R, S, STRIDES, PADS)
     # Loads are of WIDTH neighbouring channels, as one number.
     UNITS: tl.constexpr = N // WIDTH
+    PITCH: tl.constexpr = X_PITCH // WIDTH
     units = column // WIDTH + tl.arange(0, BLOCK_N // WIDTH)
     x_units = x_ptr if WIDTH == 1 else x_ptr.to(tl.pointer_type(tl.int32))
-    x_tile = x_units + pixel[:, None] * UNITS + units[None, :]
+    x_tile = x_units + pixel[:, None] * PITCH + units[None, :]
     mask_n = (units < UNITS)[None, :]
     pooled = _empty(x_ptr, IS_MAX, WIDTH, BLOCK_M, BLOCK_N // WIDTH)
     FILL: tl.constexpr = _fill(x_units, IS_MAX) if IS_MAX else PAD_CODE
     if R * S <= UNROLLED:
         for tap in tl.static_range(R * S):
             value = _tap(
-                x_tile, mask_n, y_in, x_in, tap, H, W, UNITS, S, DILATIONS, FILL, IS_INSIDE, IS_WHOLE
+                x_tile, mask_n, y_in, x_in, tap, H, W, PITCH, S, DILATIONS, FILL, IS_INSIDE, IS_WHOLE
             )
             pooled = _joined(pooled, value, IS_MAX, WIDTH)
     else:
         for tap in tl.range(0, R * S):
             value = _tap(
-                x_tile, mask_n, y_in, x_in, tap, H, W, UNITS, S, DILATIONS, FILL, IS_INSIDE, IS_WHOLE
+                x_tile, mask_n, y_in, x_in, tap, H, W, PITCH, S, DILATIONS, FILL, IS_INSIDE, IS_WHOLE
             )
             pooled = _joined(pooled, value, IS_MAX, WIDTH)
     if WIDTH == 4:
@@ -105,7 +108,22 @@ def pool(
 
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    _store(pooled, pointers, slots, row, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, BLOCK_N)
+    _store(
+        pooled,
+        pointers,
+        slots,
+        row,
+        column,
+        M,
+        N,
+        KINDS,
+        PROGRAM,
+        OUTPUTS,
+        PITCHES,
+        IS_WHOLE,
+        BLOCK_M,
+        BLOCK_N,
+    )
 
 
 @triton.jit
@@ -167,7 +185,7 @@ def global_pool(
 
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    _store(pooled, pointers, slots, image, column, M, N, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, 1, BLOCK_N)
+    _store(pooled, pointers, slots, image, column, M, N, KINDS, PROGRAM, OUTPUTS, None, IS_WHOLE, 1, BLOCK_N)
 
 
 @triton.jit
@@ -200,7 +218,7 @@ def _tap(
     tap,
     H,
     W,
-    UNITS: tl.constexpr,
+    PITCH: tl.constexpr,
     S: tl.constexpr,
     DILATIONS: tl.constexpr,
     FILL: tl.constexpr,
@@ -210,7 +228,7 @@ def _tap(
     """What one tap of every window reads; FILL where there is nothing."""
     dy = tap // S * DILATIONS[0]
     dx = tap % S * DILATIONS[1]
-    x_ptrs = x_tile + (dy * W + dx) * UNITS
+    x_ptrs = x_tile + (dy * W + dx) * PITCH
     if IS_INSIDE and IS_WHOLE:
         return tl.load(x_ptrs)
     mask = mask_n
@@ -285,6 +303,7 @@ def _store(
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
+    PITCHES: tl.constexpr,
     IS_WHOLE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -293,13 +312,14 @@ def _store(
     if pooled.dtype == tl.int32 and len(PROGRAM) == 0:
         offs_m = tl.arange(0, BLOCK_M)
         offs_n = tl.arange(0, BLOCK_N)
-        tile = row.to(tl.int64) * N + column
         mask = (offs_m < M - row)[:, None]
         if not IS_WHOLE:
             mask = mask & (offs_n < N - column)[None, :]
         for i in tl.static_range(len(OUTPUTS)):
             y_ptr = pointers[i]
-            y_ptrs = y_ptr + tile + (offs_m[:, None] * N + offs_n[None, :])
+            tile = row.to(tl.int64) * pitch_of(PITCHES, len(KINDS) + i, N) + column
+            rows = offs_m[:, None] * pitch_of(PITCHES, len(KINDS) + i, N)
+            y_ptrs = y_ptr + tile + (rows + offs_n[None, :])
             tl.store(y_ptrs, pooled.to(y_ptr.dtype.element_ty), mask=mask)
     else:
         store_tile(
@@ -317,4 +337,5 @@ def _store(
             IS_WHOLE,
             BLOCK_M,
             BLOCK_N,
+            PITCHES,
         )

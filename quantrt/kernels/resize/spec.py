@@ -16,6 +16,7 @@ from quantrt.kernels.epilogue.spec import (
     epilogue_constants,
     operand_types,
     output_types,
+    pitch_constants,
     why_not_epilogue,
 )
 from quantrt.kernels.expression.spec import needs_exact
@@ -41,6 +42,7 @@ class ResizeProblem:
         R, S: how often every line and every column is repeated.
         dtype: of x.
         tensors, outputs: element types of the epilogue's tensor operands and results.
+        x_pitch, pitches: as of a ConvProblem.
     """
 
     images: int
@@ -53,6 +55,8 @@ class ResizeProblem:
     epilogue: Expression
     tensors: tuple[str, ...]
     outputs: tuple[str, ...]
+    x_pitch: int = 0
+    pitches: tuple[int, ...] = ()
 
 
 def why_not(problem: ResizeProblem) -> str | None:
@@ -60,7 +64,7 @@ def why_not(problem: ResizeProblem) -> str | None:
     reasons = (
         (problem.dtype not in POINTERS, f"no resize of {problem.dtype}"),
         (min(problem.C, problem.R, problem.S) < 1, "nothing to repeat"),
-        (problem.C * MAX_BLOCK > MAX_OFFSET, "offsets in a tile beyond 32 bits"),
+        (max(problem.C, *problem.pitches, 0) * MAX_BLOCK > MAX_OFFSET, "offsets in a tile beyond 32 bits"),
     )
     return next((reason for is_so, reason in reasons if is_so), None) or why_not_epilogue(problem)
 
@@ -99,6 +103,8 @@ def kernel_of(problem: ResizeProblem, config: PixelTile) -> KernelSpec:
         "R": problem.R,
         "S": problem.S,
         **epilogue_constants(problem),
+        "X_PITCH": problem.x_pitch or problem.C,
+        **pitch_constants(problem, problem.pitches),
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
     }

@@ -8,7 +8,7 @@ What is moved and nothing else is moved as it is, codes too.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import store_tile
+from quantrt.kernels.epilogue.triton_kernel import pitch_of, store_tile
 
 
 @triton.jit
@@ -39,6 +39,8 @@ def repeat_pixels(
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
+    X_PITCH: tl.constexpr,
+    PITCHES: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
@@ -57,15 +59,30 @@ def repeat_pixels(
     pixel = row + tl.minimum(offs_m, M - row - 1)
     line = pixel // Q
     source = (line // R).to(tl.int64) * (Q // S) + pixel % Q // S
-    x = tl.load(x_ptr + (source * C + column)[:, None] + offs_n[None, :], mask=mask, other=0.0)
+    x = tl.load(x_ptr + (source * X_PITCH + column)[:, None] + offs_n[None, :], mask=mask, other=0.0)
 
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     if len(PROGRAM) == 0 and x_ptr.dtype == y0_ptr.dtype:
-        y_ptrs = (row.to(tl.int64) * C + column) + offs_m[:, None] * C + offs_n[None, :]
         for i in tl.static_range(len(OUTPUTS)):
+            tile = row.to(tl.int64) * pitch_of(PITCHES, len(KINDS) + i, C) + column
+            y_ptrs = tile + offs_m[:, None] * pitch_of(PITCHES, len(KINDS) + i, C) + offs_n[None, :]
             tl.store(pointers[i] + y_ptrs, x.to(pointers[i].dtype.element_ty), mask=mask)
     else:
         store_tile(
-            x, pointers, slots, row, column, M, C, 1, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, BLOCK_N
+            x,
+            pointers,
+            slots,
+            row,
+            column,
+            M,
+            C,
+            1,
+            KINDS,
+            PROGRAM,
+            OUTPUTS,
+            IS_WHOLE,
+            BLOCK_M,
+            BLOCK_N,
+            PITCHES,
         )

@@ -11,7 +11,13 @@ from typing import Any
 
 from quantrt.kernels.conv2d import spec as conv2d
 from quantrt.kernels.conv2d.spec import ConvProblem
-from quantrt.kernels.epilogue.spec import POINTERS, epilogue_constants, operand_types, output_types
+from quantrt.kernels.epilogue.spec import (
+    POINTERS,
+    epilogue_constants,
+    operand_types,
+    output_types,
+    pitch_constants,
+)
 from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
@@ -101,6 +107,7 @@ def _shape(problem: ConvProblem | GemmProblem, config: SplitConfig) -> dict[str,
         "PADS": problem.pads,
         "PAD_CODE": problem.pad_code,
         "DILATIONS": problem.dilations,
+        "X_PITCH": problem.x_pitch or problem.C,
     }
 
 
@@ -117,6 +124,7 @@ def add_kernel_of(problem: ConvProblem | GemmProblem, config: SplitConfig) -> Ke
         "N": problem.N,
         "TERMS": terms,
         **epilogue_constants(problem),
+        **pitch_constants(problem, problem.pitches),
         "SPLITS": config.splits,
         "BLOCK_M": ADD_ELEMENTS // block_n,
         "BLOCK_N": block_n,

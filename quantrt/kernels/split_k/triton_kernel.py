@@ -71,6 +71,7 @@ def conv2d_parts(
     PADS: tl.constexpr,
     PAD_CODE: tl.constexpr,
     DILATIONS: tl.constexpr,
+    X_PITCH: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -85,7 +86,7 @@ def conv2d_parts(
     rows_w = tl.arange(0, BLOCK_N)
     if N % BLOCK_N != 0:
         rows_w = tl.minimum(rows_w, N - column - 1)
-    x_ptrs = x_ptr + pixel * C
+    x_ptrs = x_ptr + pixel * X_PITCH
     w_ptrs = w_ptr + column.to(tl.int64) * (R * S * C) + rows_w * (R * S * C)
     accumulator = multiply_windows(
         x_ptrs,
@@ -98,6 +99,7 @@ def conv2d_parts(
         R,
         S,
         C,
+        X_PITCH,
         SPLITS,
         PADS,
         PAD_CODE,
@@ -155,6 +157,7 @@ def add_parts(
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
+    PITCHES: tl.constexpr,
     SPLITS: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -189,4 +192,5 @@ def add_parts(
         N % BLOCK_N == 0,
         BLOCK_M,
         BLOCK_N,
+        PITCHES,
     )

@@ -87,6 +87,7 @@ def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
     depth = sum(count for _, count in window_lines(problem)) * line_width(problem)
     reasons = (
         (problem.C > PIXEL, f"{problem.C} channels: at most {PIXEL}"),
+        (problem.has_gaps, "pixels with gaps between"),
         (problem.dilations != (1, 1), "a dilated window: its taps are no neighbours"),
         (min(problem.pads) < 0, "borders that are cut off"),
         (problem.S * PIXEL <= MIN_WIDTH // 2, f"windows {problem.S} pixels wide: too few neighbours"),

@@ -10,7 +10,7 @@ import torch
 
 from quantrt.regions.expression import Expression
 
-__all__ = ["EpilogueOperands", "aligned", "channels_last"]
+__all__ = ["EpilogueOperands", "aligned", "channels_last", "has_pitch", "with_pitch"]
 
 Tensor = torch.Tensor
 
@@ -50,6 +50,28 @@ def channels_last(x: Tensor) -> Tensor:
     if x.dim() == 4:
         return aligned(x.contiguous(memory_format=torch.channels_last))
     return aligned(x.movedim(1, -1).contiguous().movedim(-1, 1))
+
+
+def with_pitch(x: Tensor, pitch: int) -> Tensor:
+    """As `channels_last`, with pixels that many elements apart; 0: without gaps between."""
+    if not pitch:
+        return channels_last(x)
+    if has_pitch(x, pitch) and x.data_ptr() % _ALIGNMENT == 0:
+        return x
+    images, channels, *size = x.shape
+    return x.new_empty((images, *size, pitch))[..., :channels].movedim(-1, 1).copy_(x)
+
+
+def has_pitch(x: Tensor, pitch: int) -> bool:
+    """Whether channels lie next to each other, and pixels of all images at one distance in elements."""
+    if x.shape[1] > 1 and x.stride(1) != 1:
+        return False
+    pixels = 1
+    for axis in (*range(x.dim() - 1, 1, -1), 0):
+        if x.shape[axis] > 1 and x.stride(axis) != pitch * pixels:
+            return False
+        pixels *= x.shape[axis]
+    return True
 
 
 def aligned(x: Tensor) -> Tensor:

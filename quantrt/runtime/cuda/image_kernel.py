@@ -12,7 +12,8 @@ import torch
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
 from quantrt.regions.expression import Expression
-from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands, channels_last
+from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands
+from quantrt.runtime.cuda.pixel_rows import PixelRows
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher
 from quantrt.runtime.cuda.tensors import torch_dtype
 
@@ -60,8 +61,8 @@ class ImageKernel:
     """A runner of such a kernel: its arguments are x, weights, outputs, the epilogue's operands, numbers.
 
     Args:
-        step: its options have "outputs", element types; its weights are the kernel's, then the constant
-            operands, float32 [C] each. Its inputs are x, then the tensor operands.
+        step: its options have "outputs", element types, and those of pixel_rows.py; its weights are the
+            kernel's, then the constant operands, float32 [C] each; its inputs x, then the tensor operands.
         weights: how many the kernel has of its own.
         doing: what it does, as in "cannot ... of region 'conv1'".
     """
@@ -79,6 +80,7 @@ class ImageKernel:
         found = [assets.weights[key] for key in step.weights]
         self._doing = f"cannot {doing} of region '{step.region}'"
         self._outputs = tuple(torch_dtype(name) for name in step.options["outputs"])
+        self._rows = PixelRows(step)
         self._weights = found[:weights]
         self._operands = EpilogueOperands.of(epilogue, found[weights:])
         self._launch: Launcher = assets.kernels[step.kernels[0]]
@@ -93,7 +95,7 @@ class ImageKernel:
             if tuple(tensor.shape) != shape:
                 raise self._error(f"an operand of {list(tensor.shape)}", f"{list(shape)}")
         outputs = [
-            allocate(number, shape, dtype, channels_last=True) for number, dtype in enumerate(self._outputs)
+            self._rows.allocate(allocate, number, shape, dtype) for number, dtype in enumerate(self._outputs)
         ]
         launch = self._sizes.launch_of(tuple(x.shape), shape)
         if launch.pixels > _MAX_PIXELS:
@@ -105,8 +107,8 @@ class ImageKernel:
     def _enqueue(
         self, x: torch.Tensor, tensors: list[torch.Tensor], outputs: list[torch.Tensor], launch: Launch
     ) -> None:
-        operands = self._operands.in_order([channels_last(tensor) for tensor in tensors])
-        arguments = [channels_last(x), *self._weights, *outputs, *operands, launch.pixels, *launch.sizes]
+        operands = self._operands.in_order(self._rows.tensors(tensors))
+        arguments = [self._rows.x(x), *self._weights, *outputs, *operands, launch.pixels, *launch.sizes]
         self._launch((launch.programs, 1, 1), arguments)
 
     def _check(self, x: Shape) -> None:

@@ -15,6 +15,7 @@ import torch
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.plan.program import Program, Step
 from quantrt.runtime.cuda.assets import open_assets
+from quantrt.runtime.cuda.places import run_in_places
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.tensors import empty_tensor
 
@@ -111,7 +112,8 @@ def open_program(
     last = _last_reads(program)
     steps = []
     for number, step in enumerate(program.steps):
-        frees = [name for name in dict.fromkeys((*step.inputs, *step.outputs)) if last.get(name) == number]
+        used = (*step.inputs, *step.outputs, *(place.beside for place in step.places))
+        frees = [name for name in dict.fromkeys(used) if last.get(name) == number]
         steps.append(OpenStep(step, (open_step or open_runner)(step, assets), tuple(frees)))
     return OpenProgram(program, assets, tuple(steps), last)
 
@@ -143,7 +145,7 @@ def _run_step(opened: OpenProgram, number: int, values: Values, memory: Memory) 
     step = one.step
     inputs = [values[name] if name else None for name in step.inputs]
     try:
-        outputs = one.runner.run(inputs, memory.allocate_for(number))
+        outputs = run_in_places(one.runner, step, inputs, values, memory.allocate_for(number))
     except torch.OutOfMemoryError as error:
         raise DeviceError(
             f"region '{step.region}' ran out of memory on {opened.assets.device}",
@@ -196,7 +198,8 @@ def open_runner(step: Step, assets: Assets) -> Runner:
 def _last_reads(program: Program) -> dict[str, int]:
     last: dict[str, int] = {}
     for number, step in enumerate(program.steps):
-        last.update(dict.fromkeys((name for name in (*step.outputs, *step.inputs) if name), number))
+        beside = (place.beside for place in step.places)
+        last.update(dict.fromkeys((name for name in (*step.outputs, *step.inputs, *beside) if name), number))
     last.update((buffer, len(program.steps)) for _, buffer, _ in program.outputs)
     return last
 

@@ -58,7 +58,8 @@ class TracedMemory:
         """Find whose memory each output lies in, and keep that alive as long as the output."""
         step = self._opened.steps[number].step
         near = list(takewhile(lambda item: item.place[0] == number, reversed(self._allocations)))
-        near += [self._owners[name] for name in step.inputs if name in self._owners]
+        read = (*step.inputs, *(place.beside for place in step.places))
+        near += [self._owners[name] for name in read if name in self._owners]
         for name, tensor in zip(step.outputs, outputs, strict=True):
             if not name or not isinstance(tensor, torch.Tensor):
                 continue

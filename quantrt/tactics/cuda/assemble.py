@@ -12,7 +12,7 @@ import numpy as np
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
-from quantrt.plan.program import Program, Step
+from quantrt.plan.program import Place, Program, Step
 from quantrt.tactics.cuda.tactic import Constant, Draft, Tactic
 from quantrt.tactics.cuda.workloads import Lowered
 from quantrt.threads import usable_cores
@@ -44,6 +44,8 @@ def assemble(
     tactics: Mapping[str, Tactic],
     kernels: Mapping[KernelSpec, CompiledKernel],
     plans: Mapping[str, CudnnPlan] | None = None,
+    *,
+    places: Mapping[str, Place] | None = None,
 ) -> Program:
     """The program that runs `items` in order, by the tactic that is chosen for each.
 
@@ -52,6 +54,7 @@ def assemble(
         tactics: by region, for every item with a formula.
         kernels: machine code of every kernel of those tactics.
         plans: of their graphs, by key; None on a CPU, where a graph is evaluated as it is defined.
+        places: of the buffers that are slices of larger images.
     """
     plans = plans or {}
     steps: list[Step] = []
@@ -63,7 +66,7 @@ def assemble(
             steps.append(item.step)
             continue
         for draft in tactics[item.region].drafts:
-            step = _step(draft, item, plans)
+            step = _placed(_step(draft, item, plans), places or {})
             steps.append(step)
             used_plans.update({key: plans[key] for key in step.plans})
             for constant in draft.constants:
@@ -100,6 +103,11 @@ def _step(draft: Draft, item: Item, plans: Mapping[str, CudnnPlan]) -> Step:
         kernels=tuple(kernel_key(spec) for spec in draft.kernels),
         plans=tuple(key for key in map(graph_key, draft.graphs) if key in plans),
     )
+
+
+def _placed(step: Step, places: Mapping[str, Place]) -> Step:
+    found = tuple(places[buffer] for buffer in step.outputs if buffer in places)
+    return replace(step, places=found) if found else step
 
 
 def _buffer(name: str, item: Item) -> str:

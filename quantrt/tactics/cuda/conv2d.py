@@ -36,6 +36,7 @@ from quantrt.tactics.cuda.conv_weights import (
 )
 from quantrt.tactics.cuda.convolution import list_library_tactics
 from quantrt.tactics.cuda.cudnn_graph import list_graph_tactics
+from quantrt.tactics.cuda.pixel_gaps import gaps_of, pixel_options
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
@@ -85,6 +86,7 @@ def _own(
     if reason:
         return [Rejected(_SOURCE, family, reason)]
     if is_depthwise:
+        problem = replace(problem, x_pitch=0, pitches=())  # copied by the runner
         constant = channels_after_taps(formula.weight, weight, problem.dtype)
         found = [
             (x.name, depthwise.kernel_of(problem, x))
@@ -160,7 +162,7 @@ def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
     channels = conv2d.padded_channels(thin)
     if channels is None:
         return []
-    problem = replace(thin, C=channels)
+    problem = replace(thin, C=channels, x_pitch=0)
     pad = Draft(
         runner="pad_channels",
         inputs=("in0",),
@@ -307,6 +309,7 @@ def _problem(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.Co
     top, left = as_pair(formula.pads[:half], 0)
     bottom, right = as_pair(formula.pads[half:], 0)
     H, W = as_pair(tuple(size), 1)
+    x_pitch, pitches = gaps_of(workload)
     R, S = as_pair(weight.shape[2:], 1)
     return conv2d.ConvProblem(
         images=images,
@@ -324,6 +327,8 @@ def _problem(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.Co
         tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
         outputs=workload.outputs,
         pad_code=formula.pad_code,
+        x_pitch=x_pitch,
+        pitches=pitches,
     )
 
 
@@ -342,6 +347,7 @@ def _tactic(
         "kinds": [operand.kind for operand in operands],
         "scalars": [operand.value for operand in operands if operand.kind == "scalar"],
         "outputs": list(workload.outputs),
+        **pixel_options(problem),
     }
     draft = Draft(
         runner="conv2d",

@@ -23,6 +23,7 @@ from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.conv_weights import channels_last, taps_first
 from quantrt.tactics.cuda.convolution import power_of_two
 from quantrt.tactics.cuda.epilogues import as_rows, scaled_accumulator, split_bias
+from quantrt.tactics.cuda.pixel_gaps import gaps_of
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import (
     Draft,
@@ -88,6 +89,7 @@ def problem_of(workload: Workload, formula: ConvTranspose, weight: np.ndarray) -
         epilogue=formula.epilogue,
         tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
         outputs=workload.outputs,
+        pitches=gaps_of(workload)[1],
     )
 
 
@@ -105,7 +107,11 @@ def _own(job: _Job) -> list[Tactic | Rejected]:
             runner="spread",
             inputs=tuple(f"in{i}" for i in range(len(job.workload.inputs))),
             outputs=tuple(f"out{i}" for i in range(len(job.workload.outputs))),
-            options={"formula": to_json(job.formula), "outputs": list(job.workload.outputs)},
+            options={
+                "formula": to_json(job.formula),
+                "outputs": list(job.workload.outputs),
+                **({"pitches": list(problem.pitches)} if problem.pitches else {}),
+            },
             constants=(
                 taps_first(job.formula.weight, job.weight, problem.dtype),
                 *channel_constants(job.workload, problem.epilogue, problem.C),

@@ -103,6 +103,7 @@ def _why_not(problem: ConvProblem, device: GpuFacts, library: Sequence[Tactic | 
         ),
         (problem.pad_code != 0, f"its padding is of the code {problem.pad_code}, and cuDNN's of 0"),
         (min(problem.pads, default=0) < 0, f"negative padding {list(problem.pads)}"),
+        (problem.has_gaps, "pixels with gaps between, as slices of joined channels have"),
         (is_whole, "cuDNN through torch takes the whole epilogue"),
         (
             products < LEAST_PRODUCTS,

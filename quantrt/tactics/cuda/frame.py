@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from quantrt.ir.edit import constant_of
 from quantrt.ir.split import to_bytes
 from quantrt.model.binding import Binding
 from quantrt.operators.extract import extract_nodes, read_values
-from quantrt.plan.program import Program, Step, codes_of
+from quantrt.plan.program import Place, Program, Step, codes_of
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.regions.expression import QUANTIZE, QUANTIZE_AT, Expression, Instruction, Operand
 from quantrt.regions.formula_expression import expression_of
@@ -55,10 +55,12 @@ class Frame:
     Attributes:
         program: inputs, outputs, nodes and their weights; no steps.
         items: every region on its buffers, in the order they run.
+        places: of the buffers that are slices of larger images.
     """
 
     program: Program
     items: tuple[Item, ...]
+    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 def make_frame(

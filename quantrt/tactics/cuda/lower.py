@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A graph and its quantized edges -> the program of a GPU, every region by the tactic that is fastest there.
 
-partition -> forms -> frame -> trace (shapes, by the reference) -> workloads -> tune -> assemble
+partition -> forms -> frame -> trace (shapes, by the reference) -> in place -> workloads -> tune -> assemble
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.estimate import work_of
 from quantrt.tactics.cuda.forms import choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
+from quantrt.tactics.cuda.in_place import join_in_place
 from quantrt.tactics.cuda.profiles import regions_that_fail
 from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.slower_products import leave_float, slower_products
@@ -215,7 +216,8 @@ class CudaLowering:
         is_yardstick = precision == "fp32" and quantized is None
         shown = with_sums(references) if is_yardstick else references
         traced = trace(shown, self._inputs, self._trace_device)
-        facts = traced.facts
+        joined = join_in_place(frame, traced.facts, self._gpu.capability)
+        frame, facts = joined.frame, joined.facts
         if is_yardstick:
             self._wide = (self._wide or Wide()) | find_wide(traced.ranges())
         wide = self._known_wide() if precision == "fp16" else Wide()
@@ -245,6 +247,7 @@ class CudaLowering:
                 on_progress=self._on_progress,
             )
         self._caches.add(choices)
+        regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches))
         notes = program_notes(frame, regions, choices, facts, beside)
         notes["tuning"] += told_wide(wide)
         if quantized is not None:
@@ -265,7 +268,9 @@ class CudaLowering:
         """
         tactics, references = choices.tactics, _references(frame)
         while True:
-            program = assemble(frame.program, frame.items, tactics, choices.kernels, choices.plans)
+            program = assemble(
+                frame.program, frame.items, tactics, choices.kernels, choices.plans, places=frame.places
+            )
             failing = self._failing_in_profiles(program)
             if not failing:
                 return program
@@ -311,7 +316,10 @@ class CudaLowering:
 def _workloads(frame: Frame, facts: Mapping[str, TensorFacts]) -> list[Workload]:
     """Every region with a formula at the shapes of the samples."""
     return [
-        item.lowered.workload([facts[buffer] for buffer in item.inputs])
+        item.lowered.workload(
+            [facts[buffer] for buffer in item.inputs],
+            [frame.places[x].channels if x in frame.places else 0 for x in item.outputs],
+        )
         for item in frame.items
         if item.lowered is not None
     ]

@@ -11,10 +11,11 @@ import torch
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
-from quantrt.plan.program import Step
+from quantrt.plan.program import Place, Step
 from quantrt.runtime.cuda.cudnn_library import open_plans
 from quantrt.runtime.cuda.launcher import open_launchers
-from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.places import run_in_places
+from quantrt.runtime.cuda.runner import Allocate, Assets
 from quantrt.runtime.cuda.steps import open_runner
 from quantrt.runtime.cuda.tensors import empty_tensor, tensor_on
 from quantrt.tactics.cuda.tactic import Draft, Tactic
@@ -32,6 +33,7 @@ class OpenTactic:
         kernels: machine code of all its kernels; on a CPU, Triton's interpreter takes their place.
         weights: constants that are on the device already, by key; those it lacks are added.
         plans: of its graphs, by key; none on a CPU.
+        pitches: of the outputs, as in Workload: slices of larger images.
         fill: what to do to every new buffer.
 
     Raises:
@@ -47,9 +49,9 @@ class OpenTactic:
         *,
         weights: dict[str, Tensor],
         plans: Mapping[str, CudnnPlan] | None = None,
+        pitches: Sequence[int] = (),
         fill: Callable[[Tensor], object] = lambda tensor: None,
     ) -> None:
-        self._tactic = tactic
         self._device = device
         self._fill = fill
         self._kept: dict[tuple[int, int], Tensor] = {}
@@ -64,10 +66,9 @@ class OpenTactic:
         opened = open_plans({key: (plans or {})[key] for key in keys if device.type == "cuda"}, device)
         for plan in opened.values():
             self._stack.callback(plan.close)
-        self._runners = [
-            _open_runner(draft, region, Assets(device, weights, launchers, plans=opened), weights)
-            for draft in tactic.drafts
-        ]
+        assets = Assets(device, weights, launchers, plans=opened)
+        self._steps = [_step_of(draft, region, assets, weights, pitches) for draft in tactic.drafts]
+        self._runners = [open_runner(step, assets) for step in self._steps]
 
     def __enter__(self) -> OpenTactic:
         return self
@@ -83,10 +84,10 @@ class OpenTactic:
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Enqueue one run; the outputs are overwritten by the next."""
         buffers = {f"in{number}": tensor for number, tensor in enumerate(inputs)}
-        for number, (draft, runner) in enumerate(zip(self._tactic.drafts, self._runners, strict=True)):
-            given = [buffers[name] if name else None for name in draft.inputs]
-            results = runner.run(given, self._allocator(number))
-            buffers.update(zip(draft.outputs, results, strict=True))
+        for number, (step, runner) in enumerate(zip(self._steps, self._runners, strict=True)):
+            given = [buffers[name] if name else None for name in step.inputs]
+            results = run_in_places(runner, step, given, buffers, self._allocator(number))
+            buffers.update(zip(step.outputs, results, strict=True))
         names = [name for name in buffers if name.startswith("out") and name[3:].isdigit()]
         return [buffers[f"out{number}"] for number in range(len(names))]
 
@@ -114,11 +115,14 @@ def _code(
     return kernels[spec]
 
 
-def _open_runner(draft: Draft, region: str, assets: Assets, weights: dict[str, Tensor]) -> Runner:
+def _step_of(
+    draft: Draft, region: str, assets: Assets, weights: dict[str, Tensor], pitches: Sequence[int]
+) -> Step:
     for constant in draft.constants:
         if constant.key not in weights:
             weights[constant.key] = tensor_on(constant.make().copy()).to(assets.device)
-    step = Step(
+    places = [Place(f"out{number}", 0, pitch) for number, pitch in enumerate(pitches) if pitch]
+    return Step(
         runner=draft.runner,
         region=region,
         inputs=draft.inputs,
@@ -127,5 +131,5 @@ def _open_runner(draft: Draft, region: str, assets: Assets, weights: dict[str, T
         weights=tuple(constant.key for constant in draft.constants),
         kernels=tuple(kernel_key(spec) for spec in draft.kernels),
         plans=tuple(key for key in map(graph_key, draft.graphs) if key in assets.plans),
+        places=tuple(place for place in places if place.buffer in draft.outputs),
     )
-    return open_runner(step, assets)

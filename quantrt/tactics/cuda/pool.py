@@ -14,6 +14,7 @@ from quantrt.regions.region import Pool
 from quantrt.tactics.cuda.channel_constants import channel_constants
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import as_rows
+from quantrt.tactics.cuda.pixel_gaps import gaps_of, pixel_options
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import (
     Draft,
@@ -48,6 +49,7 @@ def problem_of(workload: Workload, formula: Pool) -> spec.PoolProblem:
     images, channels, *size = x.shape
     if formula.is_global:
         size = [1, math.prod(size)]
+    x_pitch, pitches = (0, ()) if formula.is_global else gaps_of(workload)
     H, W = as_pair(size, 1)
     half = len(formula.kernel)
     (top, left), (bottom, right) = as_pair(formula.pads[:half], 0), as_pair(formula.pads[half:], 0)
@@ -68,6 +70,8 @@ def problem_of(workload: Workload, formula: Pool) -> spec.PoolProblem:
         tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
         outputs=workload.outputs,
         pad_code=formula.pad_code,
+        x_pitch=x_pitch,
+        pitches=pitches,
     )
     return spec.PoolProblem(window, formula.kind, formula.has_ceil, formula.counts_padding, formula.is_global)
 
@@ -87,7 +91,11 @@ def _own(workload: Workload, formula: Pool, device: GpuFacts) -> list[Tactic | R
             runner="pool",
             inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
             outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
-            options={"formula": to_json(formula), "outputs": list(workload.outputs)},
+            options={
+                "formula": to_json(formula),
+                "outputs": list(workload.outputs),
+                **pixel_options(problem.window),
+            },
             constants=channel_constants(workload, formula.epilogue, problem.window.N),
             kernels=(spec.kernel_of(problem, tile),),
         )

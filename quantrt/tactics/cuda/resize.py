@@ -13,6 +13,7 @@ from quantrt.regions.region import Resize
 from quantrt.tactics.cuda.channel_constants import channel_constants
 from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.epilogues import as_rows
+from quantrt.tactics.cuda.pixel_gaps import gaps_of, pixel_options
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import (
     Draft,
@@ -58,7 +59,11 @@ def _own(workload: Workload, formula: Resize, device: GpuFacts) -> list[Tactic |
             runner="repeat_pixels",
             inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
             outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
-            options={"formula": to_json(formula), "outputs": list(workload.outputs)},
+            options={
+                "formula": to_json(formula),
+                "outputs": list(workload.outputs),
+                **pixel_options(problem),
+            },
             constants=channel_constants(workload, problem.epilogue, problem.C),
             kernels=(spec.kernel_of(problem, tile),),
         )
@@ -75,6 +80,7 @@ def _why_not(workload: Workload, formula: Resize) -> str | None:
 def _problem_of(workload: Workload, formula: Resize) -> spec.ResizeProblem:
     x = workload.inputs[0]
     H, W = (1, *x.shape[2:])[-2:]
+    x_pitch, pitches = gaps_of(workload)
     R, S = (1, *(int(scale) for scale in formula.scales))[-2:]
     return spec.ResizeProblem(
         images=x.shape[0],
@@ -87,6 +93,8 @@ def _problem_of(workload: Workload, formula: Resize) -> spec.ResizeProblem:
         epilogue=formula.epilogue,
         tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
         outputs=workload.outputs,
+        x_pitch=x_pitch,
+        pitches=pitches,
     )
 
 

@@ -70,6 +70,8 @@ class Workload:
         outputs: element type of each stored output.
         weight: the product's weight as it is multiplied: int8 codes, or the model's floats; None without one.
         constants: float32 arrays of the expression's constant operands, by name.
+        pitches: elements from one pixel to the next of every output that is a slice of a larger image, 0 of
+            others; empty where none is.
     """
 
     region: str
@@ -78,12 +80,14 @@ class Workload:
     outputs: tuple[str, ...]
     weight: np.ndarray | None = field(default=None, compare=False)
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    pitches: tuple[int, ...] = ()
 
     def structure(self) -> list[Any]:
         """All but names and numbers that do not change the work, JSON-ready: what is equal takes as long."""
         weight = None if self.weight is None else (str(self.weight.dtype), self.weight.shape)
         constants = [(str(array.dtype), array.shape) for array in self.constants.values()]
-        return [_nameless(self.formula), _plain(self.inputs), list(self.outputs), weight, constants]
+        found = [_nameless(self.formula), _plain(self.inputs), list(self.outputs), weight, constants]
+        return [*found, list(self.pitches)] if self.pitches else found
 
 
 @dataclass(frozen=True)

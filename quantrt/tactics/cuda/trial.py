@@ -121,6 +121,7 @@ class Trial:
                         self.device.torch_device,
                         weights=self.weights,
                         plans=None if self.plans is None else self.plans.plans,
+                        pitches=self.workload.pitches,
                         fill=poison,
                     )
                 )

@@ -67,8 +67,12 @@ class Lowered:
     weight: Array | None = None
     constants: Mapping[str, Array] | None = None
 
-    def workload(self, inputs: Sequence[TensorFacts]) -> Workload:
-        """The workload at the shapes of `inputs`."""
+    def workload(self, inputs: Sequence[TensorFacts], pitches: Sequence[int] = ()) -> Workload:
+        """The workload at the shapes of `inputs`.
+
+        Args:
+            pitches: of the outputs, as in Workload.
+        """
         return Workload(
             self.region.name,
             self.formula,
@@ -76,6 +80,7 @@ class Lowered:
             self.types,
             self.weight,
             dict(self.constants or {}),
+            tuple(pitches) if any(pitches) else (),
         )
 
 

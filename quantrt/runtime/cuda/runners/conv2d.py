@@ -3,9 +3,9 @@
 
 options: {"kernel", "strides", "dilations": one number per spatial axis, "pads": begins, then ends,
 "channels": of x and of the output, "kinds": kind of every operand behind the accumulator, "scalars": values
-of the scalar ones, "outputs": element types, "groups": of channels, where there are more than one}. Inputs:
-x, then the tensor operands. Weights: the weight in the kernel's layout, of groups without the zeros between
-them, then the constant operands, float32 [N] each.
+of the scalar ones, "outputs": element types, "groups": of channels, where there are more than one, and those
+of pixel_rows.py}. Inputs: x, then the tensor operands. Weights: the weight in the kernel's layout, of groups
+without the zeros between them, then the constant operands, float32 [N] each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 from quantrt.errors import DataError
 from quantrt.kernels.spatial import as_pair
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands, channels_last
+from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands
+from quantrt.runtime.cuda.pixel_rows import PixelRows
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.tensors import torch_dtype
 
@@ -49,6 +50,7 @@ class Conv2dRunner:
         self._pads = as_pair(begins, 0), as_pair(ends, 0)
         self._channels_in, self._channels = (int(n) for n in options["channels"])
         self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
+        self._rows = PixelRows(step)
         weight, *constants = (assets.weights[key] for key in step.weights)
         self._weight = _in_blocks(weight, int(options.get("groups", 1)))
         self._operands = EpilogueOperands(options["kinds"], options["scalars"], constants)
@@ -66,12 +68,12 @@ class Conv2dRunner:
             if tensor.shape != shape:
                 raise self._error(f"a residual of {list(tensor.shape)}", f"{list(shape)}")
         outputs = [
-            allocate(number, shape, dtype, channels_last=True) for number, dtype in enumerate(self._outputs)
+            self._rows.allocate(allocate, number, shape, dtype) for number, dtype in enumerate(self._outputs)
         ]
         M = images * P * Q
         if M > _MAX_PIXELS:
             raise self._error(f"{M} output pixels", f"at most {_MAX_PIXELS}", "a smaller batch")
-        scratch = self._enqueue(flat[0], [channels_last(tensor) for tensor in flat[1:]], outputs, allocate)
+        scratch = self._enqueue(flat[0], self._rows.tensors(flat[1:]), outputs, allocate)
         return [*(outputs if self._rank == 2 else [output.squeeze(2) for output in outputs]), *scratch]
 
     def _enqueue(
@@ -81,8 +83,7 @@ class Conv2dRunner:
         M = outputs[0].numel() // self._channels
         if M > 0:
             constants = dict(self._launch.spec.constants)
-            x = channels_last(x)
-            arguments = [x, self._weight, *outputs, *self._operands.in_order(tensors)]
+            arguments = [self._rows.x(x), self._weight, *outputs, *self._operands.in_order(tensors)]
             tiles = -(-M // constants["BLOCK_M"]) * -(-self._channels // constants["BLOCK_N"])
             self._launch((tiles, 1, 1), [*arguments, M, *x.shape[2:], *outputs[0].shape[2:]])
         return []

@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.epilogue_operands import channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
 from quantrt.runtime.cuda.runners.gemm_hopper import programs_on
@@ -49,7 +48,7 @@ class _ConvHopperRunner(Conv2dRunner):
         tiles = -(-self._channels // block_n)
         for size, length in zip((images, P, Q), self._box, strict=True):
             tiles *= -(-size // length)
-        pixels = channels_last(x).permute(0, 2, 3, 1)
+        pixels = self._rows.x(x).permute(0, 2, 3, 1)
         count, lines, columns = self._box
         block = (count, lines + self._further_lines, columns, block_k)
         windows = Boxes(pixels, block, (1, *self._strides, 1))

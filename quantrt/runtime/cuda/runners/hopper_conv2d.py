@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.epilogue_operands import channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
 from quantrt.runtime.cuda.runners.gemm_hopper import enqueue, programs_on
@@ -33,7 +32,7 @@ class _HopperConv2dRunner(Conv2dRunner):
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
     ) -> list[Tensor]:
-        pixels = channels_last(x).permute(0, 2, 3, 1).reshape(-1, self._channels_in)
+        pixels = self._rows.x(x).permute(0, 2, 3, 1).reshape(-1, self._channels_in)
         enqueue(
             self._launch, pixels, self._weight, [*outputs, *self._operands.in_order(tensors)], self._programs
         )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.epilogue_operands import channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
 from quantrt.runtime.cuda.runners.split_gemm import add_parts
@@ -39,6 +38,6 @@ class _SplitConv2dRunner(Conv2dRunner):
         if M > 0:
             tiles = -(-M // int(fixed["BLOCK_M"])) * -(-N // int(fixed["BLOCK_N"]))
             sizes = M, *x.shape[2:], *outputs[0].shape[2:]
-            self._launch((tiles, splits, 1), [channels_last(x), self._weight, parts, *sizes])
+            self._launch((tiles, splits, 1), [self._rows.x(x), self._weight, parts, *sizes])
             add_parts(self._add, parts, [*outputs, *self._operands.in_order(tensors)])
         return [parts]
