@@ -11,6 +11,7 @@ from contextlib import closing
 from quantrt.assign.accuracy import Accuracy, Metric, Run
 from quantrt.assign.batch_sizes import trials, why_wrong
 from quantrt.assign.checked import BATCH_SIZE, Checked
+from quantrt.assign.replayed import Replayed
 from quantrt.bind import unbound
 from quantrt.calibrate.dataset import Dataset, random_dataset
 from quantrt.errors import DeviceError
@@ -27,7 +28,10 @@ log = logging.getLogger(__name__)
 def make_checker(
     candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, job: Job
 ) -> Callable[[str], Accuracy | None]:
-    """Measures one candidate against the FP32 candidate that opened first."""
+    """Measures one candidate against the FP32 candidate that opened first, which runs once on every batch.
+
+    What is surely outside the budget is not measured to the end.
+    """
     model = job.model
     reference = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
 
@@ -37,8 +41,13 @@ def make_checker(
     def run_of(executor: Executor) -> Run:
         return unbound(executor.run, model.outputs, model.bindings)
 
+    floats = Replayed(run_of(reference))
     return lambda name: checked.measure(
-        metric, run_of(reference), run_of(candidates[name].executor), on_progress
+        metric,
+        floats.again(),
+        run_of(candidates[name].executor),
+        on_progress,
+        max_drop_ratio=job.config.budget.max_drop_ratio,
     )
 
 

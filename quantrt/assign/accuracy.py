@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from quantrt.assign.surely_over import Looks, is_surely_over
 from quantrt.calibrate.dataset import Batch
 from quantrt.calibrate.records import Layout
 from quantrt.errors import DataError, InternalError, UsageError, close_match
@@ -80,10 +81,13 @@ class Metric:
     Attributes:
         name: as given by the user.
         score: (outputs, labels) -> float, larger is better; None for the metrics that compare outputs.
+        each: the same of every sample, [samples]; `score` is their mean. None where it is no mean, or nobody
+            knows whether it is one.
     """
 
     name: str
     score: Callable[[Mapping[str, Any], Mapping[str, Any]], float] | None
+    each: Callable[[Mapping[str, Any], Mapping[str, Any]], Array] | None = None
 
 
 def find_metric(name: str, *, has_labels: bool) -> Metric:
@@ -105,7 +109,7 @@ def find_metric(name: str, *, has_labels: bool) -> Metric:
                 "cannot measure top1 without labels",
                 hint="--labels, an array 'labels' in the data, or --metric cosine",
             )
-        return Metric(name, _top1)
+        return Metric(name, _top1, _hits)
     if name in ("cosine", "sqnr"):
         return Metric(name, None)
     if ":" not in name:
@@ -119,7 +123,13 @@ def find_metric(name: str, *, has_labels: bool) -> Metric:
 
 
 def measure_accuracy(
-    metric: Metric, batches: Iterable[Batch], float_run: Run, run: Run, *, fixed_batch: int | None = None
+    metric: Metric,
+    batches: Iterable[Batch],
+    float_run: Run,
+    run: Run,
+    *,
+    fixed_batch: int | None = None,
+    max_drop_ratio: float = math.inf,
 ) -> Accuracy:
     """Score a candidate and the float model on the same samples, in one pass.
 
@@ -127,6 +137,7 @@ def measure_accuracy(
 
     Args:
         fixed_batch: rows of a batch that the model insists on; those that only pad it do not count.
+        max_drop_ratio: the pass ends where the drop is surely more: top1 is a mean, whose error is known.
 
     Raises:
         DataError: the outputs do not fit the metric.
@@ -135,6 +146,7 @@ def measure_accuracy(
     layout = Layout(is_batched=True, fixed_batch=fixed_batch)
     error, samples = Error(), 0
     wanted, found, labels = _Collected(), _Collected(), _Collected()
+    looks = Looks()
     for batch in batches:
         ref, got = (
             {name: layout.own_rows(array, batch.count) for name, array in made(batch.inputs).items()}
@@ -148,6 +160,11 @@ def measure_accuracy(
             wanted.add(ref, batch.count)
             found.add(got, batch.count)
             labels.add(batch.labels, batch.count)
+        if metric.each is not None and looks.is_due(samples):
+            truth = labels.joined()
+            floats, scores = (metric.each(one.joined(), truth) for one in (wanted, found))
+            if is_surely_over(floats, scores, max_drop_ratio):
+                break
     if metric.score is None:
         float_score, score, drop = _relative(metric.name, error)
     else:
@@ -196,13 +213,24 @@ def _drop(float_score: float, score: float) -> float:
 
 
 def _top1(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
+    return top1(*_logits_and_labels(outputs, labels))
+
+
+def _hits(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> Array:
+    """1.0 for every sample whose largest logit is at the label, else 0.0."""
+    logits, truth = _logits_and_labels(outputs, labels)
+    hits: Array = (logits.argmax(axis=1) == truth).astype(np.float64)
+    return hits
+
+
+def _logits_and_labels(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> tuple[Array, Array]:
     logits = next((a for a in outputs.values() if isinstance(a, np.ndarray) and _is_logits(a)), None)
     truth = labels.get("labels", next(iter(labels.values()), None))
     if logits is None or truth is None:
         raise DataError(
             "cannot measure top1: no output has the shape [samples, classes]", hint="--metric module:function"
         )
-    return top1(logits, np.asarray(truth).reshape(-1))
+    return logits, np.asarray(truth).reshape(-1)
 
 
 def _is_logits(array: Array) -> bool:

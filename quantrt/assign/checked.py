@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -52,17 +53,31 @@ class Checked:
         return cls("calibration samples", samples, config.calibration.max_samples, batch_size)
 
     def measure(
-        self, metric: Metric, float_run: Run, run: Run, on_progress: Callable[[int, int | None], None]
+        self,
+        metric: Metric,
+        float_run: Run,
+        run: Run,
+        on_progress: Callable[[int, int | None], None],
+        *,
+        max_drop_ratio: float = math.inf,
     ) -> Accuracy | None:
         """A candidate's accuracy beside that of the float model; None without data.
 
         Args:
             on_progress: called with (samples done, samples in all or None).
+            max_drop_ratio: what is surely worse need not be measured to the end.
         """
         if self.data is None:
             return None
         batches = self.batches(on_progress)
-        return measure_accuracy(metric, batches, float_run, run, fixed_batch=self.batch_size)
+        return measure_accuracy(
+            metric,
+            batches,
+            float_run,
+            run,
+            fixed_batch=self.batch_size,
+            max_drop_ratio=max_drop_ratio,
+        )
 
     def batches(self, on_progress: Callable[[int, int | None], None]) -> Iterator[Batch]:
         """What is run one after the other; nothing without data."""

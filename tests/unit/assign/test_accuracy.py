@@ -254,3 +254,19 @@ def test_top1_needs_an_output_of_classes():
 def test_an_output_of_another_shape_is_an_error():
     with pytest.raises(DataError, match="compare"):
         measure("cosine", lambda x: x[:, :2])
+
+
+def test_what_is_surely_over_the_budget_is_not_measured_to_the_end():
+    found = find_metric("top1", has_labels=True)
+    x = np.tile(logits(), (200, 1))
+    asked = []
+
+    def wrong(inputs: Arrays) -> dict[str, np.ndarray]:
+        asked.append(len(inputs["x"]))
+        return {"y": np.roll(inputs["x"], 1, axis=1)}
+
+    many = list(batches(x, np.tile(LABELS, 200), size=8))
+    accuracy = measure_accuracy(found, many, output, wrong, max_drop_ratio=0.01)
+    assert (accuracy.samples, accuracy.drop_ratio, len(asked)) == (128, 1.0, 16)
+    whole = measure_accuracy(found, many, output, output, max_drop_ratio=0.01)
+    assert (whole.samples, whole.drop_ratio) == (1000, 0.0)
