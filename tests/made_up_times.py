@@ -32,7 +32,9 @@ def made_up_times() -> Iterator[None]:
         yield
 
 
-def _timed_engine(candidate: Candidate, model: Model, inputs: Any, *, latency_ms: float) -> TimedEngine:
+def _timed_engine(
+    candidate: Candidate, model: Model, inputs: Any, *, latency_ms: float, sessions: int
+) -> TimedEngine:
     nodes = [node for node in model.graph.graph if node.op_type in PRODUCTS]
     layers = [TimedLayer((node.name or "",), latency_ms / len(nodes)) for node in nodes]
     return TimedEngine(layers, latency_ms)

@@ -22,7 +22,7 @@ from quantrt.errors import DataError, InternalError
 from quantrt.mix.contest import Contest, Pair
 from quantrt.prepare import Event, Job
 from quantrt.quantize.fit import Fitted
-from quantrt.report.timed_layers import timed_engine
+from quantrt.report.timed_layers import SESSIONS, timed_engine
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.time_candidates import time_candidates
 from quantrt.tactics.timing import compare_paired
@@ -71,8 +71,15 @@ class Measurer:
 
     @cached_property
     def _latencies_ms(self) -> dict[str, float]:
-        """Of the two candidates."""
-        return self.brief_latencies({})
+        """Of the two candidates, as they were timed together before where both got so far."""
+        known = self._contest.latencies
+        if not all(name in known for name in self._names.values()):
+            return self.brief_latencies({})
+        floating = known[self._pair.floats]
+        return {
+            name: floating.median_ms * compare_paired(known[name], floating).ratio
+            for name in self._names.values()
+        }
 
     def brief_latencies(self, more: Mapping[str, Candidate]) -> dict[str, float]:
         """Milliseconds of the two candidates and more ones, timed together.
@@ -92,8 +99,12 @@ class Measurer:
         known = self._contest.latencies.get(self._pair.floats, floating)
         return {name: known.median_ms * compare_paired(row, floating).ratio for name, row in found.items()}
 
-    def timed_tables(self) -> Tables:
-        """Regions with their times and sizes."""
+    def timed_tables(self, sessions: int = SESSIONS) -> Tables:
+        """Regions with their times and sizes.
+
+        Args:
+            sessions: of watching a library of the CPU: a first one alone tells whether more are worth it.
+        """
         engines: dict[str, TimedEngine] = {}
         for done, (precision, name) in enumerate(self._names.items()):
             self._emit("timing regions", done, len(self._names), "candidates")
@@ -102,6 +113,7 @@ class Measurer:
                 self._job.model,
                 self._contest.inputs,
                 latency_ms=self._latencies_ms[name],
+                sessions=sessions,
             )
         self._emit("timing regions", len(self._names), len(self._names), "candidates")
         layers = [layer.nodes for engine in engines.values() for layer in engine.layers]

@@ -22,7 +22,7 @@ from quantrt.report.engine_layers import engine_layers
 from quantrt.runtime.layer_times import LayerTimes, time_plan, watch_candidate
 from quantrt.tactics.candidates import Candidate
 
-__all__ = ["candidate_plan", "timed_engine"]
+__all__ = ["SESSIONS", "candidate_plan", "timed_engine"]
 
 SESSIONS = 3
 RUNS = 7
@@ -32,7 +32,12 @@ WARMUP_RUNS = 2
 
 
 def timed_engine(
-    candidate: Candidate, model: Model, inputs: Mapping[str, np.ndarray], *, latency_ms: float
+    candidate: Candidate,
+    model: Model,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    latency_ms: float,
+    sessions: int = SESSIONS,
 ) -> TimedEngine:
     """The layers of a candidate: one for a CPU is run layer by layer.
 
@@ -42,6 +47,7 @@ def timed_engine(
         model: that it was made of.
         inputs: of one run.
         latency_ms: of a run that is not watched.
+        sessions: how often a library is watched.
 
     Raises:
         QuantRtError: its library does not let itself be watched.
@@ -56,8 +62,8 @@ def timed_engine(
             ),
             latency_ms,
         )
-    sessions = [time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS) for _ in range(SESSIONS)]
-    times_ms = _alike(layers, _least(sessions))
+    watched = [time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS) for _ in range(sessions)]
+    times_ms = _alike(layers, _least(watched))
     return TimedEngine(
         tuple(_timed(layer, times_ms.get(layer.name, 0.0), makers) for layer in layers), latency_ms
     )
