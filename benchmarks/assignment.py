@@ -3,7 +3,6 @@
 
     python -m benchmarks.assignment                  # every case, into docs/results/assignment-cpu.{json,md}
     python -m benchmarks.assignment vit-outliers     # some; the results of the others are kept
-    python -m benchmarks.assignment --peers vit      # the engine that is shipped beside other tools' models
     python -m benchmarks.assignment --solver         # only the time of the solver on a large problem
 
 One build per case: its candidates are timed in the same rounds and judged on the same pictures. The rank
@@ -24,7 +23,6 @@ from scipy.stats import spearmanr
 
 from benchmarks.assignment_cases import CALIBRATION, CASES, PICTURES, Case, Material, make_material
 from benchmarks.assignment_page import assignment_page
-from benchmarks.assignment_peers import beside_peers
 from benchmarks.record import commit, load_results, write_results
 from quantrt.assign.solve import Boundary, Problem, solve
 from quantrt.assign.tables import Tables, tables_from_json
@@ -48,7 +46,6 @@ def main() -> None:
     """Run the cases that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.assignment")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--peers", action="store_true", help="beside ONNX Runtime and NNCF")
     parser.add_argument("--pictures", type=int, default=PICTURES, help="that accuracy is measured on")
     parser.add_argument("--solver", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
@@ -57,12 +54,10 @@ def main() -> None:
         print(f"1,000 regions, 4 precisions: {solver_seconds():.2f} s")
         return
     results = load_results(args.out)
-    if not args.peers or "solver_s" not in results:
-        results["solver_s"] = solver_seconds()
-    measure, kept = (beside_peers, "peers") if args.peers else (run, "models")
+    results["solver_s"] = solver_seconds()
     for name in args.cases or CASES:
-        row = {"commit": commit(), **measure(CASES[name], pictures=args.pictures)}
-        results.setdefault(kept, {})[name] = row
+        row = {"commit": commit(), **run(CASES[name], pictures=args.pictures)}
+        results["models"][name] = row
         write_results(args.out, results, assignment_page(results))
         print(name, row)
 

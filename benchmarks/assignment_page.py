@@ -39,31 +39,6 @@ COLUMNS = (
     "commit",
 )
 
-PEERS = """
-## Beside other tools
-
-The engine that `quantrt build --int8` ships within the budget, and what other tools make of the same model and samples: ONNX
-Runtime's `quantize_static` (defaults; u8s8 per channel), `nncf.quantize` and `nncf.quantize_with_accuracy_control` with the same
-budget, relative to the float model's top-1 (`model_type=TRANSFORMER` where there is attention). OpenVINO has static shapes and
-its own float type. The ratio is a tool's time over the engine's, paired within rounds, with its 99 % interval: above 1 the engine
-is faster. *Made in* is the whole search, calibration and, of QuantRT, all timing included; *CPU s* is what all cores computed
-meanwhile, which others on the machine disturb less. `persons` has no labels: the float model's classes are taken for them.
-
-"""  # noqa: E501
-
-PEER_COLUMNS = (
-    "model",
-    "budget",
-    "contender",
-    "loss of top-1",
-    "ms",
-    "ratio",
-    "interval",
-    "made in s",
-    "CPU s",
-    "commit",
-)
-
 MOST_TOLD = 16
 """Regions that stay float, in a table of them."""
 
@@ -73,7 +48,7 @@ def assignment_page(results: dict[str, Any]) -> str:
     rows = [_row(name, result) for name, result in results["models"].items()]
     head = HEAD.format(machine=machine_line(results["environment"]), solver=results["solver_s"])
     told = (text for name, result in results["models"].items() for text in culprits(name, result))
-    return "".join([head + table(COLUMNS, rows), *told, *_peers(results.get("peers", {}))])
+    return "".join([head + table(COLUMNS, rows), *told])
 
 
 def _row(name: str, result: dict[str, Any]) -> list[str]:
@@ -133,29 +108,3 @@ def culprits(name: str, result: dict[str, Any]) -> Iterator[str]:
     yield head + table(("region", "noise alone", "why"), rows[:MOST_TOLD])
     if len(rows) > MOST_TOLD:
         yield f"\nAnd {len(rows) - MOST_TOLD} more.\n"
-
-
-def _peers(cases: dict[str, Any]) -> Iterator[str]:
-    """A row per contender; nothing where nothing was compared."""
-    if cases:
-        yield PEERS + table(
-            PEER_COLUMNS, [row for name, case in cases.items() for row in _contenders(name, case)]
-        )
-
-
-def _contenders(name: str, case: dict[str, Any]) -> Iterator[list[str]]:
-    for contender, row in case["contenders"].items():
-        is_ours = contender == "quantrt"
-        is_outside = row["drop_ratio"] > case["budget"]
-        yield [
-            name,
-            f"{case['budget']:.2%}",
-            f"quantrt ({case['ships']})" if is_ours else contender,
-            f"{row['drop_ratio']:.2%}{', outside' if is_outside else ''}",
-            f"{row['median_ms']:.3g}",
-            "" if is_ours else f"{row['ratio']:.2f}",
-            "" if is_ours else f"{row['lo']:.2f} to {row['hi']:.2f}",
-            "" if row["made_s"] is None else f"{row['made_s']:.0f}",
-            "" if row["made_cpu_s"] is None else f"{row['made_cpu_s']:.0f}",
-            case["commit"],
-        ]

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A case of `benchmarks.assignment_cases` beside what other tools make of it: time, loss, and their search.
+"""Cases of `benchmarks.assignment_cases` beside what other tools make of them: time, loss, and their search.
+
+    python -m benchmarks.assignment_peers                    # every model as it is
+    python -m benchmarks.assignment_peers vit --kept FOLDER  # what other tools made before is used again
 
 The peers are ONNX Runtime's static int8, `nncf.quantize`, and `nncf.quantize_with_accuracy_control`, which
 puts layers back into floats until the same budget is kept. All get the same samples, are judged on the same
-pictures, and are timed in turns with the engine that QuantRT ships.
+pictures, and are timed in turns with the engine that QuantRT ships. With `--kept`, what the tools lose and
+what their search took is measured once, and the engine and all times every time.
 """
 
 __all__ = ["beside_peers"]
 
+import argparse
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.assignment_cases import CALIBRATION, Case, Material, make_material
+from benchmarks.assignment_cases import CALIBRATION, CASES, PICTURES, Case, Material, make_material
+from benchmarks.assignment_peers_page import FLOAT, OURS, peers_page
 from benchmarks.inputs import Feed
 from benchmarks.peers import (
     Runner,
@@ -30,14 +37,18 @@ from benchmarks.peers import (
     ort_int8,
     ort_int8_u8s8,
 )
+from benchmarks.record import commit, load_results, write_results
 from benchmarks.task import rows
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig
+from quantrt.prepare import Event
 from quantrt.tactics.timing import Latency, compare_paired, time_interleaved
 
-OURS = "quantrt"
-FLOAT = "ort fp32"
-TIMED = BenchConfig(duration_s=5.0, max_duration_s=20.0)
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "assignment-peers-cpu.json"
+TIMED = BenchConfig(duration_s=3.0, max_duration_s=8.0)
+
+MAKING = ("calibrating", "quantizing")
+"""Stages of a build that end with everything in 8 bits; what comes then is the search."""
 
 
 @dataclass(frozen=True)
@@ -61,46 +72,98 @@ class Contender:
     """What is compared.
 
     Attributes:
-        made_s, made_cpu_s: seconds that it took to make, and those that all cores computed meanwhile.
+        made: seconds that it took to make, and those that all cores computed meanwhile, by name.
     """
 
     run: Callable[[Feed], Any]
-    made_s: float | None = None
-    made_cpu_s: float | None = None
+    made: dict[str, float] = field(default_factory=dict)
 
 
-def beside_peers(case: Case, *, pictures: int) -> dict[str, Any]:
+def main() -> None:
+    """Measure the cases that are named, or all that nothing was planted in."""
+    real = [name for name, case in CASES.items() if case.plant is None]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.assignment_peers")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("--pictures", type=int, default=PICTURES, help="that accuracy is measured on")
+    parser.add_argument("--kept", type=Path, metavar="FOLDER", help="of what other tools made")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
+    args = parser.parse_args()
+    results = load_results(args.out)
+    for name in args.cases or real:
+        with TemporaryDirectory() as temporary:
+            folder = Path(temporary) if args.kept is None else args.kept / name
+            folder.mkdir(parents=True, exist_ok=True)
+            row = beside_peers(CASES[name], folder, pictures=args.pictures)
+        results["models"][name] = {"commit": commit(), **row}
+        write_results(args.out, results, peers_page(results))
+        print(name, row, flush=True)
+
+
+def beside_peers(case: Case, folder: Path, *, pictures: int) -> dict[str, Any]:
     """One case: every contender's loss of top-1, time, and the time of the search for it.
 
     Args:
+        folder: of the tools' models, and of their figures where some are there.
         pictures: that accuracy is measured on, by the tools too.
     """
-    with TemporaryDirectory() as folder:
-        material = make_material(case, Path(folder), pictures=pictures)
-        feed = material.feed(case.batch)
-        began, cpu_began = time.perf_counter(), _cpu_s()
-        with build(
-            material.path,
-            config=_config(case),
-            calibration=material.calibration,
-            validation=material.validation,
-        ) as engine:
-            contenders = {OURS: Contender(engine.run, time.perf_counter() - began, _cpu_s() - cpu_began)}
-            contenders |= {tool.name: _made(tool, material, Path(folder)) for tool in _tools(case, material)}
-            runs = {name: partial(one.run, feed) for name, one in contenders.items()}
-            latencies = time_interleaved(runs, TIMED)
-            top1 = {name: _top1(one, material, case.batch) for name, one in contenders.items()}
-            ships = engine.report["verdict"]["shipped"]
+    material = make_material(case, folder, pictures=pictures)
+    feed = material.feed(case.batch)
+    clock = _Clock()
+    with build(
+        material.path,
+        config=_config(case),
+        calibration=material.calibration,
+        validation=material.validation,
+        on_event=clock,
+    ) as engine:
+        contenders = {OURS: Contender(engine.run, clock.made())}
+        contenders |= {tool.name: _made(tool, material, folder) for tool in _tools(case, material)}
+        runs = {name: partial(one.run, feed) for name, one in contenders.items()}
+        latencies = time_interleaved(runs, TIMED)
+        top1 = {name: _judged(name, one, material, folder, case.batch) for name, one in contenders.items()}
+        verdict = engine.report["verdict"]
     found = {
         name: {
             "drop_ratio": (top1[FLOAT] - top1[name]) / top1[FLOAT],
-            "made_s": one.made_s,
-            "made_cpu_s": one.made_cpu_s,
+            **one.made,
             **_figures(latencies[name], latencies[OURS]),
         }
         for name, one in contenders.items()
     }
-    return {"budget": case.max_drop_ratio, "pictures": pictures, "ships": ships, "contenders": found}
+    return {
+        "budget": case.max_drop_ratio,
+        "pictures": pictures,
+        "ships": verdict["shipped"],
+        "why": verdict["reason"],
+        "contenders": found,
+    }
+
+
+class _Clock:
+    """Seconds of a build, by the events that it emits."""
+
+    def __init__(self) -> None:
+        self._stage, self._since = "", (time.perf_counter(), _cpu_s())
+        self._spent: dict[str, tuple[float, float]] = {}
+
+    def __call__(self, event: Event) -> None:
+        self._close(event.stage)
+
+    def _close(self, stage: str) -> None:
+        now = (time.perf_counter(), _cpu_s())
+        spent = self._spent.get(self._stage, (0.0, 0.0))
+        self._spent[self._stage] = (
+            spent[0] + now[0] - self._since[0],
+            spent[1] + now[1] - self._since[1],
+        )
+        self._stage, self._since = stage, now
+
+    def made(self) -> dict[str, float]:
+        """In all, and without what it takes to make everything 8-bit."""
+        self._close("")
+        search_cpu_s = sum(cpu_s for stage, (_, cpu_s) in self._spent.items() if stage not in MAKING)
+        wall_s, cpu_s = map(sum, zip(*self._spent.values(), strict=True))
+        return {"made_s": wall_s, "made_cpu_s": cpu_s, "search_cpu_s": search_cpu_s}
 
 
 def _config(case: Case) -> BuildConfig:
@@ -135,14 +198,42 @@ def _tools(case: Case, material: Material) -> Iterator[Tool]:
 
 
 def _made(tool: Tool, material: Material, folder: Path) -> Contender:
-    """The tool's model, made now and opened."""
+    """The tool's model, made now or before, and opened."""
     if tool.make is None:
         return Contender(tool.open(material.path).run)
-    path = folder / f"{tool.name.replace(' ', '_')}{tool.suffix}"
-    began, cpu_began = time.perf_counter(), _cpu_s()
-    tool.make(path)
-    made_s, made_cpu_s = time.perf_counter() - began, _cpu_s() - cpu_began
-    return Contender(tool.open(path).run, made_s, made_cpu_s)
+    path = folder / f"{_file_name(tool.name)}{tool.suffix}"
+    kept = _kept(tool.name, folder)
+    if not kept or not path.exists():
+        began, cpu_began = time.perf_counter(), _cpu_s()
+        tool.make(path)
+        kept = {"made_s": time.perf_counter() - began, "made_cpu_s": _cpu_s() - cpu_began}
+        _keep(tool.name, folder, kept)
+    return Contender(tool.open(path).run, {key: kept[key] for key in ("made_s", "made_cpu_s")})
+
+
+def _judged(name: str, contender: Contender, material: Material, folder: Path, batch: int) -> float:
+    """Its top-1, measured now or, of another tool, before."""
+    kept = _kept(name, folder)
+    if name == OURS:
+        return _top1(contender, material, batch)
+    if kept.get("pictures") != len(material.validation["labels"]):
+        kept |= {"top1": _top1(contender, material, batch), "pictures": len(material.validation["labels"])}
+        _keep(name, folder, kept)
+    return float(kept["top1"])
+
+
+def _kept(name: str, folder: Path) -> dict[str, float]:
+    """Figures of a tool, as far as they were measured here before."""
+    path = folder / f"{_file_name(name)}.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def _keep(name: str, folder: Path, figures: dict[str, float]) -> None:
+    (folder / f"{_file_name(name)}.json").write_text(json.dumps(figures))
+
+
+def _file_name(name: str) -> str:
+    return name.replace(" ", "_")
 
 
 def _cpu_s() -> float:
@@ -164,3 +255,7 @@ def _figures(latency: Latency, ours: Latency) -> dict[str, float]:
     """Milliseconds, and the time over that of QuantRT's engine, paired within rounds."""
     pair = compare_paired(latency, ours)
     return {"median_ms": latency.median_ms, "ratio": pair.ratio, "lo": pair.lo, "hi": min(pair.hi, 1e9)}
+
+
+if __name__ == "__main__":
+    main()
