@@ -55,6 +55,7 @@ from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, list_specs
+from quantrt.tactics.cuda.padding.zero_padding import zero_padding
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 from quantrt.tactics.timing import Latency
 
@@ -121,7 +122,8 @@ def build(
     given = model if isinstance(model, Model) else load_model(model)
     edges = read_edges(given, merged)
     model = lay_out(given, edges)
-    model = for_gpu(model) if merged.device.device == "cuda" else model
+    if merged.device.device == "cuda":
+        model = zero_padding(for_gpu(model), merged.cuda.remove_padding)
     if keeps_scales(model, merged):
         merged = replace(merged, precisions=merged.precisions | {target_of_own(model).precision})
     read_profiles(merged.cuda.profiles, model.inputs)  # an error now, not after calibration

@@ -177,6 +177,9 @@ class CudaConfig:
     gpu: str | None = option(
         None, "plan for this GPU where none is here (default: one of the first target)", metavar="NAME"
     )
+    remove_padding: str | None = option(
+        None, "compute no tokens for which this mask is 0; their outputs become 0", metavar="INPUT"
+    )
     profiles: tuple[str, ...] = option(
         (),
         "accept shapes from MIN to MAX and choose kernels at OPT, as in images=1x3x224x224:8x3x224x224:"
@@ -345,8 +348,8 @@ class BuildConfig:
             raise UsageError("no library here computes in fp16 on a CPU", hint="--bf16, or --device cuda")
         if "fp8" in self.precisions and self.device.device == "cpu":
             raise UsageError("no library here computes in fp8 on a CPU", hint="--int8, or --device cuda")
-        if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu):
-            raise UsageError("targets and a GPU are of CUDA engines", hint="--device cuda")
+        if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu or self.cuda.remove_padding):
+            raise UsageError("targets, a GPU and removed padding are of CUDA engines", hint="--device cuda")
         if self.device.device == "cpu" and self.cuda.device_memory_mb is not None:
             raise UsageError("device memory is a GPU's", hint="--device cuda")
         if self.quantize.weights == "int4":

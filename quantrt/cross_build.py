@@ -45,6 +45,7 @@ from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.build_report import BuildFacts
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Rejected, list_specs
+from quantrt.tactics.cuda.padding.zero_padding import zero_padding
 from quantrt.tactics.time_candidates import timed_inputs
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def cross_build(
     cache = open_cache(calibration_cache, config)
     given = model if isinstance(model, Model) else load_model(model)
     edges = read_edges(given, config)
-    model = for_gpu(lay_out(given, edges))
+    model = zero_padding(for_gpu(lay_out(given, edges)), config.cuda.remove_padding)
     if keeps_scales(model, config):
         config = replace(config, precisions=config.precisions | {target_of_own(model).precision})
     read_profiles(config.cuda.profiles, model.inputs)  # an error now, not after calibration

@@ -239,7 +239,8 @@ class Attention:
     """outputs[0] = softmax(masked(scale * q @ k^T)) @ v; q [B, H, S, D], k [B, G, T, D], v [B, G, T, E].
 
     Every head of k and v serves H / G heads of q. Inputs of the region: q, k, v, and the mask where there is
-    one that is no constant; it broadcasts to [B, H, S, T]. A query that may see no key gives zeros.
+    one that is no constant; it broadcasts to [B, H, S, T]. A query that may see no key gives zeros. Of packed
+    samples (see tactics/cuda/padding) the fourth input are int32 offsets [B + 1].
 
     Attributes:
         edges: of q, k and v.
@@ -251,6 +252,8 @@ class Attention:
         mask_constant: name of the constant that is the mask; empty where inputs[3] is, or none is.
         is_causal: a query sees the keys up to its own place, counted from the first of each.
         epilogue: of the result, operand 0; its other operands are scalars.
+        is_packed: of the B S tokens, counted sample by sample, those from offsets[b] to offsets[b + 1] are
+            sample b, whose queries see its keys alone; what is behind offsets[B] is undefined. No mask.
     """
 
     edges: tuple[tuple[str, int], ...]
@@ -262,6 +265,7 @@ class Attention:
     mask_constant: str = ""
     is_causal: bool = False
     epilogue: Expression = Expression((Operand("accumulator"),), (), (0,), (False,))
+    is_packed: bool = False
 
 
 @dataclass(frozen=True)

@@ -411,6 +411,8 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         return slot
 
     def load(pointer, mask=True, other=0):
+        if np.ndim(pointer.offsets) == 0 and pointer.memory.dtype.kind == "i":
+            return Scalar(pointer.memory[pointer.offsets])
         offsets, mask = np.broadcast_arrays(pointer.offsets, mask)
         return block(np.where(mask, pointer.memory[np.where(mask, offsets, 0)], other))
 

@@ -35,6 +35,7 @@ def product(
     is_looped=False,
     is_gated=False,
     pitches=(),
+    live=None,
     module=triton_kernel,
 ):
     """x @ w^T * scale by the kernel, and by numpy."""
@@ -82,6 +83,8 @@ def product(
         Pointer(residual.reshape(-1)),
         *(0,) * 10,
         M,
+        0 if live is None else Pointer(np.array([live], np.int32)),
+        live is not None,
         *sizes,
     )
     for program in range(programs):
@@ -140,6 +143,13 @@ def product(
 def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
     found, expected = product(M, N, K, seed=seed, **options)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("live", [0, 1, 64, 130, 500, 900])
+def test_rows_behind_the_last_that_counts_are_left_alone(live):
+    found, expected = product(500, 260, 48, programs=3, live=live)
+    np.testing.assert_array_equal(found[:live], expected[:live])
+    assert (found[live:] == -77777).all()
 
 
 @pytest.mark.parametrize(

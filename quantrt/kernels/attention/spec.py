@@ -46,6 +46,7 @@ class AttentionProblem:
         mask_unit: strides of the mask, but for that of keys, are multiples of this many elements.
         has_mask_rows: the mask differs from query to query.
         epilogue: operand 0 is the result; the others are scalars.
+        is_packed: samples have lengths of their own, at most S = T, and lie behind each other; no mask.
         outputs: element type of each output.
     """
 
@@ -64,6 +65,7 @@ class AttentionProblem:
     is_causal: bool
     epilogue: Expression
     outputs: tuple[str, ...]
+    is_packed: bool = False
 
     @property
     def block_d(self) -> int:
@@ -105,6 +107,8 @@ def why_not(problem: AttentionProblem, device: GpuFacts) -> str | None:
         (0 in (problem.B, problem.H, problem.S, problem.T), "an empty tensor"),
         (_reach(problem) > MAX_OFFSET, "a sample of q, k or v that is beyond 32-bit offsets"),
         (_mask_reach(problem) > MAX_OFFSET, "a mask of a head that is beyond 32-bit offsets"),
+        (problem.is_packed and problem.mask != "none", "a mask beside lengths"),
+        (problem.is_packed and problem.S != problem.T, "other keys than queries beside lengths"),
         (problem.mask not in MASKS, f"a mask that is {problem.mask}"),
         (
             problem.mask != "none" and problem.mask_dtype not in MASK_POINTERS,
@@ -142,6 +146,7 @@ def kernel_of(problem: AttentionProblem, config: TileConfig) -> KernelSpec:
     has_mask = problem.mask != "none"
     pointers = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr"), POINTERS[problem.dtype])
     pointers |= {"mask_ptr": MASK_POINTERS[problem.mask_dtype]} if has_mask else {}
+    pointers |= {"offsets_ptr": "*i32"} if problem.is_packed else {}
     pointers |= {f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
     floats = {f"arg{i}": "fp32" for i in range(numbers)}
     tensors = ("q", "k", "v", "mask", "y") if has_mask else ("q", "k", "v", "y")
@@ -149,6 +154,7 @@ def kernel_of(problem: AttentionProblem, config: TileConfig) -> KernelSpec:
     sizes = ("H", "S", "T", *(f"{name}_{axis}" for name in tensors for axis in axes[name]))
     absent = [f"y{i}_ptr" for i in range(len(problem.outputs), MAX_OUTPUTS)]
     absent += [f"arg{i}" for i in range(numbers, MAX_ARGS)]
+    absent += [] if problem.is_packed else ["offsets_ptr"]
     absent += [] if has_mask else ["mask_ptr", "mask_b", "mask_h", "mask_s"]
     fixed = {
         **dict.fromkeys(absent, 0),
@@ -160,6 +166,7 @@ def kernel_of(problem: AttentionProblem, config: TileConfig) -> KernelSpec:
         "MASK": problem.mask,
         "HAS_MASK_ROWS": problem.has_mask_rows,
         "IS_CAUSAL": problem.is_causal,
+        "IS_PACKED": problem.is_packed,
         "KINDS": ("scalar",) * numbers,
         "PROGRAM": program_of(problem.epilogue, problem.outputs),
         "OUTPUTS": problem.epilogue.outputs,

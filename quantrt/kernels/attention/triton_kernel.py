@@ -5,6 +5,9 @@ One program computes BLOCK_M queries of one head: it walks over the keys in bloc
 score and the sum of exponentials of every query so far (Milakov, Gimelshein, "Online normalizer calculation
 for softmax", arXiv 1805.02867; Dao et al., "FlashAttention", arXiv 2205.14135). Products are of float16 or
 bfloat16 with sums in float32; exponents are powers of two, the factor log2(e) being in the scale.
+
+IS_PACKED: samples lie behind each other without padding, sample b in the rows offsets_ptr[b] up to
+offsets_ptr[b + 1] of [B * S, H, D]; S = T is the most rows that one may have.
 """
 
 # mypy: ignore-errors
@@ -34,6 +37,7 @@ def attention(
     k_ptr,
     v_ptr,
     mask_ptr,
+    offsets_ptr,
     y0_ptr,
     y1_ptr,
     arg0,
@@ -67,6 +71,7 @@ def attention(
     MASK: tl.constexpr,
     HAS_MASK_ROWS: tl.constexpr,
     IS_CAUSAL: tl.constexpr,
+    IS_PACKED: tl.constexpr,
     KINDS: tl.constexpr,
     PROGRAM: tl.constexpr,
     OUTPUTS: tl.constexpr,
@@ -78,14 +83,23 @@ def attention(
     first = tl.program_id(0) % tiles * BLOCK_M
     head = tl.program_id(0) // tiles % H
     sample = (tl.program_id(0) // tiles // H).to(tl.int64)
+    # Where q, k, v and y of the sample begin.
+    q_start, k_start, v_start, y_start = sample * q_b, sample * k_b, sample * v_b, sample * y_b
+    if IS_PACKED:
+        begin = tl.load(offsets_ptr + sample).to(tl.int64)
+        S = (tl.load(offsets_ptr + sample + 1) - begin).to(tl.int32)
+        T = S
+        if first >= S:
+            return
+        q_start, k_start, v_start, y_start = begin * q_s, begin * k_t, begin * v_t, begin * y_s
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
     offs_d = tl.arange(0, BLOCK_D)
     # Rows beyond the last read the last one again; columns beyond D are 0 in q, and so do not count.
     rows = tl.minimum(first + offs_m, S - 1)
-    q_tile = q_ptr + (sample * q_b + head * q_h) * UNIT
-    k_tile = k_ptr + (sample * k_b + head // GROUPS * k_h) * UNIT
-    v_tile = v_ptr + (sample * v_b + head // GROUPS * v_h) * UNIT
+    q_tile = q_ptr + (q_start + head * q_h) * UNIT
+    k_tile = k_ptr + (k_start + head // GROUPS * k_h) * UNIT
+    v_tile = v_ptr + (v_start + head // GROUPS * v_h) * UNIT
     mask_tile = mask_ptr + (sample * mask_b + head.to(tl.int64) * mask_h) * MASK_UNIT
     q = load_rows(q_tile, rows * (q_s * UNIT), offs_d, D)
 
@@ -122,7 +136,7 @@ def attention(
         registers = registers + (slots[i],)
     results = evaluate(PROGRAM, registers)
     pointers = (y0_ptr, y1_ptr)
-    place = sample * y_b + head.to(tl.int64) * y_h + first.to(tl.int64) * y_s
+    place = y_start + head.to(tl.int64) * y_h + first.to(tl.int64) * y_s
     offsets = offs_m[:, None] * y_s + offs_d[None, :]
     mask = (first + offs_m < S)[:, None] & (offs_d < D)[None, :]
     for i in tl.static_range(len(OUTPUTS)):

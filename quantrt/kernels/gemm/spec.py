@@ -28,6 +28,7 @@ from quantrt.kernels.epilogue.spec import (
 )
 from quantrt.kernels.expression.spec import flops_of, needs_exact
 from quantrt.kernels.kernel import KernelSpec, pointers_of
+from quantrt.kernels.live_rows import ALL_ROWS
 from quantrt.regions.expression import Expression
 
 __all__ = [
@@ -161,6 +162,7 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
         **operand_types(problem),
     }
     fixed = {
+        **ALL_ROWS,
         "STRIDE_UNIT": problem.stride_unit,
         "N": problem.N,
         "K": problem.K,

@@ -3,7 +3,8 @@
 
 int8 codes accumulate in int32, exactly; floats in float32, FP8 on Hopper in less (see spec.py). The epilogue
 reads the accumulator as float32 and runs in registers. One program computes one tile; M is known at launch, N
-and K when compiled. Of a gate, w has two rows for every column of y, side by side.
+and K when compiled. Of a gate, w has two rows for every column of y, side by side. HAS_LIVE: of the rows only
+the first ones are computed, as many as live_ptr says.
 """
 
 # mypy: ignore-errors
@@ -42,6 +43,8 @@ def gemm(
     arg11,
     M,
     stride_xm,
+    live_ptr,
+    HAS_LIVE: tl.constexpr,
     STRIDE_UNIT: tl.constexpr,
     N: tl.constexpr,
     K: tl.constexpr,
@@ -58,6 +61,10 @@ def gemm(
     GROUP_M: tl.constexpr,
 ):
     COLUMNS: tl.constexpr = 2 * N if GATED else N
+    if HAS_LIVE:
+        M = tl.minimum(M, tl.load(live_ptr))
+        if tl.program_id(0) >= tl.cdiv(M, BLOCK_M) * tl.cdiv(COLUMNS, BLOCK_N):
+            return
     pid_m, pid_n = tile_of(tl.cdiv(M, BLOCK_M), tl.cdiv(COLUMNS, BLOCK_N), GROUP_M)
     # Inside a tile 32 bits are enough; where the tile begins may be beyond them.
     row = pid_m.to(tl.int64) * BLOCK_M

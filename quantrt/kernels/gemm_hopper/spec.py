@@ -27,6 +27,7 @@ from quantrt.kernels.expression.spec import flops_of, needs_exact
 from quantrt.kernels.gemm import spec as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.kernel import KernelSpec, pointers_of
+from quantrt.kernels.live_rows import ALL_ROWS
 
 __all__ = [
     "ELEMENTS",
@@ -152,6 +153,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
     main, rest = tile.columns
     weights = {"w_desc": main} | ({"rest_desc": rest} if rest else {})
     fixed = {
+        **ALL_ROWS,
         **({} if rest else {"rest_desc": 0}),
         "N": problem.N,
         "K": problem.K,

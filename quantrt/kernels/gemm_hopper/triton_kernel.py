@@ -30,11 +30,12 @@ taken before its own, and blocks are loaded in the order of the tiles. There are
 block is let go when the next one is taken. A last turn is handed over to a consumer that has no tile left;
 nothing waits.
 
-Of a gate, w has two rows for every column of y, side by side. What lies beyond M, N and K is read as zeros by
-the copy engine; rows beyond M and columns beyond N are not stored. A tile is finished in parts, so that no
-more registers are needed than there are; constants and tensors of the first parts are asked for before the
-tile is multiplied. LOOPED is one loop over the columns of parts, where what finishes a tile is so long that
-its machine code, of a whole tile and of two consumers, is fetched more slowly than it runs.
+Of a gate, w has two rows for every column of y, side by side. HAS_LIVE: of M rows only the first ones are
+computed, as many as live_ptr says. What lies beyond M, N and K is read as zeros by the copy engine; rows
+beyond M and columns beyond N are not stored. A tile is finished in parts, so that no more registers are
+needed than there are; constants and tensors of the first parts are asked for before the tile is multiplied.
+LOOPED is one loop over the columns of parts, where what finishes a tile is so long that its machine code, of
+a whole tile and of two consumers, is fetched more slowly than it runs.
 """
 
 # mypy: ignore-errors
@@ -88,6 +89,8 @@ def gemm_hopper(
     arg10,
     arg11,
     M,
+    live_ptr,
+    HAS_LIVE: gl.constexpr,
     N: gl.constexpr,
     K: gl.constexpr,
     GATED: gl.constexpr,
@@ -106,6 +109,8 @@ def gemm_hopper(
     LOOPED: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
+    if HAS_LIVE:
+        M = gl.minimum(M, gl.load(live_ptr))
     MAIN_N: gl.constexpr = main_columns(BLOCK_N)
     x_ring = gl.allocate_shared_memory(x_desc.dtype, [STAGES, BLOCK_M, BLOCK_K], x_desc.layout)
     w_ring = gl.allocate_shared_memory(w_desc.dtype, [STAGES, MAIN_N, BLOCK_K], w_desc.layout)

@@ -14,6 +14,7 @@ from typing import Any
 
 from quantrt.kernels.expression.spec import needs_exact, program_of
 from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.live_rows import ALL_ROWS
 from quantrt.kernels.rows.walk import Walk
 from quantrt.regions.expression import Expression
 
@@ -181,6 +182,7 @@ def kernel_of(problem: RowsProblem, variant: Variant) -> KernelSpec:
     unused = {name: 1 if name == "R" else 0 for name in _all_arguments() if name not in types}
     fixed: dict[str, Any] = {
         **unused,
+        **ALL_ROWS,
         "PROGRAM": program,
         "REDUCTIONS": reductions,
         "KINDS": variant.kinds,

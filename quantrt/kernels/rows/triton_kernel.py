@@ -4,7 +4,8 @@
 Rows are numbered over up to three outer dimensions [., D1, D2]; operand i has element strides x{i}_s0 to _s2
 along them and x{i}_sc along the columns, 0 where it broadcasts. Outputs are dense: [R, C], or [R] where they
 hold one element per row. KINDS says how each operand is read. Arguments that a kernel does not use are
-constants: 0. REDUCTIONS holds the places of the row_* instructions in PROGRAM. MODE:
+constants: 0. Of rows only the first ones, as many as live_ptr says, are stored where HAS_LIVE; not with
+TILES. REDUCTIONS holds the places of the row_* instructions in PROGRAM. MODE:
 
     TILES       no row_* instructions; one program does a tile of [BLOCK_R, BLOCK_C]
     WHOLE_ROWS  one program does BLOCK_R rows, C <= BLOCK_C; of PROGRAMS that are not 0 each does every
@@ -59,7 +60,8 @@ def map_rows(
     x9, x9_s0, x9_s1, x9_s2, x9_sc,
     x10, x10_s0, x10_s1, x10_s2, x10_sc,
     x11, x11_s0, x11_s1, x11_s2, x11_sc,
-    D1, D2, R, C,
+    D1, D2, R, C, live_ptr,
+    HAS_LIVE: tl.constexpr,
     PROGRAM: tl.constexpr,
     REDUCTIONS: tl.constexpr,
     KINDS: tl.constexpr,
@@ -89,6 +91,10 @@ def map_rows(
     # fmt: on
     pointers = (y0, y1, y2, y3)
     tile = tl.program_id(0)
+    if HAS_LIVE:
+        R = tl.minimum(R, tl.load(live_ptr))
+        if tile * BLOCK_R >= R:
+            return
     columns = tl.arange(0, BLOCK_C)[None, :]
     if MODE == TILES:
         tiles = tl.cdiv(C, BLOCK_C)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -21,9 +22,11 @@ def attend(formula: Attention, inputs: Sequence[Tensor], constants: Mapping[str,
     """The result in float32, its axes in memory in the order of q's, as fused kernels leave them.
 
     Args:
-        inputs: q, k, v, and the mask where it is no constant.
+        inputs: q, k, v, and the mask where it is no constant, or the offsets of packed samples.
         constants: holds the mask where it is one.
     """
+    if formula.is_packed:
+        return _attend_packed(formula, inputs)
     q, k, v = (tensor.double() for tensor in inputs[:3])
     k = k.transpose(-1, -2) if formula.is_transposed else k
     groups = q.shape[1] // k.shape[1] if k.shape[1] else 1
@@ -60,6 +63,27 @@ def _weights(formula: Attention, q: Tensor, k: Tensor, mask: Tensor | None, firs
     # A query that may see nothing gets zeros, as ONNX's Attention has it, not softmax's 0 / 0.
     is_blind = scores.amax(-1, keepdim=True) == float("-inf")
     return torch.softmax(scores, -1).masked_fill_(is_blind, 0.0)
+
+
+def _attend_packed(formula: Attention, inputs: Sequence[Tensor]) -> Tensor:
+    """Of packed samples: with padding put back, a mask, and the padding taken out again."""
+    q, k, v, offsets = inputs
+    k = k.transpose(-1, -2) if formula.is_transposed else k
+    (B, H, S, _), places = q.shape, torch.arange(q.shape[2], device=q.device)
+    starts, is_there = offsets[:-1, None].long(), places < (offsets[1:] - offsets[:-1])[:, None]
+    rows = (starts + places).clamp(max=B * S - 1).reshape(-1)
+    padded = [
+        x.transpose(1, 2).reshape(B * S, x.shape[1], -1)[rows].reshape(B, S, x.shape[1], -1).transpose(1, 2)
+        for x in (q, k, v)
+    ]
+    # What is behind the last sample may be NaN, which no weight of 0 would silence.
+    padded = [x.masked_fill(~is_there[:, None, :, None], 0.0) for x in padded]
+    plain = replace(formula, is_packed=False, is_transposed=False, has_mask=True, mask_kind="kept")
+    y = attend(plain, [*padded, is_there[:, None, None, :]], {})
+    packed = y.new_zeros(B * S, H, y.shape[3])
+    rows = torch.where(is_there, starts + places, B * S).reshape(-1)
+    packed = torch.cat([packed, packed[:1]]).index_copy(0, rows, y.transpose(1, 2).flatten(0, 1))[:-1]
+    return laid_like(packed.reshape(B, S, H, -1).transpose(1, 2), q)
 
 
 def laid_like(x: Tensor, other: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.plan.program import Program, Step
 from quantrt.runtime.cuda.assets import open_assets
+from quantrt.runtime.cuda.live_rows import HAS_LIVE_ROWS, open_live_rows
 from quantrt.runtime.cuda.places import run_in_places
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.tensors import empty_tensor
@@ -186,6 +187,8 @@ def open_runner(step: Step, assets: Assets) -> Runner:
         )
     make: Callable[[Step, Assets], Runner] = importlib.import_module(name).open_runner
     try:
+        if step.options.get(HAS_LIVE_ROWS):
+            return open_live_rows(step, assets, make)
         return make(step, assets)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise ModelError(

@@ -13,7 +13,7 @@ from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.cudnn_plan import CudnnPlan, graph_key
 from quantrt.plan.program import Place, Program, Step
-from quantrt.tactics.cuda.tactic import Constant, Draft, Tactic
+from quantrt.tactics.cuda.tactic import LIVE, Constant, Draft, Tactic
 from quantrt.tactics.cuda.workloads import Lowered
 from quantrt.threads import usable_cores
 
@@ -29,6 +29,7 @@ class Item:
         inputs, outputs: buffers.
         lowered: the formula that tactics compute; None for `step`.
         step: of a region that has one way to run (views, host values, nodes).
+        live: the buffer with the number of its rows that count; empty where all do.
     """
 
     region: str
@@ -36,6 +37,7 @@ class Item:
     outputs: tuple[str, ...]
     lowered: Lowered | None = None
     step: Step | None = None
+    live: str = ""
 
 
 def assemble(
@@ -112,6 +114,8 @@ def _placed(step: Step, places: Mapping[str, Place]) -> Step:
 
 def _buffer(name: str, item: Item) -> str:
     """The program's buffer that a draft means."""
+    if name == LIVE:
+        return item.live
     if name.startswith("in") and name[2:].isdigit():
         return item.inputs[int(name[2:])]
     if name.startswith("out") and name[3:].isdigit():

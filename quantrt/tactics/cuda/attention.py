@@ -75,6 +75,8 @@ def list_tactics(workload: Workload, device: GpuFacts, *, allows_codes: bool) ->
         return [Rejected(source, name, wrong or "no attention") for name, source, _ in _BACKENDS]
     case = _case(workload, formula)
     mask = _constant_mask(workload, formula, case.dtype) if formula.mask_constant else None
+    if formula.is_packed:
+        return fused_attention.list_tactics(workload, formula, None, device)
     own = [
         *hopper_attention.list_tactics(workload, formula, mask, device, allows_codes=allows_codes),
         *fused_attention.list_tactics(workload, formula, mask, device),
@@ -175,7 +177,9 @@ def _why_not_attention(workload: Workload) -> str | None:
     formula, facts = workload.formula, workload.inputs
     if not isinstance(formula, Attention):
         return f"the formula is {type(formula).__name__}, not attention"
-    if len(facts) != 3 + formula.has_mask or any(len(fact.shape) != 4 for fact in facts[:3]):
+    if len(facts) != 3 + formula.has_mask + formula.is_packed or any(
+        len(fact.shape) != 4 for fact in facts[:3]
+    ):
         return "q, k and v are not [batch, heads, length, size]"
     types = (*(fact.dtype for fact in facts[:3]), fused_attention.float_type(workload))
     wrong = next((dtype for dtype in types if dtype not in _BYTES), None)

@@ -20,6 +20,7 @@ import torch
 
 from quantrt.dtypes import FP8
 from quantrt.regions.region import Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Resize, Rows
+from quantrt.tactics.cuda.padding.live_rows import rows_that_count
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 
 __all__ = ["CODED", "DEQUANTIZED", "FLOAT_BOUNDS", "FloatBound", "check", "off_by_one_ratio", "poison"]
@@ -115,6 +116,7 @@ def check(
     Args:
         expected: of the reference, for the same inputs.
     """
+    outputs, expected = (rows_that_count(workload, tensors) for tensors in (outputs, expected))
     if len(outputs) != len(expected):
         reason = f"gives {len(outputs)} outputs instead of {len(expected)}"
         return Rejected(tactic.source, tactic.name, reason)

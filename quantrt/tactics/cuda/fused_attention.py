@@ -67,6 +67,7 @@ def problem_of(workload: Workload, formula: Attention) -> AttentionProblem | str
         is_causal=formula.is_causal,
         epilogue=formula.epilogue,
         outputs=workload.outputs,
+        is_packed=formula.is_packed,
     )
 
 
@@ -104,7 +105,7 @@ def _tactic(
 ) -> Tactic:
     draft = Draft(
         runner="fused_attention",
-        inputs=tuple(f"in{number}" for number in range(3 + formula.has_mask)),
+        inputs=tuple(f"in{number}" for number in range(3 + formula.has_mask + formula.is_packed)),
         outputs=tuple(f"out{number}" for number in range(len(problem.outputs))),
         options={
             "scale": formula.scale,

@@ -12,6 +12,7 @@ from functools import reduce
 from operator import or_
 
 import numpy as np
+import onnx_ir as ir
 import torch
 
 from quantrt.config import CudaConfig
@@ -26,7 +27,7 @@ from quantrt.plan.program_json import program_to_model
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.record import record_of
 from quantrt.regions.partition import partition
-from quantrt.regions.region import Conv, Regions
+from quantrt.regions.region import Conv, Mismatch, Regions
 from quantrt.runtime.cuda.local_gpu import describe_gpu
 from quantrt.runtime.cuda.memory_limit import enough_memory
 from quantrt.runtime.profile_check import PROFILES
@@ -38,9 +39,12 @@ from quantrt.tactics.cuda.cudnn_graph import without_graphs
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans, why_not_at
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.estimate import work_of
-from quantrt.tactics.cuda.forms import choose_forms
+from quantrt.tactics.cuda.forms import Forms, choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
 from quantrt.tactics.cuda.in_place import join_in_place
+from quantrt.tactics.cuda.padding.live_rows import stopping
+from quantrt.tactics.cuda.padding.masks import reasons_against
+from quantrt.tactics.cuda.padding.remove_padding import remove_padding, told_padding
 from quantrt.tactics.cuda.profiles import regions_that_fail
 from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.slower_products import leave_float, slower_products
@@ -179,9 +183,20 @@ class CudaLowering:
         forms = choose_forms(graph.graph, regions, quantized, bindings, self._model.stored)
         if precision == "fp16":
             forms = replace(forms, wide=self._known_wide().values)
-        return make_frame(
-            graph, regions, forms, quantized, FLOAT_TYPES[precision], bindings=bindings
-        ), regions
+        frame = make_frame(graph, regions, forms, quantized, FLOAT_TYPES[precision], bindings=bindings)
+        return self._unpadded(frame, graph, forms, regions)
+
+    def _unpadded(
+        self, frame: Frame, graph: ir.Model, forms: Forms, regions: Regions
+    ) -> tuple[Frame, Regions]:
+        """Without the padding that is to be removed, and with what keeps it."""
+        mask = self._config.remove_padding
+        if mask is None:
+            return frame, regions
+        reasons = reasons_against(frame, _by_reference(frame), mask, self._inputs, self._trace_device)
+        kept = [Mismatch("padding", reason, region) for region, reason in reasons.items() if reason]
+        regions = replace(regions, mismatches=(*regions.mismatches, *kept))
+        return remove_padding(frame, graph, forms, mask, reasons), regions
 
     def widen(self, samples: Iterable[Mapping[str, np.ndarray]]) -> bool:
         """See on more samples what halves are too narrow for; whether that is more than was known.
@@ -205,6 +220,12 @@ class CudaLowering:
         return reduce(or_, (find_wide(one.ranges()) for one in traced), Wide())
 
     @property
+    def _live_rows(self) -> int | None:
+        """Tokens of the samples; None where padding counts as they do."""
+        mask = self._config.remove_padding
+        return None if mask is None else int(np.count_nonzero(self._inputs[mask]))
+
+    @property
     def _trace_device(self) -> torch.device:
         return self._device or torch.device("cpu")
 
@@ -221,7 +242,7 @@ class CudaLowering:
         if is_yardstick:
             self._wide = (self._wide or Wide()) | find_wide(traced.ranges())
         wide = self._known_wide() if precision == "fp16" else Wide()
-        workloads = _workloads(frame, facts)
+        workloads = _workloads(frame, facts, self._live_rows)
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
         listed_for = with_least_shared_memory(self._gpu, self._targets)
@@ -249,7 +270,7 @@ class CudaLowering:
         self._caches.add(choices)
         regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches))
         notes = program_notes(frame, regions, choices, facts, beside)
-        notes["tuning"] += told_wide(wide)
+        notes["tuning"] += told_wide(wide) + told_padding(frame, self._config.remove_padding)
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)
         program = self._in_profiles(frame, choices, notes["tuning"])
@@ -298,6 +319,8 @@ class CudaLowering:
         level, excluded = self._config.builder_optimization_level, self._config.exclude_tactic_sources
         allows_codes = has_codes and self._allows_coded_attention
         listed = list_tactics(workload, gpu, allows_coded_attention=allows_codes)
+        if workload.live_rows is not None:
+            listed = stopping(listed, workload.formula)
         if workload.region in wide.sums and workload.inputs[0].dtype == "float16":
             listed = without_half_sums(listed)
         if not isinstance(workload.formula, Conv):
@@ -313,12 +336,21 @@ class CudaLowering:
         return plan_maker(self._device, known=self._caches.code.plans, workspace_limit_bytes=limit_bytes)
 
 
-def _workloads(frame: Frame, facts: Mapping[str, TensorFacts]) -> list[Workload]:
-    """Every region with a formula at the shapes of the samples."""
+def _workloads(
+    frame: Frame, facts: Mapping[str, TensorFacts], live_rows: int | None = None
+) -> list[Workload]:
+    """Every region with a formula at the shapes of the samples.
+
+    Args:
+        live_rows: of regions without padding: tokens of the samples.
+    """
     return [
-        item.lowered.workload(
-            [facts[buffer] for buffer in item.inputs],
-            [frame.places[x].channels if x in frame.places else 0 for x in item.outputs],
+        replace(
+            item.lowered.workload(
+                [facts[buffer] for buffer in item.inputs],
+                [frame.places[x].channels if x in frame.places else 0 for x in item.outputs],
+            ),
+            live_rows=live_rows if item.live else None,
         )
         for item in frame.items
         if item.lowered is not None

@@ -18,7 +18,7 @@ from quantrt.runtime.cuda.places import run_in_places
 from quantrt.runtime.cuda.runner import Allocate, Assets
 from quantrt.runtime.cuda.steps import open_runner
 from quantrt.runtime.cuda.tensors import empty_tensor, tensor_on
-from quantrt.tactics.cuda.tactic import Draft, Tactic
+from quantrt.tactics.cuda.tactic import LIVE, Draft, Tactic
 
 __all__ = ["OpenTactic"]
 
@@ -34,6 +34,7 @@ class OpenTactic:
         weights: constants that are on the device already, by key; those it lacks are added.
         plans: of its graphs, by key; none on a CPU.
         pitches: of the outputs, as in Workload: slices of larger images.
+        live_rows: as in Workload.
         fill: what to do to every new buffer.
 
     Raises:
@@ -50,8 +51,11 @@ class OpenTactic:
         weights: dict[str, Tensor],
         plans: Mapping[str, CudnnPlan] | None = None,
         pitches: Sequence[int] = (),
+        live_rows: int | None = None,
         fill: Callable[[Tensor], object] = lambda tensor: None,
     ) -> None:
+        live = [] if live_rows is None else [live_rows]
+        self._live = torch.tensor(live, dtype=torch.int32, device=device)
         self._device = device
         self._fill = fill
         self._kept: dict[tuple[int, int], Tensor] = {}
@@ -83,7 +87,7 @@ class OpenTactic:
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Enqueue one run; the outputs are overwritten by the next."""
-        buffers = {f"in{number}": tensor for number, tensor in enumerate(inputs)}
+        buffers = {LIVE: self._live, **{f"in{number}": tensor for number, tensor in enumerate(inputs)}}
         for number, (step, runner) in enumerate(zip(self._steps, self._runners, strict=True)):
             given = [buffers[name] if name else None for name in step.inputs]
             results = run_in_places(runner, step, given, buffers, self._allocator(number))

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import torch
 
-from quantrt.regions.region import Rows
+from quantrt.regions.region import Attention, Rows
 from quantrt.runtime.cuda.tensors import torch_dtype
+from quantrt.tactics.cuda.padding.live_rows import even_offsets
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
 __all__ = ["random_inputs"]
@@ -22,11 +23,14 @@ def random_inputs(workload: Workload, device: torch.device) -> list[torch.Tensor
     """One tensor per input, always the same.
 
     int8 codes are uniform in -128..127, FP8 codes normal with a largest of about 448, numbers of a table's
-    rows among these, floats normal, bools fair.
+    rows among these, floats normal, bools fair; samples without padding are all as long.
     """
     generator = torch.Generator(device).manual_seed(SEED)
     rows = _table_rows(workload)
-    return [_tensor(facts, generator, rows.get(number, 2)) for number, facts in enumerate(workload.inputs)]
+    found = [_tensor(facts, generator, rows.get(number, 2)) for number, facts in enumerate(workload.inputs)]
+    if isinstance(workload.formula, Attention) and workload.formula.is_packed:
+        found[3] = even_offsets(workload, device)
+    return found
 
 
 def _table_rows(workload: Workload) -> dict[int, int]:

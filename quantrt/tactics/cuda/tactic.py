@@ -13,7 +13,10 @@ from quantrt.kernels.kernel import KernelSpec
 from quantrt.plan.cudnn_plan import CudnnGraph
 from quantrt.regions.region import Formula
 
-__all__ = ["Constant", "Draft", "Rejected", "Tactic", "TensorFacts", "Workload", "dense_strides"]
+__all__ = ["LIVE", "Constant", "Draft", "Rejected", "Tactic", "TensorFacts", "Workload", "dense_strides"]
+
+LIVE = "live"
+"""What a draft calls the number of its rows that count."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,8 @@ class Workload:
         constants: float32 arrays of the expression's constant operands, by name.
         pitches: elements from one pixel to the next of every output that is a slice of a larger image, 0 of
             others; empty where none is.
+        live_rows: so many of the rows, the first ones, count at the shapes that are timed: the tokens that
+            are no padding. None where all do.
     """
 
     region: str
@@ -81,13 +86,15 @@ class Workload:
     weight: np.ndarray | None = field(default=None, compare=False)
     constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
     pitches: tuple[int, ...] = ()
+    live_rows: int | None = None
 
     def structure(self) -> list[Any]:
         """All but names and numbers that do not change the work, JSON-ready: what is equal takes as long."""
         weight = None if self.weight is None else (str(self.weight.dtype), self.weight.shape)
         constants = [(str(array.dtype), array.shape) for array in self.constants.values()]
         found = [_nameless(self.formula), _plain(self.inputs), list(self.outputs), weight, constants]
-        return [*found, list(self.pitches)] if self.pitches else found
+        live = [] if self.live_rows is None else [{"live_rows": self.live_rows}]
+        return [*found, *([list(self.pitches)] if self.pitches else []), *live]
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,8 @@ class Draft:
 
     Attributes:
         inputs, outputs: "in0", "in1", ... and "out0", "out1", ... for the region's own inputs and outputs by
-            position; any other name is a buffer between the drafts of one tactic.
+            position, LIVE for the number of its rows that count; any other name is a buffer between the
+            drafts of one tactic.
         constants: the step's weights, in the runner's order.
         kernels: what it may launch, best first.
         graphs: what cuDNN compiles for it, on the GPU that it is for.

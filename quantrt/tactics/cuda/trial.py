@@ -122,6 +122,7 @@ class Trial:
                         weights=self.weights,
                         plans=None if self.plans is None else self.plans.plans,
                         pitches=self.workload.pitches,
+                        live_rows=self.workload.live_rows,
                         fill=poison,
                     )
                 )

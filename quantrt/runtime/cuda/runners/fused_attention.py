@@ -3,7 +3,8 @@
 
 options: {"scale"; "is_transposed": k is [B, G, D, T]; "mask_value": what is not kept, or dropped, becomes;
 "dtype": of q, k, v; "scalars": operands of the epilogue; "outputs": element types}. Inputs: q, k, v, a mask
-or none. Weights: the mask where it is a constant. Tensors whose rows the kernel cannot read are copied.
+or none; offsets of packed samples. Weights: the mask where it is a constant. Tensors whose rows the kernel
+cannot read are copied.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.attention_operands import (
@@ -27,6 +30,8 @@ __all__ = ["open_runner"]
 
 _LOWEST = -3.0e38
 """A score, in powers of two, that still is a number."""
+
+_DENSE = torch.contiguous_format
 
 
 def open_runner(step: Step, assets: Assets) -> Runner:
@@ -50,6 +55,8 @@ class _FusedAttentionRunner:
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; the axes of the outputs lie in memory in the order of q's."""
         given, sizes = self._reader.read(inputs)
+        offsets = [inputs[3]] if self._fixed["IS_PACKED"] else []
+        given = [_in_a_row(tensor) for tensor in given] if offsets else given
         outputs = allocate_outputs(allocate, self._outputs, sizes, given[0])
         if sizes.B * sizes.H * sizes.S == 0:
             return outputs
@@ -59,8 +66,14 @@ class _FusedAttentionRunner:
         steps = self._reader.steps(tensors)
         value = [max(self._mask_value * LOG2E, _LOWEST) if self._mask_value > -math.inf else -math.inf]
         last = [self._scale * LOG2E, *(value if self._fixed["MASK"] in ("kept", "dropped") else [])]
-        arguments = [*tensors, *masks, *outputs, *self._scalars, sizes.H, sizes.S, sizes.T, *steps, *strides]
-        arguments += [*outputs[0].stride()[:3], *last]
+        arguments = [*tensors, *masks, *offsets, *outputs, *self._scalars]
+        arguments += [sizes.H, sizes.S, sizes.T, *steps, *strides, *outputs[0].stride()[:3], *last]
         programs = -(-sizes.S // int(self._fixed["BLOCK_M"])) * sizes.B * sizes.H
         self._launch((programs, 1, 1), arguments)
         return outputs
+
+
+def _in_a_row(tensor: torch.Tensor) -> torch.Tensor:
+    """[B, H, S, D] whose samples lie behind each other, [B * S, H, D]; copied where they do not."""
+    is_so = tensor.shape[0] == 1 or tensor.stride(0) == tensor.shape[2] * tensor.stride(2)
+    return tensor if is_so else tensor.transpose(1, 2).clone(memory_format=_DENSE).transpose(1, 2)
