@@ -156,11 +156,11 @@ def _quantrt(path: Path, feeds: Feeds) -> dict[str, Any]:
 
 
 def _quantrt_default(path: Path, feeds: Feeds) -> dict[str, Any]:
-    from quantrt.calibrate.collect import collect
     from quantrt.calibrate.dataset import open_dataset
     from quantrt.config import CalibrationConfig, QuantizeConfig
     from quantrt.model.load import load_model
-    from quantrt.quantize.fit import fit, sample_reference
+    from quantrt.quantize.fit import fit
+    from quantrt.quantize.observe import observe
     from quantrt.quantize.qdq import write
     from quantrt.quantize.quantize import observed_values
     from quantrt.quantize.targets.openvino import OPENVINO
@@ -169,15 +169,16 @@ def _quantrt_default(path: Path, feeds: Feeds) -> dict[str, Any]:
     start = time.perf_counter()
     model = load_model(path)
     samples = open_dataset(feeds, model.inputs)
-    stats = collect(model, observed_values(model, (OPENVINO,), config), samples, options)
-    collected = time.perf_counter()
-    reference = sample_reference(model, samples, config, options)
+    names = observed_values(model, (OPENVINO,), config)
+    stats, reference = observe(model, names, samples, config, options)
+    observed, observed_cpu = time.perf_counter(), time.process_time()
     fitted = fit(model, stats, OPENVINO, reference, config=config, calibration=options)
     write(fitted.model)
     return {
         "tensors": len(stats.tensors),
-        "collect_s": collected - start,
-        "fit_s": time.perf_counter() - collected,
+        "observe_s": observed - start,
+        "fit_s": time.perf_counter() - observed,
+        "fit_cpu_seconds": time.process_time() - observed_cpu,
         "method": fitted.method,
     }
 

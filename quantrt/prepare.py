@@ -17,8 +17,9 @@ from quantrt.config import BuildConfig
 from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
-from quantrt.quantize.fit import Fitted, fit, fit_own, keeps_scales, sample_reference
+from quantrt.quantize.fit import Fitted, Reference, fit, fit_own, keeps_scales, sample_reference
 from quantrt.quantize.levels import why_level_left_all
+from quantrt.quantize.observe import observe
 from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
@@ -140,9 +141,7 @@ def quantize_for_device(
         samples = _calibration_samples(samples, stats, job)
     else:
         names = tuple(name for name in names if name not in match.given.scales)
-    if stats is None and names and (match is None or samples is not None):
-        stats = _calibrate(job, names, samples)
-    elif stats is not None and stats.fingerprint != job.model.fingerprint:
+    if stats is not None and stats.fingerprint != job.model.fingerprint:
         got, expected = (
             f"{f.graph[:12]}/{f.weights[:12]}" for f in (stats.fingerprint, job.model.fingerprint)
         )
@@ -151,7 +150,9 @@ def quantize_for_device(
             got=f"graph/weights {got}",
             expected=expected,
         )
-    fits = _fit(job, stats, targets, samples, None if match is None else match.given)
+    given = None if match is None else match.given
+    stats, reference = _observe(job, names, samples, stats, given)
+    fits = _fit(job, stats, targets, reference, given)
     return Quantized(samples, stats, fits, match, () if match is None else match_notes(match, stats))
 
 
@@ -191,29 +192,33 @@ def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: Job)
     )
 
 
-def _calibrate(job: Job, names: Sequence[str], samples: Dataset | None) -> Stats:
-    """One pass over the data for all targets together."""
-    if samples is None:
-        raise UsageError("cannot calibrate without data")
+def _observe(
+    job: Job, names: Sequence[str], samples: Dataset | None, stats: Stats | None, given: Given | None
+) -> tuple[Stats | None, Reference]:
+    """The ranges of `names`, for all targets together, and what fitting has to know of the float model."""
+    config, options = job.config.quantize, job.config.calibration
 
     def on_progress(done: int, total: int | None) -> None:
         job.emit(Event("calibrating", done, total, "samples"))
 
-    return collect(job.model, names, samples, job.config.calibration, on_progress=on_progress)
+    if stats is None and samples is not None and given is None:
+        return observe(job.model, names, samples, config, options, on_progress=on_progress)
+    if stats is None and samples is not None and names:
+        stats = collect(job.model, names, samples, options, on_progress=on_progress)
+    has_twins = stats is not None and given is None
+    return stats, sample_reference(job.model, samples, config, options, with_twins=has_twins)
 
 
 def _fit(
     job: Job,
     stats: Stats | None,
     targets: Mapping[tuple[str, str], Target],
-    samples: Dataset | None,
+    reference: Reference,
     given: Given | None,
 ) -> dict[tuple[str, str], Fitted]:
     """A quantized model per library and precision."""
     options = job.config.calibration
     job.emit(Event("quantizing", 0, len(targets), "targets"))
-    has_twins = stats is not None and given is None
-    reference = sample_reference(job.model, samples, job.config.quantize, options, with_twins=has_twins)
     fits: dict[tuple[str, str], Fitted] = {}
     for done, (key, target) in enumerate(targets.items()):
         job.emit(Event("quantizing", done, len(targets), "targets"))

@@ -12,9 +12,10 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -29,13 +30,27 @@ from quantrt.config import CalibrationConfig
 from quantrt.errors import DataError
 from quantrt.model.model import Model
 
-__all__ = ["collect"]
+__all__ = ["Watcher", "collect"]
 
 logger = logging.getLogger(__name__)
 
 SAVE_EVERY_S = 10.0
 
 OnProgress = Callable[[int, int | None], None]
+
+
+class Watcher(Protocol):
+    """Who else looks at the values of a pass, while they are there: at those that are floats."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The values that it wants to see beside those whose statistics are taken."""
+
+    def begin(self, batch: Batch) -> None:
+        """What is seen next is of this batch."""
+
+    def see(self, name: str, values: npt.NDArray[np.floating]) -> None:
+        """One value of the batch, rows that pad it among it."""
 
 
 def collect(
@@ -46,6 +61,7 @@ def collect(
     *,
     resume: Path | None = None,
     on_progress: OnProgress | None = None,
+    watcher: Watcher | None = None,
 ) -> Stats:
     """Statistics of the float tensors `names` over the samples of `dataset`.
 
@@ -58,12 +74,15 @@ def collect(
         resume: where progress is kept every ten seconds. What a former run of the same model, data and
             names left there is continued; a complete run removes it.
         on_progress: gets the number of samples done and to do.
+        watcher: sees every sample of this run; none of those that a former one had done.
 
     Raises:
         UsageError: the model has no such tensor.
         DataError: no samples, a sample that does not fit, NaN or infinite values.
     """
-    taps = Taps(model, names, config.memory_mb << 20)
+    watched = () if watcher is None else watcher.names
+    taps = Taps(model, (*names, *watched), config.memory_mb << 20)
+    counted = frozenset(names)
     progress = _start(model, taps, dataset, config, resume)
     skipped = progress.samples
     total = _total(dataset, config.max_samples)
@@ -71,7 +90,14 @@ def collect(
     for batch in dataset.batches(1, config.max_samples):
         if batch.first_sample < skipped:
             continue
-        _observe(taps, progress, batch, dataset)
+        if watcher is not None:
+            watcher.begin(batch)
+        for name, values in _tapped(taps, batch, dataset):
+            if name in counted:
+                _count(progress, name, values, batch, dataset)
+            if watcher is not None:
+                watcher.see(name, values)
+        _hash(progress, batch, dataset)
         if on_progress is not None:
             on_progress(progress.samples, total)
         if resume is not None and time.monotonic() - saved_at >= SAVE_EVERY_S:
@@ -140,19 +166,28 @@ def _why_not(
     return None if (seen, count) == (partial.data_hash, partial.samples) else "other data"
 
 
-def _observe(taps: Taps, progress: _Progress, batch: Batch, dataset: Dataset) -> None:
-    """Run one batch and count what it gives; padding is not counted."""
-    rows = dataset.layout.fixed_batch or 1
+def _tapped(taps: Taps, batch: Batch, dataset: Dataset) -> Iterator[tuple[str, npt.NDArray[np.floating]]]:
+    """Run one batch; what it gives of each value that is floats."""
     for group in taps.run(batch.inputs, _where(batch, dataset)):
         for name in list(group):
-            values = group.pop(name)  # dropped as soon as it is counted
-            if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
-                continue
-            if batch.count < rows and values.ndim and len(values) == rows:
-                values = values[: batch.count]
-            bad = progress.histograms.setdefault(name, Histogram()).add(values)
-            if bad:
-                raise not_finite(f"tensor '{name}'", _where(batch, dataset, values), bad, values.size)
+            values = group.pop(name)  # dropped as soon as it was looked at
+            if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+                yield name, values
+
+
+def _count(
+    progress: _Progress, name: str, values: npt.NDArray[np.floating], batch: Batch, dataset: Dataset
+) -> None:
+    """Count one value of a batch; padding is not counted."""
+    if batch.count < (dataset.layout.fixed_batch or 1) and values.ndim:
+        values = values[: batch.count] if len(values) == dataset.layout.fixed_batch else values
+    bad = progress.histograms.setdefault(name, Histogram()).add(values)
+    if bad:
+        raise not_finite(f"tensor '{name}'", _where(batch, dataset, values), bad, values.size)
+
+
+def _hash(progress: _Progress, batch: Batch, dataset: Dataset) -> None:
+    """Add the samples of a batch to what was seen."""
     for row in range(batch.count):
         sample = batch.inputs
         if dataset.layout.is_batched:

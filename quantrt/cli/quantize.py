@@ -12,7 +12,14 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import add_preprocess
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import add_sources, calibration_data, collect_stats, given_sources, read_stats
+from quantrt.cli.ranges import (
+    add_sources,
+    calibration_data,
+    collect_stats,
+    given_sources,
+    observe_model,
+    read_stats,
+)
 from quantrt.cli.recipe import add_recipe, fill_from_recipe
 from quantrt.cli.weight_only import quantize_weights_alone
 from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
@@ -102,15 +109,17 @@ def _quantize(args: argparse.Namespace) -> tuple[Fitted, bool]:
     model, target = load_model(args.model), target_named(args.target)
     match = match_cache(model, cache, (target,), options) if cache is not None else None
     stats = read_stats(args.ranges, model) if args.ranges is not None else None
-    dataset = None
+    dataset, reference = None, None
     if args.calib_data is not None or args.calib_random:
         dataset = calibration_data(model, args, config)
-        gaps = None if match is None else tuple(match.missing)
-        if stats is None and gaps != ():
-            stats = collect_stats(model, dataset, config, names=gaps, quiet=args.quiet)
-    reference = sample_reference(
-        model, dataset, options, config, batch_size=config.batch_size, with_twins=match is None
-    )
+        if stats is None and match is None:
+            stats, reference = observe_model(model, dataset, config, options, quiet=args.quiet)
+        elif stats is None and match is not None and match.missing:
+            stats = collect_stats(model, dataset, config, names=tuple(match.missing), quiet=args.quiet)
+    if reference is None:
+        reference = sample_reference(
+            model, dataset, options, config, batch_size=config.batch_size, with_twins=match is None
+        )
     given = None if match is None else match.given
     made = fit(model, stats, target, reference, config=options, calibration=config, given=given)
     if match is not None:

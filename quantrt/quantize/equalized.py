@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from quantrt.calibrate.collect import collect
@@ -21,11 +21,26 @@ from quantrt.quantize.algorithms.equalization import (
     without_streams,
 )
 from quantrt.quantize.algorithms.smoothing import Smoothing, choose_smoothing, multiplied_values, smooth
+from quantrt.quantize.divided_ranges import DividedRanges
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.target import Target
 
-__all__ = ["EQUALIZED", "SMOOTHED", "STREAMS", "Equalized", "equalize", "make_twins", "quantize_twin"]
+__all__ = [
+    "EQUALIZED",
+    "LEAST_SAMPLES",
+    "SAMPLES",
+    "SMOOTHED",
+    "STREAMS",
+    "WEIGHT_QMAX",
+    "Equalized",
+    "equalize",
+    "equalized_twins",
+    "make_twins",
+    "quantize_twin",
+    "smoothed_twins",
+    "wants_equalization",
+]
 
 EQUALIZED = ", equalized"
 STREAMS = ", equalized with residual streams"
@@ -98,11 +113,8 @@ def make_twins(
     Args:
         limit: calibration samples to use at most, when fewer than SAMPLES.
     """
-    found = list(equalize(model, samples, config, limit=limit))
-    if config.smoothing != "off" and config.per_channel:
-        scales = found[0].scales if found else {}
-        found += _smoothed(model, samples, config, scales, min(SAMPLES, limit or SAMPLES))
-    return tuple(found)
+    found = equalize(model, samples, config, limit=limit)
+    return (*found, *smoothed_twins(model, samples, config, found, limit=limit))
 
 
 def equalize(
@@ -116,26 +128,58 @@ def equalize(
     Returns:
         No twin where nothing gains, or config does not want it.
     """
-    if not (config.equalization and config.per_channel):  # one scale for a weight would lose by it
+    if not wants_equalization(samples, config, limit):
         return ()
-    count = min(SAMPLES, limit or SAMPLES)
-    if count < LEAST_SAMPLES or not _has_enough(samples):
-        return ()
-    batches = (batch.inputs for batch in samples.batches(1, count))
+    batches = (batch.inputs for batch in samples.batches(1, min(SAMPLES, limit or SAMPLES)))
     scales = choose_scales(model.graph, batches, qmax=WEIGHT_QMAX)
+    return equalized_twins(model, samples, scales, limit=limit)
+
+
+def wants_equalization(samples: Dataset, config: QuantizeConfig, limit: int | None) -> bool:
+    """Whether config wants it and there are samples enough; one scale for a weight would lose by it."""
+    is_wanted = config.equalization and config.per_channel
+    return is_wanted and (limit or SAMPLES) >= LEAST_SAMPLES and _has_enough(samples)
+
+
+def equalized_twins(
+    model: Model,
+    samples: Dataset,
+    scales: Scales,
+    *,
+    ranges: DividedRanges | None = None,
+    limit: int | None = None,
+) -> tuple[Equalized, ...]:
+    """The twins by these scales: without residual streams, and with them where some are of streams.
+
+    Args:
+        ranges: of the values that `scales` divide; None, or of too few samples, to run the model for them.
+        limit: calibration samples to use at most, when fewer than SAMPLES.
+    """
+    if not scales:
+        return ()
+    if ranges is None or ranges.samples < LEAST_SAMPLES:
+        ranges = DividedRanges(model.graph, scales, None if ranges is None else ranges.names)
+        options = CalibrationConfig(max_samples=min(SAMPLES, limit or SAMPLES))
+        collect(model, (), samples, options, watcher=ranges)
+    observed = ranges.stats()
     chains = without_streams(model.graph, scales)
-    twins = [] if not chains else [_scaled_twin(model, samples, chains, count, EQUALIZED)]
+    twins = [] if not chains else [_scaled_twin(model, chains, observed, EQUALIZED)]
     if len(chains) < len(scales):
         streams = tuple(name for name in scales if name not in chains)
-        twins.append(replace(_scaled_twin(model, samples, scales, count, STREAMS), streams=streams))
+        twins.append(replace(_scaled_twin(model, scales, observed, STREAMS), streams=streams))
     return tuple(twins)
 
 
-def _scaled_twin(model: Model, samples: Dataset, scales: Scales, count: int, label: str) -> Equalized:
+def _scaled_twin(model: Model, scales: Scales, observed: Mapping[str, TensorStats], label: str) -> Equalized:
+    """A twin with the statistics of its values, which are given by their names in the model."""
     changed = replace(model, graph=scale_channels(model.graph, scales))
-    names, readers = equalized_values(changed.graph, scales)
-    observed = collect(changed, names, samples, CalibrationConfig(max_samples=count))
-    return Equalized(changed, observed.tensors, scales, readers, label=label)
+    _, readers = equalized_values(changed.graph, scales)
+    renamed: dict[str, TensorStats] = {}
+    for before, after in zip(model.graph.graph, changed.graph.graph, strict=True):
+        for old, new in zip(before.outputs, after.outputs, strict=True):
+            if old.name != new.name and (old.name or "") in observed:
+                renamed[new.name or ""] = observed[old.name or ""]
+    return Equalized(changed, renamed, scales, readers, label=label)
 
 
 def quantize_twin(
@@ -169,16 +213,29 @@ def quantize_twin(
     )
 
 
-def _smoothed(
-    model: Model, samples: Dataset, config: QuantizeConfig, scales: Scales, count: int
+def smoothed_twins(
+    model: Model,
+    samples: Dataset,
+    config: QuantizeConfig,
+    equalized: Sequence[Equalized],
+    *,
+    limit: int | None = None,
 ) -> list[Equalized]:
-    """Twins with smooth activations before products, without and with Muls; other edges as equalized."""
+    """Twins with smooth activations before products, without and with Muls, where config wants them.
+
+    Args:
+        equalized: twins without smoothing: other edges are as in the first.
+        limit: calibration samples to use at most, when fewer than SAMPLES.
+    """
+    if config.smoothing == "off" or not config.per_channel:
+        return []
+    count = min(SAMPLES, limit or SAMPLES)
     batches = (batch.inputs for batch in samples.batches(1, count))
     only_folded = config.smoothing == "folded"
     found = choose_smoothing(model.graph, batches, qmax=WEIGHT_QMAX, only_folded=only_folded)
     if not (found.folded or found.multiplied):
         return []
-    folded = {**scales, **found.folded}
+    folded = {**(equalized[0].scales if equalized else {}), **found.folded}
     graph = scale_channels(model.graph, folded)
     names, readers = equalized_values(graph, folded)
     made, products = multiplied_values(model.graph, found.multiplied)

@@ -18,6 +18,7 @@ from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.dtypes import DType
 from quantrt.errors import DataError
+from quantrt.ir.edit import is_operator
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
@@ -37,7 +38,7 @@ from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
 from quantrt.quantize.target import Grid, Target
 from quantrt.threads import usable_cores
 
-__all__ = ["observed_values", "quantize", "with_activations", "with_weights"]
+__all__ = ["observed_values", "quantize", "with_activations", "with_integer_biases", "with_weights"]
 
 Array = np.ndarray[Any, Any]
 
@@ -120,6 +121,27 @@ def with_activations(quantized: QuantizedModel, activations: Mapping[str, QParam
     """The model with other grids for its activations; integer biases follow them."""
     biases = _biases(quantized.placement, activations, quantized.weights, _operands(quantized.graph))
     return replace(quantized, activations=activations, biases=biases)
+
+
+def with_integer_biases(quantized: QuantizedModel) -> QuantizedModel:
+    """The model with int32 codes for every bias that they can hold, whatever its target wants.
+
+    ONNX Runtime multiplies in integers only beside such a bias; beside one of floats it decodes weights and
+    activations in every run. On the unit of the sums, scale(activation) * scale(weight), outputs do not tell.
+    """
+    if quantized.target.activation.dtype.is_float or quantized.placement.biases:
+        return quantized
+    biases = {
+        (name, 2): ((name, 0), (name, 1))
+        for node in quantized.graph.graph
+        if is_operator(node, "Conv", "Gemm")
+        for name in [node.name or ""]
+        if (name, 0) in quantized.placement.uses and (name, 1) in quantized.weights
+    }
+    placement = replace(quantized.placement, biases=biases)
+    operands = _operands(quantized.graph)
+    codes = _biases(placement, quantized.activations, quantized.weights, operands)
+    return replace(quantized, placement=placement, biases=codes)
 
 
 def with_weights(

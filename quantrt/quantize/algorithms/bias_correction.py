@@ -29,6 +29,7 @@ from quantrt.threads import usable_cores
 
 __all__ = [
     "ChannelMeans",
+    "ChannelSums",
     "correct_biases",
     "corrected_biases",
     "observe_channel_means",
@@ -58,15 +59,11 @@ def observe_channel_means(
     Raises:
         ModelError: ONNX Runtime cannot run the model on them.
     """
-    layers = [node for node in graph.graph if _is_layer(node)]
-    names = {node.name or "": node.inputs[0].name or "" for node in layers if node.inputs[0] is not None}
-    taps = sorted(set(names.values()) - {value.name for value in graph.graph.inputs})
-    axes = {(names[node.name or ""], _channel_axis(node)) for node in layers}
+    sums = ChannelSums(graph)
+    taps = sorted({*sums.names} - {value.name for value in graph.graph.inputs})
     outputs = [value.name or "" for value in graph.graph.outputs]
     returned = list(dict.fromkeys((*taps, *outputs)))
     session = float_session(graph, extra_outputs=taps)
-    sums: dict[tuple[str, int], Array] = {}
-    counts: dict[tuple[str, int], int] = {}
     for batch in batches:
         try:
             found = session.run(returned, dict(batch))
@@ -74,12 +71,45 @@ def observe_channel_means(
             raise ModelError("ONNX Runtime cannot run the model", got=str(error).strip()) from error
         values = dict(batch) | dict(zip(returned, found, strict=True))
         on_outputs([values[name] for name in outputs])
-        for key in axes:
-            rows = np.moveaxis(values[key[0]], key[1], 0)
-            sums[key] = sums.get(key, 0.0) + rows.reshape(rows.shape[0], -1).sum(1, np.float64)
-            counts[key] = counts.get(key, 0) + rows.size // max(rows.shape[0], 1)
-    keys = {node.name or "": (names[node.name or ""], _channel_axis(node)) for node in layers}
-    return {name: sums[key] / counts[key] for name, key in keys.items() if counts.get(key)}
+        for name in sums.names:
+            sums.see(name, values[name])
+    return sums.means()
+
+
+class ChannelSums:
+    """Sums over each channel of the input of every layer with a constant weight, over what was seen.
+
+    Attributes:
+        names: the inputs.
+    """
+
+    def __init__(self, graph: ir.Model) -> None:
+        self._key_of: dict[str, tuple[str, int]] = {}
+        for node in graph.graph:
+            if _is_layer(node) and node.inputs[0] is not None:
+                self._key_of[node.name or ""] = node.inputs[0].name or "", _channel_axis(node)
+        self._axes: dict[str, set[int]] = {}
+        for name, axis in self._key_of.values():
+            self._axes.setdefault(name, set()).add(axis)
+        self.names = tuple(self._axes)
+        self._sums: dict[tuple[str, int], Array] = {}
+        self._counts: dict[tuple[str, int], int] = {}
+
+    def see(self, name: str, values: Array) -> None:
+        """Add what one of the inputs is in one batch."""
+        for axis in self._axes.get(name, ()):
+            rows = np.moveaxis(values, axis, 0)
+            key, channels = (name, axis), rows.shape[0]
+            self._sums[key] = self._sums.get(key, 0.0) + rows.reshape(channels, -1).sum(1, np.float64)
+            self._counts[key] = self._counts.get(key, 0) + rows.size // max(channels, 1)
+
+    def means(self) -> ChannelMeans:
+        """Of every layer whose input was seen."""
+        return {
+            name: self._sums[key] / self._counts[key]
+            for name, key in self._key_of.items()
+            if self._counts.get(key)
+        }
 
 
 def correct_biases(graph: ir.Model, weights: Mapping[Use, QuantizedTensor], means: ChannelMeans) -> ir.Model:

@@ -34,8 +34,10 @@ from quantrt.quantize.algorithms.channel_edges import Edge, find_edges
 __all__ = [
     "ACTIVATION_LEVELS",
     "SUFFIX",
+    "EdgeExtremes",
     "Scales",
     "choose_scales",
+    "divided_values",
     "equalized_values",
     "multiply_inputs",
     "scale_channels",
@@ -75,17 +77,58 @@ def choose_scales(graph: ir.Model, batches: Iterable[Mapping[str, Array]], *, qm
         batches: inputs of the model by name.
         qmax: largest code of a weight.
     """
-    edges = find_edges(graph.graph)
-    if not edges:
+    extremes = EdgeExtremes(graph)
+    if not extremes.names:
         return {}
-    found: dict[str, Array] = {}
-    observed = _observe(graph, list(edges.values()), batches)
-    for (name, edge), (ranges, powers) in zip(edges.items(), observed, strict=True):
-        scale = _best_scale(edge, ranges, powers, qmax)
-        if scale is not None:
-            found[name] = scale
-    log.debug("equalized %d of %d activations", len(found), len(edges))
-    return found
+    session = float_session(graph, extra_outputs=extremes.names)
+    for batch in batches:
+        for name, values in zip(extremes.names, session.run(extremes.names, dict(batch)), strict=True):
+            extremes.see(name, values)
+    return extremes.scales(qmax=qmax)
+
+
+class EdgeExtremes:
+    """Greatest magnitude and mean square of each channel of what is rounded, by edge, over what was seen.
+
+    Attributes:
+        names: the values that are rounded.
+    """
+
+    def __init__(self, graph: ir.Model) -> None:
+        self._edges = find_edges(graph.graph)
+        self._edges_of: dict[str, list[str]] = {}
+        for first, edge in self._edges.items():
+            for value in edge.rounded:
+                self._edges_of.setdefault(value.name or "", []).append(first)
+        self.names = tuple(self._edges_of)
+        self._ranges: dict[str, Array] = {}
+        self._sums: dict[str, Array] = {}
+        self._counts: dict[str, int] = {}
+
+    def see(self, name: str, values: Array) -> None:
+        """Add what one of the values is in one batch."""
+        for first in self._edges_of.get(name, ()):
+            axis = self._edges[first].axis
+            rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1).astype(np.float32, copy=False)
+            widest = np.maximum(rows.max(axis=1, initial=0.0), -rows.min(axis=1, initial=0.0))
+            self._ranges[first] = np.maximum(self._ranges.get(first, 0.0), widest.astype(np.float64))
+            self._sums[first] = self._sums.get(first, 0.0) + np.vecdot(rows, rows).astype(np.float64)
+            self._counts[first] = self._counts.get(first, 0) + rows.shape[1]
+
+    def scales(self, *, qmax: int) -> Scales:
+        """For every layer from which something is gained.
+
+        Args:
+            qmax: largest code of a weight.
+        """
+        found: dict[str, Array] = {}
+        for first, ranges in self._ranges.items():
+            powers = self._sums[first] / max(self._counts[first], 1)
+            scale = _best_scale(self._edges[first], ranges, powers, qmax)
+            if scale is not None:
+                found[first] = scale
+        log.debug("equalized %d of %d activations", len(found), len(self._edges))
+        return {first: found[first] for first in self._edges if first in found}
 
 
 def without_streams(graph: ir.Model, scales: Scales) -> Scales:
@@ -128,32 +171,21 @@ def equalized_values(graph: ir.Model, scales: Scales) -> tuple[tuple[str, ...], 
     return tuple(values), readers
 
 
+def divided_values(graph: ir.Model, scales: Scales) -> dict[str, tuple[Array, int]]:
+    """What `scale_channels` divides the values of a float graph by, and along which axis, by their names."""
+    return {
+        value.name or "": (scales[first], edge.axis)
+        for first, edge in find_edges(graph.graph).items()
+        if first in scales
+        for value in edge.values
+    }
+
+
 def _free_name(name: str, taken: set[str | None]) -> str:
     while name in taken:
         name += "_"
     taken.add(name)
     return name
-
-
-def _observe(
-    graph: ir.Model, edges: Sequence[Edge], batches: Iterable[Mapping[str, Array]]
-) -> list[tuple[Array, Array]]:
-    """Greatest magnitude and mean square of each channel of what is rounded, float64 [C], by edge."""
-    places = [(index, value.name or "") for index, edge in enumerate(edges) for value in edge.rounded]
-    names = list(dict.fromkeys(name for _, name in places))
-    session = float_session(graph, extra_outputs=names)
-    ranges: list[Any] = [0.0] * len(edges)
-    sums: list[Any] = [0.0] * len(edges)
-    counts = [0] * len(edges)
-    for batch in batches:
-        made = dict(zip(names, session.run(names, dict(batch)), strict=True))
-        for index, name in places:
-            array, axis = made[name], edges[index].axis
-            rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
-            ranges[index] = np.maximum(ranges[index], np.abs(rows).max(axis=1, initial=0.0))
-            sums[index] = sums[index] + np.square(rows, dtype=np.float64).sum(axis=1)
-            counts[index] += rows.shape[1]
-    return [(r, s / max(count, 1)) for r, s, count in zip(ranges, sums, counts, strict=True)]
 
 
 def _best_scale(edge: Edge, ranges: Array, powers: Array, qmax: int) -> Array | None:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
@@ -21,6 +20,7 @@ from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.quantize.equalized import Equalized
 from quantrt.quantize.fit import Fitted, fit, sample_reference
+from quantrt.quantize.observe import observe
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets import target_named
 from quantrt.quantize.targets.cuda import CUDA
@@ -118,11 +118,10 @@ def _fit(
     """Quantization after training, of what the module can hold."""
     model = start.floats
     if isinstance(calibration, Stats):
-        samples, stats = None, calibration
+        stats, reference = calibration, sample_reference(model, None, config, options)
     else:
         samples = _opened(model, calibration)
-        stats = collect(model, sorted(start.placement.values), samples, options)
-    reference = sample_reference(model, samples, config, options)
+        stats, reference = observe(model, sorted(start.placement.values), samples, config, options)
     held: list[Equalized] = []
     left: list[Equalized] = []
     for twin in reference.twins:
