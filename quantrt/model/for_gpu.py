@@ -12,6 +12,7 @@ from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.model import Model
+from quantrt.model.passes.add_to_tokens import add_to_tokens
 from quantrt.model.passes.batch_first import batch_first
 from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.merge_gates import merge_gates
@@ -50,6 +51,7 @@ def for_gpu(model: Model) -> Model:
     narrow_masks(graph)
     split_attention_heads(graph)
     batch_first(graph)
+    add_to_tokens(graph)
     merge_projections(graph)
     merge_gates(graph)
     spell_batch_norm(graph)
