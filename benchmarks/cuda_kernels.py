@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single kernels on an NVIDIA GPU: `python -m benchmarks.cuda_kernels OUT.json [NAME ...]`.
 
-Products of BERT-large in int8 and FP8, products with epilogues of engines, the norms over rows of BERT-large
-and ViT-B/16, and those over groups of SDXL's UNet: every tactic that a build of level 3 would try, held
-against the reference and timed as builds do it, as a CUDA graph with a cold L2 cache. The floor is the longer
-of two times: operations over the peak of the data sheet, and bytes over the bandwidth of a copy. Needs a GPU
-and the `cuda` extra. A second run adds its rows.
+Products of BERT-large in int8 and FP8, those of few rows with weights in 4 bits, products with epilogues of
+engines, the norms over rows of BERT-large and ViT-B/16, and those over groups of SDXL's UNet: every tactic
+that a build of level 3 would try, held against the reference and timed as builds do it, as a CUDA graph with
+a cold L2 cache. The floor is the longer of two times: operations over the peak of the data sheet, and bytes
+over the bandwidth of a copy. Needs a GPU and the `cuda` extra. A second run adds its rows.
 """
 
 __all__ = ["main"]
@@ -49,6 +49,11 @@ ROW_NORMS = ((12288, 1024, ("float16",)), (12288, 1024, ("float16", "int8")), (6
 NORMS = ((2, 320, 128, 128), (2, 640, 64, 64), (2, 1280, 32, 32), (2, 960, 128, 128))
 GROUPS = 32
 
+GROUPED = tuple((M, N, K) for M in (1, 16, 128) for N in (1024, 4096) for K in (1024, 4096))
+"""M, N, K, with weights in 4 bits; at 128 rows also those of BERT-large for one text of as many tokens."""
+
+GROUP_SIZE = 64
+
 CODES = {"int8": "quantize", "float8_e4m3fn": "quantize_fp8"}
 
 
@@ -72,6 +77,8 @@ def _workloads() -> Iterator[Workload]:
     for sizes in PRODUCTS:
         for codes in CODES:
             yield _product(*sizes, codes)
+    for sizes in GROUPED:
+        yield _grouped(*sizes)
     for sizes in GELUS:
         yield _finished(*sizes, "gelu")
     for sizes in RESIDUALS:
@@ -131,6 +138,20 @@ def _product(M: int, N: int, K: int, dtype: str) -> Workload:
     formula = Gemm(("n", 0), ("n", 1), "w", True, expression)
     x = TensorFacts(dtype, (M, K), (K, 1))
     return Workload(f"product-{M}x{N}x{K}-{dtype}", formula, (x,), (dtype,), weight, constants)
+
+
+def _grouped(M: int, N: int, K: int) -> Workload:
+    """Halves to halves with a bias, the weight in 4 bits: a scale for every 64 inputs."""
+    rng = np.random.default_rng(0)
+    scale = rng.uniform(0.5, 1.5, (K // GROUP_SIZE, N)).astype(np.float32) / (5 * math.sqrt(K))
+    codes = rng.integers(-8, 8, (K, N)).astype(np.float32)
+    operands = (Operand("accumulator"), Operand("constant", "bias"))
+    expression = Expression(operands, (Instruction("add", (0, 1)),), (2,), (False,))
+    formula = Gemm(("n", 0), ("n", 1), "w", False, expression)
+    x = TensorFacts("float16", (M, K), (K, 1))
+    weight = codes * np.repeat(scale, GROUP_SIZE, axis=0)
+    constants = {"bias": rng.standard_normal(N).astype(np.float32)}
+    return Workload(f"product-{M}x{N}x{K}-int4", formula, (x,), ("float16",), weight, constants)
 
 
 def _finished(M: int, N: int, K: int, last: str) -> Workload:

@@ -14,9 +14,10 @@ INTRO = """# Single kernels on an NVIDIA GPU
 
 Microseconds of the fastest tactic of each source, as builds of level 3 time them: as CUDA graphs with a cold
 L2 cache, after each was held against the reference. "ours, by tiles" is the product kernel for any GPU, "by
-turns" the one of compute capability 9.0 in which one tile is multiplied while another is finished. The
-library's time is of its product, or norm, and a kernel of ours behind it. The floor is the longer of
-operations over the data sheet's peak and bytes over the bandwidth of a copy.
+turns" the one of compute capability 9.0 in which one tile is multiplied while another is finished, "of 4
+bits" the one that reads weights as codes of 4 bits; the others multiply halves there. The library's time is
+of its product, or norm, and a kernel of ours behind it. The floor is the longer of operations over the data
+sheet's peak and bytes over the bandwidth of a copy.
 
 Reproduce on a machine with a GPU: `python -m benchmarks.cuda_kernels docs/results/cuda-kernels-h200.json`
 """
@@ -26,6 +27,7 @@ HEAD = (
     "commit",
     "ours, by tiles us",
     "by turns us",
+    "of 4 bits us",
     "library us",
     "floor us",
     "library / best of ours",
@@ -42,7 +44,9 @@ def cuda_kernels_page(results: dict[str, Any]) -> str:
 def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     ours = {tactic: us for tactic, us in row["us"].items() if tactic.startswith("triton:")}
     turns = min((us for tactic, us in ours.items() if "hopper" in tactic), default=None)
-    tiles = min((us for tactic, us in ours.items() if "hopper" not in tactic), default=None)
+    grouped = min((us for tactic, us in ours.items() if "gemm w4" in tactic), default=None)
+    others = [us for tactic, us in ours.items() if "hopper" not in tactic and "gemm w4" not in tactic]
+    tiles = min(others, default=None)
     library = min((us for tactic, us in row["us"].items() if tactic not in ours), default=None)
     ratio = None if library is None or not ours else library / min(ours.values())
     return (
@@ -50,6 +54,7 @@ def _row(name: str, row: dict[str, Any]) -> tuple[str, ...]:
         row["commit"] or "unknown",
         number(tiles, 1),
         number(turns, 1),
+        number(grouped, 1),
         number(library, 1),
         number(row["floor_us"], 1),
         "" if ratio is None else f"{ratio:.2f}x",

@@ -362,12 +362,14 @@ class BuildConfig:
             )
 
     def _check_weights_alone(self) -> None:
-        """What weights in 4 bits go with: ONNX Runtime on a CPU, and floats."""
-        if self.device.device != "cpu" or "onnxruntime" not in self.device.libraries:
+        """What weights in 4 bits go with: a GPU's halves, or ONNX Runtime on a CPU; and floats."""
+        if self.device.device == "cpu" and "onnxruntime" not in self.device.libraries:
             raise UsageError(
-                "weights alone in 4 bits are run by ONNX Runtime, on a CPU",
-                hint="--device cpu, with onnxruntime among the libraries",
+                "weights alone in 4 bits are run by ONNX Runtime on a CPU",
+                hint="onnxruntime among the libraries, or --device cuda",
             )
+        if "bf16" in self.precisions and self.device.device == "cuda":
+            raise UsageError("weights in 4 bits are multiplied with fp16 on a GPU", hint="--fp16, not --bf16")
         if self.calibration.calib_random:
             raise UsageError(
                 "weights in 4 bits are not rounded on random data",

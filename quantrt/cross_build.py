@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -39,12 +39,12 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.program_json import program_from_model, program_to_model
-from quantrt.prepare import Job, Quantized, open_cache, quantize_for_device
+from quantrt.prepare import Job, Quantized, open_cache, quantize_for_device, quantize_weights_alone
 from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.build_report import BuildFacts
 from quantrt.runtime.peak_memory import peak_memory
-from quantrt.tactics.candidates import Candidate, Rejected, list_specs
+from quantrt.tactics.candidates import Candidate, Rejected, Spec, list_specs
 from quantrt.tactics.cuda.padding.zero_padding import zero_padding
 from quantrt.tactics.time_candidates import timed_inputs
 
@@ -102,6 +102,8 @@ def cross_build(
     quantized = Quantized(samples, stats)
     if config.code_precisions:
         quantized = quantize_for_device(job, samples, stats, cache)
+    elif config.quantize.weights == "int4":
+        quantized = quantize_weights_alone(job, samples)
     job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
     return make_plan(constrained(_decide(job, gpu, quantized, truth, metric), constraints))
 
@@ -144,15 +146,20 @@ def _decide(
     if keeps_scales(job.model, config) and quantized.fits:  # FP32 is the model as given
         fitted = quantized.fits["cuda", target_of_own(job.model).precision]
         own = make(replace(job.model, graph=fitted.model.graph), on_progress=job.on_kernels)
+    lowerings = {"fp32": given}
+    if quantized.weight_only is not None:
+        graph = quantized.weight_only.graph
+        lowerings["int4"] = make(replace(job.model, graph=graph), on_progress=job.on_kernels)
     checked = Checked.choose(truth, quantized.samples, config, job.model.inputs)
     with ExitStack() as stack:
-        candidates, rejected = _open_references(job, (given, own), quantized.fits, stack)
+        candidates, rejected = _open_references(
+            job, lambda spec: lowerings.get(spec.precision, own), quantized.fits, stack
+        )
         check = make_checker(candidates, metric, checked, job)
         choice = choose_untimed([*reversed(candidates)], check, config.budget.max_drop_ratio)
     winner = candidates[choice.winner]
     shipped = None if winner.fitted is None else winner.fitted.model
-    lowering = given if winner.spec.precision == "fp32" else own
-    with closing(lowering):
+    with closing(lowerings.get(winner.spec.precision, own)) as lowering:
         lowered, _ = lowering.lower(shipped, winner.spec.float_precision)
     candidates[choice.winner] = replace(winner, model=lowered)
     return BuildFacts(
@@ -166,6 +173,7 @@ def _decide(
         rejected=rejected,
         latencies={},
         choice=choice,
+        int4_nodes=frozenset() if quantized.weight_only is None else quantized.weight_only.nodes,
         peak_memory=peak_memory(),
         notes=(*job.model.notes, *quantized.notes, _untimed_note(gpu, lowered)),
     )
@@ -173,14 +181,14 @@ def _decide(
 
 def _open_references(
     job: Job,
-    lowerings: tuple[CudaLowering, CudaLowering],
+    lowering_of: Callable[[Spec], CudaLowering],
     fits: Mapping[tuple[str, str], Fitted],
     stack: ExitStack,
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
     """Every precision as its reference program, open on the CPU until the stack closes; FP32 first.
 
     Args:
-        lowerings: of the graph that FP32 runs, and of that of the others.
+        lowering_of: of the graph that a precision runs.
     """
     from quantrt.runtime.cuda.executor import CudaExecutor, specs_of  # torch is optional
 
@@ -191,9 +199,8 @@ def _open_references(
         if spec.has_codes and (own is None or not own.model.has_int8):
             rejected.append(Rejected(spec, "no node of the model can be quantized for it"))
             continue
-        lowering = lowerings[spec.precision != "fp32"]
         try:
-            program = lowering.reference(None if own is None else own.model, spec.float_precision)
+            program = lowering_of(spec).reference(None if own is None else own.model, spec.float_precision)
         except DeviceError as error:
             rejected.append(Rejected(spec, error.message))
             continue

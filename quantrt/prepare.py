@@ -165,6 +165,7 @@ def quantize_weights_alone(job: Job, samples: Dataset | None) -> Quantized:
         job.model,
         batches,
         job.config.quantize,
+        target="cuda" if job.config.device.device == "cuda" else "ort",
         on_progress=lambda done, total: job.emit(Event("quantizing", done, total, "weights")),
     )
     return Quantized(samples, None, weight_only=made)

@@ -89,7 +89,7 @@ class QuantizeConfig:
     )
     weights: str = option(
         "int8",
-        "int4: weights alone, in 4 bits, activations in floats; on a CPU",
+        "int4: weights alone, in 4 bits, activations in floats",
         choices=WEIGHTS,
         flag="--weights",
     )

@@ -39,7 +39,7 @@ def mend_overflows(job: Job, contest: Contest, checked: Checked) -> tuple[str, .
     if not broken:
         return ()
     samples = [inputs for name in broken for inputs in _overflowing(job, contest, checked, name)]
-    if not opener.widen(candidates[broken[0]].spec, samples):
+    if not opener.widen([candidates[name].spec for name in broken], samples):
         log.warning("%s: not finite where FP32 is, and not for the range of fp16", ", ".join(broken))
         return ()
     mended = []

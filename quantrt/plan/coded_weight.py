@@ -22,7 +22,7 @@ import numpy as np
 from quantrt.dtypes import CODE_TYPES, DType
 from quantrt.quantize.qparams import QParams, dequantize, quantize_array
 
-__all__ = ["FLOATS", "CodedWeight", "as_codes"]
+__all__ = ["FLOATS", "CodedWeight", "as_codes", "middles"]
 
 Array = np.ndarray[Any, Any]
 
@@ -75,7 +75,12 @@ class CodedWeight:
     @property
     def nbytes(self) -> int:
         """Of the codes and their scales."""
-        return int(self.codes.nbytes + self.scale.nbytes)
+        return sum(int(array.nbytes) for array in self.arrays)
+
+    @property
+    def arrays(self) -> tuple[Array, ...]:
+        """All that is held."""
+        return self.codes, self.scale
 
     def scale_shape(self) -> tuple[int, ...]:
         """The shape with which the scales stretch over the codes."""
@@ -149,7 +154,7 @@ class _Grid:
             return 1.0
         if len(magnitudes) >= len(self.levels) or not np.isfinite(magnitudes[-1]):
             return None
-        least, most = (bound[-1] for bound in _middles(magnitudes))
+        least, most = (bound[-1] for bound in middles(magnitudes))
         tried = int(np.ceil(_TRIED_OF_CODE * len(self.levels) * (most - least) / most))
         tops = least + (most - least) * (np.arange(tried) + 0.5) / tried
         scale = (tops / self.levels[:0:-1, None]).reshape(-1)
@@ -187,7 +192,7 @@ _GRIDS = {row.name: _Grid(row) for row in CODE_TYPES}
 def _bounds(levels: Array, magnitudes: Array, largest: float) -> tuple[Array, Array]:
     """Between which scales the codes of each row, up to the largest, round to its magnitudes."""
     is_there = (magnitudes > 0) & (levels <= largest)
-    least, most = (bound / np.where(levels > 0, levels, 1.0) for bound in _middles(magnitudes))
+    least, most = (bound / np.where(levels > 0, levels, 1.0) for bound in middles(magnitudes))
     low = np.where(is_there, np.where(levels > 0, least, _FAR), 0.0)  # a code of 0 is no magnitude
     return low.max(axis=-1), np.where(is_there, most, _FAR).min(axis=-1)
 
@@ -198,7 +203,7 @@ def _bits(floats: Array) -> Array:
     return bits & (np.iinfo(bits.dtype).max >> 1)
 
 
-def _middles(magnitudes: Array) -> Sequence[Array]:
+def middles(magnitudes: Array) -> Sequence[Array]:
     """Between which numbers everything rounds to a magnitude, float64; infinity rounds to the largest."""
     bits = _bits(magnitudes)
     one = bits.dtype.type(1)

@@ -17,6 +17,7 @@ from quantrt.dtypes import CODE_TYPES, INT8, precision_of
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.plan.coded_weight import CodedWeight
 from quantrt.plan.cudnn_plan import CudnnPlan
+from quantrt.plan.grouped_weight import GroupedWeight
 
 __all__ = ["QUANTIZATION", "Place", "Program", "Step", "codes_of", "type_of_codes"]
 
@@ -96,12 +97,12 @@ class Program:
     nodes: bytes = b""
     notes: Mapping[str, Any] = field(default_factory=dict)
     plans: Mapping[str, CudnnPlan] = field(default_factory=dict)
-    coded: Mapping[str, CodedWeight] = field(default_factory=dict)
+    coded: Mapping[str, CodedWeight | GroupedWeight] = field(default_factory=dict)
 
     def held(self, key: str) -> tuple[np.ndarray, ...]:
-        """What is held of a weight: the array itself, or codes and their scales."""
+        """What is held of a weight: the array itself, or codes, scales and perhaps zero points."""
         coded = self.coded.get(key)
-        return (self.weights[key],) if coded is None else (coded.codes, coded.scale)
+        return (self.weights[key],) if coded is None else coded.arrays
 
 
 def codes_of(value: str, dtype: str = INT8.name) -> str:

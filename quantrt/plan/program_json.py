@@ -2,9 +2,12 @@
 """Program -> the model of library "cuda" in an engine file -> Program. Nothing in it is ever executed.
 
     graph                  JSON: inputs, outputs, steps, kernels and plans without machine code, notes, and of
-                           each of Program.coded its type and the axis of its scales; sorted
-    weights/weight/KEY     the arrays of Program.weights, and the codes of Program.coded, int8
+                           each of Program.coded its type and the axis of its scales, of groups also their
+                           size and the length of the axis; sorted
+    weights/weight/KEY     the arrays of Program.weights, and the codes of Program.coded, int8, or uint8 with
+                           two codes in each
     weights/scale/KEY      the scales of Program.coded, float32
+    weights/zero/KEY       the zero points of groups that have some, uint8
     weights/cubin/KEY/90   machine code of a kernel for compute capability 9.0, uint8
     weights/plan/KEY       what cuDNN serialized of a plan, uint8
     weights/nodes          the protobuf of Program.nodes, uint8
@@ -16,7 +19,7 @@ code are one compressed stream: packed.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,6 +30,7 @@ from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
 from quantrt.plan.coded_weight import CodedWeight, as_codes
 from quantrt.plan.cudnn_plan import CudnnPlan
+from quantrt.plan.grouped_weight import GroupedWeight, as_groups
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import Place, Program, Step
 from quantrt.threads import usable_cores
@@ -37,6 +41,7 @@ LIBRARY = "cuda"
 
 WEIGHT = "weight/"
 SCALE = "scale/"
+ZERO = "zero/"
 CUBIN = "cubin/"
 PLAN = "plan/"
 NODES = "nodes"
@@ -60,7 +65,7 @@ def program_to_model(program: Program) -> LibraryModel:
     """
     coded = {**_found_codes(program.weights), **program.coded}
     document = {
-        "coded": {key: [weight.dtype, weight.axis] for key, weight in coded.items()},
+        "coded": {key: _coded_row(weight) for key, weight in coded.items()},
         "inputs": program.inputs,
         "outputs": program.outputs,
         "steps": [_step_row(step) for step in program.steps],
@@ -77,6 +82,7 @@ def program_to_model(program: Program) -> LibraryModel:
     arrays = {**program.weights, **{key: weight.codes for key, weight in coded.items()}}
     weights = {WEIGHT + key: arrays[key] for key in sorted(arrays)}
     weights |= {SCALE + key: coded[key].scale for key in sorted(coded)}
+    weights |= {ZERO + key: zero for key, zero in _zero_points(coded)}
     for key in sorted(program.kernels):
         for capability, cubin in sorted(program.kernels[key].cubins.items()):
             weights[f"{CUBIN}{key}/{capability}"] = np.frombuffer(cubin, np.uint8)
@@ -96,7 +102,8 @@ def program_from_model(model: LibraryModel) -> Program:
     try:
         document = json.loads(model.graph)
         weights = _under(WEIGHT, model.weights)
-        coded = _coded(document.get("coded", {}), weights, _under(SCALE, model.weights))
+        scales, zeros = (_under(prefix, model.weights) for prefix in (SCALE, ZERO))
+        coded = _coded(document.get("coded", {}), weights, scales, zeros)
         steps = tuple(_step(row) for row in document["steps"])
         kernels = _kernels(document["kernels"], _under(CUBIN, model.weights))
         plans = _plans(document.get("plans", {}), _under(PLAN, model.weights))
@@ -123,19 +130,44 @@ def program_from_model(model: LibraryModel) -> Program:
     return program
 
 
-def _found_codes(weights: Mapping[str, np.ndarray]) -> dict[str, CodedWeight]:
+def _found_codes(weights: Mapping[str, np.ndarray]) -> dict[str, CodedWeight | GroupedWeight]:
     """Those of the weights that are codes times scales."""
+
+    def find(weight: np.ndarray) -> CodedWeight | GroupedWeight | None:
+        return as_groups(weight) or as_codes(weight)
+
     with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
-        found = dict(zip(weights, pool.map(as_codes, weights.values()), strict=True))
+        found = dict(zip(weights, pool.map(find, weights.values()), strict=True))
     return {key: weight for key, weight in found.items() if weight is not None}
 
 
+def _zero_points(coded: Mapping[str, CodedWeight | GroupedWeight]) -> Iterator[tuple[str, np.ndarray]]:
+    for key, weight in sorted(coded.items()):
+        if isinstance(weight, GroupedWeight) and weight.zero_point is not None:
+            yield key, weight.zero_point
+
+
+def _coded_row(weight: CodedWeight | GroupedWeight) -> list[Any]:
+    row = [weight.dtype, weight.axis]
+    return row if isinstance(weight, CodedWeight) else [*row, weight.group_size, weight.inputs]
+
+
 def _coded(
-    rows: Any, codes: Mapping[str, np.ndarray], scales: Mapping[str, np.ndarray]
-) -> dict[str, CodedWeight]:
-    if _mapping(rows).keys() != scales.keys():
-        raise ValueError(f"scales for {sorted(scales)}, its table says {sorted(rows)}")
-    return {key: CodedWeight(codes[key], scales[key], axis, dtype) for key, (dtype, axis) in rows.items()}
+    rows: Any,
+    codes: Mapping[str, np.ndarray],
+    scales: Mapping[str, np.ndarray],
+    zeros: Mapping[str, np.ndarray],
+) -> dict[str, CodedWeight | GroupedWeight]:
+    if _mapping(rows).keys() != scales.keys() or not zeros.keys() <= scales.keys():
+        raise ValueError(f"scales for {sorted({*scales, *zeros})}, its table says {sorted(rows)}")
+    found: dict[str, CodedWeight | GroupedWeight] = {}
+    for key, (dtype, axis, *groups) in rows.items():
+        if groups:
+            size, inputs = map(_count, groups)
+            found[key] = GroupedWeight(codes[key], scales[key], zeros.get(key), size, inputs, axis, dtype)
+        else:
+            found[key] = CodedWeight(codes[key], scales[key], axis, dtype)
+    return found
 
 
 def _kernel_row(kernel: CompiledKernel) -> dict[str, Any]:

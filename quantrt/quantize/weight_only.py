@@ -3,9 +3,10 @@
 
 For ONNX Runtime MatMul and Gemm with a constant weight become MatMulNBits, large tables that rows are
 gathered from become GatherBlockQuantized: operators of its own (domain com.microsoft) whose kernels read
-two codes a byte. For others the same codes are in ONNX's own operators (`quantrt.quantize.weight_blocks`).
-Everything else stays as it is. Rounding is to the nearest code, by GPTQ or AdaRound; AWQ may scale channels
-first.
+two codes a byte. For others the same codes are in ONNX's own operators (`quantrt.quantize.weight_blocks`);
+for engines of GPUs weights become the floats that the codes stand for, in which these are found again
+(`quantrt.plan.grouped_weight`). Everything else stays as it is. Rounding is to the nearest code, by GPTQ or
+AdaRound; AWQ may scale channels first.
 """
 
 from __future__ import annotations
@@ -50,14 +51,17 @@ class _Form:
         in_blocks: in ONNX's own operators, all groups of one size; otherwise in those of ONNX Runtime.
         is_positive: scales have to be.
         has_tables: rows are gathered from codes; otherwise tables stay float.
+        is_decoded: as the floats that the codes stand for.
     """
 
     in_blocks: bool = True
     is_positive: bool = False
     has_tables: bool = True
+    is_decoded: bool = False
 
 
 FORMS = {
+    "cuda": _Form(in_blocks=False, is_decoded=True),
     "ort": _Form(in_blocks=False),
     "openvino": _Form(),
     "tensorrt": _Form(is_positive=True, has_tables=False),
@@ -132,7 +136,8 @@ def quantize_weights(
     total = len(products) + len(tables)
     for done, (node, groups) in enumerate(rounded):
         on_progress(done, total)
-        (_block_product if form.in_blocks else _replace_product)(graph, node, groups)
+        spell = _block_product if form.in_blocks else _replace_product
+        (_decode_product if form.is_decoded else spell)(graph, node, groups)
     made: dict[str, tuple[ir.Value, ...]] = {}
     for done, node in enumerate(tables):
         on_progress(len(products) + done, total)
@@ -235,6 +240,13 @@ def _block_product(graph: ir.Model, node: ir.Node, groups: Groups) -> None:
     node.replace_input_with(1, add_blocks(graph, node, 1, groups, is_transposed=is_transposed(node)))
 
 
+def _decode_product(graph: ir.Model, node: ir.Node, groups: Groups) -> None:
+    """The weight of a product as what its codes stand for."""
+    floats = groups.dequantize().T if is_transposed(node) else groups.dequantize()
+    name = node.inputs[1].name if node.inputs[1] is not None else ""
+    node.replace_input_with(1, add_constant(graph, f"{name}_int4_decoded", np.ascontiguousarray(floats)))
+
+
 def _code_table(
     graph: ir.Model, node: ir.Node, size: int, form: _Form, made: dict[str, tuple[ir.Value, ...]]
 ) -> None:
@@ -245,19 +257,23 @@ def _code_table(
         return
     name = table.name or ""
     if name not in made:
-        groups = round_nearest(array.T, group_size=size)
-        made[name] = (
-            (add_blocks(graph, node, 0, groups, is_transposed=True),)
-            if form.in_blocks
-            else (
-                add_constant(graph, f"{name}_int4", _packed(groups.codes.T)),
-                add_constant(graph, f"{name}_int4_scales", np.ascontiguousarray(groups.scales.T)),
-            )
-        )
-    if form.in_blocks:
+        made[name] = tuple(_table_values(graph, node, round_nearest(array.T, group_size=size), form))
+    if form.in_blocks or form.is_decoded:
         node.replace_input_with(0, made[name][0])
     else:
         _replace_gather(graph, node, size, *made[name])
+
+
+def _table_values(graph: ir.Model, node: ir.Node, groups: Groups, form: _Form) -> Iterator[ir.Value]:
+    """What the Gather of a table reads: the table itself, or codes and scales."""
+    name = "" if node.inputs[0] is None else node.inputs[0].name
+    if form.in_blocks:
+        yield add_blocks(graph, node, 0, groups, is_transposed=True)
+    elif form.is_decoded:
+        yield add_constant(graph, f"{name}_int4_decoded", np.ascontiguousarray(groups.dequantize().T))
+    else:
+        yield add_constant(graph, f"{name}_int4", _packed(groups.codes.T))
+        yield add_constant(graph, f"{name}_int4_scales", np.ascontiguousarray(groups.scales.T))
 
 
 def _replace_gather(graph: ir.Model, node: ir.Node, size: int, codes: ir.Value, scales: ir.Value) -> None:
@@ -283,7 +299,7 @@ def _finish(graph: ir.Model, form: _Form) -> None:
     """Declare the operators' opset and drop the floats that nothing reads any more."""
     if form.in_blocks:
         raise_opset(graph, NARROW_OPSET)
-    else:
+    elif not form.is_decoded:
         graph.opset_imports[DOMAIN] = 1
     graph.graph.sort()
     for name in [name for name, value in graph.graph.initializers.items() if not value.uses()]:

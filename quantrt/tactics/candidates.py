@@ -124,12 +124,15 @@ def _cuda_specs(config: BuildConfig) -> Iterator[Spec]:
     """
     yield Spec("cuda", "fp32")
     floats = [name for name in ("fp16", "bf16") if name in config.precisions]
-    if config.code_precisions and not floats:
+    has_int4 = config.quantize.weights == "int4"
+    if (config.code_precisions or has_int4) and not floats:
         floats = ["fp16"]
     for name in floats:
         yield Spec("cuda", name, name)
         for codes in config.code_precisions:
             yield Spec("cuda", codes, name)
+    if has_int4:
+        yield Spec("cuda", "int4", "fp16")
 
 
 def _specs(config: BuildConfig, isa: set[str]) -> Iterator[Spec]:
@@ -197,7 +200,7 @@ class Opener:
         self._config = config
         self._inputs = inputs
         self._on_progress = on_progress
-        self._cuda: dict[bool, CudaLowering] = {}  # by whether it lowers the model as given
+        self._cuda: dict[str, CudaLowering] = {}  # by which graph it lowers
         self._floats: dict[str, Mapping[str, np.ndarray]] = {}  # FP32's outputs, by library
 
     def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
@@ -226,13 +229,15 @@ class Opener:
             return Rejected(spec, error.message)
         return Candidate(spec, lowered, options, executor, fitted, kept)
 
-    def widen(self, spec: Spec, samples: Sequence[Mapping[str, np.ndarray]]) -> bool:
+    def widen(self, specs: Sequence[Spec], samples: Sequence[Mapping[str, np.ndarray]]) -> bool:
         """See on more samples what fp16 is too narrow for; whether that is more than was known.
 
         Args:
-            spec: of library "cuda"; it is opened anew by `open`, like all of its graph.
+            specs: of library "cuda"; they are opened anew by `open`, like all of their graphs.
         """
-        return self._cuda_lowering(spec).widen(samples)
+        lowerings = dict.fromkeys(map(self._cuda_lowering, specs))
+        found = [lowering.widen(samples) for lowering in lowerings]
+        return any(found)
 
     def close(self) -> None:
         """End what serves several candidates; those that are open stay so."""
@@ -274,18 +279,19 @@ class Opener:
         """The lowering of the graph that a spec runs; specs of one graph share it."""
         from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
 
-        own = None if spec.precision == "fp32" else self._float_graph
-        is_given = own is None
-        if is_given not in self._cuda:
+        graphs = {"fp32": None, "int4": self._weight_only}
+        own = graphs.get(spec.precision, self._float_graph)
+        which = "given" if own is None else "int4" if spec.precision == "int4" else "own"
+        if which not in self._cuda:
             model = self._model if own is None else replace(self._model, graph=own)
-            self._cuda[is_given] = CudaLowering(
+            self._cuda[which] = CudaLowering(
                 model,
                 self._config.cuda,
                 self._inputs,
                 on_progress=self._on_progress,
                 allows_coded_attention=self._config.quantize.quantization_level == ATTENTION_LEVEL,
             )
-        return self._cuda[is_given]
+        return self._cuda[which]
 
 
 def first_not_finite(outputs: Mapping[str, np.ndarray], floats: Mapping[str, np.ndarray]) -> str | None:

@@ -46,7 +46,7 @@ PRECISION_FLAGS = (
         "allows fp8 (E4M3) for products, on a GPU from Ada (8.9) on, beside --int8 if that is given; needs "
         "ranges as it does; a CPU has no kernels for it, and says so",
     ),
-    Flag("--int4", _ONLY_10, Form.SWITCH, _REFUSED, "there are no kernels with 4-bit weights"),
+    Flag("--int4", _ONLY_10, Form.SWITCH, _REFUSED, "for weights alone: `quantrt build --weights int4`"),
     Flag("--best", UNTIL_10, Form.SWITCH, _DOES, "allows every precision that the device has"),
     Flag(
         "--stronglyTyped", SINCE_10, Form.SWITCH, _DOES,

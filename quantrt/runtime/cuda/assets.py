@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from quantrt.errors import DeviceError, ModelError
 from quantrt.ir.mapped import release_pages
 from quantrt.plan.coded_weight import CodedWeight
+from quantrt.plan.grouped_weight import MIDDLE, GroupedWeight
 from quantrt.plan.program import Program
 from quantrt.runtime.cuda.cudnn_library import open_plans
 from quantrt.runtime.cuda.launcher import open_launchers
@@ -67,18 +68,34 @@ def upload(key: str, array: np.ndarray, device: torch.device) -> torch.Tensor:
     return tensor
 
 
-def _expanded(key: str, weight: CodedWeight, device: torch.device) -> torch.Tensor:
+def _expanded(key: str, weight: CodedWeight | GroupedWeight, device: torch.device) -> torch.Tensor:
     """The floats that a weight's codes stand for, made on the device.
 
     Raises:
         DeviceError: out of memory; names the weight.
     """
-    codes, scale = upload(key, weight.codes, device), upload(key, weight.scale, device)
+    codes, scale, *zeros = (upload(key, array, device) for array in weight.arrays)
     try:
+        if isinstance(weight, GroupedWeight):
+            return _ungrouped(weight, codes, scale, *zeros)
         floats = codes.to(torch.float32).mul_(scale.reshape(weight.scale_shape()))
         return floats.to(getattr(torch, weight.dtype))
     except torch.OutOfMemoryError as error:
         raise _no_room(key, 4 * weight.codes.size, device, error) from error
+
+
+def _ungrouped(
+    weight: GroupedWeight, codes: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor | None = None
+) -> torch.Tensor:
+    """The floats of groups, as the matrix lies."""
+
+    def spread(factors: torch.Tensor) -> torch.Tensor:
+        return factors.repeat_interleave(weight.group_size, dim=1)[:, : weight.inputs]
+
+    pairs = torch.stack([codes & 0xF, codes >> 4], dim=-1).reshape(len(codes), -1)[:, : weight.inputs]
+    floats = pairs.to(torch.float32).sub_(MIDDLE if zero is None else spread(zero))
+    floats = floats.mul_(spread(scale)).to(getattr(torch, weight.dtype))
+    return floats if weight.axis else floats.t().contiguous()
 
 
 def _no_room(key: str, size_bytes: int, device: torch.device, error: Exception) -> DeviceError:

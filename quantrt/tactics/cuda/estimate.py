@@ -92,7 +92,8 @@ def work_of(workload: Workload) -> Work:
         case _:
             pass
     written = sum(elements * np.dtype(dtype).itemsize for dtype in workload.outputs)
-    return Work(products, read + written + (weight.nbytes if weight is not None else 0), elements)
+    held = weight if workload.groups is None else workload.groups
+    return Work(products, read + written + (0 if held is None else held.nbytes), elements)
 
 
 def estimate_us(workload: Workload, tactic: Tactic, gpu: GpuFacts) -> float:

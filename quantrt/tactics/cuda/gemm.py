@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products with a weight: our kernel with the whole epilogue inside, then what cuBLASLt has."""
+"""Products with a weight: our kernels with the whole epilogue inside, then what cuBLASLt has."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import zip_longest
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.gemm.spec import MAX_STRIDE_UNIT, GemmProblem, TileConfig, kernel_of, why_not
 from quantrt.kernels.gemm.tiles import configs
 from quantrt.kernels.gemm_hopper import spec as hopper
 from quantrt.kernels.gemm_hopper import tiles as hopper_tiles
-from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.split_k import spec as split_k
 from quantrt.kernels.split_k import tiles as split_k_tiles
+from quantrt.tactics.cuda.gemm_draft import gemm_draft
+from quantrt.tactics.cuda.grouped_gemm import list_grouped_tactics
 from quantrt.tactics.cuda.matmul import list_library_tactics
 from quantrt.tactics.cuda.product import Product, product_of
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
 __all__ = ["list_tactics", "problem_of"]
@@ -25,6 +27,9 @@ _SOURCE = "triton"
 _NAME = "gemm"
 _PARTS = "parts"
 """The buffer of parts of sums."""
+
+_FEW_ROWS = 128
+"""Up to these reading the weight takes the time, and one in 4 bits is tried first."""
 
 _BEFORE_SPLIT = 4
 """Tactics that are tried before those that cut sums, for not all may be."""
@@ -77,7 +82,10 @@ def _own(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
         whole = [*turns, *whole]
     in_parts = () if problem.is_gated else tiles_of(split_k_tiles.configs, problem, device)
     split = [_split(product, problem, config) for config in in_parts]
-    return [*whole[:_BEFORE_SPLIT], *split, *whole[_BEFORE_SPLIT:]]
+    floats = [*whole[:_BEFORE_SPLIT], *split, *whole[_BEFORE_SPLIT:]]
+    codes = list_grouped_tactics(product, problem, device)
+    first, second = (codes, floats) if product.M <= _FEW_ROWS else (floats, codes)
+    return [tactic for pair in zip_longest(first, second) for tactic in pair if tactic is not None]
 
 
 def _split(product: Product, problem: GemmProblem, config: split_k.SplitConfig) -> Tactic:
@@ -97,32 +105,11 @@ def _in_turns(product: Product, problem: GemmProblem, tile: hopper.HopperTile) -
     """One tile is multiplied while another is finished."""
     run = hopper.weight_run_of(problem, tile)
     weight = product.weight_constant(in_turns=problem.is_gated, run=run)
-    draft = _draft("gemm_hopper", product, problem, weight, hopper.kernel_of(problem, tile))
+    draft = gemm_draft("gemm_hopper", product, problem, (weight,), (hopper.kernel_of(problem, tile),))
     return Tactic(_SOURCE, f"{_NAME} {tile.name}", (draft,))
 
 
 def _tactic(product: Product, problem: GemmProblem, config: TileConfig) -> Tactic:
     weight = product.weight_constant(in_turns=problem.is_gated)
-    draft = _draft("gemm", product, problem, weight, kernel_of(problem, config))
+    draft = gemm_draft("gemm", product, problem, (weight,), (kernel_of(problem, config),))
     return Tactic(_SOURCE, f"{_NAME} {config.name}", (draft,))
-
-
-def _draft(
-    runner: str, product: Product, problem: GemmProblem, weight: Constant, kernel: KernelSpec
-) -> Draft:
-    operands = [operand for operand in problem.epilogue.operands if operand.kind != "accumulator"]
-    return Draft(
-        runner=runner,
-        inputs=tuple(f"in{i}" for i in range(1 + len(problem.tensors))),
-        outputs=tuple(f"out{i}" for i in range(len(problem.outputs))),
-        options={
-            "kinds": [operand.kind for operand in operands],
-            "scalars": [operand.value for operand in operands if operand.kind == "scalar"],
-            "outputs": list(problem.outputs),
-        },
-        constants=(
-            weight,
-            *(product.channel_constant(x.name, "float32") for x in operands if x.kind == "constant"),
-        ),
-        kernels=(kernel,),
-    )

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.plan.cudnn_plan import CudnnGraph
-from quantrt.regions.region import Formula
+from quantrt.plan.grouped_weight import GroupedWeight, as_groups
+from quantrt.regions.region import Formula, Gemm
 
 __all__ = ["LIVE", "Constant", "Draft", "Rejected", "Tactic", "TensorFacts", "Workload", "dense_strides"]
 
@@ -88,13 +90,23 @@ class Workload:
     pitches: tuple[int, ...] = ()
     live_rows: int | None = None
 
+    @cached_property
+    def groups(self) -> GroupedWeight | None:
+        """The weight of a product of halves as codes of 4 bits in groups of inputs, where it is just that."""
+        formula, weight = self.formula, self.weight
+        if not isinstance(formula, Gemm) or weight is None or self.inputs[0].dtype != "float16":
+            return None
+        return as_groups(weight, axis=int(formula.is_transposed))
+
     def structure(self) -> list[Any]:
         """All but names and numbers that do not change the work, JSON-ready: what is equal takes as long."""
         weight = None if self.weight is None else (str(self.weight.dtype), self.weight.shape)
         constants = [(str(array.dtype), array.shape) for array in self.constants.values()]
         found = [_nameless(self.formula), _plain(self.inputs), list(self.outputs), weight, constants]
-        live = [] if self.live_rows is None else [{"live_rows": self.live_rows}]
-        return [*found, *([list(self.pitches)] if self.pitches else []), *live]
+        found += [list(self.pitches)] if self.pitches else []
+        found += [] if self.live_rows is None else [{"live_rows": self.live_rows}]
+        groups = self.groups
+        return found if groups is None else [*found, groups.group_size, groups.zero_point is not None]
 
 
 @dataclass(frozen=True)

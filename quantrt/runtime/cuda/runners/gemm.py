@@ -89,11 +89,15 @@ class GemmRunner:
         """Of the outputs."""
         return (*x.shape[:-1], self._columns() // self._halves)
 
+    def _reads(self) -> tuple[torch.dtype, int]:
+        """Element type and columns of x."""
+        return self._weight.dtype, self._weight.shape[1]
+
     def _check(self, inputs: Sequence[Any]) -> None:
-        K = self._weight.shape[1]
+        dtype, K = self._reads()
         x, *tensors = inputs
-        if x.dim() < 1 or x.shape[-1] != K or x.dtype != self._weight.dtype:
-            raise self._error(f"{x.dtype} {list(x.shape)}", f"{self._weight.dtype} [..., {K}]")
+        if x.dim() < 1 or x.shape[-1] != K or x.dtype != dtype:
+            raise self._error(f"{x.dtype} {list(x.shape)}", f"{dtype} [..., {K}]")
         shape = list(self._shape(x))
         for tensor in tensors:
             if list(tensor.shape) != shape:
