@@ -365,8 +365,7 @@ class BuildConfig:
         """What weights in 4 bits go with: a GPU's halves, or ONNX Runtime on a CPU; and floats."""
         if self.device.device == "cpu" and "onnxruntime" not in self.device.libraries:
             raise UsageError(
-                "weights alone in 4 bits are run by ONNX Runtime on a CPU",
-                hint="onnxruntime among the libraries, or --device cuda",
+                "weights in 4 bits are run by ONNX Runtime on a CPU", hint="--library onnxruntime"
             )
         if "bf16" in self.precisions and self.device.device == "cuda":
             raise UsageError("weights in 4 bits are multiplied with fp16 on a GPU", hint="--fp16, not --bf16")
