@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["NoisePoint", "noise_limit", "predicted_drop"]
+__all__ = ["NoisePoint", "allowed_ratio", "noise_limit", "predicted_drop"]
 
 NOISE_METRICS = ("sqnr", "cosine")
 
@@ -76,6 +76,15 @@ def _nearest(points: Sequence[NoisePoint], max_drop_ratio: float) -> NoisePoint:
 
     lost = [point for point in points if not point.drop_ratio <= 0.0]
     return min(reversed(lost), key=distance)
+
+
+def allowed_ratio(metric: str, drop_ratio: float, max_drop_ratio: float) -> float:
+    """How much of an engine's noise a budget allows, by the law: 1 for all, 0 where outputs are broken."""
+    if drop_ratio <= max_drop_ratio:
+        return 1.0
+    if not math.isfinite(drop_ratio):
+        return 0.0
+    return math.pow(max(max_drop_ratio, 0.0) / drop_ratio, 1.0 / _power(metric))
 
 
 def predicted_drop(points: Sequence[NoisePoint], metric: str, noise_ratio: float) -> float:

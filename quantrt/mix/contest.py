@@ -10,6 +10,7 @@ import numpy as np
 
 from quantrt.assign.accuracy import Accuracy
 from quantrt.assign.choose import Choice
+from quantrt.assign.noise_limit import allowed_ratio
 from quantrt.quantize.fit import GIVEN_SCALES, OWN_SCALES, Fitted
 from quantrt.tactics.candidates import Candidate, Opener, Spec
 from quantrt.tactics.timing import Latency
@@ -55,15 +56,34 @@ class Pair:
     floats: str
 
 
-def find_pair(contest: Contest) -> Pair | None:
-    """The fastest candidate with codes whose float graph is known, and the float one beside it."""
-    candidates = contest.candidates
-    for name in sorted(contest.latencies, key=lambda name: contest.latencies[name].median_ms):
-        spec = candidates[name].spec
-        floats = _floats_beside(spec)
-        if floats in candidates and _is_mixable(candidates[name].fitted):
-            return Pair(spec.precision, name, floats)
-    return None
+def find_pair(contest: Contest, max_drop_ratio: float) -> Pair | None:
+    """The candidate with codes, of those whose float graph is known, that mixing is likeliest to start from.
+
+    That is the fastest; and where none is inside the budget, the one whose mix is expected to be: were every
+    region alike, as much of it would be in codes as the budget allows of its noise. So what is a little
+    faster and much coarser does not keep out what is finer.
+    """
+    candidates, latencies = contest.candidates, contest.latencies
+    pairs = [
+        Pair(candidates[name].spec.precision, name, floats)
+        for name in sorted(latencies, key=lambda name: latencies[name].median_ms)
+        if (floats := _floats_beside(candidates[name].spec)) in candidates
+        and _is_mixable(candidates[name].fitted)
+    ]
+    if candidates[contest.choice.winner].spec.has_codes:
+        return next(iter(pairs), None)
+    return min(pairs, key=lambda pair: _expected_ms(contest, pair, max_drop_ratio), default=None)
+
+
+def _expected_ms(contest: Contest, pair: Pair, max_drop_ratio: float) -> float:
+    """Of a mix whose regions are alike; of codes whose floats were not timed to the end, of these alone."""
+    accuracy = contest.choice.verdicts[pair.codes].accuracy
+    codes_ms = contest.latencies[pair.codes].median_ms
+    if accuracy is None or pair.floats not in contest.latencies:
+        return codes_ms
+    share = allowed_ratio(accuracy.metric, accuracy.drop_ratio, max_drop_ratio)
+    floats_ms = contest.latencies[pair.floats].median_ms
+    return floats_ms - share * (floats_ms - codes_ms)
 
 
 def _floats_beside(spec: Spec) -> str | None:

@@ -61,7 +61,7 @@ def add_mixed(job: Job, contest: Contest, data: Dataset | None) -> Mixed:
     Args:
         data: samples that damage is measured on; None without any.
     """
-    pair = find_pair(contest)
+    pair = find_pair(contest, job.config.budget.max_drop_ratio)
     if not job.config.assign.mixed or pair is None or data is None or data.is_random:
         return Mixed(None, None)
     mixer = _Mixer(job, contest, data, pair)

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from quantrt.assign.noise_limit import NoisePoint, noise_limit, predicted_drop
+from quantrt.assign.noise_limit import NoisePoint, allowed_ratio, noise_limit, predicted_drop
 
 
 def test_without_an_engine_outside_the_budget_there_is_no_limit():
@@ -64,3 +64,17 @@ def test_a_drop_is_predicted_by_the_law_through_the_engines_that_lost_anything()
     assert predicted_drop(points, "top1", 0.0025) == pytest.approx(0.2 * 0.05)
     assert predicted_drop(points[:2], "sqnr", 0.005) == pytest.approx(0.01)
     assert math.isnan(predicted_drop([NoisePoint(0.1, 0.0)], "top1", 0.1))
+
+
+@pytest.mark.parametrize(
+    ("metric", "drop", "ratio"),
+    [
+        ("sqnr", 0.02, 0.5),
+        ("top1", 0.02, 0.25),
+        ("sqnr", 0.005, 1.0),
+        ("sqnr", math.inf, 0.0),
+        ("top1", math.nan, 0.0),
+    ],
+)
+def test_of_the_noise_of_an_engine_a_budget_allows(metric: str, drop: float, ratio: float):
+    assert allowed_ratio(metric, drop, 0.01) == pytest.approx(ratio)
