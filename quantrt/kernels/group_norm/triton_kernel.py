@@ -2,7 +2,7 @@
 """y[m, c] = epilogue((x[m, c] + shift[image, c] - mean[image, group]) * rstd[image, group]), channels-last.
 
 Row m is a pixel of an image, column c a channel. Sums over pixels are of differences to a pivot, the mean of
-a channel over the first tile, so that a large mean costs no digits of the variance.
+a channel over the first tiles, so that a large mean costs no digits of the variance.
 """
 
 # mypy: ignore-errors
@@ -53,8 +53,7 @@ def whole_groups(
     mask_n = offs_n < D
     shift = _shift(shift_ptr + image.to(tl.int64) * shift_stride + column, mask_n, HAS_SHIFT, BLOCK_N)
     start = image.to(tl.int64) * HW * C + column
-    pivot = _pivot(x_ptr + start, shift, mask_n, HW, C, BLOCK_M, BLOCK_N)
-    total, squares = _sums(x_ptr + start, shift, pivot, mask_n, HW, C, 1, BLOCK_M, BLOCK_N)
+    pivot, total, squares = _sums(x_ptr + start, shift, mask_n, HW, C, 1, BLOCK_M, BLOCK_N)
     count = tl.cast(HW, tl.float32)
     mean_n = pivot + total / count
     inside = tl.where(mask_n, squares - total * (total / count), 0.0)
@@ -108,8 +107,7 @@ def sum_parts(
     mask_n = offs_n < C - column
     shift = _shift(shift_ptr + image.to(tl.int64) * shift_stride + column, mask_n, HAS_SHIFT, BLOCK_N)
     x_part = x_ptr + ((image.to(tl.int64) * HW + row) * C + column)
-    pivot = _pivot(x_part, shift, mask_n, rows, C, BLOCK_M, BLOCK_N)
-    total, squares = _sums(x_part, shift, pivot, mask_n, rows, C, TILES, BLOCK_M, BLOCK_N)
+    pivot, total, squares = _sums(x_part, shift, mask_n, rows, C, TILES, BLOCK_M, BLOCK_N)
     count = tl.cast(rows, tl.float32)
     part = parts_ptr + place.to(tl.int64) * 2 * C + column
     tl.store(part + offs_n, pivot + total / count, mask=mask_n)
@@ -238,20 +236,9 @@ def _shift(shift_ptr, mask_n, HAS_SHIFT: tl.constexpr, BLOCK_N: tl.constexpr):
 
 
 @triton.jit
-def _pivot(x_ptr, shift, mask_n, rows, C: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
-    """[BLOCK_N] means over the first tile of `rows` pixels."""
-    offs_m = tl.arange(0, BLOCK_M)[:, None]
-    offs_n = tl.arange(0, BLOCK_N)[None, :]
-    mask = (offs_m < rows) & mask_n[None, :]
-    x = tl.load(x_ptr + offs_m * C + offs_n, mask=mask, other=0.0).to(tl.float32)
-    return tl.sum(x, axis=0) / tl.minimum(rows, BLOCK_M).to(tl.float32) + shift
-
-
-@triton.jit
 def _sums(
     x_ptr,
     shift,
-    pivot,
     mask_n,
     rows,
     C: tl.constexpr,
@@ -259,27 +246,33 @@ def _sums(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """[BLOCK_N] sums over `rows` pixels of differences to the pivot, and of their squares.
+    """Over `rows` pixels [BLOCK_N] each: a pivot, sums of differences to it, and of their squares.
+
+    The pivot is the mean over the first TILES * BLOCK_M pixels, which are read once.
 
     TILES: of BLOCK_M pixels each, that are on their way before the first of them is summed.
     """
     ROWS: tl.constexpr = TILES * BLOCK_M
     offs_m = tl.arange(0, ROWS)[:, None]
     offs_n = tl.arange(0, BLOCK_N)[None, :]
-    offset = (pivot - shift)[None, :]
-    total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-    squares = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    mask = (offs_m < rows) & mask_n[None, :]
+    x = tl.load(x_ptr + offs_m * C + offs_n, mask=mask, other=0.0).to(tl.float32)
+    means = tl.sum(tl.sum(tl.reshape(x, (TILES, BLOCK_M, BLOCK_N)), axis=0), axis=0)
+    offset = means / tl.minimum(rows, ROWS).to(tl.float32)
+    d = tl.reshape(tl.where(mask, x - offset[None, :], 0.0), (TILES, BLOCK_M, BLOCK_N))
+    total = tl.sum(d, axis=0)
+    squares = tl.sum(d * d, axis=0)
     # `while`, for the interpreter makes no range of an argument.
-    first = rows * 0
+    first = rows * 0 + ROWS
     while first < rows:
+        x_ptr += ROWS * C
         mask = (offs_m < rows - first) & mask_n[None, :]
         x = tl.load(x_ptr + offs_m * C + offs_n, mask=mask, other=0.0).to(tl.float32)
-        d = tl.reshape(tl.where(mask, x - offset, 0.0), (TILES, BLOCK_M, BLOCK_N))
+        d = tl.reshape(tl.where(mask, x - offset[None, :], 0.0), (TILES, BLOCK_M, BLOCK_N))
         total += tl.sum(d, axis=0)
         squares += tl.sum(d * d, axis=0)
-        x_ptr += ROWS * C
         first += ROWS
-    return tl.sum(total, axis=0), tl.sum(squares, axis=0)
+    return offset + shift, tl.sum(total, axis=0), tl.sum(squares, axis=0)
 
 
 @triton.jit
