@@ -126,11 +126,12 @@ def _resources_asked(spec: KernelSpec, function: Any) -> dict[str, int]:
     """Warps, stages and registers, as Triton's options.
 
     A kernel in Gluon asks for its first group of warps alone, and starts the others itself; registers are
-    dealt out evenly at first.
+    dealt out evenly at first, to all programs that share a multiprocessor.
     """
     if not function.is_gluon():
         return {"num_warps": spec.num_warps, "num_stages": spec.num_stages}
-    registers = REGISTERS // (WARP_SIZE * spec.num_warps)
+    programs = int(dict(spec.constants).get("NEIGHBOURS", 1))
+    registers = REGISTERS // (WARP_SIZE * spec.num_warps * programs)
     return {"num_warps": GROUP_WARPS, "maxnreg": registers // REGISTER_UNIT * REGISTER_UNIT}
 
 

@@ -138,6 +138,7 @@ def convolution(
         2,
         *ahead,
         is_looped,
+        1,
     )
     for program in reversed(range(programs)):  # what is stored beyond a tile is not stored again later
         stages_of_x = Stages(block_m + further * box[2])

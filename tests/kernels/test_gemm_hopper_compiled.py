@@ -51,6 +51,7 @@ PROBLEMS = {
 WIDE = HopperTile(128, 160, 5)
 CASES = [(name, HopperTile(128, 128, 6)) for name in PROBLEMS]
 CASES += [("heavy codes", HopperTile(128, 128, 6, is_looped=True))]
+CASES += [("residual", HopperTile(64, 64, 6, neighbours=2)), ("codes", HopperTile(64, 64, 6, neighbours=2))]
 CASES += [(name, WIDE) for name, problem in PROBLEMS.items() if fits_registers(problem, WIDE)]
 
 

@@ -135,6 +135,7 @@ def kernel_of(problem: ConvProblem, tile: BoxTile) -> KernelSpec:
         "CONSTANTS_AHEAD": constants_ahead,
         "TENSORS_AHEAD": min(tensors_ahead, MAX_TENSORS_AHEAD),
         "IS_LOOPED": tile.is_looped,
+        "NEIGHBOURS": cut.neighbours,
     }
     return KernelSpec(
         family="conv_hopper",

@@ -26,6 +26,8 @@ LOOPED_COLUMNS = 128
 """Of tiles whose end is tried in a loop too: of narrower ones the loop is too short to save machine code."""
 
 BLOCKS = ((128, 128), (64, 128), (128, 64), (64, 64))
+SHARED_BLOCK = (64, 64)
+"""Of two programs that share a multiprocessor: four consumers finish tiles there, where one has two."""
 COLUMNS = (8, 16, 32, 64)
 MIN_STAGES = 3
 MAX_STAGES = 8
@@ -48,24 +50,32 @@ of a multiprocessor has one warp that finishes."""
 def configs(problem: ConvProblem, device: GpuFacts) -> tuple[BoxTile, ...]:
     """At most 2 with steps of single taps and 2 with steps of columns; the most promising first.
 
-    Then the best of the wide ones with their ends in a loop. None for a convolution that is too small.
+    Then the best of the wide ones with their ends in a loop, and the best of two to a multiprocessor. None
+    for a convolution that is too small.
     """
-    found = []
-    for block_m, block_n in BLOCKS:
-        boxes = [(box_of(problem, block_m), False)]
-        column_box = column_box_of(problem, block_m)
-        boxes += [] if column_box is None else [(column_box, True)]
-        for box, is_column in boxes:
-            tile = _staged(problem, BoxTile(HopperTile(block_m, block_n, 0), box, is_column), device)
-            is_filling = _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
-            if is_filling and block_n < 2 * problem.N and tile.product.stages > 1:
-                found.append(tile)
+    found = [tile for block in BLOCKS for tile in _tiles_of(problem, HopperTile(*block, 0), device)]
     found.sort(key=lambda tile: estimate_us(problem, tile, device))
     of_a_kind = {kind: [tile for tile in found if tile.is_column == kind] for kind in (False, True)}
     chosen = [tile for tiles in of_a_kind.values() for tile in tiles[:MAX_CONFIGS_OF_A_KIND]]
     best = [tile for tile in found if tile in chosen]
     looped = [replace(tile, is_looped=True) for tile in best if _has_loop(problem, tile)]
-    return (*best, *looped[:MAX_LOOPED])
+    shared = _tiles_of(problem, HopperTile(*SHARED_BLOCK, 0, neighbours=2), device) if best else []
+    shared.sort(key=lambda tile: estimate_us(problem, tile, device))
+    return (*best, *shared[:1], *looped[:MAX_LOOPED])
+
+
+def _tiles_of(problem: ConvProblem, product: HopperTile, device: GpuFacts) -> list[BoxTile]:
+    """With boxes for steps of taps and for steps of columns, where these fill the device."""
+    boxes = [(box_of(problem, product.block_m), False)]
+    column_box = column_box_of(problem, product.block_m)
+    boxes += [] if column_box is None else [(column_box, True)]
+    tiles = [_staged(problem, BoxTile(product, box, is_column), device) for box, is_column in boxes]
+    least = LEAST_TILES_RATIO * device.multiprocessors * product.neighbours
+    return [
+        tile
+        for tile in tiles
+        if _tiles(problem, tile) >= least and product.block_n < 2 * problem.N and tile.product.stages > 1
+    ]
 
 
 def _has_loop(problem: ConvProblem, tile: BoxTile) -> bool:
@@ -131,7 +141,8 @@ def estimate_us(problem: ConvProblem, tile: BoxTile, device: GpuFacts) -> float:
 def _staged(problem: ConvProblem, tile: BoxTile, device: GpuFacts) -> BoxTile:
     """With as many stages as fit; the weight is held where one tile has all columns and stages are left."""
     row_bytes = channel_block(problem) * ELEMENT_BYTES[problem.dtype]
-    space = (device.shared_memory_bytes - OTHER_SHARED_BYTES) // row_bytes
+    neighbours = tile.product.neighbours
+    space = (device.shared_memory_bytes // neighbours - neighbours * OTHER_SHARED_BYTES) // row_bytes
     x_rows, w_rows = rows_of(problem, tile), taps_of(problem, tile) * tile.product.block_n
     held_stages = (space - _steps(problem, tile) * w_rows) // x_rows
     holds_w = problem.N <= tile.product.block_n and held_stages >= MIN_STAGES

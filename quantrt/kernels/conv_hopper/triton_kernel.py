@@ -39,9 +39,9 @@ from quantrt.kernels.fragments.triton_kernel import (
     parts_of,
 )
 from quantrt.kernels.gemm_hopper.triton_kernel import (
-    CONSUMER_REGISTERS,
     PRODUCER_REGISTERS,
     WARPS,
+    consumer_registers,
     next_stage,
     place_of,
     stage_before,
@@ -99,6 +99,7 @@ def conv_hopper(
     CONSTANTS_AHEAD: gl.constexpr,
     TENSORS_AHEAD: gl.constexpr,
     IS_LOOPED: gl.constexpr,
+    NEIGHBOURS: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     gl.static_assert(BOX[0] * BOX[1] * BOX[2] <= BLOCK_M)
@@ -139,7 +140,7 @@ def conv_hopper(
             (produce, (ring, x_desc, w_desc, outputs, cut, sizes, windows)),
         ],
         [WARPS, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        [consumer_registers(NEIGHBOURS), PRODUCER_REGISTERS],
     )
 
 

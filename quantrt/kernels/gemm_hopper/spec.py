@@ -55,11 +55,12 @@ WARPS = 12
 """Two consumers and the producer, whose other three warps sleep: registers belong to groups of four warps."""
 
 REGISTERS = 240
+SHARED_REGISTERS = 104
 OTHER_REGISTERS = 48
 OTHER_REGISTERS_WITH_TENSORS = 72
 TENSOR_REGISTERS = 16
-"""Of a consumer's thread; what it needs beside sums and operands, about; and what it may have of tensor
-operands that it will need later."""
+"""Of a consumer's thread, and of one that shares its multiprocessor with another program; what it needs
+beside sums and operands, about; and what it may have of tensor operands that it will need later."""
 
 PART_ROWS = 64
 """Of a part of a tile: what a consumer multiplies at once."""
@@ -86,6 +87,8 @@ class HopperTile:
         stages: of the ring in shared memory.
         group_m: rows of tiles that programs walk down before the next column, so that they share w in L2.
         is_looped: a loop finishes a tile, in less machine code.
+        neighbours: programs of a multiprocessor. Two have four consumers to finish tiles, where one has two,
+            with less than half of the registers for each.
     """
 
     block_m: int
@@ -93,11 +96,13 @@ class HopperTile:
     stages: int
     group_m: int = 8
     is_looped: bool = False
+    neighbours: int = 1
 
     @property
     def name(self) -> str:
-        """As tactics are named: "hopper 128x128 s6", "hopper 128x128 s6 looped"."""
+        """As tactics are named: "hopper 128x128 s6", "hopper 128x128 s6 looped", "hopper 64x64 s6 x2"."""
         name = f"hopper {self.block_m}x{self.block_n} s{self.stages}"
+        name += f" x{self.neighbours}" * (self.neighbours > 1)
         return f"{name} looped" if self.is_looped else name
 
     @property
@@ -169,6 +174,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "CONSTANTS_AHEAD": constants_ahead,
         "TENSORS_AHEAD": tensors_ahead,
         "LOOPED": tile.is_looped,
+        "NEIGHBOURS": tile.neighbours,
     }
     return KernelSpec(
         family="gemm_hopper",
@@ -211,7 +217,7 @@ def ahead_of(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
     run = run_of(problem, tile)
     constants = sum(operand.kind == "constant" for operand in problem.epilogue.operands)
     other = OTHER_REGISTERS_WITH_TENSORS if problem.tensors else OTHER_REGISTERS
-    left = REGISTERS - tile.sums - other
+    left = (REGISTERS if tile.neighbours == 1 else SHARED_REGISTERS) - tile.sums - other
     of_tensors = sum(2 * run * ELEMENT_BYTES[dtype] for dtype in problem.tensors) // 4
     tensors_ahead = max(1, TENSOR_REGISTERS // of_tensors) if of_tensors else 0
     left -= tensors_ahead * of_tensors

@@ -65,6 +65,8 @@ WARPS = gl.constexpr(4)
 CONSUMER_REGISTERS = gl.constexpr(240)
 PRODUCER_REGISTERS = gl.constexpr(24)
 """Of a thread; two groups of 128 with 240 and one with 24 have no more than three with 168, as launched."""
+SHARED_REGISTERS = gl.constexpr(104)
+"""Of a consumer's thread where two programs share a multiprocessor: as launched with 80."""
 
 
 @gluon.jit
@@ -107,6 +109,7 @@ def gemm_hopper(
     CONSTANTS_AHEAD: gl.constexpr,
     TENSORS_AHEAD: gl.constexpr,
     LOOPED: gl.constexpr,
+    NEIGHBOURS: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     if HAS_LIVE:
@@ -142,7 +145,7 @@ def gemm_hopper(
             (produce, (ring, x_desc, w_desc, rest_desc, M, sizes)),
         ],
         [WARPS, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        [consumer_registers(NEIGHBOURS), PRODUCER_REGISTERS],
     )
 
 
@@ -318,6 +321,12 @@ def consume(
                     formula,
                     PART,
                 )
+
+
+@gluon.constexpr_function
+def consumer_registers(neighbours):
+    """Of a thread, by how many programs a multiprocessor has."""
+    return CONSUMER_REGISTERS.value if neighbours == 1 else SHARED_REGISTERS.value
 
 
 @gluon.constexpr_function

@@ -31,8 +31,8 @@ def open_runner(step: Step, assets: Assets) -> Runner:
 class _ConvHopperRunner(Conv2dRunner):
     def __init__(self, step: Step, assets: Assets) -> None:
         super().__init__(step, assets)
-        self._programs = programs_on(assets.device)
         fixed = dict(self._launch.spec.constants)
+        self._programs = programs_on(assets.device) * int(fixed["NEIGHBOURS"])
         self._box = tuple(int(n) for n in fixed["BOX"])
         self._tile = int(fixed["BLOCK_N"]), int(fixed["BLOCK_K"])
         self._further_lines = (int(fixed["TAPS"]) - 1) * self._dilations[0]
