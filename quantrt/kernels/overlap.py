@@ -23,7 +23,17 @@ __all__ = ["IMAGE_FAMILIES", "OVERLAP_CAPABILITY", "has_wait", "may_overlap", "w
 OVERLAP_CAPABILITY = 90
 
 IMAGE_FAMILIES = frozenset(
-    ("borders", "conv2d", "conv_hopper", "conv_transpose", "depthwise", "pool", "resize", "thin_conv2d")
+    (
+        "borders",
+        "conv2d",
+        "conv_hopper",
+        "conv_transpose",
+        "depthwise",
+        "fold_pixels",
+        "pool",
+        "resize",
+        "thin_conv2d",
+    )
 )
 """Kernels over images, by their folders."""
 

@@ -35,6 +35,7 @@ PROBLEMS = {
     "floats": problem("float16"),
     "columns left over": replace(problem("int8"), N=200),
     "in a loop": replace(problem("int8"), H=28, W=28),
+    "two share a multiprocessor": replace(problem("int8"), C=64, N=64, H=56, W=56, pitches=(64, 256)),
     "slices of channels": replace(problem("int8"), x_pitch=1024, pitches=(512, 768)),
 }
 
@@ -43,6 +44,9 @@ def tile_of(name: str, one: ConvProblem) -> BoxTile:
     product, is_held = HopperTile(128, min(one.N, 128), 6), one.N <= 64
     if name == "in a loop":
         return BoxTile(HopperTile(64, 128, 6), box_of(one, 64), is_looped=True)
+    if name == "two share a multiprocessor":
+        shared = [tile for tile in configs(one, H200) if tile.product.neighbours == 2]
+        return shared[0]
     if name == "columns of windows":
         return BoxTile(product, column_box_of(one, 128), is_column=True, holds_w=is_held)
     return BoxTile(product, box_of(one, 128), holds_w=is_held)

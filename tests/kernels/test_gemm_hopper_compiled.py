@@ -145,6 +145,12 @@ def test_what_makes_codes_of_residuals_is_tried_in_a_loop_too():
         assert not any(tile.is_looped for tile in configs(problem, h200))
 
 
+def test_two_programs_share_a_multiprocessor_where_sums_are_short():
+    h200 = gpu_named("H200")
+    for K, neighbours in ((64, 2), (512, 2), (1024, 1)):
+        assert configs(heavy_codes(100352, 256, K), h200)[0].neighbours == neighbours
+
+
 def test_the_weight_of_its_tactic_has_its_order():
     workload = int8_gemm(M=6304, N=776, K=768)
     tactic = next(row for row in list_tactics(workload, gpu_named("H200")) if isinstance(row, Tactic))

@@ -39,9 +39,10 @@ from quantrt.kernels.fragments.triton_kernel import (
     parts_of,
 )
 from quantrt.kernels.gemm_hopper.triton_kernel import (
+    CONSUMER_REGISTERS,
     PRODUCER_REGISTERS,
+    SHARED_REGISTERS,
     WARPS,
-    consumer_registers,
     next_stage,
     place_of,
     stage_before,
@@ -140,7 +141,7 @@ def conv_hopper(
             (produce, (ring, x_desc, w_desc, outputs, cut, sizes, windows)),
         ],
         [WARPS, 1],
-        [consumer_registers(NEIGHBOURS), PRODUCER_REGISTERS],
+        [CONSUMER_REGISTERS if NEIGHBOURS == 1 else SHARED_REGISTERS, PRODUCER_REGISTERS],
     )
 
 

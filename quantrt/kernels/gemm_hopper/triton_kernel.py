@@ -145,7 +145,7 @@ def gemm_hopper(
             (produce, (ring, x_desc, w_desc, rest_desc, M, sizes)),
         ],
         [WARPS, 1],
-        [consumer_registers(NEIGHBOURS), PRODUCER_REGISTERS],
+        [CONSUMER_REGISTERS if NEIGHBOURS == 1 else SHARED_REGISTERS, PRODUCER_REGISTERS],
     )
 
 
@@ -321,12 +321,6 @@ def consume(
                     formula,
                     PART,
                 )
-
-
-@gluon.constexpr_function
-def consumer_registers(neighbours):
-    """Of a thread, by how many programs a multiprocessor has."""
-    return CONSUMER_REGISTERS.value if neighbours == 1 else SHARED_REGISTERS.value
 
 
 @gluon.constexpr_function

@@ -17,6 +17,7 @@ from quantrt.kernels.conv_hopper import tiles as box_tiles
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.depthwise import tiles as depthwise_tiles
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
+from quantrt.kernels.fold_pixels import spec as fold_pixels
 from quantrt.kernels.gemm_hopper import spec as hopper
 from quantrt.kernels.gemm_hopper import tiles as hopper_tiles
 from quantrt.kernels.gemm_hopper.pixels import product_of
@@ -32,6 +33,7 @@ from quantrt.tactics.cuda.conv_weights import (
     channels_after_taps,
     channels_last,
     lines_of_windows,
+    rows_of_folded,
     rows_of_windows,
 )
 from quantrt.tactics.cuda.convolution import list_library_tactics
@@ -46,6 +48,7 @@ _SOURCE = "triton"
 _CONV2D = "conv2d"
 _DEPTHWISE = "depthwise"
 _THIN = "thin_conv2d"
+_FOLDED = "folded_conv2d"
 _PADDED = "padded"
 _BORDERED = "bordered"
 _PARTS = "parts"
@@ -99,6 +102,7 @@ def _own(
     whole = [
         *_products(workload, formula, problem, weight, device),
         *_windows(workload, formula, problem, weight, device),
+        *_folded(workload, formula, weight, device),
         *_thin(workload, formula, weight, device),
         *_padded(workload, formula, weight, device),
         *(
@@ -263,6 +267,28 @@ def _on_hopper(
         constant = rows_of_windows(formula.weight, weight, problem.dtype, run)
         (draft,) = _tactic(workload, problem, constant, f"{_CONV2D} {name}", kernel).drafts
         tactics.append(Tactic(_SOURCE, f"{_CONV2D} {name}", (replace(draft, runner=runner),)))
+    return tactics
+
+
+def _folded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFacts) -> list[Tactic]:
+    """A first layer with strides, behind a kernel that folds squares of pixels into channels."""
+    problem = _problem(workload, formula, weight)
+    folding = fold_pixels.folding_of(problem)
+    if folding is None or conv_hopper.why_not(folding.problem, device):
+        return []
+    tactics = []
+    for tile in tiles_of(box_tiles.configs, folding.problem, device):
+        name = f"{_FOLDED} {tile.name}"
+        run, kernel = conv_hopper.run_of(folding.problem, tile), conv_hopper.kernel_of(folding.problem, tile)
+        constant = rows_of_folded(formula.weight, weight, folding, run)
+        (draft,) = _tactic(workload, problem, constant, name, kernel).drafts
+        draft = replace(
+            draft,
+            runner=_FOLDED,
+            outputs=(*draft.outputs, _BORDERED),
+            kernels=(kernel, fold_pixels.kernel_of(problem, folding)),
+        )
+        tactics.append(Tactic(_SOURCE, name, (draft,), folding.size_bytes))
     return tactics
 
 

@@ -6,11 +6,20 @@ from __future__ import annotations
 import numpy as np
 
 from quantrt.kernels.conv2d.spec import ConvProblem
+from quantrt.kernels.fold_pixels.spec import Folding
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
+from quantrt.kernels.spatial import as_pair
 from quantrt.kernels.thin_conv2d.spec import PIXEL, line_width, window_lines
 from quantrt.tactics.cuda.tactic import Constant
 
-__all__ = ["channels_after_taps", "channels_last", "lines_of_windows", "rows_of_windows", "taps_first"]
+__all__ = [
+    "channels_after_taps",
+    "channels_last",
+    "lines_of_windows",
+    "rows_of_folded",
+    "rows_of_windows",
+    "taps_first",
+]
 
 
 def channels_last(name: str, weight: np.ndarray, dtype: str, *, channels: int | None = None) -> Constant:
@@ -38,6 +47,17 @@ def rows_of_windows(name: str, weight: np.ndarray, dtype: str, run: int) -> Cons
         return rows_in_order(rows.astype(dtype), run)
 
     return Constant(f"{name}:run{run}:{dtype}", make)
+
+
+def rows_of_folded(name: str, weight: np.ndarray, folding: Folding, run: int) -> Constant:
+    """The same of a convolution of folded pixels; see kernels/fold_pixels."""
+    dtype = folding.problem.dtype
+
+    def make() -> np.ndarray:
+        taps = weight.reshape(*weight.shape[:2], *as_pair(weight.shape[2:], 1))
+        return rows_in_order(folding.weight_of(taps).reshape(len(weight), -1).astype(dtype), run)
+
+    return Constant(f"{name}:folded {folding.step}:run{run}:{dtype}", make)
 
 
 def lines_of_windows(name: str, weight: np.ndarray, problem: ConvProblem) -> Constant:

@@ -15,7 +15,7 @@ from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
 from quantrt.runtime.cuda.runners.gemm_hopper import programs_on
 from quantrt.runtime.cuda.tensor_maps import Boxes
 
-__all__ = ["open_runner"]
+__all__ = ["ConvHopperRunner", "open_runner"]
 
 Tensor = torch.Tensor
 
@@ -25,10 +25,12 @@ _MAX_OFFSET = 2**31 - 1
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _ConvHopperRunner(step, assets)
+    return ConvHopperRunner(step, assets)
 
 
-class _ConvHopperRunner(Conv2dRunner):
+class ConvHopperRunner(Conv2dRunner):
+    """A convolution whose kernel takes x, channels-last, as windows in boxes."""
+
     def __init__(self, step: Step, assets: Assets) -> None:
         super().__init__(step, assets)
         fixed = dict(self._launch.spec.constants)
@@ -40,6 +42,13 @@ class _ConvHopperRunner(Conv2dRunner):
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
     ) -> list[Tensor]:
+        self._launch_windows(self._rows.x(x).permute(0, 2, 3, 1), self._strides, tensors, outputs)
+        return []
+
+    def _launch_windows(
+        self, pixels: Tensor, strides: tuple[int, int], tensors: list[Tensor], outputs: list[Tensor]
+    ) -> None:
+        """The kernel for images [images, H, W, C]."""
         images, _, P, Q = outputs[0].shape
         block_n, block_k = self._tile
         if self._box[0] * P * Q * self._channels > _MAX_OFFSET:
@@ -48,10 +57,8 @@ class _ConvHopperRunner(Conv2dRunner):
         tiles = -(-self._channels // block_n)
         for size, length in zip((images, P, Q), self._box, strict=True):
             tiles *= -(-size // length)
-        pixels = self._rows.x(x).permute(0, 2, 3, 1)
         count, lines, columns = self._box
         block = (count, lines + self._further_lines, columns, block_k)
-        windows = Boxes(pixels, block, (1, *self._strides, 1))
+        windows = Boxes(pixels, block, (1, *strides, 1))
         operands = [*outputs, *self._operands.in_order(tensors)]
         self._launch((min(tiles, self._programs), 1, 1), [windows, self._weight, *operands, images, P, Q])
-        return []

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""epilogue(conv(x, w)) with strides, of few channels: squares of pixels are folded into channels first.
+
+As runners/conv_hopper.py; the weight is that of what is folded, and the last output is scratch memory for it.
+Kernels: the convolution's, then the one that folds; see kernels/fold_pixels.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from quantrt.plan.program import Step
+from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.runners.conv_hopper import ConvHopperRunner
+
+__all__ = ["open_runner"]
+
+Tensor = torch.Tensor
+
+_NO_STRIDES = (1, 1)
+
+
+def open_runner(step: Step, assets: Assets) -> Runner:
+    """The runner of one step."""
+    return _FoldedConv2dRunner(step, assets)
+
+
+class _FoldedConv2dRunner(ConvHopperRunner):
+    def __init__(self, step: Step, assets: Assets) -> None:
+        super().__init__(step, assets)
+        self._fold = assets.kernels[step.kernels[1]]
+        fixed = dict(self._fold.spec.constants)
+        self._width, self._taps, self._block = (int(fixed[name]) for name in ("WIDTH", "TAPS", "BLOCK"))
+        self._lines = int(dict(self._launch.spec.constants)["R"])
+
+    def _enqueue(
+        self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
+    ) -> list[Tensor]:
+        images, _, P, Q = outputs[0].shape
+        U, V = P + self._lines - 1, Q + self._taps - 1
+        folded = allocate(len(outputs), (images, U, V, self._width), x.dtype)
+        if outputs[0].numel():
+            M = images * U * V
+            self._fold((-(-M // self._block), 1, 1), [x, folded, M, U, V, *x.shape[2:], *x.stride()])
+            steps = (U * V * self._width, V * self._width, self._width, 1)
+            windows = folded.as_strided((images, U, Q, self._taps * self._width), steps)
+            self._launch_windows(windows, _NO_STRIDES, tensors, outputs)
+        return [folded]
