@@ -30,10 +30,10 @@ def commit() -> str | None:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
-def time_in_turns(runs: dict[str, Callable[[], object]]) -> dict[str, dict[str, float]]:
+def time_in_turns(runs: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
     """Milliseconds of one run: quantiles over rounds of one turn each, REPLAYS runs between two events."""
     samples: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(ROUNDS + 1):
+    for number in range(rounds + 1):
         for name, run in runs.items():
             start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
             end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -6,7 +6,8 @@
 FOLDER is that of `benchmarks.diffusion`, after its steps `graph`, `weights` and `ranges`. What a build does
 for every engine is done once: the model is quantized as far as it goes, and each level is that with some
 layers back in floats; kernels, their times and the fp16 engine serve all. Each takes turns with fp16,
-as a build times its candidates, and compared with torch in FP32. Rows go to FOLDER/RESULTS.json.
+as a build times its candidates, is timed alone, as `benchmarks.diffusion peer` is, and compared with torch in
+FP32. Rows go to FOLDER/RESULTS.json.
 """
 
 __all__ = ["main"]
@@ -14,12 +15,13 @@ __all__ = ["main"]
 import argparse
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
 
+from benchmarks.cuda_timing import time_in_turns
 from benchmarks.diffusion import (
     GRAPH,
     RANGES,
@@ -42,12 +44,14 @@ from quantrt.quantize.fit import Fitted, fit, sample_reference
 from quantrt.quantize.levels import ATTENTION_LEVEL
 from quantrt.quantize.mixed import keep_float
 from quantrt.reference.metrics import Error
+from quantrt.runtime.cuda.executor import CudaExecutor
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, code_targets
 from quantrt.tactics.time_candidates import time_candidates
 
 FP16 = "fp16"
 REGIONS = "regions"
+ALONE_ROUNDS = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -90,6 +94,7 @@ def _compare(
             row = {
                 "ms": latencies[name].median_ms,
                 "fp16_ms": latencies[FP16].median_ms,
+                "alone_ms": _alone_ms(found, shop.feed),
                 "sqnr_db": _sqnr_db(found, inputs, wanted),
                 "bytes": found.model.size_bytes,
                 "regions": _regions(found),
@@ -133,6 +138,14 @@ def _opened(opener: Opener, spec: Spec, fitted: Fitted | None) -> Candidate:
     if isinstance(found, Rejected):
         raise DeviceError(f"cannot open {spec.name}", got=found.reason)
     return found
+
+
+def _alone_ms(found: Candidate, feed: Mapping[str, np.ndarray]) -> float:
+    """The median of ALONE_ROUNDS turns of nothing else, seconds in all: a GPU's clock falls as it warms."""
+    if not isinstance(found.executor, CudaExecutor):
+        raise DeviceError(f"{found.spec.name} is not an engine of a GPU's")
+    runs: dict[str, Callable[[], object]] = {"it": found.executor.prepare(feed, waits=False)}
+    return time_in_turns(runs, ALONE_ROUNDS)["it"]["p50"]
 
 
 def _sqnr_db(
