@@ -25,6 +25,7 @@ __all__ = [
     "parse_cpuinfo",
     "parse_nvidia_smi",
     "precision_facts",
+    "saturates",
 ]
 
 LIBRARIES = (
@@ -122,6 +123,16 @@ def describe_device(*, with_gpu: bool = True) -> dict[str, Any]:
         "libraries": {name: _library_version(name) for name in LIBRARIES},
         "gpu": _describe_gpus() if with_gpu else None,
     }
+
+
+def saturates(isa: Collection[str] | None = None) -> bool:
+    """Whether libraries add pairs of u8 x s8 products in 16 bits, which saturate: x86 CPUs without VNNI do.
+
+    Args:
+        isa: names of instruction sets; by default those of this machine.
+    """
+    flags = set(parse_cpuinfo(_read("/proc/cpuinfo")).isa if isa is None else isa)
+    return "avx2" in flags and not flags & {"avx512_vnni", "avx_vnni", "amx_int8"}
 
 
 def parse_cpuinfo(text: str) -> CpuFacts:

@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-__all__ = ["EXACT_SUMS", "KEEP_FLOATS", "KEEP_PAIRS", "WAIT_ASLEEP"]
+__all__ = ["KEEP_FLOATS", "KEEP_PAIRS", "WAIT_ASLEEP"]
 
 KEEP_FLOATS = ("optimization.disable_specified_optimizers", "WeightBiasQuantization")
 """Of models whose float products stand between codes; see quantrt.quantize.requantized."""
 
 KEEP_PAIRS = ("session.disable_quant_qdq", "1")
 """Of float8 codes; otherwise its optimizer puts integer kernels in their place, which refuse them (1.31)."""
-
-EXACT_SUMS = ("session.x64quantprecision", "1")
-"""Sums of codes that 16 bits cannot hold stay exact on a CPU without VNNI too, as they are with it."""
 
 WAIT_ASLEEP = ("session.intra_op.allow_spinning", "0")
 """Threads without work leave their core to others, such as what counts the values of a run. Of ResNet-50 on

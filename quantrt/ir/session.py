@@ -14,7 +14,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 from quantrt.errors import ModelError, UsageError, close_match
 from quantrt.ir.clone import clone
 from quantrt.ir.mapped import release_pages
-from quantrt.ir.ort_options import EXACT_SUMS, KEEP_FLOATS, KEEP_PAIRS, WAIT_ASLEEP
+from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS, WAIT_ASLEEP
 from quantrt.ir.split import split_weights
 from quantrt.threads import bounded_threads
 
@@ -67,7 +67,6 @@ def float_session(
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
     options.add_session_config_entry(*KEEP_FLOATS)
     options.add_session_config_entry(*WAIT_ASLEEP)
-    options.add_session_config_entry(*EXACT_SUMS)
     if _has_float8(graph):
         options.add_session_config_entry(*KEEP_PAIRS)
         if optimize:  # its fusions of more give other results behind float8 pairs (1.31)

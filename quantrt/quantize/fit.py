@@ -24,6 +24,7 @@ from quantrt.calibrate.given import Given
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.taps import FLOAT_TYPES
 from quantrt.config import BuildConfig, CalibrationConfig, QuantizeConfig
+from quantrt.device import saturates
 from quantrt.errors import ModelError
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.model import Model
@@ -357,8 +358,8 @@ def _rank(noise_ratio: float) -> float:
 
 
 def _output_noise(quantized: QuantizedModel, reference: Reference) -> float:
-    """Mean over outputs of noise power over signal power, in ONNX Runtime, in integers where it can."""
-    session = float_session(write(with_integer_biases(quantized)))
+    """Mean over outputs of noise power over signal power, in ONNX Runtime, in integers where sums fit."""
+    session = float_session(write(quantized if saturates() else with_integer_biases(quantized)))
     errors = [Error() for _ in reference.outputs[0]]
     for batch, wanted in zip(reference.batches, reference.outputs, strict=True):
         for error, ref, got in zip(errors, wanted, _run(session, batch), strict=True):

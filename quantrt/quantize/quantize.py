@@ -22,6 +22,7 @@ from quantrt.ir.edit import is_operator
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
+from quantrt.quantize.algorithms.told_apart import ALL, told_apart
 from quantrt.quantize.known_ranges import place_known
 from quantrt.quantize.levels import attention_note
 from quantrt.quantize.place_by_config import place_by_config
@@ -84,11 +85,13 @@ def quantize(
     if given is None:
         placement = place_by_config(model.graph, target, config, kept_float)
         _check_observed(placement, observed)
-        activations, notes = _activations(placement, observed, target, calibration, {})
+        activations, notes = _activations(placement, observed, target, calibration, {}, graph=model.graph)
     else:
         known = {*given.scales, *observed}
         placement = place_known(model.graph, target, config, known, given.source).placement
-        activations, notes = _activations(placement, observed, target, calibration, given.scales)
+        activations, notes = _activations(
+            placement, observed, target, calibration, given.scales, graph=model.graph
+        )
     is_per_channel = config.per_channel and model.graph.opset_imports.get("", 0) >= PER_CHANNEL_OPSET
     axes = {use: axis if is_per_channel else None for use, axis in placement.weights.items()}
     if like is not None and like.placement.weights == placement.weights and not placement.biases:
@@ -127,7 +130,7 @@ def with_integer_biases(quantized: QuantizedModel) -> QuantizedModel:
     """The model with int32 codes for every bias that they can hold, whatever its target wants.
 
     ONNX Runtime multiplies in integers only beside such a bias; beside one of floats it decodes weights and
-    activations in every run. On the unit of the sums, scale(activation) * scale(weight), outputs do not tell.
+    activations in every run. A code is the unit of the sums, scale(activation) * scale(weight).
     """
     if quantized.target.activation.dtype.is_float or quantized.placement.biases:
         return quantized
@@ -184,9 +187,12 @@ def _activations(
     target: Target,
     calibration: CalibrationConfig,
     given: Mapping[str, float],
+    *,
+    graph: ir.Model,
 ) -> tuple[dict[str, QParams], tuple[str, ...]]:
     """One grid per quantized value, the same for all of its group; and what to tell the user."""
     group_of = {name: group for group in placement.groups for name in group}
+    read = told_apart(graph.graph, placement.values)
     chosen: dict[str, QParams] = {}
     notes: list[str] = []
     for name in sorted(placement.values):
@@ -203,7 +209,10 @@ def _activations(
         grid = placement.grids.get(name) or target.grid_for(
             joint.lo, joint.hi, symmetric=bool(placement.symmetric & set(members))
         )
-        chosen |= dict.fromkeys(members, _qparams(*_bounds(joint, grid, calibration), grid))
+        lo, hi = _bounds(joint, grid, calibration)
+        ends = [read.get(member, ALL) for member in members]
+        lo, hi = max(lo, min(least for least, _ in ends)), min(hi, max(most for _, most in ends))
+        chosen |= dict.fromkeys(members, _qparams(lo, hi, grid))
         if joint.is_zero:
             notes.append(f"'{name}' was all zero in calibration: its scale is 1")
     if target.activation.dtype.is_float and calibration.method not in ("auto", "minmax"):

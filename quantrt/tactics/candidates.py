@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.config import BuildConfig
+from quantrt.device import saturates
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, QuantRtError
 from quantrt.ir.clone import clone
@@ -168,9 +169,7 @@ def int8_target(library: str, device: Mapping[str, Any]) -> Target:
         return CUDA
     if library == "openvino":
         return OPENVINO
-    isa = {str(flag) for flag in device.get("isa", ())}
-    saturates = "avx2" in isa and not isa & {"avx512_vnni", "avx_vnni", "amx_int8"}
-    return replace(ORT, weight_qmax=63) if saturates else ORT
+    return replace(ORT, weight_qmax=63) if saturates(device.get("isa", ())) else ORT
 
 
 class Opener:

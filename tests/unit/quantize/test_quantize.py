@@ -5,12 +5,13 @@ import pytest
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError, ModelError
-from quantrt.quantize.quantize import observed_values, quantize
+from quantrt.quantize.qdq import write
+from quantrt.quantize.quantize import observed_values, quantize, with_integer_biases
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.quantize.targets.tensorrt import TENSORRT
-from tests.nets import CONV, net, observe, quantized, resnet, samples, weights
+from tests.nets import CONV, constant, net, observe, quantized, resnet, run_ort, samples, weights
 
 IMAGES = {"x": samples(4, 3, 16, 16)}
 
@@ -117,3 +118,17 @@ def test_a_float16_model_has_nothing_to_quantize():
     text = "net (float16[N,4] x) => (float16[N,4] y) { y = MatMul(x, w) }"
     model = net(text, {"w": np.eye(4, dtype=np.float16)})
     assert observed_values(model, TARGETS, QuantizeConfig()) == ()
+
+
+def test_every_bias_gets_codes_on_the_unit_of_its_sums():
+    made = quantized(resnet(), OPENVINO, IMAGES)
+    changed = with_integer_biases(made)
+    layers = [node for node in changed.graph.graph if (node.name, 2) in changed.biases]
+    assert not made.biases and len(layers) == 3
+    for node in layers:
+        grid = made.activations[made.placement.uses[node.name, 0]]
+        unit = float(made.weights[node.name, 1].qparams.scale.max() * grid.scale)
+        found = changed.biases[node.name, 2].dequantize()
+        np.testing.assert_allclose(found, constant(node.inputs[2]), atol=0.5001 * unit)
+    want, got = (run_ort(write(model), IMAGES)[0] for model in (made, changed))
+    assert np.square(got - want).sum() < 1e-3 * np.square(want).sum()
