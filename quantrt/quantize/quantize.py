@@ -82,16 +82,14 @@ def quantize(
         UsageError: an exclusion matches nothing.
     """
     observed = {} if stats is None else stats.tensors
+    scales = {} if given is None else given.scales
     if given is None:
         placement = place_by_config(model.graph, target, config, kept_float)
         _check_observed(placement, observed)
-        activations, notes = _activations(placement, observed, target, calibration, {}, graph=model.graph)
     else:
-        known = {*given.scales, *observed}
+        known = {*scales, *observed}
         placement = place_known(model.graph, target, config, known, given.source).placement
-        activations, notes = _activations(
-            placement, observed, target, calibration, given.scales, graph=model.graph
-        )
+    activations, notes = _activations(placement, observed, target, calibration, scales, graph=model.graph)
     is_per_channel = config.per_channel and model.graph.opset_imports.get("", 0) >= PER_CHANNEL_OPSET
     axes = {use: axis if is_per_channel else None for use, axis in placement.weights.items()}
     if like is not None and like.placement.weights == placement.weights and not placement.biases:
