@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time and memory of calibration: `python -m benchmarks.calibration resnet50.onnx --out calibration.json`.
+"""Time and memory of calibration: `python -m benchmarks.calibration resnet50.onnx`.
 
 Every figure comes from a process of its own, one after the other. QuantRT's covers loading the model, one
 pass over the samples and choosing all ranges by `auto`; `quantrt_default` is all that `quantrt quantize
@@ -13,7 +13,6 @@ __all__ = ["main"]
 
 import argparse
 import json
-import platform
 import resource
 import subprocess
 import sys
@@ -24,7 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.calibration_page import calibration_page
 from benchmarks.inputs import MODEL_NAMES, Feed, make_inputs
+from benchmarks.record import commit, environment, machine, write_results
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "calibration-cpu.json"
+PACKAGES = ("onnxruntime", "openvino", "nncf", "numpy")
 
 SEED = 7
 DISTINCT = 16
@@ -55,25 +59,18 @@ def main() -> None:
         print(json.dumps(_run_job(args.model, args.job, args.name)))
         return
     jobs = [f"quantrt:{count}" for count in args.samples] + args.peers
-    results = []
+    results = json.loads(args.out.read_text(encoding="utf-8")) if args.out.exists() else {"runs": []}
+    results["packages"] = environment(PACKAGES)["packages"]
     for job in jobs:
         result = _run_in_process(args.model, job, args.name)
-        results.append(result)
+        result |= {"machine": machine(), "commit": commit(), "note": args.note}
+        results["runs"].append(result)
+        write_results(args.out, results, calibration_page(results))
         print(
-            f"{job:20} {result['seconds']:8.1f} s  {result['ms_per_sample']:7.1f} ms/sample  "
-            f"peak {result['peak_mb']:7.0f} MB",
+            f"{job:20} {result['seconds']:8.1f} s  {result['cpu_seconds']:8.1f} CPU s  "
+            f"{result['ms_per_sample']:7.1f} ms/sample  peak {result['peak_mb']:7.0f} MB",
             file=sys.stderr,
         )
-    report = {
-        "model": args.model.name,
-        "machine": platform.processor() or platform.machine(),
-        "results": results,
-    }
-    text = json.dumps(report, indent=1)
-    if args.out:
-        args.out.write_text(text + "\n")
-    else:
-        print(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,7 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         help="quantrt_default, ort_entropy, ort_minmax or nncf. ONNX Runtime's entropy calibrator keeps "
         "every activation: 128 samples of ResNet-50 take 15 GB",
     )
-    parser.add_argument("--out", type=Path, help="JSON file; default: standard output")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
+    parser.add_argument("--note", default="machine shared with other work", help="of what else was running")
     parser.add_argument("--job", help=argparse.SUPPRESS)
     return parser
 

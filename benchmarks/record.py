@@ -6,6 +6,7 @@ __all__ = [
     "commit",
     "environment",
     "load_results",
+    "machine",
     "machine_line",
     "other_machine",
     "other_machines",
@@ -32,6 +33,11 @@ def environment(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
     return {key: device[key] for key in FACTS} | {"packages": {name: version(name) for name in packages}}
 
 
+def machine() -> str:
+    """This machine, as rows of results name theirs."""
+    return _machine(environment(()))
+
+
 def machine_line(environment: dict[str, Any]) -> str:
     """One sentence for a results page."""
     packages = ", ".join(f"{name} {number}" for name, number in environment["packages"].items())
@@ -50,7 +56,7 @@ def other_machines(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
     for name, row in rows:
         if "machine" in row:
             names.setdefault(row["machine"], []).append(name)
-    return "".join(f"{', '.join(found)}: on {machine}.\n" for machine, found in names.items())
+    return "".join(f"{'; '.join(found)}: on {machine}.\n" for machine, found in names.items())
 
 
 def _machine(environment: dict[str, Any]) -> str:
