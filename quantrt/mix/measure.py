@@ -32,7 +32,8 @@ __all__ = ["Measurer", "check_tables"]
 log = logging.getLogger(__name__)
 
 BRIEF_RATIO = 0.25
-"""Part of the timed seconds that an engine of one round gets; the best of them gets all of them later."""
+"""Part of the timed seconds that an engine of one round gets; the best of them gets all of them later, and is
+told from others then."""
 
 SAVE_EVERY = 4
 """Regions after which the tables are written."""
@@ -87,11 +88,8 @@ class Measurer:
         Each is its ratio to the float one within rounds, times what that took first.
         """
         bench = self._job.config.bench
-        brief = replace(
-            bench,
-            duration_s=bench.duration_s * BRIEF_RATIO,
-            max_duration_s=bench.max_duration_s * BRIEF_RATIO,
-        )
+        brief_s = bench.duration_s * BRIEF_RATIO
+        brief = replace(bench, duration_s=brief_s, max_duration_s=brief_s)
         runs = {name: self._contest.candidates[name] for name in self._names.values()} | dict(more)
         config = replace(self._job.config, bench=brief)
         found = time_candidates(runs, self._contest.inputs, config, lambda done, total: None)

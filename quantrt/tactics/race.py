@@ -34,9 +34,9 @@ def race(
         floats: names of the FP32 candidates; the fastest of them is always a finalist.
     """
     # What times itself on a device is timed for a thirtieth of the seconds already.
-    is_search = not all(isinstance(run, TimesItself) for run in runs.values())
+    told = None if all(isinstance(run, TimesItself) for run in runs.values()) else floats
     if len(runs) <= FINALISTS:
-        return time_interleaved(runs, config, on_progress, is_search=is_search)
+        return time_interleaved(runs, config, on_progress, floats=told)
     warm = replace(config, warmup_s=min(config.warmup_s, WARM_S))
     brief = config.duration_s * HEAT_RATIO
     heat_config = replace(warm, duration_s=brief, max_duration_s=brief, min_runs=5)
@@ -45,4 +45,4 @@ def race(
     baseline = next(name for name in order if name in floats)
     others = [name for name in order if name not in floats][:FINALISTS]
     finalists = {name: runs[name] for name in (baseline, *others)}
-    return time_interleaved(finalists, warm, on_progress, is_search=is_search)
+    return time_interleaved(finalists, warm, on_progress, floats=told)

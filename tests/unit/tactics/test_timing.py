@@ -12,6 +12,7 @@ import pytest
 from quantrt.config import BenchConfig
 from quantrt.errors import UsageError
 from quantrt.tactics.timing import (
+    EARLY_CONFIDENCE_RATIO,
     EARLY_RATIO,
     EQUAL_RATIO,
     MAX_TURN_RUNS,
@@ -51,7 +52,7 @@ def timed(
     names: str,
     *,
     min_rounds: int = 8,
-    is_search: bool = False,
+    floats: str | None = None,
     **options,
 ) -> tuple[dict[str, Latency], Machine]:
     machine = Machine(cost_ms)
@@ -59,7 +60,7 @@ def timed(
         **{"warmup_s": 0.0, "duration_s": 0.5, "min_runs": 1, "max_duration_s": 5.0, **options}
     )
     runs = {name: machine.run(name) for name in names}
-    found = time_interleaved(runs, config, min_rounds=min_rounds, is_search=is_search, clock=machine.clock)
+    found = time_interleaved(runs, config, min_rounds=min_rounds, floats=floats, clock=machine.clock)
     return found, machine
 
 
@@ -130,12 +131,12 @@ def test_equal_candidates_end_at_the_duration():
     assert latencies["a"].total_ms < 1.5e3
 
 
-@pytest.mark.parametrize("is_search", [False, True])
-def test_a_search_is_over_early_where_the_fastest_is_clear(is_search: bool):
+@pytest.mark.parametrize("floats", [None, "", "b"])
+def test_a_search_is_over_early_where_the_fastest_is_clear(floats: str | None):
     latencies, _ = timed(
-        lambda name, n: {"a": 10.0, "b": 14.0, "c": 20.0}[name], "abc", duration_s=3.0, is_search=is_search
+        lambda name, n: {"a": 10.0, "b": 14.0, "c": 20.0}[name], "abc", duration_s=3.0, floats=floats
     )
-    assert (latencies["a"].total_ms < 1e3) == is_search
+    assert (latencies["a"].total_ms < 1e3) == (floats is not None)
     assert latencies["a"].total_ms >= 3e3 * EARLY_RATIO
     assert compare_paired(latencies["a"], latencies["b"]).verdict == "faster"
 
@@ -143,9 +144,23 @@ def test_a_search_is_over_early_where_the_fastest_is_clear(is_search: bool):
 def test_a_search_goes_on_where_the_fastest_is_not_clear():
     spread = np.random.default_rng(5).normal(1.0, 0.2, 100_000)
     latencies, _ = timed(
-        lambda name, n: 10.0 * float(spread[2 * n + (name == "a")]), "ab", duration_s=3.0, is_search=True
+        lambda name, n: 10.0 * float(spread[2 * n + (name == "a")]), "ab", duration_s=3.0, floats="a"
     )
     assert latencies["a"].total_ms >= 3e3
+
+
+@pytest.mark.parametrize(("floats", "ends"), [("", True), ("a", True), ("b", False)])
+def test_codes_are_told_from_floats_and_not_from_other_codes_that_are_as_fast(floats: str, ends: bool):
+    """a is 1.5 % faster than b, with a spread that hides it for long."""
+    spread = np.random.default_rng(6).normal(1.0, 0.08, 100_000)
+
+    def cost_ms(name: str, n: int) -> float:
+        return {"a": 9.85, "b": 10.0}[name] * float(spread[2 * n + (name == "a")])
+
+    latencies, _ = timed(cost_ms, "ab", duration_s=3.0, floats=floats)
+    pair = compare_paired(latencies["a"], latencies["b"], confidence=EARLY_CONFIDENCE_RATIO)
+    assert not pair.is_decided or not ends
+    assert (latencies["a"].total_ms < 3e3) == ends
 
 
 def test_early_looks_rarely_call_equal_candidates_different():
@@ -157,7 +172,7 @@ def test_early_looks_rarely_call_equal_candidates_different():
         def cost_ms(name: str, n: int, spread: np.ndarray = spread) -> float:
             return 40.0 * float(spread[2 * n + (name == "a")])
 
-        latencies, _ = timed(cost_ms, "ab", duration_s=6.0, max_duration_s=6.0, is_search=True)
+        latencies, _ = timed(cost_ms, "ab", duration_s=6.0, max_duration_s=6.0, floats="a")
         different += compare_paired(latencies["a"], latencies["b"]).verdict != "same"
     assert different <= 5
 
