@@ -149,7 +149,12 @@ def _task(name: str, models: Path) -> Task:
 def _add(path: Path, name: str, row: dict[str, Any]) -> None:
     """Write a model's figures beside those that the file has."""
     results = load_results(path, any_machine=True)
-    earlier = results["models"].get(name, {}).get("variants", {})
+    model = results["models"].get(name, {})
+    judged = model.get("judged_samples")  # once the same for all columns of a model
+    earlier = {
+        variant: ({"judged_samples": judged} if judged else {}) | figures
+        for variant, figures in model.get("variants", {}).items()
+    }
     measured = {variant: figures | other_machine(results) for variant, figures in row["variants"].items()}
     results["models"][name] = row | {"variants": {**earlier, **measured}}
     order = [task for task in (*TASK_NAMES, RANDOM) if task in results["models"]]
@@ -172,11 +177,11 @@ def measure(task: Task, columns: Sequence[str], limit: int | None = None) -> Ite
     shared = {
         "score_name": "" if task.score is None else task.score.name,
         "float_score": None if task.score is None else task.score.of([wanted]),
-        "judged_samples": judged,
     }
     for name, graph, row in itertools.chain(_int8(task, model, columns), _int4(task, model, columns)):
         figures = {} if graph is None else _judge(task, name, graph, wanted, judged)
-        yield shared | {"variants": {name: row | figures | {"commit": commit()}}}
+        figures |= {"judged_samples": judged, "commit": commit()}
+        yield shared | {"variants": {name: row | figures}}
 
 
 def _int8(task: Task, model: Model, columns: Sequence[str]) -> Iterator[Made]:
@@ -314,10 +319,22 @@ def _gains(models: Mapping[str, Any]) -> str:
                 [name, *(number(figure, 2) for figure in figures), default["method"], accurate["method"]]
             )
     head = ["model", "default, dB", "accurate, dB", "gain, dB", "default took", "accurate took"]
-    few = ", ".join(
-        f"{name} on {row['judged_samples']}" for name, row in models.items() if row["judged_samples"] < LEAST
-    )
-    return table(head, rows) + (f"\nJudged on few samples: {few}.\n" if few else "")
+    return table(head, rows) + _few(models)
+
+
+def _few(models: Mapping[str, Any]) -> str:
+    """The models that were judged on less than the others; of some columns alone, these."""
+    found = []
+    for name, row in models.items():
+        counts = {
+            variant: figures.get("judged_samples", row.get("judged_samples"))
+            for variant, figures in row["variants"].items()
+        }
+        least = min(counts.values())
+        variants = "; ".join(variant for variant, count in counts.items() if count == least)
+        if least < LEAST:
+            found.append(f"{name} on {least}" + (f" ({variants})" if max(counts.values()) > least else ""))
+    return f"\nJudged on few samples: {', '.join(found)}.\n" if found else ""
 
 
 def _drops(models: Mapping[str, Any]) -> str:
