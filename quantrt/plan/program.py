@@ -21,6 +21,9 @@ from quantrt.plan.grouped_weight import GroupedWeight
 
 __all__ = ["QUANTIZATION", "Place", "Program", "Step", "codes_of", "type_of_codes"]
 
+WORDS = np.dtype(np.int16)
+"""What holds four codes of 4 bits, as `kernels.gemm_w4a16` reads them; nothing else is held so."""
+
 QUANTIZATION = "quantization"
 """The note that holds the record of the quantized model; see `quantrt.quantize.record`."""
 
@@ -103,6 +106,13 @@ class Program:
         """What is held of a weight: the array itself, or codes, scales and perhaps zero points."""
         coded = self.coded.get(key)
         return (self.weights[key],) if coded is None else coded.arrays
+
+    def held_type(self, key: str) -> str:
+        """Element type of what is held of a weight; "int4" of codes that are several in an element."""
+        coded = self.coded.get(key)
+        array = self.weights[key] if coded is None else coded.codes
+        is_packed = isinstance(coded, GroupedWeight) or array.dtype == WORDS
+        return "int4" if is_packed else str(array.dtype)
 
 
 def codes_of(value: str, dtype: str = INT8.name) -> str:

@@ -118,8 +118,10 @@ class _Reader:
     def _weights(self, steps: Sequence[Step]) -> dict[str, int]:
         found: dict[str, int] = {}
         for key in dict.fromkeys(key for step in steps for key in step.weights):
-            for array in self.program.held(key):
-                found[str(array.dtype)] = found.get(str(array.dtype), 0) + array.nbytes
+            first, *factors = self.program.held(key)
+            types = [self.program.held_type(key), *(str(array.dtype) for array in factors)]
+            for dtype, array in zip(types, (first, *factors), strict=True):
+                found[dtype] = found.get(dtype, 0) + array.nbytes
         return found
 
     def _attributes(

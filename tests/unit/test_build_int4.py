@@ -64,6 +64,8 @@ def test_an_engine_holds_its_weights_in_4_bits(group_size: int, tmp_path: Path):
         plan, got, report = made.plan, made.run(IDS)["y"], made.report
     rows = {row["name"]: row["status"] for row in report["candidates"]}
     assert rows == {"cuda fp32": "baseline", "cuda fp16": "passed over", "cuda int4": "shipped"}
+    program = program_from_model(plan.model)
+    assert {program.held_type(key) for key in program.coded} == {"int4"}
     codes = held(plan)
     assert len(codes) == 3 and {weight.group_size for weight in codes.values()} == {group_size}
     floats = 4 * sum(np.prod(shape) for shape in SHAPES.values())
@@ -83,7 +85,10 @@ def test_a_gpu_that_is_not_here(tmp_path: Path):
     program = program_from_model(plan.model)
     runners = Counter(step.runner for step in program.steps)
     assert runners["gemm_w4a16"] == 2
-    assert program.coded, "the table"
+    words = [key for key in program.weights if program.held_type(key) == "int4"]
+    assert len(words) == 2 and len(program.coded) == 1, (
+        "those of products as the kernel reads them, and the table"
+    )
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8", "fp8"])

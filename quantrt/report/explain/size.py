@@ -124,7 +124,8 @@ def _cuda_parts(plan: Plan) -> Iterator[Part]:
     for key in (*program.weights, *program.coded):
         array, *scales = program.held(key)
         is_scale = ACCUMULATOR_SCALE in key
-        kind = precision_of(str(array.dtype)) or array.dtype
+        held = program.held_type(key)
+        kind = precision_of(held) or held
         yield Part(SCALES if is_scale else f"{kind} weights", array.nbytes, _digest(array))
         yield from (Part(SCALES, scale.nbytes, _digest(scale)) for scale in scales)
     for kernel in program.kernels.values():
