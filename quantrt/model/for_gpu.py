@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model in the form that a GPU likes: fewer and wider products, normalizations spelled as arithmetic.
 
-Weights of less than 8 bits are floats there: no kernel reads them.
+Weights of less than 8 bits are floats there; kernels that read codes find them in the values.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.model import Model
 from quantrt.model.passes.add_to_tokens import add_to_tokens
 from quantrt.model.passes.batch_first import batch_first
+from quantrt.model.passes.decode_tables import decode_tables
 from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.merge_gates import merge_gates
 from quantrt.model.passes.merge_projections import merge_projections
@@ -46,6 +47,7 @@ def for_gpu(model: Model) -> Model:
             )
     graph = clone(model.graph)
     dequantize_narrow(graph)
+    decode_tables(graph)
     settle_reshapes(graph)
     whole_gathers(graph)
     narrow_masks(graph)
