@@ -161,7 +161,7 @@ def _solved(groups: Array) -> tuple[Array, Array, Array, Array]:
         left = np.flatnonzero(~is_right & np.isfinite(tops))
         if not len(left):
             break
-        with np.errstate(over="ignore", invalid="ignore"):  # of groups that are no codes
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # of groups that are no codes
             found = _on_size(groups[left], tops[left], largest)
         codes[left], zeros[left], scale[left], is_right[left] = found
     return codes, zeros, scale, is_right
@@ -169,22 +169,34 @@ def _solved(groups: Array) -> tuple[Array, Array, Array, Array]:
 
 def _on_size(groups: Array, tops: Array, largest: int) -> tuple[Array, Array, Array, Array]:
     """The same where each group's largest magnitude is `largest` scales."""
-    sizes = np.rint(np.abs(groups.astype(np.float32)) * (np.float32(largest) / tops)[:, None])
-    least, most = middles(np.abs(groups))
-    low = np.where(sizes > 0, least / np.maximum(sizes, 1), 0.0).max(axis=1)
-    high = np.where(sizes > 0, most / np.maximum(sizes, 1), np.inf).min(axis=1)
-    scale = ((low + high) / 2).astype(np.float32)
-    whole = np.copysign(sizes, groups.astype(np.float32))
+    scale = tops / np.float32(largest)
+    whole = np.rint(groups.astype(np.float32) / scale[:, None])
+    is_right = _gives(groups, whole, scale)
+    others = np.flatnonzero(~is_right)  # whose largest magnitude was rounded
+    scale[others], is_possible = _between(groups[others], np.abs(whole[others]))
+    is_right[others] = is_possible & _gives(groups[others], whole[others], scale[others])
     bottom, top = whole.min(axis=1), whole.max(axis=1)
     is_turned = (bottom > -MIDDLE) & (top == MIDDLE)  # signed codes reach farther down than up
     turn = np.where(is_turned, np.float32(-1), np.float32(1))
-    whole, scale = whole * turn[:, None], scale * turn
     is_signed = is_turned | ((bottom >= -MIDDLE) & (top < MIDDLE))
     zeros = np.where(is_signed, MIDDLE, np.maximum(-bottom, 0)).astype(np.float32)
+    codes = np.clip(whole * turn[:, None] + zeros[:, None], 0, LARGEST).astype(np.uint8)
+    is_right &= is_signed | (top + zeros <= LARGEST)
+    return codes, zeros.astype(np.uint8), scale * turn, is_right
+
+
+def _gives(groups: Array, whole: Array, scale: Array) -> Array:
+    """Which groups are just these numbers of scales."""
     made = (whole * scale[:, None]).astype(groups.dtype)
-    is_right = (low <= high) & (made == groups).all(axis=1) & (is_signed | (top + zeros <= LARGEST))
-    codes = np.clip(whole + zeros[:, None], 0, LARGEST).astype(np.uint8)
-    return codes, zeros.astype(np.uint8), scale, is_right
+    return np.asarray((made == groups).all(axis=1))
+
+
+def _between(groups: Array, sizes: Array) -> tuple[Array, Array]:
+    """Scales of which `sizes` round to the groups' magnitudes, float32, and whether there may be such."""
+    least, most = middles(np.abs(groups))
+    low = np.where(sizes > 0, least / np.maximum(sizes, 1), 0.0).max(axis=1)
+    high = np.where(sizes > 0, most / np.maximum(sizes, 1), np.inf).min(axis=1)
+    return ((low + high) / 2).astype(np.float32), low <= high
 
 
 def _packed(codes: Array) -> Array:
