@@ -14,8 +14,11 @@ __all__ = ["race"]
 FINALISTS = 3
 """Besides the fastest FP32 candidate; one more than can win, for when the first is outside the budget."""
 
-HEAT_RATIO = 0.08
+HEAT_RATIO = 0.1
 """Part of the timed seconds that each candidate gets in the first heat."""
+
+HOPELESS_RATIO = 1.5
+"""Of the fastest FP32 candidate's time in the heat: what takes longer is not shipped however exact it is."""
 
 WARM_S = 0.2
 """Of warming up in a heat, and again behind one."""
@@ -43,6 +46,8 @@ def race(
     heat = time_interleaved(runs, heat_config, None, min_rounds=1)
     order = sorted(heat, key=lambda name: heat[name].median_ms)
     baseline = next(name for name in order if name in floats)
+    limit_ms = HOPELESS_RATIO * heat[baseline].median_ms
     others = [name for name in order if name not in floats][:FINALISTS]
-    finalists = {name: runs[name] for name in (baseline, *others)}
+    hopeful = [name for name in others if name == others[0] or heat[name].median_ms <= limit_ms]
+    finalists = {name: runs[name] for name in (baseline, *hopeful)}
     return time_interleaved(finalists, warm, on_progress, floats=told)

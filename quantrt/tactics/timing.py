@@ -2,9 +2,9 @@
 """Latencies of several candidates, measured in turns so that drift of the machine hits all of them alike.
 
 A round gives every candidate one turn, in random order. A turn is one untimed run, which brings its
-weights back into the caches and lets the previous one's threads go to sleep, then the same number of timed
-runs in every turn. Two candidates are compared by their ratios within rounds, never by separate medians.
-Runs are timed by the host's clock, or by a device that has one of its own.
+weights back into the caches and lets the previous one's threads go to sleep, then timed runs, of a candidate
+the same number in all turns. Two are compared by their ratios within rounds, never by separate medians. Runs
+are timed by the host's clock, or by a device that has one of its own.
 """
 
 from __future__ import annotations
@@ -225,7 +225,9 @@ def time_interleaved(
     if not runs:
         raise UsageError("nothing to time: no candidates")
     with _no_garbage_collection():
-        turn_runs = _warm_up(runs, config, clock)
+        has_clock = all(isinstance(run, TimesItself) for run in runs.values())
+        least_ms = _warm_up(runs, config, clock)
+        turn_runs = _turn_runs(least_ms, has_clock=has_clock, is_search=floats is not None)
         order = np.random.default_rng(seed)
         return _time_rounds(
             runs,
@@ -244,7 +246,7 @@ def _time_rounds(
     config: BenchConfig,
     on_progress: Callable[[int, int | None], None] | None,
     *,
-    turn_runs: int,
+    turn_runs: Mapping[str, int],
     min_rounds: int,
     floats: Collection[str] | None,
     order: np.random.Generator,
@@ -254,46 +256,64 @@ def _time_rounds(
     spent_ms = dict.fromkeys(runs, 0.0)
     names = list(runs)
     least_s = config.duration_s * (1.0 if floats is None else EARLY_RATIO)
+    rounds = 0
     next_look = {True: 0.0, False: 0.0}  # by whether it is an early one
     while True:
         for index in order.permutation(len(names)):
             name = names[index]
             is_slow = bool(samples[name]) and samples[name][-1] >= SLOW_RUN_MS
-            turn = _turn(runs[name], turn_runs, clock, is_slow=is_slow)
+            turn = _turn(runs[name], turn_runs[name], clock, is_slow=is_slow)
             samples[name] += turn
             spent_ms[name] += math.fsum(turn)
+        rounds += 1
         least_ms, most_ms = min(spent_ms.values()), max(spent_ms.values())
         if on_progress is not None:
             on_progress(int(least_ms), int(max(config.duration_s * 1e3, least_ms)))
-        count = len(samples[names[0]])
-        if most_ms >= config.max_duration_s * 1e3 and count >= min_rounds * turn_runs:
+        if most_ms >= config.max_duration_s * 1e3 and rounds >= min_rounds:
             break
         is_early = least_ms < config.duration_s * 1e3
-        if least_ms < least_s * 1e3 or count < config.min_runs or count < next_look[is_early]:
+        has_runs = rounds * min(turn_runs.values()) >= config.min_runs
+        if least_ms < least_s * 1e3 or not has_runs or rounds < next_look[is_early]:
             continue
-        latencies = {name: Latency(tuple(times), turn_runs) for name, times in samples.items()}
-        if _is_decided(latencies, floats, EARLY_CONFIDENCE_RATIO if is_early else CONFIDENCE_RATIO):
+        if _is_decided(
+            _latencies(samples, turn_runs), floats, EARLY_CONFIDENCE_RATIO if is_early else CONFIDENCE_RATIO
+        ):
             break
-        next_look[is_early] = count * _RECHECK_GROWTH
-    return {name: Latency(tuple(times), turn_runs) for name, times in samples.items()}
+        next_look[is_early] = rounds * _RECHECK_GROWTH
+    return _latencies(samples, turn_runs)
 
 
-def _warm_up(runs: Mapping[str, Callable[[], object]], config: BenchConfig, clock: Clock) -> int:
-    """Run each candidate untimed for `warmup_s`; the number of timed runs that every turn shall have."""
-    fastest_ms = math.inf
-    for run in runs.values():
+def _latencies(samples: Mapping[str, list[float]], turn_runs: Mapping[str, int]) -> dict[str, Latency]:
+    return {name: Latency(tuple(times), turn_runs[name]) for name, times in samples.items()}
+
+
+def _warm_up(runs: Mapping[str, Callable[[], object]], config: BenchConfig, clock: Clock) -> dict[str, float]:
+    """Run each candidate untimed for `warmup_s`; the milliseconds of its fastest run."""
+    least_ms: dict[str, float] = {}
+    for name, run in runs.items():
         start, count = clock(), 0
-        last_ms = math.inf
+        least_ms[name] = math.inf
         while count < MIN_WARMUP_RUNS or clock() - start < config.warmup_s * 1e9:
             (elapsed_ms,) = _timed(run, 1, clock)
-            last_ms = min(last_ms, elapsed_ms)
+            least_ms[name] = min(least_ms[name], elapsed_ms)
             count += 1
-        fastest_ms = min(fastest_ms, last_ms)
+    return least_ms
+
+
+def _turn_runs(least_ms: Mapping[str, float], *, has_clock: bool, is_search: bool) -> dict[str, int]:
+    """The number of timed runs of every turn.
+
+    As many for all as the fastest needs, so that every figure is of as many runs; in a search as many as each
+    needs: a candidate that takes ten times as long would take ten times as much of the search.
+    """
+    fastest_ms = min(least_ms.values())
     if fastest_ms >= SLOW_RUN_MS:
-        return 1
-    has_clock = all(isinstance(run, TimesItself) for run in runs.values())
-    wanted = math.ceil((OWN_TURN_MS if has_clock else TURN_MS) / max(fastest_ms, 1e-6))
-    return min(max(wanted, 1 if has_clock else MIN_TURN_RUNS), MAX_TURN_RUNS)
+        return dict.fromkeys(least_ms, 1)
+    turn_ms, fewest = (OWN_TURN_MS, 1) if has_clock else (TURN_MS, MIN_TURN_RUNS)
+    return {
+        name: min(max(math.ceil(turn_ms / max(ms if is_search else fastest_ms, 1e-6)), fewest), MAX_TURN_RUNS)
+        for name, ms in least_ms.items()
+    }
 
 
 def _turn(run: Callable[[], object], turn_runs: int, clock: Clock, *, is_slow: bool) -> list[float]:

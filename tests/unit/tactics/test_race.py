@@ -7,7 +7,7 @@ import pytest
 from quantrt.config import BenchConfig
 from quantrt.tactics.race import FINALISTS, race
 
-CONFIG = BenchConfig(duration_s=0.05, max_duration_s=0.05, warmup_s=0.0, min_runs=3)
+CONFIG = BenchConfig(duration_s=0.2, max_duration_s=0.2, warmup_s=0.0, min_runs=3)
 
 TIMES_MS = {"a fp32": 2.0, "b fp32": 1.5, "a int8": 0.2, "b int8": 0.3, "c int8": 0.4, "d int8": 3.0}
 
@@ -24,7 +24,7 @@ def runs(names, calls: Counter):
 def test_few_candidates_are_all_finalists(names: list[str]):
     latencies = race(runs(names, Counter()), {"a fp32", "b fp32"}, CONFIG)
     assert set(latencies) == set(names)
-    assert len({len(latency.samples_ms) for latency in latencies.values()}) == 1
+    assert len({len(latency.round_medians_ms()) for latency in latencies.values()}) == 1
 
 
 def test_of_many_the_fastest_and_the_fastest_float_one_are_finalists():
@@ -33,6 +33,22 @@ def test_of_many_the_fastest_and_the_fastest_float_one_are_finalists():
     assert set(latencies) == {"b fp32", "a int8", "b int8", "c int8"}
     assert len(latencies) == FINALISTS + 1
     assert calls["d int8"] > 0 and calls["a fp32"] > 0  # the heat gave each its turn
+
+
+def test_what_is_much_slower_than_the_float_baseline_is_no_finalist():
+    names = {"b fp32": "", "a int8": "", "d int8": "", "c int8": ""}
+    assert set(race(runs(names, Counter()), {"b fp32"}, CONFIG)) == {"b fp32", "a int8", "c int8"}
+
+
+def test_the_fastest_in_codes_is_a_finalist_however_slow():
+    names = {"a fp32": "", "d int8": "", "c fp32": "", "e fp32": ""}
+    times = {"a fp32": 0.4, "c fp32": 0.6, "e fp32": 0.5, "d int8": 3.0}
+    latencies = race(
+        {name: (lambda name=name: time.sleep(times[name] / 1e3)) for name in names},
+        {"a fp32", "c fp32", "e fp32"},
+        CONFIG,
+    )
+    assert set(latencies) == {"a fp32", "d int8"}
 
 
 def test_the_float_baseline_is_a_finalist_even_when_it_is_the_slowest():

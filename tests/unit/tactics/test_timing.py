@@ -141,6 +141,16 @@ def test_a_search_is_over_early_where_the_fastest_is_clear(floats: str | None):
     assert compare_paired(latencies["a"], latencies["b"]).verdict == "faster"
 
 
+def test_in_a_search_slow_candidates_get_fewer_runs_and_no_more_time():
+    times = {"a": 1.0, "b": 12.0}
+    latencies, _ = timed(lambda name, n: times[name], "ab", duration_s=3.0, floats="b")
+    assert latencies["a"].turn_runs == TURN_MS
+    assert latencies["b"].turn_runs == MIN_TURN_RUNS
+    assert latencies["b"].total_ms < 2 * latencies["a"].total_ms
+    assert len(latencies["a"].round_medians_ms()) == len(latencies["b"].round_medians_ms())
+    assert compare_paired(latencies["a"], latencies["b"]).ratio == pytest.approx(1 / 12)
+
+
 def test_a_search_goes_on_where_the_fastest_is_not_clear():
     spread = np.random.default_rng(5).normal(1.0, 0.2, 100_000)
     latencies, _ = timed(
