@@ -19,9 +19,11 @@ import numpy as np
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv_hopper.spec import STEP_BYTES
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, POINTERS
+from quantrt.kernels.expression.spec import program_of
 from quantrt.kernels.kernel import KernelSpec
+from quantrt.regions.expression import Expression, Operand
 
-__all__ = ["Folding", "folding_of", "kernel_of"]
+__all__ = ["Folding", "folding_of", "kernel_of", "why_not_before"]
 
 WIDTH_BYTES = 16
 """Folded pixels begin at multiples of it: PTX ISA, tensor maps."""
@@ -31,6 +33,10 @@ BLOCK = 256
 """Channels of x at most; folded pixels of one program."""
 
 NO_PADS = (0, 0, 0, 0)
+
+MAX_ARGS = 4
+IDENTITY = Expression((Operand("tensor"),), (), (0,), (False,))
+"""Numbers of an expression that pixels go through at most; what does nothing to them."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +101,33 @@ def folding_of(problem: ConvProblem) -> Folding | None:
     return Folding(step, width, taps, folded)
 
 
-def kernel_of(problem: ConvProblem, folding: Folding) -> KernelSpec:
-    """The kernel that folds x [images, C, H, W] of any strides, with its borders."""
-    pointer = POINTERS[problem.dtype]
+def why_not_before(expression: Expression) -> str | None:
+    """Why pixels cannot go through an expression when they are folded, in one phrase; None when they can."""
+    operands = expression.operands
+    reasons = (
+        (expression.has_row or bool(expression.lookups), "more than elements by themselves"),
+        (len(expression.outputs) != 1, f"{len(expression.outputs)} results"),
+        (operands[0].kind != "tensor", "no tensor in front"),
+        (any(operand.kind != "scalar" for operand in operands[1:]), "operands that are no numbers"),
+        (len(operands) - 1 > MAX_ARGS, f"{len(operands) - 1} numbers: at most {MAX_ARGS}"),
+    )
+    return next((reason for is_so, reason in reasons if is_so), None)
+
+
+def kernel_of(
+    problem: ConvProblem, folding: Folding, *, dtype: str | None = None, before: Expression | None = None
+) -> KernelSpec:
+    """The kernel that folds x [images, C, H, W] of any strides, with its borders.
+
+    Args:
+        dtype: of x, where it is not that of the convolution.
+        before: what x goes through then; see `why_not_before`.
+    """
+    expression = before or IDENTITY
+    numbers = len(expression.operands) - 1
     sizes = ("M", "U", "V", "H", "W", "stride_xn", "stride_xc", "stride_xh", "stride_xw")
     fixed = {
+        **{f"arg{number}": 0 for number in range(numbers, MAX_ARGS)},
         "C": problem.C,
         "STEP": folding.step,
         "TAPS": folding.taps,
@@ -107,12 +135,20 @@ def kernel_of(problem: ConvProblem, folding: Folding) -> KernelSpec:
         "LEFT": problem.pads[1],
         "PAD_CODE": problem.pad_code,
         "WIDTH": folding.width,
+        "ARGUMENTS": numbers,
+        "PROGRAM": program_of(expression, (problem.dtype,)),
+        "OUTPUT": expression.outputs[0],
         "BLOCK": BLOCK,
     }
     return KernelSpec(
         family="fold_pixels",
         function="fold_pixels",
-        signature=(("x_ptr", pointer), ("y_ptr", pointer), *((name, "i32") for name in sizes)),
+        signature=(
+            ("x_ptr", POINTERS[dtype or problem.dtype]),
+            ("y_ptr", POINTERS[problem.dtype]),
+            *((f"arg{number}", "fp32") for number in range(numbers)),
+            *((name, "i32") for name in sizes),
+        ),
         aligned=frozenset({"y_ptr"}),
         constants=tuple(fixed.items()),
         num_warps=4,

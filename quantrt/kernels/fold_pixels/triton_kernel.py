@@ -5,6 +5,8 @@
 import triton
 import triton.language as tl
 
+from quantrt.kernels.expression.triton_kernel import evaluate, stored
+
 __all__ = ["fold_pixels"]
 
 
@@ -12,6 +14,10 @@ __all__ = ["fold_pixels"]
 def fold_pixels(
     x_ptr,
     y_ptr,
+    arg0,
+    arg1,
+    arg2,
+    arg3,
     M,
     U,
     V,
@@ -28,11 +34,15 @@ def fold_pixels(
     LEFT: tl.constexpr,
     PAD_CODE: tl.constexpr,
     WIDTH: tl.constexpr,
+    ARGUMENTS: tl.constexpr,
+    PROGRAM: tl.constexpr,
+    OUTPUT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """y[image, u, v, (b, d, c)], M folded pixels in U lines of V: BLOCK of them a program.
 
-    A border is PAD_CODE, and what is behind the channels 0. TAPS is of the convolution that follows.
+    A border is PAD_CODE, and what is behind the channels 0. TAPS is of the convolution that follows. With
+    PROGRAM the pixels go through an expression first, whose other operands are ARGUMENTS numbers.
     """
     rows = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     k = tl.arange(0, WIDTH)
@@ -45,6 +55,14 @@ def fold_pixels(
     x_ptrs = (
         x_ptr + (image * stride_xn)[:, None] + (k % C * stride_xc)[None, :] + h * stride_xh + w * stride_xw
     )
-    x = tl.load(x_ptrs, mask=there & inside, other=PAD_CODE)
+    if x_ptr.dtype == y_ptr.dtype:
+        x = tl.load(x_ptrs, mask=there & inside, other=PAD_CODE)
+    else:
+        registers = (tl.load(x_ptrs, mask=there & inside, other=0).to(tl.float32),)
+        numbers = (arg0, arg1, arg2, arg3)
+        for i in tl.static_range(ARGUMENTS):
+            registers = registers + (numbers[i],)
+        x = stored(PROGRAM, OUTPUT, evaluate(PROGRAM, registers), y_ptr.dtype.element_ty)
+        x = tl.where(inside, x, tl.full((BLOCK, WIDTH), PAD_CODE, y_ptr.dtype.element_ty))
     x = tl.where(there, x, tl.zeros_like(x))
     tl.store(y_ptr + rows.to(tl.int64)[:, None] * WIDTH + k[None, :], x, mask=(rows < M)[:, None])

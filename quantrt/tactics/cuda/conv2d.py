@@ -42,13 +42,13 @@ from quantrt.tactics.cuda.pixel_gaps import gaps_of, pixel_options
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
-__all__ = ["list_tactics"]
+__all__ = ["FOLDED", "list_tactics", "problem_of"]
 
 _SOURCE = "triton"
 _CONV2D = "conv2d"
 _DEPTHWISE = "depthwise"
 _THIN = "thin_conv2d"
-_FOLDED = "folded_conv2d"
+FOLDED = "folded_conv2d"
 _PADDED = "padded"
 _BORDERED = "bordered"
 _PARTS = "parts"
@@ -71,7 +71,7 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
     is_grouped = formula.groups > 1 and not _is_depthwise(formula, workload.weight)
     if is_grouped or _why_not_shape(workload, formula, workload.weight):
         return [*own, *library]
-    graphs = list_graph_tactics(_problem(workload, formula, workload.weight), device, own, library)
+    graphs = list_graph_tactics(problem_of(workload, formula, workload.weight), device, own, library)
     is_codes = workload.weight.dtype == np.int8  # the library's ways turn these into floats
     return [*own, *graphs, *library] if is_codes else [*own, *library, *graphs]
 
@@ -84,7 +84,7 @@ def _own(
     reason = _why_not_shape(workload, formula, weight)
     if reason:
         return [Rejected(_SOURCE, family, reason)]
-    problem = _problem(workload, formula, weight)
+    problem = problem_of(workload, formula, weight)
     reason = depthwise.why_not(problem) if is_depthwise else conv2d.why_not(problem, device)
     if reason:
         return [Rejected(_SOURCE, family, reason)]
@@ -162,7 +162,7 @@ def _split(
 
 def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFacts) -> list[Tactic]:
     """The product behind a kernel that adds channels of zeros to x; none where x needs no more channels."""
-    thin = _problem(workload, formula, weight)
+    thin = problem_of(workload, formula, weight)
     channels = conv2d.padded_channels(thin)
     if channels is None:
         return []
@@ -272,19 +272,19 @@ def _on_hopper(
 
 def _folded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFacts) -> list[Tactic]:
     """A first layer with strides, behind a kernel that folds squares of pixels into channels."""
-    problem = _problem(workload, formula, weight)
+    problem = problem_of(workload, formula, weight)
     folding = fold_pixels.folding_of(problem)
     if folding is None or conv_hopper.why_not(folding.problem, device):
         return []
     tactics = []
     for tile in tiles_of(box_tiles.configs, folding.problem, device):
-        name = f"{_FOLDED} {tile.name}"
+        name = f"{FOLDED} {tile.name}"
         run, kernel = conv_hopper.run_of(folding.problem, tile), conv_hopper.kernel_of(folding.problem, tile)
         constant = rows_of_folded(formula.weight, weight, folding, run)
         (draft,) = _tactic(workload, problem, constant, name, kernel).drafts
         draft = replace(
             draft,
-            runner=_FOLDED,
+            runner=FOLDED,
             outputs=(*draft.outputs, _BORDERED),
             kernels=(kernel, fold_pixels.kernel_of(problem, folding)),
         )
@@ -294,7 +294,7 @@ def _folded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
 
 def _thin(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFacts) -> list[Tactic]:
     """The kernel for the few channels of a first layer; none where it cannot compute the problem."""
-    problem = _problem(workload, formula, weight)
+    problem = problem_of(workload, formula, weight)
     if thin_conv2d.why_not(problem, device):
         return []
     constant = lines_of_windows(formula.weight, weight, problem)
@@ -329,7 +329,8 @@ def _why_not_shape(workload: Workload, formula: Conv, weight: np.ndarray) -> str
     return None
 
 
-def _problem(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.ConvProblem:
+def problem_of(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.ConvProblem:
+    """The problem of a convolution with one or two spatial axes."""
     images, C, *size = workload.inputs[0].shape
     half = len(formula.pads) // 2
     top, left = as_pair(formula.pads[:half], 0)

@@ -6,7 +6,7 @@ partition -> forms -> frame -> trace (shapes, by the reference) -> in place -> w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -19,7 +19,8 @@ from quantrt.config import CudaConfig
 from quantrt.errors import DataError, DeviceError
 from quantrt.gpu import FP8_CAPABILITY, GpuFacts
 from quantrt.ir.profile import Profile, at_shapes, profile_rows, read_profiles
-from quantrt.kernels.compile_all import compilers
+from quantrt.kernels.compile_all import CompileFailure, compile_all, compilers
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.model.model import Model
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import QUANTIZATION, Program
@@ -39,6 +40,7 @@ from quantrt.tactics.cuda.cudnn_graph import without_graphs
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans, why_not_at
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.estimate import work_of
+from quantrt.tactics.cuda.fold_conversion import fold_conversions
 from quantrt.tactics.cuda.forms import Forms, choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
 from quantrt.tactics.cuda.in_place import join_in_place
@@ -267,6 +269,8 @@ class CudaLowering:
                 pool=self._compilers,
                 on_progress=self._on_progress,
             )
+        if not self._profiles:  # where a reference may be needed, it reads codes
+            frame, choices = fold_conversions(frame, choices, facts, self._compile)
         self._caches.add(choices)
         regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches))
         notes = program_notes(frame, regions, choices, facts, beside)
@@ -277,6 +281,14 @@ class CudaLowering:
         if self._profiles:
             notes[PROFILES] = profile_rows(self._profiles)
         return replace(program, notes=notes), choices
+
+    def _compile(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, CompiledKernel | CompileFailure]:
+        """Machine code of kernels for the GPU; on a CPU there is none."""
+        if self._device is not None and self._device.type != "cuda":
+            return {spec: CompiledKernel(spec, spec.function, {}, {}) for spec in specs}
+        missing = [spec for spec in specs if spec not in self._compiled]
+        found = compile_all(missing, [self._gpu.capability], pool=self._compilers) if missing else {}
+        return {spec: self._compiled.get(spec) or found[spec] for spec in specs}
 
     def _in_profiles(self, frame: Frame, choices: Choices, notes: list[str]) -> Program:
         """The program of the choices, with the reference where one of them does not run in a profile.

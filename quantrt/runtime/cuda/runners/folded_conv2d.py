@@ -2,7 +2,8 @@
 """epilogue(conv(x, w)) with strides, of few channels: squares of pixels are folded into channels first.
 
 As runners/conv_hopper.py; the weight is that of what is folded, and the last output is scratch memory for it.
-Kernels: the convolution's, then the one that folds; see kernels/fold_pixels.
+Kernels: the convolution's, then the one that folds; see kernels/fold_pixels. options of its own: {"before":
+numbers of what x goes through when it is folded; absent where it is folded as it is}.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class _FoldedConv2dRunner(ConvHopperRunner):
         self._fold = assets.kernels[step.kernels[1]]
         fixed = dict(self._fold.spec.constants)
         self._width, self._taps, self._block = (int(fixed[name]) for name in ("WIDTH", "TAPS", "BLOCK"))
+        self._numbers = [float(number) for number in step.options.get("before", ())]
         self._lines = int(dict(self._launch.spec.constants)["R"])
 
     def _enqueue(
@@ -38,10 +40,12 @@ class _FoldedConv2dRunner(ConvHopperRunner):
     ) -> list[Tensor]:
         images, _, P, Q = outputs[0].shape
         U, V = P + self._lines - 1, Q + self._taps - 1
-        folded = allocate(len(outputs), (images, U, V, self._width), x.dtype)
+        folded = allocate(len(outputs), (images, U, V, self._width), self._weight.dtype)
         if outputs[0].numel():
             M = images * U * V
-            self._fold((-(-M // self._block), 1, 1), [x, folded, M, U, V, *x.shape[2:], *x.stride()])
+            self._fold(
+                (-(-M // self._block), 1, 1), [x, folded, *self._numbers, M, U, V, *x.shape[2:], *x.stride()]
+            )
             steps = (U * V * self._width, V * self._width, self._width, 1)
             windows = folded.as_strided((images, U, Q, self._taps * self._width), steps)
             self._launch_windows(windows, _NO_STRIDES, tensors, outputs)
