@@ -15,6 +15,7 @@ from quantrt.regions.expression import Operand
 from quantrt.regions.region import Gemm, Rows
 from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.check import POISON, check, poison
+from quantrt.tactics.cuda.estimate import work_of
 from quantrt.tactics.cuda.gemm import list_tactics as list_gemm
 from quantrt.tactics.cuda.open_tactic import OpenTactic
 from quantrt.tactics.cuda.padding.live_rows import rows_that_count, stopping
@@ -102,3 +103,14 @@ def test_a_tactic_that_cannot_stop_stays_as_it_is(rng: np.random.Generator):
     library = [x for x in list_gemm(workload, A100) if isinstance(x, Tactic) and x.source == "cublaslt"]
     assert library
     assert stopping(library, workload.formula) == library
+
+
+def test_work_is_that_of_the_rows_that_count(rng: np.random.Generator):
+    workload, _ = product(rng)
+    whole, part = work_of(workload), work_of(replace(workload, live_rows=9))
+    assert whole.products == B * S * K * N
+    assert part.products == 9 * K * N
+    weight_bytes = N * K
+    assert part.moved_bytes - weight_bytes == (whole.moved_bytes - weight_bytes) * 9 // (B * S)
+    rows, _ = norm(rng)
+    assert work_of(replace(rows, live_rows=7)).elements == 7 * N

@@ -31,6 +31,7 @@ from quantrt.regions.region import (
     Rows,
 )
 from quantrt.tactics.cuda.check import DEQUANTIZED
+from quantrt.tactics.cuda.padding.live_rows import without_padding
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 
 __all__ = ["Work", "estimate_us", "work_of"]
@@ -56,6 +57,7 @@ class Work:
 
 def work_of(workload: Workload) -> Work:
     """The least work that any tactic has to do."""
+    workload = without_padding(workload)
     shapes = [facts.shape for facts in workload.inputs]
     largest = max((math.prod(shape) for shape in shapes), default=0)
     read = sum(math.prod(facts.shape) * np.dtype(facts.dtype).itemsize for facts in workload.inputs)

@@ -273,7 +273,7 @@ class CudaLowering:
             frame, choices = fold_conversions(frame, choices, facts, self._compile)
         self._caches.add(choices)
         regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches))
-        notes = program_notes(frame, regions, choices, facts, beside)
+        notes = program_notes(frame, regions, choices, facts, beside, live_rows=self._live_rows)
         notes["tuning"] += told_wide(wide) + told_padding(frame, self._config.remove_padding)
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)

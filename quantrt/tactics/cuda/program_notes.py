@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,14 +51,17 @@ def program_notes(
     choices: Choices,
     facts: Mapping[str, TensorFacts],
     beside: Mapping[str, Mapping[str, float]],
+    *,
+    live_rows: int | None = None,
 ) -> dict[str, Any]:
     """All that is known when a program has been tuned.
 
     Args:
         facts: of every buffer, at the shapes that were timed.
         beside: by region, microseconds of its fastest tactic in other precisions, by their names.
+        live_rows: of regions without padding, as in Workload.
     """
-    rows = {item.region: _row(item, choices, facts) for item in frame.items}
+    rows = {item.region: _row(item, choices, facts, live_rows) for item in frame.items}
     for name in rows.keys() & beside.keys():
         rows[name]["beside_us"] = dict(beside[name])
     taken = {
@@ -75,7 +79,9 @@ def program_notes(
     }
 
 
-def _row(item: Item, choices: Choices, facts: Mapping[str, TensorFacts]) -> dict[str, Any]:
+def _row(
+    item: Item, choices: Choices, facts: Mapping[str, TensorFacts], live_rows: int | None
+) -> dict[str, Any]:
     """One region. Bytes and operations are those of the least work that any tactic has to do."""
     choice = choices.by_region.get(item.region)
     lowered = item.lowered
@@ -83,7 +89,8 @@ def _row(item: Item, choices: Choices, facts: Mapping[str, TensorFacts]) -> dict
     weight = None if lowered is None else lowered.weight
     work = None
     if lowered is not None and all(buffer in facts for buffer in item.inputs):
-        work = work_of(lowered.workload([facts[buffer] for buffer in item.inputs]))
+        workload = lowered.workload([facts[buffer] for buffer in item.inputs])
+        work = work_of(replace(workload, live_rows=live_rows) if item.live else workload)
     return {
         "formula": type(formula).__name__ if formula is not None else item.step and item.step.runner,
         "nodes": [] if lowered is None else list(lowered.region.nodes),

@@ -13,7 +13,7 @@ from quantrt.regions.region import Attention, Gemm, Rows
 from quantrt.runtime.cuda.live_rows import HAS_LIVE_ROWS
 from quantrt.tactics.cuda.tactic import LIVE, Draft, Rejected, Tactic, Workload
 
-__all__ = ["even_offsets", "rows_that_count", "stopping"]
+__all__ = ["even_offsets", "rows_that_count", "stopping", "without_padding"]
 
 Tensor = torch.Tensor
 
@@ -40,6 +40,23 @@ def rows_that_count(workload: Workload, tensors: Sequence[Tensor]) -> Sequence[T
         return tensors
     axis = 2 if isinstance(workload.formula, Attention) else 1
     return [tensor.transpose(1, axis).flatten(0, 1)[: workload.live_rows] for tensor in tensors]
+
+
+def without_padding(workload: Workload) -> Workload:
+    """The workload over the rows that count alone, samples of attention as long as each other."""
+    if workload.live_rows is None:
+        return workload
+    axis = 2 if isinstance(workload.formula, Attention) else 1
+    shape = workload.inputs[0].shape
+    B, rows = shape[0], workload.live_rows
+    whole, part = ((B, shape[2]), (B, rows // max(B, 1))) if axis == 2 else (shape[:2], (1, rows))
+    inputs = [
+        replace(facts, shape=(part[0], *facts.shape[1:axis], part[1], *facts.shape[axis + 1 :]))
+        if len(facts.shape) > axis and (facts.shape[0], facts.shape[axis]) == tuple(whole)
+        else facts
+        for facts in workload.inputs
+    ]
+    return replace(workload, inputs=tuple(inputs), live_rows=None)
 
 
 def even_offsets(workload: Workload, device: torch.device) -> Tensor:
