@@ -23,6 +23,7 @@ import numpy.typing as npt
 import torch
 
 from benchmarks.cuda_engines import Row, export_module, inputs_of, module_of
+from benchmarks.cuda_padding_page import cuda_padding_page
 from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.inputs import Feed
 from quantrt.calibrate.collect import collect
@@ -68,6 +69,8 @@ def main() -> None:
     def note(**facts: Any) -> None:
         result.update(facts)
         args.out.write_text(json.dumps(result, indent=1) + "\n")
+        if "tokens" in result:
+            args.out.with_suffix(".md").write_text(cuda_padding_page(result))
         print(json.dumps(facts), flush=True)
 
     row = Row("bert_large", "bert_large", args.batch, args.length)
