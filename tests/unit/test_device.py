@@ -16,6 +16,7 @@ from quantrt.device import (
     parse_cpuinfo,
     parse_nvidia_smi,
     precision_facts,
+    saturates,
 )
 
 
@@ -111,6 +112,15 @@ def test_what_the_instruction_sets_mean(text: str, int8: tuple[bool, str], bf16:
     assert int8[1] in facts["int8"].meaning
     assert facts["bf16"].is_native is bf16[0]
     assert bf16[1] in facts["bf16"].meaning
+
+
+@pytest.mark.parametrize(
+    ("isa", "is_so"),
+    [("avx avx2", True), ("avx2 avx512f", True), ("avx2 avx_vnni", False), ("avx2 avx512_vnni", False),
+     ("neon_dotprod", False), ("", False)],
+)  # fmt: skip
+def test_pairs_of_products_saturate_on_x86_without_vnni(isa: str, is_so: bool):
+    assert saturates(isa.split()) is is_so
 
 
 def test_gpus_from_nvidia_smi():
