@@ -47,6 +47,10 @@ LEAST_SHARED = 8
 MOST_SHARED = 32
 """In a thread, beside as many of each operand that all rows have in common."""
 
+TALL_ROWS, WIDE = 4, 1024
+MOST_TALL = 32
+"""Rows of a program, columns from which on they are tried, and elements of a thread."""
+
 MAX_BLOCK = LANES * MAX_WARPS * MOST_ELEMENTS
 """Columns of a row that is held in registers: 16384."""
 
@@ -88,12 +92,14 @@ def cost(problem: RowsProblem, device: GpuFacts) -> Cost:
 
 
 def configs(problem: RowsProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
-    """At most 4 tiles, the most promising first; then, of many rows, those that programs share out."""
+    """At most 4 tiles, the most promising first; then those that read less of what rows have in common."""
     found = _row_tiles(problem) if problem.has_rows else _element_tiles(problem)
     least = BUSY_PROGRAMS * device.multiprocessors
     busy = [tile for tile in found if _programs(problem, tile) >= least]
     rest = sorted((tile for tile in found if tile not in busy), key=lambda tile: tile.rows * tile.columns)
-    return (*(busy + rest)[:MAX_CONFIGS], *_shared_out(problem, device))
+    chosen = (busy + rest)[:MAX_CONFIGS]
+    taller = [tile for tile in _taller(problem) if tile in busy and tile not in chosen]
+    return (*chosen, *taller, *_shared_out(problem, device))
 
 
 def default_config(problem: RowsProblem, device: GpuFacts) -> TileConfig:
@@ -188,15 +194,25 @@ def _row_tiles(problem: RowsProblem) -> list[TileConfig]:
     return sorted(found, key=lambda tile: (found[tile], tile.num_warps != 4, tile.rows))
 
 
+def _taller(problem: RowsProblem) -> list[TileConfig]:
+    """Four wide rows for each program: what they have in common is as many bytes as a row or more."""
+    columns = _power_of_2(problem.walk.columns)
+    is_worth = _has_common(problem) and WIDE <= columns <= MAX_WARPS * LANES * MOST_TALL // TALL_ROWS
+    return [TileConfig(TALL_ROWS, columns, MAX_WARPS)] if is_worth else []
+
+
+def _has_common(problem: RowsProblem) -> bool:
+    """Whether rows have operands in common, and no tables."""
+    kinds = set(_exact_kinds(problem))
+    return problem.has_rows and COLUMN in kinds and max(kinds) < LOOKUP
+
+
 def _shared_out(problem: RowsProblem, device: GpuFacts) -> list[TileConfig]:
     """Whole rows for programs of one warp, which read what all rows have in common once."""
     columns = max(_power_of_2(problem.walk.columns), 16)
     programs = SHARED_PROGRAMS * device.multiprocessors
-    kinds = set(_exact_kinds(problem))
     is_worth = (
-        problem.has_rows
-        and COLUMN in kinds
-        and max(kinds) < LOOKUP
+        _has_common(problem)
         and LEAST_SHARED <= columns // LANES <= MOST_SHARED
         and problem.walk.rows >= LEAST_TILES * programs
     )

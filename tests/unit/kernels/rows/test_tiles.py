@@ -67,7 +67,7 @@ def test_the_cost_counts_an_operand_as_often_as_it_is_in_memory() -> None:
 @pytest.mark.parametrize("rows", [1, 6304])
 def test_tiles_are_few_powers_of_2_that_hold_whole_rows(rows: int, columns: int) -> None:
     tiles = configs(norm(rows, columns), H200)
-    assert 1 <= len([tile for tile in tiles if not tile.programs]) <= 4
+    assert 1 <= len([tile for tile in tiles if not tile.programs]) <= 5
     assert default_config(norm(rows, columns), H200) == tiles[0]
     assert len(set(tiles)) == len(tiles)
     for tile in tiles:
@@ -85,6 +85,15 @@ def test_programs_share_out_many_rows_that_have_something_in_common() -> None:
     assert not shared(6304, 100), "too few elements for a warp"
     assert not shared(12288, 2048), "too many"
     assert not shared(64, 1024)
+
+
+def test_four_wide_rows_read_together_what_they_have_in_common() -> None:
+    def tall(problem: RowsProblem) -> bool:
+        return any(tile.name.startswith("4x2048 w8") for tile in configs(problem, H200))
+
+    assert tall(norm(2048, 1280))
+    assert not tall(norm(512, 1280)), "half of the multiprocessors would have nothing to do"
+    assert not tall(add(Walk((2048,), 1280, ((1280, 1), (1280, 1)))))
 
 
 def test_few_elements_get_small_tiles() -> None:
