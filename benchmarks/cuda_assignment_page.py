@@ -130,7 +130,7 @@ def _in_codes(row: dict[str, Any], best: dict[str, Any] | None) -> str:
     if best is not None:
         return f"{best['quantized']} of {best['quantized'] + len(best['float'])}"
     layers = row.get("layers")
-    return "" if layers is None else f"{layers['codes']} of {layers['could']} layers"
+    return f"{layers['codes']} of {layers['could']} layers" if layers and layers["could"] else ""
 
 
 def _predicted(row: dict[str, Any], best: dict[str, Any] | None) -> tuple[float, float] | None:
