@@ -16,7 +16,6 @@ from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.gemm.spec import TileConfig
 from quantrt.kernels.gemm.tiles import (
     FILL_US,
-    L2_BYTES_PER_FLOP,
     MAX_WARPS,
     OTHER_REGISTERS,
     OTHER_SHARED_BYTES,
@@ -26,7 +25,6 @@ from quantrt.kernels.gemm.tiles import (
 )
 from quantrt.kernels.gemm_w4a16.spec import DIGITS, MAX_GROUPS, MIN_DEPTH, GroupedProblem
 from quantrt.kernels.split_k.spec import PART_BYTES, SplitConfig
-from quantrt.kernels.split_k.tiles import ADD_US
 
 __all__ = ["configs", "cost", "estimate_us"]
 
@@ -36,12 +34,21 @@ SLOWEST_RATIO = 1.6
 """How many are timed, how many of one size, and how much slower than the best they may be estimated."""
 
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16)
-MAX_ROUNDS = 4
+MAX_ROUNDS = 8
 """Programs for a multiprocessor: more parts than that cost more than they save."""
 
-USUAL_ACCUMULATORS = 32
-MAX_ACCUMULATORS = 64
-"""Registers of a thread for the accumulator; the sums of a group take as many."""
+BLOCK_US = 0.2
+"""That the four products of a block wait for each other and for their codes, on an H200."""
+
+LANES = 128
+WARP_INTERVAL = 2
+"""Threads that a multiprocessor serves at once; times that between two instructions of a warp, about."""
+
+L2_BYTES_PER_FLOP = 0.08
+"""Bandwidth of L2 against the float32 peak, by copies of a few rows: 5 TB/s of an H200."""
+
+MAX_ACCUMULATORS = 32
+"""Registers of a thread for the accumulator; the sums of a group take as many, and decoded codes the rest."""
 
 CODE_INSTRUCTIONS = 1.1
 STEP_INSTRUCTIONS = 80
@@ -61,12 +68,13 @@ def cost(problem: GroupedProblem, device: GpuFacts) -> Cost:
 def configs(problem: GroupedProblem, device: GpuFacts) -> tuple[SplitConfig, ...]:
     """At most 6, the most promising first; all of them fit the device."""
     times = {config: estimate_us(problem, config, device) for config in _legal(problem, device)}
-    ranked = sorted(times, key=lambda config: (times[config], config.splits, config.name))
+    ranked = sorted(times, key=lambda one: (times[one], one.splits, -one.tile.num_stages, one.name))
     chosen: list[SplitConfig] = []
     for config in ranked:
         same = sum(_size(other) == _size(config) for other in chosen)
+        is_new = all(_cut(other) != _cut(config) for other in chosen)
         is_near = times[config] <= SLOWEST_RATIO * times[ranked[0]]
-        if same < MAX_CONFIGS_PER_TILE and is_near and len(chosen) < MAX_CONFIGS:
+        if is_new and same < MAX_CONFIGS_PER_TILE and is_near and len(chosen) < MAX_CONFIGS:
             chosen.append(config)
     return tuple(chosen)
 
@@ -78,36 +86,36 @@ def estimate_us(problem: GroupedProblem, config: SplitConfig, device: GpuFacts) 
     if config.splits == 1:
         return whole_us
     parts = 2 * problem.M * problem.N * config.splits * PART_BYTES  # written, and read again
-    return whole_us + LAUNCH_US + ADD_US + parts / device.memory_bytes_per_us
+    return whole_us + LAUNCH_US + parts / device.memory_bytes_per_us
 
 
 def _busy_us(problem: GroupedProblem, config: SplitConfig, device: GpuFacts) -> float:
     """How long the multiprocessor with most programs is busy."""
     tile, share = config.tile, device.multiprocessors
-    programs = _tiles(problem, config) * config.splits
-    busiest = _ceil(max(programs, 1), share)
+    busiest = _ceil(max(_tiles(problem, config) * config.splits, 1), share)
     steps = _ceil(_ceil(problem.K, tile.block_k), config.splits)
-    resident = _resident(problem, config, device)
+    resident = min(_resident(problem, config, device), busiest)
     elements, groups = tile.block_m * tile.block_n, tile.block_k // problem.group_size
-    codes = tile.block_n * tile.block_k
+    codes, threads = tile.block_n * tile.block_k, WARP * tile.num_warps
     # The rates are the whole device's; a multiprocessor has its share of them.
+    instruction_us = 2 * share / (1e6 * device.fp32_tflops)
+    instructions = CODE_INSTRUCTIONS * codes + groups * elements + STEP_INSTRUCTIONS * threads
+    issue_us = instructions * instruction_us
     math_us = share * 2 * elements * tile.block_k / _math_rate(device)
-    instructions = CODE_INSTRUCTIONS * codes + groups * elements + STEP_INSTRUCTIONS * WARP * tile.num_warps
-    issue_us = share * instructions / (0.5e6 * device.fp32_tflops)
     loaded = codes // 2 + 2 * tile.block_m * tile.block_k
     load_us = share * loaded / (1e6 * device.fp32_tflops * L2_BYTES_PER_FLOP)
-    hidden = min(resident, busiest)
-    wait_us = STEP_US / max(tile.num_stages - 1, 1) / hidden
-    # Products wait for the codes of their step; another program's may run meanwhile.
-    step_us = max(math_us + issue_us if hidden == 1 else max(math_us, issue_us), load_us, wait_us)
-    return busiest * steps * step_us + FILL_US * _ceil(busiest, resident)
+    # A warp has a quarter of the multiprocessor at most, and waits for each of a block's products.
+    alone_us = BLOCK_US + WARP_INTERVAL * instructions / threads * LANES * instruction_us
+    wait_us = STEP_US / max(tile.num_stages - 1, 1)
+    step_us = max(alone_us, wait_us, resident * max(math_us, issue_us, load_us))
+    return _ceil(busiest, resident) * (steps * step_us + FILL_US)
 
 
 def _legal(problem: GroupedProblem, device: GpuFacts) -> Iterator[SplitConfig]:
     for block_m, block_n, block_k, num_warps, num_stages in product(
         _blocks(problem.M, (16, 32, 64, 128)),
         _blocks(problem.columns, (32, 64, 128)),
-        (64, 128),
+        (64, 128, 256),
         (2, 4, 8),
         (2, 3, 4, 6),
     ):
@@ -142,7 +150,7 @@ def _is_worth(problem: GroupedProblem, config: SplitConfig, device: GpuFacts) ->
 
 def _warps(block_m: int, block_n: int) -> int:
     """A warp for 16 rows of w as instructions have them, up to 4; more where a thread had too many sums."""
-    by_sums = block_m * block_n // (WARP * USUAL_ACCUMULATORS)
+    by_sums = block_m * block_n // (WARP * MAX_ACCUMULATORS)
     return min(max(min(block_n // 16, 4), by_sums), 8)
 
 
@@ -167,6 +175,11 @@ def _tiles(problem: GroupedProblem, config: SplitConfig) -> int:
 
 def _size(config: SplitConfig) -> tuple[int, int]:
     return config.tile.block_m, config.tile.block_n
+
+
+def _cut(config: SplitConfig) -> tuple[int, ...]:
+    """All but how many stages there are, which matters little."""
+    return (*_size(config), config.tile.block_k, config.splits)
 
 
 def _math_rate(device: GpuFacts) -> float:

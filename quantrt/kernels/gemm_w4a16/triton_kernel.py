@@ -71,8 +71,9 @@ def gemm_w4a16(
     row = pid_m.to(tl.int64) * BLOCK_M
     column = pid_n * BLOCK_N
 
-    # Rows beyond the last read the last one again: cheaper than masks, and they are never stored.
-    rows_x = tl.minimum(tl.arange(0, BLOCK_M), M - pid_m * BLOCK_M - 1)
+    # Rows of x beyond the last are not read: of one row, all programs would ask for it sixteen times over.
+    rows_x = tl.arange(0, BLOCK_M)
+    mask_m = (rows_x < M - row)[None, :]
     rows_w = tl.arange(0, BLOCK_N)
     if COLUMNS % BLOCK_N != 0:
         rows_w = tl.minimum(rows_w, COLUMNS - column - 1)
@@ -96,11 +97,10 @@ def gemm_w4a16(
                 zero = tl.load(zero_ptr + groups + j * COLUMNS)
             sums = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
             for i in tl.static_range(j * OF_GROUP, (j + 1) * OF_GROUP):
-                if K % BLOCK_K == 0:
-                    x = tl.load(x_ptrs + i * QUARTER)
-                else:
-                    mask_k = offs_k < K - (first + step) * BLOCK_K - i * QUARTER
-                    x = tl.load(x_ptrs + i * QUARTER, mask=mask_k[:, None], other=0.0)
+                mask = mask_m
+                if K % BLOCK_K != 0:
+                    mask = mask_m & (offs_k < K - (first + step) * BLOCK_K - i * QUARTER)[:, None]
+                x = tl.load(x_ptrs + i * QUARTER, mask=mask, other=0.0)
                 w = _less_zero(digits[i], zero[:, None], i % 2 == 1)
                 sums = tl.dot(w, x, sums, out_dtype=tl.float32)
             scale = tl.load(scale_ptr + groups + j * COLUMNS)
