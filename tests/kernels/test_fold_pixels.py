@@ -41,9 +41,10 @@ STEM = replace(problem("int8", C=3, taps=7), images=2, H=21, W=30, N=16, strides
         replace(STEM, R=3, S=3, pads=(1, 1, 1, 1), H=20, W=33),
         replace(STEM, R=3, S=5, pads=(0, 1, 1, 2), C=4),
         replace(STEM, pad_code=-7),
+        replace(STEM, R=3, S=3, pads=(1, 1, 1, 1), strides=(1, 1)),
         replace(STEM, dtype="float16", outputs=("float16",)),
     ],
-    ids=["7x7", "3x3", "3x5", "borders", "halves"],
+    ids=["7x7", "3x3", "3x5", "borders", "no strides", "halves"],
 )
 def test_the_convolution_of_folded_pixels_is_that_of_the_pixels(stem, is_interleaved):
     rng = np.random.default_rng(0)
@@ -71,7 +72,7 @@ def test_the_convolution_of_folded_pixels_is_that_of_the_pixels(stem, is_interle
     )
     top, left, bottom, right = stem.pads
     padded = torch.nn.functional.pad(x.double(), (left, right, top, bottom), value=stem.pad_code)
-    want = torch.nn.functional.conv2d(padded, torch.from_numpy(weight).double(), stride=2)
+    want = torch.nn.functional.conv2d(padded, torch.from_numpy(weight).double(), stride=stem.strides)
     torch.testing.assert_close(found, want, rtol=0, atol=0)
 
 
@@ -141,7 +142,7 @@ def test_a_conversion_is_part_of_the_first_layer():
 
 
 def test_what_is_not_folded():
-    assert folding_of(replace(STEM, strides=(1, 1))) is None
+    assert folding_of(replace(STEM, strides=(1, 1), R=1, S=1, pads=(0,) * 4)) is None
     assert folding_of(replace(STEM, strides=(2, 1))) is None
     assert folding_of(replace(STEM, C=16)) is None
     assert folding_of(replace(STEM, dilations=(2, 2))) is None

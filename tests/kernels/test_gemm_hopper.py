@@ -65,7 +65,6 @@ def product(
         group_m,
         *ahead,
         is_looped,
-        1,
     )
     ordered = rows_in_order(w, halves * run)
     main, rest = HopperTile(block_m, block_n, stages).columns

@@ -51,7 +51,6 @@ PROBLEMS = {
 WIDE = HopperTile(128, 160, 5)
 CASES = [(name, HopperTile(128, 128, 6)) for name in PROBLEMS]
 CASES += [("heavy codes", HopperTile(128, 128, 6, is_looped=True))]
-CASES += [("residual", HopperTile(64, 64, 6, neighbours=2)), ("codes", HopperTile(64, 64, 6, neighbours=2))]
 CASES += [(name, WIDE) for name, problem in PROBLEMS.items() if fits_registers(problem, WIDE)]
 
 
@@ -143,12 +142,6 @@ def test_what_makes_codes_of_residuals_is_tried_in_a_loop_too():
     assert found[0] == replace(found[2], is_looped=True)
     for problem in (plain_codes(*LAYER), residual_floats(*LAYER)):
         assert not any(tile.is_looped for tile in configs(problem, h200))
-
-
-def test_two_programs_share_a_multiprocessor_where_sums_are_short():
-    h200 = gpu_named("H200")
-    for K, neighbours in ((64, 2), (512, 2), (1024, 1)):
-        assert configs(heavy_codes(100352, 256, K), h200)[0].neighbours == neighbours
 
 
 def test_the_weight_of_its_tactic_has_its_order():

@@ -41,7 +41,6 @@ from quantrt.kernels.fragments.triton_kernel import (
 from quantrt.kernels.gemm_hopper.triton_kernel import (
     CONSUMER_REGISTERS,
     PRODUCER_REGISTERS,
-    SHARED_REGISTERS,
     WARPS,
     next_stage,
     place_of,
@@ -49,6 +48,9 @@ from quantrt.kernels.gemm_hopper.triton_kernel import (
 )
 
 __all__ = ["conv_hopper"]
+
+SHARED_REGISTERS = gl.constexpr(104)
+"""Of a consumer's thread where two programs share a multiprocessor: as launched with 80."""
 
 PERIOD = gl.constexpr(8)
 """Rows of shared memory in which 16-byte pieces change places; PTX ISA, wgmma, canonical layouts."""

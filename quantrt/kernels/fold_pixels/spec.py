@@ -7,7 +7,7 @@ A window of R by S pixels in steps of s is one of ceil(R / s) by ceil(S / s) fol
 of its weights zeros. Folded pixels of a line follow each other in memory, so those of a window's line are one
 row of channels, and rows of neighbouring windows overlap: what is left is a convolution of windows that are
 ceil(R / s) high and 1 wide, as kernels/conv_hopper copies them, of pixels nearer to each other than they have
-channels.
+channels. With s = 1 pixels get no more than their 16 bytes.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def folding_of(problem: ConvProblem) -> Folding | None:
     """How to fold a convolution; None where that is of no use or not possible."""
     step = problem.strides[0]
     is_plain = problem.strides == (step, step) and problem.dilations == (1, 1) and min(problem.pads) >= 0
-    if not is_plain or step == 1 or problem.C > MAX_CHANNELS or problem.has_gaps or problem.R <= step:
+    if not is_plain or problem.C > MAX_CHANNELS or problem.has_gaps or problem.R <= step:
         return None
     size = ELEMENT_BYTES[problem.dtype]
     width = -(-step * step * problem.C * size // WIDTH_BYTES) * WIDTH_BYTES // size

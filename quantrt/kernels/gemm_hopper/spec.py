@@ -87,8 +87,8 @@ class HopperTile:
         stages: of the ring in shared memory.
         group_m: rows of tiles that programs walk down before the next column, so that they share w in L2.
         is_looped: a loop finishes a tile, in less machine code.
-        neighbours: programs of a multiprocessor. Two have four consumers to finish tiles, where one has two,
-            with less than half of the registers for each.
+        neighbours: programs of a multiprocessor, of kernels/conv_hopper. Two have four consumers to finish
+            tiles, where one has two, with less than half of the registers for each.
     """
 
     block_m: int
@@ -174,7 +174,6 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "CONSTANTS_AHEAD": constants_ahead,
         "TENSORS_AHEAD": tensors_ahead,
         "LOOPED": tile.is_looped,
-        "NEIGHBOURS": tile.neighbours,
     }
     return KernelSpec(
         family="gemm_hopper",

@@ -26,11 +26,6 @@ TILES = (
     HopperTile(128, 64, 6),
     HopperTile(64, 64, 8),
 )
-SHARED_TILE = HopperTile(64, 64, 6, neighbours=2)
-MAX_SHARED_K_BYTES = 512
-"""Tried where sums are so short that finishing a tile takes longer than its products. Larger tiles take more
-registers than it has."""
-
 REACHED = {(128, 160): 1.0, (128, 128): 1.0, (64, 128): 0.85, (128, 64): 0.75, (64, 64): 0.6}
 """Of the rate of large products, by tile: smaller ones read more of shared memory and L2 for each."""
 
@@ -55,8 +50,7 @@ OTHER_SHARED_BYTES = 1024
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     """At most 4, the most promising first; none for a product that is too small.
 
-    Where codes are made of sums and residuals, the best two in a loop come ahead of them; where sums are
-    short, the tile of two programs that share a multiprocessor comes ahead of all.
+    Where codes are made of sums and residuals, the best two in a loop come ahead of them.
     """
     fitting = [
         tile
@@ -67,11 +61,9 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
         and shared_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
     ]
     chosen = sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS]
-    is_short = problem.K * ELEMENT_BYTES[problem.dtype] <= MAX_SHARED_K_BYTES and not problem.is_gated
-    shared = [SHARED_TILE] if is_short and chosen else []
     if not makes_codes_of_tensors(problem):
-        return (*shared, *chosen)
-    return (*shared, *(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED]), *chosen)
+        return tuple(chosen)
+    return (*(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED]), *chosen)
 
 
 def estimate_us(problem: GemmProblem, tile: HopperTile, device: GpuFacts) -> float:

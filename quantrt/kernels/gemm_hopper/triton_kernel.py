@@ -65,8 +65,6 @@ WARPS = gl.constexpr(4)
 CONSUMER_REGISTERS = gl.constexpr(240)
 PRODUCER_REGISTERS = gl.constexpr(24)
 """Of a thread; two groups of 128 with 240 and one with 24 have no more than three with 168, as launched."""
-SHARED_REGISTERS = gl.constexpr(104)
-"""Of a consumer's thread where two programs share a multiprocessor: as launched with 80."""
 
 
 @gluon.jit
@@ -109,7 +107,6 @@ def gemm_hopper(
     CONSTANTS_AHEAD: gl.constexpr,
     TENSORS_AHEAD: gl.constexpr,
     LOOPED: gl.constexpr,
-    NEIGHBOURS: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     if HAS_LIVE:
@@ -145,7 +142,7 @@ def gemm_hopper(
             (produce, (ring, x_desc, w_desc, rest_desc, M, sizes)),
         ],
         [WARPS, 1],
-        [CONSUMER_REGISTERS if NEIGHBOURS == 1 else SHARED_REGISTERS, PRODUCER_REGISTERS],
+        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
     )
 
 
