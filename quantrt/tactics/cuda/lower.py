@@ -197,8 +197,9 @@ class CudaLowering:
             return frame, regions
         reasons = reasons_against(frame, _by_reference(frame), mask, self._inputs, self._trace_device)
         kept = [Mismatch("padding", reason, region) for region, reason in reasons.items() if reason]
+        unknown = {row.node: row.reason for row in regions.mismatches if row.pattern == "attention"}
         regions = replace(regions, mismatches=(*regions.mismatches, *kept))
-        return remove_padding(frame, graph, forms, mask, reasons), regions
+        return remove_padding(frame, graph, forms, mask, {**unknown, **reasons}), regions
 
     def widen(self, samples: Iterable[Mapping[str, np.ndarray]]) -> bool:
         """See on more samples what halves are too narrow for; whether that is more than was known.

@@ -37,7 +37,8 @@ def remove_padding(
 
     Args:
         mask: an input of the model, [B, S]; what is not 0 is a token.
-        reasons: for every attention, why its mask is not this one; None where it is.
+        reasons: for every attention, why its mask is not this one, or why it is not known as one; None where
+            the mask is this one.
 
     Raises:
         ModelError: none of its attention can do without the padding.
@@ -46,7 +47,7 @@ def remove_padding(
     found = find_token_axes(frame, graph.graph, Sizes(graph), mask, good)
     kept = {frame.items[number].region for number in found.items} & good
     if not kept:
-        told = next((f"'{region}' {why}" for region, why in reasons.items() if why), "there is none")
+        told = next((f"'{region}': {why}" for region, why in reasons.items() if why), "there is none")
         raise ModelError(
             f"the padding that '{mask}' tells of cannot be removed: no attention is computed token by token",
             got=told if not good else "its q, k and v do not come from products of one token each",
