@@ -6,6 +6,8 @@ import pytest
 
 from quantrt.config import CudaConfig
 from quantrt.gpu import gpu_named
+from quantrt.model.for_gpu import for_gpu
+from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.program import Program
 from quantrt.plan.program_json import program_from_model
@@ -107,4 +109,19 @@ def test_kernels_that_know_no_gaps_are_copied(pyramid: Model):
     assert "joined" in runners(program)
     assert not pitches(program)
     for want, got in zip(run_ort(pyramid.graph, INPUTS), run(program, pyramid), strict=True):
+        assert sqnr_db(want, got) > 50
+
+
+def test_a_detector_of_faces(shared_data):
+    """Branches of one block are joined in place; boxes of four sizes, which are no channels, are not."""
+    model = for_gpu(load_model(shared_data("models/ultraface_rfb320.onnx")))
+    (spec,) = model.inputs
+    inputs = {spec.name: samples(1, 3, 240, 320)}
+    only = CudaConfig(builder_optimization_level=0, exclude_tactic_sources=("triton",))
+    lowering = CudaLowering(model, only, inputs, gpu=gpu_named("a100"), device="cpu")
+    program = program_from_model(lowering.lower(None, "fp16")[0])
+    assert (runners(program).count("joined"), runners(program).count("concat")) == (1, 2)
+    reasons = {row[1] for row in program.notes["mismatches"] if row[0] == "concat in place"}
+    assert reasons == {"not along the channels of images"}
+    for want, got in zip(run_ort(model.graph, inputs), run(program, model, inputs), strict=True):
         assert sqnr_db(want, got) > 50
