@@ -27,6 +27,7 @@ import numpy as np
 
 from benchmarks.assignment_cases import CALIBRATION, CASES, PICTURES, Case, Material, make_material
 from benchmarks.assignment_peers_page import FLOAT, OURS, peers_page
+from benchmarks.contenders import limited
 from benchmarks.inputs import Feed
 from benchmarks.peers import (
     Runner,
@@ -45,6 +46,9 @@ from quantrt.prepare import Event
 from quantrt.tactics.timing import Latency, compare_paired, time_interleaved
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "assignment-peers-cpu.json"
+LIMIT_S = 200
+"""Processor seconds that a tool may take for one model."""
+
 TIMED = BenchConfig(duration_s=3.0, max_duration_s=8.0)
 
 MAKING = ("calibrating", "quantizing")
@@ -72,10 +76,11 @@ class Contender:
     """What is compared.
 
     Attributes:
+        run: None where its tool was not done within the limit.
         made: seconds that it took to make, and those that all cores computed meanwhile, by name.
     """
 
-    run: Callable[[Feed], Any]
+    run: Callable[[Feed], Any] | None
     made: dict[str, float] = field(default_factory=dict)
 
 
@@ -118,12 +123,14 @@ def beside_peers(case: Case, folder: Path, *, pictures: int) -> dict[str, Any]:
     ) as engine:
         contenders = {OURS: Contender(engine.run, clock.made())}
         contenders |= {tool.name: _made(tool, material, folder) for tool in _tools(case, material)}
-        runs = {name: partial(one.run, feed) for name, one in contenders.items()}
-        latencies = time_interleaved(runs, TIMED)
-        top1 = {name: _judged(name, one, material, folder, case.batch) for name, one in contenders.items()}
+        runs = {name: one.run for name, one in contenders.items() if one.run is not None}
+        latencies = time_interleaved({name: partial(run, feed) for name, run in runs.items()}, TIMED)
+        top1 = {name: _judged(name, run, material, folder, case.batch) for name, run in runs.items()}
         verdict = engine.report["verdict"]
     found = {
-        name: {
+        name: one.made
+        if one.run is None
+        else {
             "drop_ratio": (top1[FLOAT] - top1[name]) / top1[FLOAT],
             **one.made,
             **_figures(latencies[name], latencies[OURS]),
@@ -203,21 +210,26 @@ def _made(tool: Tool, material: Material, folder: Path) -> Contender:
         return Contender(tool.open(material.path).run)
     path = folder / f"{_file_name(tool.name)}{tool.suffix}"
     kept = _kept(tool.name, folder)
-    if not kept or not path.exists():
+    if "made_s" not in kept:
         began, cpu_began = time.perf_counter(), _cpu_s()
-        tool.make(path)
+        try:
+            with limited(LIMIT_S):
+                tool.make(path)
+        except RuntimeError as error:
+            print(f"{tool.name}: {error}", flush=True)
         kept = {"made_s": time.perf_counter() - began, "made_cpu_s": _cpu_s() - cpu_began}
         _keep(tool.name, folder, kept)
-    return Contender(tool.open(path).run, {key: kept[key] for key in ("made_s", "made_cpu_s")})
+    run = tool.open(path).run if path.exists() else None
+    return Contender(run, {key: kept[key] for key in ("made_s", "made_cpu_s")})
 
 
-def _judged(name: str, contender: Contender, material: Material, folder: Path, batch: int) -> float:
+def _judged(name: str, run: Callable[[Feed], Any], material: Material, folder: Path, batch: int) -> float:
     """Its top-1, measured now or, of another tool, before."""
     kept = _kept(name, folder)
     if name == OURS:
-        return _top1(contender, material, batch)
+        return _top1(run, material, batch)
     if kept.get("pictures") != len(material.validation["labels"]):
-        kept |= {"top1": _top1(contender, material, batch), "pictures": len(material.validation["labels"])}
+        kept |= {"top1": _top1(run, material, batch), "pictures": len(material.validation["labels"])}
         _keep(name, folder, kept)
     return float(kept["top1"])
 
@@ -242,12 +254,12 @@ def _cpu_s() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
-def _top1(contender: Contender, material: Material, batch: int) -> float:
+def _top1(run: Callable[[Feed], Any], material: Material, batch: int) -> float:
     """Over the pictures, in runs of the size that is timed; the last run is filled up."""
     labels = material.validation["labels"]
     count = -(-len(labels) // batch) * batch
     filled = {name: np.resize(array, (count, *array.shape[1:])) for name, array in material.inputs.items()}
-    classes = [next(iter(contender.run(feed).values())).argmax(-1) for feed in rows(filled, batch)]
+    classes = [next(iter(run(feed).values())).argmax(-1) for feed in rows(filled, batch)]
     return float(np.mean(np.concatenate(classes)[: len(labels)] == labels))
 
 

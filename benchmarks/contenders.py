@@ -8,6 +8,7 @@ __all__ = [
     "Contender",
     "QuantRt",
     "Run",
+    "limited",
     "make_quantrt",
     "nncf_controlled",
     "peer_contenders",
@@ -194,7 +195,7 @@ def nncf_controlled(
         noise, signal = np.square(outputs[0] - wanted[0]).sum(), np.square(wanted[0]).sum()
         return float(1.0 - noise / signal)
 
-    with _limited(limit_s):
+    with limited(limit_s):
         nncf_accuracy_control(
             source,
             target,
@@ -207,7 +208,7 @@ def nncf_controlled(
 
 
 @contextmanager
-def _limited(limit_s: int | None) -> Iterator[None]:
+def limited(limit_s: int | None) -> Iterator[None]:
     """Stop what runs after these processor seconds: others use the machine too, so a clock tells little."""
 
     def stop(*_: object) -> None:
