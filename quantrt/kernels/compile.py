@@ -126,13 +126,15 @@ def _resources_asked(spec: KernelSpec, function: Any) -> dict[str, int]:
     """Warps, stages and registers, as Triton's options.
 
     A kernel in Gluon asks for its first group of warps alone, and starts the others itself; registers are
-    dealt out evenly at first, to all programs that share a multiprocessor.
+    dealt out evenly at first, to all programs that share a multiprocessor. Its constants FIRST_WARPS and
+    NEIGHBOURS say where these are not 4 warps and one program.
     """
     if not function.is_gluon():
         return {"num_warps": spec.num_warps, "num_stages": spec.num_stages}
-    programs = int(dict(spec.constants).get("NEIGHBOURS", 1))
-    registers = REGISTERS // (WARP_SIZE * spec.num_warps * programs)
-    return {"num_warps": GROUP_WARPS, "maxnreg": registers // REGISTER_UNIT * REGISTER_UNIT}
+    fixed = dict(spec.constants)
+    registers = REGISTERS // (WARP_SIZE * spec.num_warps * int(fixed.get("NEIGHBOURS", 1)))
+    warps = int(fixed.get("FIRST_WARPS", GROUP_WARPS))
+    return {"num_warps": warps, "maxnreg": registers // REGISTER_UNIT * REGISTER_UNIT}
 
 
 def _overlapping(backend: Any, stages: dict[str, Any], options: Any, language: Any, capability: int) -> None:

@@ -159,6 +159,9 @@ class Slot:
     def reshape(self, shape):
         return self.view.reshape(shape)
 
+    def slice(self, start, length):
+        return self.view.slice(start, length)
+
     def load(self, layout):
         if not self.is_full:
             raise RulesError("a block is read before it is there")
@@ -189,6 +192,9 @@ class View:
 
     def reshape(self, shape):
         return View(self.slot, lambda data: self.look(data).reshape(shape))
+
+    def slice(self, start, length):
+        return View(self.slot, lambda data: self.look(data)[start : start + length])
 
     def load(self, layout):
         return block(self.look(self.slot.load(layout)))

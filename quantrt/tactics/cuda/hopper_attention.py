@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention by the kernel of compute capability 9.0: of floats, or of codes that a step before it makes."""
+"""Attention by kernels of compute capability 9.0: of floats, or of codes that a step before them makes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from quantrt.kernels.attention.spec import AttentionProblem
 from quantrt.kernels.attention_codes.spec import encoder_of
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of, why_not
 from quantrt.kernels.attention_hopper.tiles import coded_forms, float_forms
+from quantrt.kernels.attention_short import spec as short
+from quantrt.kernels.attention_short.spec import ShortAttention
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.region import Attention
 from quantrt.tactics.cuda.check import CODED
@@ -31,7 +33,7 @@ def list_tactics(
     *,
     allows_codes: bool,
 ) -> list[Tactic | Rejected]:
-    """The kernel in its forms, the most promising first.
+    """The kernels in their forms, the most promising first.
 
     Args:
         workload: whose shapes fit each other.
@@ -42,16 +44,45 @@ def list_tactics(
     reason = problem if isinstance(problem, str) else why_not_scaled(formula) or why_not(problem, device)
     if isinstance(problem, str) or reason is not None:
         return [Rejected(_SOURCE, _NAME, reason or "")]
-    forms = (*(coded_forms(problem, device) if allows_codes else ()), *float_forms(problem, device))
+    forms: list[HopperAttention | ShortAttention] = []
+    if short.why_not(problem, device) is None:
+        forms += short.configs(problem, device)
+    forms += coded_forms(problem, device) if allows_codes else ()
+    forms += float_forms(problem, device)
     return [tactic_of(formula, problem, how, mask) for how in forms]
 
 
 def tactic_of(
-    formula: Attention, problem: AttentionProblem, how: HopperAttention, mask: Constant | None = None
+    formula: Attention,
+    problem: AttentionProblem,
+    how: HopperAttention | ShortAttention,
+    mask: Constant | None = None,
 ) -> Tactic:
-    """One form of it; the mask where it is constant."""
+    """One form of one of them; the mask where it is constant."""
+    if isinstance(how, ShortAttention):
+        draft = _draft(formula, problem, short.kernel_of(problem, how), mask, ())
+        return Tactic(_SOURCE, f"attention {how.name}", (draft,))
     encoder, codes = _encoder(formula, problem, how)
-    draft = Draft(
+    draft = _draft(formula, problem, kernel_of(problem, how), mask, codes)
+    mark = f"{CODED} " if codes else ""
+    return Tactic(
+        _SOURCE, f"attention {mark}{how.name}", (*encoder, draft), _code_bytes(problem, how) if codes else 0
+    )
+
+
+def _draft(
+    formula: Attention,
+    problem: AttentionProblem,
+    kernel: KernelSpec,
+    mask: Constant | None,
+    codes: tuple[str, ...],
+) -> Draft:
+    """The step with a kernel.
+
+    Args:
+        codes: names of codes and scales that it reads.
+    """
+    return Draft(
         runner="hopper_attention",
         inputs=("in0", "in1", "in2", *(("in3",) if formula.has_mask else ()), *codes),
         outputs=tuple(f"out{number}" for number in range(len(problem.outputs))),
@@ -64,11 +95,7 @@ def tactic_of(
             "codes": len(codes),
         },
         constants=(mask,) if mask is not None else (),
-        kernels=(kernel_of(problem, how),),
-    )
-    mark = f"{CODED} " if codes else ""
-    return Tactic(
-        _SOURCE, f"attention {mark}{how.name}", (*encoder, draft), _code_bytes(problem, how) if codes else 0
+        kernels=(kernel,),
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""epilogue(softmax(scale * q @ k^T + mask) @ v) with the kernel of compute capability 9.0.
+"""epilogue(softmax(scale * q @ k^T + mask) @ v) with a kernel of compute capability 9.0.
 
 options: {"scale": of the scores; "is_transposed": k is [B, G, D, T]; "dtype": of q, k, v; "scalars":
 operands of the epilogue; "outputs": element types; "codes": how many of the last inputs are codes and
@@ -36,10 +36,13 @@ class _HopperAttentionRunner:
         self._codes = int(options["codes"])
         self._launch: Launcher = assets.kernels[step.kernels[0]]
         self._reader = AttentionReader.of(step, self._launch)
-        self._fixed = dict(self._launch.spec.constants)
+        fixed = dict(self._launch.spec.constants)
+        given = {name for name, _ in self._launch.spec.signature}
+        self._has_mask = "mask_desc" in given
+        self._are_floats = [f"{name}_scale_ptr" not in given for name in "qkv"]
         constant = assets.weights[step.weights[0]] if step.weights else None
         self._mask = MaskReader.of(self._reader, constant, self._launch)
-        self._programs = programs_on(assets.device)
+        self._programs = programs_on(assets.device) * int(fixed.get("NEIGHBOURS", 1))
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; the axes of the outputs lie in memory in the order of q's."""
@@ -51,15 +54,14 @@ class _HopperAttentionRunner:
             return [output.zero_() for output in outputs]
         coded = inputs[len(inputs) - self._codes :]
         codes, scales = iter(coded[0::2]), coded[1::2]
-        are_floats = [f"{name}_scale_ptr" in self._fixed for name in "qkv"]
         operands = [
             self._reader.readable(tensor, sizes.B) if is_float else next(codes)
-            for tensor, is_float in zip(given, are_floats, strict=True)
+            for tensor, is_float in zip(given, self._are_floats, strict=True)
         ]
-        factor = [self._scale] if are_floats[0] else []
+        factor = [self._scale] if self._are_floats[0] else []
         steps = self._reader.steps(outputs[:1])
         lengths = [sizes.B, sizes.H, sizes.S, sizes.T]
-        masks = [self._mask.read_box(inputs, sizes)] if self._fixed["MASK"] != "none" else []
+        masks = [self._mask.read_box(inputs, sizes)] if self._has_mask else []
         varies = [int(size > 1) for mask in masks for size in mask.shape[:2]]
         arguments = [*operands, *masks, *scales, *outputs, *self._scalars, *lengths, *varies, *steps, *factor]
         tiles = sizes.B * sizes.H * -(-sizes.S // QUERIES)

@@ -243,3 +243,16 @@ def test_scores_are_scaled_by_numbers_above_0_alone():
     own = [row for row in list_tactics(case, gpu_named("h200"), allows_codes=True) if row.source == "triton"]
     assert own and {row.reason for row in own if isinstance(row, Rejected)} == {"a scale of -1"}
     assert not any(isinstance(row, Tactic) for row in own)
+
+
+def test_few_keys_have_a_kernel_of_their_own_on_9_0():
+    def short(gpu: str = "h200", **shapes: tuple[int, ...]) -> list[str]:
+        case = workload(is_transposed=False, **shapes)
+        rows = list_tactics(case, gpu_named(gpu), allows_codes=False)
+        return [row.name for row in rows if isinstance(row, Tactic) and "short" in row.name]
+
+    assert short(q=(32, 12, 197, 64)) == ["attention short 128x64+16"]
+    assert short(q=(32, 12, 384, 64), mask=(32, 1, 1, 384)) == ["attention short 128x64"]
+    assert short(q=(1, 12, 128, 64)) == []  # too few tiles
+    assert short(q=(32, 12, 2048, 64)) == []
+    assert short("a100", q=(32, 12, 384, 64)) == []

@@ -10,6 +10,7 @@ import torch
 from quantrt.errors import DataError
 from quantrt.kernels.attention.spec import AttentionProblem
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
+from quantrt.kernels.attention_short import spec as short
 from quantrt.plan.program import Step
 from quantrt.regions.region import Attention
 from quantrt.runtime.cuda.attend import attend
@@ -21,6 +22,7 @@ PROGRAMS = 3
 FORMULA = Attention((("n", 0), ("n", 1), ("n", 2)), 0.25, False, False)
 MASKED = replace(FORMULA, has_mask=True)
 FLOATS = HopperAttention("floats", "floats", 64, 3)
+SHORT = short.ShortAttention()
 CODES = HopperAttention("int8", "fp8", 64, 3)
 SCORE_CODES = HopperAttention("int8", "floats", 64, 3)
 VALUE_CODES = HopperAttention("floats", "fp8", 64, 3)
@@ -61,7 +63,8 @@ def opened(how, *, groups=1, is_transposed=False, codes=0, mask_unit=0, weights=
     problem = AttentionProblem(
         2, 4, 70, 33, groups, 32, "float16", 8, *mask, False, False, FORMULA.epilogue, ("float16",)
     )  # fmt: skip
-    launcher = Launcher(kernel_of(problem, how))
+    make = short.kernel_of if isinstance(how, short.ShortAttention) else kernel_of
+    launcher = Launcher(make(problem, how))
     options = {
         "scale": FORMULA.scale,
         "is_transposed": is_transposed,
@@ -98,6 +101,17 @@ def test_floats_are_handed_on_as_they_lie(groups, is_transposed):
     assert named["scale"] == pytest.approx(0.25 / torch.log(torch.tensor(2.0)).item())
     assert named["q_desc"].data_ptr() == q.data_ptr()
     assert named["v_desc"].data_ptr() == v.data_ptr()
+
+
+@pytest.mark.parametrize(("batch", "programs"), [(2, PROGRAMS * short.NEIGHBOURS), (1, 4)])
+def test_two_programs_share_a_multiprocessor_over_few_keys(batch, programs):
+    runner, launcher = opened(SHORT)
+    q, k, v = drawn(batch, 4, 70, 32), drawn(batch, 4, 33, 32), drawn(batch, 4, 33, 32)
+    (y,) = runner.run([q, k, v], allocate)
+    torch.testing.assert_close(y, attend(FORMULA, [q, k, v], {}).half(), rtol=0, atol=0)
+    ((grid, named),) = launcher.launches
+    assert grid == (programs, 1, 1)
+    assert named["scale"] == pytest.approx(0.25 / torch.log(torch.tensor(2.0)).item())
 
 
 def test_what_cannot_be_read_is_copied_and_one_sample_serves_all():
@@ -139,8 +153,9 @@ def test_codes_of_values_alone_stand_beside_floats():
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 1, 33), (1, 4, 1, 33), (33,), (1, 1, 1, 1), (2, 4, 1, 33)])
-def test_masks_are_as_wide_as_they_are(shape):
-    runner, launcher = opened(FLOATS, mask_unit=8)
+@pytest.mark.parametrize("how", [FLOATS, SHORT])
+def test_masks_are_as_wide_as_they_are(shape, how):
+    runner, launcher = opened(how, mask_unit=8)
     inputs = [drawn(2, 4, 70, 32), drawn(2, 4, 33, 32), drawn(2, 4, 33, 32), drawn(*shape)]
     (y,) = runner.run(inputs, allocate)
     torch.testing.assert_close(y, attend(MASKED, inputs, {}).half(), rtol=0, atol=0)
