@@ -26,7 +26,7 @@ from quantrt.kernels.gemm.tiles import (
 from quantrt.kernels.gemm_w4a16.spec import DIGITS, MAX_GROUPS, MIN_DEPTH, GroupedProblem
 from quantrt.kernels.split_k.spec import PART_BYTES, SplitConfig
 
-__all__ = ["configs", "cost", "estimate_us"]
+__all__ = ["configs", "cost", "estimate_us", "shared_bytes"]
 
 MAX_CONFIGS = 6
 MAX_CONFIGS_PER_TILE = 2
