@@ -4,14 +4,12 @@
 q [B, H, S, D], k and v [B, G, T, D], float16 or bfloat16; the mask, float16, is a row for all queries of a
 sample or a head.
 
-Over few keys a tile of queries is mostly its beginning and its end, whose instructions run once. Where each
-group of warps has instructions of its own, as in `attention_hopper`, they do not stay near the processors.
-Here the eight warps that compute run the same ones, and so do two programs on a multiprocessor: while one
-turns scores into weights, the other one multiplies.
+Over few keys a tile is mostly its beginning and its end, whose instructions run once, and do not stay near the
+processors where each group of warps has its own, as in `attention_hopper`. Here the eight warps that compute
+run the same ones, and so do two programs on a multiprocessor: while one weighs, the other one multiplies.
 
-Programs walk tiles of 128 queries, program_id, program_id + programs, ... A producer, a warp, loads the
-queries of every tile and its keys in blocks, the last block first. That may be narrower than the others, of
-the TAIL keys that hold what is behind them.
+Programs walk tiles of 128 queries, program_id, program_id + programs, ... A producer, a warp, loads their
+queries and their keys in blocks, the last first, of which TAIL keys are taken: those behind whole blocks.
 
 Blocks are numbered through all tiles of a program. Block s lies in stage s % STAGES, in round s // STAGES of
 the ring. What keeps them apart:
@@ -192,6 +190,7 @@ def consume(rings, barriers, lengths, y, scale, sizes: gl.constexpr, formula: gl
     parity = 0
     q_parity = 0
     for tile in range(gl.program_id(0), B * H * tiles, gl.num_programs(0)):
+        place = (tile // tiles // H, tile // tiles % H, tile % tiles * ROWS)
         whole = whole_blocks(T, BLOCK_N, TAIL)
         mbarrier.wait(q_full.index(0), q_parity)
         q_parity = q_parity ^ 1
@@ -206,6 +205,7 @@ def consume(rings, barriers, lengths, y, scale, sizes: gl.constexpr, formula: gl
                 whole -= 1
         scores = begin_scores(q, k_ring, stage, TAIL)
         scores = end_scores(scores, mask_ring, stage, scale, sizes)
+        mbarrier.arrive(q_empty.index(0), count=1, pred=whole == 0)
         scores = hide_behind(scores, T - whole * BLOCK_N)
         peak = gl.full([ROWS], -INF, gl.float32, ROW)
         total = gl.full([ROWS, COUNTS], 0.0, gl.float32, sums_layout(COUNTS))
@@ -214,12 +214,11 @@ def consume(rings, barriers, lengths, y, scale, sizes: gl.constexpr, formula: gl
         state = (weights, peak, total, sums, stage, parity)
         if TAIL != BLOCK_N:
             # A step of another width is not one of a loop.
-            state = attend(state, T - (whole - 1) * BLOCK_N, q, rings, barriers, scale, sizes)
+            state = attend(state, whole, T - (whole - 1) * BLOCK_N, q, rings, barriers, scale, sizes)
             whole -= 1
-        for _step in range(0, whole):
-            state = attend(state, BLOCK_N, q, rings, barriers, scale, sizes)
+        for i in range(0, whole):
+            state = attend(state, whole - i, BLOCK_N, q, rings, barriers, scale, sizes)
         weights, peak, total, sums, last, last_parity = state
-        mbarrier.arrive(q_empty.index(0), count=1)
         sums = begin_values(weights, v_ring, last, sums)
         row_total = gl.convert_layout(gl.sum(total, axis=1), ROW, assert_trivial=True)
         if sizes[7]:
@@ -231,16 +230,18 @@ def consume(rings, barriers, lengths, y, scale, sizes: gl.constexpr, formula: gl
             fence_async_shared()
         mbarrier.arrive(empty.index(last), count=1)
         stage, parity = next_stage(last, last_parity, STAGES)
-        place = (tile // tiles // H, tile // tiles % H, tile % tiles * ROWS)
         store(sums * over_columns(factor, SUMS), place, S, y, sizes, formula)
 
 
 @gluon.jit
-def attend(state, count, q, rings, barriers, scale, sizes: gl.constexpr):
-    """The product of a block's weights and values, and weights of the block before it, of `count` keys."""
+def attend(state, left, count, q, rings, barriers, scale, sizes: gl.constexpr):
+    """The product of a block's weights and values, and weights of the block before it, of `count` keys.
+
+    That one is the first of `left` blocks; with the last one the queries are let go of.
+    """
     weights, peak, total, sums, stage, parity = state
     _, k_ring, v_ring, mask_ring = rings
-    full, empty, _, _ = barriers
+    full, empty, _, q_empty = barriers
     SUMS: gl.constexpr = sums_layout(sizes[3])
     following, next_parity = next_stage(stage, parity, sizes[4])
     mbarrier.wait(full.index(following), next_parity)
@@ -251,6 +252,7 @@ def attend(state, count, q, rings, barriers, scale, sizes: gl.constexpr):
     if sizes[7]:
         fence_async_shared()
     mbarrier.arrive(empty.index(stage), count=1)
+    mbarrier.arrive(q_empty.index(0), count=1, pred=left == 1)
     if sizes[6] != sizes[2]:
         scores = hide_behind(scores, count)
     weights, peak, shrink, total = weigh(scores, scale, peak, total, SUMS, v_ring.dtype)
