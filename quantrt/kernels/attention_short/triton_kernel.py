@@ -4,9 +4,9 @@
 q [B, H, S, D], k and v [B, G, T, D], float16 or bfloat16; the mask, float16, is a row for all queries of a
 sample or a head.
 
-Over few keys a tile is mostly its beginning and its end, whose instructions run once, and do not stay near the
-processors where each group of warps has its own, as in `attention_hopper`. Here the eight warps that compute
-run the same ones, and so do two programs on a multiprocessor: while one weighs, the other one multiplies.
+Over few keys a tile is mostly its beginning and its end, whose instructions run once, and do not stay near
+the processors where each group of warps has its own, as in `attention_hopper`. Here the eight warps that
+compute run the same ones, and so do two programs on a multiprocessor: one weighs, the other one multiplies.
 
 Programs walk tiles of 128 queries, program_id, program_id + programs, ... A producer, a warp, loads their
 queries and their keys in blocks, the last first, of which TAIL keys are taken: those behind whole blocks.
