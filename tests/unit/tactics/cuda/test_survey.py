@@ -144,8 +144,8 @@ def test_the_same_with_its_own_pairs_is_planned_everywhere(
     program = program_from_model(made)
     assert kept is not None and kept.has_int8
     assert program.outputs == (("y", "y", "float32"),)
-    (conv,) = [step for step in program.steps if step.runner in ("conv2d", "convolution")]
-    assert (conv.runner == "conv2d") is gpu.triton_int8
+    (conv,) = [step for step in program.steps if step.runner == "convolution" or "conv2d" in step.runner]
+    assert ("conv2d" in conv.runner) is gpu.triton_int8
     assert all(gpu.capability in kernel.cubins for kernel in program.kernels.values())
     assert any("not timed on the device" in note for note in program.notes["tuning"])
 
