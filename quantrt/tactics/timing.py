@@ -216,7 +216,8 @@ def time_interleaved(
         min_rounds: MIN_ROUNDS where ratios will be taken; fewer do for a heat.
         floats: where the fastest is searched for, and nobody's time is wanted as such: names of those that
             it has to be told from for certain; of others REGRET_RATIO is enough. It ends after EARLY_RATIO
-            of the seconds where all that is sure, at EARLY_CONFIDENCE_RATIO.
+            of the seconds where all that is sure, at EARLY_CONFIDENCE_RATIO, and goes on beyond them for
+            these alone.
         clock: nanoseconds, never going back.
 
     Returns:
@@ -275,9 +276,7 @@ def _time_rounds(
         has_runs = rounds * min(turn_runs.values()) >= config.min_runs
         if least_ms < least_s * 1e3 or not has_runs or rounds < next_look[is_early]:
             continue
-        if _is_decided(
-            _latencies(samples, turn_runs), floats, EARLY_CONFIDENCE_RATIO if is_early else CONFIDENCE_RATIO
-        ):
+        if _is_decided(_latencies(samples, turn_runs), floats, is_early=is_early):
             break
         next_look[is_early] = rounds * _RECHECK_GROWTH
     return _latencies(samples, turn_runs)
@@ -334,17 +333,20 @@ def _timed(run: Callable[[], object], count: int, clock: Clock) -> list[float]:
     return times
 
 
-def _is_decided(latencies: Mapping[str, Latency], floats: Collection[str] | None, confidence: float) -> bool:
+def _is_decided(latencies: Mapping[str, Latency], floats: Collection[str] | None, *, is_early: bool) -> bool:
     """Whether the candidate with the lowest median is told from each other, or known to be equal to it.
 
-    In a search it also may be surely not much slower than another; but for one in codes beside floats, for
-    codes are shipped where they are faster.
+    In a search it may also be surely not much slower than another, and once all of the seconds asked for are
+    spent that is not asked either; but for one in codes beside floats, for codes are shipped where they are
+    faster.
     """
+    confidence = EARLY_CONFIDENCE_RATIO if is_early else CONFIDENCE_RATIO
     first, *others = sorted(latencies, key=lambda name: latencies[name].median_ms)
     for other in others:
         pair = compare_paired(latencies[first], latencies[other], confidence=confidence)
         has_to_be_told = floats is None or (other in floats and first not in floats)
-        if not (pair.is_decided or (not has_to_be_told and pair.hi <= 1.0 + REGRET_RATIO)):
+        is_enough = not has_to_be_told and (not is_early or pair.hi <= 1.0 + REGRET_RATIO)
+        if not (pair.is_decided or is_enough):
             return False
     return True
 

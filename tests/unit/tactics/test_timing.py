@@ -173,6 +173,18 @@ def test_codes_are_told_from_floats_and_not_from_other_codes_that_are_as_fast(fl
     assert (latencies["a"].total_ms < 3e3) == ends
 
 
+@pytest.mark.parametrize(("floats", "ends"), [("", True), ("b", False)])
+def test_codes_beside_codes_are_timed_for_no_more_than_the_seconds_asked_for(floats: str, ends: bool):
+    """a is 1 % faster than b, with a spread that hides it for minutes."""
+    spread = np.random.default_rng(7).normal(1.0, 0.3, 100_000)
+
+    def cost_ms(name: str, n: int) -> float:
+        return {"a": 9.9, "b": 10.0}[name] * float(np.abs(spread[2 * n + (name == "a")]))
+
+    latencies, _ = timed(cost_ms, "ab", duration_s=3.0, max_duration_s=20.0, floats=floats)
+    assert (latencies["a"].total_ms < 4e3) == ends
+
+
 def test_early_looks_rarely_call_equal_candidates_different():
     """Of 200 pairs, as many as the looks at the end of their time would: 1 % of each."""
     different = 0
