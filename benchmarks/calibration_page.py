@@ -10,11 +10,12 @@ from benchmarks.page import number, table
 
 HEAD = """# Calibration: time and memory
 
-ResNet-50, 224×224, each job in a process of its own. `quantrt` takes statistics of 73 activations (17.0 million
-values a sample) and chooses all ranges with the method `auto`; `quantrt_default` is all that `quantrt quantize
---target openvino` does without options, to the model that is written; `nncf` is `nncf.quantize` with its
-defaults, which also places quantizers and corrects biases; `ort_minmax` and `ort_entropy` are ONNX Runtime's
-calibrators, to ranges. CPU seconds add up all threads; unlike seconds they bear other work on the machine.
+ResNet-50, 224×224, each job in a process of its own. `quantrt` takes statistics of 73 activations (17.0
+million values a sample) and chooses all ranges with the method `auto`; `quantrt_default` is all that
+`quantrt quantize --target openvino` does without options, to the model that is written; `nncf` is
+`nncf.quantize` with its defaults, which also places quantizers and corrects biases; `ort_minmax` and
+`ort_entropy` are ONNX Runtime's calibrators, to ranges. CPU seconds add up all threads; unlike seconds they
+bear other work on the machine.
 {packages}.
 
 """
@@ -22,9 +23,9 @@ calibrators, to ranges. CPU seconds add up all threads; unlike seconds they bear
 TAIL = """
 Memory of ranges is the same for 128, 512, 2,048 and 10,000 samples.
 
-Reproduce: `python -m benchmarks.models MODELS resnet50 && python -m benchmarks.calibration MODELS/resnet50.onnx
---samples 128 --peers ort_entropy:128 nncf:128 quantrt_default:512 nncf:512`, which adds its rows (ONNX Runtime's
-entropy calibrator needs 15 GB).
+Reproduce: `python -m benchmarks.models MODELS resnet50 && python -m benchmarks.calibration
+MODELS/resnet50.onnx --samples 128 --peers ort_entropy:128 nncf:128 quantrt_default:512 nncf:512`, which adds
+its rows (ONNX Runtime's entropy calibrator needs 15 GB).
 """
 
 COLUMNS = ("job", "samples", "seconds", "CPU seconds", "ms per sample", "peak MB", "commit", "")
