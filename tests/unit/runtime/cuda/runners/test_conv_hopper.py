@@ -95,4 +95,4 @@ def check(tactic, problem, case):
     count, lines, columns = fixed["BOX"]
     assert windows.block == (count, lines + fixed["TAPS"] - 1, columns, fixed["BLOCK_K"])
     assert windows.steps == (1, *case.strides, 1)
-    assert launcher.grids == [(PROGRAMS, 1, 1)]
+    assert launcher.grids == [(PROGRAMS * fixed["NEIGHBOURS"], 1, 1)]
