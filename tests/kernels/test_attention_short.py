@@ -165,7 +165,11 @@ def test_every_element_is_that_of_the_reference(sizes, options, seed):
         ("    mbarrier.arrive(empty.index(stage), count=1)\n    mbarrier", "    mbarrier"),
         ("    mbarrier.wait(full.index(following), next_parity)\n", ""),
         ("        q_parity = q_parity ^ 1\n        mbarrier.wait(full", "        mbarrier.wait(full"),
-        ("gl.where(is_last, parity ^ 1, parity)", "parity"),
+        (
+            "stage, parity = next_stage(stage, parity, sizes[4])",
+            "stage = next_stage(stage, parity, sizes[4])[0]",
+        ),
+        ("following, next_parity = next_stage(", "next_parity, (following, _) = parity, next_stage("),
         ("        scores = hide_behind(scores, T - whole * BLOCK_N)\n", ""),
         ("key = (whole - i) * BLOCK_N", "key = i * BLOCK_N"),
     ],

@@ -31,6 +31,7 @@ __all__ = [
     "mask_differs",
     "multiply_scores",
     "multiply_values",
+    "next_stage",
     "ones_of",
     "over_columns",
     "peak_of",
@@ -331,3 +332,10 @@ def run_layout(run):
         block_bases=[],
         shape=[64, 4 * run],
     )
+
+
+@gluon.jit
+def next_stage(stage, parity, STAGES: gl.constexpr):
+    """The next block's stage, and the parity of its round."""
+    is_last = stage == STAGES - 1
+    return gl.where(is_last, 0, stage + 1), gl.where(is_last, parity ^ 1, parity)

@@ -18,7 +18,7 @@ from quantrt.kernels.epilogue.spec import POINTERS
 from quantrt.kernels.expression.spec import program_of
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
-__all__ = ["QUERIES", "HopperAttention", "kernel_of", "shared_bytes", "why_not"]
+__all__ = ["QUERIES", "HopperAttention", "descriptor_of", "kernel_of", "shared_bytes", "why_not"]
 
 CAPABILITY = 90
 ROWS = 64
@@ -105,9 +105,9 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
     numbers = len(problem.epilogue.operands) - 1
     has_mask = problem.mask != "none"
     types = {
-        "q_desc": _descriptor(scores, (1, 1, ROWS, columns)),
-        "k_desc": _descriptor(scores, (1, 1, how.block_n, columns)),
-        "v_desc": _descriptor(values, v_block),
+        "q_desc": descriptor_of(scores, (1, 1, ROWS, columns)),
+        "k_desc": descriptor_of(scores, (1, 1, how.block_n, columns)),
+        "v_desc": descriptor_of(values, v_block),
         **({"mask_desc": str(DescriptorType("fp16", (1, 1, 1, how.block_n), 0))} if has_mask else {}),
         **({"q_scale_ptr": "*fp32", "k_scale_ptr": "*fp32"} if has_codes else {}),
         **({"v_scale_ptr": "*fp32"} if has_value_codes else {}),
@@ -156,6 +156,7 @@ def _kinds(problem: AttentionProblem, how: HopperAttention) -> tuple[str, str]:
     return scores, floats if how.values == "floats" else _ELEMENTS[how.values]
 
 
-def _descriptor(element: str, block: tuple[int, ...]) -> str:
+def descriptor_of(element: str, block: tuple[int, ...]) -> str:
+    """The type of a descriptor whose blocks lie in shared memory as wgmma reads them."""
     row_bytes = block[-1] * ELEMENT_BITS[element] // 8
     return str(DescriptorType(element, block, min(SWIZZLE_BYTES, row_bytes)))

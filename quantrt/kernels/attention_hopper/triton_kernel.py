@@ -55,6 +55,7 @@ from quantrt.kernels.attention_fragments.triton_kernel import (
     mask_differs,
     multiply_scores,
     multiply_values,
+    next_stage,
     ones_of,
     over_columns,
     peak_of,
@@ -391,10 +392,3 @@ def blocks_of(first, T, QUERIES: gl.constexpr, BLOCK_N: gl.constexpr, IS_CAUSAL:
     if IS_CAUSAL:
         end = gl.minimum(T, first + QUERIES)
     return gl.cdiv(end, BLOCK_N)
-
-
-@gluon.jit
-def next_stage(stage, parity, STAGES: gl.constexpr):
-    """The next block's stage, and the parity of its round."""
-    is_last = stage == STAGES - 1
-    return gl.where(is_last, 0, stage + 1), gl.where(is_last, parity ^ 1, parity)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.attention.spec import MAX_ARGS, MAX_OUTPUTS, AttentionProblem
 from quantrt.kernels.attention_hopper import spec as hopper
-from quantrt.kernels.attention_hopper.spec import MIN_BLOCK_D, QUERIES, SWIZZLE_BYTES
+from quantrt.kernels.attention_hopper.spec import MIN_BLOCK_D, QUERIES
 from quantrt.kernels.descriptor import DescriptorType
 from quantrt.kernels.epilogue.spec import POINTERS
 from quantrt.kernels.expression.spec import program_of
@@ -77,9 +77,9 @@ def kernel_of(problem: AttentionProblem, how: ShortAttention) -> KernelSpec:
     columns, element = max(MIN_BLOCK_D, problem.block_d), _ELEMENTS[problem.dtype]
     numbers = len(problem.epilogue.operands) - 1
     has_mask = problem.mask != "none"
-    keys = _descriptor(element, (1, 1, BLOCK_N, columns))
+    keys = hopper.descriptor_of(element, (1, 1, BLOCK_N, columns))
     types = {
-        "q_desc": _descriptor(element, (1, 1, QUERIES, columns)),
+        "q_desc": hopper.descriptor_of(element, (1, 1, QUERIES, columns)),
         "k_desc": keys,
         "v_desc": keys,
         **({"mask_desc": str(DescriptorType("fp16", (1, 1, 1, BLOCK_N), 0))} if has_mask else {}),
@@ -119,7 +119,3 @@ def kernel_of(problem: AttentionProblem, how: ShortAttention) -> KernelSpec:
         num_stages=STAGES,
         is_exact=False,
     )
-
-
-def _descriptor(element: str, block: tuple[int, ...]) -> str:
-    return str(DescriptorType(element, block, min(SWIZZLE_BYTES, 2 * block[-1])))

@@ -37,6 +37,7 @@ from quantrt.kernels.attention_fragments.triton_kernel import (
     HIDDEN,
     LEAST_MASK,
     UNSEEN_FLOATS,
+    next_stage,
     over_columns,
     uniform,
 )
@@ -377,13 +378,6 @@ def whole_blocks(T, BLOCK_N: gl.constexpr, TAIL: gl.constexpr):
     if TAIL != BLOCK_N:
         whole = gl.maximum(whole, 1)
     return whole
-
-
-@gluon.jit
-def next_stage(stage, parity, STAGES: gl.constexpr):
-    """The next block's stage, and the parity of its round."""
-    is_last = stage == STAGES - 1
-    return gl.where(is_last, 0, stage + 1), gl.where(is_last, parity ^ 1, parity)
 
 
 @gluon.constexpr_function

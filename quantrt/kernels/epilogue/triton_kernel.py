@@ -9,7 +9,15 @@ from quantrt.kernels.codes.triton_kernel import ROUNDER
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.zero_points.triton_kernel import zero_point_of
 
-__all__ = ["load_operands", "pitch_of", "registers_of", "store_loaded", "store_tile", "sums_to_float"]
+__all__ = [
+    "load_operands",
+    "pitch_of",
+    "registers_of",
+    "store_as_is",
+    "store_loaded",
+    "store_tile",
+    "sums_to_float",
+]
 
 ROUNDER_BITS = tl.constexpr(0x4B400000)
 """Bits of ROUNDER, 1.5 * 2**23; plus an integer below 2**22 in size, those of ROUNDER plus that integer."""
@@ -60,6 +68,35 @@ def store_tile(
         len(KINDS),
         PITCHES,
     )
+
+
+@triton.jit
+def store_as_is(
+    values,
+    pointers,
+    row,
+    column,
+    M,
+    N: tl.constexpr,
+    KINDS: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    IS_WHOLE: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    PITCHES: tl.constexpr,
+):
+    """A tile without an epilogue: codes that stay what they are need not become floats for it."""
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_n = tl.arange(0, BLOCK_N)
+    mask = (offs_m < M - row)[:, None]
+    if not IS_WHOLE:
+        mask = mask & (offs_n < N - column)[None, :]
+    for i in tl.static_range(len(OUTPUTS)):
+        y_ptr = pointers[i]
+        tile = row.to(tl.int64) * pitch_of(PITCHES, len(KINDS) + i, N) + column
+        rows = offs_m[:, None] * pitch_of(PITCHES, len(KINDS) + i, N)
+        y_ptrs = y_ptr + tile + (rows + offs_n[None, :])
+        tl.store(y_ptrs, values.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit

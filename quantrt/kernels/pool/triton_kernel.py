@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.conv2d.triton_kernel import first_pixel
-from quantrt.kernels.epilogue.triton_kernel import pitch_of, store_tile, sums_to_float
+from quantrt.kernels.epilogue.triton_kernel import store_as_is, store_tile, sums_to_float
 from quantrt.kernels.pool.spec import MAX_UNROLLED
 
 UNROLLED = tl.constexpr(MAX_UNROLLED)
@@ -308,19 +308,9 @@ def _store(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """The epilogue; codes that stay what they are need not become floats for it."""
+    """The epilogue, where there is one."""
     if pooled.dtype == tl.int32 and len(PROGRAM) == 0:
-        offs_m = tl.arange(0, BLOCK_M)
-        offs_n = tl.arange(0, BLOCK_N)
-        mask = (offs_m < M - row)[:, None]
-        if not IS_WHOLE:
-            mask = mask & (offs_n < N - column)[None, :]
-        for i in tl.static_range(len(OUTPUTS)):
-            y_ptr = pointers[i]
-            tile = row.to(tl.int64) * pitch_of(PITCHES, len(KINDS) + i, N) + column
-            rows = offs_m[:, None] * pitch_of(PITCHES, len(KINDS) + i, N)
-            y_ptrs = y_ptr + tile + (rows + offs_n[None, :])
-            tl.store(y_ptrs, pooled.to(y_ptr.dtype.element_ty), mask=mask)
+        store_as_is(pooled, pointers, row, column, M, N, KINDS, OUTPUTS, IS_WHOLE, BLOCK_M, BLOCK_N, PITCHES)
     else:
         store_tile(
             pooled,

@@ -8,7 +8,7 @@ What is moved and nothing else is moved as it is, codes too.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import pitch_of, store_tile
+from quantrt.kernels.epilogue.triton_kernel import store_as_is, store_tile
 
 
 @triton.jit
@@ -64,10 +64,7 @@ def repeat_pixels(
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     if len(PROGRAM) == 0 and x_ptr.dtype == y0_ptr.dtype:
-        for i in tl.static_range(len(OUTPUTS)):
-            tile = row.to(tl.int64) * pitch_of(PITCHES, len(KINDS) + i, C) + column
-            y_ptrs = tile + offs_m[:, None] * pitch_of(PITCHES, len(KINDS) + i, C) + offs_n[None, :]
-            tl.store(pointers[i] + y_ptrs, x.to(pointers[i].dtype.element_ty), mask=mask)
+        store_as_is(x, pointers, row, column, M, C, KINDS, OUTPUTS, IS_WHOLE, BLOCK_M, BLOCK_N, PITCHES)
     else:
         store_tile(
             x,
