@@ -23,6 +23,7 @@ __all__ = [
     "prepend",
     "register_constant",
     "set_constant_input",
+    "take_place",
     "taken_names",
 ]
 
@@ -132,6 +133,16 @@ def set_constant_input(graph: ir.Model, node: ir.Node, index: int, array: np.nda
         node.replace_input_with(index, None)
         del graph.graph.initializers[name]
     node.replace_input_with(index, add_constant(graph, name, array))
+
+
+def take_place(graph: ir.Model, node: ir.Node, added: Sequence[ir.Node], made: ir.Value) -> None:
+    """Put nodes where one was; what they make takes over its name, type, readers and place as an output."""
+    result = node.outputs[0]
+    name, made.shape, made.type = result.name, result.shape, result.type
+    graph.graph.insert_before(node, list(added))
+    result.replace_all_uses_with(made, replace_graph_outputs=True)
+    graph.graph.remove(node, safe=True)
+    result.name, made.name = None, name
 
 
 def absorb(node: ir.Node, follower: ir.Node) -> None:

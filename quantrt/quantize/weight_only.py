@@ -21,7 +21,14 @@ import onnx_ir as ir
 from quantrt.config import DEFAULT_GROUP_SIZE, QuantizeConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, float_attribute, int_attribute, is_operator
+from quantrt.ir.edit import (
+    add_constant,
+    constant_of,
+    float_attribute,
+    int_attribute,
+    is_operator,
+    take_place,
+)
 from quantrt.model.model import Model
 from quantrt.model.passes.raise_opset import NARROW_OPSET, raise_opset
 from quantrt.quantize.algorithms.ada_round import round_groups
@@ -232,7 +239,7 @@ def _replace_product(graph: ir.Model, node: ir.Node, groups: Groups) -> None:
         made.name, made.type, made.shape = f"{result.name}_unbiased", result.type, result.shape
         made = add.outputs[0]
         added.append(add)
-    _take_place(graph, node, added, made)
+    take_place(graph, node, added, made)
 
 
 def _block_product(graph: ir.Model, node: ir.Node, groups: Groups) -> None:
@@ -281,18 +288,7 @@ def _replace_gather(graph: ir.Model, node: ir.Node, size: int, codes: ir.Value, 
     attributes = {"bits": BITS, "block_size": size, "gather_axis": 0, "quantize_axis": 1}
     operands = [codes, node.inputs[1], scales]
     gather = ir.node("GatherBlockQuantized", operands, attributes=attributes, domain=DOMAIN, name=node.name)
-    _take_place(graph, node, [gather], gather.outputs[0])
-
-
-def _take_place(graph: ir.Model, node: ir.Node, added: Sequence[ir.Node], made: ir.Value) -> None:
-    """Put nodes where one was; what they make takes over its name, its readers and its place as an output."""
-    result = node.outputs[0]
-    name = result.name
-    made.shape, made.type = result.shape, result.type
-    graph.graph.insert_before(node, list(added))
-    result.replace_all_uses_with(made, replace_graph_outputs=True)
-    graph.graph.remove(node, safe=True)
-    result.name, made.name = None, name
+    take_place(graph, node, [gather], gather.outputs[0])
 
 
 def _finish(graph: ir.Model, form: _Form) -> None:

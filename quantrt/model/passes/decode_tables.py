@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import add_constant, constant_of, int_attribute
+from quantrt.ir.edit import add_constant, constant_of, int_attribute, take_place
 
 __all__ = ["decode_tables"]
 
@@ -38,7 +38,7 @@ def decode_tables(graph: ir.Model) -> int:
             made[codes] = add_constant(graph, f"{'' if codes is None else codes.name}_decoded", floats)
         gather = ir.node("Gather", [made[codes], node.inputs[1]], attributes={"axis": 0}, name=node.name)
         gather.metadata_props.update(node.metadata_props)
-        _take_place(graph, node, gather)
+        take_place(graph, node, [gather], gather.outputs[0])
         count += 1
     return count
 
@@ -56,6 +56,8 @@ def _floats(node: ir.Node) -> Array | None:
     if not is_known or (zeros is not None and zeros.dtype != np.uint8):
         return None
     whole = _unpacked(codes, bits).astype(np.float32)
+    if block < 1 or scales.shape != (len(whole), -(-whole.shape[1] // block)):  # before they are spread
+        return None
     points = np.full(scales.shape, 1 << (bits - 1)) if zeros is None else _unpacked(zeros, bits)
     spread = [
         np.repeat(array[:, : scales.shape[1]], block, axis=1)[:, : whole.shape[1]]
@@ -71,13 +73,3 @@ def _unpacked(array: Array, bits: int) -> Array:
     if bits == 8:
         return array
     return np.stack([array & 0xF, array >> 4], axis=-1).reshape(len(array), -1)
-
-
-def _take_place(graph: ir.Model, node: ir.Node, gather: ir.Node) -> None:
-    """Put a node where another was; its result takes over the other's name, type and place as an output."""
-    result, made = node.outputs[0], gather.outputs[0]
-    name, made.shape, made.type = result.name, result.shape, result.type
-    graph.graph.insert_before(node, [gather])
-    result.replace_all_uses_with(made, replace_graph_outputs=True)
-    graph.graph.remove(node, safe=True)
-    result.name, made.name = None, name

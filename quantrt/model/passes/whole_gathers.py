@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator
+from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator, take_place
 from quantrt.ir.sources import SOURCES_KEY, sources_of
 from quantrt.model.passes.remove_unused import remove_unused
 
@@ -34,12 +34,7 @@ def whole_gathers(graph: ir.Model) -> int:
         axes = add_constant(graph, f"{node.name}.axes", np.array(new_axes, np.int64))
         view = ir.Node("", "Unsqueeze", [node.inputs[0], axes], name=node.name)
         view.metadata_props[SOURCES_KEY] = "\n".join(sources_of(node))
-        result, made = node.outputs[0], view.outputs[0]
-        made.shape, made.type, name = result.shape, result.type, result.name
-        graph.graph.insert_before(node, [view])
-        result.replace_all_uses_with(made, replace_graph_outputs=True)
-        graph.graph.remove(node, safe=True)
-        result.name, made.name = None, name
+        take_place(graph, node, [view], view.outputs[0])
         count += 1
     if count:
         remove_unused(graph)

@@ -56,3 +56,8 @@ def test_other_forms_stay(rng: np.random.Generator):
     graph = table(rng, bits=4, has_zeros=False, gather_axis=1, quantize_axis=0)
     assert decode_tables(graph) == 0
     assert [node.op_type for node in graph.graph] == ["GatherBlockQuantized"]
+
+
+def test_blocks_that_are_not_those_of_the_scales_are_not_spread(rng: np.random.Generator):
+    graph = table(rng, bits=8, has_zeros=False, block_size=1 << 40)
+    assert decode_tables(graph) == 0
