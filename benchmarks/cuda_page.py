@@ -20,10 +20,10 @@ took turns, by CUDA events. The engines are those of `quantrt.build(..., device=
 `{{"int8", "fp16"}}`, of some with `{{"fp8", "fp16"}}` too, without an accuracy bound, so that the
 fastest is shipped: "int8 ships" says what that was, and "passed over" marks the weights and
 plan of an engine in codes that was not surely faster. The peer is `torch.compile` in fp16, channels last
-where there are images, as a CUDA graph. Weights are seeded random ones; SQNR is of the outputs against ONNX Runtime
-in FP32. Builds are cold, then with the timing cache of the first; builds in 8 bits make the FP32 and fp16
-engines too, to compare with. Rows are of several commits, on hosts that need not be the same; an empty field
-was not measured.
+where there are images, as a CUDA graph. Weights are seeded random ones; SQNR is of the outputs against ONNX
+Runtime in FP32. Builds are cold, then with the timing cache of the first; builds in 8 bits make the FP32 and
+fp16 engines too, to compare with. Rows are of several commits, on hosts that need not be the same; an empty
+field was not measured.
 
 Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/results/cuda-h200.json`
 """
