@@ -62,10 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wanted = references(net_of(args), inputs, args.device)
     shop = _Shop(for_gpu(load_model(args.folder / GRAPH)), args, feed)
     # One opener for all but the level whose attention may be in codes: that has timings of its own.
-    for is_coded in (False, True):
-        names = [name for name in args.engines if name.endswith(f"@{ATTENTION_LEVEL}") == is_coded]
-        if names:
-            _compare(shop, names, inputs, wanted)
+    groups: dict[bool, list[str]] = {}
+    for name in args.engines:
+        groups.setdefault(name.endswith(f"@{ATTENTION_LEVEL}"), []).append(name)
+    for names in groups.values():
+        _compare(shop, names, inputs, wanted)
 
 
 def _compare(
