@@ -20,6 +20,7 @@ What is compared, and on how many samples, is the same for all and fixed in `ben
 __all__ = ["measure_task"]
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -37,6 +38,9 @@ from benchmarks.record import commit, load_results, other_machine, write_results
 from benchmarks.task import Task
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cpu.json"
+CONTROLLED = RESULTS.with_name("accuracy-control-cpu.json")
+"""What `benchmarks.accuracy_control` has made of models to a target, which the page shows too."""
+
 PEERS = ("ort default", "nncf default", "nncf read_model")
 """The peers with their defaults, the best of which is the bar of what happens without a recipe."""
 
@@ -51,8 +55,13 @@ def main() -> None:
         results["models"][name] = row | other_machine(results)
         order = [task for task in TASK_NAMES if task in results["models"]]
         results["models"] = {task: results["models"][task] for task in order}
-        write_results(args.out, results, accuracy_page(results))
+        write_results(args.out, results, accuracy_page(results, _controlled()))
         _print(name, row)
+
+
+def _controlled() -> dict[str, Any]:
+    """Rows of `benchmarks.accuracy_control`, by name."""
+    return dict(json.loads(CONTROLLED.read_text(encoding="utf-8"))["models"])
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -3,16 +3,18 @@
 
 `quantrt build` with the recipe `accurate` beside `nncf.quantize_with_accuracy_control`, both in OpenVINO,
 with the same calibration samples and the same target on them: decisions agree with FP32's on 99 %, or, of
-models without classes, outputs differ by at most 1 % of their power. What each makes is judged on other
+models without decisions, outputs differ by at most 1 % of their power. What each makes is judged on other
 samples, with how many products it left in floats and how long it searched, one after the other. A second
 run adds its models to the results.
+
+    --limit-s N    that NNCF has failed when it is not done after N seconds of processor time
 """
 
 __all__ = ["measure", "page"]
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -30,9 +32,17 @@ from benchmarks.contenders import (
 )
 from benchmarks.judge import float_outputs, judge
 from benchmarks.page import number, table
+from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr
 from benchmarks.peers import open_openvino, open_ort
 from benchmarks.real_tasks import TASK_NAMES, load_task
-from benchmarks.record import commit, load_results, machine_line, write_results
+from benchmarks.record import (
+    commit,
+    load_results,
+    machine_line,
+    other_machine,
+    other_machines,
+    write_results,
+)
 from benchmarks.task import Task, same_class
 from quantrt.build import build
 from quantrt.config import Budget, BuildConfig, DeviceConfig
@@ -40,12 +50,15 @@ from quantrt.recipe import load_recipe
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-control-cpu.json"
 OURS, NNCF = "quantrt", "nncf"
-OTHER_DECISIONS = ("ultraface_rfb320", "silero_vad_16k_op15")
-"""A detector and a model that OpenVINO cannot import: neither decides by classes."""
+NOT_IMPORTED = ("silero_vad_16k_op15",)
+"""What OpenVINO cannot import."""
 
 NODES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 OPERATIONS = frozenset({"Convolution", "GroupConvolution", "ConvolutionBackpropData", "MatMul"})
 """Products, as ONNX and as OpenVINO call them."""
+
+FACES = "benchmarks.picture_tasks:same_faces"
+"""A detector's decisions: the anchors that it calls faces."""
 
 MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "MaxPool"})
 """What OpenVINO moves codes through."""
@@ -53,15 +66,16 @@ MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "MaxPool"})
 HEAD = f"""# Accuracy at a target (CPU)
 
 {{machine}}
-
+{{others}}
 `quantrt build` with the recipe `accurate` (`quantrt`) and `nncf.quantize_with_accuracy_control` (`nncf`), both in
 OpenVINO, from the same calibration samples. The target of both is of these samples: decisions agree with FP32's on
-{1 - CONTROLLED_DROP_RATIO:.0%}, or, of models without classes, outputs differ by at most {CONTROLLED_DROP_RATIO:.0%} of their power (20 dB).
+{1 - CONTROLLED_DROP_RATIO:.0%}, or, of models without decisions, outputs differ by at most {CONTROLLED_DROP_RATIO:.0%} of their power (20 dB).
 What is shown is of the other samples on which [accuracy-cpu.md](accuracy-cpu.md) judges. `in floats` counts the
 products (Conv, Gemm, MatMul) that are not computed on codes: those that do harm, and with QuantRT also those that
 are not faster so, which it times as it searches; a model of floats alone is what is left where nothing else keeps
 the target and gains time. `s` is the whole search, calibration with it, of one run each, one after the other,
-{{quiet}}.
+{{quiet}}. `failed` is what a tool refuses, or was not done with in
+the seconds that it was given (`--limit-s`).
 
 Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.accuracy_control MODELS`
 
@@ -80,30 +94,38 @@ class _Made:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Accuracy at a target, QuantRT and NNCF.")
     parser.add_argument("models", type=Path, help="folder with the exported models")
-    names = [name for name in TASK_NAMES if name not in OTHER_DECISIONS]
+    names = [name for name in TASK_NAMES if name not in NOT_IMPORTED]
     parser.add_argument("names", nargs="*", default=names, metavar="NAME", help="default: all models")
     parser.add_argument("--quiet", action="store_true", help="nothing else runs on this machine: say so")
+    parser.add_argument("--limit-s", type=int, metavar="N", help="processor seconds that NNCF may take")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
     args = parser.parse_args()
-    results = load_results(args.out)
+    results = load_results(args.out, any_machine=True)
     for name in args.names:
-        row = measure(load_task(name, args.models))
-        results["models"][name] = row | {"is_quiet": args.quiet}
+        row = measure(load_task(name, args.models), args.limit_s)
+        results["models"][name] = row | {"is_quiet": args.quiet} | other_machine(results)
         order = [task for task in TASK_NAMES if task in results["models"]]
         results["models"] = {task: results["models"][task] for task in order}
         write_results(args.out, results, page(results))
         print(name, row)
 
 
-def measure(task: Task) -> dict[str, Any]:
-    """Both searches on one task."""
+def measure(task: Task, limit_s: int | None = None) -> dict[str, Any]:
+    """Both searches on one task, and how what they made compares.
+
+    Args:
+        limit_s: processor seconds that NNCF may take; None for all that it wants.
+    """
     reference = float_outputs(task)
-    openers: dict[str, Callable[[Task, _Made], Any]] = {OURS: _open_quantrt, NNCF: _open_nncf}
-    rows = {}
+    openers: dict[str, Callable[[Task, _Made], Any]] = {
+        OURS: _open_quantrt,
+        NNCF: partial(_open_nncf, limit_s=limit_s),
+    }
+    rows, judged = {}, {}
     for name, opener in openers.items():
         made = _Made()
-        judged = judge(Contender(name, partial(opener, task, made)), task, reference)
-        rows[name] = judged.row | vars(made)
+        judged[name] = judge(Contender(name, partial(opener, task, made)), task, reference)
+        rows[name] = judged[name].row | vars(made)
     return {
         "commit": commit(),
         "calibration_samples": len(task.calibration),
@@ -112,11 +134,26 @@ def measure(task: Task) -> dict[str, Any]:
         "score_name": "" if task.score is None else task.score.name,
         "float_score": None if task.score is None else task.score.of(reference.arrays()),
         "contenders": rows,
+        "comparisons": _compare(judged, reference.names, task),
     }
 
 
+def _compare(judged: dict[str, Judged], names: Sequence[str], task: Task) -> list[dict[str, Any]]:
+    """QuantRT's model minus NNCF's, where there are both: by signal over noise, agreement and the metric."""
+    if any("error" in one.row for one in judged.values()):
+        return []
+    ours, peers = judged[OURS], {NNCF: judged[NNCF]}
+    rows: list[dict[str, Any] | None] = [compare_sqnr(ours, peers, name, task.sources) for name in names]
+    rows.append(compare_agreement(ours, peers, task.sources))
+    rows.append(None if task.score is None else compare_score(ours, peers, task.score))
+    return [row for row in rows if row is not None]
+
+
 def _metric(task: Task) -> str:
-    return "top1" if task.decisions is same_class else "sqnr"
+    """What a budget of QuantRT is of: decisions as `task` tells them from FP32's, or the power of noise."""
+    if task.decisions is same_class:
+        return "top1"
+    return "sqnr" if task.decisions is None else FACES
 
 
 @contextmanager
@@ -132,7 +169,7 @@ def _open_quantrt(task: Task, made: _Made) -> Iterator[Run]:
     )
     samples = task.calibration
     began = time.perf_counter()
-    judged_on = _with_classes(task) if _metric(task) == "top1" else samples
+    judged_on = samples if _metric(task) == "sqnr" else _with_decisions(task)
     with build(task.path, config=config, calibration=samples, validation=judged_on) as engine:
         made.seconds = time.perf_counter() - began
         layers = [layer for layer in engine.plan.layers if layer.op_type in NODES]
@@ -142,21 +179,23 @@ def _open_quantrt(task: Task, made: _Made) -> Iterator[Run]:
 
 
 @contextmanager
-def _open_nncf(task: Task, made: _Made) -> Iterator[Run]:
+def _open_nncf(task: Task, made: _Made, *, limit_s: int | None) -> Iterator[Run]:
     with TemporaryDirectory() as folder:
         path = Path(folder, "controlled.xml")
         began = time.perf_counter()
-        nncf_controlled(task, task.path, path, task.calibration)
+        nncf_controlled(task, task.path, path, task.calibration, limit_s=limit_s)
         made.seconds = time.perf_counter() - began
         made.products, made.in_floats = _count_products(path)
         runner = open_openvino(path, precision="f32")
         yield lambda inputs: runner.run(dict(inputs))
 
 
-def _with_classes(task: Task) -> list[dict[str, Any]]:
-    """The calibration samples, each with the class that FP32 finds."""
+def _with_decisions(task: Task) -> list[dict[str, Any]]:
+    """The calibration samples, each with the class that FP32 finds, or the scores it decides by."""
     floats = open_ort(task.path)
-    return [{**feed, "labels": next(iter(floats.run(feed).values())).argmax(-1)} for feed in task.calibration]
+    found = [next(iter(floats.run(feed).values())) for feed in task.calibration]
+    labels = [scores.argmax(-1) for scores in found] if _metric(task) == "top1" else found
+    return [{**feed, "labels": label} for feed, label in zip(task.calibration, labels, strict=True)]
 
 
 def _count_products(path: Path) -> tuple[int, int]:
@@ -181,7 +220,8 @@ def page(results: dict[str, Any]) -> str:
     models = results["models"]
     is_quiet = all(model["is_quiet"] for model in models.values())
     quiet = "on a machine with nothing else to do" if is_quiet else "on a machine that others used too"
-    head = HEAD.format(machine=machine_line(results["environment"]), quiet=quiet)
+    machine, others = machine_line(results["environment"]), other_machines(models.items())
+    head = HEAD.format(machine=machine, others=others, quiet=quiet)
     columns = [
         "model",
         "made by",
@@ -206,7 +246,7 @@ def _row(name: str, contender: str, model: dict[str, Any]) -> list[str]:
         name,
         contender,
         number(row.get("agreement_ratio"), 4),
-        number(next(iter(row["sqnr_db"].values())), 2),
+        ", ".join(number(value, 2) for value in row["sqnr_db"].values()),
         model["score_name"],
         number(model["float_score"], 4),
         number(row.get("score"), 4),

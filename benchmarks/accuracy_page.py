@@ -3,9 +3,10 @@
 
 __all__ = ["accuracy_page"]
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from benchmarks.accuracy_standing import standing
 from benchmarks.page import table
 from benchmarks.record import machine_line, other_machines
 
@@ -71,13 +72,18 @@ Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m ben
 """
 
 
-def accuracy_page(results: dict[str, Any]) -> str:
-    """Markdown: the comparison, then a table per figure, then the samples and the notes."""
+def accuracy_page(results: dict[str, Any], controlled: Mapping[str, Any]) -> str:
+    """Markdown: where `accurate` stands, the comparisons, a table per figure, the samples and the notes.
+
+    Args:
+        controlled: rows of `benchmarks.accuracy_control`, by name.
+    """
     models = results["models"]
     machine = machine_line(results["environment"])
     parts = [
         HEAD.format(machine=machine, others=other_machines(models.items()), version=_model_optimizer(models))
     ]
+    parts.append("## Where `accurate` stands\n\n" + standing(models, controlled))
     parts.append(
         "## `accurate` against the best of all peers\n\n" + _comparisons(models, "accurate_comparisons")
     )

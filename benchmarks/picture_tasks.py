@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks on pictures. Where few are at hand, each is judged in several views."""
 
-__all__ = ["CIFAR_TASKS", "load_cifar", "load_faces", "load_imagenet", "load_persons"]
+__all__ = ["CIFAR_TASKS", "load_cifar", "load_faces", "load_imagenet", "load_persons", "same_faces"]
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -156,6 +156,11 @@ def _prep(name: str) -> dict[str, Any]:
     described = json.loads((DATA / "models.json").read_text(encoding="utf-8"))
     prep: dict[str, Any] = described[name]["prep"]
     return prep
+
+
+def same_faces(outputs: Mapping[str, Array], labels: Mapping[str, Array]) -> float:
+    """The mean of the detector's F1; as labels are FP32's scores. A metric of `quantrt build`."""
+    return float(np.mean(_same_faces([labels["labels"]], list(outputs.values()))))
 
 
 def _same_faces(ref: Outputs, got: Outputs) -> Array:

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where `accurate` stands: the first table of the page of `benchmarks.accuracy`, a row for every model."""
+
+__all__ = ["standing"]
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.page import table
+
+STANDARD_ERRORS = 3.92
+"""That a 95 % interval is wide, of a normal distribution."""
+
+CONTROL = "nncf control"
+BEST, TIED, BEHIND = "best", "tied", "behind"
+
+TEXT = """`accurate` and, in brackets, the best of all peers by that figure: `best` where `accurate` is
+ahead by more than the standard error of the difference (a 95 % bootstrap interval is 3.92 of them wide),
+`tied` within it, `behind` beyond it. Where a peer's metric is that far above FP32's, FP32 is behind it too:
+what is measured there is how noise changes wrong decisions. Where `nncf control` is ahead, it leaves
+products in floats that `accurate` computes on codes: what `quantrt build` makes by `accurate` to the same
+target is beside it then, with how many products each leaves in floats
+([accuracy-control-cpu.md](accuracy-control-cpu.md)). The differences and their intervals are in the second
+table.
+
+"""
+
+
+def standing(models: Mapping[str, Any], controlled: Mapping[str, Any]) -> str:
+    """Markdown: what is compared, and a row for every model that `accurate` was measured on.
+
+    Args:
+        models: rows of `benchmarks.accuracy`, by name.
+        controlled: rows of `benchmarks.accuracy_control`, by name.
+    """
+    rows = [_row(name, model, controlled.get(name)) for name, model in models.items() if _compared(model)]
+    return TEXT + table(["model", "SQNR, dB", "agreement, %", "own metric", "`accurate` is"], rows)
+
+
+def _row(name: str, model: Mapping[str, Any], controlled: Mapping[str, Any] | None) -> list[str]:
+    compared = _compared(model)
+    sqnr = [item for item in compared if item["metric"].startswith("SQNR")]
+    agreement = [item for item in compared if item["metric"] == "agreement"]
+    own = [item for item in compared if item not in sqnr and item not in agreement]
+    return [
+        name,
+        "; ".join(_cell(item, _output(item) if len(sqnr) > 1 else "", "{:.2f}") for item in sqnr),
+        "; ".join(_cell(item, "", "{:.2f}", 100) for item in agreement),
+        "; ".join(_cell(item, item["metric"], "{:.4f}") for item in own),
+        _verdict(compared, model, controlled),
+    ]
+
+
+def _compared(model: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    return model.get("accurate_comparisons", ())
+
+
+def _cell(item: Mapping[str, Any], front: str, form: str, factor: float = 1.0) -> str:
+    """`front OURS (PEER THEIRS) stands`."""
+    ours, theirs = (form.format(factor * item[key]) for key in ("quantrt", "peer"))
+    return f"{front} {ours} ({item['best_peer']} {theirs}) {_stands(item)}".strip()
+
+
+def _output(item: Mapping[str, Any]) -> str:
+    return str(item["metric"]).split()[1]
+
+
+def _stands(item: Mapping[str, Any]) -> str:
+    error = _standard_error(item)
+    return BEST if item["difference"] > error else TIED if item["difference"] >= -error else BEHIND
+
+
+def _standard_error(item: Mapping[str, Any]) -> float:
+    return float(item["hi"] - item["lo"]) / STANDARD_ERRORS
+
+
+def _verdict(
+    compared: Sequence[Mapping[str, Any]], model: Mapping[str, Any], controlled: Mapping[str, Any] | None
+) -> str:
+    """`best` or `tied` in everything, or what it is behind in, and what there is to say of that."""
+    behind = [item for item in compared if _stands(item) == BEHIND]
+    if not behind:
+        return BEST if any(_stands(item) == BEST for item in compared) else TIED
+    by_control = [item for item in behind if item["best_peer"] == CONTROL]
+    parts = [_behind(item, model) for item in behind if item not in by_control]
+    if by_control:
+        names = ", ".join(str(item["metric"]) for item in by_control)
+        parts.append(f"{BEHIND} {CONTROL} by {names}{_at_target(controlled)}")
+    return "; ".join(parts)
+
+
+def _behind(item: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    """By what it is, and whether FP32 is as well."""
+    of_score = item["metric"] == model["score_name"]
+    is_above = of_score and item["peer"] - model["float_score"] > _standard_error(item)
+    floats = f", as FP32 is ({model['float_score']:.4f})" if is_above else ""
+    return f"{BEHIND} by {item['metric']}{floats}"
+
+
+def _at_target(controlled: Mapping[str, Any] | None) -> str:
+    """What both make to control's own target; nothing where that was not measured."""
+    if controlled is None or any("error" in row for row in controlled["contenders"].values()):
+        return ""
+    ours, theirs = (controlled["contenders"][name] for name in ("quantrt", "nncf"))
+    compared = controlled.get("comparisons", ())
+    verdict = f": {_worst(compared)}" if compared else ""
+    return f"; to its target {_made(ours)}, control's {_made(theirs)}{verdict}"
+
+
+def _worst(compared: Sequence[Mapping[str, Any]]) -> str:
+    found = {_stands(item) for item in compared}
+    return next(verdict for verdict in (BEHIND, TIED, BEST) if verdict in found)
+
+
+def _made(row: Mapping[str, Any]) -> str:
+    """Its figures, and how much of it is in floats."""
+    agreement = f", {100 * row['agreement_ratio']:.2f} %" if "agreement_ratio" in row else ""
+    sqnr = " and ".join(f"{value:.2f}" for value in row["sqnr_db"].values())
+    return f"{sqnr} dB{agreement} with {row['in_floats']} of {row['products']} in floats"
