@@ -67,7 +67,7 @@ class _Stack(nn.Module):
 
     def forward(self, img: Tensor, txt: Tensor, vec: Tensor) -> Tensor:
         """The tokens of the image behind all blocks."""
-        turn = _turns(self.sizes, *self.grid)
+        turn = _turns(self.sizes, *self.grid, img)
         step = silu(vec)[:, None]
         for block in self.double_blocks:
             img, txt = block(img, txt, step, turn)
@@ -77,16 +77,22 @@ class _Stack(nn.Module):
         return x[:, self.sizes.text :]
 
 
-def _turns(sizes: FluxSizes, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [tokens, channels of a head / 2] by which q and k turn; text stands at place 0."""
-    rows = torch.arange(height, dtype=torch.float32)[:, None].expand(height, width).reshape(-1)
-    columns = torch.arange(width, dtype=torch.float32)[None].expand(height, width).reshape(-1)
+def _turns(sizes: FluxSizes, height: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines [tokens, channels of a head / 2] by which q and k turn; text stands at place 0.
+
+    Angles are FP32; what comes of them has the type of `like`, and lies where it lies.
+    """
+    rows, columns = (torch.arange(n, dtype=torch.float32, device=like.device) for n in (height, width))
+    rows = rows[:, None].expand(height, width).reshape(-1)
+    columns = columns[None].expand(height, width).reshape(-1)
+    text = torch.zeros(sizes.text, device=like.device)
     angles = []
     for place, channels in zip((torch.zeros_like(rows), rows, columns), sizes.axes, strict=True):
-        rates = sizes.theta ** -(torch.arange(0, channels, 2, dtype=torch.float32) / channels)
-        angles.append(torch.cat([torch.zeros(sizes.text), place])[:, None] * rates)
+        halves = torch.arange(0, channels, 2, dtype=torch.float32, device=like.device)
+        rates = sizes.theta ** -(halves / channels)
+        angles.append(torch.cat([text, place])[:, None] * rates)
     turned = torch.cat(angles, 1)
-    return turned.cos(), turned.sin()
+    return turned.cos().to(like.dtype), turned.sin().to(like.dtype)
 
 
 class _Heads(nn.Module):
