@@ -19,6 +19,7 @@ from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.merge_gates import merge_gates
 from quantrt.model.passes.merge_projections import merge_projections
 from quantrt.model.passes.narrow_masks import narrow_masks
+from quantrt.model.passes.pick_tokens_early import pick_tokens_early
 from quantrt.model.passes.settle_reshapes import settle_reshapes
 from quantrt.model.passes.spell_batch_norm import spell_batch_norm
 from quantrt.model.passes.split_attention_heads import split_attention_heads
@@ -56,6 +57,7 @@ def for_gpu(model: Model) -> Model:
     add_to_tokens(graph)
     merge_projections(graph)
     merge_gates(graph)
+    pick_tokens_early(graph)
     spell_batch_norm(graph)
     split_convolutions(graph)
     gone = absent_tensors(tensors_of(model.graph), graph)
