@@ -271,8 +271,7 @@ def _engine_facts(
 
 def _candidate(row: dict[str, Any]) -> dict[str, Any]:
     latency = row.get("latency") or {}
-    told = {key: row.get(key) for key in ("name", "status", "reason", "precision", "size_bytes")}
-    return told | {"median_ms": latency.get("median_ms")}
+    return {k: row[k] for k in ("name", "status", "reason")} | {"median_ms": latency.get("median_ms")}
 
 
 def _power(arrays: dict[str, np.ndarray]) -> float:

@@ -18,12 +18,11 @@ INTRO = """# Engines on an NVIDIA GPU
 Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all contenders
 took turns, by CUDA events. The engines are those of `quantrt.build(..., device="cuda")` with `{{"fp16"}}` and
 `{{"int8", "fp16"}}`, of some with `{{"fp8", "fp16"}}` too, without an accuracy bound, so that the
-fastest is shipped: "int8 ships" says what that was, and "passed over" marks the weights and
-plan of an engine in codes that was not surely faster. The peer is `torch.compile` in fp16, channels last
-where there are images, as a CUDA graph. Weights are seeded random ones; SQNR is of the outputs against ONNX
-Runtime in FP32. Builds are cold, then with the timing cache of the first; builds in 8 bits make the FP32 and
-fp16 engines too, to compare with. Rows are of several commits, on hosts that need not be the same; an empty
-field was not measured.
+fastest is shipped: "int8 ships" says what that was. The peer is `torch.compile` in fp16, channels last where
+there are images, as a CUDA graph. Weights are seeded random ones; SQNR is of the outputs against ONNX Runtime
+in FP32. Builds are cold, then with the timing cache of the first; builds in 8 bits make the FP32 and fp16
+engines too, to compare with. Rows are of several commits, on hosts that need not be the same; an empty field
+was not measured.
 
 Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/results/cuda-h200.json`
 """
@@ -107,19 +106,7 @@ def _facts(name: str, row: dict[str, Any]) -> list[tuple[str, ...]]:
                 number(facts["host_us"], 0),
             )
         )
-        lines.extend(_passed_over(name, precision, facts, row["onnx_bytes"]))
     return lines
-
-
-def _passed_over(name: str, precision: str, facts: dict[str, Any], onnx_bytes: int) -> list[tuple[str, ...]]:
-    """The engine in codes that was not surely faster than the floats that shipped: its size."""
-    if facts["ships"] == precision or precision == "fp16":
-        return []
-    return [
-        (name, f"{precision}, passed over", number(size / 1e6, 1), f"{size / onnx_bytes:.3f}", *[""] * 5)
-        for candidate in facts["candidates"]
-        if candidate.get("precision") == precision and (size := candidate["size_bytes"])
-    ]
 
 
 def machine_line(environment: dict[str, Any]) -> str:
