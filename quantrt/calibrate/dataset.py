@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from quantrt.calibrate.readers.random import random_records
 from quantrt.calibrate.readers.sources import Preprocess, open_source
-from quantrt.calibrate.records import Array, Layout, Sample, Source, split_record
+from quantrt.calibrate.records import Array, Layout, Sample, Source, read_record
 from quantrt.calibrate.sample_hash import EMPTY_HASH, add_hashes, hash_sample
 from quantrt.errors import DataError, UsageError
 from quantrt.ir.tensor_spec import TensorSpec
@@ -86,18 +85,8 @@ class Dataset:
         Raises:
             DataError: a sample does not fit the model; there is none.
         """
-        found = False
-        for record in self._source.records():
-            before = len(self._notes)
-            for sample in split_record(record, self._specs, self.layout, self._notes):
-                found = True
-                yield sample
-            if len(self._notes) != before:
-                logger.info("%s", "; ".join(self.notes))
-        if not found:
-            raise DataError(
-                f"there are no samples in '{self.source}'", hint="one sample or more along its first axis"
-            )
+        for several in self._records():
+            yield from (several.rows(row, row + 1) for row in range(several.count))
 
     def batches(self, batch_size: int, max_samples: int | None = None) -> Iterator[Batch]:
         """Consecutive samples of equal shapes, stacked up to `batch_size`.
@@ -111,14 +100,18 @@ class Dataset:
         limit = self.layout.fixed_batch or (batch_size if self.layout.is_batched else 1)
         held: list[Sample] = []
         done = 0
-        for sample in itertools.islice(self.samples(), max_samples):
-            if held and _shapes(sample) != _shapes(held[0]):
+        for several in self._first(max_samples):
+            if held and _shapes(several) != _shapes(held[0]):
                 yield self._batch(held, done)
-                done, held = done + len(held), []
-            held.append(sample)
-            if len(held) == limit:
-                yield self._batch(held, done)
-                done, held = done + len(held), []
+                done, held = done + _count(held), []
+            row = 0
+            while row < several.count:
+                last = min(row + limit - _count(held), several.count)
+                held.append(several.rows(row, last))
+                row = last
+                if _count(held) == limit:
+                    yield self._batch(held, done)
+                    done, held = done + _count(held), []
         if held:
             yield self._batch(held, done)
 
@@ -130,13 +123,44 @@ class Dataset:
             total = add_hashes(total, hash_sample(sample.inputs))
         return total
 
+    def _records(self) -> Iterator[Sample]:
+        """What each record holds; see `samples`."""
+        found = False
+        for record in self._source.records():
+            before = len(self._notes)
+            several = read_record(record, self._specs, self.layout, self._notes)
+            if several.count:
+                found = True
+                yield several
+            if len(self._notes) != before:
+                logger.info("%s", "; ".join(self.notes))
+        if not found:
+            raise DataError(
+                f"there are no samples in '{self.source}'", hint="one sample or more along its first axis"
+            )
+
+    def _first(self, max_samples: int | None) -> Iterator[Sample]:
+        """Records up to so many samples, none read beyond; all of them with None."""
+        left = max_samples
+        if left == 0:
+            return
+        for several in self._records():
+            yield several if left is None else several.rows(0, min(left, several.count))
+            left = None if left is None else left - several.count
+            if left is not None and left <= 0:
+                return
+
     def _batch(self, held: list[Sample], first: int) -> Batch:
-        labels = {name: np.concatenate([s.labels[name] for s in held]) for name in held[0].labels}
-        if not self.layout.is_batched or (len(held) == 1 and self.layout.fixed_batch in (None, 1)):
-            return Batch(held[0].inputs, labels, first, len(held))
-        rows = held + held[:1] * ((self.layout.fixed_batch or len(held)) - len(held))
-        inputs = {name: np.concatenate([s.inputs[name] for s in rows]) for name in held[0].inputs}
-        return Batch(inputs, labels, first, len(held))
+        count = _count(held)
+        padding = (self.layout.fixed_batch or count) - count
+        held = held + [held[0].rows(0, 1)] * padding if self.layout.is_batched else held
+        labels = _joined([sample.labels for sample in held])
+        return Batch(
+            _joined([sample.inputs for sample in held]),
+            {name: array[:count] for name, array in labels.items()},
+            first,
+            count,
+        )
 
 
 def open_dataset(
@@ -177,5 +201,17 @@ def random_dataset(inputs: Sequence[TensorSpec], samples: int, seed: int) -> Dat
     return Dataset(source, inputs, is_random=True)
 
 
+def _count(held: Sequence[Sample]) -> int:
+    return sum(sample.count for sample in held)
+
+
+def _joined(parts: Sequence[dict[str, Array]]) -> dict[str, Array]:
+    """Along axis 0; of one part that part, as its rows lie one behind the other anyway."""
+    if len(parts) == 1:
+        return {name: np.asarray(array, order="C") for name, array in parts[0].items()}
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
 def _shapes(sample: Sample) -> list[tuple[int, ...]]:
-    return [array.shape for array in sample.inputs.values()]
+    """Of one sample, for inputs with a batch axis."""
+    return [array.shape[1:] for array in sample.inputs.values()]

@@ -2,7 +2,7 @@
 """From what a reader found to samples that can be fed to the model as they are.
 
 A reader yields records: arrays by input name, with or without a batch axis. Here a record is checked
-against the model's inputs, cast where that loses nothing, and split into samples.
+against the model's inputs, and cast where that loses nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from quantrt.calibrate.casts import cast_array
 from quantrt.errors import DataError, close_match
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["LABEL_NAMES", "Arrays", "Layout", "Record", "Sample", "Source", "check_names", "split_record"]
+__all__ = ["LABEL_NAMES", "Arrays", "Layout", "Record", "Sample", "Source", "check_names", "read_record"]
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -86,21 +86,31 @@ class Source:
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample, ready to be fed.
+    """One sample, or several of one shape, ready to be fed.
 
     Attributes:
-        inputs: shaped as the model's inputs, with 1 at axis 0 where that is a batch axis.
+        inputs: shaped as the model's inputs, with their number at axis 0 where that is a batch axis.
         labels: with the same leading axis.
+        count: how many; 1 where there is no batch axis.
     """
 
     inputs: dict[str, Array]
     labels: dict[str, Array] = field(default_factory=dict)
+    count: int = 1
+
+    def rows(self, first: int, last: int) -> Sample:
+        """Some of several, without a copy."""
+        if (first, last) == (0, self.count):
+            return self
+        inputs, labels = (
+            {name: array[first:last] for name, array in arrays.items()}
+            for arrays in (self.inputs, self.labels)
+        )
+        return Sample(inputs, labels, last - first)
 
 
-def split_record(
-    record: Record, specs: Sequence[TensorSpec], layout: Layout, notes: set[str]
-) -> Iterator[Sample]:
-    """The samples of one record.
+def read_record(record: Record, specs: Sequence[TensorSpec], layout: Layout, notes: set[str]) -> Sample:
+    """All samples of one record.
 
     Args:
         notes: gets a line per kind of cast.
@@ -115,16 +125,10 @@ def split_record(
         _check_shape(array, spec, layout, record.where)
         fed[spec.name] = cast_array(array, spec, record.where, notes)
     if not layout.is_batched:
-        yield Sample(fed, {name: np.asarray(label)[None] for name, label in labels.items()})
-        return
+        return Sample(fed, {name: np.asarray(label)[None] for name, label in labels.items()})
     rows = _row_count(fed, record.where)
     label_rows = {name: _label_rows(np.asarray(label), rows, record.where) for name, label in labels.items()}
-    for row in range(rows):
-        part = slice(row, row + 1)
-        yield Sample(
-            {name: array[part] for name, array in fed.items()},
-            {name: array[part] for name, array in label_rows.items()},
-        )
+    return Sample(fed, label_rows, rows)
 
 
 def check_names(

@@ -101,6 +101,28 @@ def test_batches_say_where_they_start(x):
     ]
 
 
+def test_batches_go_across_records_and_are_as_long_as_asked_for(rng):
+    x = rng.standard_normal((23, 3), np.float32)
+    labels = np.arange(23)
+    parts = [(0, 5), (5, 6), (6, 6), (6, 20), (20, 23)]
+    records = [{"x": x[a:b], "labels": labels[a:b]} for a, b in parts]
+    for most in (None, 0, 1, 5, 12, 22, 40):
+        batches = list(open_dataset(records, [X]).batches(4, most))
+        count = 23 if most is None else min(most, 23)
+        assert [b.count for b in batches] == [4] * (count // 4) + [count % 4] * (count % 4 > 0)
+        assert [b.first_sample for b in batches] == list(range(0, count, 4))
+        if batches:
+            np.testing.assert_array_equal(np.concatenate([b.inputs["x"] for b in batches]), x[:count])
+            np.testing.assert_array_equal(
+                np.concatenate([b.labels["labels"] for b in batches]), labels[:count]
+            )
+
+
+def test_rows_of_a_batch_lie_one_behind_the_other(x):
+    for batch in open_dataset({"x": np.asfortranarray(x)}, [X]).batches(4):
+        assert batch.inputs["x"].flags.c_contiguous
+
+
 def test_max_samples_stops_reading(x):
     read = []
 
