@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time many candidates briefly, then the finalists together for long enough to tell them apart."""
+"""Time many candidates together until the fastest is known; those that have lost leave on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 from quantrt.config import BenchConfig
-from quantrt.tactics.timing import Latency, TimesItself, time_interleaved
+from quantrt.tactics.timing import (
+    EARLY_CONFIDENCE_RATIO,
+    Latency,
+    TimesItself,
+    compare_paired,
+    time_interleaved,
+)
 
 __all__ = ["race"]
 
@@ -15,13 +22,19 @@ FINALISTS = 3
 """Besides the fastest FP32 candidate; one more than can win, for when the first is outside the budget."""
 
 HEAT_RATIO = 0.1
-"""Part of the timed seconds that each candidate gets in the first heat."""
+"""Part of the timed seconds that each candidate gets in the first heat on a GPU."""
 
 HOPELESS_RATIO = 1.5
-"""Of the fastest FP32 candidate's time in the heat: what takes longer is not shipped however exact it is."""
+"""Of the fastest FP32 candidate's time: what takes longer is not shipped however exact it is."""
+
+WIDE_RATIO = 1.25
+"""What is slower by this in every one of a few rounds is slower."""
 
 WARM_S = 0.2
 """Of warming up in a heat, and again behind one."""
+
+SEARCH_WARM_S = 0.1
+"""The same on the host's clock, where a turn has an untimed run, and medians of rounds are compared."""
 
 
 def race(
@@ -36,10 +49,48 @@ def race(
         runs: one run of each candidate, by name.
         floats: names of the FP32 candidates; the fastest of them is always a finalist.
     """
-    # What times itself on a device is timed for a thirtieth of the seconds already.
-    told = None if all(isinstance(run, TimesItself) for run in runs.values()) else floats
+    if all(isinstance(run, TimesItself) for run in runs.values()):
+        return _heat_and_final(runs, floats, config, on_progress)
+    warm = replace(config, warmup_s=min(config.warmup_s, SEARCH_WARM_S))
+    leaving = partial(_lost, floats=floats)
+    return time_interleaved(runs, warm, on_progress, floats=floats, leaving=leaving)
+
+
+def _lost(latencies: Mapping[str, Latency], floats: Collection[str]) -> list[str]:
+    """Who cannot be the yardstick, nor be shipped.
+
+    FP32 candidates that are surely slower than the fastest of them; of the others, those that are surely
+    hopeless beside it, or slower than as many as there may be finalists. The fastest of the others stays.
+    """
+    order = sorted(latencies, key=lambda name: latencies[name].median_ms)
+    timed, others = ([name for name in order if (name in floats) == is_float] for is_float in (True, False))
+    lost = [name for name in timed[1:] if _is_surely_slower(latencies[name], latencies[timed[0]])]
+    for place, name in enumerate(others[1:], 1):
+        hopeless = timed and _is_surely_slower(latencies[name], latencies[timed[0]], HOPELESS_RATIO)
+        if hopeless or (
+            place >= FINALISTS and _is_surely_slower(latencies[name], latencies[others[FINALISTS - 1]])
+        ):
+            lost.append(name)
+    return lost
+
+
+def _is_surely_slower(latency: Latency, other: Latency, by_ratio: float = 1.0) -> bool:
+    """Whether the first takes more than `by_ratio` of the other's time."""
+    if compare_paired(latency, other, confidence=EARLY_CONFIDENCE_RATIO).lo > by_ratio:
+        return True
+    ratios = latency.round_medians_ms() / other.round_medians_ms()
+    return bool((ratios > max(by_ratio, WIDE_RATIO)).all())
+
+
+def _heat_and_final(
+    runs: Mapping[str, Callable[[], object]],
+    floats: set[str],
+    config: BenchConfig,
+    on_progress: Callable[[int, int | None], None] | None,
+) -> dict[str, Latency]:
+    """What times itself on a device: for a thirtieth of the seconds already, whose rounds are few."""
     if len(runs) <= FINALISTS:
-        return time_interleaved(runs, config, on_progress, floats=told)
+        return time_interleaved(runs, config, on_progress)
     warm = replace(config, warmup_s=min(config.warmup_s, WARM_S))
     brief = config.duration_s * HEAT_RATIO
     heat_config = replace(warm, duration_s=brief, max_duration_s=brief, min_runs=5)
@@ -50,4 +101,4 @@ def race(
     others = [name for name in order if name not in floats][:FINALISTS]
     hopeful = [name for name in others if name == others[0] or heat[name].median_ms <= limit_ms]
     finalists = {name: runs[name] for name in (baseline, *hopeful)}
-    return time_interleaved(finalists, warm, on_progress, floats=told)
+    return time_interleaved(finalists, warm, on_progress)

@@ -14,13 +14,13 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from quantrt.config import BenchConfig
 from quantrt.errors import UsageError
+from quantrt.tactics.latency import CONFIDENCE_RATIO, Latency, Paired, compare_paired
 
 __all__ = ["Latency", "Paired", "TimesItself", "compare_paired", "time_interleaved"]
 
@@ -43,17 +43,12 @@ needs no untimed one before it: that its data lay in no cache is a small part of
 MIN_ROUNDS = 8
 """With fewer the interval of a ratio is infinite: a slow model's candidates could never be told apart."""
 
-CONFIDENCE_RATIO = 0.99
-"""Of the interval around a ratio; high because the interval is looked at several times while measuring."""
-
-EARLY_RATIO = 1 / 6
-"""Of the seconds asked for, after which a search may be over where nothing is in doubt."""
+EARLY_RATIO = 1 / 15
+"""Of the seconds asked for, after which a search may be over where nothing is in doubt. However wide a
+difference is, it takes 11 rounds to be sure of it at EARLY_CONFIDENCE_RATIO."""
 
 EARLY_CONFIDENCE_RATIO = 0.999
 """Of the interval until all of the seconds asked for are spent: the more looks, the surer each has to be."""
-
-EQUAL_RATIO = 0.01
-"""Two candidates whose interval lies within 1 +- this are as fast as each other: no more runs are spent."""
 
 REGRET_RATIO = 0.03
 """A search takes a candidate that is surely no more than this slower than any other it could take: to tell
@@ -61,7 +56,13 @@ which of two in codes is faster by less would cost more than it gains."""
 
 _RECHECK_GROWTH = 1.5  # further rounds between two looks, as a factor, so that looks stay few
 
+LEAVING_ROUNDS = 5
+"""After which candidates are first asked to leave."""
+
 Clock = Callable[[], int]
+
+Leaving = Callable[[Mapping[str, Latency]], Collection[str]]
+"""Which candidates of a search, by the rounds so far, need no more of them."""
 
 
 @runtime_checkable
@@ -75,125 +76,6 @@ class TimesItself(Protocol):
         """Milliseconds of each of `count` runs that follow each other."""
 
 
-@dataclass(frozen=True)
-class Latency:
-    """Timed runs of one candidate.
-
-    Attributes:
-        samples_ms: in the order they ran.
-        turn_runs: consecutive samples that belong to one round.
-    """
-
-    samples_ms: tuple[float, ...]
-    turn_runs: int = 1
-
-    @property
-    def median_ms(self) -> float:
-        """The middle sample."""
-        return self.p(0.5)
-
-    @property
-    def mean_ms(self) -> float:
-        """The arithmetic mean."""
-        return math.fsum(self.samples_ms) / len(self.samples_ms)
-
-    @property
-    def min_ms(self) -> float:
-        """The fastest run."""
-        return min(self.samples_ms)
-
-    @property
-    def max_ms(self) -> float:
-        """The slowest run."""
-        return max(self.samples_ms)
-
-    @property
-    def total_ms(self) -> float:
-        """All runs together."""
-        return math.fsum(self.samples_ms)
-
-    def figures(self, *percents: int) -> dict[str, float]:
-        """What reports tell of it, by name: median, mean, the fastest, the slowest, and percentiles."""
-        return {
-            "median_ms": self.median_ms,
-            "mean_ms": self.mean_ms,
-            "min_ms": self.min_ms,
-            "max_ms": self.max_ms,
-            **{f"p{percent}_ms": self.p(percent / 100) for percent in percents},
-        }
-
-    @property
-    def cv_ratio(self) -> float:
-        """Standard deviation over mean."""
-        return float(np.std(self.samples_ms)) / self.mean_ms if self.mean_ms else 0.0
-
-    def p(self, q: float) -> float:
-        """The quantile q in [0, 1], linear between samples."""
-        return float(np.quantile(self.samples_ms, q))
-
-    def divided_by(self, runs: int) -> Latency:
-        """The time per run where every sample was `runs` of them."""
-        return Latency(tuple(sample_ms / runs for sample_ms in self.samples_ms), self.turn_runs)
-
-    def round_medians_ms(self) -> np.ndarray:
-        """The median of each round, f64 [rounds]."""
-        rounds = len(self.samples_ms) // self.turn_runs
-        samples = np.array(self.samples_ms[: rounds * self.turn_runs])
-        medians: np.ndarray = np.median(samples.reshape(rounds, self.turn_runs), axis=1)
-        return medians
-
-
-@dataclass(frozen=True)
-class Paired:
-    """How a compares with b, round by round.
-
-    Attributes:
-        ratio: median of a's time over b's.
-        lo, hi: its confidence interval, at CONFIDENCE_RATIO unless said otherwise; 0 and infinity when there
-            are too few rounds.
-        rounds: number of pairs.
-    """
-
-    ratio: float
-    lo: float
-    hi: float
-    rounds: int
-
-    @property
-    def verdict(self) -> str:
-        """Of a: "faster" or "slower" when the whole interval is on that side of 1, else "same"."""
-        if self.hi < 1.0:
-            return "faster"
-        return "slower" if self.lo > 1.0 else "same"
-
-    @property
-    def is_decided(self) -> bool:
-        """Whether more rounds would tell little: different for certain, or equal within EQUAL_RATIO."""
-        return self.verdict != "same" or (self.lo >= 1.0 - EQUAL_RATIO and self.hi <= 1.0 + EQUAL_RATIO)
-
-
-def compare_paired(a: Latency, b: Latency, *, confidence: float = CONFIDENCE_RATIO) -> Paired:
-    """Compare two candidates timed by the same `time_interleaved`.
-
-    The interval is between order statistics of the ratios, from the binomial distribution of how many lie
-    below the true median (the sign test inverted), so it assumes nothing about how latencies are distributed.
-
-    Raises:
-        UsageError: the two were not timed in the same rounds.
-    """
-    times_a, times_b = a.round_medians_ms(), b.round_medians_ms()
-    if len(times_a) != len(times_b) or not len(times_a):
-        raise UsageError(
-            "cannot compare latencies that were not timed together",
-            got=f"{len(times_a)} and {len(times_b)} rounds",
-        )
-    ratios = np.sort(times_a / np.maximum(times_b, 1e-9))
-    count = len(ratios)
-    outside = _ranks_outside(count, confidence)
-    lo, hi = (float(ratios[outside - 1]), float(ratios[count - outside])) if outside else (0.0, math.inf)
-    return Paired(float(np.median(ratios)), lo, hi, count)
-
-
 def time_interleaved(
     runs: Mapping[str, Callable[[], object]],
     config: BenchConfig,
@@ -202,6 +84,7 @@ def time_interleaved(
     seed: int = 0,
     min_rounds: int = MIN_ROUNDS,
     floats: Collection[str] | None = None,
+    leaving: Leaving | None = None,
     clock: Clock = time.perf_counter_ns,
 ) -> dict[str, Latency]:
     """Time every candidate in turns, each until `config.duration_s` and `config.min_runs` are reached.
@@ -218,10 +101,11 @@ def time_interleaved(
             it has to be told from for certain; of others REGRET_RATIO is enough. It ends after EARLY_RATIO
             of the seconds where all that is sure, at EARLY_CONFIDENCE_RATIO, and goes on beyond them for
             these alone.
+        leaving: asked ever more rarely, for the first time after LEAVING_ROUNDS.
         clock: nanoseconds, never going back.
 
     Returns:
-        Latencies by name, all with the same number of rounds.
+        Latencies by name, all with the same number of rounds; of those that stayed to the end.
     """
     if not runs:
         raise UsageError("nothing to time: no candidates")
@@ -237,6 +121,7 @@ def time_interleaved(
             turn_runs=turn_runs,
             min_rounds=min_rounds,
             floats=floats,
+            leaving=leaving,
             order=order,
             clock=clock,
         )
@@ -250,6 +135,7 @@ def _time_rounds(
     turn_runs: Mapping[str, int],
     min_rounds: int,
     floats: Collection[str] | None,
+    leaving: Leaving | None,
     order: np.random.Generator,
     clock: Clock,
 ) -> dict[str, Latency]:
@@ -259,6 +145,7 @@ def _time_rounds(
     least_s = config.duration_s * (1.0 if floats is None else EARLY_RATIO)
     rounds = 0
     next_look = {True: 0.0, False: 0.0}  # by whether it is an early one
+    next_leaving = math.inf if leaving is None else float(LEAVING_ROUNDS)
     while True:
         for index in order.permutation(len(names)):
             name = names[index]
@@ -267,13 +154,18 @@ def _time_rounds(
             samples[name] += turn
             spent_ms[name] += math.fsum(turn)
         rounds += 1
+        if leaving is not None and rounds >= next_leaving:
+            for name in leaving(_latencies(samples, turn_runs)):
+                names.remove(name)
+                del samples[name], spent_ms[name]
+            next_leaving = rounds * _RECHECK_GROWTH
         least_ms, most_ms = min(spent_ms.values()), max(spent_ms.values())
         if on_progress is not None:
             on_progress(int(least_ms), int(max(config.duration_s * 1e3, least_ms)))
         if most_ms >= config.max_duration_s * 1e3 and rounds >= min_rounds:
             break
         is_early = least_ms < config.duration_s * 1e3
-        has_runs = rounds * min(turn_runs.values()) >= config.min_runs
+        has_runs = rounds * min(turn_runs[name] for name in names) >= config.min_runs
         if least_ms < least_s * 1e3 or not has_runs or rounds < next_look[is_early]:
             continue
         if _is_decided(_latencies(samples, turn_runs), floats, is_early=is_early):
@@ -338,9 +230,12 @@ def _is_decided(latencies: Mapping[str, Latency], floats: Collection[str] | None
 
     In a search it may also be surely not much slower than another, and once all of the seconds asked for are
     spent that is not asked either; but for one in codes beside floats, for codes are shipped where they are
-    faster.
+    faster. It is not over early while another one that seems faster than floats is not surely so: it may be
+    shipped where the first is outside the budget.
     """
     confidence = EARLY_CONFIDENCE_RATIO if is_early else CONFIDENCE_RATIO
+    if is_early and not _are_others_told(latencies, floats or ()):
+        return False
     first, *others = sorted(latencies, key=lambda name: latencies[name].median_ms)
     for other in others:
         pair = compare_paired(latencies[first], latencies[other], confidence=confidence)
@@ -351,21 +246,14 @@ def _is_decided(latencies: Mapping[str, Latency], floats: Collection[str] | None
     return True
 
 
-def _ranks_outside(count: int, confidence: float) -> int:
-    """The largest k for which the k-th smallest and k-th largest of `count` values enclose the median.
-
-    With probability `confidence`, that is: 2 P(Binomial(count, 1/2) < k) <= 1 - confidence. 0 when none does.
-    """
-    bound = (1.0 - confidence) / 2.0
-    log_half = count * math.log(0.5)
-    below, k = 0.0, 0
-    while k < count:
-        log_ways = math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
-        below += math.exp(log_ways + log_half)
-        if below > bound:
-            return k
-        k += 1
-    return k
+def _are_others_told(latencies: Mapping[str, Latency], floats: Collection[str]) -> bool:
+    """Whether all that seem faster than the fastest of `floats`, by more than REGRET_RATIO, surely are."""
+    timed = {name: latencies[name] for name in latencies if name in floats}
+    if not timed:
+        return True
+    yardstick = min(timed.values(), key=lambda latency: latency.median_ms)
+    pairs = (compare_paired(latencies[name], yardstick) for name in latencies if name not in timed)
+    return all(pair.verdict == "faster" or pair.ratio >= 1.0 - REGRET_RATIO for pair in pairs)
 
 
 @contextmanager

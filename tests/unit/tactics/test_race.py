@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 import time
 from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from quantrt.config import BenchConfig
-from quantrt.tactics.race import FINALISTS, race
+from quantrt.tactics.latency import Latency
+from quantrt.tactics.race import FINALISTS, _is_surely_slower, race
+from quantrt.tactics.timing import LEAVING_ROUNDS
 
 CONFIG = BenchConfig(duration_s=0.2, max_duration_s=0.2, warmup_s=0.0, min_runs=3)
 
 TIMES_MS = {"a fp32": 2.0, "b fp32": 1.5, "a int8": 0.2, "b int8": 0.3, "c int8": 0.4, "d int8": 3.0}
+
+
+def ratios(each: list[float]) -> tuple[Latency, Latency]:
+    """Two that differ by these ratios, round by round."""
+    return Latency(tuple(each)), Latency((1.0,) * len(each))
 
 
 def runs(names, calls: Counter):
@@ -20,11 +29,42 @@ def runs(names, calls: Counter):
     return {name: lambda name=name: run(name) for name in names}
 
 
-@pytest.mark.parametrize("names", [["a fp32"], ["a fp32", "a int8"], ["a fp32", "b fp32", "a int8"]])
+@pytest.mark.parametrize("names", [["a fp32"], ["a fp32", "a int8"], ["b fp32", "a int8", "b int8"]])
 def test_few_candidates_are_all_finalists(names: list[str]):
     latencies = race(runs(names, Counter()), {"a fp32", "b fp32"}, CONFIG)
     assert set(latencies) == set(names)
     assert len({len(latency.round_medians_ms()) for latency in latencies.values()}) == 1
+
+
+def test_who_has_lost_leaves_and_the_others_go_on():
+    calls: Counter = Counter()
+    times = {"a fp32": 1.0, "b fp32": 4.0, "a int8": 1.0, "c int8": 4.0}
+    spread = np.random.default_rng(2).normal(1.0, 0.1, 100_000)
+
+    def run(name: str):
+        calls[name] += 1
+        time.sleep(times[name] * abs(spread[calls["a fp32"]]) / 1e3)
+
+    config = replace(CONFIG, duration_s=1.0, max_duration_s=1.0)
+    latencies = race({name: lambda name=name: run(name) for name in times}, {"a fp32", "b fp32"}, config)
+    assert set(latencies) == {"a fp32", "a int8"}
+    rounds = len(latencies["a fp32"].round_medians_ms())
+    assert rounds > 3 * LEAVING_ROUNDS
+    assert len(latencies["a int8"].round_medians_ms()) == rounds
+    assert calls["b fp32"] < calls["a fp32"] / 4 and calls["c int8"] < calls["a int8"] / 4
+
+
+def test_an_fp32_that_is_nearly_as_fast_stays_a_yardstick():
+    """Until it is surely slower, which 5 % are not in a few rounds."""
+    found = [ratios([1.05, 1.04, 0.99, 1.06, 1.05]), ratios([1.3, 1.4, 1.26, 1.5, 1.3]), ratios([1.05] * 11)]
+    assert [_is_surely_slower(slow, fast) for slow, fast in found] == [False, True, True]
+    hopeless = [ratios([1.6] * 4 + [1.45]), ratios([1.6] * 5)]
+    assert [_is_surely_slower(slow, fast, 1.5) for slow, fast in hopeless] == [False, True]
+
+
+def test_without_fp32_beside_them_candidates_are_told_from_each_other():
+    names = {"a int8": "", "b int8": ""}
+    assert set(race(runs(names, Counter()), set(), CONFIG)) == set(names)
 
 
 def test_of_many_the_fastest_and_the_fastest_float_one_are_finalists():
@@ -42,7 +82,7 @@ def test_what_is_much_slower_than_the_float_baseline_is_no_finalist():
 
 def test_the_fastest_in_codes_is_a_finalist_however_slow():
     names = {"a fp32": "", "d int8": "", "c fp32": "", "e fp32": ""}
-    times = {"a fp32": 0.4, "c fp32": 0.6, "e fp32": 0.5, "d int8": 3.0}
+    times = {"a fp32": 0.4, "c fp32": 0.9, "e fp32": 0.8, "d int8": 3.0}
     latencies = race(
         {name: (lambda name=name: time.sleep(times[name] / 1e3)) for name in names},
         {"a fp32", "c fp32", "e fp32"},

@@ -11,10 +11,10 @@ import pytest
 
 from quantrt.config import BenchConfig
 from quantrt.errors import UsageError
+from quantrt.tactics.latency import EQUAL_RATIO
 from quantrt.tactics.timing import (
     EARLY_CONFIDENCE_RATIO,
     EARLY_RATIO,
-    EQUAL_RATIO,
     MAX_TURN_RUNS,
     MIN_ROUNDS,
     MIN_TURN_RUNS,
@@ -183,6 +183,19 @@ def test_codes_beside_codes_are_timed_for_no_more_than_the_seconds_asked_for(flo
 
     latencies, _ = timed(cost_ms, "ab", duration_s=3.0, max_duration_s=20.0, floats=floats)
     assert (latencies["a"].total_ms < 4e3) == ends
+
+
+@pytest.mark.parametrize(("spread", "ends"), [(0.0, True), (0.25, False)])
+def test_a_search_does_not_end_while_the_second_is_not_surely_faster_than_floats(spread: float, ends: bool):
+    """a is clear; b, which counts where a is outside the budget, is 10 % faster than the floats c."""
+    noise = np.abs(np.random.default_rng(8).normal(1.0, spread, 100_000))
+
+    def cost_ms(name: str, n: int) -> float:
+        return {"a": 5.0, "b": 9.0 * float(noise[n]), "c": 10.0}[name]
+
+    latencies, _ = timed(cost_ms, "abc", duration_s=3.0, floats="c")
+    assert (latencies["a"].total_ms < 0.4e3) == ends
+    assert compare_paired(latencies["b"], latencies["c"]).verdict == "faster"
 
 
 def test_early_looks_rarely_call_equal_candidates_different():
