@@ -75,7 +75,7 @@ def rounds_table(report: Mapping[str, Any]) -> Table:
             _noise_text(row["noise_ratio"]),
             ms_text(row["predicted_ms"]),
             ms_text(row["latency_ms"]),
-            "inf" if row["drop_ratio"] is None else ratio_of_metric(row["drop_ratio"]),
+            _drop_text(row),
             _result_text(row),
         )
         for number, row in enumerate(report["rounds"], start=1)
@@ -130,6 +130,7 @@ def _round(one: Round, is_best: bool) -> dict[str, Any]:
         "noise_ratio": _finite(engine.noise_ratio),
         "latency_ms": engine.latency_ms,
         "drop_ratio": _finite(engine.drop_ratio),
+        "is_checked": engine.drop_ratio is not None,
         "quantized": engine.quantized_count,
         "float": [
             {"name": name, "reason": one.assigned.reasons.get(name, "nothing beside it is 8-bit")}
@@ -142,7 +143,15 @@ def _round(one: Round, is_best: bool) -> dict[str, Any]:
     }
 
 
+def _drop_text(row: Mapping[str, Any]) -> str:
+    if not row.get("is_checked", True):
+        return "-"
+    return "inf" if row["drop_ratio"] is None else ratio_of_metric(row["drop_ratio"])
+
+
 def _result_text(row: Mapping[str, Any]) -> str:
+    if not row.get("is_checked", True):
+        return "not faster, so its drop was not measured"
     text = "inside the budget" if row["is_inside"] else "outside the budget"
     if row["is_best"]:
         text += ", fastest of these"

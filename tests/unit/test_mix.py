@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds with a mixed candidate. How fast a region is here is chance, so the profile is made up."""
 
+import importlib
+import io
 import os
 import signal
 import subprocess
@@ -13,8 +15,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import quantrt.mix.contest
+from quantrt.assign import checked as checked_module
+from quantrt.assign.cost_model import TimedEngine, TimedLayer
 from quantrt.assign.sensitivity import _Part
 from quantrt.assign.tables import read_tables
 from quantrt.build import build
@@ -31,6 +36,8 @@ from quantrt.config import (
 from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
 from quantrt.prepare import Event
+from quantrt.report.mixed_report import rounds_table
+from quantrt.tactics.timing import Latency
 from tests.made_up_times import made_up_times
 from tests.nets import net, samples, weights
 
@@ -146,6 +153,47 @@ def test_nothing_is_mixed_where_all_of_int8_is_inside_the_budget(outliers):
         assert engine.plan.report["verdict"]["shipped"] == "onnxruntime int8"
         assert engine.plan.report["mixed"]["rounds"] == []
         assert engine.plan.report["mixed"]["reason"].startswith("not tried")
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_inside_the_budget_a_mix_is_checked_where_it_is_faster(outliers, monkeypatch, is_faster: bool):
+    """One product is said to be slower in codes; the mix that leaves it float is faster, or is not."""
+    checked: list[float] = []
+    measure_accuracy = checked_module.measure_accuracy
+
+    def counted(*arguments, **options):
+        checked.append(1.0)
+        return measure_accuracy(*arguments, **options)
+
+    def timed_engine(candidate, model, inputs, *, latency_ms, sessions):
+        nodes = [node for node in model.graph.graph if node.op_type == "MatMul"]
+        times = [0.25 if candidate.spec.has_codes else 0.5] * len(nodes)
+        times[1] = 1.0 if candidate.spec.has_codes else 0.1
+        return TimedEngine(
+            [TimedLayer((node.name,), ms) for node, ms in zip(nodes, times, strict=True)], sum(times)
+        )
+
+    def time_candidates(candidates, *unused):
+        times = {
+            "onnxruntime fp32": 3.0,
+            "onnxruntime int8": 2.0,
+            "onnxruntime int8 mixed": 1.0 if is_faster else 2.5,
+        }
+        return {name: Latency((times[name],) * 32) for name in candidates}
+
+    monkeypatch.setattr(checked_module, "measure_accuracy", counted)
+    monkeypatch.setattr(quantrt.mix.measure, "timed_engine", timed_engine)
+    for module in (quantrt.mix.measure, importlib.import_module("quantrt.build")):
+        monkeypatch.setattr(module, "time_candidates", time_candidates)
+    options = replace(config(), budget=Budget(metric="cosine", max_drop_ratio=1.0))
+    with make(outliers, options) as engine:
+        shipped, (row, *_) = engine.plan.report["verdict"]["shipped"], engine.plan.report["mixed"]["rounds"]
+        console = Console(width=300, file=io.StringIO())
+        console.print(rounds_table(engine.plan.report["mixed"]))
+    text = console.file.getvalue()
+    assert shipped == ("onnxruntime int8 mixed" if is_faster else "onnxruntime int8")
+    assert row["is_checked"] == is_faster == (len(checked) == 2)
+    assert ("its drop was not measured" in text) != is_faster
 
 
 @pytest.mark.parametrize(
