@@ -100,10 +100,18 @@ class Descriptor:
 
     Args:
         bits: of an element as the kernel sees it, where that is another than numpy's.
+        is_constant: whether no kernel writes it.
     """
 
-    def __init__(self, tensor: np.ndarray, shape: tuple[int, ...], bits: int | None = None) -> None:
+    def __init__(
+        self,
+        tensor: np.ndarray,
+        shape: tuple[int, ...],
+        bits: int | None = None,
+        is_constant: bool = False,
+    ) -> None:
         self.tensor, self.block = tensor, shape
+        self.is_constant = is_constant
         self.dtype = Element(str(tensor.dtype), tensor.dtype, bits or 8 * tensor.itemsize)
         self.layout = None
         nbytes = math.prod(shape) * tensor.itemsize
@@ -233,6 +241,8 @@ class Machine:
         self.control = threading.Semaphore(0)
         self.groups: list[Group] = []
         self.failure: BaseException | None = None
+        self.awaits = False
+        """Whether groups say when kernels before this one are done."""
 
     def run(self, parts) -> None:
         self.groups = [Group(self, function, arguments) for function, arguments in parts]
@@ -259,7 +269,7 @@ class Group:
 
     def __init__(self, machine: Machine, function, arguments) -> None:
         self.machine = machine
-        self.is_done = False
+        self.is_done = self.has_awaited = False
         self.is_over: Callable[[], bool] = lambda: True
         self.baton = threading.Semaphore(0)
         self.unfinished: list[Product] = []
@@ -327,6 +337,7 @@ def run_program(
     scope = {}
     for part in (*others, module):
         scope.update(vars(part))
+    machine.awaits = hasattr(module, "await_kernels_before")
     names = {part.__name__ for part in (*others, module)}
     for key, value in list(scope.items()):
         if isinstance(value, constexpr):
@@ -341,6 +352,15 @@ def run_program(
 def _language(machine: Machine, reads_once: bool) -> dict:
     def current() -> Group:
         return next(group for group in machine.groups if group.thread is threading.current_thread())
+
+    def await_before():
+        if machine.groups:
+            current().pause()
+            current().has_awaited = True
+
+    def check_awaited(what):
+        if machine.awaits and machine.groups and not current().has_awaited:
+            raise RulesError(f"{what} before kernels that may write it are done")
 
     def init(barrier, count):
         barrier.count = barrier.pending = count
@@ -361,6 +381,8 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         barrier.settle()
 
     def copy(descriptor, place, barrier, slot):
+        if not descriptor.is_constant:
+            check_awaited("a block is asked for")
         if slot.is_coming:
             raise RulesError("a block is overwritten that is still on its way")
         slot.is_coming = True
@@ -417,12 +439,14 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         return slot
 
     def load(pointer, mask=True, other=0):
+        check_awaited("a number is read")
         if np.ndim(pointer.offsets) == 0 and pointer.memory.dtype.kind == "i":
             return Scalar(pointer.memory[pointer.offsets])
         offsets, mask = np.broadcast_arrays(pointer.offsets, mask)
         return block(np.where(mask, pointer.memory[np.where(mask, offsets, 0)], other))
 
     def store(pointer, value, mask=True):
+        check_awaited("memory is written")
         offsets, value, mask = np.broadcast_arrays(pointer.offsets, value, mask)
         pointer.memory[offsets[mask]] = value[mask]
 
@@ -476,5 +500,6 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "warpgroup_mma": multiply,
         "warpgroup_mma_wait": finish,
         "fence_async_shared": lambda: None,
+        "await_kernels_before": await_before,
         "part_layout": lambda run, warps: types.SimpleNamespace(shape=[16 * warps, 4 * run]),
     }

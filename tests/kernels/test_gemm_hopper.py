@@ -33,6 +33,7 @@ def product(
     ahead=(1, 1),
     has_tensor=False,
     is_looped=False,
+    is_shared=False,
     is_gated=False,
     pitches=(),
     live=None,
@@ -65,13 +66,14 @@ def product(
         group_m,
         *ahead,
         is_looped,
+        is_shared,
     )
     ordered = rows_in_order(w, halves * run)
     main, rest = HopperTile(block_m, block_n, stages).columns
     matrices = (
         Descriptor(x, (block_m, BLOCK_K)),
-        Descriptor(ordered, (main, BLOCK_K)),
-        Descriptor(ordered, (rest, BLOCK_K)),
+        Descriptor(ordered, (main, BLOCK_K), is_constant=True),
+        Descriptor(ordered, (rest, BLOCK_K), is_constant=True),
     )
     arguments = (
         *matrices,
@@ -96,6 +98,7 @@ def product(
             program=program,
             programs=programs,
             others=(fragments,),
+            reads_once=not is_shared,
             registers_of=lambda sums, operands, terms, program: (sums.astype(np.float32), *operands),
             sums_to_float=lambda sums, terms: sums.astype(np.float32),
             evaluate=lambda program, r: (sum(r[1 + halves :], start=math.prod(r[: 1 + halves])),),
@@ -138,6 +141,22 @@ def product(
         (300, 340, 48, {"tile": (128, 96), "run": 4, "stages": 2, "dtype": np.float32}),
         (100, 130, 40, {"has_tensor": True, "pitches": (0, 160, 256)}),
         (100, 128, 40, {"pitches": (0, 0, 200)}),
+        (128, 64, 16, {"tile": (128, 64), "programs": 1, "is_shared": True}),  # one tile of one block
+        (300, 200, 80, {"tile": (128, 64), "is_shared": True, "stages": 4}),
+        (60, 200, 160, {"tile": (128, 128), "is_shared": True}),  # nothing for the second consumer to store
+        (
+            300,
+            340,
+            48,
+            {"tile": (128, 160), "run": 8, "has_tensor": True, "ahead": (2, 5), "is_shared": True},
+        ),
+        (
+            300,
+            340,
+            48,
+            {"tile": (128, 160), "run": 8, "has_tensor": True, "is_looped": True, "is_shared": True},
+        ),
+        (300, 200, 16, {"tile": (256, 64), "stages": 2, "is_gated": True, "run": 8, "is_shared": True}),
     ],
 )
 def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
@@ -155,10 +174,15 @@ def test_rows_behind_the_last_that_counts_are_left_alone(live):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("    parity = 1\n", "    parity = 0\n"),
+        ("parity = 1 - AHEAD // STAGES", "parity = AHEAD // STAGES"),
+        ("parity = 1 - AHEAD // STAGES", "parity = 1"),
+        ("gl.where(tile == gl.program_id(0), AHEAD, 0)", "0"),
+        ("        load_rows(ring, x_desc, first_m, i, i, sizes)", "        pass"),
+        ("    await_kernels_before()\n    for i", "    for i"),
+        ("    await_kernels_before()\n    block", "    block"),
         ("turn = 1 - CONSUMER", "turn = CONSUMER"),
         ("mbarrier.wait(turns.index(CONSUMER), turn)", "pass"),
-        ("block += 2 * STEPS", "block += STEPS"),
+        ("block += TURNS * STEPS", "block += STEPS"),
         ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
         ("count=1, pred=k > 0", "count=1, pred=k > 1"),
         ("stage_before(stage, STAGES)), count=1, pred", "stage), count=1, pred"),
@@ -170,6 +194,21 @@ def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
     with pytest.raises(Rules):
         for seed in range(10):
             product(300, 200, 80, seed=seed, module=module)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("count=1 + SHARED", "count=1"),
+        ("TURNS: gl.constexpr = 1 if SHARED else 2", "TURNS: gl.constexpr = 2"),
+        ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
+    ],
+)
+def test_a_wrong_protocol_of_shared_tiles_is_found(right, wrong, tmp_path):
+    module = altered(triton_kernel, right, wrong, tmp_path)
+    with pytest.raises(Rules):
+        for seed in range(10):
+            product(300, 200, 80, seed=seed, tile=(128, 64), is_shared=True, module=module)
 
 
 def test_rows_in_order_are_those_of_the_fragments():

@@ -51,6 +51,9 @@ PROBLEMS = {
 WIDE = HopperTile(128, 160, 5)
 CASES = [(name, HopperTile(128, 128, 6)) for name in PROBLEMS]
 CASES += [("heavy codes", HopperTile(128, 128, 6, is_looped=True))]
+SHARED = replace(WIDE, is_shared=True)
+CASES += [(name, SHARED) for name in ("codes", "residual", "heavy floats")]
+CASES += [("heavy codes", replace(SHARED, is_looped=True))]
 CASES += [(name, WIDE) for name, problem in PROBLEMS.items() if fits_registers(problem, WIDE)]
 
 
@@ -132,7 +135,17 @@ def test_a_wide_tile_is_tried_where_it_spares_a_round():
     widths = [configs(residual_floats(*size), h200)[0].block_n for size in sizes]
     assert widths == [160, 160, 160, 128]
     for problem in (gated_codes(2048, 1280, 1280), heavy_codes(2048, 1280, 1280)):  # no registers for it
-        assert all(tile.block_n <= 128 for tile in configs(problem, h200))
+        assert all(tile.block_n <= 128 or tile.is_shared for tile in configs(problem, h200))
+
+
+def test_a_tile_is_shared_where_no_program_has_two():
+    h200 = gpu_named("H200")
+    first, second = configs(residual_floats(2048, 1280, 1280), h200)[:2]
+    assert first == replace(second, is_shared=True)
+    assert first.sums == 80
+    assert first.name == "hopper 128x160 s5 shared"
+    for size in ((2176, 1280, 1280), (6304, 768, 3072)):
+        assert not any(tile.is_shared for tile in configs(residual_floats(*size), h200))
 
 
 def test_what_makes_codes_of_residuals_is_tried_in_a_loop_too():

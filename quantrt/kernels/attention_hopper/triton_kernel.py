@@ -64,7 +64,7 @@ from quantrt.kernels.attention_fragments.triton_kernel import (
     sums_layout,
     weights_of,
 )
-from quantrt.kernels.functions.triton_kernel import INF, reciprocal
+from quantrt.kernels.functions.triton_kernel import INF, await_kernels_before, reciprocal
 
 __all__ = ["attention_hopper"]
 
@@ -179,6 +179,7 @@ def produce(rings, barriers, q_desc, k_desc, v_desc, masks, lengths, sizes: gl.c
     MASK_BYTES: gl.constexpr = mask_desc.block_type.nbytes if how[2] else 0
     BLOCK_BYTES: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes + MASK_BYTES
     tiles = gl.cdiv(S, ROWS * CONSUMERS)
+    await_kernels_before()
     stage = 0
     parity = 1
     slot = 0
@@ -245,6 +246,7 @@ def consume(
     TOTALS: gl.constexpr = sums_layout(COUNTS, V_BITS)
     ROW: gl.constexpr = gl.SliceLayout(1, SCORES)
     tiles = gl.cdiv(S, ROWS * CONSUMERS)
+    await_kernels_before()
     stage = 0
     parity = 0
     slot = 0

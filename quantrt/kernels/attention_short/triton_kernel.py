@@ -42,7 +42,7 @@ from quantrt.kernels.attention_fragments.triton_kernel import (
     uniform,
 )
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import INF, LOG2E, exp2
+from quantrt.kernels.functions.triton_kernel import INF, LOG2E, await_kernels_before, exp2
 
 __all__ = ["attention_short"]
 
@@ -143,6 +143,7 @@ def produce(rings, barriers, descs, lengths, sizes: gl.constexpr):
     BLOCK_BYTES: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes + MASK_BYTES
     tiles = gl.cdiv(S, ROWS)
     whole = whole_blocks(T, BLOCK_N, sizes[6])
+    await_kernels_before()
     stage = 0
     parity = 1
     q_parity = 1
@@ -187,6 +188,7 @@ def consume(rings, barriers, lengths, y, scale, sizes: gl.constexpr, formula: gl
     ROW: gl.constexpr = gl.SliceLayout(1, SUMS)
     tiles = gl.cdiv(S, ROWS)
     q = q_tile.index(0).reshape([ROWS, BLOCK_D])
+    await_kernels_before()
     stage = 0
     parity = 0
     q_parity = 0

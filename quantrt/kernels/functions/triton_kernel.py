@@ -9,14 +9,38 @@ fusion off they cost half as much again.
 import triton
 import triton.language as tl
 
-__all__ = ["INTERPRETED", "erf", "exp", "gelu", "power", "sigmoid", "softplus", "tanh"]
+from quantrt.kernels import overlap
 
+__all__ = [
+    "INTERPRETED",
+    "await_kernels_before",
+    "erf",
+    "exp",
+    "gelu",
+    "power",
+    "sigmoid",
+    "softplus",
+    "tanh",
+]
+
+HERE = tl.constexpr("mov.u32 $0, 0;\n" + overlap.HERE)
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 INF = tl.constexpr(float("inf"))
 LOG2E = tl.constexpr(1.4426950408889634)
 TANH_SMALL = tl.constexpr(0.625)
 """Below it tanh(x) = x + x**3 * P(x**2), P the minimax polynomial of degree 4: relative error 4.4e-9. Above
 it (1 - e) / (1 + e) with e = exp(-2 |x|) cancels too little to matter: 2 ulp."""
+
+
+@triton.jit
+def await_kernels_before():
+    """Behind it, what kernels before this one stored is there; see `kernels.overlap`.
+
+    A kernel that calls it reads nothing that another stores, and stores nothing itself, until each of its
+    warps has called it, or waits for one that has.
+    """
+    if not INTERPRETED:
+        tl.inline_asm_elementwise(HERE, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit

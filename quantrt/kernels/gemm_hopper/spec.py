@@ -59,8 +59,10 @@ SHARED_REGISTERS = 104
 OTHER_REGISTERS = 48
 OTHER_REGISTERS_WITH_TENSORS = 72
 TENSOR_REGISTERS = 16
+FREE_REGISTERS = 40
 """Of a consumer's thread, and of one that shares its multiprocessor with another program; what it needs
-beside sums and operands, about; and what it may have of tensor operands that it will need later."""
+beside sums and operands, about; and what it may have of tensor operands that it will need later, in a tile of
+its own and in one that it shares."""
 
 PART_ROWS = 64
 """Of a part of a tile: what a consumer multiplies at once."""
@@ -89,6 +91,7 @@ class HopperTile:
         is_looped: a loop finishes a tile, in less machine code.
         neighbours: programs of a multiprocessor, of kernels/conv_hopper. Two have four consumers to finish
             tiles, where one has two, with less than half of the registers for each.
+        is_shared: both consumers take every tile, half of its rows each: for programs of one tile.
     """
 
     block_m: int
@@ -97,12 +100,14 @@ class HopperTile:
     group_m: int = 8
     is_looped: bool = False
     neighbours: int = 1
+    is_shared: bool = False
 
     @property
     def name(self) -> str:
         """As tactics are named: "hopper 128x128 s6", "hopper 128x128 s6 looped", "hopper 64x64 s6 x2"."""
         name = f"hopper {self.block_m}x{self.block_n} s{self.stages}"
         name += f" x{self.neighbours}" * (self.neighbours > 1)
+        name += " shared" * self.is_shared
         return f"{name} looped" if self.is_looped else name
 
     @property
@@ -112,9 +117,14 @@ class HopperTile:
         return main, self.block_n - main
 
     @property
+    def rows(self) -> int:
+        """Of one consumer."""
+        return self.block_m // 2 if self.is_shared else self.block_m
+
+    @property
     def sums(self) -> int:
         """Of one thread."""
-        return self.block_m * self.block_n // (WARP * CONSUMER_WARPS)
+        return self.rows * self.block_n // (WARP * CONSUMER_WARPS)
 
 
 def fits_registers(problem: GemmProblem, tile: HopperTile) -> bool:
@@ -174,6 +184,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "CONSTANTS_AHEAD": constants_ahead,
         "TENSORS_AHEAD": tensors_ahead,
         "LOOPED": tile.is_looped,
+        "SHARED": tile.is_shared,
     }
     return KernelSpec(
         family="gemm_hopper",
@@ -199,7 +210,8 @@ def run_of(problem: GemmProblem, tile: HopperTile) -> int:
     """Columns of y that one thread has side by side: a vector of its widest output, or less."""
     widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors)), default=1)
     is_tight = problem.is_gated or tile.sums > MANY_SUMS or (tile.sums == MANY_SUMS and problem.tensors)
-    return min(LARGE_RUN if is_tight else MAX_RUN, max(VECTOR_BYTES // widest, 4))
+    is_odd = tile.block_n % (4 * MAX_RUN) > 0
+    return min(LARGE_RUN if is_tight or is_odd else MAX_RUN, max(VECTOR_BYTES // widest, 4))
 
 
 def weight_run_of(problem: GemmProblem, tile: HopperTile) -> int:
@@ -210,7 +222,7 @@ def weight_run_of(problem: GemmProblem, tile: HopperTile) -> int:
 def ahead_of(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
     """For how many columns of parts constants are loaded before the product; for how many parts tensors."""
     if tile.is_looped:
-        return 1, tile.block_m // PART_ROWS
+        return 1, tile.rows // PART_ROWS
     if tile.sums > MANY_SUMS and problem.tensors:
         return 1, 1
     run = run_of(problem, tile)
@@ -218,7 +230,8 @@ def ahead_of(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
     other = OTHER_REGISTERS_WITH_TENSORS if problem.tensors else OTHER_REGISTERS
     left = (REGISTERS if tile.neighbours == 1 else SHARED_REGISTERS) - tile.sums - other
     of_tensors = sum(2 * run * ELEMENT_BYTES[dtype] for dtype in problem.tensors) // 4
-    tensors_ahead = max(1, TENSOR_REGISTERS // of_tensors) if of_tensors else 0
+    kept = FREE_REGISTERS if tile.is_shared else TENSOR_REGISTERS
+    tensors_ahead = max(1, kept // of_tensors) if of_tensors else 0
     left -= tensors_ahead * of_tensors
     return max(1, left // max(run * constants, 1)), tensors_ahead
 

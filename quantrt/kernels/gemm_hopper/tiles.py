@@ -2,7 +2,8 @@
 """Which tiles of the kernel for compute capability 9.0 are worth timing for a product.
 
 The estimate only ranks tiles against each other and against doing without. A multiprocessor takes its tiles
-one behind the other; of two of them, the epilogue of one runs beside the products of the other.
+one behind the other; of two of them, the epilogue of one runs beside the products of the other. Where none
+has two, its consumers share the one that it has.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ FILL_US = 1.5
 TURN_US = 0.3
 """Latencies: of the first loads and the last stores; of handing over."""
 
+SHARED_ROWS = 128
+"""Of a tile that two consumers share: each has those of one product at least."""
+
 OTHER_SHARED_BYTES = 1024
 """Of barriers and the runtime, beside the ring and the slots."""
 
@@ -52,10 +56,12 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
 
     Where codes are made of sums and residuals, the best two in a loop come ahead of them.
     """
+    shared = (replace(tile, is_shared=True) for tile in TILES if tile.block_m >= SHARED_ROWS)
     fitting = [
         tile
-        for tile in TILES
-        if _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
+        for tile in (*TILES, *shared)
+        if LEAST_TILES_RATIO * device.multiprocessors <= _tiles(problem, tile)
+        and (_tiles(problem, tile) <= device.multiprocessors or not tile.is_shared)
         and fits_registers(problem, tile)
         and tile.block_n < 2 * problem.columns
         and shared_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
@@ -79,6 +85,8 @@ def estimate_us(problem: GemmProblem, tile: HopperTile, device: GpuFacts) -> flo
     outputs = elements // 2 if problem.is_gated else elements
     finish_us = device.multiprocessors * outputs * instructions / (0.5e6 * device.fp32_tflops)
     busy_us = rounds * max(product_us + TURN_US, (product_us + finish_us) / 2) + finish_us
+    if tile.is_shared:
+        busy_us = rounds * (product_us + finish_us / 2)
     return LAUNCH_US + FILL_US + max(busy_us, cost(problem, device).time_us)
 
 

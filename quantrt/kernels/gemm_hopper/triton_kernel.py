@@ -34,8 +34,10 @@ Of a gate, w has two rows for every column of y, side by side. HAS_LIVE: of M ro
 computed, as many as live_ptr says. What lies beyond M, N and K is read as zeros by the copy engine; rows
 beyond M and columns beyond N are not stored. A tile is finished in parts, so that no more registers are
 needed than there are; constants and tensors of the first parts are asked for before the tile is multiplied.
-LOOPED is one loop over the columns of parts, where what finishes a tile is so long that its machine code, of
-a whole tile and of two consumers, is fetched more slowly than it runs.
+All but weights is read when kernels before this one are done. LOOPED is one loop over the columns of parts,
+where what finishes a tile is so long that its machine code, of a whole tile and of two consumers, is fetched
+more slowly than it runs. SHARED: both consumers take every tile, half of its rows each; `empty` counts both,
+and there are no turns. That is for programs of one tile, which one consumer would finish alone.
 """
 
 # mypy: ignore-errors
@@ -57,6 +59,7 @@ from quantrt.kernels.fragments.triton_kernel import (
     parts_of,
     store_part,
 )
+from quantrt.kernels.functions.triton_kernel import await_kernels_before
 
 __all__ = ["gemm_hopper"]
 
@@ -107,9 +110,11 @@ def gemm_hopper(
     CONSTANTS_AHEAD: gl.constexpr,
     TENSORS_AHEAD: gl.constexpr,
     LOOPED: gl.constexpr,
+    SHARED: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     if HAS_LIVE:
+        await_kernels_before()
         M = gl.minimum(M, gl.load(live_ptr))
     MAIN_N: gl.constexpr = main_columns(BLOCK_N)
     x_ring = gl.allocate_shared_memory(x_desc.dtype, [STAGES, BLOCK_M, BLOCK_K], x_desc.layout)
@@ -124,7 +129,7 @@ def gemm_hopper(
     turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for i in gl.static_range(STAGES):
         mbarrier.init(full.index(i), count=1)
-        mbarrier.init(empty.index(i), count=1)
+        mbarrier.init(empty.index(i), count=1 + SHARED)
     mbarrier.init(turns.index(0), count=1)
     mbarrier.init(turns.index(1), count=1)
     fence_async_shared()
@@ -133,13 +138,13 @@ def gemm_hopper(
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
-    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED)
+    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED, SHARED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
     gl.warp_specialize(
         [
             (consume, (ring, turns, pointers, slots, M, 0, sizes, ahead, formula)),
             (consume, (ring, turns, pointers, slots, M, 1, sizes, ahead, formula)),
-            (produce, (ring, x_desc, w_desc, rest_desc, M, sizes)),
+            (produce, (ring, x_desc, w_desc, rest_desc, M, sizes, not HAS_LIVE)),
         ],
         [WARPS, 1],
         [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
@@ -147,8 +152,11 @@ def gemm_hopper(
 
 
 @gluon.jit
-def produce(ring, x_desc, w_desc, rest_desc, M, sizes: gl.constexpr):
-    """Load the blocks of all tiles of this program."""
+def produce(ring, x_desc, w_desc, rest_desc, M, sizes: gl.constexpr, HAS_TILE: gl.constexpr):
+    """Load the blocks of all tiles of this program.
+
+    Weights of its first blocks, where it has a tile for sure, come while kernels before this one still run.
+    """
     x_ring, w_ring, rest_ring, full, empty = ring
     N: gl.constexpr = sizes[0]
     K: gl.constexpr = sizes[1]
@@ -158,32 +166,49 @@ def produce(ring, x_desc, w_desc, rest_desc, M, sizes: gl.constexpr):
     STAGES: gl.constexpr = sizes[5]
     TILES_N: gl.constexpr = (N * sizes[8] + BLOCK_N - 1) // BLOCK_N
     STEPS: gl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
-    MAIN_N: gl.constexpr = main_columns(BLOCK_N)
-    W_BYTES: gl.constexpr = w_desc.block_type.nbytes * BLOCK_N // MAIN_N
-    BLOCK_BYTES: gl.constexpr = x_desc.block_type.nbytes + W_BYTES
+    AHEAD: gl.constexpr = min(STAGES, STEPS) if HAS_TILE else 0
     tiles_m = gl.cdiv(M, BLOCK_M)
-    stage = 0
-    parity = 1
+    if HAS_TILE:
+        first_m, first_n = place_of(gl.program_id(0), tiles_m, TILES_N, sizes[6])
+    for i in gl.static_range(AHEAD):
+        load_weights(ring, x_desc, w_desc, rest_desc, first_n, i, i, sizes)
+    await_kernels_before()
+    for i in gl.static_range(AHEAD):
+        load_rows(ring, x_desc, first_m, i, i, sizes)
+    stage = AHEAD % STAGES
+    parity = 1 - AHEAD // STAGES
     for tile in range(gl.program_id(0), tiles_m * TILES_N, gl.num_programs(0)):
         tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
-        for k in range(STEPS):
+        for k in range(gl.where(tile == gl.program_id(0), AHEAD, 0), STEPS):
             mbarrier.wait(empty.index(stage), parity)
-            ready = full.index(stage)
-            mbarrier.expect(ready, BLOCK_BYTES)
-            tma.async_copy_global_to_shared(
-                x_desc, [tile_m * BLOCK_M, k * BLOCK_K], ready, x_ring.index(stage)
-            )
-            tma.async_copy_global_to_shared(
-                w_desc, [tile_n * BLOCK_N, k * BLOCK_K], ready, w_ring.index(stage)
-            )
-            if BLOCK_N > MAIN_N:
-                tma.async_copy_global_to_shared(
-                    rest_desc,
-                    [tile_n * BLOCK_N + MAIN_N, k * BLOCK_K],
-                    ready,
-                    rest_ring.index(stage),
-                )
+            load_weights(ring, x_desc, w_desc, rest_desc, tile_n, k, stage, sizes)
+            load_rows(ring, x_desc, tile_m, k, stage, sizes)
             stage, parity = next_stage(stage, parity, STAGES)
+
+
+@gluon.jit
+def load_weights(ring, x_desc, w_desc, rest_desc, tile_n, k, stage, sizes: gl.constexpr):
+    """Begin a block: all of its bytes are expected, and those of the weights asked for."""
+    x_ring, w_ring, rest_ring, full, empty = ring
+    BLOCK_N: gl.constexpr = sizes[3]
+    MAIN_N: gl.constexpr = main_columns(BLOCK_N)
+    W_BYTES: gl.constexpr = w_desc.block_type.nbytes * BLOCK_N // MAIN_N
+    ready = full.index(stage)
+    mbarrier.expect(ready, x_desc.block_type.nbytes + W_BYTES)
+    tma.async_copy_global_to_shared(w_desc, [tile_n * BLOCK_N, k * sizes[4]], ready, w_ring.index(stage))
+    if BLOCK_N > MAIN_N:
+        tma.async_copy_global_to_shared(
+            rest_desc, [tile_n * BLOCK_N + MAIN_N, k * sizes[4]], ready, rest_ring.index(stage)
+        )
+
+
+@gluon.jit
+def load_rows(ring, x_desc, tile_m, k, stage, sizes: gl.constexpr):
+    """Ask for the rest of a block."""
+    x_ring, w_ring, rest_ring, full, empty = ring
+    tma.async_copy_global_to_shared(
+        x_desc, [tile_m * sizes[2], k * sizes[4]], full.index(stage), x_ring.index(stage)
+    )
 
 
 @gluon.jit
@@ -194,18 +219,20 @@ def consume(
     slots,
     M,
     CONSUMER: gl.constexpr,
-    sizes: gl.constexpr,
+    shapes: gl.constexpr,
     ahead: gl.constexpr,
     formula: gl.constexpr,
 ):
-    """Multiply, finish and store every other tile of this program."""
+    """Multiply, finish and store every other tile of this program, or half of the rows of each."""
     x_ring, w_ring, rest_ring, full, empty = ring
-    N: gl.constexpr = sizes[0]
-    K: gl.constexpr = sizes[1]
-    BLOCK_M: gl.constexpr = sizes[2]
-    BLOCK_N: gl.constexpr = sizes[3]
-    STAGES: gl.constexpr = sizes[5]
-    RUN: gl.constexpr = sizes[7]
+    N: gl.constexpr = shapes[0]
+    K: gl.constexpr = shapes[1]
+    SHARED: gl.constexpr = ahead[3]
+    BLOCK_M: gl.constexpr = shapes[2] // (1 + SHARED)
+    BLOCK_N: gl.constexpr = shapes[3]
+    STAGES: gl.constexpr = shapes[5]
+    RUN: gl.constexpr = shapes[7]
+    sizes: gl.constexpr = shapes[:2] + (BLOCK_M,) + shapes[3:]
     TILES_N: gl.constexpr = (N * sizes[8] + BLOCK_N - 1) // BLOCK_N
     STEPS: gl.constexpr = (K + sizes[4] - 1) // sizes[4]
     ROWS: gl.constexpr = 16 * WARPS
@@ -219,15 +246,21 @@ def consume(
     MAIN_N: gl.constexpr = main_columns(BLOCK_N)
     REST_N: gl.constexpr = BLOCK_N - MAIN_N
     BITS: gl.constexpr = x_ring.dtype.primitive_bitwidth
-    tiles_m = gl.cdiv(M, BLOCK_M)
+    tiles_m = gl.cdiv(M, shapes[2])
+    # Consumers that share all tiles have no turns.
+    TURN: gl.constexpr = 0 if SHARED else CONSUMER
+    TURNS: gl.constexpr = 1 if SHARED else 2
     programs = gl.num_programs(0)
-    block = CONSUMER * STEPS
+    await_kernels_before()
+    block = TURN * STEPS
     turn = 1 - CONSUMER
-    for tile in range(gl.program_id(0) + CONSUMER * programs, tiles_m * TILES_N, 2 * programs):
+    for tile in range(gl.program_id(0) + TURN * programs, tiles_m * TILES_N, TURNS * programs):
         tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
+        if SHARED:
+            tile_m = tile_m * 2 + CONSUMER
         stage = block % STAGES
         parity = (block // STAGES) & 1
-        block += 2 * STEPS
+        block += TURNS * STEPS
         # What the first parts read is on its way before there is anything to multiply.
         constants = ()
         for j in gl.static_range(CONSTANTS_AHEAD):
@@ -236,8 +269,9 @@ def consume(
         for p in gl.static_range(TENSORS_AHEAD):
             place = part_of(tile_m, tile_n, p, M, sizes, PART)
             tensors = tensors + (load_blocks(slots, place, sizes, formula),)
-        mbarrier.wait(turns.index(CONSUMER), turn)
-        turn ^= 1
+        if not SHARED:
+            mbarrier.wait(turns.index(CONSUMER), turn)
+            turn ^= 1
 
         sums = gl.zeros((BLOCK_M, MAIN_N), SUM, sums_layout(MAIN_N, BITS))
         if REST_N > 0:
@@ -245,6 +279,8 @@ def consume(
         for k in range(STEPS):
             mbarrier.wait(full.index(stage), parity)
             x = x_ring.index(stage)
+            if SHARED:
+                x = x.slice(CONSUMER * BLOCK_M, BLOCK_M)
             sums = warpgroup_mma(x, w_ring.index(stage).permute((1, 0)), sums, use_acc=k > 0, is_async=True)
             # The products with one block stay unfinished, so the block before it is read no more.
             if REST_N > 0:
@@ -256,7 +292,8 @@ def consume(
                 sums = warpgroup_mma_wait(1, deps=(sums,))
             mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1, pred=k > 0)
             stage, parity = next_stage(stage, parity, STAGES)
-        mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
+        if not SHARED:
+            mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
 
         if REST_N > 0:
             sums, rest = warpgroup_mma_wait(0, deps=(sums, rest))
