@@ -134,7 +134,7 @@ def quantize_for_device(
     targets = code_targets(job.config, job.device)
     match = None if cache is None else match_cache(job.model, cache, targets.values(), job.config.quantize)
     names = observed_values(job.model, tuple(targets.values()), job.config.quantize)
-    if not names:
+    if not names and job.config.quantize.activations == "static":
         return Quantized(samples, stats, notes=(f"nothing was quantized: {_why_none(job)}",))
     names = tuple(dict.fromkeys((*names, *job.ranged)))
     if match is None:
@@ -182,7 +182,7 @@ def _why_none(job: Job) -> str:
 def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: Job) -> Dataset | None:
     """The data to calibrate on; random only when asked for."""
     options = job.config.calibration
-    if samples is not None or stats is not None:
+    if samples is not None or stats is not None or job.config.quantize.activations == "per-token":
         return samples
     if options.calib_random:
         return random_dataset(job.model.inputs, options.max_samples or RANDOM_SAMPLES, options.seed)

@@ -27,6 +27,7 @@ DEFAULT_GROUP_SIZE = 64
 RANGE_METHODS = ("auto", "minmax", "entropy", "percentile", "mse")
 QUANTIZATION_LEVELS = ("1", "2", "2.5", "3", "4", "auto")
 WEIGHTS = ("int8", "int4")
+ACTIVATIONS = ("static", "per-token")
 GROUP_SIZES = (32, 64, 128)
 WEIGHT_ROUNDINGS = ("nearest", "gptq", "adaround", "awq", "awq+gptq")
 SMOOTHINGS = ("off", "folded", "multiplied")
@@ -93,6 +94,13 @@ class QuantizeConfig:
         choices=WEIGHTS,
         flag="--weights",
     )
+    activations: str = option(
+        "static",
+        "scales of activations: static by calibration; per-token found as the model runs, one for each row "
+        "that a product with a weight reads",
+        choices=ACTIVATIONS,
+        flag="--activations",
+    )
     group_size: int | None = option(
         None, "inputs that share a scale, with --weights int4: 32, 64 or 128 (default: 64)", metavar="N"
     )
@@ -110,6 +118,13 @@ class QuantizeConfig:
         check_choice("smoothing", self.smoothing, SMOOTHINGS)
         check_choice("kind of weights", self.weights, WEIGHTS)
         check_choice("rounding of weights", self.weight_rounding, WEIGHT_ROUNDINGS)
+        check_choice("kind of activation scales", self.activations, ACTIVATIONS)
+        if self.activations == "per-token" and self.weights == "int4":
+            raise UsageError(
+                "activations beside weights in 4 bits are floats, and have no scales",
+                got="activations 'per-token', weights 'int4'",
+                hint="--weights int8",
+            )
         if self.group_size is not None and self.weights != "int4":
             raise UsageError("groups are of weights in 4 bits", hint="--weights int4")
         if self.group_size not in (None, *GROUP_SIZES):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from quantrt.quantize.placement import FUSED_ACTIVATIONS
+from quantrt.quantize.fused_output import FUSED_ACTIVATIONS
 from quantrt.quantize.quantized_model import Placement
 from quantrt.quantize.switches import Switched
 

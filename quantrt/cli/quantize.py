@@ -60,10 +60,11 @@ def _run(args: argparse.Namespace) -> Result:
         return quantize_weights_alone(args)
     if args.target is None:
         args.target = TARGETS[0]
-    if not given_sources(args):
+    if not given_sources(args) and args.activations != "per-token":
         raise UsageError(
             "cannot quantize without ranges",
             expected="--ranges, --calib-cache, --calib-data or --calib-random",
+            hint="--activations per-token, where there are no data",
         )
     fitted, is_random = _quantize(args)
     quantized = fitted.model

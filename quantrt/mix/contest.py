@@ -11,7 +11,7 @@ import numpy as np
 from quantrt.assign.accuracy import Accuracy
 from quantrt.assign.choose import Choice
 from quantrt.assign.noise_limit import allowed_ratio
-from quantrt.quantize.fit import GIVEN_SCALES, OWN_SCALES, Fitted
+from quantrt.quantize.fit import GIVEN_SCALES, OWN_SCALES, ROW_SCALES, Fitted
 from quantrt.tactics.candidates import Candidate, Opener, Spec
 from quantrt.tactics.timing import Latency
 
@@ -99,9 +99,8 @@ def _floats_beside(spec: Spec) -> str | None:
 
 
 def _is_mixable(fitted: Fitted | None) -> bool:
-    return (
-        fitted is not None and fitted.floats is not None and fitted.method not in (GIVEN_SCALES, OWN_SCALES)
-    )
+    without_ranges = (GIVEN_SCALES, OWN_SCALES, ROW_SCALES)
+    return fitted is not None and fitted.floats is not None and fitted.method not in without_ranges
 
 
 def remembered(check: Check, candidates: Mapping[str, Candidate]) -> Check:

@@ -46,6 +46,7 @@ __all__ = [
     "GIVEN_SCALES",
     "OWN_SCALES",
     "ROUNDED",
+    "ROW_SCALES",
     "Fitted",
     "Reference",
     "fit",
@@ -88,6 +89,9 @@ Codes have to gain as much on samples that they were not searched on."""
 
 WHOLE_RANGES = "minmax"
 """The one range method of float codes."""
+
+ROW_SCALES = "of each row, as the model runs"
+"""Range method where no activation has a scale that calibration would find."""
 
 GIVEN_SCALES = "those given"
 """Range method where every scale came from elsewhere, such as a calibration cache."""
@@ -213,10 +217,10 @@ def fit(
         kept_float: names of further nodes that stay float, with the reason; not with `given` scales.
     """
     methods = TRIED if calibration.method == "auto" and reference.is_comparable else (calibration.method,)
-    if _are_floats(model, target, config, kept_float):
-        methods = (WHOLE_RANGES,)
+    methods = (WHOLE_RANGES,) if _are_floats(model, target, config, kept_float) else methods
     only_given = given is not None and (stats is None or stats.tensors.keys() <= given.scales.keys())
-    methods = methods[:1] if only_given else methods
+    is_settled = only_given or (given is None and stats is None)
+    methods = methods[:1] if is_settled else methods
     trials = _Trials(reference)
     quantize_by = partial(
         quantize, model, stats, target, config, means=reference.means, given=given, kept_float=kept_float
@@ -244,11 +248,11 @@ def fit(
     if can_search:
         best = _try_searches(best, trials, config, floats, means)
     chosen = trials.models[best]
-    left_out = [] if reference.batches else [UNCORRECTED if only_given else UNFITTED]
+    left_out = [] if reference.batches else [UNCORRECTED if is_settled else UNFITTED]
     left_out += [UNROUNDED] if config.adaptive_rounding and not can_search else []
     return Fitted(
         replace(chosen, notes=(*chosen.notes, *left_out)),
-        GIVEN_SCALES if only_given else best,
+        (GIVEN_SCALES if only_given else ROW_SCALES) if is_settled else best,
         trials.noise_ratios,
         floats=floats,
         means=means,

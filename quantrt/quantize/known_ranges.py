@@ -11,8 +11,8 @@ import onnx_ir as ir
 from quantrt.config import QuantizeConfig
 from quantrt.errors import InternalError
 from quantrt.ir.edit import is_operator
+from quantrt.quantize.fused_output import FUSED_ACTIVATIONS
 from quantrt.quantize.place_by_config import place_by_config
-from quantrt.quantize.placement import FUSED_ACTIVATIONS
 from quantrt.quantize.quantized_model import Placement
 from quantrt.quantize.target import Target
 
@@ -55,7 +55,8 @@ def place_known(
     while missing := sorted(placement.values - set(known)):
         before = len(kept_float)
         for name in missing:
-            nodes = dict.fromkeys(node for (node, _), value in placement.uses.items() if value == name)
+            readers = (use for use, value in placement.uses.items() if value == name)
+            nodes = dict.fromkeys(use[0] for use in readers if use not in placement.per_token)
             if target.quantizes_outputs:
                 nodes |= dict.fromkeys(makers_of(makers, name))
             cause = _source(makers, target, name, known)

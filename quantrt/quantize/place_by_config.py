@@ -9,10 +9,11 @@ import onnx_ir as ir
 
 from quantrt.config import QuantizeConfig
 from quantrt.quantize.exclusions import named_nodes
+from quantrt.quantize.fused_output import FUSED_ACTIVATIONS
 from quantrt.quantize.levels import left_in_float
-from quantrt.quantize.placement import FUSED_ACTIVATIONS, place
+from quantrt.quantize.placement import place
 from quantrt.quantize.quantized_model import Placement
-from quantrt.quantize.target import Target
+from quantrt.quantize.target import Target, per_token
 
 __all__ = ["left_out", "place_by_config"]
 
@@ -33,6 +34,7 @@ def place_by_config(
         **left_out(graph.graph, config.only, target),
         **(kept_float or {}),
     }
+    target = per_token(target) if config.activations == "per-token" else target
     return place(graph, target, exclude=config.exclude, exclude_types=config.exclude_types, kept_float=kept)
 
 

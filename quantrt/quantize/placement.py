@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import is_operator, only_consumer
+from quantrt.ir.edit import is_operator
 from quantrt.quantize.attention import attention_products
 from quantrt.quantize.behind_conv import before_activation, is_mean_of_images
 from quantrt.quantize.exclusions import excluded_nodes
+from quantrt.quantize.fused_output import FUSED_ACTIVATIONS, fused_output
 from quantrt.quantize.gates import gate_nodes
 from quantrt.quantize.mixed_grids import why_not_beside
 from quantrt.quantize.obstacle import obstacle_of
@@ -36,8 +37,6 @@ from quantrt.quantize.target import Grid, OpRule, Target
 from quantrt.quantize.zero_points import takes_zero_point
 
 __all__ = ["place"]
-
-FUSED_ACTIVATIONS = ("Relu", "Clip")
 
 GATE = "gate of a squeeze-and-excite block: a 1x1 map, nothing to gain"
 
@@ -85,6 +84,7 @@ class _Placer:
         self.gates = gate_nodes(graph)
         self.attention = attention_products(graph)
         self.uses: dict[Use, ir.Value] = {}
+        self.per_token: set[Use] = set()
         self.weights: dict[Use, int | None] = {}
         self.biases: dict[Use, tuple[Use, Use]] = {}
         self.groups: list[set[str]] = []
@@ -128,6 +128,12 @@ class _Placer:
         indices, refusal = self._operands(node, rule)
         if refusal is not None:
             self.reasons[_name(node)] = refusal
+            return
+        if rule.per_token and indices == (0,):
+            self.per_token.add((_name(node), 0))
+            self._store_weight(node, rule)
+            self.int8.add(_name(node))
+            self.reasons[_name(node)] = "each row that it multiplies has a scale of its own"
             return
         for index in indices:
             self._use(node, index)
@@ -179,7 +185,7 @@ class _Placer:
         if self.target.residual == "none" or not any(branches):
             self.reasons[name] = "not the residual sum of an 8-bit convolution"
             return
-        if rule.output and _fused_output(node).is_graph_output():
+        if rule.output and fused_output(node).is_graph_output():
             self.reasons[name] = "its result is an output of the model"
             return
         if self.target.residual == "skip" and any(map(is_per_image, node.inputs)):
@@ -224,7 +230,7 @@ class _Placer:
         self.int8.add(_name(node))
         self.reasons[_name(node)] = why
         if rule.output:
-            self._make(_fused_output(node))
+            self._make(fused_output(node))
 
     def _make(self, value: ir.Value) -> None:
         """A kernel makes `value` in 8 bits: whoever reads it reads codes."""
@@ -258,7 +264,7 @@ class _Placer:
         if len(inputs) < wanted or (rule.passes and not self.target.quantizes_outputs):
             self.reasons[_name(node)] = "its input is not quantized"
             return
-        if (rule.output or rule.passes) and _fused_output(node).is_graph_output():
+        if (rule.output or rule.passes) and fused_output(node).is_graph_output():
             self.reasons[_name(node)] = "its result is an output of the model"
             return
         for index in range(wanted):
@@ -337,7 +343,7 @@ class _Placer:
             producer = source.producer() if source is not None else None
             if producer is None or _name(producer) not in self.int8 or _name(node) in self.excluded:
                 continue
-            if source is not _fused_output(producer) and node.op_type in FUSED_ACTIVATIONS:
+            if source is not fused_output(producer) and node.op_type in FUSED_ACTIVATIONS:
                 self.int8.add(_name(node))
                 self.reasons[_name(node)] = f"computed inside the 8-bit {producer.op_type} before it"
 
@@ -353,6 +359,7 @@ class _Placer:
         return Placement(
             values=frozenset(values),
             uses={edge: _name_of(value) for edge, value in self.uses.items()},
+            per_token=frozenset(self.per_token),
             outputs=frozenset(outputs),
             grids={name: grid for name, grid in self.grids.items() if name in values},
             symmetric=frozenset(_name_of(v) for edge, v in self.uses.items() if edge in self.symmetric),
@@ -375,17 +382,6 @@ def _disjoint(groups: list[set[str]]) -> Iterator[set[str]]:
                 rest.append(other)
         merged = [*rest, joined]
     yield from merged
-
-
-def _fused_output(node: ir.Node) -> ir.Value:
-    """The value after the activations that the library computes inside the node's kernel."""
-    value = node.outputs[0]
-    while (follower := only_consumer(value)) is not None:
-        is_same_graph = follower.graph is node.graph and follower.inputs[0] is value
-        if not is_same_graph or not is_operator(follower, *FUSED_ACTIVATIONS):
-            break
-        value = follower.outputs[0]
-    return value
 
 
 def _name(node: ir.Node) -> str:

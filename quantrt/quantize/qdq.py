@@ -17,6 +17,7 @@ from quantrt.ir.clone import clone
 from quantrt.ir.edit import is_operator
 from quantrt.model.passes.raise_opset import raise_opset
 from quantrt.quantize.clipped_codes import CLIPPING, clip_codes
+from quantrt.quantize.per_token import spell_per_token
 from quantrt.quantize.qparams import QParams, QuantizedTensor
 from quantrt.quantize.quantized_model import QuantizedModel
 
@@ -28,6 +29,7 @@ CLIP_CODES_OPSET = 12
 
 def write(quantized: QuantizedModel) -> ir.Model:
     """The standard ONNX Q/DQ model, which ONNX Runtime, OpenVINO and TensorRT load."""
+    quantized = spell_per_token(quantized)
     model = clone(quantized.graph)
     if any(grid.dtype.is_float for grid in quantized.activations.values()):
         raise_opset(model)

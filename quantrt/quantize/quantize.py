@@ -46,6 +46,9 @@ Array = np.ndarray[Any, Any]
 PER_CHANNEL_OPSET = 13
 """From here on QuantizeLinear and DequantizeLinear have an axis."""
 
+NO_DATA = "calibration data: there are none"
+"""Where a range would be, in the reasons of what stays float beside scales of each row."""
+
 MAX_BIAS_CODE = 1 << 29
 """Largest int32 code of a bias before its correction: a quarter of the range is left for that."""
 
@@ -72,7 +75,7 @@ def quantize(
 
     Args:
         stats: observed activations, with an entry for each value the target quantizes; with `given` scales
-            they fill the gaps, and what has neither keeps its readers float.
+            they fill the gaps. What has neither keeps its readers float; all beside scales of rows may.
         means: channel means of layer inputs, for bias correction; None leaves the biases as they are.
         like: the same model on other ranges: its weights serve again, where ranges do not enter them.
         kept_float: names of further nodes that stay float, with the reason; not with `given` scales.
@@ -83,12 +86,12 @@ def quantize(
     """
     observed = {} if stats is None else stats.tensors
     scales = {} if given is None else given.scales
-    if given is None:
+    if given is None and (stats is not None or config.activations == "static"):
         placement = place_by_config(model.graph, target, config, kept_float)
         _check_observed(placement, observed)
     else:
-        known = {*scales, *observed}
-        placement = place_known(model.graph, target, config, known, given.source).placement
+        known, source = {*scales, *observed}, NO_DATA if given is None else given.source
+        placement = place_known(model.graph, target, config, known, source).placement
     activations, notes = _activations(placement, observed, target, calibration, scales, graph=model.graph)
     is_per_channel = config.per_channel and model.graph.opset_imports.get("", 0) >= PER_CHANNEL_OPSET
     axes = {use: axis if is_per_channel else None for use, axis in placement.weights.items()}

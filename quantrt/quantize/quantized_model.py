@@ -38,6 +38,7 @@ class Placement:
         values: names of the activations that are quantized.
         uses: for each edge that reads a quantized value, the name of the value whose grid it reads: the
             edge's own value, or one upstream of value-preserving operators.
+        per_token: edges that read codes on a scale of each row, which is found when the model runs.
         outputs: those of `values` that are outputs of the model, which gets their quantized form.
         symmetric: those of `values` that a reader wants on the symmetric grid.
         grids: what those of `values` are mapped onto that have another grid than the target's.
@@ -49,6 +50,7 @@ class Placement:
 
     values: frozenset[str]
     uses: Mapping[Use, str]
+    per_token: frozenset[Use] = frozenset()
     outputs: frozenset[str] = frozenset()
     symmetric: frozenset[str] = frozenset()
     grids: Mapping[str, Grid] = field(default_factory=dict)
@@ -95,6 +97,8 @@ class QuantizedModel:
             hashed.update(name.encode())
             for array in (grid.scale, grid.zero_point):
                 hashed.update(np.ascontiguousarray(array).tobytes())
+        for node, index in sorted(self.placement.per_token):
+            hashed.update(f"{node}\0{index}\0per token".encode())
         for (node, index), weight in sorted(self.weights.items()):
             hashed.update(f"{node}\0{index}".encode())
             for array in (weight.codes, weight.qparams.scale):

@@ -37,6 +37,7 @@ def record_of(quantized: QuantizedModel) -> dict[str, Any]:
             name: _grid_row(grid) for name, grid in quantized.activations.items() if name in used
         },
         "uses": [[node, index, value] for (node, index), value in quantized.placement.uses.items()],
+        "per_token": sorted([node, index] for node, index in quantized.placement.per_token),
         "weights": [[node, index, x.qparams.axis] for (node, index), x in quantized.weights.items()],
         "biases": {name: _text(bias) for name, bias in corrected_biases(quantized.graph).items()},
         "channel_scales": {name: _text(scale) for name, scale in quantized.channel_scales.items()},
@@ -56,6 +57,7 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
     try:
         activations = {name: _grid(*row) for name, row in record["activations"].items()}
         uses = {(str(node), int(index)): str(value) for node, index, value in record["uses"]}
+        per_token = frozenset((str(node), int(index)) for node, index in record.get("per_token", ()))
         axes = {(str(node), int(index)): axis for node, index, axis in record["weights"]}
         biases = {str(name): _array(text) for name, text in record["biases"].items()}
         scales, multiplied = (
@@ -67,6 +69,7 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
     placement = Placement(
         values=frozenset(activations),
         uses=uses,
+        per_token=per_token,
         weights=axes,
     )
     graph = balance_tables(_scaled(model, Smoothing(scales, multiplied)), axes)

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quantrt.dtypes import INT8, DType
 
-__all__ = ["Grid", "OpRule", "Target"]
+__all__ = ["Grid", "OpRule", "Target", "per_token"]
 
 
 ONE_SIDED_RATIO = 0.125
 """Up to this ratio of |lo| to hi a symmetric grid would waste nearly one of its eight bits."""
+
+
+PRODUCTS = ("Gemm", "MatMul")
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class OpRule:
         only_nearest: of a resize: only one that moves values without changing them.
         only_spread: of a transposed convolution: only one whose kernel is as large as its stride.
         least_elements: of a table; a smaller one stays float.
+        per_token: of a product with a constant weight: each row of its activation has a scale of its own.
         weight_dtype: of the weight's codes; None for the target's.
         grid: of the activations that it reads, or moves; None for the target's, and of what moves any codes.
     """
@@ -82,6 +86,7 @@ class OpRule:
     only_nearest: bool = False
     only_spread: bool = False
     least_elements: int = 0
+    per_token: bool = False
     weight_dtype: DType | None = None
     grid: Grid | None = None
 
@@ -161,3 +166,9 @@ class Target:
     def rule(self, op_type: str) -> OpRule | None:
         """The row of an operator, or None when the target has no 8-bit form of it."""
         return next((rule for rule in self.rules if rule.op_type == op_type), None)
+
+
+def per_token(target: Target) -> Target:
+    """The target with a scale for each row of what products with a weight read."""
+    rows = (replace(rule, per_token=True) if rule.op_type in PRODUCTS else rule for rule in target.rules)
+    return replace(target, rules=tuple(rows))

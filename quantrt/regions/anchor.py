@@ -14,7 +14,7 @@ from quantrt.regions.facts import Facts
 from quantrt.regions.region import Formula
 from quantrt.regions.shape_rules import Shape
 
-__all__ = ["FLOATS", "Anchor", "is_float", "is_per_channel", "is_per_image"]
+__all__ = ["FLOATS", "Anchor", "is_float", "is_per_channel", "is_per_image", "is_per_row"]
 
 FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -35,6 +35,7 @@ class Anchor:
         formula: of the region, given its epilogue.
         more: activations that the formula reads behind x, besides its epilogue's.
         takes_images: the epilogue may read tensors of one element for every channel of an image.
+        takes_rows: it may read tensors of one element for each row.
     """
 
     position: int
@@ -48,6 +49,7 @@ class Anchor:
     members: tuple[int, ...] = ()
     more: tuple[ir.Value, ...] = ()
     takes_images: bool = False
+    takes_rows: bool = False
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -77,3 +79,10 @@ def is_per_image(shape: Shape | None, full: Shape | None) -> bool:
     if shape is None or full is None or len(shape) != len(full) or len(full) < 3:
         return False
     return shape[0] in (1, full[0]) and shape[1] == full[1] and all(size == 1 for size in shape[2:])
+
+
+def is_per_row(shape: Shape | None, full: Shape | None) -> bool:
+    """Whether a tensor is [..., 1] beside [..., N]: one element for each row of a product."""
+    if shape is None or full is None or len(shape) != len(full) or not full:
+        return False
+    return shape[:-1] == full[:-1] and shape[-1] == 1 and full[-1] != 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of
-from quantrt.regions.anchor import Anchor, is_per_channel, is_per_image
+from quantrt.regions.anchor import Anchor, is_per_channel, is_per_image, is_per_row
 from quantrt.regions.builder import ExpressionBuilder
 from quantrt.regions.clusters import Clusters
 from quantrt.regions.express import emit_nodes, why_not_expressible
@@ -132,7 +132,8 @@ def _is_operand(value: ir.Value, anchor: Anchor, facts: Facts) -> bool:
     if array is None and facts.is_activation(value) and anchor.takes_images:
         return facts.sizes.same(value, anchor.result) or is_per_image(facts.sizes.shape(value), shape)
     if array is None:
-        return facts.is_activation(value) and facts.sizes.same(value, anchor.result)
+        is_row = anchor.takes_rows and is_per_row(facts.sizes.shape(value), shape)
+        return facts.is_activation(value) and (is_row or facts.sizes.same(value, anchor.result))
     if array.ndim > (1 if shape is None else len(shape)):
         return False
     return array.size == 1 or is_per_channel(array.shape, anchor.channels, anchor.channels_axis)

@@ -39,7 +39,9 @@ def find_gemm(position: int, facts: Facts) -> Anchor | str | None:
         name = node.name or ""
         return Gemm((name, 0), (name, 1), weight.name or "", is_transposed, epilogue)
 
-    return Anchor(position, x, node.outputs[0], channels, -1, lambda b: (_start(b, node),), formula)
+    return Anchor(
+        position, x, node.outputs[0], channels, -1, lambda b: (_start(b, node),), formula, takes_rows=True
+    )
 
 
 def _weight_shape(weight: ir.Value) -> tuple[int, ...] | None:

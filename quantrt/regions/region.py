@@ -39,7 +39,7 @@ class Gemm:
         weight: the constant's name.
         is_transposed: the constant is [N, K]; otherwise [K, N].
         epilogue: operand 0 is the accumulator, shape [..., N]; constants have N elements and run along it;
-            tensors have the shape of the output.
+            tensors have the shape of the output, or one element for each row, [..., 1].
         is_gated: the product has 2 N columns: operand 0 are the left ones, operand 1, an accumulator too, the
             right ones.
     """

@@ -32,6 +32,15 @@ def heavy_codes(M: int, N: int, K: int) -> GemmProblem:
     return GemmProblem(M, N, K, "int8", 16, b.build(y, b("quantize", y, 5)), ("int8",), ("float16", "int8"))
 
 
+def scaled_rows(M: int, N: int, K: int) -> GemmProblem:
+    """Codes in, times a scale of each row, + bias, GELU, + residual, float16 out."""
+    b = Builder(SUM, TENSOR, constant("bias"), TENSOR, constant("scale"))
+    y = b("add", b("mul", b("mul", 0, 4), 1), 2)
+    y = b("add", spelled.gelu_erf(b, y), 3)
+    types = ("float32", "float16")
+    return GemmProblem(M, N, K, "int8", 16, b.build(y), types, ("float16",), per_row=(0,))
+
+
 def plain_floats(M: int, N: int, K: int) -> GemmProblem:
     """float16 in, + bias, float16 out."""
     b = Builder(SUM, constant("bias"))

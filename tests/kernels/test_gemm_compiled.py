@@ -22,6 +22,7 @@ from tests.kernels.gemm_problems import (
     heavy_floats,
     plain_codes,
     plain_floats,
+    scaled_rows,
 )
 
 CAPABILITIES = (80, 86, 89, 90, 100, 120)
@@ -38,6 +39,7 @@ def compiled() -> dict[str, CompiledKernel]:
     specs = {
         "int8": kernel_of(plain_codes(*LAYER), TileConfig(128, 64, 128, 4, 3)),
         "float16": kernel_of(plain_floats(*LAYER), TileConfig(128, 64, 64, 4, 3)),
+        "int8 rows": kernel_of(scaled_rows(*LAYER), TileConfig(128, 64, 128, 4, 3)),
         "int8 gate": kernel_of(gated_codes(*LAYER), TileConfig(128, 64, 128, 4, 3)),
         "bfloat16": kernel_of(
             replace(plain_floats(*LAYER), dtype="bfloat16", outputs=("bfloat16",)),
@@ -66,7 +68,7 @@ def instructions(cubin: bytes, folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-@pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16", "int8 gate", "float16 gate"])
+@pytest.mark.parametrize("dtype", ["int8", "int8 rows", "float16", "bfloat16", "int8 gate", "float16 gate"])
 def test_it_compiles_everywhere(
     compiled: dict[str, CompiledKernel], dtype: str, capability: int, tmp_path: Path
 ):

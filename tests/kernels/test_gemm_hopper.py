@@ -32,6 +32,7 @@ def product(
     group_m=2,
     ahead=(1, 1),
     has_tensor=False,
+    has_rows=False,
     is_looped=False,
     is_shared=False,
     is_gated=False,
@@ -48,8 +49,10 @@ def product(
     of_tensor, of_y = (pitch or N for pitch in (*pitches, 0, 0, 0)[1:3])
     y = np.full(M * of_y, EMPTY, np.float32)
     block_m, block_n = tile
-    kinds = ("constant", "tensor") if has_tensor else ("constant",)
+    kinds = ("constant", *["tensor"] * has_tensor, *["row"] * has_rows)
     residual = generator.integers(-9, 9, (M, of_tensor)).astype(np.int8)
+    of_rows = generator.integers(-9, 9, M).astype(np.float32)
+    others = [residual.reshape(-1)] * has_tensor + [of_rows] * has_rows
     sizes = (
         N,
         K,
@@ -57,7 +60,7 @@ def product(
         kinds,
         (),
         (1,),
-        pitches if has_tensor else pitches[1:],
+        (*pitches[: 1 + has_tensor], *[0] * has_rows, *pitches[-1:]) if pitches else (),
         run,
         block_m,
         block_n,
@@ -82,8 +85,8 @@ def product(
         0,
         0,
         Pointer(scale),
-        Pointer(residual.reshape(-1)),
-        *(0,) * 10,
+        *(Pointer(other) for other in others),
+        *(0,) * (11 - len(others)),
         M,
         0 if live is None else Pointer(np.array([live], np.int32)),
         live is not None,
@@ -106,6 +109,7 @@ def product(
         )
     sums = (x.astype(np.float32) @ w.astype(np.float32).T).reshape(M, N, halves)
     expected = sums.prod(2) * scale
+    expected = expected + of_rows[:, None] if has_rows else expected
     assert (y.reshape(M, of_y)[:, N:] == EMPTY).all()
     return y.reshape(M, of_y)[:, :N], expected + residual[:, :N] if has_tensor else expected
 
@@ -157,6 +161,17 @@ def product(
             {"tile": (128, 160), "run": 8, "has_tensor": True, "is_looped": True, "is_shared": True},
         ),
         (300, 200, 16, {"tile": (256, 64), "stages": 2, "is_gated": True, "run": 8, "is_shared": True}),
+        (100, 130, 40, {"has_rows": True}),
+        (300, 200, 80, {"tile": (128, 64), "has_rows": True, "is_shared": True, "stages": 4}),
+        (300, 340, 48, {"tile": (128, 160), "run": 8, "ahead": (1, 2), "has_rows": True}),
+        (300, 200, 48, {"tile": (128, 128), "ahead": (2, 0), "has_rows": True, "has_tensor": True}),
+        (300, 100, 48, {"tile": (64, 64), "is_gated": True, "run": 8, "has_rows": True}),
+        (
+            300,
+            200,
+            48,
+            {"tile": (128, 128), "ahead": (1, 2), "has_rows": True, "has_tensor": True, "is_looped": True},
+        ),
     ],
 )
 def test_every_element_is_that_of_the_reference(M, N, K, options, seed):

@@ -125,6 +125,9 @@ def load_operands(
             tile = row.to(tl.int64) * pitch_of(PITCHES, i, N) + column
             offsets = offs_m[:, None] * pitch_of(PITCHES, i, N) + offs_n[None, :]
             operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0.0),)
+        elif KINDS[i] == "row":
+            value = tl.load(slots[i] + row + offs_m, mask=offs_m < M - row, other=0.0)
+            operands = operands + (value[:, None],)
         elif KINDS[i] == "scalar":
             operands = operands + (slots[i],)
         else:

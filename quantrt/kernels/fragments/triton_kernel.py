@@ -6,7 +6,8 @@ the order of `kernels.gemm_hopper.spec.rows_in_order`, those are RUN columns sid
 
 sizes: (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, sums for an output).
 formula: (KINDS, PROGRAM, OUTPUTS, PITCHES), as of every kernel with an epilogue.
-place: row and column of a part's first element, rows and columns of all from there, and which there are.
+place: row and column of a part's first element, rows and columns of all from there, and which there are; of
+a matrix also which rows there are.
 """
 
 # mypy: ignore-errors
@@ -83,7 +84,7 @@ def load_constants(slots, tile_n, j, sizes: gl.constexpr, formula: gl.constexpr,
     offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
     operands = ()
     for i in gl.static_range(len(KINDS)):
-        if KINDS[i] == "tensor":
+        if KINDS[i] == "tensor" or KINDS[i] == "row":
             operands = operands + (0,)
         elif KINDS[i] == "scalar":
             operands = operands + (slots[i],)
@@ -97,13 +98,16 @@ def load_constants(slots, tile_n, j, sizes: gl.constexpr, formula: gl.constexpr,
 
 @gluon.jit
 def load_blocks(slots, place, sizes: gl.constexpr, formula: gl.constexpr):
-    """The operands of a part at `place`: tensors as blocks, and 0 for all others."""
+    """The operands of a part at `place`: tensors as blocks or columns, and 0 for all others."""
     KINDS: gl.constexpr = formula[0]
     operands = ()
     for i in gl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
             start, offsets = elements_of(place, pitch_of(formula[3], i, sizes[0]))
             operands = operands + (gl.load(slots[i] + start + offsets, mask=place[4], other=0),)
+        elif KINDS[i] == "row":
+            value = gl.load(slots[i] + place[0] + place[2], mask=place[5], other=0)
+            operands = operands + (value[:, None],)
         else:
             operands = operands + (0,)
     return operands
@@ -118,17 +122,17 @@ def part_of(tile_m, tile_n, p, M, sizes: gl.constexpr, LAYOUT: gl.constexpr):
     column = tile_n * (sizes[3] // sizes[8]) + p // PARTS_M * LAYOUT.shape[1]
     offs_m = gl.arange(0, LAYOUT.shape[0], gl.SliceLayout(1, LAYOUT))
     offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
-    mask = (offs_m < M - row)[:, None]
+    mask_m = offs_m < M - row
+    mask = mask_m[:, None]
     if N * sizes[8] % sizes[3] != 0:
         mask = mask & (offs_n < N - column)[None, :]
-    return row, column, offs_m, offs_n, mask
+    return row, column, offs_m, offs_n, mask, mask_m
 
 
 @gluon.jit
 def elements_of(place, PITCH: gl.constexpr):
     """Offset of the first element of a part whose rows are PITCH elements apart, and of all from there."""
-    row, column, rows, columns, _ = place
-    return row * PITCH + column, rows[:, None] * PITCH + columns[None, :]
+    return place[0] * PITCH + place[1], place[2][:, None] * PITCH + place[3][None, :]
 
 
 @gluon.jit
@@ -167,7 +171,7 @@ def finish_part(
     OUTPUTS: gl.constexpr = formula[2]
     operands = ()
     for i in gl.static_range(len(KINDS)):
-        if KINDS[i] == "tensor":
+        if KINDS[i] == "tensor" or KINDS[i] == "row":
             operands = operands + (tensors[i],)
         else:
             operands = operands + (constants[i],)

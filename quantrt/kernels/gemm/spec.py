@@ -13,6 +13,7 @@ that both sums of one output stand side by side in a tile, in registers of the s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
 
 from quantrt.dtypes import FP8
 from quantrt.gpu import GpuFacts
@@ -33,9 +34,11 @@ from quantrt.regions.expression import Expression
 
 __all__ = [
     "MAX_STRIDE_UNIT",
+    "ROW",
     "GemmProblem",
     "TileConfig",
     "kernel_of",
+    "kinds_of",
     "why_not",
 ]
 
@@ -43,6 +46,9 @@ MAX_OFFSET = 2**31 - 1
 
 MAX_STRIDE_UNIT = 16
 """Elements that one vector load takes at most: 16 bytes of int8."""
+
+ROW = "row"
+"""Kind of a tensor operand with one element for each row; "tensor" has one for each of the output."""
 
 MAX_SHORT_FLOPS = 16
 MAX_SHORT_ACCUMULATORS = 64
@@ -72,6 +78,7 @@ class GemmProblem:
         is_gated: the product has two columns for each of y.
         pitches: elements from one row to the next of the tensors, then of the outputs; empty where none has
             gaps.
+        per_row: of the tensors that have one element for each row: their numbers.
     """
 
     M: int
@@ -84,11 +91,17 @@ class GemmProblem:
     outputs: tuple[str, ...]
     is_gated: bool = False
     pitches: tuple[int, ...] = ()
+    per_row: tuple[int, ...] = ()
 
     @property
     def columns(self) -> int:
         """Of the product."""
         return 2 * self.N if self.is_gated else self.N
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """Element types of the tensors that have an element for each of the output."""
+        return tuple(dtype for number, dtype in enumerate(self.tensors) if number not in self.per_row)
 
 
 @dataclass(frozen=True)
@@ -168,6 +181,7 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
         "K": problem.K,
         "GATED": problem.is_gated,
         **epilogue_constants(problem),
+        "KINDS": kinds_of(problem),
         "PRECISION": "ieee",
         "PROMOTES": config.promotes,
         "PARTS": _parts(problem, config),
@@ -188,9 +202,16 @@ def kernel_of(problem: GemmProblem, config: TileConfig) -> KernelSpec:
     )
 
 
+def kinds_of(problem: GemmProblem) -> tuple[str, ...]:
+    """Of every operand behind the accumulators, with tensors of one element for each row apart."""
+    numbers = count()
+    kinds = (x.kind for x in problem.epilogue.operands if x.kind != "accumulator")
+    return tuple(ROW if kind == "tensor" and next(numbers) in problem.per_row else kind for kind in kinds)
+
+
 def _parts(problem: GemmProblem, config: TileConfig) -> int:
     """In how many parts the epilogue runs."""
-    stored = len(problem.outputs) + len(problem.tensors)
+    stored = len(problem.outputs) + len(problem.blocks)
     is_short = flops_of(problem.epilogue, problem.outputs) <= MAX_SHORT_FLOPS and stored == 1
     limit = MAX_LONG_ACCUMULATORS if stored < MANY_STORED else MIN_PART
     parts = 1

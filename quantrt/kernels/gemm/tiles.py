@@ -65,7 +65,7 @@ def cost(problem: GemmProblem, device: GpuFacts) -> Cost:
     """max(flops / peak, bytes / bandwidth), both peaks as kernels reach them."""
     M, N, K = problem.M, problem.N, problem.K
     flops = 2 * M * problem.columns * K
-    stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.tensors, *problem.outputs))
+    stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.blocks, *problem.outputs))
     constants = sum(operand.kind == "constant" for operand in problem.epilogue.operands)
     size_bytes = (
         (M * K + problem.columns * K) * ELEMENT_BYTES[problem.dtype] + M * N * stored + 4 * N * constants
@@ -130,7 +130,7 @@ def _busy_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> floa
     wait_us = STEP_US / max(config.num_stages - 1, 1)
     # A float32 instruction is half a fused multiply-add; with each tensor come a few to load, convert, store.
     instructions = flops_of(problem.epilogue, problem.outputs) + 6 * (
-        len(problem.outputs) + len(problem.tensors)
+        len(problem.outputs) + len(problem.blocks)
     )
     outputs = elements // 2 if problem.is_gated else elements
     epilogue_us = share * outputs * instructions / (0.5e6 * device.fp32_tflops)
@@ -159,7 +159,7 @@ def _blocks(size: int) -> tuple[int, ...]:
 
 def _is_worth(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> bool:
     least = 32 if config.num_warps == 8 else 4
-    is_long = len(problem.outputs) + len(problem.tensors) >= MANY_STORED
+    is_long = len(problem.outputs) + len(problem.blocks) >= MANY_STORED
     most = MAX_ACCUMULATORS // 2 if is_long else MAX_ACCUMULATORS
     if problem.dtype == "float32":
         least, most = 1, 32

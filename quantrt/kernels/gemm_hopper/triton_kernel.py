@@ -311,7 +311,8 @@ def consume(
                 for q in gl.static_range(PARTS_M):
                     next_part = (column + 1) * PARTS_M + q
                     place = part_of(tile_m, tile_n, next_part, M, sizes, PART)
-                    there = (place[0], place[1], place[2], place[3], place[4] & (column + 1 < PARTS_N))
+                    has_more = column + 1 < PARTS_N
+                    there = place[:4] + (place[4] & has_more, place[5] & has_more)
                     later = later + (load_blocks(slots, there, sizes, formula),)
                 for q in gl.static_range(PARTS_M):
                     store_part(

@@ -17,7 +17,7 @@ import numpy as np
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.epilogue.spec import POINTERS, epilogue_constants, operand_types, output_types
 from quantrt.kernels.expression.spec import needs_exact
-from quantrt.kernels.gemm.spec import GemmProblem
+from quantrt.kernels.gemm.spec import GemmProblem, kinds_of
 from quantrt.kernels.gemm.spec import why_not as why_no_product
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 from quantrt.kernels.split_k.spec import SplitConfig
@@ -76,6 +76,7 @@ def kernel_of(problem: GroupedProblem, config: SplitConfig) -> KernelSpec:
         "HAS_ZEROS": problem.has_zeros,
         "GATED": problem.is_gated,
         **epilogue_constants(problem),
+        "KINDS": kinds_of(problem),
         "SPLITS": config.splits,
         "STAGES": tile.num_stages,
         "BLOCK_M": tile.block_m,

@@ -124,6 +124,7 @@ def add_kernel_of(problem: ConvProblem | GemmProblem, config: SplitConfig) -> Ke
         "N": problem.N,
         "TERMS": terms,
         **epilogue_constants(problem),
+        **({"KINDS": gemm.kinds_of(problem)} if isinstance(problem, GemmProblem) else {}),
         **pitch_constants(problem, problem.pitches),
         "SPLITS": config.splits,
         "BLOCK_M": ADD_ELEMENTS // block_n,

@@ -137,7 +137,24 @@ def choose_forms(
         value.name or "" for node in graph for value in node.outputs if value.dtype == ir.DataType.BOOL
     )
     forms = Forms(grids.scales, reads, stored, bools, frozenset(grids.movers), grids.types)
-    return replace(forms, constraints=_types(constraints), zero_points=grids.zero_points)
+    wide = _row_factors(regions) - constraints.keys()
+    return replace(forms, constraints=_types(constraints), zero_points=grids.zero_points, wide=wide)
+
+
+def _row_factors(regions: Regions) -> frozenset[str]:
+    """Values with a number for each row of a product that is multiplied with them, such as its scale.
+
+    They cost next to nothing, and all of a row is as wrong as its number is.
+    """
+    of_rows = {
+        value
+        for region in regions.regions
+        if isinstance(region.formula, Rows)
+        for value, is_row in zip(region.outputs, region.formula.expression.row_outputs, strict=True)
+        if is_row
+    }
+    products = (region.formula for region in regions.regions if isinstance(region.formula, Gemm))
+    return frozenset(x.name for formula in products for x in formula.epilogue.operands if x.name in of_rows)
 
 
 def _types(constraints: Mapping[str, Binding]) -> dict[str, str]:

@@ -57,6 +57,7 @@ def problem_of(product: Product) -> GemmProblem:
         tensors=tuple(facts.dtype for facts in tensors),
         outputs=product.workload.outputs,
         is_gated=product.formula.is_gated,
+        per_row=tuple(n for n, facts in enumerate(tensors) if facts.shape[-1:] == (1,) and product.N > 1),
     )
 
 

@@ -28,6 +28,7 @@ def gemm_draft(
             "kinds": [operand.kind for operand in operands],
             "scalars": [operand.value for operand in operands if operand.kind == "scalar"],
             "outputs": list(problem.outputs),
+            **({"per_row": list(problem.per_row)} if problem.per_row else {}),
         },
         constants=(
             *weights,

@@ -25,6 +25,7 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import QUANTIZATION, Program
 from quantrt.plan.program_json import program_to_model
+from quantrt.quantize.per_token import spell_per_token
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.record import record_of
 from quantrt.regions.partition import partition
@@ -179,12 +180,13 @@ class CudaLowering:
         return _by_reference(frame)
 
     def _framed(self, quantized: QuantizedModel | None, precision: str) -> tuple[Frame, Regions]:
+        quantized = None if quantized is None else spell_per_token(quantized)
         graph = self._model.graph if quantized is None else quantized.graph
         regions = partition(graph)
         bindings = self._model.bindings
         forms = choose_forms(graph.graph, regions, quantized, bindings, self._model.stored)
         if precision == "fp16":
-            forms = replace(forms, wide=self._known_wide().values)
+            forms = replace(forms, wide=forms.wide | self._known_wide().values)
         frame = make_frame(graph, regions, forms, quantized, FLOAT_TYPES[precision], bindings=bindings)
         return self._unpadded(frame, graph, forms, regions)
 

@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from quantrt.dtypes import CODE_TYPES
 from quantrt.quantize.quantized_model import Decision, QuantizedModel
 from quantrt.tactics.cuda.choices import Choices
 
 __all__ = ["leave_float", "slower_products"]
+
+CODED_TYPES = frozenset(row.name for row in CODE_TYPES)
 
 
 def slower_products(
@@ -19,25 +22,46 @@ def slower_products(
 ) -> dict[str, str]:
     """Why, by the name of the product's node.
 
-    A conversion to codes counts for the products that read them, in equal parts.
+    What making codes takes beyond what making floats does counts for the products that read them, in equal
+    parts: a conversion, or scales of rows.
 
     Args:
         float_us: what every region takes in floats, where that is known.
         rows: of the program with codes, by region; see `program_notes`.
     """
     readers = Counter(row["reads"] for row in rows.values() if row["codes"])
+    made_us = _coding_us(choices, float_us, rows)
     found = {}
     for region, row in rows.items():
         before = float_us.get(region)
         if row["product"] is None or not row["codes"] or before is None or row["median_us"] is None:
             continue
-        conversion = choices.by_region.get(f"convert {row['reads']}")
-        extra_us = 0.0 if conversion is None else (conversion.median_us or 0.0) / readers[row["reads"]]
-        time_us = row["median_us"] + extra_us
+        time_us = row["median_us"] + made_us.get(row["reads"], 0.0) / readers[row["reads"]]
         if time_us > before:
             found[row["product"]] = (
                 f"slower in {row['codes']} on this GPU: {time_us:.1f} us against {before:.1f} us"
             )
+    return found
+
+
+def _coding_us(
+    choices: Choices, float_us: Mapping[str, float], rows: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
+    """By the buffer of codes, what regions that are not in the engine of floats take more than those there.
+
+    Such a region stands for those of the other engine that are named after one of its nodes: a norm with the
+    scales of its rows for the norm alone.
+    """
+    found = {
+        name.removeprefix("convert "): choice.median_us or 0.0
+        for name, choice in choices.by_region.items()
+        if name.startswith("convert ")
+    }
+    for name, row in rows.items():
+        if row.get("formula") == "Rows" and name not in float_us and row["median_us"] is not None:
+            instead_us = sum(float_us.get(node, 0.0) for node in row["nodes"])
+            extra_us = max(0.0, row["median_us"] - instead_us)
+            found |= {buffer: extra_us for buffer, dtype, *_ in row["outputs"] if dtype in CODED_TYPES}
     return found
 
 
@@ -56,4 +80,6 @@ def leave_float(quantized: QuantizedModel, reasons: Mapping[str, str]) -> Quanti
         for row in placement.decisions
     )
     uses = {use: grid for use, grid in placement.uses.items() if use[0] not in reasons}
-    return replace(quantized, placement=replace(placement, uses=uses, decisions=decisions))
+    per_token = frozenset(use for use in placement.per_token if use[0] not in reasons)
+    placement = replace(placement, uses=uses, per_token=per_token, decisions=decisions)
+    return replace(quantized, placement=placement)

@@ -2,7 +2,8 @@
 """epilogue(x[..., K] @ w) with one of our kernels.
 
 options: {"kinds": kind of every operand behind the accumulators, "scalars": values of the scalar ones,
-"outputs": element types}. Inputs: x, then the tensor operands, in the shape of the output. Weights: the
+"outputs": element types, "per_row": numbers of the tensor operands of one element for each row}. Inputs: x,
+then the tensor operands, [..., 1] where they are of rows, else in the shape of the output. Weights: the
 weight [N, K], of a gate [2 N, K], then the constant operands, float32 [N] each.
 """
 
@@ -42,6 +43,7 @@ class GemmRunner:
         self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
         self._weight, *constants = (assets.weights[key] for key in step.weights)
         self._operands = EpilogueOperands(options["kinds"], options["scalars"], constants)
+        self._per_row = frozenset(options.get("per_row", ()))
         self._launch: Launcher = assets.kernels[step.kernels[0]]
         self._fixed = dict(self._launch.spec.constants)
         self._stride_unit = self._least_stride()
@@ -98,10 +100,11 @@ class GemmRunner:
         x, *tensors = inputs
         if x.dim() < 1 or x.shape[-1] != K or x.dtype != dtype:
             raise self._error(f"{x.dtype} {list(x.shape)}", f"{dtype} [..., {K}]")
-        shape = list(self._shape(x))
-        for tensor in tensors:
-            if list(tensor.shape) != shape:
-                raise self._error(f"an operand of {list(tensor.shape)}", f"{shape}")
+        shape, of_rows = list(self._shape(x)), [*x.shape[:-1], 1]
+        for number, tensor in enumerate(tensors):
+            expected = of_rows if number in self._per_row else shape
+            if list(tensor.shape) != expected:
+                raise self._error(f"an operand of {list(tensor.shape)}", f"{expected}")
 
     def _error(self, got: str, expected: str, hint: str | None = None) -> DataError:
         message = f"cannot compute the product of region '{self._region}'"

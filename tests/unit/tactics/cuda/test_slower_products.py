@@ -40,3 +40,21 @@ def test_a_conversion_counts_for_its_readers():
     found = slower_products(choices, {"first": 134.0, "second": 136.0}, rows)
     assert set(found) == {"/first"}
     assert "135.0 us against 134.0 us" in found["/first"]
+
+
+def test_scales_of_rows_count_for_what_they_take_beyond_the_norm_alone():
+    made = {
+        "product": None,
+        "codes": "",
+        "reads": "x",
+        "formula": "Rows",
+        "nodes": ["mean", "norm", "norm_rows"],
+        "median_us": 30.0,
+        "outputs": [["norm", "float16", [8, 4], False], ["shared", "int8", [8, 4], False]],
+    }
+    choices = choices_of(first=110.0, second=110.0, norm_rows=30.0)
+    rows = {name: row | {"reads": "shared"} for name, row in ROWS.items()} | {"norm_rows": made}
+    floats = {"first": 114.0, "second": 116.0, "norm": 20.0}
+    assert set(slower_products(choices, floats, rows)) == {"/first"}, "5 us for each of two"
+    floats["norm_rows"] = 30.0
+    assert slower_products(choices, floats, rows) == {}, "it is there anyway"
