@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Program -> the model of library "cuda" in an engine file -> Program. Nothing in it is ever executed.
 
-    graph                  JSON: inputs, outputs, steps, kernels and plans without machine code, notes, and of
-                           each of Program.coded its type and the axis of its scales, of groups also their
-                           size and the length of the axis; sorted
+    graph                  JSON: inputs, outputs, steps, kernels and plans without machine code, notes (biases
+                           that are arrays by their keys), and of each of Program.coded its type and the axis
+                           of its scales, of groups also their size and the length of the axis; sorted
     weights/weight/KEY     the arrays of Program.weights, and the codes of Program.coded, int8, or uint8 with
                            two codes in each
     weights/scale/KEY      the scales of Program.coded, float32
@@ -31,6 +31,7 @@ from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
 from quantrt.plan.coded_weight import CodedWeight, as_codes
 from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.plan.grouped_weight import GroupedWeight, as_groups
+from quantrt.plan.named_biases import name_biases, spell_biases
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import Place, Program, Step
 from quantrt.threads import usable_cores
@@ -73,7 +74,7 @@ def program_to_model(program: Program) -> LibraryModel:
         "plans": {
             key: {name: getattr(plan, name) for name in _PLAN_FIELDS} for key, plan in program.plans.items()
         },
-        "notes": dict(program.notes),
+        "notes": name_biases(program.notes, program.weights, coded),
     }
     try:
         graph = json.dumps(document, sort_keys=True, separators=(",", ":"), default=_plain).encode()
@@ -109,7 +110,7 @@ def program_from_model(model: LibraryModel) -> Program:
         plans = _plans(document.get("plans", {}), _under(PLAN, model.weights))
         inputs = tuple(_texts(row, 2) for row in document["inputs"])
         outputs = tuple(_texts(row, 3) for row in document["outputs"])
-        notes = _mapping(document["notes"])
+        notes = spell_biases(_mapping(document["notes"]), weights)
     except DataError as error:
         raise _damaged(str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
