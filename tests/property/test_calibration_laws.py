@@ -32,7 +32,6 @@ def stats_of(x: np.ndarray, samples: int) -> Stats:
 
 
 @given(ANY_VALUES, ANY_VALUES, ANY_VALUES)
-@settings(deadline=None)
 def test_merging_is_associative_and_commutative(a, b, c):
     x, y, z = (stats_of(values, index) for index, values in enumerate((a, b, c)))
     assert x.merge(y) == y.merge(x)
@@ -40,7 +39,6 @@ def test_merging_is_associative_and_commutative(a, b, c):
 
 
 @given(ANY_VALUES, st.data())
-@settings(deadline=None)
 def test_parts_merge_to_the_whole_wherever_it_is_cut(x, data):
     cut = data.draw(st.integers(0, x.size))
     histogram = Histogram()
@@ -50,7 +48,7 @@ def test_parts_merge_to_the_whole_wherever_it_is_cut(x, data):
 
 
 @given(VALUES, GRIDS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_mse_and_auto_are_never_worse_than_minmax(x, grid):
     stats = TensorStats.from_values(x)
     minmax, mse, auto = (
@@ -62,7 +60,7 @@ def test_mse_and_auto_are_never_worse_than_minmax(x, grid):
 
 
 @given(VALUES, GRIDS, METHODS, st.integers(-20, 20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_scaling_by_a_power_of_two_scales_the_range_by_it(x, grid, method, exponent):
     config = CalibrationConfig(method=method)
     plain = choose_range(TensorStats.from_values(x), grid, config)
@@ -73,7 +71,7 @@ def test_scaling_by_a_power_of_two_scales_the_range_by_it(x, grid, method, expon
 
 
 @given(VALUES, GRIDS, METHODS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_inside_the_range_quantization_loses_at_most_half_a_step(x, grid, method):
     chosen = choose_range(TensorStats.from_values(x), grid, CalibrationConfig(method=method))
     scale, zero = (a[0] for a in grid.scale_and_zero(np.array([chosen.lo]), np.array([chosen.hi])))
@@ -84,7 +82,6 @@ def test_inside_the_range_quantization_loses_at_most_half_a_step(x, grid, method
 
 
 @given(VALUES, GRIDS, METHODS)
-@settings(deadline=None)
 def test_zero_is_exact_and_inside_every_range(x, grid, method):
     chosen = choose_range(TensorStats.from_values(x), grid, CalibrationConfig(method=method))
     assert chosen.lo <= 0.0 <= chosen.hi
@@ -117,7 +114,7 @@ NAMES = ("x", "h", "r", "p", "y")
 
 
 @given(order=st.permutations(range(20)), batch_size=st.sampled_from([1, 3, 8]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_order_and_batch_size_change_no_statistic(pooled, order, batch_size):
     plain = collect(pooled, NAMES, open_dataset({"x": DATA}, pooled.inputs), CalibrationConfig(batch_size=1))
     config = CalibrationConfig(batch_size=batch_size)
@@ -125,7 +122,7 @@ def test_order_and_batch_size_change_no_statistic(pooled, order, batch_size):
 
 
 @given(order=st.permutations(range(12)), cut=st.integers(1, 11))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_statistics_of_two_parts_merge_to_those_of_all(pooled, order, cut):
     config = CalibrationConfig()
     rows = [{"x": DATA[index]} for index in order]
@@ -137,7 +134,7 @@ def test_statistics_of_two_parts_merge_to_those_of_all(pooled, order, cut):
 
 
 @given(order=st.permutations(range(10)))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_the_order_of_batches_given_as_one_changes_nothing(pooled, order):
     """The caller's own batches are taken apart."""
     config = CalibrationConfig()

@@ -24,9 +24,7 @@ from quantrt.quantize.qdq_read import read
 from quantrt.quantize.unquantized import without_pairs
 from quantrt.reference.metrics import sqnr_db
 
-SETTINGS = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CHANNELS = 4
 SAME_DB = 60.0
 """Equal codes; scales are irrational, so that no sum lies between two."""

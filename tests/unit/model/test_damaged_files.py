@@ -81,7 +81,6 @@ positions = st.integers(0, len(GOOD) - 1)
 
 @settings(
     max_examples=100,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )
@@ -92,7 +91,6 @@ def test_truncated_anywhere(folder, size):
 
 @settings(
     max_examples=EXAMPLES,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )
@@ -146,7 +144,6 @@ def test_wired_but_wrong(folder, seed):
 
 @settings(
     max_examples=50,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
     derandomize=True,
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers that are alive together never overlap, and the arena is close to the least that is possible."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantrt.runtime.cuda.arena import ALIGNMENT, ArenaPlan, Lifetime, align, plan_arena
@@ -24,7 +24,6 @@ def assert_sound(items: list[Lifetime], plan: ArenaPlan) -> None:
                 assert offset + item.size_bytes <= start or start + other.size_bytes <= offset
 
 
-@settings(deadline=None)
 @given(st.lists(lifetimes(), max_size=40))
 def test_what_is_alive_together_lies_apart(items):
     plan = plan_arena(items)
@@ -34,7 +33,6 @@ def test_what_is_alive_together_lies_apart(items):
     assert plan == plan_arena(items)
 
 
-@settings(deadline=None)
 @given(st.lists(lifetimes(), min_size=1, max_size=40))
 def test_the_peak_is_not_far_away(items):
     # Greedy by size has no small bound in theory; within twice the least is what it never misses here.

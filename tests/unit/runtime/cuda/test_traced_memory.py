@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from quantrt.errors import DeviceError, InternalError
@@ -83,7 +83,6 @@ def programs(draw):
     return steps, draw(st.lists(st.sampled_from(buffers), min_size=count, max_size=count, unique=True))
 
 
-@settings(deadline=None)
 @given(programs())
 def test_the_arena_changes_no_result(drawn):
     program = opened(*drawn)
