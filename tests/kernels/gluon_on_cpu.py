@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from triton.language import constexpr
 
-__all__ = ["Descriptor", "Pointer", "Rules", "altered", "run_program"]
+__all__ = ["Descriptor", "Pointer", "Rules", "altered", "four_raw_floats", "run_program"]
 
 
 class RulesError(AssertionError):
@@ -89,10 +89,20 @@ class Pointer:
 
     def __init__(self, memory: np.ndarray, offsets=0) -> None:
         self.memory, self.offsets = memory, offsets
-        self.dtype = types.SimpleNamespace(element_ty=memory.dtype)
+        element = Element("int8", memory.dtype) if memory.dtype == np.int8 else memory.dtype
+        self.dtype = types.SimpleNamespace(element_ty=element)
+
+    def to(self, dtype):
+        return Pointer(self.memory.view(array_type(dtype)), self.offsets)
 
     def __add__(self, offset):
         return Pointer(self.memory, self.offsets + np.asarray(offset))
+
+
+def four_raw_floats(words):
+    """As of kernels/codes: four codes side by side in each int32, and 2**23 + 128 more."""
+    codes = np.ascontiguousarray(words).view(np.int8).reshape(*words.shape, 4).astype(np.float32)
+    return tuple(block(codes[..., i] + np.float32(2**23 + 128)) for i in range(4))
 
 
 class Descriptor:
@@ -320,6 +330,7 @@ def run_program(
     programs: int,
     others: tuple[types.ModuleType, ...] = (),
     reads_once: bool = True,
+    is_one_group: bool = False,
     **replaced,
 ) -> None:
     """Run one program of a kernel.
@@ -328,6 +339,7 @@ def run_program(
         module: with the kernel and what it calls, decorated by gluon.jit.
         others: modules with more that it calls.
         reads_once: whether every block is read once, so that one that is not read is a mistake.
+        is_one_group: the kernel has one group of warps, which does everything.
         replaced: functions to take instead of what the module imports from elsewhere.
 
     Raises:
@@ -339,6 +351,9 @@ def run_program(
         scope.update(vars(part))
     machine.awaits = hasattr(module, "await_kernels_before")
     names = {part.__name__ for part in (*others, module)}
+    for part in others:  # one that was altered is imported by nobody
+        own = {key: value for key, value in vars(part).items() if _home_of(value) == part.__name__}
+        scope.update({key: value for key, value in own.items() if _home_of(scope[key]) not in names})
     for key, value in list(scope.items()):
         if isinstance(value, constexpr):
             scope[key] = value.value
@@ -346,7 +361,15 @@ def run_program(
         if isinstance(function, types.FunctionType) and function.__module__ in names:
             scope[key] = types.FunctionType(function.__code__, scope, key, function.__defaults__)
     scope.update(_language(machine, reads_once), **replaced)
-    scope[name](*arguments)
+    if is_one_group:
+        machine.run([(scope[name], arguments)])
+    else:
+        scope[name](*arguments)
+
+
+def _home_of(value) -> str:
+    """The module of a kernel's function; empty for anything else."""
+    return getattr(getattr(value, "fn", None), "__module__", "")
 
 
 def _language(machine: Machine, reads_once: bool) -> dict:
@@ -460,6 +483,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "int32": np.int32,
         "float32": np.float32,
         "int8": Element("int8"),
+        "pointer_type": lambda element: element,
         "int64": Element("int64", np.int64),
         "allocate_shared_memory": allocate,
         "warp_specialize": lambda parts, warps, registers: machine.run(parts),
@@ -477,6 +501,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "fma": lambda a, b, c: block((a.astype(np.float64) * b + c).astype(np.float32)),
         "max": lambda x, axis: block(x.max(axis)),
         "sum": lambda x, axis: block(x.sum(axis)),
+        "rsqrt": lambda x: block(1 / np.sqrt(x)),
         "BlockedLayout": lambda *options: None,
         "NVMMASharedLayout": lambda *options: None,
         "SwizzledSharedLayout": lambda *options: None,
@@ -484,6 +509,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "NVMMADistributedLayout": lambda **options: None,
         "DistributedLinearLayout": lambda **options: None,
         "DotOperandLayout": lambda **options: None,
+        "join": lambda a, b: block(np.stack((a, b), axis=-1)),
         "split": lambda x: (x[..., 0], x[..., 1]),
         "convert_layout": lambda x, layout, assert_trivial=False: x,
         "thread_barrier": lambda: None,

@@ -11,8 +11,8 @@ from quantrt.errors import DeviceError
 from quantrt.kernels.conv_hopper import triton_kernel
 from quantrt.kernels.conv_hopper.spec import BoxTile, kernel_of
 from quantrt.kernels.fragments import triton_kernel as fragments
-from quantrt.kernels.gemm_hopper import triton_kernel as gemm_hopper
 from quantrt.kernels.gemm_hopper.spec import HopperTile, rows_in_order
+from quantrt.kernels.ring import triton_kernel as ring
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.convolutions import Case
 from tests.kernels.gluon_on_cpu import (
@@ -22,6 +22,7 @@ from tests.kernels.gluon_on_cpu import (
     Scalar,
     View,
     altered,
+    four_raw_floats,
     run_program,
 )
 from tests.kernels.test_conv2d_compiled import problem
@@ -149,12 +150,13 @@ def convolution(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments, gemm_hopper),
+            others=(fragments, ring),
             reads_once=not (holds_w or is_column),
             rows_from=stages_of_x.block,
+            four_raw_floats=four_raw_floats,
             registers_of=lambda sums, operands, terms, program: (sums.astype(np.float32), *operands),
             evaluate=lambda program, r: (sum(r[2:], start=r[0] * r[1]),),
-            stored=lambda program, output, results, element: results[0],
+            stored=lambda program, output, results, element, is_finite: results[0],
         )
     tensors = [torch.from_numpy(array.astype(np.float32)).movedim(-1, 1) for array in (x, w)]
     top, left, bottom, right = case.pads

@@ -10,9 +10,18 @@ from quantrt.errors import DeviceError
 from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order
+from quantrt.kernels.ring import triton_kernel as ring
+from quantrt.kernels.slices import triton_kernel as slices
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.gemm_problems import plain_codes
-from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, altered, run_program
+from tests.kernels.gluon_on_cpu import (
+    Descriptor,
+    Pointer,
+    Rules,
+    altered,
+    four_raw_floats,
+    run_program,
+)
 
 EMPTY = -77777
 BLOCK_K = 16
@@ -34,11 +43,13 @@ def product(
     has_tensor=False,
     has_rows=False,
     is_looped=False,
+    is_sliced=False,
     is_shared=False,
     is_gated=False,
     pitches=(),
     live=None,
     module=triton_kernel,
+    slices=slices,
 ):
     """x @ w^T * scale by the kernel, and by numpy."""
     generator = np.random.default_rng(seed)
@@ -69,6 +80,7 @@ def product(
         group_m,
         *ahead,
         is_looped,
+        is_sliced,
         is_shared,
     )
     ordered = rows_in_order(w, halves * run)
@@ -100,12 +112,16 @@ def product(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments,),
-            reads_once=not is_shared,
+            others=(fragments, ring, slices),
+            reads_once=not (is_sliced or is_shared),
+            four_raw_floats=four_raw_floats,
+            slice_of=lambda w_ring, stage, number, _, shape: w_ring.index(stage).slice(
+                number * shape[0], shape[0]
+            ),
             registers_of=lambda sums, operands, terms, program: (sums.astype(np.float32), *operands),
             sums_to_float=lambda sums, terms: sums.astype(np.float32),
             evaluate=lambda program, r: (sum(r[1 + halves :], start=math.prod(r[: 1 + halves])),),
-            stored=lambda program, output, results, element: results[0],
+            stored=lambda program, output, results, element, is_finite: results[0],
         )
     sums = (x.astype(np.float32) @ w.astype(np.float32).T).reshape(M, N, halves)
     expected = sums.prod(2) * scale
@@ -142,9 +158,24 @@ def product(
         ),
         (100, 130, 16, {"tile": (64, 64), "run": 16, "ahead": (1, 1), "has_tensor": True, "is_looped": True}),
         (300, 340, 48, {"tile": (128, 160), "run": 8, "ahead": (1, 2), "is_looped": True}),
+        (500, 260, 16, {"tile": (128, 128), "run": 8, "is_sliced": True, "programs": 3}),
+        (300, 200, 32, {"tile": (64, 64), "stages": 4, "has_tensor": True, "is_sliced": True}),
+        (300, 300, 40, {"tile": (128, 256), "run": 8, "stages": 7, "has_tensor": True, "is_sliced": True}),
+        (300, 200, 16, {"tile": (64, 64), "stages": 2, "dtype": np.float32, "is_sliced": True}),
+        (100, 130, 40, {"stages": 6, "has_rows": True, "is_sliced": True}),
         (300, 340, 48, {"tile": (128, 96), "run": 4, "stages": 2, "dtype": np.float32}),
         (100, 130, 40, {"has_tensor": True, "pitches": (0, 160, 256)}),
         (100, 128, 40, {"pitches": (0, 0, 200)}),
+        (100, 130, 40, {"has_rows": True}),
+        (300, 340, 48, {"tile": (128, 160), "run": 8, "ahead": (1, 2), "has_rows": True}),
+        (300, 200, 48, {"tile": (128, 128), "ahead": (2, 0), "has_rows": True, "has_tensor": True}),
+        (300, 100, 48, {"tile": (64, 64), "is_gated": True, "run": 8, "has_rows": True}),
+        (
+            300,
+            200,
+            48,
+            {"tile": (128, 128), "ahead": (1, 2), "has_rows": True, "has_tensor": True, "is_looped": True},
+        ),
         (128, 64, 16, {"tile": (128, 64), "programs": 1, "is_shared": True}),  # one tile of one block
         (300, 200, 80, {"tile": (128, 64), "is_shared": True, "stages": 4}),
         (60, 200, 160, {"tile": (128, 128), "is_shared": True}),  # nothing for the second consumer to store
@@ -161,17 +192,6 @@ def product(
             {"tile": (128, 160), "run": 8, "has_tensor": True, "is_looped": True, "is_shared": True},
         ),
         (300, 200, 16, {"tile": (256, 64), "stages": 2, "is_gated": True, "run": 8, "is_shared": True}),
-        (100, 130, 40, {"has_rows": True}),
-        (300, 200, 80, {"tile": (128, 64), "has_rows": True, "is_shared": True, "stages": 4}),
-        (300, 340, 48, {"tile": (128, 160), "run": 8, "ahead": (1, 2), "has_rows": True}),
-        (300, 200, 48, {"tile": (128, 128), "ahead": (2, 0), "has_rows": True, "has_tensor": True}),
-        (300, 100, 48, {"tile": (64, 64), "is_gated": True, "run": 8, "has_rows": True}),
-        (
-            300,
-            200,
-            48,
-            {"tile": (128, 128), "ahead": (1, 2), "has_rows": True, "has_tensor": True, "is_looped": True},
-        ),
     ],
 )
 def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
@@ -209,6 +229,22 @@ def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
     with pytest.raises(Rules):
         for seed in range(10):
             product(300, 200, 80, seed=seed, module=module)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("block += 2 * STEPS", "block += STEPS"),
+        ("mbarrier.wait(full.index(stage), parity)", "mbarrier.wait(full.index(stage), parity ^ 1)"),
+        ("mbarrier.wait(full.index(stage), parity)", "pass"),
+        ("mbarrier.arrive(empty.index(stage), count=1)", "pass"),
+    ],
+)
+def test_a_wrong_protocol_of_slices_is_found(right, wrong, tmp_path):
+    module = altered(slices, right, wrong, tmp_path)
+    with pytest.raises(Rules):
+        for seed in range(10):
+            product(300, 200, 32, seed=seed, stages=5, is_sliced=True, slices=module)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,17 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
-from quantrt.kernels.gemm_hopper.spec import HopperTile, fits_registers, kernel_of, rows_in_order, why_not
+from quantrt.kernels.gemm_hopper.spec import (
+    HopperTile,
+    fits_registers,
+    kernel_of,
+    rows_in_order,
+    steps_of,
+    why_not,
+)
 from quantrt.kernels.gemm_hopper.tiles import configs
+from quantrt.kernels.ring import triton_kernel as ring
+from quantrt.kernels.slices import triton_kernel as slices
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda import conv2d
 from quantrt.tactics.cuda.gemm import list_tactics
@@ -28,13 +37,12 @@ from tests.kernels.gemm_problems import (
     plain_codes,
     plain_floats,
     residual_floats,
-    scaled_rows,
 )
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm
 
 LAYER = (6304, 3072, 768)
 SHARED_BYTES = 227 * 1024
-FILES = (triton_kernel.__file__, fragments.__file__)
+FILES = (triton_kernel.__file__, slices.__file__, ring.__file__, fragments.__file__)
 
 PROBLEMS = {
     "codes": plain_codes(*LAYER),
@@ -45,7 +53,7 @@ PROBLEMS = {
     "residual": residual_floats(*LAYER),
     "float32 beside codes": replace(heavy_codes(*LAYER), outputs=("float32", "int8")),
     "gate": gated_codes(*LAYER),
-    "rows": scaled_rows(*LAYER),
+    "few channels": heavy_codes(6304, 1024, 128),
     "columns left over": plain_codes(6304, 1000, 768),
 }
 
@@ -53,6 +61,7 @@ PROBLEMS = {
 WIDE = HopperTile(128, 160, 5)
 CASES = [(name, HopperTile(128, 128, 6)) for name in PROBLEMS]
 CASES += [("heavy codes", HopperTile(128, 128, 6, is_looped=True))]
+CASES += [("few channels", HopperTile(128, 256, 4, is_sliced=True))]
 SHARED = replace(WIDE, is_shared=True)
 CASES += [(name, SHARED) for name in ("codes", "residual", "heavy floats")]
 CASES += [("heavy codes", replace(SHARED, is_looped=True))]
@@ -157,6 +166,23 @@ def test_what_makes_codes_of_residuals_is_tried_in_a_loop_too():
     assert found[0] == replace(found[2], is_looped=True)
     for problem in (plain_codes(*LAYER), residual_floats(*LAYER)):
         assert not any(tile.is_looped for tile in configs(problem, h200))
+
+
+def test_short_products_are_tried_in_slices_first():
+    h200 = gpu_named("H200")
+    found = configs(heavy_codes(802816, 256, 64), h200)
+    assert [tile.name for tile in found if tile.is_sliced] == [
+        "hopper 128x256 s8 sliced",
+        "hopper 128x128 s8 sliced",
+        "hopper 64x128 s8 sliced",
+    ]
+    assert found[0].is_sliced
+    longer = heavy_codes(50176, 2048, 512)
+    sliced = [tile for tile in configs(longer, h200) if tile.is_sliced]
+    assert sliced
+    assert all(tile.stages >= 2 * steps_of(longer) for tile in sliced)
+    for problem in (plain_codes(*LAYER), gated_codes(6304, 3072, 64)):
+        assert not any(tile.is_sliced for tile in configs(problem, h200))
 
 
 def test_the_weight_of_its_tactic_has_its_order():

@@ -44,6 +44,13 @@ CODE_OFFSET = tl.constexpr(8388736.0)
 ROUNDER = tl.constexpr(12582912.0)
 """1.5 * 2**23: added to |x| <= 2**22 and taken away again, it rounds half to even, of either sign."""
 
+FOUR_FLOATS = tl.constexpr(
+    "{ .reg .b32 t; xor.b32 t, $4, 0x80808080; "
+    + " ".join(f"prmt.b32 ${i}, t, 0x4B000000, 0x765{i};" for i in range(4))
+    + " }"
+)
+"""Of four codes in a register, the sign of each turned, and then it is the last byte of CODE_BITS."""
+
 FP8_LARGEST = tl.constexpr(448.0)
 FP8_NAN = tl.constexpr(0x7F)
 FP8_SMALL = tl.constexpr(0.015625)
@@ -78,6 +85,20 @@ def raw_float(x):
     """A code plus CODE_OFFSET, as float32."""
     bits = (x.to(tl.uint8, bitcast=True) ^ 0x80).to(tl.uint32) | CODE_BITS
     return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def four_raw_floats(words):
+    """`raw_float` of the first, second, third and fourth code in each int32."""
+    if INTERPRETED:
+        y = ()
+        for i in tl.static_range(4):
+            y = y + ((((words >> 8 * i) & 0xFF) ^ 0x80 | CODE_BITS).to(tl.float32, bitcast=True),)
+    else:
+        y = tl.inline_asm_elementwise(
+            FOUR_FLOATS, "=r,=r,=r,=r,r", [words], dtype=(tl.float32,) * 4, is_pure=True, pack=1
+        )
+    return y
 
 
 @triton.jit
@@ -119,12 +140,17 @@ def quantize(x, scale, zero=0.0, IS_ODD: tl.constexpr = False):
 
 
 @triton.jit
-def code(x, scale, zero=0.0, IS_ODD: tl.constexpr = False):
-    """The same as int8; NaN has the lowest code, as the larger of NaN and a number is the number."""
+def code(x, scale, zero=0.0, IS_ODD: tl.constexpr = False, is_positive: tl.constexpr = False):
+    """The same as int8; NaN has the lowest code, as the larger of NaN and a number is the number.
+
+    Args:
+        is_positive: x is neither below 0 nor NaN, so that no code is too low.
+    """
     y = x
     if INTERPRETED:  # where it is NaN
         y = tl.where(x == x, x, -INF)
-    y = tl.maximum(y, (-128.0 - zero) * scale)
+    if not is_positive:
+        y = tl.maximum(y, (-128.0 - zero) * scale)
     y = tl.minimum(y, (127.0 - zero) * scale)
     # The digits of a whole number plus ROUNDER end in its two's complement.
     return rounded_digits(quotient(y, scale), zero, IS_ODD).to(tl.int32, bitcast=True).to(tl.int8)

@@ -38,14 +38,8 @@ from quantrt.kernels.fragments.triton_kernel import (
     part_layout,
     parts_of,
 )
-from quantrt.kernels.gemm_hopper.triton_kernel import (
-    CONSUMER_REGISTERS,
-    PRODUCER_REGISTERS,
-    WARPS,
-    next_stage,
-    place_of,
-    stage_before,
-)
+from quantrt.kernels.gemm_hopper.triton_kernel import CONSUMER_REGISTERS, PRODUCER_REGISTERS
+from quantrt.kernels.ring.triton_kernel import WARPS, next_stage, place_of, stage_before
 
 __all__ = ["conv_hopper"]
 
@@ -354,7 +348,6 @@ def part_of(
 ):
     """The place of part p of a tile, as in kernels/fragments; rows are pixels."""
     images, P, Q = outputs
-    N: gl.constexpr = sizes[0]
     PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
     rows = p % PARTS_M * LAYOUT.shape[0] + gl.arange(0, LAYOUT.shape[0], gl.SliceLayout(1, LAYOUT))
     offs_n = gl.arange(0, LAYOUT.shape[1], gl.SliceLayout(0, LAYOUT))
@@ -366,7 +359,4 @@ def part_of(
         there = there & (rows < BOX[0] * BOX[1] * BOX[2])
     first = tile_n * sizes[3] + p // PARTS_M * LAYOUT.shape[1]
     row = ((corner[0] * P + corner[1]) * Q + corner[2]).to(gl.int64)
-    mask = there[:, None]
-    if N % sizes[3] != 0:
-        mask = mask & (offs_n < N - first)[None, :]
-    return row, first, (image * P + line) * Q + column, offs_n, mask
+    return row, first, (image * P + line) * Q + column, offs_n, there

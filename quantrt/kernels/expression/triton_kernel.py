@@ -322,17 +322,25 @@ def combine_rows(program: tl.constexpr, i: tl.constexpr, block, registers, mask)
 
 
 @triton.jit
-def stored(program: tl.constexpr, output: tl.constexpr, registers, element: tl.constexpr):
+def stored(
+    program: tl.constexpr,
+    output: tl.constexpr,
+    registers,
+    element: tl.constexpr,
+    is_finite: tl.constexpr = False,
+):
     """Register `output` of a program as it is stored.
 
     Args:
         registers: all of them.
         element: type behind the pointer; see `to_element`.
+        is_finite: nothing in them is NaN.
     """
     row: tl.constexpr = output - (len(registers) - len(program))
     if element == tl.int8 and row >= 0 and program[row][0] == QUANTIZE:
         x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])
-        y = code(x, scale)
+        first: tl.constexpr = len(registers) - len(program)
+        y = code(x, scale, is_positive=is_finite and _is_positive(program, first, program[row][1]))
     elif element == tl.int8 and row >= 0 and _is_quantize_at(program, row):
         x, scale = tl.broadcast(registers[program[row][1]], registers[program[row][2]])
         x, zero = tl.broadcast(x, registers[program[row][3]])
@@ -357,6 +365,20 @@ def stored(program: tl.constexpr, output: tl.constexpr, registers, element: tl.c
 @triton.constexpr_function
 def _is_quantize_at(program, row):
     return program[row][0] == QUANTIZE_AT or program[row][0] == QUANTIZE_AT_EVEN
+
+
+@triton.constexpr_function
+def _is_positive(program, first, register):
+    """Whether a register, the first ones of which are operands, is never below 0 where nothing is NaN."""
+    known = [False] * int(first)
+    for op, a, b, _, value in program:
+        if op == CONST:
+            known.append(value >= 0)
+        elif op == MAX:
+            known.append(known[a] or known[b])
+        else:
+            known.append(op == MIN and known[a] and known[b])
+    return bool(known[int(register)])
 
 
 @triton.jit

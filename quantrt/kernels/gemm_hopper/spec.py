@@ -40,6 +40,7 @@ __all__ = [
     "rows_in_order",
     "run_of",
     "shared_bytes",
+    "steps_of",
     "weight_run_of",
     "why_not",
 ]
@@ -77,6 +78,8 @@ VECTOR_BYTES = 16
 
 MANY_SUMS = 128
 
+SLICE_COLUMNS = 4 * LARGE_RUN
+
 ELEMENTS = {"int8": "i8", "float8_e4m3fn": "fp8e4nv", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -89,6 +92,7 @@ class HopperTile:
         stages: of the ring in shared memory.
         group_m: rows of tiles that programs walk down before the next column, so that they share w in L2.
         is_looped: a loop finishes a tile, in less machine code.
+        is_sliced: a loop multiplies and finishes slices of a tile, whose sums alone are in registers.
         neighbours: programs of a multiprocessor, of kernels/conv_hopper. Two have four consumers to finish
             tiles, where one has two, with less than half of the registers for each.
         is_shared: both consumers take every tile, half of its rows each: for programs of one tile.
@@ -100,6 +104,7 @@ class HopperTile:
     group_m: int = 8
     is_looped: bool = False
     neighbours: int = 1
+    is_sliced: bool = False
     is_shared: bool = False
 
     @property
@@ -107,8 +112,7 @@ class HopperTile:
         """As tactics are named: "hopper 128x128 s6", "hopper 128x128 s6 looped", "hopper 64x64 s6 x2"."""
         name = f"hopper {self.block_m}x{self.block_n} s{self.stages}"
         name += f" x{self.neighbours}" * (self.neighbours > 1)
-        name += " shared" * self.is_shared
-        return f"{name} looped" if self.is_looped else name
+        return name + " looped" * self.is_looped + " sliced" * self.is_sliced + " shared" * self.is_shared
 
     @property
     def columns(self) -> tuple[int, int]:
@@ -124,6 +128,8 @@ class HopperTile:
     @property
     def sums(self) -> int:
         """Of one thread."""
+        if self.is_sliced:
+            return self.rows * SLICE_COLUMNS // (WARP * CONSUMER_WARPS)
         return self.rows * self.block_n // (WARP * CONSUMER_WARPS)
 
 
@@ -136,7 +142,7 @@ def fits_registers(problem: GemmProblem, tile: HopperTile) -> bool:
 
 def makes_codes_of_tensors(problem: GemmProblem) -> bool:
     """Whether its epilogue is long: tensors are read, and what is stored is quantized."""
-    return bool(problem.blocks) and any(row.name in problem.outputs for row in CODE_TYPES)
+    return bool(problem.tensors) and any(row.name in problem.outputs for row in CODE_TYPES)
 
 
 def shared_bytes(problem: GemmProblem, tile: HopperTile) -> int:
@@ -174,7 +180,6 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "K": problem.K,
         "GATED": problem.is_gated,
         **epilogue_constants(problem),
-        "KINDS": gemm.kinds_of(problem),
         **pitch_constants(problem, problem.pitches),
         "RUN": run_of(problem, tile),
         "BLOCK_M": tile.block_m,
@@ -185,6 +190,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "CONSTANTS_AHEAD": constants_ahead,
         "TENSORS_AHEAD": tensors_ahead,
         "LOOPED": tile.is_looped,
+        "SLICED": tile.is_sliced,
         "SHARED": tile.is_shared,
     }
     return KernelSpec(
@@ -209,10 +215,20 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
 
 def run_of(problem: GemmProblem, tile: HopperTile) -> int:
     """Columns of y that one thread has side by side: a vector of its widest output, or less."""
-    widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.blocks)), default=1)
-    is_tight = problem.is_gated or tile.sums > MANY_SUMS or (tile.sums == MANY_SUMS and problem.blocks)
+    widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors)), default=1)
+    is_tight = (
+        tile.is_sliced
+        or problem.is_gated
+        or tile.sums > MANY_SUMS
+        or (tile.sums == MANY_SUMS and problem.tensors)
+    )
     is_odd = tile.block_n % (4 * MAX_RUN) > 0
     return min(LARGE_RUN if is_tight or is_odd else MAX_RUN, max(VECTOR_BYTES // widest, 4))
+
+
+def steps_of(problem: GemmProblem) -> int:
+    """Blocks of K, one a stage."""
+    return -(-problem.K * ELEMENT_BYTES[problem.dtype] // _stage_k_bytes(problem))
 
 
 def weight_run_of(problem: GemmProblem, tile: HopperTile) -> int:
@@ -224,18 +240,16 @@ def ahead_of(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
     """For how many columns of parts constants are loaded before the product; for how many parts tensors."""
     if tile.is_looped:
         return 1, tile.rows // PART_ROWS
-    if tile.sums > MANY_SUMS and problem.blocks:
+    if tile.sums > MANY_SUMS and problem.tensors:
         return 1, 1
     run = run_of(problem, tile)
     constants = sum(operand.kind == "constant" for operand in problem.epilogue.operands)
-    other = OTHER_REGISTERS_WITH_TENSORS if problem.blocks else OTHER_REGISTERS
+    other = OTHER_REGISTERS_WITH_TENSORS if problem.tensors else OTHER_REGISTERS
     left = (REGISTERS if tile.neighbours == 1 else SHARED_REGISTERS) - tile.sums - other
-    of_tensors = sum(2 * run * ELEMENT_BYTES[dtype] for dtype in problem.blocks) // 4
+    of_tensors = sum(2 * run * ELEMENT_BYTES[dtype] for dtype in problem.tensors) // 4
     kept = FREE_REGISTERS if tile.is_shared else TENSOR_REGISTERS
     tensors_ahead = max(1, kept // of_tensors) if of_tensors else 0
     left -= tensors_ahead * of_tensors
-    if problem.per_row:  # a number for each of a thread's rows, the same for all columns of a tile
-        tensors_ahead = max(tensors_ahead, tile.rows // PART_ROWS)
     return max(1, left // max(run * constants, 1)), tensors_ahead
 
 

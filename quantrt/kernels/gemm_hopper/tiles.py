@@ -15,7 +15,13 @@ from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.gemm.tiles import cost
-from quantrt.kernels.gemm_hopper.spec import HopperTile, fits_registers, makes_codes_of_tensors, shared_bytes
+from quantrt.kernels.gemm_hopper.spec import (
+    HopperTile,
+    fits_registers,
+    makes_codes_of_tensors,
+    shared_bytes,
+    steps_of,
+)
 
 __all__ = ["configs", "estimate_us"]
 
@@ -27,6 +33,10 @@ TILES = (
     HopperTile(128, 64, 6),
     HopperTile(64, 64, 8),
 )
+SLICED_BLOCKS = ((128, 256), (128, 128), (64, 128))
+MAX_SLICED_STAGES = 8
+"""Of tiles in slices: the whole of K of a tile stays in the ring until its last slice is finished."""
+
 REACHED = {(128, 160): 1.0, (128, 128): 1.0, (64, 128): 0.85, (128, 64): 0.75, (64, 64): 0.6}
 """Of the rate of large products, by tile: smaller ones read more of shared memory and L2 for each."""
 
@@ -54,7 +64,8 @@ OTHER_SHARED_BYTES = 1024
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     """At most 4, the most promising first; none for a product that is too small.
 
-    Where codes are made of sums and residuals, the best two in a loop come ahead of them.
+    Where codes are made of sums and residuals, the best two in a loop come ahead of them, and where K is
+    short, tiles in slices come first.
     """
     shared = (replace(tile, is_shared=True) for tile in TILES if tile.block_m >= SHARED_ROWS)
     fitting = [
@@ -67,9 +78,23 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
         and shared_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
     ]
     chosen = sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS]
+    sliced = _sliced(problem, device)
     if not makes_codes_of_tensors(problem):
-        return tuple(chosen)
-    return (*(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED]), *chosen)
+        return (*sliced, *chosen)
+    return (*sliced, *(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED]), *chosen)
+
+
+def _sliced(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
+    """Tiles in slices, with as many stages as fit; none for a gate, or where two tiles' do not."""
+    found = []
+    for block_m, block_n in SLICED_BLOCKS:
+        one = HopperTile(block_m, block_n, 1, is_sliced=True)
+        stages = (device.shared_memory_bytes - OTHER_SHARED_BYTES) // shared_bytes(problem, one)
+        tile = replace(one, stages=min(MAX_SLICED_STAGES, stages))
+        fills = _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
+        if fills and block_n < 2 * problem.columns and tile.stages >= 2 * steps_of(problem):
+            found.append(tile)
+    return () if problem.is_gated else tuple(found)
 
 
 def estimate_us(problem: GemmProblem, tile: HopperTile, device: GpuFacts) -> float:
@@ -80,7 +105,7 @@ def estimate_us(problem: GemmProblem, tile: HopperTile, device: GpuFacts) -> flo
     rate = 1e6 * peaks.get(problem.dtype, device.fp16_tflops) * REACHED_MATH[problem.dtype]
     rate *= REACHED[tile.block_m, tile.block_n]
     product_us = device.multiprocessors * 2 * elements * problem.K / rate
-    stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.blocks))
+    stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors))
     instructions = flops_of(problem.epilogue, problem.outputs) + 2 * stored + 2
     outputs = elements // 2 if problem.is_gated else elements
     finish_us = device.multiprocessors * outputs * instructions / (0.5e6 * device.fp32_tflops)

@@ -37,7 +37,8 @@ needed than there are; constants and tensors of the first parts are asked for be
 All but weights is read when kernels before this one are done. LOOPED is one loop over the columns of parts,
 where what finishes a tile is so long that its machine code, of a whole tile and of two consumers, is fetched
 more slowly than it runs. SHARED: both consumers take every tile, half of its rows each; `empty` counts both,
-and there are no turns. That is for programs of one tile, which one consumer would finish alone.
+and there are no turns. That is for programs of one tile, which one consumer would finish alone. SLICED:
+consumers are those of kernels/slices, which take no turns.
 """
 
 # mypy: ignore-errors
@@ -60,11 +61,18 @@ from quantrt.kernels.fragments.triton_kernel import (
     store_part,
 )
 from quantrt.kernels.functions.triton_kernel import await_kernels_before
+from quantrt.kernels.ring.triton_kernel import (
+    WARPS,
+    main_columns,
+    next_stage,
+    place_of,
+    stage_before,
+    sums_layout,
+)
+from quantrt.kernels.slices.triton_kernel import consume_slices
 
-__all__ = ["gemm_hopper"]
+__all__ = ["CONSUMER_REGISTERS", "PRODUCER_REGISTERS", "gemm_hopper"]
 
-WARPS = gl.constexpr(4)
-"""Of a consumer."""
 CONSUMER_REGISTERS = gl.constexpr(240)
 PRODUCER_REGISTERS = gl.constexpr(24)
 """Of a thread; two groups of 128 with 240 and one with 24 have no more than three with 168, as launched."""
@@ -110,6 +118,7 @@ def gemm_hopper(
     CONSTANTS_AHEAD: gl.constexpr,
     TENSORS_AHEAD: gl.constexpr,
     LOOPED: gl.constexpr,
+    SLICED: gl.constexpr,
     SHARED: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
@@ -140,15 +149,26 @@ def gemm_hopper(
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED, SHARED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
-    gl.warp_specialize(
-        [
-            (consume, (ring, turns, pointers, slots, M, 0, sizes, ahead, formula)),
-            (consume, (ring, turns, pointers, slots, M, 1, sizes, ahead, formula)),
-            (produce, (ring, x_desc, w_desc, rest_desc, M, sizes, not HAS_LIVE)),
-        ],
-        [WARPS, 1],
-        [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
-    )
+    if SLICED:
+        gl.warp_specialize(
+            [
+                (consume_slices, (ring, pointers, slots, M, 0, sizes, formula)),
+                (consume_slices, (ring, pointers, slots, M, 1, sizes, formula)),
+                (produce, (ring, x_desc, w_desc, rest_desc, M, sizes, not HAS_LIVE)),
+            ],
+            [WARPS, 1],
+            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (consume, (ring, turns, pointers, slots, M, 0, sizes, ahead, formula)),
+                (consume, (ring, turns, pointers, slots, M, 1, sizes, ahead, formula)),
+                (produce, (ring, x_desc, w_desc, rest_desc, M, sizes, not HAS_LIVE)),
+            ],
+            [WARPS, 1],
+            [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
+        )
 
 
 @gluon.jit
@@ -311,8 +331,7 @@ def consume(
                 for q in gl.static_range(PARTS_M):
                     next_part = (column + 1) * PARTS_M + q
                     place = part_of(tile_m, tile_n, next_part, M, sizes, PART)
-                    has_more = column + 1 < PARTS_N
-                    there = place[:4] + (place[4] & has_more, place[5] & has_more)
+                    there = place[:4] + (place[4] & (column + 1 < PARTS_N),)
                     later = later + (load_blocks(slots, there, sizes, formula),)
                 for q in gl.static_range(PARTS_M):
                     store_part(
@@ -356,42 +375,3 @@ def consume(
                     formula,
                     PART,
                 )
-
-
-@gluon.constexpr_function
-def main_columns(columns):
-    """Those of the first sums of a tile: a power of two, as all blocks have; the rest has sums of its own."""
-    return 1 << columns.bit_length() - 1
-
-
-@gluon.constexpr_function
-def sums_layout(columns, bits):
-    return gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 256 // bits]
-    )
-
-
-@gluon.jit
-def place_of(tile, tiles_m, tiles_n: gl.constexpr, GROUP_M: gl.constexpr):
-    """Row and column of a tile: groups of GROUP_M rows of tiles, so that programs share w."""
-    GROUP: gl.constexpr = GROUP_M * tiles_n
-    first = tile // GROUP * GROUP_M
-    rows = gl.minimum(tiles_m - first, GROUP_M)
-    inside = tile % GROUP
-    return first + inside % rows, inside // rows
-
-
-@gluon.jit
-def next_stage(stage, parity, STAGES: gl.constexpr):
-    """The next block's stage, and the parity of its round."""
-    is_last = stage == STAGES - 1
-    return gl.where(is_last, 0, stage + 1), gl.where(is_last, parity ^ 1, parity)
-
-
-@gluon.jit
-def stage_before(stage, STAGES: gl.constexpr):
-    """The stage of the block before.
-
-    Computed, for Triton 3.6 does not carry a variable through a loop that is set to another one there.
-    """
-    return gl.where(stage == 0, STAGES - 1, stage - 1)
