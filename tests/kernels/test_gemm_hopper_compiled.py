@@ -37,6 +37,7 @@ from tests.kernels.gemm_problems import (
     plain_codes,
     plain_floats,
     residual_floats,
+    scaled_rows,
 )
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm
 
@@ -53,6 +54,7 @@ PROBLEMS = {
     "residual": residual_floats(*LAYER),
     "float32 beside codes": replace(heavy_codes(*LAYER), outputs=("float32", "int8")),
     "gate": gated_codes(*LAYER),
+    "rows": scaled_rows(*LAYER),
     "few channels": heavy_codes(6304, 1024, 128),
     "columns left over": plain_codes(6304, 1000, 768),
 }

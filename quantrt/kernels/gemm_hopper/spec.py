@@ -142,7 +142,7 @@ def fits_registers(problem: GemmProblem, tile: HopperTile) -> bool:
 
 def makes_codes_of_tensors(problem: GemmProblem) -> bool:
     """Whether its epilogue is long: tensors are read, and what is stored is quantized."""
-    return bool(problem.tensors) and any(row.name in problem.outputs for row in CODE_TYPES)
+    return bool(problem.blocks) and any(row.name in problem.outputs for row in CODE_TYPES)
 
 
 def shared_bytes(problem: GemmProblem, tile: HopperTile) -> int:
@@ -180,6 +180,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "K": problem.K,
         "GATED": problem.is_gated,
         **epilogue_constants(problem),
+        "KINDS": gemm.kinds_of(problem),
         **pitch_constants(problem, problem.pitches),
         "RUN": run_of(problem, tile),
         "BLOCK_M": tile.block_m,
@@ -215,12 +216,12 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
 
 def run_of(problem: GemmProblem, tile: HopperTile) -> int:
     """Columns of y that one thread has side by side: a vector of its widest output, or less."""
-    widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors)), default=1)
+    widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.blocks)), default=1)
     is_tight = (
         tile.is_sliced
         or problem.is_gated
         or tile.sums > MANY_SUMS
-        or (tile.sums == MANY_SUMS and problem.tensors)
+        or (tile.sums == MANY_SUMS and problem.blocks)
     )
     is_odd = tile.block_n % (4 * MAX_RUN) > 0
     return min(LARGE_RUN if is_tight or is_odd else MAX_RUN, max(VECTOR_BYTES // widest, 4))
@@ -240,16 +241,18 @@ def ahead_of(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
     """For how many columns of parts constants are loaded before the product; for how many parts tensors."""
     if tile.is_looped:
         return 1, tile.rows // PART_ROWS
-    if tile.sums > MANY_SUMS and problem.tensors:
+    if tile.sums > MANY_SUMS and problem.blocks:
         return 1, 1
     run = run_of(problem, tile)
     constants = sum(operand.kind == "constant" for operand in problem.epilogue.operands)
-    other = OTHER_REGISTERS_WITH_TENSORS if problem.tensors else OTHER_REGISTERS
+    other = OTHER_REGISTERS_WITH_TENSORS if problem.blocks else OTHER_REGISTERS
     left = (REGISTERS if tile.neighbours == 1 else SHARED_REGISTERS) - tile.sums - other
-    of_tensors = sum(2 * run * ELEMENT_BYTES[dtype] for dtype in problem.tensors) // 4
+    of_tensors = sum(2 * run * ELEMENT_BYTES[dtype] for dtype in problem.blocks) // 4
     kept = FREE_REGISTERS if tile.is_shared else TENSOR_REGISTERS
     tensors_ahead = max(1, kept // of_tensors) if of_tensors else 0
     left -= tensors_ahead * of_tensors
+    if problem.per_row:  # a number for each of a thread's rows, the same for all columns of a tile
+        tensors_ahead = max(tensors_ahead, tile.block_m // PART_ROWS)
     return max(1, left // max(run * constants, 1)), tensors_ahead
 
 

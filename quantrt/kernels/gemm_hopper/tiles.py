@@ -105,7 +105,7 @@ def estimate_us(problem: GemmProblem, tile: HopperTile, device: GpuFacts) -> flo
     rate = 1e6 * peaks.get(problem.dtype, device.fp16_tflops) * REACHED_MATH[problem.dtype]
     rate *= REACHED[tile.block_m, tile.block_n]
     product_us = device.multiprocessors * 2 * elements * problem.K / rate
-    stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.tensors))
+    stored = sum(ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.blocks))
     instructions = flops_of(problem.epilogue, problem.outputs) + 2 * stored + 2
     outputs = elements // 2 if problem.is_gated else elements
     finish_us = device.multiprocessors * outputs * instructions / (0.5e6 * device.fp32_tflops)
