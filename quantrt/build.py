@@ -54,7 +54,15 @@ from quantrt.runtime.engine import Engine
 from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.peak_memory import peak_memory
-from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, list_specs
+from quantrt.tactics.candidates import (
+    Candidate,
+    Opener,
+    Rejected,
+    Spec,
+    lacking_specs,
+    list_specs,
+    with_bf16,
+)
 from quantrt.tactics.cuda.padding.zero_padding import zero_padding
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 from quantrt.tactics.timing import Latency
@@ -126,6 +134,8 @@ def build(
         model = zero_padding(for_gpu(model), merged.cuda.remove_padding)
     if keeps_scales(model, merged):
         merged = replace(merged, precisions=merged.precisions | {target_of_own(model).precision})
+    else:
+        merged = with_bf16(merged, facts_here)
     read_profiles(merged.cuda.profiles, model.inputs)  # an error now, not after calibration
     constraints, merged = read_constraints(model, merged)
     ranged = (*edges.without_scale, *constraints.without_scale)
@@ -322,7 +332,7 @@ def _open_candidates(
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
     """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere."""
     opened: dict[str, Candidate] = {}
-    rejected: list[Rejected] = []
+    rejected = [*lacking_specs(job.config, job.device)]
     specs = list_specs(job.config, job.device)
     for done, spec in enumerate(specs):
         job.emit(Event("opening", done, len(specs), "candidates"))

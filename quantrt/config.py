@@ -230,6 +230,7 @@ class AssignConfig:
     """How precisions are mixed where neither all of int8 or fp8 nor none of it is the best."""
 
     mixed: bool = option(True, "try a precision for every region, where that is predicted to be faster")
+    bf16_beside_int8: bool = option(True, "on a CPU that has bf16, --int8 tries it for what stays float")
     assign_rounds: int = option(4, "mixed engines that are built and measured, at most", metavar="N")
     sensitivity_samples: int = option(16, "samples that damage is measured on", metavar="N")
     tables: str | None = option(
@@ -249,8 +250,7 @@ class BenchConfig:
     warmup_s: float = option(0.5, "untimed seconds before measuring", metavar="S")
     duration_s: float = option(
         3.0,
-        "timed seconds per candidate, at least (in builds until one is surely the fastest; "
-        "for a GPU a thirtieth)",
+        "timed seconds per candidate, at least (in builds until one surely wins; for a GPU a thirtieth)",
         metavar="S",
     )
     min_runs: int = option(30, "timed runs per candidate, at least", metavar="N")
@@ -344,10 +344,10 @@ class BuildConfig:
     def __post_init__(self) -> None:
         for precision in self.precisions:
             check_choice("precision", precision, PRECISIONS)
-        if "fp16" in self.precisions and self.device.device == "cpu":
-            raise UsageError("no library here computes in fp16 on a CPU", hint="--bf16, or --device cuda")
-        if "fp8" in self.precisions and self.device.device == "cpu":
-            raise UsageError("no library here computes in fp8 on a CPU", hint="--int8, or --device cuda")
+        for precision, other in (("fp16", "bf16"), ("fp8", "int8")):
+            if precision in self.precisions and self.device.device == "cpu":
+                lacks = f"no library here computes in {precision} on a CPU"
+                raise UsageError(lacks, hint=f"--{other}, or --device cuda")
         if self.device.device == "cpu" and (self.cuda.targets or self.cuda.gpu or self.cuda.remove_padding):
             raise UsageError("targets, a GPU and removed padding are of CUDA engines", hint="--device cuda")
         if self.device.device == "cpu" and self.cuda.device_memory_mb is not None:

@@ -21,6 +21,7 @@ __all__ = [
     "PrecisionFacts",
     "describe_device",
     "gpu_precisions",
+    "has_bf16",
     "nvidia_driver",
     "parse_cpuinfo",
     "parse_nvidia_smi",
@@ -125,6 +126,11 @@ def describe_device(*, with_gpu: bool = True) -> dict[str, Any]:
     }
 
 
+def has_bf16(isa: Collection[str]) -> bool:
+    """Whether a CPU with these instruction sets has some for bf16."""
+    return _bf16_facts(isa).is_native
+
+
 def saturates(isa: Collection[str] | None = None) -> bool:
     """Whether libraries add pairs of u8 x s8 products in 16 bits, which saturate: x86 CPUs without VNNI do.
 
@@ -218,7 +224,7 @@ def _int8_facts(isa: Collection[str]) -> PrecisionFacts:
 
 
 def _bf16_facts(isa: Collection[str]) -> PrecisionFacts:
-    for flag in ("amx_bf16", "avx512_bf16", "neon_bf16"):
+    for flag in ("amx_bf16", "avx512_bf16", "neon_bf16", "sve_bf16"):
         if flag in isa:
             return PrecisionFacts("bf16", is_native=True, meaning=f"native ({flag})")
     return PrecisionFacts("bf16", is_native=False, meaning="no bf16 instructions: emulated, slower than fp32")

@@ -87,15 +87,10 @@ def _expected_ms(contest: Contest, pair: Pair, max_drop_ratio: float) -> float:
 
 
 def _floats_beside(spec: Spec) -> str | None:
-    """The float candidate that computes in what the other layers of this one do.
-
-    On a CPU bf16 beside int8 is left out: its rounding is no noise of a region.
-    """
+    """The float candidate that computes in what the other layers of this one do."""
     if not spec.has_codes or spec.is_mixed:
         return None
-    if spec.library == "cuda":
-        return Spec(spec.library, spec.float_precision, spec.float_precision).name
-    return Spec(spec.library, "fp32").name if spec.float_precision == "fp32" else None
+    return Spec(spec.library, spec.float_precision, spec.float_precision).name
 
 
 def _is_mixable(fitted: Fitted | None) -> bool:

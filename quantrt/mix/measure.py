@@ -134,7 +134,8 @@ class Measurer:
                 regions,
                 float_bytes=floats.model.size_bytes,
                 codes_bytes=codes.model.size_bytes,
-                float_precision=codes.spec.float_precision,
+                # a CPU's file keeps FP32, whatever the library computes in
+                float_precision=codes.spec.float_precision if library == "cuda" else "fp32",
             ),
         )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from quantrt.device import has_bf16
 from quantrt.plan.plan import Plan
 
 __all__ = ["UNCALIBRATED", "engine_notes"]
@@ -25,7 +26,13 @@ def engine_notes(plan: Plan, here: Mapping[str, Any]) -> tuple[str, ...]:
             lacks is not compared.
     """
     processor_note = _gpu_note if plan.model.library == "cuda" else _cpu_note
-    notes = [_calibration_note(plan), processor_note(plan.device, here), *_library_notes(plan, here)]
+    floats_note = _bf16_note(plan, here)
+    notes = [
+        _calibration_note(plan),
+        processor_note(plan.device, here),
+        floats_note,
+        *_library_notes(plan, here),
+    ]
     return tuple(note for note in notes if note)
 
 
@@ -43,6 +50,16 @@ def _cpu_note(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     before = _cpu_text(there, differing, [*_words("with", lost), *_words("without", gained)])
     now = _cpu_text(here, differing, [*_words("with", gained), *_words("without", lost)])
     return f"timed on {before}; this is {now}: choices made there were not timed again"
+
+
+def _bf16_note(plan: Plan, here: Mapping[str, Any]) -> str | None:
+    """A CPU without the instructions; OpenVINO refuses bf16 on some of them, and emulates it on others."""
+    is_here = plan.model.library == "cuda" or plan.options.float_precision != "bf16"
+    if is_here or here.get("isa") is None or has_bf16(here["isa"]):
+        return None
+    return (
+        "its float layers compute in bf16, which this CPU has no instructions for: emulated, slower than FP32"
+    )
 
 
 def _gpu_note(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:

@@ -238,7 +238,9 @@ def _compile_config(core: openvino.Core, options: ExecOptions) -> dict[str, Any]
     capabilities = core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
     if options.float_precision == "bf16" and "BF16" not in capabilities:
         raise DeviceError(
-            "this CPU cannot compute in bf16", got=", ".join(capabilities), hint="fp32, without --bf16"
+            "this CPU cannot compute in bf16",
+            got=", ".join(capabilities),
+            hint="`quantrt build` on this CPU, or with --no-bf16-beside-int8 and without --bf16",
         )
     config: dict[str, Any] = {
         "PERFORMANCE_HINT": options.hint.upper(),

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.config import BuildConfig
-from quantrt.device import saturates
+from quantrt.device import has_bf16, saturates
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, QuantRtError
 from quantrt.ir.clone import clone
@@ -42,7 +42,9 @@ __all__ = [
     "code_targets",
     "first_not_finite",
     "int8_target",
+    "lacking_specs",
     "list_specs",
+    "with_bf16",
 ]
 
 log = logging.getLogger(__name__)
@@ -111,11 +113,31 @@ class Rejected:
     reason: str
 
 
+def with_bf16(config: BuildConfig, device: Mapping[str, Any]) -> BuildConfig:
+    """The config with bf16 where int8 brings it: on a CPU with instructions for it, for what stays float.
+
+    So fp16 comes with int8 on a GPU. OpenVINO itself computes the float layers of every model in bf16 there.
+    """
+    is_brought = config.assign.bf16_beside_int8 and "int8" in config.precisions
+    if config.device.device != "cpu" or not is_brought or not has_bf16(device.get("isa", ())):
+        return config
+    return replace(config, precisions=config.precisions | {"bf16"})
+
+
 def list_specs(config: BuildConfig, device: Mapping[str, Any]) -> tuple[Spec, ...]:
     """Every spec that the config allows and this machine can run, FP32 always among them."""
     if config.device.device == "cuda":
         return tuple(_cuda_specs(config))
-    return tuple(_specs(config, {str(flag) for flag in device.get("isa", ())}))
+    return tuple(_specs(config, lacks_bf16=not has_bf16(device.get("isa", ()))))
+
+
+def lacking_specs(config: BuildConfig, device: Mapping[str, Any]) -> tuple[Rejected, ...]:
+    """What was asked for, and this CPU has no instructions for."""
+    if config.device.device == "cuda" or has_bf16(device.get("isa", ())):
+        return ()
+    known = list_specs(config, device)
+    wanted = (spec for spec in _specs(config, lacks_bf16=False) if spec not in known)
+    return tuple(Rejected(spec, "this CPU has no instructions for bf16") for spec in wanted)
 
 
 def _cuda_specs(config: BuildConfig) -> Iterator[Spec]:
@@ -136,8 +158,7 @@ def _cuda_specs(config: BuildConfig) -> Iterator[Spec]:
         yield Spec("cuda", "int4", "fp16")
 
 
-def _specs(config: BuildConfig, isa: set[str]) -> Iterator[Spec]:
-    has_bf16 = bool(isa & {"avx512_bf16", "amx_bf16", "neon_bf16", "sve_bf16"})
+def _specs(config: BuildConfig, *, lacks_bf16: bool) -> Iterator[Spec]:
     for library in config.device.libraries:
         yield Spec(library, "fp32")
         if "int8" in config.precisions:
@@ -145,7 +166,7 @@ def _specs(config: BuildConfig, isa: set[str]) -> Iterator[Spec]:
         if config.quantize.weights == "int4" and library == "onnxruntime":
             yield Spec(library, "int4")
         # ONNX Runtime's CPU provider has no bfloat16 kernels for whole models.
-        if "bf16" in config.precisions and library == "openvino" and has_bf16:
+        if "bf16" in config.precisions and library == "openvino" and not lacks_bf16:
             yield Spec(library, "bf16", "bf16")
             if "int8" in config.precisions:
                 yield Spec(library, "int8", "bf16")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quantrt.config import (
+    AssignConfig,
     BenchConfig,
     BindingConfig,
     BuildConfig,
@@ -16,7 +17,7 @@ from quantrt.config import (
     DeviceConfig,
     QuantizeConfig,
 )
-from quantrt.device import precision_facts
+from quantrt.device import has_bf16
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError, close_match
 from quantrt.gpu import TARGETS
@@ -112,6 +113,7 @@ def map_build(
         calibration=CalibrationConfig(calib_random=settings.calibration.is_random),
         quantize=QuantizeConfig(exclude=rules.exclude),
         device=DeviceConfig(device=device.name),
+        assign=AssignConfig(bf16_beside_int8=False),  # what is allowed was decided above
         bindings=bindings or BindingConfig(),
         constraints=constraints,
         cuda=_cuda(mapping, specs),
@@ -137,8 +139,7 @@ def allowed_precisions(
     if device.is_gpu:
         with_codes = {"fp16"} if asked & {*CODE_PRECISIONS} and not asked & {"fp16", "bf16"} else set()
         return frozenset(asked | with_codes)
-    has_bf16 = any(row.precision == "bf16" and row.is_native for row in precision_facts(isa))
-    floats = {"bf16"} if has_bf16 else set()
+    floats = {"bf16"} if has_bf16(isa) else set()
     lacking = sorted(settings.precisions & _LACKING.keys() - floats)
     notes += [f"--{name}: {_LACKING[name]}, so it is not used" for name in lacking]
     allowed = asked & (floats | {"int8"})

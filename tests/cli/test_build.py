@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from quantrt.cli.main import main
+from quantrt.device import describe_device, has_bf16
 
 FAST = ("--warmup", "0.01", "--duration", "0.05", "--max-duration", "0.1", "--min-runs", "3")
 BUILD = ("build", "model.onnx", "-o", "model.qrt", *FAST)
@@ -19,9 +20,10 @@ def test_int8_with_validation(folder: Path, quantrt_json, quantrt_text):
     assert data["kind"] == "engine"
     report = json.loads(Path("report.json").read_text())
     assert report == data["report"]
+    bf16 = ["openvino bf16", "openvino int8+bf16"] if has_bf16(describe_device(with_gpu=False)["isa"]) else []
     assert {row["name"] for row in report["candidates"]} == {
         f"{library} {precision}" for library in ("onnxruntime", "openvino") for precision in ("fp32", "int8")
-    }
+    } | {*bf16}
     assert report["verdict"]["checked_on"] == "validation data"
     assert quantrt_json("inspect", "model.qrt")["report"] == report
     out = quantrt_text("inspect", "model.qrt", "--layers")

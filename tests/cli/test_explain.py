@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quantrt.build import build
-from quantrt.config import BenchConfig, BuildConfig, DeviceConfig
+from quantrt.config import AssignConfig, BenchConfig, BuildConfig, DeviceConfig
 from quantrt.plan.plan import Layer
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.report.explain import cpu_peaks, gather, times
@@ -18,6 +18,7 @@ from tests.programs import cuda_plan
 CONV = resnet().graph.graph[0].name or ""
 CONFIG = BuildConfig(
     precisions=frozenset({"fp32", "int8"}),
+    assign=AssignConfig(bf16_beside_int8=False),
     bench=BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3),
 )
 

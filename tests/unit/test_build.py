@@ -47,11 +47,12 @@ build_module = importlib.import_module("quantrt.build")
 
 
 MINMAX = CalibrationConfig(method="minmax")
-UNMIXED = AssignConfig(mixed=False)
+UNMIXED = AssignConfig(mixed=False, bf16_beside_int8=False)
+"""Whether there is bf16 is the CPU's affair; tests/unit/test_build_bf16.py asks it."""
 
 
 def config(**options) -> BuildConfig:
-    """Short timing, the quickest range method and no mixed candidate, unless `options` say otherwise."""
+    """Short timing, the quickest range method, nothing mixed, no bf16, unless `options` say otherwise."""
     return replace(BuildConfig(bench=BENCH, calibration=MINMAX, assign=UNMIXED), **options)
 
 

@@ -54,3 +54,13 @@ def test_codes_without_floats_beside_them_are_mixed_with_nothing():
     assert find_pair(contest(Spec("cuda", "fp32"), times, {}), BUDGET) is None
     bf16 = Spec("openvino", "int8", "bf16")
     assert find_pair(contest(FP16, {FP16: 2.0, bf16: 1.0}, {}), BUDGET) is None
+
+
+def test_codes_beside_bf16_are_mixed_with_bf16():
+    names = [("fp32", "fp32"), ("int8", "fp32"), ("bf16", "bf16"), ("int8", "bf16")]
+    fp32, beside_fp32, bf16, beside_bf16 = (Spec("openvino", *pair) for pair in names)
+    times = {fp32: 3.0, beside_fp32: 1.2, bf16: 2.0, beside_bf16: 1.0}
+    pair = find_pair(contest(beside_bf16, times, {}), BUDGET)
+    assert (pair.codes, pair.floats) == ("openvino int8+bf16", "openvino bf16")
+    pair = find_pair(contest(beside_fp32, times | {beside_fp32: 0.9}, {}), BUDGET)
+    assert (pair.codes, pair.floats) == ("openvino int8", "openvino fp32")

@@ -4,6 +4,7 @@
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +230,27 @@ def test_notes_compare_what_both_sides_know(changes: dict[str, object], parts: l
     assert len(notes) == len(parts)
     for note, part in zip(notes, parts, strict=True):
         assert part in note
+
+
+@pytest.mark.parametrize(
+    ("floats", "isa", "is_told"),
+    [
+        ("bf16", ["avx2"], True),
+        ("fp32", ["avx2"], False),
+        ("bf16", ["avx512_bf16"], False),
+        ("bf16", None, False),
+    ],
+)
+def test_a_cpu_without_the_instructions_of_an_engines_floats_is_told(floats, isa, is_told: bool):
+    plan = make_plan("openvino")
+    plan = replace(plan, options=replace(plan.options, float_precision=floats))
+    notes = engine_notes(plan, {**HERE, "isa": isa})
+    told = [
+        note
+        for note in notes
+        if "float layers compute in bf16, which this CPU has no instructions for" in note
+    ]
+    assert len(told) == is_told
 
 
 GPU_A, GPU_B = ({"name": name, "driver": "570", "compute_capability": "9.0"} for name in "AB")

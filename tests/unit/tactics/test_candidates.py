@@ -1,16 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from quantrt.config import BuildConfig, DeviceConfig
+from quantrt.config import AssignConfig, BuildConfig, DeviceConfig
 from quantrt.errors import DeviceError
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.tactics import candidates
-from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, int8_target, list_specs
+from quantrt.tactics.candidates import (
+    Candidate,
+    Opener,
+    Rejected,
+    Spec,
+    int8_target,
+    lacking_specs,
+    list_specs,
+    with_bf16,
+)
 from tests.nets import quantized, resnet, samples
 
 PLAIN = {"isa": ["avx2"]}
@@ -40,6 +50,44 @@ BF16 = {"isa": ["avx2", "avx512_vnni", "avx512_bf16"]}
 def test_specs_follow_the_config_and_the_cpu(precisions, libraries, device, names):
     config = BuildConfig(precisions=frozenset(precisions), device=DeviceConfig(libraries=libraries))
     assert [spec.name for spec in list_specs(config, device)] == names
+
+
+@pytest.mark.parametrize(
+    ("isa", "is_brought"),
+    [
+        (["avx2", "avx512_bf16"], True),
+        (["amx_bf16"], True),
+        (["sve_bf16"], True),
+        (["avx2", "avx512_fp16"], False),
+        ([], False),
+    ],
+)
+def test_int8_brings_bf16_where_the_cpu_has_it(isa: list[str], is_brought: bool):
+    config = BuildConfig(precisions=frozenset({"fp32", "int8"}))
+    assert ("bf16" in with_bf16(config, {"isa": isa}).precisions) == is_brought
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BuildConfig(),
+        BuildConfig(precisions=frozenset({"fp32", "int8"}), assign=AssignConfig(bf16_beside_int8=False)),
+        BuildConfig(precisions=frozenset({"fp32", "int8"}), device=DeviceConfig(device="cuda")),
+    ],
+    ids=["without int8", "not wanted", "on a GPU"],
+)
+def test_nothing_else_brings_bf16(config: BuildConfig):
+    assert with_bf16(config, BF16) == config
+
+
+def test_bf16_that_is_asked_for_where_the_cpu_lacks_it_is_told():
+    config = BuildConfig(precisions=frozenset({"fp32", "int8", "bf16"}))
+    rows = {row.spec.name: row.reason for row in lacking_specs(config, PLAIN)}
+    assert rows == dict.fromkeys(
+        ("openvino bf16", "openvino int8+bf16"), "this CPU has no instructions for bf16"
+    )
+    assert lacking_specs(config, BF16) == ()
+    assert lacking_specs(replace(config, device=DeviceConfig(device="cuda")), PLAIN) == ()
 
 
 @pytest.mark.parametrize(
