@@ -31,7 +31,7 @@ from quantrt.quantize.equalized import (
     smoothed_twins,
     wants_equalization,
 )
-from quantrt.quantize.fit import FIT_SAMPLES, Reference
+from quantrt.quantize.fit_reference import FIT_SAMPLES, Reference, more_samples
 
 __all__ = ["observe"]
 
@@ -60,7 +60,8 @@ def observe(
     stats = collect(model, names, samples, options, on_progress=on_progress, watcher=watch)
     twins = watch.twins(samples, options.max_samples)
     smooth = smoothed_twins(model, samples, config, twins, limit=options.max_samples)
-    return stats, replace(watch.reference(), twins=(*twins, *smooth))
+    more = more_samples(samples, options)
+    return stats, replace(watch.reference(), twins=(*twins, *smooth), more=more)
 
 
 class _Watch:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,8 @@ log = logging.getLogger(__name__)
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
 
-RATIOS = (0.6, 0.8, 0.9, 1.15)
-"""Parts of a range that are tried in its place."""
+NARROWER, WIDER = (0.9, 0.8, 0.6), (1.15,)
+"""Parts of a range that are tried in its place: one way as long as the outputs gain, otherwise the other."""
 LEAST_GAIN = 0.99
 """Noise over the noise before, above which a range stays: less is chance, on so few samples."""
 BATCHES = 32
@@ -75,20 +76,41 @@ def search_ranges(
                 error.add(ref, got)
         return float(np.mean([error.noise_ratio for error in errors]))
 
+    def noise_with(name: str, scale: Array) -> float:
+        return noise({name: scale})
+
     best = start = noise({})
     for done, name in enumerate(grids):
         on_progress(done, len(grids))
-        tried = [np.asarray(scales[name] * np.float32(ratio), np.float32) for ratio in RATIOS]
-        found = [noise({name: scale}) for scale in tried]
-        index = int(np.argmin(np.nan_to_num(found, nan=np.inf)))
-        if found[index] < LEAST_GAIN * best:
-            scales[name], best = tried[index], found[index]
+        scale, least = _best_scale(partial(noise_with, name), scales[name], best)
+        if least < LEAST_GAIN * best:
+            scales[name], best = scale, least
     on_progress(len(grids), len(grids))
     log.debug("ranges by the outputs: noise ratio %.2e, was %.2e", best, start)
     changed = dict(quantized.activations)
     for name, members in grids.items():
         changed |= {member: replace(changed[member], scale=scales[name]) for member in members}
     return changed
+
+
+def _best_scale(noise: Callable[[Array], float], scale: Array, start: float) -> tuple[Array, float]:
+    """The scale with the least noise among those tried, and that noise.
+
+    Args:
+        noise: of the outputs, by the scale.
+        start: that of the scale as it is.
+    """
+    best, least = scale, start
+    for way in (NARROWER, WIDER):
+        for ratio in way:
+            tried = np.asarray(scale * np.float32(ratio), np.float32)
+            found = noise(tried)
+            if not found < least:  # NaN is not
+                break
+            best, least = tried, found
+        if best is not scale:
+            break
+    return best, least
 
 
 def _grids(quantized: QuantizedModel) -> dict[str, list[str]]:

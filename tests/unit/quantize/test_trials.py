@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searched ranges are taken where samples gain that they were not searched on."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.quantize.fit import fit
+from quantrt.quantize.fit_reference import FIT_SAMPLES, LEAST_MORE, sample_reference
+from quantrt.quantize.targets import ORT
+from quantrt.quantize.trials import RANGE_GAIN, SEARCHED
+from tests.nets import net, observe, samples, weights
+
+CONFIG = QuantizeConfig(range_search=True, equalization=False)
+OPTIONS = CalibrationConfig(method="minmax")
+COUNT = FIT_SAMPLES + 2 * LEAST_MORE
+RARE = 20
+"""Times as wide as others is one row of each eight behind the first."""
+
+
+def model():
+    return net(
+        "net (float[N,16] x) => (float[N,8] y) { h = Relu(x) y = MatMul(h, w) }", weights({"w": (16, 8)})
+    )
+
+
+def rows(*, first_rare: int) -> np.ndarray:
+    x = samples(COUNT, 16)
+    x[first_rare::8] *= RARE
+    return x
+
+
+def fitted(x: np.ndarray, stats_of: np.ndarray, *, limit: int | None = None):
+    """The method that fits `x`, where ranges are those of other samples."""
+    made = model()
+    stats = observe(made, (ORT,), {"x": stats_of})
+    options = replace(OPTIONS, max_samples=limit)
+    reference = sample_reference(made, open_dataset({"x": x}, made.inputs), CONFIG, options, batch_size=8)
+    return fit(made, stats, ORT, reference, config=CONFIG, calibration=options)
+
+
+def test_ranges_that_clip_what_is_rare_are_not_taken():
+    x = rows(first_rare=FIT_SAMPLES)
+    assert fitted(x, x).method == "minmax"
+
+
+@pytest.mark.parametrize("limit", [None, FIT_SAMPLES, FIT_SAMPLES + LEAST_MORE - 1])
+def test_ranges_that_all_samples_gain_by_are_taken(limit: int | None):
+    wide = rows(first_rare=FIT_SAMPLES)
+    made = fitted(rows(first_rare=COUNT), wide, limit=limit)
+    assert made.method == "minmax" + SEARCHED
+    assert made.noise_ratios[made.method] < RANGE_GAIN * made.noise_ratios["minmax"]
+
+
+def test_too_few_further_samples_say_nothing():
+    """The halves of the first samples decide, and gain."""
+    x = rows(first_rare=FIT_SAMPLES)
+    assert fitted(x, x, limit=FIT_SAMPLES + LEAST_MORE - 1).method == "minmax" + SEARCHED
+
+
+def test_without_any_other_samples_the_gain_on_those_searched_counts():
+    x = rows(first_rare=COUNT)
+    made = fitted(x, rows(first_rare=FIT_SAMPLES), limit=8)
+    assert made.method == "minmax" + SEARCHED
