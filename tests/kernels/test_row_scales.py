@@ -142,3 +142,15 @@ def test_codes_of_rows_and_their_scales(rng, shape):
         assert codes.dtype == torch.int8 and codes.shape == x.shape
         assert (np.abs(codes.double().numpy() - exact) <= 0.5 + 1e-4).all(), tactic.name
         assert (codes.abs().amax(1)[1:] == 127).all() and not codes[0].any()
+
+
+def test_numbers_between_two_codes_of_scale_1_become_the_even_one():
+    x = torch.tensor([[0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 127.5, 300.0, -128.5, -1e30, math.inf, -math.inf]])
+    b = Builder(TENSOR, scalar(1.0))
+    formula = Rows(b.build(b("quantize", 0, 1)))
+    (tactic, *_) = list_rows_tactics(Workload("region", formula, (facts_of(x),), ("int8",), None, {}), H200)
+    assert isinstance(tactic, Tactic)
+    (codes,), _ = run_tactic(tactic, [x])
+    assert codes.tolist() == [[0, 2, 2, 0, -2, 126, 127, 127, -128, -128, 127, -128]]
+    (nan,), _ = run_tactic(tactic, [x * math.nan])
+    assert set(nan.flatten().tolist()) == {-128}

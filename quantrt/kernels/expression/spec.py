@@ -122,6 +122,8 @@ def _simplified(expression: Expression, outputs: Collection[str]) -> list[Instru
             simplified.append(Instruction(power, instruction.args[:1]))
         elif register in zeros:
             simplified.append(Instruction("sub_zero", instruction.args))
+        elif instruction.op == "quantize" and fixed.get(instruction.args[1]) == 1.0:
+            simplified.append(Instruction("quantize_near", instruction.args))  # exact: there is no division
         elif instruction.op in _NEAR and not expression.is_rounded:
             simplified.append(Instruction(_NEAR[instruction.op], instruction.args))
         elif instruction.op == "quantize_at" and fixed.get(instruction.args[2], 1.0) % 2.0 == 0.0:
