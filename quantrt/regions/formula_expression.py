@@ -11,6 +11,7 @@ from quantrt.regions.region import (
     Formula,
     Gemm,
     GroupNorm,
+    NormedGemm,
     Pool,
     Resize,
     Rows,
@@ -24,6 +25,7 @@ def expression_of(formula: Formula) -> Expression | None:
     match formula:
         case (
             Gemm(epilogue=expression)
+            | NormedGemm(product=Gemm(epilogue=expression))
             | Conv(epilogue=expression)
             | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)

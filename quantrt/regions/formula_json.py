@@ -20,6 +20,7 @@ from quantrt.regions.region import (
     Host,
     LinearAttention,
     Nodes,
+    NormedGemm,
     Pool,
     Resize,
     Rows,
@@ -30,6 +31,7 @@ __all__ = ["from_json", "to_json"]
 
 _FORMULAS = (
     Gemm,
+    NormedGemm,
     Conv,
     ConvTranspose,
     Pool,
@@ -80,6 +82,8 @@ def _plain(value: Any) -> Any:
 def _value(name: str, data: Any) -> Any:
     if name in ("expression", "epilogue"):
         return _expression(data)
+    if name == "product":
+        return from_json({"type": Gemm.__name__, **data})
     return _tuple(data)
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "LinearAttention",
     "Mismatch",
     "Nodes",
+    "NormedGemm",
     "Pool",
     "Region",
     "Regions",
@@ -50,6 +51,20 @@ class Gemm:
     is_transposed: bool
     epilogue: Expression
     is_gated: bool = False
+
+
+@dataclass(frozen=True)
+class NormedGemm:
+    """outputs = the product of norm(x), norm(x) = (x - mean) / sqrt(var + epsilon) over the last axis of x.
+
+    Attributes:
+        product: of the normalized x; the norm's scale is in its weight, its shift in its epilogue.
+        is_centred: without, norm(x) = x / sqrt(mean of squares + epsilon).
+    """
+
+    product: Gemm
+    epsilon: float
+    is_centred: bool
 
 
 @dataclass(frozen=True)
@@ -313,6 +328,7 @@ class Nodes:
 
 Formula = (
     Gemm
+    | NormedGemm
     | Conv
     | ConvTranspose
     | Pool

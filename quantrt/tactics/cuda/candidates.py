@@ -20,6 +20,7 @@ from quantrt.regions.region import (
     Gemm,
     GroupNorm,
     LinearAttention,
+    NormedGemm,
     Pool,
     Resize,
     Rows,
@@ -32,6 +33,7 @@ from quantrt.tactics.cuda import (
     gemm,
     group_norm,
     linear_attention,
+    normed_gemm,
     pool,
     resize,
     rows,
@@ -60,6 +62,8 @@ def list_tactics(
     match workload.formula:
         case Gemm():
             family = gemm.list_tactics(workload, gpu)
+        case NormedGemm():
+            family = normed_gemm.list_tactics(workload, gpu)
         case Conv():
             family = conv2d.list_tactics(workload, gpu)
         case ConvTranspose():
