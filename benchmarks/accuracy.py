@@ -36,6 +36,7 @@ from benchmarks.paired import Judged, compare_agreement, compare_score, compare_
 from benchmarks.real_tasks import TASK_NAMES, load_task
 from benchmarks.record import commit, load_results, other_machine, write_results
 from benchmarks.task import Task
+from quantrt.recipe import load_recipe
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cpu.json"
 CONTROLLED = RESULTS.with_name("accuracy-control-cpu.json")
@@ -114,6 +115,7 @@ def measure_task(
         "note": task.note,
         "int8_library": ours.int8,
         "range_methods": ours.methods,
+        "accurate_options": dict(load_recipe(ACCURATE).quantize),
         "shipped": ours.engine.report["verdict"],
         "contenders": {name: item.row for name, item in judged.items()},
         "comparisons": _compare(

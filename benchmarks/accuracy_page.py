@@ -61,7 +61,7 @@ contenders see the same samples. Differences are to the best of the three peers 
 called better or worse when its interval excludes 0. `only one agrees` counts the samples on which QuantRT and
 not the peer agrees with FP32, and the other way round. A peer's top-1 may be above FP32's, by what its noise
 happens to do to wrong decisions: a row that is worse by top-1 alone, and better by agreement, is such a one.
-The recipe `accurate` was measured on the models of the first table; the others' rows are from before it.
+The recipe `accurate` was measured on the models of the first table. {unsearched}
 
 QuantRT's equalization was added because of two of these rows, keyword spotting and visual wake words. Its
 strength and thresholds were chosen on other samples, except that it wants 100 of them: it does so because the
@@ -81,7 +81,12 @@ def accuracy_page(results: dict[str, Any], controlled: Mapping[str, Any]) -> str
     models = results["models"]
     machine = machine_line(results["environment"])
     parts = [
-        HEAD.format(machine=machine, others=other_machines(models.items()), version=_model_optimizer(models))
+        HEAD.format(
+            machine=machine,
+            others=other_machines(models.items()),
+            version=_model_optimizer(models),
+            unsearched=_unsearched(models),
+        )
     ]
     parts.append("## Where `accurate` stands\n\n" + standing(models, controlled))
     parts.append(
@@ -99,6 +104,16 @@ def accuracy_page(results: dict[str, Any], controlled: Mapping[str, Any]) -> str
     parts.append("## Samples, and sources of them\n\n" + _samples(models))
     parts.append("## What failed\n\n" + _failed(models))
     return "\n".join(parts)
+
+
+def _unsearched(models: dict[str, Any]) -> str:
+    """Which rows are from before `accurate` searched ranges."""
+    names = [
+        name
+        for name, model in models.items()
+        if "accurate_comparisons" in model and not model.get("accurate_options", {}).get("range_search")
+    ]
+    return f"It did not search ranges yet in the rows of {', '.join(names)}." if names else ""
 
 
 def _model_optimizer(models: dict[str, Any]) -> str:
