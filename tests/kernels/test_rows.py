@@ -433,3 +433,38 @@ def test_programs_that_share_out_rows(rows: int) -> None:
     assert dict(launched[0].constants)["PROGRAMS"] < rows
     for got, want in zip(outputs, reference(wanted, [x]), strict=True):
         assert_near(got, want, 2, 1e-6)
+
+
+@pytest.mark.parametrize(("columns", "part"), [(320, 64), (640, 128), (1280, 256)])
+def test_rows_of_no_power_of_two_are_held_in_parts(columns: int, part: int) -> None:
+    rng = np.random.default_rng(columns)
+    b = Builder(TENSOR, constant("gamma"), constant("beta"), scalar(1e-5), scalar(0.05))
+    y = spelled.layer_norm(b, 0, 1, 2, 3)
+    x = tensor(rng, 81, columns)
+    constants = affine(rng, columns)
+    wanted = workload(b.build(y, b("quantize", y, 4)), [x], ("float16", "int8"), constants)
+    held = [tactic for tactic in tactics_of(wanted) if f"x5x{part} w" in tactic.name]
+    assert [tactic.drafts[0].kernels[0].num_warps for tactic in held] == [4, 8]
+    for tactic in held:
+        outputs, launched = run_tactic(tactic, [x])
+        assert dict(launched[0].constants)["PARTS"] == 5
+        for got, want in zip(outputs, reference(wanted, [x]), strict=True):
+            assert_near(got, want, 2, 1e-6)
+
+
+@pytest.mark.parametrize("columns", [192, 144])
+def test_parts_that_are_not_full(columns: int) -> None:
+    """Timed with 192 columns in three parts; fewer are found there too, NaN and largest ones included."""
+    rng = np.random.default_rng(columns)
+    b = Builder(TENSOR)
+    largest = b("row_max", 0)
+    expression = b.build(spelled.softmax(b, 0), largest)
+    timed = workload(expression, [tensor(rng, 40, 192)], ("float32", "float32"))
+    held = [tactic for tactic in tactics_of(timed) if "x3x64 w" in tactic.name]
+    x = tensor(rng, 40, columns)
+    x[3, 7] = float("nan")
+    x[5, columns - 1] = 60000.0
+    outputs, launched = run_tactic(held[0], [x])
+    assert launched == [held[0].drafts[0].kernels[0]]
+    for got, want in zip(outputs, reference(workload(expression, [x], ("float32",) * 2), [x]), strict=True):
+        assert_near(got, want, 2, 1e-6)

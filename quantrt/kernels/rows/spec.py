@@ -49,7 +49,7 @@ LOOKUP_ELEMENT = LOOKUP + MAX_ARGS
 """And rows of a table that operand i numbers: LOOKUP + i, or LOOKUP_ELEMENT + i where they have one element.
 Its first stride is that of the rows, its second one how many there are."""
 
-TILES, WHOLE_ROWS, LONG_ROWS = range(3)
+TILES, WHOLE_ROWS, LONG_ROWS, HELD_ROWS = range(4)
 
 POINTERS = {
     "bool": "*u8",
@@ -119,18 +119,21 @@ class TileConfig:
     Attributes:
         rows, columns: powers of 2.
         programs: that share out the tiles, one behind the other; 0 is one for each tile.
+        parts: in which rows are held, of `columns` each.
     """
 
     rows: int
     columns: int
     num_warps: int
     programs: int = 0
+    parts: int = 1
 
     @property
     def name(self) -> str:
-        """As tactics are named: "2x1024 w4", "2x1024 w4 p1056"."""
+        """As tactics are named: "2x1024 w4", "2x1024 w4 p1056", "8x5x256 w8"."""
         shared = f" p{self.programs}" if self.programs else ""
-        return f"{self.rows}x{self.columns} w{self.num_warps}{shared}"
+        held = f"{self.parts}x" if self.parts > 1 else ""
+        return f"{self.rows}x{held}{self.columns} w{self.num_warps}{shared}"
 
 
 @dataclass(frozen=True)
@@ -193,6 +196,7 @@ def kernel_of(problem: RowsProblem, variant: Variant) -> KernelSpec:
         "BLOCK_R": variant.tile.rows,
         "BLOCK_C": variant.tile.columns,
         "PROGRAMS": variant.tile.programs,
+        "PARTS": variant.tile.parts,
     }
     return KernelSpec(
         family="rows",
@@ -232,7 +236,8 @@ def fits(constants: Mapping[str, Any], walk: Walk) -> bool:
     """Whether the variant with these constants of its KernelSpec is right for a walk; alignment aside."""
     if len(walk.outer) > constants["OUTER"]:
         return False
-    if constants["MODE"] == WHOLE_ROWS and walk.columns > constants["BLOCK_C"]:
+    held = constants["BLOCK_C"] * constants.get("PARTS", 1)
+    if constants["MODE"] in (WHOLE_ROWS, HELD_ROWS) and walk.columns > held:
         return False
     kinds = [kind for kind in constants["KINDS"] if kind != SCALAR]
     pairs = zip(kinds, walk.strides, strict=True)

@@ -17,6 +17,7 @@ from quantrt.kernels.rows.spec import (
     BLOCK,
     COLUMN,
     ELEMENT,
+    HELD_ROWS,
     LONG_ROWS,
     LOOKUP,
     LOOKUP_ELEMENT,
@@ -61,6 +62,10 @@ they are slower than a program for each tile on an H200 (docs/results/cuda-kerne
 LEAST_TILES = 2
 """For each of such programs: with fewer, reading what rows have in common once is no gain."""
 
+PART = 8
+LEAST_PART, MOST_PARTS = 64, 7
+"""Elements of a part in a thread, of up to 16 bytes; columns of a part, and parts of a row."""
+
 BUSY_PROGRAMS = 2
 """Programs for each multiprocessor below which a smaller tile is the better one."""
 
@@ -99,7 +104,7 @@ def configs(problem: RowsProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     rest = sorted((tile for tile in found if tile not in busy), key=lambda tile: tile.rows * tile.columns)
     chosen = (busy + rest)[:MAX_CONFIGS]
     taller = [tile for tile in _taller(problem) if tile in busy and tile not in chosen]
-    return (*chosen, *taller, *_shared_out(problem, device))
+    return (*chosen, *taller, *_shared_out(problem, device), *_in_parts(problem))
 
 
 def default_config(problem: RowsProblem, device: GpuFacts) -> TileConfig:
@@ -135,7 +140,8 @@ def variants(
 
 
 def _variant(problem: RowsProblem, kinds: tuple[int, ...], outer: int, tile: TileConfig) -> Variant:
-    return Variant(kinds, outer, _mode(problem), tile, _aligned(problem, kinds, outer))
+    mode = HELD_ROWS if tile.parts > 1 else _mode(problem)
+    return Variant(kinds, outer, mode, tile, _aligned(problem, kinds, outer))
 
 
 def _exact_kinds(problem: RowsProblem) -> tuple[int, ...]:
@@ -217,6 +223,17 @@ def _shared_out(problem: RowsProblem, device: GpuFacts) -> list[TileConfig]:
         and problem.walk.rows >= LEAST_TILES * programs
     )
     return [TileConfig(1, columns, 1, programs)] if is_worth else []
+
+
+def _in_parts(problem: RowsProblem) -> list[TileConfig]:
+    """Whole rows of no power of two, in parts that are: a warp has one row or more, and is busy with them."""
+    columns = problem.walk.columns
+    part = columns & -columns
+    parts = columns // part if part else 1
+    if not problem.has_rows or problem.tables or part < LEAST_PART or not 1 < parts <= MOST_PARTS:
+        return []
+    found = (TileConfig(PART * LANES * warps // part, part, warps, parts=parts) for warps in (4, MAX_WARPS))
+    return [tile for tile in found if 1 <= tile.rows <= problem.walk.rows]
 
 
 def _element_tiles(problem: RowsProblem) -> list[TileConfig]:

@@ -10,6 +10,8 @@ TILES. REDUCTIONS holds the places of the row_* instructions in PROGRAM. MODE:
     TILES       no row_* instructions; one program does a tile of [BLOCK_R, BLOCK_C]
     WHOLE_ROWS  one program does BLOCK_R rows, C <= BLOCK_C; of PROGRAMS that are not 0 each does every
                 PROGRAMS-th of such tiles, and reads what all rows have in common once
+    HELD_ROWS   one program does BLOCK_R rows, C <= PARTS * BLOCK_C; it holds them in parts, so that rows of
+                no power of two leave no threads idle, and may lie in one warp each
     LONG_ROWS   one program does BLOCK_R rows of any length; it reads them once for every reduction, with the
                 part of the expression before that one, and once for the outputs
 """
@@ -41,6 +43,7 @@ LOOKUP = tl.constexpr(spec.LOOKUP)
 LOOKUP_ELEMENT = tl.constexpr(spec.LOOKUP_ELEMENT)
 TILES = tl.constexpr(spec.TILES)
 LONG_ROWS = tl.constexpr(spec.LONG_ROWS)
+HELD_ROWS = tl.constexpr(spec.HELD_ROWS)
 
 
 # Arguments as a table, one operand per line.
@@ -72,6 +75,7 @@ def map_rows(
     BLOCK_R: tl.constexpr,
     BLOCK_C: tl.constexpr,
     PROGRAMS: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     slots = (x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11)
     strides = (
@@ -122,6 +126,22 @@ def map_rows(
             results = evaluate_known(PROGRAM, len(PROGRAM), registers, known)
             store_all(PROGRAM, OUTPUTS, ROW_OUTPUTS, pointers, results, rows, part, R, C, BLOCK_R, BLOCK_C)
             first += BLOCK_C
+    elif MODE == HELD_ROWS:
+        held = ()
+        for p in tl.static_range(PARTS):
+            part = columns + p * BLOCK_C
+            held = held + (load_all(KINDS, slots, strides, index, part, rows < R, part < C, OUTER, ()),)
+        known = ()
+        for i in tl.static_range(len(REDUCTIONS)):
+            block = start_rows(PROGRAM, REDUCTIONS[i], BLOCK_R, BLOCK_C)
+            for p in tl.static_range(PARTS):
+                results = evaluate_known(PROGRAM, REDUCTIONS[i], held[p], known)
+                block = combine_rows(PROGRAM, REDUCTIONS[i], block, results, columns + p * BLOCK_C < C)
+            known = known + (reduce_row(PROGRAM[REDUCTIONS[i]][0], block, rows == rows, C),)
+        for p in tl.static_range(PARTS):
+            part = columns + p * BLOCK_C
+            results = evaluate_known(PROGRAM, len(PROGRAM), held[p], known)
+            store_all(PROGRAM, OUTPUTS, ROW_OUTPUTS, pointers, results, rows, part, R, C, BLOCK_R, BLOCK_C)
     elif PROGRAMS > 0:
         common = load_common(KINDS, slots, strides, index, columns, columns < C, OUTER)
         while tile * BLOCK_R < R:

@@ -67,12 +67,12 @@ def test_the_cost_counts_an_operand_as_often_as_it_is_in_memory() -> None:
 @pytest.mark.parametrize("rows", [1, 6304])
 def test_tiles_are_few_powers_of_2_that_hold_whole_rows(rows: int, columns: int) -> None:
     tiles = configs(norm(rows, columns), H200)
-    assert 1 <= len([tile for tile in tiles if not tile.programs]) <= 5
+    assert 1 <= len([tile for tile in tiles if not tile.programs and tile.parts == 1]) <= 5
     assert default_config(norm(rows, columns), H200) == tiles[0]
     assert len(set(tiles)) == len(tiles)
     for tile in tiles:
         assert tile.rows & (tile.rows - 1) == 0 and tile.columns & (tile.columns - 1) == 0
-        assert tile.columns >= columns or columns > 16384
+        assert tile.parts * tile.columns >= columns or columns > 16384
         assert tile.num_warps in (1, 2, 4, 8)
 
 
@@ -85,6 +85,20 @@ def test_programs_share_out_many_rows_that_have_something_in_common() -> None:
     assert not shared(6304, 100), "too few elements for a warp"
     assert not shared(12288, 2048), "too many"
     assert not shared(64, 1024)
+
+
+def test_rows_of_no_power_of_two_are_held_in_parts() -> None:
+    def held(rows: int, columns: int) -> list[str]:
+        return [tile.name for tile in configs(norm(rows, columns), H200) if tile.parts > 1]
+
+    assert held(2048, 1280) == ["4x5x256 w4", "8x5x256 w8"]
+    assert held(8192, 640) == ["8x5x128 w4", "16x5x128 w8"]
+    assert held(6304, 768) == ["4x3x256 w4", "8x3x256 w8"]
+    assert held(4, 768) == ["4x3x256 w4"], "no more rows than there are"
+    assert not held(6304, 1024)
+    assert not held(6304, 1000), "parts of 8"
+    assert not held(6304, 1152), "nine parts"
+    assert not any(tile.parts > 1 for tile in configs(add(Walk((2048,), 1280, ((1280, 1),) * 2)), H200))
 
 
 def test_four_wide_rows_read_together_what_they_have_in_common() -> None:
