@@ -141,7 +141,7 @@ class CudaLowering:
                 self._float_us[float_precision] = _times(choices)
         else:
             rows = program.notes["regions"]
-            slower = slower_products(choices, float_us, rows)
+            slower = slower_products(choices, float_us, rows, self._gpu.memory_bytes_per_us)
             if slower:
                 left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.

@@ -58,3 +58,21 @@ def test_scales_of_rows_count_for_what_they_take_beyond_the_norm_alone():
     assert set(slower_products(choices, floats, rows)) == {"/first"}, "5 us for each of two"
     floats["norm_rows"] = 30.0
     assert slower_products(choices, floats, rows) == {}, "it is there anyway"
+
+
+def test_floats_stored_beside_codes_count_where_others_read_the_codes():
+    shared = ["x", "int8", [10, 100], False]
+    rows = {name: row | {"reads": "x", "inputs": [shared]} for name, row in ROWS.items()}
+    floats = {"first": 100.0, "second": 120.0}
+    assert set(slower_products(CHOICES, floats, rows)) == {"/first"}, "without the memory's rate"
+    assert set(slower_products(CHOICES, floats, rows, 2000 / 9.0)) == {"/first"}, (
+        "9 us less than what it gains"
+    )
+    assert slower_products(CHOICES, floats, rows, 2000 / 11.0) == {}, "11 us more"
+    floats["second"] = 100.0
+    assert set(slower_products(CHOICES, floats, rows, 1.0)) == {"/first", "/second"}, "nobody reads the codes"
+    adds = {"product": None, "codes": "", "reads": "y", "median_us": 5.0, "inputs": [shared]}
+    assert slower_products(CHOICES, floats, rows | {"adds": adds}, 2000 / 22.0) == {}, "an addition does"
+    found = slower_products(CHOICES, floats, rows | {"adds": adds}, 2000 / 18.0)
+    assert set(found) == {"/first", "/second"}, "9 us for each of two"
+    assert "110.0 us against 109.0 us" in found["/first"]
