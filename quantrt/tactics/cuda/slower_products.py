@@ -73,7 +73,7 @@ def _beside_us(
     if shapes.get(buffer) is None or reading <= set(left):
         return 0.0
     sharing = sum(rows[name]["reads"] == buffer for name in left)
-    return FLOAT_BYTES * math.prod(shapes[buffer]) / bytes_per_us / sharing
+    return float(FLOAT_BYTES * math.prod(shapes[buffer]) / bytes_per_us / sharing)
 
 
 def _coding_us(
