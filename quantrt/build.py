@@ -132,10 +132,7 @@ def build(
     model = lay_out(given, edges)
     if merged.device.device == "cuda":
         model = zero_padding(for_gpu(model), merged.cuda.remove_padding)
-    if keeps_scales(model, merged):
-        merged = replace(merged, precisions=merged.precisions | {target_of_own(model).precision})
-    else:
-        merged = with_bf16(merged, facts_here)
+    merged = _with_brought(model, merged, facts_here)
     read_profiles(merged.cuda.profiles, model.inputs)  # an error now, not after calibration
     constraints, merged = read_constraints(model, merged)
     ranged = (*edges.without_scale, *constraints.without_scale)
@@ -149,6 +146,13 @@ def build(
     facts = constrained(_decide(job, quantized, truth, metric), constraints)
     log.info("%s", facts.choice.reason)
     return Engine(make_plan(facts), name=model.path.stem if model.path else "engine")
+
+
+def _with_brought(model: Model, config: BuildConfig, device: Mapping[str, Any]) -> BuildConfig:
+    """With the precisions that those asked for bring: a model's own codes, or bf16 beside int8."""
+    if keeps_scales(model, config):
+        return replace(config, precisions=config.precisions | {target_of_own(model).precision})
+    return with_bf16(config, device)
 
 
 def _quantize(job: Job, samples: Dataset | None, stats: Stats | None, cache: TrtCache | None) -> Quantized:
@@ -244,7 +248,9 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         mixed = add_mixed(job, contest, quantized.samples or truth)
         if mixed.name is not None:
             stack.callback(candidates[mixed.name].executor.close)
-            contest = held((*contest.latencies, mixed.name))
+            choice = contest.choice
+            first = dict.fromkeys((choice.winner, choice.baseline, *mixed.beside, mixed.name))
+            contest = held(first).with_others(contest)
         memory = {name: candidate.memory_report() for name, candidate in candidates.items()}
     told = told_candidates(candidates, contest.latencies, contest.choice)
     return BuildFacts(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,6 +40,15 @@ class Contest:
     check: Check
     inputs: Mapping[str, np.ndarray]
     opener: Opener
+
+    def with_others(self, before: Contest) -> Contest:
+        """With the candidates of an earlier one that were not timed again, as they were then."""
+        choice = self.choice
+        return replace(
+            self,
+            latencies={**before.latencies, **self.latencies},
+            choice=replace(choice, verdicts={**before.choice.verdicts, **choice.verdicts}),
+        )
 
 
 @dataclass(frozen=True)

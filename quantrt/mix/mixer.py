@@ -49,10 +49,12 @@ class Mixed:
     Attributes:
         name: of the candidate; None where none is inside the budget, or none was tried.
         report: JSON-ready; None where codes are not wanted at all.
+        beside: the candidates that it is a mix of.
     """
 
     name: str | None
     report: Mapping[str, Any] | None
+    beside: tuple[str, ...] = ()
 
 
 def add_mixed(job: Job, contest: Contest, data: Dataset | None) -> Mixed:
@@ -125,7 +127,9 @@ class _Mixer:
         if self._best is not None:
             name = self._spec.name
             self._contest.candidates[name] = self._best[1]
-        return Mixed(name, mixed_report(replace(outcome, tables=whole)))
+        return Mixed(
+            name, mixed_report(replace(outcome, tables=whole)), (self._pair.codes, self._pair.floats)
+        )
 
     def _is_mixed_already(self) -> bool:
         """Whether what would be shipped has these codes where they are faster, and nowhere else.

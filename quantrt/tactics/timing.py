@@ -51,8 +51,14 @@ EARLY_CONFIDENCE_RATIO = 0.999
 """Of the interval until all of the seconds asked for are spent: the more looks, the surer each has to be."""
 
 REGRET_RATIO = 0.03
-"""A search takes a candidate that is surely no more than this slower than any other it could take: to tell
+"""A search takes a candidate that is likely no more than this slower than any other it could take: to tell
 which of two in codes is faster by less would cost more than it gains."""
+
+REGRET_CONFIDENCE_RATIO = 0.95
+"""Of the interval by which that is likely."""
+
+SETTLED_RATIO = 1 / 3
+"""Of the seconds asked for, after which that is not asked any more."""
 
 _RECHECK_GROWTH = 1.5  # further rounds between two looks, as a factor, so that looks stay few
 
@@ -98,9 +104,9 @@ def time_interleaved(
         seed: of the order within rounds.
         min_rounds: MIN_ROUNDS where ratios will be taken; fewer do for a heat.
         floats: where the fastest is searched for, and nobody's time is wanted as such: names of those that
-            it has to be told from for certain; of others REGRET_RATIO is enough. It ends after EARLY_RATIO
-            of the seconds where all that is sure, at EARLY_CONFIDENCE_RATIO, and goes on beyond them for
-            these alone.
+            it has to be told from for certain; of others REGRET_RATIO is enough, and of two others after
+            SETTLED_RATIO of the seconds nothing. It ends after EARLY_RATIO of them where all that is sure, at
+            EARLY_CONFIDENCE_RATIO, and goes on beyond them for these alone.
         leaving: asked ever more rarely, for the first time after LEAVING_ROUNDS.
         clock: nanoseconds, never going back.
 
@@ -165,10 +171,11 @@ def _time_rounds(
         if most_ms >= config.max_duration_s * 1e3 and rounds >= min_rounds:
             break
         is_early = least_ms < config.duration_s * 1e3
-        has_runs = rounds * min(turn_runs[name] for name in names) >= config.min_runs
+        has_runs = rounds >= min_rounds and rounds * min(turn_runs[name] for name in names) >= config.min_runs
         if least_ms < least_s * 1e3 or not has_runs or rounds < next_look[is_early]:
             continue
-        if _is_decided(_latencies(samples, turn_runs), floats, is_early=is_early):
+        is_settled = least_ms >= SETTLED_RATIO * config.duration_s * 1e3
+        if _is_decided(_latencies(samples, turn_runs), floats, is_early=is_early, is_settled=is_settled):
             break
         next_look[is_early] = rounds * _RECHECK_GROWTH
     return _latencies(samples, turn_runs)
@@ -225,13 +232,15 @@ def _timed(run: Callable[[], object], count: int, clock: Clock) -> list[float]:
     return times
 
 
-def _is_decided(latencies: Mapping[str, Latency], floats: Collection[str] | None, *, is_early: bool) -> bool:
+def _is_decided(
+    latencies: Mapping[str, Latency], floats: Collection[str] | None, *, is_early: bool, is_settled: bool
+) -> bool:
     """Whether the candidate with the lowest median is told from each other, or known to be equal to it.
 
-    In a search it may also be surely not much slower than another, and once all of the seconds asked for are
-    spent that is not asked either; but for one in codes beside floats, for codes are shipped where they are
-    faster. It is not over early while another one that seems faster than floats is not surely so: it may be
-    shipped where the first is outside the budget.
+    In a search it may also be surely not much slower than another, or likely so where neither is of `floats`;
+    once that is settled it is not asked either. Not so one in codes beside floats, for codes are shipped
+    where they are faster. It is not over early while another that seems faster than floats is not surely so:
+    it may be shipped where the first is outside the budget.
     """
     confidence = EARLY_CONFIDENCE_RATIO if is_early else CONFIDENCE_RATIO
     if is_early and not _are_others_told(latencies, floats or ()):
@@ -239,9 +248,14 @@ def _is_decided(latencies: Mapping[str, Latency], floats: Collection[str] | None
     first, *others = sorted(latencies, key=lambda name: latencies[name].median_ms)
     for other in others:
         pair = compare_paired(latencies[first], latencies[other], confidence=confidence)
-        has_to_be_told = floats is None or (other in floats and first not in floats)
-        is_enough = not has_to_be_told and (not is_early or pair.hi <= 1.0 + REGRET_RATIO)
-        if not (pair.is_decided or is_enough):
+        if pair.is_decided:
+            continue
+        if floats is None or (other in floats and first not in floats):
+            return False
+        if first not in floats:
+            pair = compare_paired(latencies[first], latencies[other], confidence=REGRET_CONFIDENCE_RATIO)
+        is_asked = is_early if first in floats else not is_settled
+        if is_asked and pair.hi > 1.0 + REGRET_RATIO:
             return False
     return True
 
