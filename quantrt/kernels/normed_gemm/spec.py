@@ -7,10 +7,11 @@ one load, one store, and the product's first load of what was stored.
 
 What is rounded: w with the norm's scale in it, in place of the normalized x. The sums that the mean is
 multiplied by are of the rounded w, so that it takes off just what the mean added to the product; what float32
-loses there is 2^-24 of |mean|, where storing x in 16 bits lost 2^-11 of it. Statistics are in float32. With
-d = x - x[0], sum(d)^2 / K is at most K times the variance times K, for (x[0] - mean)^2 is a term of that:
-whatever the values are, the variance is off by less than about K * 2^-24 of itself. RMS norms have sums
-without differences.
+loses there is 2^-24 of |mean|, where storing x in 16 bits lost 2^-11 of it.
+
+Statistics are in float32, of d = x - x[0]: var = mean(d^2) - mean(d)^2. mean(d)^2 = (x[0] - mean)^2 is one of
+the K terms whose sum is K * var, so it is at most that: whatever the values are, var is off by about K * 2^-24
+of itself and no more. RMS norms have no difference to lose anything in.
 """
 
 from __future__ import annotations
