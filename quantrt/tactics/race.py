@@ -42,18 +42,21 @@ def race(
     floats: set[str],
     config: BenchConfig,
     on_progress: Callable[[int, int | None], None] | None = None,
+    *,
+    halves: Collection[str] = (),
 ) -> dict[str, Latency]:
     """Latencies of the finalists, all from the same rounds.
 
     Args:
         runs: one run of each candidate, by name.
         floats: names of the FP32 candidates; the fastest of them is always a finalist.
+        halves: names of those in 16-bit floats, which codes have to be told from too.
     """
     if all(isinstance(run, TimesItself) for run in runs.values()):
         return _heat_and_final(runs, floats, config, on_progress)
     warm = replace(config, warmup_s=min(config.warmup_s, SEARCH_WARM_S))
     leaving = partial(_lost, floats=floats)
-    return time_interleaved(runs, warm, on_progress, floats=floats, leaving=leaving)
+    return time_interleaved(runs, warm, on_progress, floats=floats, halves=halves, leaving=leaving)
 
 
 def _lost(latencies: Mapping[str, Latency], floats: Collection[str]) -> list[str]:

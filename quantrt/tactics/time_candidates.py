@@ -22,6 +22,8 @@ from quantrt.tactics.timing import Latency, TimesItself
 
 __all__ = ["time_candidates", "timed_inputs"]
 
+HALVES = ("fp16", "bf16")
+
 OWN_CLOCK_RATIO = 1 / 30
 """Of the seconds asked for, what is spent where candidates time themselves: their times spread much less."""
 
@@ -80,17 +82,18 @@ def time_candidates(
     number; a GPU has no more to do than one run after the other.
     """
     floats = {name for name, candidate in candidates.items() if candidate.spec.precision == "fp32"}
+    halves = {name for name, candidate in candidates.items() if candidate.spec.precision in HALVES}
     runs: dict[str, Callable[[], object]] = {
         name: _prepared(candidate.executor, inputs) for name, candidate in candidates.items()
     }
     if all(isinstance(run, TimesItself) for run in runs.values()):
         return race(runs, floats, _shorter(config.bench), on_progress)
     if config.device.hint != "throughput":
-        return race(runs, floats, config.bench, on_progress)
+        return race(runs, floats, config.bench, on_progress, halves=halves)
     lanes = {name: candidate.executor.parallel_runs for name, candidate in candidates.items()}
     with ExitStack() as stack:
         together = {name: stack.enter_context(parallel_runs(run, lanes[name])) for name, run in runs.items()}
-        latencies = race(together, floats, config.bench, on_progress)
+        latencies = race(together, floats, config.bench, on_progress, halves=halves)
     return {name: latency.divided_by(lanes[name] * RUNS_PER_LANE) for name, latency in latencies.items()}
 
 

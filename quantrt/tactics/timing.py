@@ -90,6 +90,7 @@ def time_interleaved(
     seed: int = 0,
     min_rounds: int = MIN_ROUNDS,
     floats: Collection[str] | None = None,
+    halves: Collection[str] = (),
     leaving: Leaving | None = None,
     clock: Clock = time.perf_counter_ns,
 ) -> dict[str, Latency]:
@@ -107,6 +108,7 @@ def time_interleaved(
             it has to be told from for certain; of others REGRET_RATIO is enough, and of two others after
             SETTLED_RATIO of the seconds nothing. It ends after EARLY_RATIO of them where all that is sure, at
             EARLY_CONFIDENCE_RATIO, and goes on beyond them for these alone.
+        halves: names of 16-bit floats, which codes have to be told from too, where they gain.
         leaving: asked ever more rarely, for the first time after LEAVING_ROUNDS.
         clock: nanoseconds, never going back.
 
@@ -127,6 +129,7 @@ def time_interleaved(
             turn_runs=turn_runs,
             min_rounds=min_rounds,
             floats=floats,
+            halves=halves,
             leaving=leaving,
             order=order,
             clock=clock,
@@ -141,6 +144,7 @@ def _time_rounds(
     turn_runs: Mapping[str, int],
     min_rounds: int,
     floats: Collection[str] | None,
+    halves: Collection[str],
     leaving: Leaving | None,
     order: np.random.Generator,
     clock: Clock,
@@ -175,7 +179,8 @@ def _time_rounds(
         if least_ms < least_s * 1e3 or not has_runs or rounds < next_look[is_early]:
             continue
         is_settled = least_ms >= SETTLED_RATIO * config.duration_s * 1e3
-        if _is_decided(_latencies(samples, turn_runs), floats, is_early=is_early, is_settled=is_settled):
+        found = _latencies(samples, turn_runs)
+        if _is_decided(found, floats, halves, is_early=is_early, is_settled=is_settled):
             break
         next_look[is_early] = rounds * _RECHECK_GROWTH
     return _latencies(samples, turn_runs)
@@ -233,7 +238,12 @@ def _timed(run: Callable[[], object], count: int, clock: Clock) -> list[float]:
 
 
 def _is_decided(
-    latencies: Mapping[str, Latency], floats: Collection[str] | None, *, is_early: bool, is_settled: bool
+    latencies: Mapping[str, Latency],
+    floats: Collection[str] | None,
+    halves: Collection[str],
+    *,
+    is_early: bool,
+    is_settled: bool,
 ) -> bool:
     """Whether the candidate with the lowest median is told from each other, or known to be equal to it.
 
@@ -252,12 +262,19 @@ def _is_decided(
             continue
         if floats is None or (other in floats and first not in floats):
             return False
-        if first not in floats:
+        if first in floats:
+            if is_early and pair.hi > 1.0 + REGRET_RATIO:
+                return False
+        elif not is_settled:
             pair = compare_paired(latencies[first], latencies[other], confidence=REGRET_CONFIDENCE_RATIO)
-        is_asked = is_early if first in floats else not is_settled
-        if is_asked and pair.hi > 1.0 + REGRET_RATIO:
-            return False
+            if _regret(pair, is_taken=first in halves or other not in halves) > REGRET_RATIO:
+                return False
     return True
+
+
+def _regret(pair: Paired, *, is_taken: bool) -> float:
+    """What the first may lose against the other; or the other, which is taken where they are not told."""
+    return (pair.hi if is_taken else 1.0 / max(pair.lo, 1e-9)) - 1.0
 
 
 def _are_others_told(latencies: Mapping[str, Latency], floats: Collection[str]) -> bool:

@@ -77,7 +77,7 @@ class Sleeper:
 def test_for_throughput_as_many_runs_as_the_library_takes_are_timed_together(
     hint: str, lanes: int, parts: int, monkeypatch: pytest.MonkeyPatch
 ):
-    def race(runs, floats, config, on_progress):
+    def race(runs, floats, config, on_progress, *, halves):
         for run in runs.values():
             run()
         return {name: Latency((12.0,) * 3) for name in runs}
