@@ -90,11 +90,22 @@ def _verdict(
 
 
 def _behind(item: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    """By what it is, and whether FP32 is as well."""
-    of_score = item["metric"] == model["score_name"]
-    is_above = of_score and item["peer"] - model["float_score"] > _standard_error(item)
-    floats = f", as FP32 is ({model['float_score']:.4f})" if is_above else ""
-    return f"{BEHIND} by {item['metric']}{floats}"
+    """By what; of the model's own metric, whether FP32 is as well, and how often both decide as FP32."""
+    if item["metric"] != model["score_name"]:
+        return f"{BEHIND} by {item['metric']}"
+    is_above = item["peer"] - model["float_score"] > _standard_error(item)
+    floats = f"as FP32 is ({model['float_score']:.4f})" if is_above else f"FP32 {model['float_score']:.4f}"
+    agreed = _agreement(model, item["best_peer"]), _agreement(model, "quantrt accurate")
+    decides = (
+        "" if None in agreed else ": it decides as FP32 on {:.2f} %, `accurate` on {:.2f} %".format(*agreed)
+    )
+    return f"{BEHIND} {item['best_peer']} by {item['metric']}, {floats}{decides}"
+
+
+def _agreement(model: Mapping[str, Any], contender: str) -> float | None:
+    """In per cent."""
+    ratio = model["contenders"][contender].get("agreement_ratio")
+    return None if ratio is None else 100 * float(ratio)
 
 
 def _at_target(controlled: Mapping[str, Any] | None) -> str:
@@ -103,7 +114,8 @@ def _at_target(controlled: Mapping[str, Any] | None) -> str:
         return ""
     ours, theirs = (controlled["contenders"][name] for name in ("quantrt", "nncf"))
     compared = controlled.get("comparisons", ())
-    verdict = f": {_worst(compared)}" if compared else ""
+    are_floats = all(row["in_floats"] == row["products"] for row in (ours, theirs))
+    verdict = ": both floats" if are_floats else f": {_worst(compared)}" if compared else ""
     return f"; to its target {_made(ours)}, control's {_made(theirs)}{verdict}"
 
 
