@@ -13,6 +13,7 @@ what their search took is measured once, and the engine and all times every time
 __all__ = ["beside_peers"]
 
 import argparse
+import importlib
 import json
 import os
 import time
@@ -50,6 +51,9 @@ LIMIT_S = 200
 """Processor seconds that a tool may take for one model."""
 
 TIMED = BenchConfig(duration_s=3.0, max_duration_s=8.0)
+
+LIBRARIES = ("onnxruntime", "onnxruntime.quantization", "openvino", "nncf")
+"""Imported before anything is measured: the seconds that it takes are those of no search."""
 
 MAKING = ("calibrating", "quantizing")
 """Stages of a build that end with everything in 8 bits; what comes then is the search."""
@@ -94,12 +98,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
     args = parser.parse_args()
     results = load_results(args.out)
+    for library in LIBRARIES:
+        importlib.import_module(library)
     for name in args.cases or real:
+        busy = os.getloadavg()[0]
         with TemporaryDirectory() as temporary:
             folder = Path(temporary) if args.kept is None else args.kept / name
             folder.mkdir(parents=True, exist_ok=True)
             row = beside_peers(CASES[name], folder, pictures=args.pictures)
-        results["models"][name] = {"commit": commit(), **row}
+        results["models"][name] = {"commit": commit(), "load_before": busy, **row}
         write_results(args.out, results, peers_page(results))
         print(name, row, flush=True)
 

@@ -21,7 +21,7 @@ HEAD = """# The engine within a budget, beside other tools (CPU)
 The engine that `quantrt build --int8` ships within the budget, and what other tools make of the same model and samples: ONNX
 Runtime's `quantize_static` (defaults; u8s8 per channel), `nncf.quantize` and `nncf.quantize_with_accuracy_control` with the same
 budget, relative to the float model's top-1 (`model_type=TRANSFORMER` where there is attention). OpenVINO has static shapes and
-its own float type. The ratio is a tool's time over the engine's, paired within rounds, with its 99 % interval: above 1 the engine
+its own float type, which is bf16 on a CPU that has it. The ratio is a tool's time over the engine's, paired within rounds, with its 99 % interval: above 1 the engine
 is faster. `persons` has no labels: the float model's classes are taken for them.
 
 Reproduce: `python -m benchmarks.assignment_peers`
@@ -39,7 +39,9 @@ Seconds that all cores computed, of one run each. *Made* is everything from the 
 what it takes to make everything 8-bit: of NNCF's accuracy control without what `nncf.quantize` takes, of QuantRT without
 calibration and the choice of ranges. The same pictures are validated on. NNCF times nothing; QuantRT's search holds two libraries,
 and the rounds in which its candidates are timed. *Its first model* is that of `nncf.quantize`: where it is inside the budget,
-accuracy control has nothing to search for. What was not done after 200 s of processor time was stopped.
+accuracy control has nothing to search for. What was not done after 200 s of processor time was stopped. *Load* is that of the
+machine before the row, in runnable threads over the last minute: whatever others ran made all times longer and spread wider.
+Libraries were imported before.
 
 """  # noqa: E501
 
@@ -52,6 +54,8 @@ SEARCH_COLUMNS = (
     "NNCF search CPU s",
     "QuantRT search CPU s",
     "ratio",
+    "QuantRT search to NNCF made",
+    "load",
 )
 
 
@@ -102,4 +106,6 @@ def _search(name: str, case: dict[str, Any]) -> list[str]:
         more + number(search_s, 1),
         number(ours["search_cpu_s"], 1),
         less + number(ours["search_cpu_s"] / search_s, 2),
+        less + number(ours["search_cpu_s"] / made_s, 2),
+        number(case["load_before"], 1),
     ]
