@@ -52,7 +52,8 @@ def _row(name: str, model: Mapping[str, Any], controlled: Mapping[str, Any] | No
 
 
 def _compared(model: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    return model.get("accurate_comparisons", ())
+    found: Sequence[Mapping[str, Any]] = model.get("accurate_comparisons", ())
+    return found
 
 
 def _cell(item: Mapping[str, Any], front: str, form: str, factor: float = 1.0) -> str:
