@@ -26,6 +26,10 @@ WORTH_RATIO = 0.97
 NOT_ADDITIVE_RATIO = 1.5
 """Noise of regions together over the sum of their damages, from which on somebody is to blame: 1.8 dB."""
 
+STEP_RATIO = 0.3
+"""Of the noise of the last engine, what is tried next while none is inside the budget: 5 dB. Noise that all
+regions share stays when some become floats, and a law through it would go on a little at a time."""
+
 CORRECTIONS = 3
 """Groups that are found and made to count for more, in one round."""
 
@@ -110,7 +114,7 @@ def repair(
     state = _State(tables, tables.damages)
     reason = f"{most_rounds} rounds were made"
     while len(state.rounds) < most_rounds:
-        limit = noise_limit(state.tables.points, tables.metric, max_drop_ratio)
+        limit = _limit(state, max_drop_ratio)
         found, culprits, joint = _solve(state, workshop, limit)
         refusal = _refusal(found, state, min([best_ms, *_inside_ms(state)]))
         if found is None or refusal is not None:
@@ -123,6 +127,13 @@ def repair(
         state.rounds.append(Round(limit, found, culprits, engine, is_inside))
         on_round(state.rounds[-1])
     return Outcome(state.tables, tuple(state.rounds), state.best, reason)
+
+
+def _limit(state: _State, max_drop_ratio: float) -> float:
+    """Of the noise, for the next round."""
+    limit = noise_limit(state.tables.points, state.tables.metric, max_drop_ratio)
+    last = state.rounds[-1].engine.noise_ratio if state.rounds else None
+    return limit if last is None or state.best is not None else min(limit, STEP_RATIO * last)
 
 
 def _inside_ms(state: _State) -> list[float]:

@@ -60,6 +60,25 @@ def test_where_every_engine_is_outside_the_rounds_are_bounded_and_there_is_no_be
     assert outcome.reason
 
 
+def test_noise_that_all_regions_share_is_stepped_over():
+    """Where half of the drop stays whatever becomes float, rounds along the law would all end outside."""
+
+    class Shared(Workshop):
+        def build(self, assigned: Assigned) -> BuiltEngine:
+            built = super().build(assigned)
+            drop = 0.017 + 0.2 * self.joint(assigned.quantized) ** 0.5
+            return BuiltEngine(built.assignment, built.latency_ms, None, drop)
+
+    outcome = run(Shared(), max_drop=0.02)
+    assert outcome.best is not None
+    limits = [one.limit for one in outcome.rounds]
+    outside = [one for one in outcome.rounds if not one.is_inside]
+    assert outside, "the first round has to miss for this to show anything"
+    for one, after in zip(outcome.rounds, limits[1:], strict=False):
+        if one in outside:
+            assert after <= 0.3 * one.engine.noise_ratio
+
+
 def test_what_is_predicted_to_be_slower_is_not_built():
     workshop = Workshop()
     outcome = run(workshop, best_ms=3.0)
