@@ -7,6 +7,7 @@
     python -m benchmarks.diffusion build FOLDER fp16 int8@1 int8@2 int8@2.5 int8@3 int8@4 fp8@3 int8@auto
     python -m benchmarks.diffusion time FOLDER      # all engines in turns
     python -m benchmarks.diffusion peer FOLDER      # torch.compile alone, on a second GPU if there is one
+    python -m benchmarks.diffusion peer FOLDER --torchao int8    # the same with torchao, where it is installed
     python -m benchmarks.diffusion_levels FOLDER int8@1 int8@2 ...    # all of these beside one fp16 engine
 
 Rows go to FOLDER/RESULTS.json as they are known, those of `peer` to FOLDER/PEER.json. The full configuration
@@ -77,6 +78,12 @@ JUDGED = 10
 
 GRAPH, RANGES = "unet.onnx", "unet.ranges"
 
+TORCHAO = {
+    "int8": "Int8DynamicActivationInt8WeightConfig",
+    "fp8": "Float8DynamicActivationFloat8WeightConfig",
+}
+"""Of `torchao.quantization`: activations in 8 bits as they come, weights once."""
+
 TAPPED_MB = 32 << 10
 """Room for all activations of one sample at once: the model runs whole."""
 
@@ -94,6 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("step", choices=steps)
     options(parser)
     parser.add_argument("--no-peer", action="store_true", help="of time: skip torch.compile")
+    parser.add_argument("--torchao", choices=TORCHAO, help="of peer: its linear layers in 8 bits by torchao")
     args = parser.parse_args(arguments)
     args.folder.mkdir(parents=True, exist_ok=True)
     steps[args.step](args)
@@ -292,9 +300,10 @@ def _peer(args: argparse.Namespace) -> None:
         raise SystemExit("torch.compile is timed on a GPU")
     net, feed = net_of(args), feed_of(args)
     began = time.perf_counter()
-    runs = {"torch.compile fp16": _compiled(net, feed)}
+    runs = {"torch.compile fp16": _compiled(net, feed, args.torchao)}
     facts = {"compile_s": time.perf_counter() - began, "ms": time_in_turns(runs)}
-    record(args, "peer", facts, file="PEER.json")
+    key = "peer" if args.torchao is None else f"torchao {args.torchao}"
+    record(args, key, facts, file="PEER.json")
 
 
 def feed_of(args: argparse.Namespace) -> dict[str, np.ndarray]:
@@ -322,9 +331,19 @@ def references(
         ]
 
 
-def _compiled(net: torch.nn.Module, feed: Mapping[str, np.ndarray]) -> Callable[[], object]:
-    """The network in fp16 through torch.compile, channels last, captured in a CUDA graph."""
+def _compiled(
+    net: torch.nn.Module, feed: Mapping[str, np.ndarray], codes: str | None = None
+) -> Callable[[], object]:
+    """The network in fp16 through torch.compile, channels last, captured in a CUDA graph.
+
+    Args:
+        codes: of its linear layers, by torchao.
+    """
     half = net.half().to(memory_format=torch.channels_last)
+    if codes is not None:
+        from torchao import quantization  # type: ignore[import-not-found,unused-ignore]
+
+        quantization.quantize_(half.cuda(), getattr(quantization, TORCHAO[codes])())
     inputs = {name: torch.from_numpy(x).half().cuda() for name, x in feed.items()}
     for name, x in inputs.items():
         inputs[name] = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
