@@ -7,7 +7,7 @@
     python -m benchmarks.diffusion build FOLDER fp16 int8@1 int8@2 int8@2.5 int8@3 int8@4 fp8@3 int8@auto
     python -m benchmarks.diffusion time FOLDER      # all engines in turns
     python -m benchmarks.diffusion peer FOLDER      # torch.compile alone, on a second GPU if there is one
-    python -m benchmarks.diffusion peer FOLDER --torchao int8    # the same with torchao, where it is installed
+    python -m benchmarks.diffusion peer FOLDER --torchao int8    # the same with torchao
     python -m benchmarks.diffusion_levels FOLDER int8@1 int8@2 ...    # all of these beside one fp16 engine
 
 Rows go to FOLDER/RESULTS.json as they are known, those of `peer` to FOLDER/PEER.json. The full configuration
