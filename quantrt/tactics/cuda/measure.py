@@ -3,7 +3,9 @@
 
 First a few runs of each; then those within FINALIST_RATIO of the fastest, in turns, until there are enough.
 On a GPU every candidate is a CUDA graph, so that no time of the host is in it, and the L2 cache is written
-over before each run, as the layers in between do in a model. On a CPU the clock of the process is read.
+over before each run, as the layers in between do in a model. Runs of a round are enqueued one behind another
+before the first is waited for: a host that is late between two of them, as with kernels being compiled beside
+it, finds the GPU still busy. On a CPU the clock of the process is read.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ class Untimed:
 class _Clock(Protocol):
     """Times one candidate; made once for each."""
 
-    def samples_us(self, count: int) -> list[float]:
-        """Microseconds of each of `count` runs."""
+    def begin(self, count: int) -> Callable[[], list[float]]:
+        """Begin `count` runs; what it returns waits for them, and tells the microseconds of each."""
 
 
 def measure(
@@ -96,8 +98,9 @@ def _in_turns(clocks: Mapping[str, _Clock], rounds: int) -> dict[str, Timing]:
     """`rounds` samples of every candidate, one of each in turn, after one that does not count."""
     samples: dict[str, list[float]] = {name: [] for name in clocks}
     for round_number in range(rounds + 1):
-        for name, clock in clocks.items():
-            found = clock.samples_us(1)
+        begun = {name: clock.begin(1) for name, clock in clocks.items()}
+        for name, wait in begun.items():
+            found = wait()
             if round_number:
                 samples[name] += found
     return {name: timing_of(found) for name, found in samples.items()}
@@ -120,13 +123,14 @@ class _CpuClock:
     def __init__(self, run: Run) -> None:
         self._run = run
 
-    def samples_us(self, count: int) -> list[float]:
+    def begin(self, count: int) -> Callable[[], list[float]]:
+        """See _Clock; on a CPU they are over when this returns."""
         samples = []
         for _ in range(count):
             begin_ns = time.perf_counter_ns()
             self._run()
             samples.append(max(1, time.perf_counter_ns() - begin_ns) / 1e3)
-        return samples
+        return lambda: samples
 
 
 class _GraphClock:
@@ -138,7 +142,7 @@ class _GraphClock:
         self._stream = stream
         self._graph = self._capture(run)
         if scratch is None:
-            single_us = max(min(self.samples_us(2)), 1.0)
+            single_us = max(min(self.begin(2)()), 1.0)
             self._repeats = max(1, min(MAX_REPEATS, round(SAMPLE_US / single_us)))
             if self._repeats > 1:
                 self._graph = self._capture(run)
@@ -156,7 +160,7 @@ class _GraphClock:
                 graph.capture_end()
         return graph
 
-    def samples_us(self, count: int) -> list[float]:
+    def begin(self, count: int) -> Callable[[], list[float]]:
         """See _Clock. The flush keeps the GPU busy while the host enqueues the events and the graph."""
         events: list[Sequence[torch.cuda.Event]] = []
         with torch.cuda.stream(self._stream):
@@ -168,9 +172,13 @@ class _GraphClock:
                 self._graph.replay()
                 end.record()
                 events.append((begin, end))
-        self._stream.synchronize()
-        spans_us = (max(begin.elapsed_time(end) * 1e3, TICK_US) for begin, end in events)
-        return [span_us / self._repeats for span_us in spans_us]
+
+        def wait() -> list[float]:
+            self._stream.synchronize()
+            spans_us = (max(begin.elapsed_time(end) * 1e3, TICK_US) for begin, end in events)
+            return [span_us / self._repeats for span_us in spans_us]
+
+        return wait
 
 
 def _event() -> torch.cuda.Event:

@@ -133,8 +133,21 @@ def test_on_a_gpu_the_cache_is_flushed_before_the_clock_starts(monkeypatch: pyte
     clock = module._GraphClock(cuda.run, cuda, cuda)
     assert cuda.log == ["wait", "begin thread_local", "end"]
     cuda.log.clear()
-    assert clock.samples_us(2) == pytest.approx([30.0, 30.0])
+    assert clock.begin(2)() == pytest.approx([30.0, 30.0])
     assert cuda.log == ["flush", "record", "replay", "record"] * 2 + ["synchronize"]
+
+
+def test_on_a_gpu_a_round_is_enqueued_before_it_is_waited_for(monkeypatch: pytest.MonkeyPatch):
+    from quantrt.tactics.cuda import measure as module
+
+    cuda = FakeCuda(monkeypatch)
+    clocks = {name: module._GraphClock(cuda.run, cuda, cuda) for name in ("one", "other")}
+    cuda.log.clear()
+    found = module._in_turns(clocks, 2)
+    assert [timing.samples for timing in found.values()] == [2, 2]
+    assert found["other"].median_us == pytest.approx(30.0)
+    enqueued = ["flush", "record", "replay", "record"] * 2
+    assert cuda.log == [*enqueued, "synchronize", "synchronize"] * 3
 
 
 def test_on_a_gpu_short_runs_are_repeated_when_nothing_is_flushed(monkeypatch: pytest.MonkeyPatch):
@@ -143,7 +156,7 @@ def test_on_a_gpu_short_runs_are_repeated_when_nothing_is_flushed(monkeypatch: p
     cuda = FakeCuda(monkeypatch)
     clock = module._GraphClock(cuda.run, cuda, None)
     assert cuda.captured == round(module.SAMPLE_US / 30.0)
-    assert clock.samples_us(1) == pytest.approx([30.0])
+    assert clock.begin(1)() == pytest.approx([30.0])
     assert "flush" not in cuda.log
 
 
@@ -164,4 +177,4 @@ def test_an_event_that_did_not_tick_counts_as_one_tick(monkeypatch: pytest.Monke
 
     cuda = FakeCuda(monkeypatch)
     clock = module._GraphClock(lambda: None, cuda, cuda)
-    assert clock.samples_us(1) == [module.TICK_US]
+    assert clock.begin(1)() == [module.TICK_US]
