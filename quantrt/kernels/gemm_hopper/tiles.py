@@ -54,15 +54,16 @@ FILL_US = 1.5
 TURN_US = 0.3
 """Latencies: of the first loads and the last stores; of handing over."""
 
-SHARED_ROWS = 128
-"""Of a tile that two consumers share: each has those of one product at least."""
+SHARED_ROWS, SHARED_ROUNDS = 128, 2
+"""Of a tile that two consumers share: each has the rows of one product at least. And tiles of a program up to
+which that is tried: of more, one is better finished while the next is multiplied."""
 
 OTHER_SHARED_BYTES = 1024
 """Of barriers and the runtime, beside the ring and the slots."""
 
 
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
-    """At most 4, the most promising first; none for a product that is too small.
+    """At most 4 and one that is shared, the most promising first; none for a product that is too small.
 
     Where codes are made of sums and residuals, the best two in a loop come ahead of them, and where K is
     short, tiles in slices come first.
@@ -72,12 +73,15 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
         tile
         for tile in (*TILES, *shared)
         if LEAST_TILES_RATIO * device.multiprocessors <= _tiles(problem, tile)
-        and (_tiles(problem, tile) <= device.multiprocessors or not tile.is_shared)
+        and (not tile.is_shared or _tiles(problem, tile) <= SHARED_ROUNDS * device.multiprocessors)
         and fits_registers(problem, tile)
         and tile.block_n < 2 * problem.columns
         and shared_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
     ]
-    chosen = sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))[:MAX_CONFIGS]
+    ranked = sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))
+    alone = [tile for tile in ranked if not tile.is_shared][:MAX_CONFIGS]
+    together = [tile for tile in ranked if tile.is_shared][:1]
+    chosen = [tile for tile in ranked if tile in alone or tile in together]
     sliced = _sliced(problem, device)
     if not makes_codes_of_tensors(problem):
         return (*sliced, *chosen)
