@@ -38,8 +38,8 @@ class Converted(Dataset):
         """See Dataset."""
         return self._inner.notes
 
-    def samples(self) -> Iterator[Sample]:
-        """See Dataset.
+    def records(self) -> Iterator[Sample]:
+        """Every sample in order, each alone: what is converted is held in two forms.
 
         Raises:
             DataError: a value cannot be had in the other form; or as for Dataset.

@@ -85,7 +85,7 @@ class Dataset:
         Raises:
             DataError: a sample does not fit the model; there is none.
         """
-        for several in self._records():
+        for several in self.records():
             yield from (several.rows(row, row + 1) for row in range(several.count))
 
     def batches(self, batch_size: int, max_samples: int | None = None) -> Iterator[Batch]:
@@ -123,8 +123,8 @@ class Dataset:
             total = add_hashes(total, hash_sample(sample.inputs))
         return total
 
-    def _records(self) -> Iterator[Sample]:
-        """What each record holds; see `samples`."""
+    def records(self) -> Iterator[Sample]:
+        """Every sample in order, those of a record together; see `samples`."""
         found = False
         for record in self._source.records():
             before = len(self._notes)
@@ -144,7 +144,7 @@ class Dataset:
         left = max_samples
         if left == 0:
             return
-        for several in self._records():
+        for several in self.records():
             yield several if left is None else several.rows(0, min(left, several.count))
             left = None if left is None else left - several.count
             if left is not None and left <= 0:

@@ -29,6 +29,16 @@ def test_samples_are_converted_as_they_are_read(rng):
     assert converted(None, (spec,), lambda name, array: array, 0) is None
 
 
+def test_samples_are_laid_out_anew_in_batches_too(rng):
+    x = rng.standard_normal((5, 3, 4, 6)).astype(np.float32)
+    data = open_dataset({"x": x}, (TensorSpec("x", "float32", ("N", 3, 4, 6)),))
+    spec = TensorSpec("x", "float32", ("N", 4, 6, 3))
+    found = converted(data, (spec,), lambda name, array: array.transpose(0, 2, 3, 1), 0)
+    batches = [batch.inputs["x"] for batch in found.batches(2)]
+    assert [batch.shape for batch in batches] == [(2, 4, 6, 3), (2, 4, 6, 3), (1, 4, 6, 3)]
+    np.testing.assert_array_equal(np.concatenate(batches), x.transpose(0, 2, 3, 1))
+
+
 def test_random_samples_are_made_anew():
     spec = bound("uint8")
     found = converted(random_dataset((SPEC,), 3, 0), (spec,), lambda name, array: array, 0)
