@@ -13,6 +13,7 @@ from quantrt.regions.region import (
     GroupNorm,
     NormedGemm,
     Pool,
+    PooledConv,
     Resize,
     Rows,
 )
@@ -29,6 +30,7 @@ def expression_of(formula: Formula) -> Expression | None:
             | Conv(epilogue=expression)
             | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)
+            | PooledConv(convolution=Conv(epilogue=expression))
             | Resize(epilogue=expression)
             | GroupNorm(epilogue=expression)
             | Rows(expression)

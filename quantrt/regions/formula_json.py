@@ -22,6 +22,7 @@ from quantrt.regions.region import (
     Nodes,
     NormedGemm,
     Pool,
+    PooledConv,
     Resize,
     Rows,
     View,
@@ -35,6 +36,7 @@ _FORMULAS = (
     Conv,
     ConvTranspose,
     Pool,
+    PooledConv,
     Resize,
     GroupNorm,
     Concat,
@@ -82,6 +84,10 @@ def _plain(value: Any) -> Any:
 def _value(name: str, data: Any) -> Any:
     if name in ("expression", "epilogue"):
         return _expression(data)
+    if name == "convolution":
+        return from_json({"type": Conv.__name__, **data})
+    if name == "pool":
+        return from_json({"type": Pool.__name__, **data})
     if name == "product":
         return from_json({"type": Gemm.__name__, **data})
     return _tuple(data)

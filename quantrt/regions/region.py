@@ -22,6 +22,7 @@ __all__ = [
     "Nodes",
     "NormedGemm",
     "Pool",
+    "PooledConv",
     "Region",
     "Regions",
     "Resize",
@@ -179,6 +180,18 @@ class Pool:
 
 
 @dataclass(frozen=True)
+class PooledConv:
+    """outputs = the pool of what the convolution stores, which nothing else reads.
+
+    Attributes:
+        pool: of windows, without an epilogue of its own.
+    """
+
+    convolution: Conv
+    pool: Pool
+
+
+@dataclass(frozen=True)
 class Concat:
     """outputs[0] = the inputs side by side, as floats or, where all are on one grid, as codes.
 
@@ -332,6 +345,7 @@ Formula = (
     | Conv
     | ConvTranspose
     | Pool
+    | PooledConv
     | Resize
     | GroupNorm
     | Concat

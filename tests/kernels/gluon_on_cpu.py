@@ -180,6 +180,9 @@ class Slot:
     def slice(self, start, length):
         return self.view.slice(start, length)
 
+    def _reinterpret(self, dtype, shape, layout):
+        return self.view.reshape(shape)
+
     def load(self, layout):
         if not self.is_full:
             raise RulesError("a block is read before it is there")
@@ -326,7 +329,7 @@ def run_program(
     arguments,
     *,
     seed: int,
-    program: int,
+    program: int | tuple[int, ...],
     programs: int,
     others: tuple[types.ModuleType, ...] = (),
     reads_once: bool = True,
@@ -397,13 +400,17 @@ def _language(machine: Machine, reads_once: bool) -> dict:
             barrier.pending -= count
             barrier.settle()
 
-    def expect(barrier, size):
+    def expect(barrier, size, pred=True):
         current().pause()
-        barrier.bytes += size
-        barrier.pending -= 1
-        barrier.settle()
+        if pred:
+            barrier.bytes += size
+            barrier.pending -= 1
+            barrier.settle()
 
-    def copy(descriptor, place, barrier, slot):
+    def copy(descriptor, place, barrier, slot, pred=True):
+        if not pred:
+            return
+        slot = slot.slot if type(slot) is View else slot
         if not descriptor.is_constant:
             check_awaited("a block is asked for")
         if slot.is_coming:
@@ -416,7 +423,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         def land():
             if slot.readers or slot.is_full:
                 raise RulesError("a block is overwritten before it was read")
-            slot.data[...] = descriptor.read(*map(int, place))
+            slot.data[...] = descriptor.read(*map(int, place)).reshape(slot.data.shape)
             slot.is_coming, slot.is_full = False, True
             barrier.bytes -= descriptor.block_type.nbytes
             barrier.settle()
@@ -489,7 +496,7 @@ def _language(machine: Machine, reads_once: bool) -> dict:
         "warp_specialize": lambda parts, warps, registers: machine.run(parts),
         "static_range": range,
         "static_assert": lambda condition: None,
-        "program_id": lambda axis: Scalar(machine.program),
+        "program_id": lambda axis: Scalar(np.atleast_1d(machine.program)[axis]),
         "num_programs": lambda axis: Scalar(machine.programs),
         "cdiv": lambda a, b: Scalar(-(-a // b)),
         "minimum": lambda a, b: np.minimum(a, b) if isinstance(a, Block) else Scalar(min(a, b)),

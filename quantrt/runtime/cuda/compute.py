@@ -30,6 +30,7 @@ from quantrt.regions.region import (
     LinearAttention,
     NormedGemm,
     Pool,
+    PooledConv,
     Resize,
     Rows,
 )
@@ -82,6 +83,9 @@ def compute(
         case Pool():
             pooled = _pool(formula, inputs[0])
             results = evaluate(formula.epilogue, pooled, inputs[1:], _shaped(constants, pooled))
+        case PooledConv(convolution, pool) if weight is not None:
+            stored = compute(convolution, inputs, outputs, weight, constants)
+            results = [_pool(pool, image) for image in stored]
         case Resize():
             resized = _resized(formula, inputs[0])
             results = evaluate(formula.epilogue, resized, inputs[1:], _shaped(constants, resized))

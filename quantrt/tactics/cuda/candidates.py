@@ -22,6 +22,7 @@ from quantrt.regions.region import (
     LinearAttention,
     NormedGemm,
     Pool,
+    PooledConv,
     Resize,
     Rows,
 )
@@ -35,6 +36,7 @@ from quantrt.tactics.cuda import (
     linear_attention,
     normed_gemm,
     pool,
+    pooled_conv,
     resize,
     rows,
 )
@@ -66,6 +68,8 @@ def list_tactics(
             family = normed_gemm.list_tactics(workload, gpu)
         case Conv():
             family = conv2d.list_tactics(workload, gpu)
+        case PooledConv():
+            family = pooled_conv.list_tactics(workload, gpu)
         case ConvTranspose():
             family = conv_transpose.list_tactics(workload, gpu)
         case Pool():

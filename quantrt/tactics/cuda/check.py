@@ -19,7 +19,17 @@ from dataclasses import dataclass
 import torch
 
 from quantrt.dtypes import FP8
-from quantrt.regions.region import Concat, Conv, ConvTranspose, Gemm, GroupNorm, Pool, Resize, Rows
+from quantrt.regions.region import (
+    Concat,
+    Conv,
+    ConvTranspose,
+    Gemm,
+    GroupNorm,
+    Pool,
+    PooledConv,
+    Resize,
+    Rows,
+)
 from quantrt.tactics.cuda.padding.live_rows import rows_that_count
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 
@@ -93,6 +103,8 @@ def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
         case Gemm(epilogue=expression) | Conv(epilogue=expression) | ConvTranspose(epilogue=expression) if (
             workload.inputs[0].dtype == "int8"
         ):
+            return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
+        case PooledConv(convolution=Conv(epilogue=expression)) if workload.inputs[0].dtype == "int8":
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case Pool(kind=kind, epilogue=expression) if kind == "max" or workload.inputs[0].dtype == "int8":
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO

@@ -42,7 +42,7 @@ from quantrt.tactics.cuda.pixel_gaps import gaps_of, pixel_options
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
-__all__ = ["FOLDED", "list_tactics", "problem_of"]
+__all__ = ["FOLDED", "list_tactics", "problem_of", "tactic_of"]
 
 _SOURCE = "triton"
 _CONV2D = "conv2d"
@@ -95,7 +95,7 @@ def _own(
             (x.name, depthwise.kernel_of(problem, x))
             for x in tiles_of(depthwise_tiles.configs, problem, device)
         ]
-        return [_tactic(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
+        return [tactic_of(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
     if formula.groups > 1:
         return _in_blocks(workload, formula, problem, weight, device)
     constant = channels_last(formula.weight, weight, problem.dtype, channels=problem.C)
@@ -106,7 +106,7 @@ def _own(
         *_thin(workload, formula, weight, device),
         *_padded(workload, formula, weight, device),
         *(
-            _tactic(workload, problem, constant, f"{family} {tile.name}", conv2d.kernel_of(problem, tile))
+            tactic_of(workload, problem, constant, f"{family} {tile.name}", conv2d.kernel_of(problem, tile))
             for tile in tiles_of(conv2d_tiles.configs, problem, device)
         ),
     ]
@@ -135,7 +135,7 @@ def _in_blocks(
     tactics = []
     for tile in tiles_of(conv2d_tiles.configs, problem, device):
         name = f"{_CONV2D} {formula.groups} groups {tile.name}"
-        (draft,) = _tactic(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
+        (draft,) = tactic_of(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
         draft = replace(draft, options={**draft.options, "groups": formula.groups})
         tactics.append(Tactic(_SOURCE, name, (draft,), size_bytes))
     return tactics
@@ -149,7 +149,7 @@ def _split(
     for config in tiles_of(split_k_tiles.configs, problem, device):
         name = f"{_CONV2D} {config.name}"
         parts = split_k.parts_kernel_of(problem, config)
-        (draft,) = _tactic(workload, problem, weight, name, parts).drafts
+        (draft,) = tactic_of(workload, problem, weight, name, parts).drafts
         draft = replace(
             draft,
             runner="split_conv2d",
@@ -179,7 +179,7 @@ def _padded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
     tactics = []
     for tile in tiles_of(conv2d_tiles.configs, problem, device):
         name = f"{_CONV2D} {channels} channels {tile.name}"
-        (product,) = _tactic(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
+        (product,) = tactic_of(workload, problem, constant, name, conv2d.kernel_of(problem, tile)).drafts
         product = replace(product, inputs=(_PADDED, *product.inputs[1:]))
         tactics.append(Tactic(_SOURCE, name, (pad, product), size_bytes))
     return tactics
@@ -200,7 +200,7 @@ def _bordered(
         kernels=(borders.kernel_of(problem),),
     )
     own = [
-        _tactic(workload, inner, weight, f"{_CONV2D} borders {tile.name}", conv2d.kernel_of(inner, tile))
+        tactic_of(workload, inner, weight, f"{_CONV2D} borders {tile.name}", conv2d.kernel_of(inner, tile))
         for tile in tiles_of(conv2d_tiles.configs, inner, device)
     ]
     graphs = [x for x in list_graph_tactics(inner, device, own, ()) if isinstance(x, Tactic)]
@@ -265,7 +265,7 @@ def _on_hopper(
     tactics = []
     for name, run, kernel in kernels:
         constant = rows_of_windows(formula.weight, weight, problem.dtype, run)
-        (draft,) = _tactic(workload, problem, constant, f"{_CONV2D} {name}", kernel).drafts
+        (draft,) = tactic_of(workload, problem, constant, f"{_CONV2D} {name}", kernel).drafts
         tactics.append(Tactic(_SOURCE, f"{_CONV2D} {name}", (replace(draft, runner=runner),)))
     return tactics
 
@@ -281,7 +281,7 @@ def _folded(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFa
         name = f"{FOLDED} {tile.name}"
         run, kernel = conv_hopper.run_of(folding.problem, tile), conv_hopper.kernel_of(folding.problem, tile)
         constant = rows_of_folded(formula.weight, weight, folding, run)
-        (draft,) = _tactic(workload, problem, constant, name, kernel).drafts
+        (draft,) = tactic_of(workload, problem, constant, name, kernel).drafts
         draft = replace(
             draft,
             runner=FOLDED,
@@ -301,7 +301,7 @@ def _thin(workload: Workload, formula: Conv, weight: np.ndarray, device: GpuFact
     tactics = []
     for tile in tiles_of(thin_tiles.configs, problem, device):
         name = f"{_THIN} {tile.name}"
-        (draft,) = _tactic(workload, problem, constant, name, thin_conv2d.kernel_of(problem, tile)).drafts
+        (draft,) = tactic_of(workload, problem, constant, name, thin_conv2d.kernel_of(problem, tile)).drafts
         draft = replace(
             draft,
             runner=_THIN,
@@ -359,9 +359,10 @@ def problem_of(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.
     )
 
 
-def _tactic(
+def tactic_of(
     workload: Workload, problem: conv2d.ConvProblem, weight: Constant, name: str, spec: KernelSpec
 ) -> Tactic:
+    """The tactic of one kernel, with the options that its runner reads."""
     rank = len(workload.inputs[0].shape) - 2
     operands = problem.epilogue.operands[1:]
     pads = (*problem.pads[2 - rank : 2], *problem.pads[4 - rank :])

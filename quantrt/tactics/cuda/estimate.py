@@ -28,6 +28,7 @@ from quantrt.regions.region import (
     LinearAttention,
     NormedGemm,
     Pool,
+    PooledConv,
     Resize,
     Rows,
 )
@@ -75,6 +76,10 @@ def work_of(workload: Workload) -> Work:
         case Conv() as formula if weight is not None:
             elements = math.prod((shapes[0][0], weight.shape[0], *_extents(formula, shapes[0], weight.shape)))
             products = elements * math.prod(weight.shape[1:])
+        case PooledConv(formula, pool) if weight is not None:
+            stored = (shapes[0][0], weight.shape[0], *_extents(formula, shapes[0], weight.shape))
+            elements = math.prod(pool.output_shape(stored))
+            products = math.prod(stored) * math.prod(weight.shape[1:])
         case ConvTranspose() as formula if weight is not None:
             channels = weight.shape[1] * formula.groups
             elements = math.prod((shapes[0][0], channels, *formula.output_size(shapes[0][2:])))

@@ -10,11 +10,13 @@ from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.epilogue.spec import POINTERS
 from quantrt.kernels.fold_pixels.spec import folding_of, kernel_of, why_not_before
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.regions.region import Conv, Rows
+from quantrt.kernels.pooled_conv.spec import with_left
+from quantrt.regions.region import Conv, PooledConv, Rows
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.choices import Choices
 from quantrt.tactics.cuda.conv2d import FOLDED, problem_of
 from quantrt.tactics.cuda.frame import Frame
+from quantrt.tactics.cuda.pooled_conv import POOLED
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts
 
 __all__ = ["fold_conversions"]
@@ -86,18 +88,20 @@ def _fused(pair: _Pair, tactic: Tactic, facts: Mapping[str, TensorFacts]) -> tup
     """The reader's tactic with the conversion in it, and its new kernel; None where that cannot be."""
     before, reader = pair.conversion.lowered, pair.reader.lowered
     (draft, *others) = tactic.drafts
-    if before is None or reader is None or others or draft.runner != FOLDED:
+    if before is None or reader is None or others or draft.runner not in (FOLDED, POOLED):
         return None
-    if not isinstance(reader.formula, Conv) or not isinstance(before.formula, Rows) or reader.weight is None:
+    formula = reader.formula.convolution if isinstance(reader.formula, PooledConv) else reader.formula
+    if not isinstance(formula, Conv) or not isinstance(before.formula, Rows) or reader.weight is None:
         return None
     expression, dtype = before.formula.expression, facts[pair.conversion.inputs[0]].dtype
     if why_not_before(expression) or dtype not in POINTERS:
         return None
     workload = reader.workload([facts[buffer] for buffer in pair.reader.inputs])
-    problem = problem_of(workload, reader.formula, reader.weight)
+    problem = problem_of(workload, formula, reader.weight)
     folding = folding_of(problem)
     if folding is None:
         return None
+    problem = with_left(problem, folding) if draft.runner == POOLED else problem
     spec = kernel_of(problem, folding, dtype=dtype, before=expression)
     numbers = [operand.value for operand in expression.operands[1:]]
     draft = replace(draft, kernels=(draft.kernels[0], spec), options={**draft.options, "before": numbers})

@@ -26,7 +26,7 @@ from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 from quantrt.tactics.cuda.workloads import Lowered
 
-__all__ = ["Fold", "find_folds", "take_folds"]
+__all__ = ["Fold", "find_folds", "take_folds", "why_not_together"]
 
 MAX_ROWS = 1024
 """With more, a norm is no longer latency alone, and every tile of columns would compute it anew."""
@@ -86,7 +86,7 @@ def take_folds(
         names = [workload.region for workload in fold.workloads]
         together = [by_region.pop(name) for name in names]
         apart = [by_region[item.region] for item in (fold.norm, *fold.readers)]
-        reason = _why_not(together, apart)
+        reason = why_not_together(together, apart)
         if reason:
             mismatches.append(Mismatch(PATTERN, reason, fold.norm.region))
             continue
@@ -104,10 +104,10 @@ def take_folds(
     )
 
 
-def _why_not(together: Sequence[Choice], apart: Sequence[Choice]) -> str:
+def why_not_together(together: Sequence[Choice], apart: Sequence[Choice]) -> str:
     """Why what is measured of both speaks against it; empty where it speaks for it."""
     if any(choice.tactic.name == REFERENCE for choice in together):
-        return "no kernel that normalizes what it multiplies is right here"
+        return "no kernel that computes both is right here"
     if any(choice.origin not in MEASURED for choice in (*together, *apart)):
         return "not timed"
     together_us, apart_us = (sum(choice.median_us or 0.0 for choice in x) for x in (together, apart))

@@ -43,6 +43,7 @@ from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.estimate import work_of
 from quantrt.tactics.cuda.fold_conversion import fold_conversions
 from quantrt.tactics.cuda.fold_norms import find_folds, take_folds
+from quantrt.tactics.cuda.fold_pools import find_pooled, take_pooled
 from quantrt.tactics.cuda.forms import Forms, choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
 from quantrt.tactics.cuda.in_place import join_in_place
@@ -251,6 +252,8 @@ class CudaLowering:
         folds = find_folds(frame, facts, self._gpu, () if quantized is None else quantized.weights)
         workloads = _workloads(frame, facts, self._live_rows)
         workloads += [workload for fold in folds for workload in fold.workloads]
+        pairs = find_pooled(frame, facts, self._gpu)
+        workloads += [pair.workload for pair in pairs]
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
         listed_for = with_least_shared_memory(self._gpu, self._targets)
@@ -276,10 +279,11 @@ class CudaLowering:
                 on_progress=self._on_progress,
             )
         frame, choices, apart = take_folds(frame, choices, folds)
+        frame, choices, unpooled = take_pooled(frame, choices, pairs)
         if not self._profiles:  # where a reference may be needed, it reads codes
             frame, choices = fold_conversions(frame, choices, facts, self._compile)
         self._caches.add(choices)
-        regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches, *apart))
+        regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches, *apart, *unpooled))
         notes = program_notes(frame, regions, choices, facts, beside, live_rows=self._live_rows)
         notes["tuning"] += told_wide(wide) + told_padding(frame, self._config.remove_padding)
         if quantized is not None:

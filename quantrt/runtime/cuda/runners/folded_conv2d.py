@@ -14,7 +14,7 @@ from quantrt.plan.program import Step
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.runners.conv_hopper import ConvHopperRunner
 
-__all__ = ["open_runner"]
+__all__ = ["PixelFolding", "open_runner"]
 
 Tensor = torch.Tensor
 
@@ -26,27 +26,44 @@ def open_runner(step: Step, assets: Assets) -> Runner:
     return _FoldedConv2dRunner(step, assets)
 
 
+class PixelFolding:
+    """The second kernel of a step, which folds pixels.
+
+    Attributes:
+        width: elements of a folded pixel.
+        taps: folded pixels of a window's line.
+    """
+
+    def __init__(self, step: Step, assets: Assets) -> None:
+        self._launch = assets.kernels[step.kernels[1]]
+        fixed = dict(self._launch.spec.constants)
+        self.width, self.taps, self._block = (int(fixed[name]) for name in ("WIDTH", "TAPS", "BLOCK"))
+        self._numbers = [float(number) for number in step.options.get("before", ())]
+
+    def run(self, x: Tensor, folded: Tensor) -> None:
+        """Fill folded pixels [images, U, V, width]."""
+        images, U, V, _ = folded.shape
+        M = images * U * V
+        arguments = [x, folded, *self._numbers, M, U, V, *x.shape[2:], *x.stride()]
+        self._launch((-(-M // self._block), 1, 1), arguments)
+
+
 class _FoldedConv2dRunner(ConvHopperRunner):
     def __init__(self, step: Step, assets: Assets) -> None:
         super().__init__(step, assets)
-        self._fold = assets.kernels[step.kernels[1]]
-        fixed = dict(self._fold.spec.constants)
-        self._width, self._taps, self._block = (int(fixed[name]) for name in ("WIDTH", "TAPS", "BLOCK"))
-        self._numbers = [float(number) for number in step.options.get("before", ())]
+        self._folding = PixelFolding(step, assets)
         self._lines = int(dict(self._launch.spec.constants)["R"])
 
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
     ) -> list[Tensor]:
         images, _, P, Q = outputs[0].shape
-        U, V = P + self._lines - 1, Q + self._taps - 1
-        folded = allocate(len(outputs), (images, U, V, self._width), self._weight.dtype)
+        width, taps = self._folding.width, self._folding.taps
+        U, V = P + self._lines - 1, Q + taps - 1
+        folded = allocate(len(outputs), (images, U, V, width), self._weight.dtype)
         if outputs[0].numel():
-            M = images * U * V
-            self._fold(
-                (-(-M // self._block), 1, 1), [x, folded, *self._numbers, M, U, V, *x.shape[2:], *x.stride()]
-            )
-            steps = (U * V * self._width, V * self._width, self._width, 1)
-            windows = folded.as_strided((images, U, Q, self._taps * self._width), steps)
+            self._folding.run(x, folded)
+            steps = (U * V * width, V * width, width, 1)
+            windows = folded.as_strided((images, U, Q, taps * width), steps)
             self._launch_windows(windows, _NO_STRIDES, tensors, outputs)
         return [folded]
