@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bound on what torch takes of a GPU's memory, and what is said beyond it."""
+"""Bounds on what torch takes of a GPU's memory, and what is said beyond them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from quantrt.errors import DeviceError, UsageError
 
-__all__ = ["device_memory_limit", "enough_memory"]
+__all__ = ["device_memory_limit", "enough_memory", "room_limit"]
 
 MB = 1 << 20
 
@@ -37,6 +37,25 @@ def device_memory_limit(limit_mb: int) -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+@contextmanager
+def room_limit(room_bytes: int) -> Iterator[None]:
+    """Let torch take no more than so much beyond what it has of the current GPU while the block runs.
+
+    What chooses by the memory that is free would take all there is, such as cuDNN's search for the fastest
+    algorithm: it holds the largest workspace of any while it times them, and transforms of whole images want
+    109 GB for a convolution of 1280 to 1280 channels over 64 x 64 pixels in float32.
+    """
+    total_bytes = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    before = torch.cuda.get_per_process_memory_fraction()
+    torch.cuda.set_per_process_memory_fraction(
+        min(before, (torch.cuda.memory_reserved() + room_bytes) / total_bytes)
+    )
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before)
 
 
 @contextmanager

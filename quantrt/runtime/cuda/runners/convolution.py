@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from quantrt.errors import DataError, DeviceError
 from quantrt.plan.program import Step
+from quantrt.runtime.cuda.memory_limit import room_limit
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
 __all__ = ["open_runner"]
@@ -31,6 +32,9 @@ Tensor = torch.Tensor
 
 # torch chooses algorithms by switches of the process: no two threads may set them at once.
 _SWITCHES = threading.Lock()
+
+WORKSPACE_BYTES = 2 << 30
+"""What cuDNN may take to choose an algorithm, outputs among it; all there is where that does not do."""
 
 _CONVOLUTIONS = {2: functional.conv2d, 3: functional.conv3d}
 _FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
@@ -62,6 +66,7 @@ class _ConvolutionRunner:
         self._weight = weight.unsqueeze(2) if self._is_1d else weight
         self._bias = assets.weights[step.weights[1]] if options["has_bias"] else None
         self._is_on_gpu = assets.device.type == "cuda"
+        self._chosen: set[tuple[int, torch.Size]] = set()
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner.run; the result is torch's own, channels-last."""
@@ -94,7 +99,18 @@ class _ConvolutionRunner:
         if not self._is_on_gpu:
             return self._on_cpu(x, padding, residual)
         with _switches(is_benchmarked=self._is_benchmarked):
+            if (threading.get_ident(), x.shape) not in self._chosen:
+                self._choose(x, padding, residual)
             return self._on_gpu(x, padding, residual)
+
+    def _choose(self, x: Tensor, padding: list[int], residual: Tensor | None) -> None:
+        """Run once, for cuDNN to choose an algorithm for the shape, which torch keeps for this thread."""
+        self._chosen.add((threading.get_ident(), x.shape))
+        try:
+            with room_limit(WORKSPACE_BYTES):
+                self._on_gpu(x, padding, residual)
+        except torch.OutOfMemoryError:
+            return  # chosen by the next run, without a bound
 
     def _on_gpu(self, x: Tensor, padding: list[int], residual: Tensor | None) -> Tensor:
         if residual is not None:
