@@ -3,7 +3,7 @@
 
 With few rows a norm of its own is latency: it waits for the sum before it, and the products wait for it. It
 is folded where products of floats alone read it, and all of them with it: what they take then is held against
-what the norm and they take apart.
+what the norm and they take apart, and the whole program against the one without.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.normed_gemm.spec import CAPABILITY
@@ -24,9 +25,10 @@ from quantrt.tactics.cuda.frame import Frame
 from quantrt.tactics.cuda.known_norm import KnownNorm, norm_of
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
+from quantrt.tactics.cuda.whole_programs import Tuned, hold_against
 from quantrt.tactics.cuda.workloads import Lowered
 
-__all__ = ["Fold", "find_folds", "take_folds", "why_not_together"]
+__all__ = ["Fold", "find_folds", "fold_norms", "why_not_together"]
 
 MAX_ROWS = 1024
 """With more, a norm is no longer latency alone, and every tile of columns would compute it anew."""
@@ -75,32 +77,71 @@ def find_folds(
     return found
 
 
-def take_folds(
-    frame: Frame, choices: Choices, folds: Sequence[Fold]
+def fold_norms(
+    frame: Frame,
+    choices: Choices,
+    folds: Sequence[Fold],
+    inputs: Mapping[str, np.ndarray],
+    device: torch.device | None,
 ) -> tuple[Frame, Choices, tuple[Mismatch, ...]]:
-    """The frame and the choices with the norms folded that are faster so; of the others, why not."""
-    by_region = dict(choices.by_region)
-    fused: dict[str, Item | None] = {}
-    mismatches = []
+    """The frame and the choices with the norms folded that make the whole program faster; of others, why not.
+
+    Equal ones are folded together.
+
+    Args:
+        choices: of what is folded too; that is gone from the result.
+        inputs: one batch of samples.
+        device: None for a GPU that is not here.
+    """
+    told = choices.by_region
+    added = {workload.region for fold in folds for workload in fold.workloads}
+    apart = {region: choice for region, choice in told.items() if region not in added}
+    tuned = frame, _with(choices, apart)
+    mismatches: list[Mismatch] = []
+    for group in _equal(folds, told):
+        reason = next(filter(None, (_why_not(fold, told) for fold in group)), "")
+        if not reason:
+            other = _folded_program(tuned, group, told)
+            reason, cache = hold_against(tuned, other, inputs, device)
+            kept_frame, kept = tuned if reason else other
+            tuned = kept_frame, replace(kept, cache=cache)
+        mismatches += [Mismatch(PATTERN, reason, fold.norm.region) for fold in group if reason]
+    return *tuned, tuple(mismatches)
+
+
+def _equal(folds: Sequence[Fold], told: Mapping[str, Choice]) -> list[list[Fold]]:
+    """Those of equal work, in the order in which they first occur."""
+    groups: dict[tuple[str, ...], list[Fold]] = {}
     for fold in folds:
-        names = [workload.region for workload in fold.workloads]
-        together = [by_region.pop(name) for name in names]
-        apart = [by_region[item.region] for item in (fold.norm, *fold.readers)]
-        reason = why_not_together(together, apart)
-        if reason:
-            mismatches.append(Mismatch(PATTERN, reason, fold.norm.region))
-            continue
+        key = tuple(told[workload.region].key for workload in fold.workloads)
+        groups.setdefault(key, []).append(fold)
+    return list(groups.values())
+
+
+def _folded_program(tuned: Tuned, group: Sequence[Fold], told: Mapping[str, Choice]) -> Tuned:
+    """A program with some more norms folded."""
+    frame, choices = tuned
+    by_region = dict(choices.by_region)
+    changed: dict[str, Item | None] = {}
+    for fold in group:
         del by_region[fold.norm.region]
-        fused[fold.norm.region] = None
-        for reader, item, choice in zip(fold.readers, fold.folded, together, strict=True):
-            by_region[reader.region], fused[reader.region] = choice, replace(item, region=reader.region)
-    items = tuple(found for item in frame.items if (found := fused.get(item.region, item)) is not None)
-    used = {spec for x in by_region.values() for draft in x.tactic.drafts for spec in draft.kernels}
-    kernels = {spec: kernel for spec, kernel in choices.kernels.items() if spec in used}
-    return (
-        replace(frame, items=items),
-        replace(choices, by_region=by_region, kernels=kernels),
-        tuple(mismatches),
+        changed[fold.norm.region] = None
+        for reader, item in zip(fold.readers, fold.folded, strict=True):
+            by_region[reader.region] = told[item.region]
+            changed[reader.region] = replace(item, region=reader.region)
+    items = tuple(found for item in frame.items if (found := changed.get(item.region, item)) is not None)
+    return replace(frame, items=items), _with(choices, by_region)
+
+
+def _with(choices: Choices, by_region: Mapping[str, Choice]) -> Choices:
+    """Others, of which all kernels are among those of the choices."""
+    return replace(choices, by_region=by_region)
+
+
+def _why_not(fold: Fold, told: Mapping[str, Choice]) -> str:
+    return why_not_together(
+        [told[workload.region] for workload in fold.workloads],
+        [told[item.region] for item in (fold.norm, *fold.readers)],
     )
 
 

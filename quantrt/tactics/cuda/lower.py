@@ -42,7 +42,7 @@ from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.estimate import work_of
 from quantrt.tactics.cuda.fold_conversion import fold_conversions
-from quantrt.tactics.cuda.fold_norms import find_folds, take_folds
+from quantrt.tactics.cuda.fold_norms import find_folds, fold_norms
 from quantrt.tactics.cuda.fold_pools import find_pooled, take_pooled
 from quantrt.tactics.cuda.forms import Forms, choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
@@ -278,7 +278,7 @@ class CudaLowering:
                 pool=self._compilers,
                 on_progress=self._on_progress,
             )
-        frame, choices, apart = take_folds(frame, choices, folds)
+        frame, choices, apart = fold_norms(frame, choices, folds, self._inputs, self._device)
         frame, choices, unpooled = take_pooled(frame, choices, pairs)
         if not self._profiles:  # where a reference may be needed, it reads codes
             frame, choices = fold_conversions(frame, choices, facts, self._compile)

@@ -12,9 +12,10 @@ from quantrt.config import CudaConfig  # noqa: E402
 from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.regions.region import Gemm, NormedGemm  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of  # noqa: E402
+from quantrt.tactics.cuda import fold_norms  # noqa: E402
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic  # noqa: E402
 from quantrt.tactics.cuda.choices import Choice, Choices  # noqa: E402
-from quantrt.tactics.cuda.fold_norms import find_folds, take_folds  # noqa: E402
+from quantrt.tactics.cuda.fold_norms import find_folds  # noqa: E402
 from quantrt.tactics.cuda.lower import CudaLowering, _by_reference  # noqa: E402
 from quantrt.tactics.cuda.tactic import Tactic  # noqa: E402
 from quantrt.tactics.cuda.timing_cache import TimingCache  # noqa: E402
@@ -49,6 +50,22 @@ def run(frame, x):
     return CudaExecutor(program, *specs_of(program), device="cpu").run({"x": x})
 
 
+@pytest.fixture(autouse=True)
+def whole_programs(monkeypatch):
+    """Reasons why whole programs are not faster, one for each that is asked for; none is left in the end."""
+    reasons = [""]
+
+    def hold_against(before, after, inputs, device):
+        return reasons.pop(0), before[1].cache
+
+    monkeypatch.setattr(fold_norms, "hold_against", hold_against)
+    return reasons
+
+
+def folded(frame, choices, folds):
+    return fold_norms.fold_norms(frame, choices, folds, {}, None)
+
+
 def choices_of(frame, folds, *, norm_us, apart_us, together_us, origin="timed"):
     """As if the norm, each product and each folded product had taken so long."""
     times = {item.region: apart_us for item in frame.items if item.lowered is not None}
@@ -65,7 +82,7 @@ def test_folded_products_give_what_norm_and_products_give(body):
     (fold,) = folds
     assert [item.lowered.formula.is_centred for item in fold.folded] == [body == TWO] * 2
     choices = choices_of(frame, folds, norm_us=2.0, apart_us=4.0, together_us=4.5)
-    fused, taken, mismatches = take_folds(frame, choices, folds)
+    fused, taken, mismatches = folded(frame, choices, folds)
     assert not mismatches
     formulas = [item.lowered.formula for item in fused.items if item.lowered is not None]
     assert [type(formula) for formula in formulas].count(NormedGemm) == 2
@@ -86,12 +103,21 @@ def test_folded_products_give_what_norm_and_products_give(body):
 def test_what_is_not_measured_faster_stays_apart(times, reason):
     frame, folds, _ = framed(TWO)
     given = {"norm_us": 2.0, "apart_us": 4.0, "together_us": 4.5} | times
-    fused, taken, mismatches = take_folds(frame, choices_of(frame, folds, **given), folds)
+    fused, taken, mismatches = folded(frame, choices_of(frame, folds, **given), folds)
     assert fused.items == frame.items
     assert set(taken.by_region) == {item.region for item in frame.items if item.lowered is not None}
     assert [(row.pattern, row.reason, row.node) for row in mismatches] == [
         ("norm in product", reason, folds[0].norm.region)
     ]
+
+
+def test_a_program_that_gains_nothing_is_not_taken(whole_programs):
+    frame, folds, _ = framed(TWO)
+    whole_programs[:] = ["no gain"]
+    choices = choices_of(frame, folds, norm_us=2.0, apart_us=4.0, together_us=4.5)
+    same, taken, mismatches = folded(frame, choices, folds)
+    assert same.items == frame.items and [row.reason for row in mismatches] == ["no gain"]
+    assert set(taken.by_region) == {item.region for item in frame.items if item.lowered is not None}
 
 
 def test_the_reference_is_no_kernel():
@@ -100,7 +126,7 @@ def test_the_reference_is_no_kernel():
     workload = folds[0].workloads[0]
     slow = {workload.region: Choice(reference_tactic(workload), 1.0, "timed", "key")}
     choices = replace(choices, by_region={**choices.by_region, **slow})
-    assert "no kernel" in take_folds(frame, choices, folds)[2][0].reason
+    assert "no kernel" in folded(frame, choices, folds)[2][0].reason
 
 
 OTHERS = {
