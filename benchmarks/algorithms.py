@@ -94,10 +94,6 @@ VARIANTS: dict[str, Variant] = {
     "SmoothQuant": Variant({"method": "minmax"}, {**PLAIN, "smoothing": "multiplied"}),
     "AdaRound": Variant({"method": "minmax"}, {**PLAIN, "adaptive_rounding": True}),
     "range search": Variant({"method": "minmax"}, {**PLAIN, "range_search": True}),
-    "per token": Variant({"method": "minmax"}, {**PLAIN, "activations": "per-token"}),
-    "per token, corrected": Variant(
-        {"method": "minmax"}, {"equalization": False, "activations": "per-token"}
-    ),
     **{name: _recipe(name) for name in RECIPES},
 }
 
@@ -109,7 +105,7 @@ INT4 = {
     "int4 AWQ, GPTQ": "awq+gptq",
 }
 
-SCORED = ("per token", *RECIPES, *INT4)
+SCORED = (*RECIPES, *INT4)
 """Judged by the model's own metric too, on every sample with a label."""
 
 

@@ -24,10 +24,9 @@ Reproduce on a machine with a GPU: `python -m benchmarks.cuda_per_token docs/res
 """
 
 PRODUCTS = """
-Microseconds of kernels timed by themselves, of products by the type and shape of their weights. A product that
-is not there in int8 was slower than in fp16, making its codes included. `rows` are norms and all else that
-makes codes: with static scales, products store the codes of the next one, and scales of rows want a whole row
-first.
+Microseconds of kernels timed by themselves, of products by type and shape of their weights. A product that is
+not there in int8 was slower than in fp16, making its codes included. `rows` are norms and all else that makes
+codes: with static scales, products store the codes of the next one, and scales of rows want whole rows first.
 """
 
 HEAD = ("tokens", "fp16 ms", "static ms", "per token ms", "x of fp16", "SQNR dB: fp16", "static", "per token")

@@ -189,7 +189,8 @@ def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: Job)
     raise UsageError(
         f"cannot build an {' or '.join(job.config.code_precisions)} engine without calibration",
         expected="calibration data, or ranges of an earlier calibration",
-        hint="calibration=..., stats=..., or CalibrationConfig(calib_random=True) to measure speed only",
+        hint="calibration=..., stats=..., QuantizeConfig(activations='per-token') of a transformer, or "
+        "CalibrationConfig(calib_random=True) to measure speed only",
     )
 
 

@@ -132,11 +132,17 @@ def _check_data(args: argparse.Namespace) -> None:
     """What --int8 and --fp8 need is there, and nothing is given that would go unused."""
     given = given_sources(args)
     asked = [name for name in CODE_PRECISIONS if getattr(args, name)]
-    if asked and not given:
+    if asked and not given and args.activations != "per-token":
         raise UsageError(
             f"cannot build an {asked[0]} engine without calibration",
             expected="--calib-data, --ranges, --calib-cache or --calib-random",
-            hint="--calib-data calib.npz, or --calib-random to measure speed only",
+            hint="--calib-data calib.npz, --activations per-token of a transformer, or --calib-random to "
+            "measure speed only",
+        )
+    if args.activations == "per-token" and not asked:
+        raise UsageError(
+            "scales per token are of int8 and fp8 only, and neither was asked for",
+            hint="--int8 --activations per-token ...",
         )
     if given and not asked and args.weights != "int4":
         raise UsageError(

@@ -84,14 +84,14 @@ def quantize(
         DataError: a value was not observed, and no scales are given; names it.
         UsageError: an exclusion matches nothing.
     """
-    observed = {} if stats is None else stats.tensors
-    scales = {} if given is None else given.scales
-    if given is None and (stats is not None or config.activations == "static"):
-        placement = place_by_config(model.graph, target, config, kept_float)
-        _check_observed(placement, observed)
+    observed, scales = {} if stats is None else stats.tensors, {} if given is None else given.scales
+    told: tuple[str, ...] = ()
+    if given is not None:
+        placement = place_known(model.graph, target, config, {*scales, *observed}, given.source).placement
+    elif stats is None and config.activations == "per-token":
+        placement, told = _without_data(model, target, config)
     else:
-        known, source = {*scales, *observed}, NO_DATA if given is None else given.source
-        placement = place_known(model.graph, target, config, known, source).placement
+        placement = _placed(model, target, config, observed, kept_float)
     activations, notes = _activations(placement, observed, target, calibration, scales, graph=model.graph)
     is_per_channel = config.per_channel and model.graph.opset_imports.get("", 0) >= PER_CHANNEL_OPSET
     axes = {use: axis if is_per_channel else None for use, axis in placement.weights.items()}
@@ -117,7 +117,7 @@ def quantize(
         activations=activations,
         weights=weights,
         biases=_biases(placement, activations, weights, _operands(graph)),
-        notes=(*notes, *attention_note(graph.graph, config, placement, target)),
+        notes=(*told, *notes, *attention_note(graph.graph, config, placement, target)),
     )
 
 
@@ -166,6 +166,16 @@ def with_weights(
     return replace(quantized, graph=graph, weights=weights, biases=biases)
 
 
+def _without_data(model: Model, target: Target, config: QuantizeConfig) -> tuple[Placement, tuple[str, ...]]:
+    """What has scales of rows, in 8 bits; and a note of what static scales would add."""
+    found = place_known(model.graph, target, config, (), NO_DATA)
+    lost = list(dict.fromkeys((*(node for nodes in found.costs.values() for node in nodes), *found.others)))
+    if not lost:
+        return found.placement, ()
+    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+    return found.placement, (f"float, for want of calibration data: '{lost[0]}'{more}",)
+
+
 def _weight(
     weight: Array, axis: int | None, codes: tuple[DType, int], min_scale: Array | None
 ) -> QuantizedTensor:
@@ -173,13 +183,22 @@ def _weight(
     return quantize_weight(weight, axis=axis, dtype=dtype, qmax=qmax, min_scale=min_scale)
 
 
-def _check_observed(placement: Placement, observed: Mapping[str, TensorStats]) -> None:
+def _placed(
+    model: Model,
+    target: Target,
+    config: QuantizeConfig,
+    observed: Mapping[str, TensorStats],
+    kept_float: Mapping[str, str] | None,
+) -> Placement:
+    """All that the configuration wants, every value of it observed."""
+    placement = place_by_config(model.graph, target, config, kept_float)
     missing = sorted(name for name in placement.values if name not in observed)
     if missing:
         raise DataError(
             f"no range for {len(missing)} of {len(placement.values)} activations, such as '{missing[0]}'",
             hint="calibrating this model again, with these exclusions and this version",
         )
+    return placement
 
 
 def _activations(

@@ -152,6 +152,7 @@ def test_what_is_no_product_with_a_weight_stays_static_and_needs_data():
         float_conv = without_data(model, target)
         reasons = {row.op_type: (row.is_int8, row.reason) for row in float_conv.placement.decisions}
         assert reasons["Gemm"][0]
+        assert any(note.startswith("float, for want of calibration data: ") for note in float_conv.notes)
         assert not reasons["Conv"][0] and reasons["Conv"][1].endswith("calibration data: there are none")
 
 
