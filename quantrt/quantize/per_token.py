@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from quantrt.dtypes import FP8
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, free_name
+from quantrt.ir.edit import add_constant, free_name, is_operator, only_consumer
 from quantrt.quantize.qparams import QParams, given_qparams
 from quantrt.quantize.quantized_model import QuantizedModel, Use
 from quantrt.quantize.target import Grid
@@ -113,22 +113,33 @@ class _Rows:
         scaled = self.made[x, grid]
         node.replace_input_with(0, scaled.rows)
         bias = node.inputs[2] if len(node.inputs) > 2 else None
-        name, readers = result.name or "", list(result.uses())
-        result.name = free_name(self.graph, f"{name}_of_rows")
-        product = self._node("Mul", [result, scaled.scale], f"{node.name}_scale_rows", like=result)
-        added = [product]
+        reader = only_consumer(result)
         if bias is not None:
             node.resize_inputs(2)
-            added.append(self._node("Add", [product.outputs[0], bias], f"{node.name}_bias", like=result))
-        final = added[-1].outputs[0]
-        for reader, index in readers:
-            reader.replace_input_with(index, final)
-        for place, output in enumerate(self.graph.graph.outputs):
-            if output is result:
-                self.graph.graph.outputs[place] = final
-        final.name = name
-        self.graph.graph.insert_after(node, added)
+            self._compute_behind("Add", result, bias, f"{node.name}_bias")
+        elif is_operator(reader, "Split") and reader is not None:
+            # A gate is known by its halves: they are scaled one by one.
+            for part in reader.outputs:
+                self._compute_behind("Mul", part, scaled.scale, f"{node.name}_scale_rows")
+            return scaled
+        self._compute_behind("Mul", result, scaled.scale, f"{node.name}_scale_rows")
         return scaled
+
+    def _compute_behind(self, op_type: str, value: ir.Value, other: ir.Value, name: str) -> None:
+        """What reads a value, the caller too, reads what an operator makes of it, under its name."""
+        readers, known = list(value.uses()), value.name or ""
+        value.name = free_name(self.graph, f"{known}_of_rows")
+        node = self._node(op_type, [value, other], name, like=value)
+        made = node.outputs[0]
+        for reader, index in readers:
+            reader.replace_input_with(index, made)
+        for place, output in enumerate(self.graph.graph.outputs):
+            if output is value:
+                self.graph.graph.outputs[place] = made
+        made.name = known
+        maker = value.producer()
+        assert maker is not None
+        self.graph.graph.insert_after(maker, node)
 
     def _scaled(self, x: ir.Value, before: ir.Node, grid: str | None) -> _Scaled:
         """The nodes that make the rows of x and their scales, in front of another node."""

@@ -48,6 +48,21 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
             id="two sources",
         ),
         pytest.param([*BUILD, "--calib-data", "a"], "neither was asked", "--int8", id="data without int8"),
+        pytest.param(
+            [*BUILD, "--activations", "per-token"], "neither was asked", "--int8", id="rows without int8"
+        ),
+        pytest.param(
+            ["quantize", "m.onnx", "-o", "q.onnx", "--activations", "per-tokn"],
+            "unknown value 'per-tokn' of --activations",
+            "per-token",
+            id="no such scales",
+        ),
+        pytest.param(
+            ["quantize", "m.onnx", "-o", "q.onnx", "--activations", "per-token", "--weights", "int4"],
+            "activations beside weights in 4 bits are floats",
+            "--weights int8",
+            id="rows beside int4",
+        ),
         pytest.param([*BUILD, "--fp8", "--calib-random"], "fp8 on a CPU", "--device cuda", id="fp8 on CPU"),
         pytest.param([*BUILD, "--labels", "a"], "--labels belongs to", "--valid-data", id="labels alone"),
         pytest.param(["build", "m.onnx", "-o", "m.bin"], "cannot write 'm.bin'", None, id="wrong suffix"),

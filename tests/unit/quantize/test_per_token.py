@@ -23,6 +23,8 @@ from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.reference.metrics import sqnr_db
+from quantrt.regions.partition import partition
+from quantrt.regions.region import Gemm
 from tests.nets import constant, net, nodes, quantized, run_openvino, run_ort, samples, weights
 
 MLP = """net (float[B,T,24] x) => (float[B,T,24] y) {
@@ -194,3 +196,21 @@ def test_static_grids_want_data_still():
 def test_what_does_not_go_together_is_told(options):
     with pytest.raises(UsageError, match="activation"):
         QuantizeConfig(**options)
+
+
+def test_the_halves_of_a_gate_are_scaled_one_by_one():
+    text = """net (float[N,16] x) => (float[N,12] y) {
+      p = MatMul(x, w0)
+      a, b = Split<axis=-1, num_outputs=2>(p)
+      s = Sigmoid(a)
+      g = Mul(a, s)
+      y = Mul(g, b)
+    }"""
+    model = net(text, weights({"w0": (16, 24)}), opset=18)
+    result = without_data(model, CUDA)
+    x = outliers(7, 16)
+    (wanted,), (got,) = run_ort(model.graph, {"x": x}), run_ort(write(result), {"x": x})
+    assert sqnr_db(wanted, got) > 30.0
+    (region,) = (r for r in partition(spell_per_token(result).graph).regions if isinstance(r.formula, Gemm))
+    assert isinstance(region.formula, Gemm) and region.formula.is_gated
+    assert [operand.kind for operand in region.formula.epilogue.operands].count("tensor") == 1
