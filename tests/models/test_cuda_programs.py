@@ -16,9 +16,12 @@ from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.model.for_gpu import for_gpu  # noqa: E402
 from quantrt.model.load import load_model  # noqa: E402
 from quantrt.plan.program_json import program_from_model  # noqa: E402
+from quantrt.quantize.per_token import spell_per_token  # noqa: E402
 from quantrt.quantize.quantize import observed_values, quantize  # noqa: E402
 from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
 from quantrt.reference.metrics import sqnr_db  # noqa: E402
+from quantrt.regions.partition import partition  # noqa: E402
+from quantrt.regions.region import Gemm, Rows  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor  # noqa: E402
 from quantrt.tactics.cuda.lower import CudaLowering  # noqa: E402
 from tests.nets import run_ort  # noqa: E402
@@ -76,6 +79,20 @@ def test_a_trained_model_is_the_same_on_a_gpu(name: str, shared_data, rng):
     )
     codes = quantize(model, stats, CUDA, config, calibration)
     assert worst_db(wanted, outputs_of(model, inputs, "fp16", codes)) > INT8_FLOORS_DB[name]
+
+
+@pytest.mark.slow
+def test_a_transformer_with_scales_per_token_needs_no_data(shared_data, rng):
+    """One kernel makes codes and scales behind each norm; products multiply with the scales themselves."""
+    model = for_gpu(load_model(shared_data("models/cifar10_vit_tiny_d9.onnx")))
+    inputs = normal_inputs(model, rng)
+    config = QuantizeConfig(activations="per-token")
+    codes = quantize(model, None, CUDA, config, CalibrationConfig())
+    assert worst_db(run_ort(model.graph, inputs), outputs_of(model, inputs, "fp16", codes)) > 33
+    regions = partition(spell_per_token(codes).graph).regions
+    products = [region.name for region in regions if isinstance(region.formula, Gemm)]
+    assert len(products) == len(codes.placement.per_token) == 37
+    assert sum(isinstance(region.formula, Rows) for region in regions) < 2.2 * len(products)
 
 
 @pytest.mark.slow

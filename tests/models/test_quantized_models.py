@@ -87,6 +87,20 @@ def test_a_trained_model_stays_close_to_itself(case: Case, shared_data):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("target", "run"), [("ort", run_ort), ("openvino", run_openvino)])
+def test_a_transformer_with_scales_per_token_needs_no_data(target: str, run, shared_data):
+    model = load_model(shared_data("models/cifar10_vit_tiny_d9.onnx"))
+    data = open_dataset(shared_data("images/cifar10_validation.zip"), model.inputs, preprocess=CIFAR)
+    inputs = {model.inputs[0].name: stacked(data, COMPARED_SAMPLES)}
+    config, calibration = QuantizeConfig(activations="per-token"), CalibrationConfig()
+    reference = observe_reference(model, (), config)
+    fitted = fit(model, None, target_named(target), reference, config=config, calibration=calibration)
+    (wanted,), (got,) = run_ort(model.graph, inputs), run(write(fitted.model), inputs)
+    assert sqnr_db(wanted, got) > 32
+    assert top1_agreement(wanted, got) > 0.95
+
+
+@pytest.mark.slow
 def test_the_demos_network_keeps_every_digit(demo_dir):
     model = load_model(demo_dir / "digits_resnet.onnx")
     with np.load(demo_dir / "calibration.npz") as file:

@@ -336,3 +336,21 @@ def test_what_is_no_gate_says_why(case, rng):
     assert not any(isinstance(r.formula, Gemm) and r.formula.is_gated for r in found.regions.regions)
     assert reason in found.reasons("gated activation")[0]
     check_values(found, random_feeds(found.graph, rng), tolerance=FLOAT32)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_absorbed"),
+    [
+        ("m = ReduceMax<axes=[-1]>(a) g = MatMul(x, w) y = Mul(g, m)", True),
+        ("m = ReduceMax<axes=[-1]>(a) g = MatMul(x, w) h = Mul(g, m) y = Add(h, b)", True),
+        ("m = ReduceMax<axes=[1]>(a) g = MatMul(x, w) y = Mul(g, m)", False),
+    ],
+)
+def test_one_number_for_each_row_is_an_operand(body, is_absorbed, rng):
+    weights = {
+        "w": rng.standard_normal((8, 5)).astype(np.float32),
+        "b": rng.standard_normal(5).astype(np.float32),
+    }
+    found = partitioned(body, inputs="float[N,7,8] x, float[N,7,5] a", weights=weights)
+    assert found.kinds()[-1].startswith("Gemm: MatMul Mul") == is_absorbed
+    check_values(found, random_feeds(found.graph, rng), tolerance=FLOAT32)
