@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ from quantrt.regions.region import (
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms
 from quantrt.tactics.cuda.grids import CodeStep
+from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 from quantrt.tactics.cuda.workloads import Lowered, lower_region
 
 __all__ = ["Frame", "make_frame"]
@@ -61,6 +62,25 @@ class Frame:
     program: Program
     items: tuple[Item, ...]
     places: Mapping[str, Place] = field(default_factory=dict)
+
+    def workloads(self, facts: Mapping[str, TensorFacts], live_rows: int | None = None) -> list[Workload]:
+        """Every region with a formula at the shapes of the samples.
+
+        Args:
+            facts: of every buffer.
+            live_rows: of regions without padding: tokens of the samples.
+        """
+        return [
+            replace(
+                item.lowered.workload(
+                    [facts[buffer] for buffer in item.inputs],
+                    [self.places[x].channels if x in self.places else 0 for x in item.outputs],
+                ),
+                live_rows=live_rows if item.live else None,
+            )
+            for item in self.items
+            if item.lowered is not None
+        ]
 
 
 def make_frame(

@@ -147,10 +147,8 @@ class CudaLowering:
                 left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.
                 other = leave_float(quantized, slower)
-                codes_us = {
-                    region: {quantized.target.precision: time_us}
-                    for region, time_us in _times(choices).items()
-                }
+                kind = quantized.target.precision
+                codes_us = {region: {kind: time_us} for region, time_us in _times(choices).items()}
                 other_program, other_choices = self._tuned(
                     other, float_precision, {**beside, **{name: codes_us[name] for name in left_float}}
                 )
@@ -250,10 +248,9 @@ class CudaLowering:
             self._wide = (self._wide or Wide()) | find_wide(traced.ranges())
         wide = self._known_wide() if precision == "fp16" else Wide()
         folds = find_folds(frame, facts, self._gpu, () if quantized is None else quantized.weights)
-        workloads = _workloads(frame, facts, self._live_rows)
-        workloads += [workload for fold in folds for workload in fold.workloads]
+        workloads = frame.workloads(facts, self._live_rows)
         pairs = find_pooled(frame, facts, self._gpu)
-        workloads += [pair.workload for pair in pairs]
+        workloads += [*(one for fold in folds for one in fold.workloads), *(pair.workload for pair in pairs)]
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
         listed_for = with_least_shared_memory(self._gpu, self._targets)
@@ -359,27 +356,6 @@ class CudaLowering:
         return plan_maker(self._device, known=self._caches.code.plans, workspace_limit_bytes=limit_bytes)
 
 
-def _workloads(
-    frame: Frame, facts: Mapping[str, TensorFacts], live_rows: int | None = None
-) -> list[Workload]:
-    """Every region with a formula at the shapes of the samples.
-
-    Args:
-        live_rows: of regions without padding: tokens of the samples.
-    """
-    return [
-        replace(
-            item.lowered.workload(
-                [facts[buffer] for buffer in item.inputs],
-                [frame.places[x].channels if x in frame.places else 0 for x in item.outputs],
-            ),
-            live_rows=live_rows if item.live else None,
-        )
-        for item in frame.items
-        if item.lowered is not None
-    ]
-
-
 def _references(frame: Frame) -> dict[str, Tactic]:
     """The reference tactic of every region that is computed by tactics."""
     return {
@@ -400,5 +376,4 @@ def _shapes(profile: Profile) -> list[dict[str, tuple[int, ...]]]:
 
 
 def _times(choices: Choices) -> dict[str, float]:
-    rows = choices.by_region.items()
-    return {region: choice.median_us for region, choice in rows if choice.median_us is not None}
+    return {name: one.median_us for name, one in choices.by_region.items() if one.median_us is not None}
