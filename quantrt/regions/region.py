@@ -42,8 +42,7 @@ class Gemm:
         is_transposed: the constant is [N, K]; otherwise [K, N].
         epilogue: operand 0 is the accumulator, shape [..., N]; constants have N elements and run along it;
             tensors have the shape of the output, or one element for each row, [..., 1].
-        is_gated: the product has 2 N columns: operand 0 are the left ones, operand 1, an accumulator too, the
-            right ones.
+        is_gated: the product has 2 N columns: operand 0 are the left ones, operand 1, a sum too, the others.
     """
 
     x: tuple[str, int]
@@ -144,9 +143,8 @@ class Pool:
         counts_padding: elements of the padding count as zeros in a mean.
         is_global: one window, the whole image, of any number of spatial axes.
         keeps_axes: the result of a global one is [N, C, 1, ...]; otherwise [N, C].
-        epilogue: operand 0 is the accumulator, what was pooled, of the output's shape: of codes their
-            maximum, which is a code, or their mean. Constants have C elements and run along axis 1; tensors
-            have the shape of the output.
+        epilogue: operand 0 is the accumulator, what was pooled: of codes their maximum, a code, or their
+            mean. Constants have C elements and run along axis 1; tensors have the shape of the output.
         pad_code: what padding that counts in a mean is of, where x are codes: their zero point.
     """
 
@@ -181,11 +179,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class PooledConv:
-    """outputs = the pool of what the convolution stores, which nothing else reads.
-
-    Attributes:
-        pool: of windows, without an epilogue of its own.
-    """
+    """outputs = the pool, of windows and without an epilogue, of what the convolution stores."""
 
     convolution: Conv
     pool: Pool
@@ -323,7 +317,7 @@ class View:
 class Host:
     """Nodes that compute shapes: their inputs are constants, sizes of tensors, or other host values.
 
-    They run on the CPU, once per set of input shapes. An input that is no host value is read for its shape.
+    They run on the CPU, once per set of input shapes. Of other inputs than host values the shape is read.
     """
 
 

@@ -75,20 +75,16 @@ def compute(
             sums = _gemm(product, _normalized(formula, inputs[0]), weight)
             results = evaluate(product.epilogue, sums, inputs[1:], constants)
         case Conv() if weight is not None:
-            sums = _conv(formula, inputs[0], weight)
-            results = evaluate(formula.epilogue, sums, inputs[1:], _shaped(constants, sums))
+            results = _finished(formula, _conv(formula, inputs[0], weight), inputs, constants)
         case ConvTranspose() if weight is not None:
-            sums = _conv_transpose(formula, inputs[0], weight)
-            results = evaluate(formula.epilogue, sums, inputs[1:], _shaped(constants, sums))
+            results = _finished(formula, _conv_transpose(formula, inputs[0], weight), inputs, constants)
         case Pool():
-            pooled = _pool(formula, inputs[0])
-            results = evaluate(formula.epilogue, pooled, inputs[1:], _shaped(constants, pooled))
+            results = _finished(formula, _pool(formula, inputs[0]), inputs, constants)
         case PooledConv(convolution, pool) if weight is not None:
             stored = compute(convolution, inputs, outputs, weight, constants)
             results = [_pool(pool, image) for image in stored]
         case Resize():
-            resized = _resized(formula, inputs[0])
-            results = evaluate(formula.epilogue, resized, inputs[1:], _shaped(constants, resized))
+            results = _finished(formula, _resized(formula, inputs[0]), inputs, constants)
         case GroupNorm(channels=channels):
             shifted = formula.shift is not None
             normal = _group_norm(formula, inputs[0], inputs[1] if shifted else None)
@@ -104,6 +100,16 @@ def compute(
         case _:
             raise InternalError(f"no reference for this formula: {type(formula).__name__}")
     return [_stored(result, dtype) for result, dtype in zip(results, outputs, strict=True)]
+
+
+def _finished(
+    formula: Conv | ConvTranspose | Pool | Resize,
+    image: Tensor,
+    inputs: Sequence[Tensor],
+    constants: Mapping[str, Tensor],
+) -> list[Tensor]:
+    """The epilogue of an image."""
+    return evaluate(formula.epilogue, image, inputs[1:], _shaped(constants, image))
 
 
 def _shaped(constants: Mapping[str, Tensor], image: Tensor) -> dict[str, Tensor]:
