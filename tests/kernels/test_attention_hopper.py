@@ -2,6 +2,8 @@
 """Attention with a producer and consumers: its own source in Python, at random interleavings."""
 
 import math
+import types
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -9,9 +11,11 @@ import pytest
 
 from quantrt.errors import DeviceError
 from quantrt.kernels.attention_codes.spec import columns_in_order, keys_in_order
+from quantrt.kernels.attention_consumer import triton_kernel as consumer
 from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_hopper import triton_kernel
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
+from quantrt.kernels.attention_weights import triton_kernel as weights
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, block, run_program
 from tests.kernels.test_attention_compiled import bert
@@ -38,13 +42,17 @@ def attended(
     programs=2,
     seed=0,
     rounds_weights=False,
+    lines=0,
+    turns=False,
     module=triton_kernel,
+    consumers=consumer,
 ):
     """softmax(q @ k^T + mask) @ v by the kernel, and by numpy in float64; "floats" are float32.
 
     Args:
         mask: its shape.
-        visible: keys of the first sample that it does not hide; all of it is 0 before them.
+        visible: keys of the first sample that it does not hide; all of it is 0 before them, or behind them
+            where the number is negative.
     """
     B, H, S, T = sizes
     G = H // groups
@@ -57,6 +65,7 @@ def attended(
     q[..., :columns] = (
         rng.integers(-127, 128, (B, H, S, columns)) if has_codes else rng.standard_normal((B, H, S, columns))
     )
+    q[..., 0] = 127 if has_codes else q[..., 0]  # codes of queries are what they were
     k[..., :columns] = (
         rng.integers(-127, 128, (B, G, T, columns)) if has_codes else rng.standard_normal((B, G, T, columns))
     )
@@ -73,6 +82,10 @@ def attended(
     def codes_of(x, scale, shift, lines):
         return block(np.exp2((x.astype(np.float64) * scale + shift).astype(np.float32)).astype(v_kind))
 
+    def packed_codes_of(x, scale, shift):
+        sums = x.astype(np.float64) * 2**64 - weights.MAGIC_FLOAT.value
+        return codes_of(block(sums), scale, shift, 2)
+
     if values == "fp8":
         v_desc = Descriptor(np.ascontiguousarray(turned).astype(v_kind), (1, 1, BLOCK_D, block_n), bits=8)
     else:
@@ -85,15 +98,19 @@ def attended(
     if visible is not None:
         given[0] = 0
         given[0, ..., visible:] = -np.inf
+        if visible < 0:
+            given[0] = given[0, ..., ::-1]
     bits = 8 if has_codes else 32
     y = np.full(B * H * S * columns, -77777, np.float32)
     scale = 0.7
     arguments = (
-        Descriptor(q.astype(kind), (1, 1, ROWS, BLOCK_D), bits),
+        Descriptor(
+            (q * q_scale[..., None] if has_codes else q).astype(np.float32), (1, 1, ROWS, BLOCK_D), 32
+        ),
         Descriptor(k.astype(kind), (1, 1, block_n, BLOCK_D), bits),
         v_desc,
         Descriptor(given, (1, 1, 1, block_n), 16),
-        *(Pointer(array.reshape(-1)) for array in (q_scale, k_scale, v_scale)),
+        *(Pointer(array.reshape(-1)) for array in (k_scale, v_scale)),
         Pointer(y),
         *(0,) * 5,
         *map(Scalar, (B, H, S, T, given.shape[0] > 1, given.shape[1] > 1)),
@@ -112,7 +129,8 @@ def attended(
         block_n,
         BLOCK_D,
         stages,
-        0,
+        lines,
+        turns,
     )
     for program in range(programs):
         run_program(
@@ -122,11 +140,12 @@ def attended(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments,),
+            others=(fragments, weights, consumers),
             reads_once=False,
             exp2=np.exp2,
             reciprocal=lambda x: 1 / x,
             codes_of=codes_of,
+            packed_codes_of=packed_codes_of,
             ones_of=lambda element, shape, layout: block(np.ones(shape, element.array)),
             evaluate=lambda program, r: r,
             stored=lambda program, output, results, element: results[0],
@@ -136,8 +155,7 @@ def attended(
     keys = np.repeat(k_scale, block_n, 2)[..., :T, None]
     if has_codes:
         q, k = q * q_scale[..., None], k * keys
-    else:
-        q = q * scale
+    q = q * scale
     if values == "fp8":
         v = v * np.repeat(v_scale, block_n, 2)[..., :T, None]
     k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
@@ -174,10 +192,17 @@ CASES = [
     ((1, 2, 130, 200), {"scores": "floats", "values": "floats"}),
     ((1, 2, 130, 200), {"scores": "floats"}),
     ((1, 1, 1, 1), {"programs": 1}),
+    ((1, 5, 200, 20), {"programs": 1}),  # tiles of one block
+    ((1, 5, 200, 20), {"scores": "floats", "programs": 1}),
+    ((1, 5, 200, 20), {**FLOATS, "programs": 1}),
+    ((2, 3, 200, 20), {**FLOATS, "programs": 1, "stages": 4, "turns": True}),
+    ((1, 5, 200, 50), {"scores": "floats", "programs": 1}),
+    ((2, 3, 200, 20), {**FLOATS, "mask": (2, 1, 1, 20), "programs": 1}),
     ((2, 2, 130, 200), {**FLOATS, "mask": (2, 1, 1, 200)}),
     ((2, 2, 130, 200), {**FLOATS, "mask": (1, 2, 1, 200), "programs": 1}),
     ((2, 2, 130, 200), {**FLOATS, "mask": (2, 1, 1, 200), "visible": 70, "stages": 4}),
     ((2, 2, 130, 90), {**FLOATS, "mask": (2, 1, 1, 90), "visible": 1}),
+    ((2, 2, 130, 90), {**FLOATS, "mask": (2, 1, 1, 90), "visible": -40}),  # none of the first block
     ((2, 2, 130, 90), {**FLOATS, "mask": (2, 1, 1, 90), "visible": 0}),  # the first sample's are zeros
 ]
 
@@ -198,6 +223,14 @@ def test_weights_are_rounded_to_fp8():
     assert 1e-3 < relative(found, expected) < 2**-4
 
 
+@pytest.mark.parametrize("lines", [0, 2])
+@pytest.mark.parametrize("options", [{}, {"values": "floats"}, FLOATS])
+def test_consumers_begin_their_products_in_turn(options, lines):
+    for seed in range(3):
+        found, expected = attended((1, 3, 200, 130), turns=True, seed=seed, lines=lines, **options)
+        assert relative(found, expected) < 2e-4
+
+
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
@@ -209,29 +242,40 @@ def test_weights_are_rounded_to_fp8():
         ("    mbarrier.arrive(empty.index(stage), count=1)\n    return", "    return"),
         ("mbarrier.init(empty.index(i), count=CONSUMERS)", "mbarrier.init(empty.index(i), count=1)"),
         ("mbarrier.init(q_empty.index(i), count=CONSUMERS)", "mbarrier.init(q_empty.index(i), count=1)"),
-        ("there = gl.where(block == 0, stage, following)", "there = following"),
+        ("there = gl.where(rest == 0, stage, following)", "there = following"),
         ("gl.where(has_more, following, stage)", "stage"),
-        ("gl.where(block > 1, later, gl.where(block == 1, following, stage))", "later"),
-        ("gl.where(block > 1, later, gl.where(block == 1, following, stage))", "following"),
-        ("gl.where(block > 1, later_parity, gl.where(block == 1, next_parity, parity))", "next_parity"),
-        ("        slot = slot ^ 1\n        total", "        total"),
-        ("q_parity = q_parity ^ slot\n\n", "q_parity = q_parity ^ 1\n\n"),
+        ("gl.where(rest > 1, later, there)", "later"),
+        ("gl.where(rest > 1, later, there)", "there"),
+        ("gl.where(rest > 1, later_parity, there_parity)", "there_parity"),
+        ("gl.where(is_end, 0, more)", "more"),
+        ("gl.where(is_end, slot, next_slot)", "slot"),
+        ("gl.where(is_end, q_parity, next_parity)", "q_parity"),
+        ("gl.where(tile + 2 * step < count, 1, 0)", "0"),
+        ("gl.where(tile + 2 * step < count, 1, 0)", "1"),
+        ("gl.where(gl.program_id(0) + step < count, 1, 0)", "0"),
+        ("        slot, q_parity = next_stage(slot, q_parity, SLOTS)\n        total", "        total"),
+        ("            mbarrier.arrive(q_empty.index(slot), count=1)\n", "            slot = slot\n"),
+        ("turn ^ 1", "turn"),
         (
-            "                mbarrier.arrive(empty.index(stage), count=1)\n                stage",
-            "                stage",
+            "            mbarrier.arrive(empty.index(stage), count=1)\n            stage",
+            "            stage",
         ),
-        ("parity, STAGES)\n                mbarrier.wait(full.index(stage), parity)\n", "parity, STAGES)\n"),
+        ("parity, STAGES)\n            mbarrier.wait(full.index(stage), parity)\n", "parity, STAGES)\n"),
     ],
 )
 def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
-    module = altered(triton_kernel, right, wrong, tmp_path)
+    is_consumer = right in Path(consumer.__file__).read_text(encoding="utf-8")
+    whose = altered(consumer if is_consumer else triton_kernel, right, wrong, tmp_path)
+    parts = {"consumers": whose} if is_consumer else {"module": whose}
+    values = {"scores": "floats"}
+    masked = {**FLOATS, "mask": (2, 1, 1, 130), "visible": 40}
+    cases = [((1, 3, 200, 130), {}), ((1, 3, 200, 20), {"turns": True}), ((2, 2, 200, 130), masked)]
+    cases += [((1, 3, 200, 130), values), ((1, 5, 200, 20), values), ((1, 3, 200, 130), FLOATS)]
     with pytest.raises((Rules, AssertionError, TypeError, AttributeError)):
         for seed in range(12):
-            found, expected = attended((1, 3, 200, 130), seed=seed, programs=1, module=module)
-            assert relative(found, expected) < 2e-4
-            options = {**FLOATS, "mask": (2, 1, 1, 130), "visible": 40, "programs": 1}
-            found, expected = attended((2, 2, 200, 130), seed=seed, module=module, **options)
-            assert relative(found, expected) < 2e-4
+            for sizes, options in cases:
+                found, expected = attended(sizes, seed=seed, programs=1, **options, **parts)
+                assert relative(found, expected) < 2e-4
 
 
 def run_text(text, arguments):
@@ -250,6 +294,10 @@ def run_text(text, arguments):
             registers[target] = np.float32(np.clip(found, 0, 1)) if ".sat." in name else found
         elif name.startswith("ex2"):
             registers[target] = np.exp2(value(names[0]))
+        elif name.startswith("cvt.pack"):
+            high, low = (np.clip(registers[part].view(np.int32), 0, 255) for part in names[:2])
+            rest = np.uint32(0) if names[2] == "0" else registers[names[2]] << np.uint32(16)
+            registers[target] = rest | np.uint32(high << 8 | low)
         elif name.startswith("cvt"):
             high, low = (min(value(part), np.float32(448)) for part in names)
             registers[target] = np.array([low, high]).astype(FP8).view(np.uint16)[0]
@@ -270,9 +318,7 @@ def run_text(text, arguments):
 
 @pytest.mark.parametrize("lines", [0, 1, 2])
 def test_codes_are_powers_of_two_rounded(lines, rng):
-    text = (
-        fragments.codes_text.fn(lines) if hasattr(fragments.codes_text, "fn") else fragments.codes_text(lines)
-    )
+    text = weights.codes_text.fn(lines) if hasattr(weights.codes_text, "fn") else weights.codes_text(lines)
     x = np.concatenate([rng.uniform(-6, 8, 1996), [8.0] * 4]).astype(np.float32)
     tiny = np.array([-30.0, -1e3, -1e30, -np.inf] * 2, np.float32)
 
@@ -283,7 +329,7 @@ def test_codes_are_powers_of_two_rounded(lines, rng):
             scale,
             shift,
             scale * 0.0625,
-            shift * 0.0625 + fragments.LINE_SHIFT.value,
+            shift * 0.0625 + weights.LINE_SHIFT.value,
         ]
         return run_text(text, np.concatenate(arguments)).view(FP8).astype(np.float64).reshape(2, 4)
 
@@ -295,6 +341,45 @@ def test_codes_are_powers_of_two_rounded(lines, rng):
         assert off.std() < (0.034 if word < lines else 0.027)
         assert abs(off.mean()) < 4e-3
     assert not coded(tiny).any()
+
+
+@pytest.mark.parametrize("exponent", [-30, -20, -12, -9])
+def test_packed_codes_are_lines_rounded(exponent, rng):
+    """Against the straight line; NaN would be code 127."""
+    scale = np.float32(2.0**exponent * rng.uniform(1, 2))
+    sums = np.sort(rng.integers(-2064512, 2064513, 2000)).astype(np.int32)
+    shift = np.float32(8) - np.float32(sums[-1]) * scale
+    found = packed(sums, scale, shift)
+    line = 8 * (sums * np.float64(scale) + shift + 7) - 0.46
+    assert found.max() in (119, 120)
+    assert np.abs(found - np.maximum(line, 0)).max() < 0.5 + 0.08  # scores of 2**12 octaves
+    unseen = np.array([weights.UNSEEN_CODES.value] * 8, np.int32)
+    assert not packed(unseen, scale, shift).any()
+
+
+@pytest.mark.parametrize("exponent", range(-8, 16, 3))
+def test_packed_codes_are_never_nan(exponent, rng):
+    for _ in range(200):
+        scale = np.float32(2.0**exponent * rng.uniform(1, 2))
+        sums = rng.integers(-2064512, 2064513, 64).astype(np.int32)
+        shift = np.float32(8) - np.float32(sums.max()) * scale
+        assert packed(sums, scale, shift).max() <= 120
+
+
+def packed(sums, scale, shift):
+    """Codes by the kernel's own factors and text."""
+    scope = {name: getattr(value, "value", value) for name, value in vars(weights).items()}
+    fma = lambda a, b, c: np.float32(np.float64(a) * np.float64(b) + np.float64(c))  # noqa: E731
+    scope["gl"] = types.SimpleNamespace(fma=fma)
+    code = weights.packed_factors.fn.__code__
+    with np.errstate(all="ignore"):
+        factors = types.FunctionType(code, scope)(scale, shift)
+    unit, least = (np.full(8, factor, np.float32) for factor in factors)
+    made = weights.packed_text
+    text = made.fn() if hasattr(made, "fn") else made()
+    x = (sums + np.int32(weights.SMALL.value)).view(np.float32)
+    words = [run_text(text, np.concatenate([part, unit, least])) for part in x.reshape(-1, 8)]
+    return np.concatenate(words).view(np.uint8).astype(int)
 
 
 def test_on_a_cpu_it_is_refused():

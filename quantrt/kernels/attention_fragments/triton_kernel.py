@@ -1,31 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of attention, and what it does with sums in the registers that wgmma leaves them in, in Gluon.
-
-Sums of int8 products become floats without a conversion: an integer n, |n| < 2**22, added to the bits of
-1.5 * 2**23 gives those of 1.5 * 2**23 + n; the constant is taken off again where the largest score is, both
-rounded together: a block's scores are off by half a unit of its sums at most, all alike.
-
-Exponentials come from a unit with an eighth of the rate of additions. FP8 codes of some may come without: an
-E4M3 code is 8 * (log2 of the number + 7), rounded, but for what a straight line between two powers of two is
-off, 0.69 of a code at most. LINES of every two words of 4 codes are such lines, and what they are off on
-average is taken off (Schraudolph, "A fast, compact approximation of the exponential function", 1999).
-
-A thread has the weights of keys 8 j + 2 t and the next, thread t of 4 (PTX ISA, wgmma, fragment of matrix D).
-A product of 16-bit floats takes its left factor so. One of FP8 wants keys 16 j + 4 t to 16 j + 4 t + 3 of it:
-it gets 16 j + 2 t, the next, and those 8 behind, and finds the values in that order.
-"""
+"""Products of attention, and what it does with sums in the registers that wgmma leaves them in, in Gluon."""
 
 # mypy: ignore-errors
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
+from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, warpgroup_mma
 
+from quantrt.kernels.attention_weights.triton_kernel import MAGIC_FLOAT, UNSEEN_CODES
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import LOG2E, exp2
+from quantrt.kernels.functions.triton_kernel import LOG2E, exp2, reciprocal
 
 __all__ = [
     "HIDDEN",
     "add_mask",
+    "code_rows",
     "hide_unseen",
     "load_scales",
     "mask_differs",
@@ -38,23 +26,16 @@ __all__ = [
     "scales_of",
     "store_attended",
     "sums_layout",
-    "weights_of",
 ]
 
-MAGIC = gl.constexpr(0x4B400000)
-MAGIC_FLOAT = gl.constexpr(12582912.0)
-"""1.5 * 2**23: its bits, and its value."""
-UNSEEN_CODES = gl.constexpr(-1270874112)
 UNSEEN_FLOATS = gl.constexpr(-(2.0**126))
-"""Scores of keys that are not seen. With MAGIC the first has the bits of minus infinity. The second times a
-scale is exact: where no key was seen yet it is the largest score, and weights are 1 until one is seen."""
+"""Scores of keys that are not seen. Times a scale it is exact: where no key was seen yet it is the largest
+score, and weights are 1 until one is seen."""
 LEAST_MASK = gl.constexpr(-(2.0**100))
 HIDDEN = gl.constexpr(-(2.0**90))
 """What minus infinity in a mask becomes, so that a largest score is a number; and where it has become one."""
-P_BITS = gl.constexpr(8.0)
-"""Weights are at most 2**8: the largest power of two in FP8's 448."""
-LINE_SHIFT = gl.constexpr((8.0 * 7.0 - 0.46) / 128.0)
-"""The code of 2**0, less 8 times what lines are above the powers on average, 0.0576 octaves; in 128s."""
+LEAST = gl.constexpr(5.421010862427522e-20)
+"""2**-64: scales stay above 2**-73."""
 
 
 @gluon.jit
@@ -65,6 +46,28 @@ def ones_of(ELEMENT: gl.constexpr, SHAPE: gl.constexpr, LAYOUT: gl.constexpr):
     else:
         ones = gl.full(SHAPE, 1.0, ELEMENT, LAYOUT)
     return ones
+
+
+@gluon.jit
+def code_rows(x, codes, is_read, SCORES: gl.constexpr):
+    """Int8 codes of the rows of x, stored, and a scale for every row; a row with no number has NaN.
+
+    Args:
+        is_read: the barrier to arrive at when x may be overwritten.
+    """
+    COLUMNS: gl.constexpr = x.shape[1]
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 16], [512 // COLUMNS, COLUMNS // 16], [4, 1], [1, 0])
+    given = x.load(LAYOUT)
+    fence_async_shared()
+    mbarrier.arrive(is_read, count=1)
+    given = given.to(gl.float32)
+    largest = gl.maximum(gl.max(gl.maximum(given, -given), axis=1), LEAST)
+    scale = largest * (1.0 / 127.0) + gl.sum(given * 0.0, axis=1)
+    bits = gl.fma(given, reciprocal(scale)[:, None], MAGIC_FLOAT).to(gl.int32, bitcast=True)
+    codes.store(bits.to(gl.int8))
+    fence_async_shared()
+    gl.thread_barrier()
+    return gl.convert_layout(scale, gl.SliceLayout(1, SCORES))
 
 
 @gluon.jit
@@ -133,92 +136,6 @@ def peak_of(scores, scale, largest):
     return peak, exp2(largest - peak)
 
 
-@gluon.jit
-def weights_of(scores, scale, peak, ELEMENT: gl.constexpr, SUMS: gl.constexpr, LINES: gl.constexpr):
-    """2**8 times the weights of a block as the left factor of a product whose sums lie as SUMS says."""
-    ROWS: gl.constexpr = scores.shape[0]
-    COLUMNS: gl.constexpr = scores.shape[1]
-    WIDTH: gl.constexpr = 32 // ELEMENT.primitive_bitwidth
-    LEFT: gl.constexpr = gl.DotOperandLayout(operand_index=0, parent=SUMS, k_width=WIDTH)
-    x = scores
-    shift = P_BITS - peak
-    if scores.dtype == gl.int32:
-        x = (scores + MAGIC).to(gl.float32, bitcast=True)
-        shift = shift - MAGIC_FLOAT * scale
-    if ELEMENT.primitive_bitwidth == 8:
-        x = x.reshape([ROWS, COLUMNS // 16, 2, 4, 2]).permute([0, 1, 3, 2, 4]).reshape([ROWS, COLUMNS])
-    x = gl.convert_layout(x, LEFT, assert_trivial=True)
-    ROW: gl.constexpr = gl.SliceLayout(1, LEFT)
-    scale = gl.convert_layout(scale, ROW, assert_trivial=True)[:, None]
-    shift = gl.convert_layout(shift, ROW, assert_trivial=True)[:, None]
-    if ELEMENT.primitive_bitwidth == 8:
-        weights = codes_of(x, scale, shift, LINES)
-    else:
-        weights = exp2(gl.fma(x, scale, shift)).to(ELEMENT)
-    return weights
-
-
-@gluon.jit
-def codes_of(x, scale, shift, LINES: gl.constexpr):
-    """FP8 codes of 2**(x * scale + shift)."""
-    if LINES == 0:
-        y = gl.inline_asm_elementwise(
-            codes_text(0),
-            "=r,=r" + ",f" * 24,
-            [x, scale, shift],
-            dtype=gl.float8e4nv,
-            is_pure=True,
-            pack=8,
-        )
-    else:
-        y = gl.inline_asm_elementwise(
-            codes_text(LINES),
-            "=r,=r" + ",f" * 40,
-            [x, scale, shift, scale * 0.0625, shift * 0.0625 + LINE_SHIFT],
-            dtype=gl.float8e4nv,
-            is_pure=True,
-            pack=8,
-        )
-    return y
-
-
-@gluon.constexpr_function
-def codes_text(lines):
-    """PTX for two words of 4 codes each, the first `lines` of them straight lines.
-
-    Operands: the words, then 8 of each argument. Numbers are hexadecimal bits: 128, and 1.5 * 2**23, which
-    leaves a number rounded in the lowest byte; `sat` cuts off at 0 and 1.
-    """
-    text = ["{ .reg .f32 x<4>; .reg .b16 h<2>; .reg .b32 n<4>;"]
-    for word in range(2):
-        for i in range(4):
-            at = 4 * word + i
-            if word < lines:
-                text += [
-                    f"fma.rn.sat.f32 x{i}, ${2 + at}, ${26 + at}, ${34 + at};",
-                    f"fma.rn.f32 x{i}, x{i}, 0f43000000, 0f4B400000;",
-                    f"mov.b32 n{i}, x{i};",
-                ]
-            else:
-                text += [
-                    f"fma.rn.f32 x{i}, ${2 + at}, ${10 + at}, ${18 + at};",
-                    f"ex2.approx.ftz.f32 x{i}, x{i};",
-                ]
-        if word < lines:
-            text += [
-                "prmt.b32 n0, n0, n1, 0x0040;",
-                "prmt.b32 n2, n2, n3, 0x0040;",
-                f"prmt.b32 ${word}, n0, n2, 0x5410;",
-            ]
-        else:
-            text += [
-                "cvt.rn.satfinite.e4m3x2.f32 h0, x1, x0;",
-                "cvt.rn.satfinite.e4m3x2.f32 h1, x3, x2;",
-                f"mov.b32 ${word}, {{h0, h1}};",
-            ]
-    return "\n".join([*text, "}"])
-
-
 @gluon.constexpr_function
 def sums_layout(columns, bits):
     """How 64 rows of sums lie in the registers of four warps."""
@@ -234,18 +151,12 @@ def over_columns(x, SUMS: gl.constexpr):
 
 
 @gluon.jit
-def scales_of(scales, sample, head, rows, lengths, sizes: gl.constexpr, K: gl.constexpr):
-    """The factor of every query's scores, and where those of blocks of keys and values are."""
-    q_scale_ptr, k_scale_ptr, v_scale_ptr, scale = scales
-    _, H, S, T = lengths
+def scales_of(scales, sample, head, lengths, sizes: gl.constexpr):
+    """Where the scales of a head's blocks of keys and values are."""
+    k_scale_ptr, v_scale_ptr, _ = scales
+    _, H, _, T = lengths
     blocks = gl.cdiv(T, sizes[2])
-    place = (sample * (H // sizes[0]) + head // sizes[0]) * blocks
-    if K.primitive_bitwidth == 8:
-        start = (sample * H + head).to(gl.int64) * S
-        row_scale = gl.load(q_scale_ptr + start + rows, mask=rows < S, other=1.0)
-    else:
-        row_scale = gl.full([rows.shape[0]], 1.0, gl.float32, rows.type.layout) * scale
-    return row_scale, (k_scale_ptr, v_scale_ptr, place)
+    return k_scale_ptr, v_scale_ptr, (sample * (H // sizes[0]) + head // sizes[0]) * blocks
 
 
 @gluon.jit
@@ -265,7 +176,7 @@ def load_scales(block_scales, block, K: gl.constexpr, V: gl.constexpr):
 def store_attended(
     sums,
     total,
-    block_scales,
+    v_scale,
     rows,
     sample,
     head,
@@ -277,7 +188,6 @@ def store_attended(
     formula: gl.constexpr,
 ):
     """The epilogue of what was attended to, stored."""
-    _, v_scale_ptr, place = block_scales
     pointers, strides, slots = y
     y_b, y_h, y_s = strides
     D: gl.constexpr = sizes[1]
@@ -287,8 +197,7 @@ def store_attended(
     OUTPUTS: gl.constexpr = formula[2]
     factor = gl.where(total == 0.0, 0.0, 1.0 / total)
     if V.primitive_bitwidth == 8:
-        # The block that was taken last is the first one.
-        factor = factor * gl.load(v_scale_ptr + place)
+        factor = factor * v_scale
     x = sums * over_columns(factor, SUMS)
     if V.primitive_bitwidth == 8:
         # Column 8 j + 2 t + b of the product is column BLOCK_D / 4 t + 2 j + b of v.

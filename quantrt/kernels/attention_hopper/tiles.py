@@ -21,6 +21,7 @@ LEAST_TILES_RATIO = 0.5
 
 CODED = (
     HopperAttention("int8", "fp8", 128, 4, lines=2),
+    HopperAttention("int8", "fp8", 128, 4, lines=2, turns=True),
     HopperAttention("floats", "fp8", 128, 3, lines=2),
     HopperAttention("int8", "fp8", 128, 4, lines=1),
     HopperAttention("int8", "floats", 128, 3),
