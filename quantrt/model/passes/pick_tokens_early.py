@@ -38,7 +38,7 @@ def pick_tokens_early(graph: ir.Model) -> int:
     """Move the Slices of the main graph that take one token; how many nodes compute fewer tokens."""
     count = 0
     for node in reversed(list(graph.graph)):
-        if node.graph is graph.graph and _is_pick(node):
+        if node.graph is graph.graph and _is_pick(node) and _can_begin(node):
             count += _move_up(graph, node)
     if count:
         remove_unused(graph)
@@ -57,6 +57,15 @@ def _is_pick(node: ir.Node) -> bool:
     if x is None or result is None or len(x) != _RANK or axis is None:
         return False
     return int(axis.reshape(-1)[0]) % _RANK == _AXIS and result[_AXIS] == 1 != x[_AXIS]
+
+
+def _can_begin(pick: ir.Node) -> bool:
+    """Whether no more is read of what a Slice is of, and it is computed token by token: a look at one node."""
+    value = pick.inputs[0]
+    maker = None if value is None else value.producer()
+    if value is None or maker is None or value.is_graph_output() or not _is_tokenwise(maker):
+        return False
+    return all(_is_pick(use.node) and _takes(use.node) == _takes(pick) for use in value.uses())
 
 
 def _move_up(graph: ir.Model, pick: ir.Node) -> int:
