@@ -60,7 +60,7 @@ def _is_pick(node: ir.Node) -> bool:
 
 
 def _can_begin(pick: ir.Node) -> bool:
-    """Whether no more is read of what a Slice is of, and it is computed token by token: a look at one node."""
+    """Whether no more is read of what a Slice is of, and its maker computes token by token: one look."""
     value = pick.inputs[0]
     maker = None if value is None else value.producer()
     if value is None or maker is None or value.is_graph_output() or not _is_tokenwise(maker):
