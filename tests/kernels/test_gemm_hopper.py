@@ -192,6 +192,7 @@ def product(
             {"tile": (128, 160), "run": 8, "has_tensor": True, "is_looped": True, "is_shared": True},
         ),
         (300, 200, 16, {"tile": (256, 64), "stages": 2, "is_gated": True, "run": 8, "is_shared": True}),
+        (300, 200, 48, {"tile": (128, 128), "has_rows": True, "has_tensor": True, "is_shared": True}),
     ],
 )
 def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
@@ -199,9 +200,10 @@ def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("options", [{}, {"tile": (128, 64), "is_shared": True}], ids=["turns", "shared"])
 @pytest.mark.parametrize("live", [0, 1, 64, 130, 500, 900])
-def test_rows_behind_the_last_that_counts_are_left_alone(live):
-    found, expected = product(500, 260, 48, programs=3, live=live)
+def test_rows_behind_the_last_that_counts_are_left_alone(live, options):
+    found, expected = product(500, 260, 48, programs=3, live=live, **options)
     np.testing.assert_array_equal(found[:live], expected[:live])
     assert (found[live:] == -77777).all()
 
