@@ -231,7 +231,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         stack.enter_context(_memory_limit(job.config))
         opener = stack.enter_context(closing(_opener(job, quantized, inputs)))
         candidates, rejected = _open_candidates(job, quantized.fits, opener, stack)
-        check = remembered(make_checker(candidates, metric, checked, job), candidates)
+        check = remembered(make_checker(candidates, metric, checked, job, stack), candidates)
         size_check = make_size_checker(job, candidates, quantized.samples or truth)
 
         def held(names: Iterable[str]) -> Contest:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from quantrt.assign.accuracy import Accuracy, Metric, Run
 from quantrt.assign.batch_sizes import trials, why_wrong
@@ -24,16 +24,26 @@ __all__ = ["make_checker", "make_size_checker"]
 
 log = logging.getLogger(__name__)
 
+MOST_ASLEEP_BYTES = 256 << 20
+"""Of a float model that is opened once more to be run on what accuracy is measured on."""
+
 
 def make_checker(
-    candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, job: Job
+    candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, job: Job, stack: ExitStack
 ) -> Callable[[str], Accuracy | None]:
     """Measures one candidate against the FP32 candidate that opened first, which runs once on every batch.
 
     What is surely outside the budget is not measured to the end.
+
+    Args:
+        stack: closes what is opened for it.
     """
     model = job.model
-    reference = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
+    reference = next(c for c in candidates.values() if c.spec.precision == "fp32")
+
+    @functools.cache  # opened where there is something to check
+    def opened() -> Executor:
+        return _for_samples(reference, [output.name for output in model.outputs], stack)
 
     def on_progress(done: int, total: int | None) -> None:
         job.emit(Event("checking", done, total, "samples"))
@@ -41,7 +51,7 @@ def make_checker(
     def run_of(executor: Executor) -> Run:
         return unbound(executor.run, model.outputs, model.bindings)
 
-    floats = Replayed(run_of(reference))
+    floats = Replayed(lambda inputs: run_of(opened())(inputs))
     return lambda name: checked.measure(
         metric,
         floats.again(),
@@ -49,6 +59,17 @@ def make_checker(
         on_progress,
         max_drop_ratio=job.config.budget.max_drop_ratio,
     )
+
+
+def _for_samples(floating: Candidate, names: Sequence[str], stack: ExitStack) -> Executor:
+    """What runs the float model on every sample: nobody times it, so its threads need not spin."""
+    if floating.spec.library != "onnxruntime" or floating.model.size_bytes > MOST_ASLEEP_BYTES:
+        return floating.executor
+    from quantrt.runtime.onnxruntime_executor import open_asleep  # heavy
+
+    executor = open_asleep(floating.model, floating.options, output_names=names)
+    stack.callback(executor.close)
+    return executor
 
 
 def make_size_checker(

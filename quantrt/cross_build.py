@@ -155,7 +155,7 @@ def _decide(
         candidates, rejected = _open_references(
             job, lambda spec: lowerings.get(spec.precision, own), quantized.fits, stack
         )
-        check = make_checker(candidates, metric, checked, job)
+        check = make_checker(candidates, metric, checked, job, stack)
         choice = choose_untimed([*reversed(candidates)], check, config.budget.max_drop_ratio)
     winner = candidates[choice.winner]
     shipped = None if winner.fitted is None else winner.fitted.model

@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is checked of a candidate before it ships."""
 
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from quantrt import checks
-from quantrt.checks import make_size_checker
-from quantrt.config import BuildConfig, DeviceConfig
+from quantrt.assign.accuracy import find_metric
+from quantrt.assign.checked import Checked
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.checks import make_checker, make_size_checker
+from quantrt.config import Budget, BuildConfig, DeviceConfig
+from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.plan import ExecOptions
 from quantrt.prepare import Job
 from quantrt.tactics.candidates import Candidate, Spec
@@ -35,6 +40,38 @@ class Lanes:
 
     def close(self):
         self.closed += 1
+
+
+@pytest.mark.parametrize(("most_bytes", "runs"), [(1 << 20, 0), (0, 2)])
+def test_the_float_model_runs_on_samples_by_threads_that_sleep(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator, most_bytes: int, runs: int
+):
+    """In a session of its own, once for all candidates; a large model in the one that is there."""
+
+    class Own(Lanes):
+        def run(self, inputs):
+            self.opened += 1
+            return super().run(inputs)
+
+    monkeypatch.setattr(checks, "MOST_ASLEEP_BYTES", most_bytes)
+    config = BuildConfig(budget=Budget(metric="cosine"))
+    job = Job(MODEL, config, {}, lambda event: None)
+    data = open_dataset({"x": rng.standard_normal((12, 3), np.float32)}, MODEL.inputs)
+    own, model = Own(), lower_to_onnxruntime(MODEL.graph)
+    candidates = {
+        "onnxruntime fp32": Candidate(Spec("onnxruntime", "fp32"), model, ExecOptions(), own, None),
+        "openvino int8": Candidate(Spec("openvino", "int8"), model, ExecOptions(), Lanes(), None),
+    }
+    metric = find_metric("cosine", has_labels=False)
+    with ExitStack() as stack:
+        check = make_checker(candidates, metric, Checked("samples", data), job, stack)
+        for _ in range(2):
+            found = check("openvino int8")
+            assert found is not None and (found.samples, found.drop_ratio) == (
+                12,
+                pytest.approx(0.0, abs=1e-9),
+            )
+    assert own.opened == runs  # batches of 8 and 4
 
 
 def checker(engine: Lanes):
