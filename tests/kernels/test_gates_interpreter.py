@@ -10,8 +10,8 @@ from quantrt.kernels.gemm.tiles import configs
 from quantrt.regions.expression import Expression
 from quantrt.regions.region import Gemm
 from quantrt.runtime.cuda.compute import compute
-from quantrt.tactics.cuda.gemm import list_tactics, problem_of
-from quantrt.tactics.cuda.product import product_of
+from quantrt.tactics.cuda.gemm import list_tactics
+from quantrt.tactics.cuda.product import problem_of, product_of
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 from tests.kernels import expressions as spelled
 from tests.kernels.expressions import TENSOR, Builder, constant, scalar

@@ -31,10 +31,10 @@ from quantrt.tactics.cuda import (
     concat,
     conv2d,
     conv_transpose,
+    few_rows,
     gemm,
     group_norm,
     linear_attention,
-    normed_gemm,
     pool,
     pooled_conv,
     resize,
@@ -65,7 +65,7 @@ def list_tactics(
         case Gemm():
             family = gemm.list_tactics(workload, gpu)
         case NormedGemm():
-            family = normed_gemm.list_tactics(workload, gpu)
+            family = few_rows.list_normed_tactics(workload, gpu)
         case Conv():
             family = conv2d.list_tactics(workload, gpu)
         case PooledConv():

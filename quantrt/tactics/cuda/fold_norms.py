@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.normed_gemm.spec import CAPABILITY
+from quantrt.kernels.few_rows.spec import CAPABILITY
 from quantrt.regions.region import Gemm, Mismatch, NormedGemm, Rows
 from quantrt.tactics.cuda.assemble import Item
 from quantrt.tactics.cuda.choices import Choice, Choices

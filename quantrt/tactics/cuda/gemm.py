@@ -3,25 +3,28 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.gemm.spec import MAX_STRIDE_UNIT, GemmProblem, TileConfig, kernel_of, why_not
+from quantrt.kernels.gemm.spec import GemmProblem, TileConfig, kernel_of, why_not
 from quantrt.kernels.gemm.tiles import configs
 from quantrt.kernels.gemm_hopper import spec as hopper
 from quantrt.kernels.gemm_hopper import tiles as hopper_tiles
 from quantrt.kernels.split_k import spec as split_k
 from quantrt.kernels.split_k import tiles as split_k_tiles
+from quantrt.tactics.cuda import few_rows
 from quantrt.tactics.cuda.gemm_draft import gemm_draft
 from quantrt.tactics.cuda.grouped_gemm import list_grouped_tactics
 from quantrt.tactics.cuda.matmul import list_library_tactics
-from quantrt.tactics.cuda.product import Product, product_of
-from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.product import Product, problem_of, product_of
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
-__all__ = ["list_tactics", "problem_of"]
+__all__ = ["list_tactics"]
+
+_Found = Tactic | Rejected
 
 _SOURCE = "triton"
 _NAME = "gemm"
@@ -44,29 +47,6 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
     return [*library, *own] if workload.inputs[0].dtype == "float32" else [*own, *library]
 
 
-def problem_of(product: Product) -> GemmProblem:
-    """What our kernel would compute."""
-    x, *tensors = product.workload.inputs
-    return GemmProblem(
-        M=product.M,
-        N=product.N,
-        K=product.K,
-        dtype=product.dtype,
-        stride_unit=math.gcd(MAX_STRIDE_UNIT, product.K, _row_stride(x)),
-        epilogue=product.formula.epilogue,
-        tensors=tuple(facts.dtype for facts in tensors),
-        outputs=product.workload.outputs,
-        is_gated=product.formula.is_gated,
-        per_row=tuple(n for n, facts in enumerate(tensors) if facts.shape[-1:] == (1,) and product.N > 1),
-    )
-
-
-def _row_stride(x: TensorFacts) -> int:
-    """Elements from one row to the next; 0, which all numbers divide, where there is one row."""
-    axes = zip(reversed(x.shape[:-1]), reversed(x.strides[:-1]), strict=True)
-    return next((stride for size, stride in axes if size > 1), 0)
-
-
 def _own(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
     product = product_of(workload)
     if isinstance(product, str):
@@ -83,9 +63,16 @@ def _own(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
         whole = [*turns, *whole]
     in_parts = () if problem.is_gated else tiles_of(split_k_tiles.configs, problem, device)
     split = [_split(product, problem, config) for config in in_parts]
-    floats = [*whole[:_BEFORE_SPLIT], *split, *whole[_BEFORE_SPLIT:]]
+    few = few_rows.list_tactics(product, problem, device)
+    before = _BEFORE_SPLIT // 2 if few else _BEFORE_SPLIT
+    floats = _in_turn([*whole[:before], *split, *whole[before:]], few)
     codes = list_grouped_tactics(product, problem, device)
     first, second = (codes, floats) if product.M <= _FEW_ROWS else (floats, codes)
+    return _in_turn(first, second)
+
+
+def _in_turn(first: Sequence[_Found], second: Sequence[_Found]) -> list[_Found]:
+    """One of each, and what is left of either."""
     return [tactic for pair in zip_longest(first, second) for tactic in pair if tactic is not None]
 
 

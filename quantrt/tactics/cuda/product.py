@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from quantrt.dtypes import CODE_TYPES, FP8
+from quantrt.kernels.gemm.spec import MAX_STRIDE_UNIT, GemmProblem
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
 from quantrt.regions.region import Gemm
-from quantrt.tactics.cuda.tactic import Constant, Workload
+from quantrt.tactics.cuda.tactic import Constant, TensorFacts, Workload
 
-__all__ = ["Product", "product_of"]
+__all__ = ["Product", "problem_of", "product_of"]
 
 _TYPES = ("int8", FP8.name, "float16", "bfloat16", "float32")
 _CODES = frozenset(row.name for row in CODE_TYPES)
@@ -94,3 +95,26 @@ def product_of(workload: Workload) -> Product | str:
     if x.dtype == "float16" and max(float(weight.max()), -float(weight.min())) > _FLOAT16_MAX:
         return "a weight beyond float16's range"
     return Product(workload, formula, weight, math.prod(x.shape[:-1]), N, K, x.dtype)
+
+
+def problem_of(product: Product) -> GemmProblem:
+    """What our kernel would compute."""
+    x, *tensors = product.workload.inputs
+    return GemmProblem(
+        M=product.M,
+        N=product.N,
+        K=product.K,
+        dtype=product.dtype,
+        stride_unit=math.gcd(MAX_STRIDE_UNIT, product.K, _row_stride(x)),
+        epilogue=product.formula.epilogue,
+        tensors=tuple(facts.dtype for facts in tensors),
+        outputs=product.workload.outputs,
+        is_gated=product.formula.is_gated,
+        per_row=tuple(n for n, facts in enumerate(tensors) if facts.shape[-1:] == (1,) and product.N > 1),
+    )
+
+
+def _row_stride(x: TensorFacts) -> int:
+    """Elements from one row to the next; 0, which all numbers divide, where there is one row."""
+    axes = zip(reversed(x.shape[:-1]), reversed(x.strides[:-1]), strict=True)
+    return next((stride for size, stride in axes if size > 1), 0)

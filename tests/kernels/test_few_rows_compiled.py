@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The product that normalizes its rows, as machine code of compute capability 9.0."""
+"""The product of few rows, normalized or not, as machine code of compute capability 9.0."""
 
 import re
 import subprocess
@@ -10,20 +10,25 @@ from triton import knobs
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
-from quantrt.kernels.normed_gemm.spec import MAX_TERMS, NormedProblem, kernel_of, why_not
-from quantrt.kernels.normed_gemm.tiles import configs
-from tests.kernels.gemm_problems import gated_codes, heavy_floats, plain_codes, plain_floats
+from quantrt.kernels.few_rows.spec import LAYER, MAX_TERMS, RMS, FewRowsProblem, kernel_of, why_not
+from quantrt.kernels.few_rows.tiles import configs
+from tests.kernels.gemm_problems import gated_codes, heavy_codes, heavy_floats, plain_codes, plain_floats
 
 H200 = gpu_named("H200")
-LAYER = (197, 3072, 768)
+LAYER_SIZES = (197, 3072, 768)
 PROBLEMS = {
-    "floats": NormedProblem(plain_floats(*LAYER), 1e-6, True),
-    "rms norm": NormedProblem(plain_floats(*LAYER), 1e-6, False),
-    "heavy": NormedProblem(heavy_floats(*LAYER), 1e-6, True),
-    "bfloat16": NormedProblem(
-        replace(plain_floats(*LAYER), dtype="bfloat16", outputs=("bfloat16",)), 1e-6, True
+    "floats": FewRowsProblem(plain_floats(*LAYER_SIZES), LAYER, 1e-6),
+    "rms norm": FewRowsProblem(plain_floats(*LAYER_SIZES), RMS, 1e-6),
+    "heavy": FewRowsProblem(heavy_floats(*LAYER_SIZES), LAYER, 1e-6),
+    "bfloat16": FewRowsProblem(
+        replace(plain_floats(*LAYER_SIZES), dtype="bfloat16", outputs=("bfloat16",)), LAYER, 1e-6
     ),
-    "odd": NormedProblem(plain_floats(7, 1000, 200), 1e-6, True),
+    "plain": FewRowsProblem(plain_floats(*LAYER_SIZES)),
+    "plain heavy": FewRowsProblem(heavy_floats(*LAYER_SIZES)),
+    "plain codes": FewRowsProblem(plain_codes(*LAYER_SIZES)),
+    "codes": FewRowsProblem(heavy_codes(*LAYER_SIZES)),
+    "gate": FewRowsProblem(gated_codes(*LAYER_SIZES)),
+    "odd": FewRowsProblem(plain_floats(7, 1000, 200), LAYER, 1e-6),
 }
 
 
@@ -39,7 +44,7 @@ def compiled():
 
 
 def test_every_tile_compiles_and_none_spills(compiled):
-    assert len(compiled) >= 4 * len(PROBLEMS)
+    assert len(compiled) >= 3 * len(PROBLEMS)
     for key, kernel in compiled.items():
         assert not isinstance(kernel, CompileFailure), key
         assert kernel.spills == 0 and kernel.overlaps, key
@@ -64,10 +69,9 @@ def test_weights_come_ahead_of_the_wait_and_all_else_behind_it(compiled, tmp_pat
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [
-        (NormedProblem(plain_codes(*LAYER), 1e-6, True), "not of int8"),
-        (NormedProblem(replace(gated_codes(*LAYER), dtype="float16"), 1e-6, True), "gates"),
-        (NormedProblem(plain_floats(197, 64, MAX_TERMS + 8), 1e-6, True), "at most 4096"),
-        (NormedProblem(replace(plain_floats(197, 64, 100), stride_unit=4), 1e-6, True), "16 bytes"),
+        (FewRowsProblem(plain_codes(*LAYER_SIZES), LAYER, 1e-6), "not of int8"),
+        (FewRowsProblem(plain_floats(197, 64, MAX_TERMS + 8), LAYER, 1e-6), "at most 4096"),
+        (FewRowsProblem(replace(plain_floats(197, 64, 100), stride_unit=4), LAYER, 1e-6), "16 bytes"),
     ],
 )
 def test_why_not(problem, reason):

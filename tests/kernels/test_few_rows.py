@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The product that normalizes the rows it reads: its own source in Python, against float64."""
+"""The product of few rows, normalized or not: its own source in Python, against float64."""
+
+import math
 
 import numpy as np
 import pytest
 
+from quantrt.kernels.few_rows import triton_kernel
 from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
-from quantrt.kernels.normed_gemm import triton_kernel
 from quantrt.kernels.ring import triton_kernel as ring
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, altered, run_program
 
@@ -16,28 +18,46 @@ EPSILON = 1e-5
 
 
 def product(
-    M, N, K, *, tile=(64, 64), stages=2, run=8, seed=0, is_centred=True, x=None, module=triton_kernel
+    M,
+    N,
+    K,
+    *,
+    norm="layer",
+    tile=(64, 64),
+    stages=2,
+    run=8,
+    seed=0,
+    x=None,
+    dtype=np.float16,
+    is_gated=False,
+    has_tensor=False,
+    module=triton_kernel,
 ):
-    """norm(x) @ w^T * scale by the kernel, and in float64."""
+    """norm(x) @ w^T * scale by the kernel, and in float64; of a gate the product of both halves."""
     generator = np.random.default_rng(seed)
-    x = generator.standard_normal((M, K)) if x is None else x
-    x, w = x.astype(np.float16), generator.standard_normal((N, K)).astype(np.float16)
+    halves = 1 + is_gated
+    x = generator.standard_normal((M, K)) * (9 if dtype == np.int8 else 1) if x is None else x
+    w = generator.standard_normal((halves * N, K)) * (9 if dtype == np.int8 else 1)
+    x, w = x.astype(dtype), w.astype(dtype)
     scale = generator.integers(1, 9, N).astype(np.float32)
+    residual = generator.standard_normal((M, N)).astype(np.float32)
     y = np.full(M * N, EMPTY, np.float32)
-    ordered = rows_in_order(w, run)
+    ordered = rows_in_order(w, halves * run)
     descriptors = Descriptor(x, (tile[0], BLOCK_K)), Descriptor(ordered, (tile[1], BLOCK_K), is_constant=True)
     sums = ordered.astype(np.float64).sum(1).astype(np.float32)
-    formula = (("constant",), (), (1,), ())
+    of_norm = (Pointer(x.reshape(-1)), Pointer(sums)) if norm else (0, 0)
+    operands = [Pointer(scale), *[Pointer(residual.reshape(-1))] * has_tensor]
+    kinds = ("constant", *["tensor"] * has_tensor)
     arguments = (
-        *(*descriptors, Pointer(x.reshape(-1)), Pointer(sums), Pointer(y), 0, 0, 0),
-        *(Pointer(scale), *[0] * 11, M, K // 8, 8, N, K, EPSILON, is_centred),
-        *(*formula, run, *tile, BLOCK_K, stages, 2),
+        *(*descriptors, *of_norm, Pointer(y), 0, 0, 0, *operands, *[0] * (12 - len(operands))),
+        *(M, K // 8 if norm else 0, 8, N, K, is_gated, norm, EPSILON, kinds, (), (1,), ()),
+        *(run, *tile, BLOCK_K, stages, 2),
     )
-    tiles = -(-M // tile[0]) * -(-N // tile[1])
+    tiles = -(-M // tile[0]) * -(-N * halves // tile[1])
     for program in range(tiles):
         run_program(
             module,
-            "normed_gemm",
+            "few_rows",
             arguments,
             seed=seed + 1000 * program,
             program=program,
@@ -45,14 +65,15 @@ def product(
             others=(fragments, ring),
             reads_once=False,
             is_one_group=True,
-            registers_of=lambda sums, operands, terms, program: (sums, *operands),
-            evaluate=lambda program, registers: (registers[0] * registers[1],),
+            registers_of=lambda sums, operands, terms, program: (sums.astype(np.float32), *operands),
+            evaluate=lambda program, r: (math.prod(r[: 1 + halves]) + sum(r[1 + halves :]),),
             stored=lambda program, output, results, *others: results[0],
         )
     rows = x.astype(np.float64)
-    rows = rows - rows.mean(1, keepdims=True) if is_centred else rows
-    rows /= np.sqrt(np.square(rows).mean(1, keepdims=True) + EPSILON)
-    return y.reshape(M, N), rows @ w.astype(np.float64).T * scale
+    rows = rows - rows.mean(1, keepdims=True) if norm == "layer" else rows
+    rows = rows / np.sqrt(np.square(rows).mean(1, keepdims=True) + EPSILON) if norm else rows
+    expected = (rows @ w.astype(np.float64).T).reshape(M, N, halves).prod(2) * scale
+    return y.reshape(M, N), expected + residual if has_tensor else expected
 
 
 def assert_near(got, want, *, ratio=1e-5):
@@ -61,22 +82,28 @@ def assert_near(got, want, *, ratio=1e-5):
     assert (np.abs(got - want) <= ratio * (np.abs(want) + rms)).all()
 
 
-@pytest.mark.parametrize("is_centred", [True, False])
+@pytest.mark.parametrize("norm", ["", "rms", "layer"])
 @pytest.mark.parametrize(
     ("M", "N", "K", "options"),
     [
         (64, 64, 64, {}),
         (1, 64, 128, {"stages": 2}),
         (7, 41, 200, {"stages": 3}),
-        (129, 130, 72, {"stages": 2}),
+        (129, 130, 72, {"stages": 2, "has_tensor": True}),
         (65, 96, 520, {"tile": (64, 32), "stages": 3, "run": 8}),
-        (100, 200, 448, {"tile": (64, 128), "stages": 4}),
+        (100, 200, 448, {"tile": (64, 128), "stages": 4, "has_tensor": True}),
         (70, 100, 640, {"stages": 10}),
+        (70, 50, 136, {"is_gated": True, "run": 4, "has_tensor": True}),
     ],
 )
-def test_rows_are_normalized_as_they_are_multiplied(M, N, K, options, is_centred):
-    got, want = product(M, N, K, is_centred=is_centred, **options)
+def test_products_of_odd_shapes(M, N, K, options, norm):
+    got, want = product(M, N, K, norm=norm, **options)
     assert_near(got, want)
+
+
+def test_codes():
+    got, want = product(70, 100, 200, norm="", dtype=np.int8, stages=2)
+    np.testing.assert_array_equal(got, want.astype(np.float32))
 
 
 def test_rows_far_from_zero_and_with_outliers_keep_their_digits():
@@ -101,8 +128,8 @@ def test_a_row_without_variance_is_zero_before_the_shift():
     [
         ("sums = warpgroup_mma_wait(1, deps=(sums,))", "pass"),
         (
-            "tile_m * BLOCK_M, k - 1 + STAGES, (k - 1) % STAGES",
-            "tile_m * BLOCK_M, k - 1 + STAGES, k % STAGES",
+            "tile_m * sizes[2], k - 1 + STAGES, (k - 1) % STAGES",
+            "tile_m * sizes[2], k - 1 + STAGES, k % STAGES",
         ),
         ("(k // STAGES) & 1", "0"),
         ("    await_kernels_before()\n", ""),
