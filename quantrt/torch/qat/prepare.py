@@ -65,7 +65,7 @@ def prepare(
         dynamic_shapes: as torch.export takes them; by default the first axis of every input counts samples.
 
     Raises:
-        UsageError: a target or an exclusion that does not exist, or a target of float codes.
+        UsageError: a target or an exclusion that does not exist, a target of float codes, or scales per token.
         ModelError: torch cannot export the module, or nothing of it can be quantized.
         DataError: calibration data do not fit.
     """
@@ -73,6 +73,10 @@ def prepare(
     rules = _target(target)
     if config.weights != "int8":
         raise UsageError("training is of 8-bit codes", got=f"weights={config.weights!r}", expected="'int8'")
+    if config.activations != "static":
+        raise UsageError(
+            "training is of static scales", got=f"activations={config.activations!r}", expected="'static'"
+        )
     inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     traced = trace(model, inputs, dynamic_shapes or _batched(inputs))
     floats = make_model(traced.onnx)

@@ -144,9 +144,11 @@ def test_multiplications_of_smoothing_are_not_taken():
     assert f"not smoothed by multiplications: {NO_PLACE}" in prepared.notes
 
 
-def test_weights_alone_are_refused():
+def test_weights_alone_and_scales_per_token_are_refused():
     with pytest.raises(UsageError, match="8-bit codes"):
         prepare(uneven(), images(2), [images()], config=QuantizeConfig(weights="int4"))
+    with pytest.raises(UsageError, match="static scales"):
+        prepare(uneven(), images(2), [images()], config=QuantizeConfig(activations="per-token"))
 
 
 def test_batches_that_come_once_and_ranges_alone():
