@@ -58,7 +58,11 @@ def _kernels(row: Mapping[str, Any]) -> list[tuple[str, ...]]:
     tokens = f"{row['batch']} x {row['length']}"
     names = dict.fromkeys(key for name in ENGINES for key in engines[name]["products"])
     found = [
-        (tokens, key, *(number(engines[name]["products"].get(key, {}).get("us"), 1) for name in ENGINES))
+        (
+            tokens,
+            key.replace("float32", "fp16"),
+            *(number(engines[name]["products"].get(key, {}).get("us"), 1) for name in ENGINES),
+        )
         for key in names
     ]
     totals = [

@@ -4,7 +4,7 @@
 MODELS is the folder that `benchmarks.models` filled (all-MiniLM-L6-v2 is used); the vision transformer and
 all data come from the data folder. Every column is the same model in int8 by the placement of ONNX Runtime,
 judged there on the same data: signal over quantization noise of the first output against FP32, and the
-model's own metric. One model more has outlier channels planted. A second run replaces its models' rows.
+model's own metric. One model more has outlier channels planted. A second run replaces what it measures.
 """
 
 __all__ = ["VARIANTS", "Variant"]
@@ -12,7 +12,7 @@ __all__ = ["VARIANTS", "Variant"]
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ BLOCKS, CHANNELS, FACTOR = range(9), 4, 32.0
 """Of the vision transformer: where channels are planted, how many in each, and how many times as large."""
 
 PER_TOKEN = {"activations": "per-token"}
-SMOOTHED = {"smoothing": "folded"}
+SMOOTHED = {"smoothing": "multiplied"}
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,17 @@ def main() -> None:
     parser.add_argument("models", type=Path, help="folder with the exported models")
     parser.add_argument("out", type=Path, help="JSON file; a page goes beside it")
     parser.add_argument("names", nargs="*", metavar="NAME", default=MODELS, help="default: all models")
+    parser.add_argument(
+        "--column", action="append", choices=[*VARIANTS], help="only these, repeatable (default: all)"
+    )
     args = parser.parse_args()
     for name in args.names:
         with tempfile.TemporaryDirectory() as folder:
-            row = _measure(_task(name, args.models, Path(folder)))
+            row = _measure(_task(name, args.models, Path(folder)), args.column or [*VARIANTS])
         results = load_results(args.out, any_machine=True)
+        earlier = results["models"].get(name, {}).get("variants", {})
+        columns = {**earlier, **row["variants"]}
+        row["variants"] = {column: columns[column] for column in VARIANTS if column in columns}
         results["models"][name] = row
         results["models"] = {
             known: results["models"][known] for known in MODELS if known in results["models"]
@@ -101,19 +107,20 @@ def _task(name: str, models: Path, folder: Path) -> Task:
     return replace(task, path=path)
 
 
-def _measure(task: Task) -> dict[str, Any]:
+def _measure(task: Task, columns: Sequence[str]) -> dict[str, Any]:
     model = load_model(task.path)
     wanted = _outputs(task, float_session(model.graph, threads=1))
-    row: dict[str, Any] = {"samples": len(wanted), "commit": commit(), "variants": {}}
+    row: dict[str, Any] = {"samples": len(wanted), "variants": {}}
     if task.score is not None:
         row |= {"score_name": task.score.name, "float_score": task.score.of([wanted])}
-    for name, variant in VARIANTS.items():
-        made = _quantized(model, task, variant)
+    for name in columns:
+        made = _quantized(model, task, VARIANTS[name])
         got = _outputs(task, float_session(write(made), threads=1))
         noise = np.square(got.astype(np.float64) - wanted).sum()
         row["variants"][name] = {
             "sqnr_db": float(10 * np.log10(np.square(wanted.astype(np.float64)).sum() / noise)),
             "score": None if task.score is None else task.score.of([got]),
+            "commit": commit(),
             "int8_nodes": sum(decision.is_int8 for decision in made.placement.decisions),
         }
         print(task.name, name, row["variants"][name], file=sys.stderr, flush=True)
