@@ -66,6 +66,9 @@ PART = 8
 LEAST_PART, MOST_PARTS = 64, 7
 """Elements of a part in a thread, of up to 16 bytes; columns of a part, and parts of a row."""
 
+LEAST_BUSY = 0.75
+"""Of a tile's threads: with fewer, rows are held in parts. 640 of 1024 columns are fewer, 768 are not."""
+
 BUSY_PROGRAMS = 2
 """Programs for each multiprocessor below which a smaller tile is the better one."""
 
@@ -97,14 +100,21 @@ def cost(problem: RowsProblem, device: GpuFacts) -> Cost:
 
 
 def configs(problem: RowsProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
-    """At most 4 tiles, the most promising first; then those that read less of what rows have in common."""
+    """At most 4 tiles, the most promising first; then those that read less of what rows have in common.
+
+    Where a power of two would leave many threads idle, rows are held in parts alone: for 1280 columns that is
+    less than half of the instructions, and a quarter of the programs.
+    """
+    held = _in_parts(problem)
+    if held and problem.walk.columns < LEAST_BUSY * _power_of_2(problem.walk.columns):
+        return (*held, *_shared_out(problem, device))
     found = _row_tiles(problem) if problem.has_rows else _element_tiles(problem)
     least = BUSY_PROGRAMS * device.multiprocessors
     busy = [tile for tile in found if _programs(problem, tile) >= least]
     rest = sorted((tile for tile in found if tile not in busy), key=lambda tile: tile.rows * tile.columns)
     chosen = (busy + rest)[:MAX_CONFIGS]
     taller = [tile for tile in _taller(problem) if tile in busy and tile not in chosen]
-    return (*chosen, *taller, *_shared_out(problem, device), *_in_parts(problem))
+    return (*chosen, *taller, *_shared_out(problem, device), *held)
 
 
 def default_config(problem: RowsProblem, device: GpuFacts) -> TileConfig:

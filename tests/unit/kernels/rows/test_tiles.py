@@ -92,6 +92,9 @@ def test_rows_of_no_power_of_two_are_held_in_parts() -> None:
         return [tile.name for tile in configs(norm(rows, columns), H200) if tile.parts > 1]
 
     assert held(2048, 1280) == ["4x5x256 w4", "8x5x256 w8"]
+    assert [tile.name for tile in configs(norm(2048, 1280), H200)] == held(2048, 1280)
+    assert [tile.name for tile in configs(norm(8192, 640), H200)] == [*held(8192, 640), "1x1024 w1 p2112"]
+    assert len(configs(norm(6304, 768), H200)) > len(held(6304, 768)) + 1
     assert held(8192, 640) == ["8x5x128 w4", "16x5x128 w8"]
     assert held(6304, 768) == ["4x3x256 w4", "8x3x256 w8"]
     assert held(4, 768) == ["4x3x256 w4"], "no more rows than there are"
@@ -105,8 +108,8 @@ def test_four_wide_rows_read_together_what_they_have_in_common() -> None:
     def tall(problem: RowsProblem) -> bool:
         return any(tile.name.startswith("4x2048 w8") for tile in configs(problem, H200))
 
-    assert tall(norm(2048, 1280))
-    assert not tall(norm(512, 1280)), "half of the multiprocessors would have nothing to do"
+    assert tall(norm(2048, 1536))
+    assert not tall(norm(512, 1536)), "half of the multiprocessors would have nothing to do"
     assert not tall(add(Walk((2048,), 1280, ((1280, 1), (1280, 1)))))
 
 
