@@ -55,8 +55,8 @@ def hold_against(
             return "not timed", cache
         try:
             times = _time({BEFORE: _program(before), AFTER: _program(after)}, inputs, device)
-        except DeviceError as error:
-            return f"not timed as a whole: {error.message}", cache
+        except (DeviceError, torch.OutOfMemoryError) as error:  # memory is short for both at once
+            return f"not timed as a whole: {str(error).splitlines()[0]}", cache
     entry = Entry("Program", "", (), (), times)
     cache = merge(cache, TimingCache(cache.environment, {key: entry}))
     before_us, after_us = times[BEFORE].median_us, times[AFTER].median_us

@@ -55,6 +55,15 @@ def test_half_a_percent_is_a_gain(monkeypatch, after_us, reason):
     assert found == reason or (reason and found.endswith(reason))
 
 
+def test_without_memory_for_both_there_is_no_gain(monkeypatch):
+    def out_of_memory(programs, inputs, device):
+        raise torch.OutOfMemoryError("no room for 1 GB\nmore text")
+
+    monkeypatch.setattr(whole_programs, "_time", out_of_memory)
+    reason, cache = hold_against(tuned(), tuned(), X, CPU)
+    assert reason == "not timed as a whole: no room for 1 GB" and not cache.entries
+
+
 def test_for_a_gpu_that_is_not_here_nothing_is_known():
     assert hold_against(tuned(), tuned(), X, None)[0] == "not timed"
 
