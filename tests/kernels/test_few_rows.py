@@ -31,6 +31,7 @@ def product(
     dtype=np.float16,
     is_gated=False,
     has_tensor=False,
+    has_rows=False,
     module=triton_kernel,
 ):
     """norm(x) @ w^T * scale by the kernel, and in float64; of a gate the product of both halves."""
@@ -41,13 +42,14 @@ def product(
     x, w = x.astype(dtype), w.astype(dtype)
     scale = generator.integers(1, 9, N).astype(np.float32)
     residual = generator.standard_normal((M, N)).astype(np.float32)
+    of_rows = generator.standard_normal(M).astype(np.float32)
     y = np.full(M * N, EMPTY, np.float32)
     ordered = rows_in_order(w, halves * run)
     descriptors = Descriptor(x, (tile[0], BLOCK_K)), Descriptor(ordered, (tile[1], BLOCK_K), is_constant=True)
     sums = ordered.astype(np.float64).sum(1).astype(np.float32)
     of_norm = (Pointer(x.reshape(-1)), Pointer(sums)) if norm else (0, 0)
-    operands = [Pointer(scale), *[Pointer(residual.reshape(-1))] * has_tensor]
-    kinds = ("constant", *["tensor"] * has_tensor)
+    operands = [Pointer(scale), *[Pointer(residual.reshape(-1))] * has_tensor, *[Pointer(of_rows)] * has_rows]
+    kinds = ("constant", *["tensor"] * has_tensor, *["row"] * has_rows)
     arguments = (
         *(*descriptors, *of_norm, Pointer(y), 0, 0, 0, *operands, *[0] * (12 - len(operands))),
         *(M, K // 8 if norm else 0, 8, N, K, is_gated, norm, EPSILON, kinds, (), (1,), ()),
@@ -73,7 +75,8 @@ def product(
     rows = rows - rows.mean(1, keepdims=True) if norm == "layer" else rows
     rows = rows / np.sqrt(np.square(rows).mean(1, keepdims=True) + EPSILON) if norm else rows
     expected = (rows @ w.astype(np.float64).T).reshape(M, N, halves).prod(2) * scale
-    return y.reshape(M, N), expected + residual if has_tensor else expected
+    expected = expected + residual if has_tensor else expected
+    return y.reshape(M, N), expected + of_rows[:, None] if has_rows else expected
 
 
 def assert_near(got, want, *, ratio=1e-5):
@@ -92,7 +95,7 @@ def assert_near(got, want, *, ratio=1e-5):
         (129, 130, 72, {"stages": 2, "has_tensor": True}),
         (65, 96, 520, {"tile": (64, 32), "stages": 3, "run": 8}),
         (100, 200, 448, {"tile": (64, 128), "stages": 4, "has_tensor": True}),
-        (70, 100, 640, {"stages": 10}),
+        (70, 100, 640, {"stages": 10, "has_rows": True}),
         (70, 50, 136, {"is_gated": True, "run": 4, "has_tensor": True}),
     ],
 )

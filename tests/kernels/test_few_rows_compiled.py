@@ -12,7 +12,14 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.few_rows.spec import LAYER, MAX_TERMS, RMS, FewRowsProblem, kernel_of, why_not
 from quantrt.kernels.few_rows.tiles import configs
-from tests.kernels.gemm_problems import gated_codes, heavy_codes, heavy_floats, plain_codes, plain_floats
+from tests.kernels.gemm_problems import (
+    gated_codes,
+    heavy_codes,
+    heavy_floats,
+    plain_codes,
+    plain_floats,
+    scaled_rows,
+)
 
 H200 = gpu_named("H200")
 LAYER_SIZES = (197, 3072, 768)
@@ -27,6 +34,7 @@ PROBLEMS = {
     "plain heavy": FewRowsProblem(heavy_floats(*LAYER_SIZES)),
     "plain codes": FewRowsProblem(plain_codes(*LAYER_SIZES)),
     "codes": FewRowsProblem(heavy_codes(*LAYER_SIZES)),
+    "scales of rows": FewRowsProblem(scaled_rows(*LAYER_SIZES)),
     "gate": FewRowsProblem(gated_codes(*LAYER_SIZES)),
     "odd": FewRowsProblem(plain_floats(7, 1000, 200), LAYER, 1e-6),
 }
