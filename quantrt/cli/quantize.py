@@ -146,6 +146,7 @@ def _write(fitted: Fitted, is_random: bool, args: argparse.Namespace) -> dict[st
         "nodes": len(decisions),
         "range_method": fitted.method,
         "quantized_activations": len(quantized.activations),
+        "products_per_token": len(quantized.placement.per_token),
         "quantized_weights": len(quantized.weights),
         "size_bytes": read_model(args.output).file_bytes,
         "float_size_bytes": quantized.model.file_bytes,
@@ -176,12 +177,14 @@ def _show(data: dict[str, Any]) -> None:
 
     mark = "" if data["is_calibrated"] else ", uncalibrated (random data)"
     ratio = data["size_bytes"] / data["float_size_bytes"]
+    per_token = data["products_per_token"]
+    rows = f", scales per token before {per_token} product{'s' * (per_token > 1)}" if per_token else ""
     show(
         heading(f"{data['output']}: ONNX Q/DQ for {data['target']}{mark}"),
         facts(
             (
                 ("int8 nodes", f"{data['int8_nodes']} of {data['nodes']}"),
-                ("activations", f"{data['quantized_activations']} quantized"),
+                ("activations", f"{data['quantized_activations']} quantized{rows}"),
                 ("weights", f"{data['quantized_weights']} quantized"),
                 ("ranges", data["range_method"]),
                 ("size", f"{bytes_text(data['size_bytes'])}, {ratio:.2f} of the float model's"),
@@ -213,6 +216,10 @@ COMMAND = Command(
         (
             "weights alone in 4 bits, by GPTQ",
             "quantrt quantize model.onnx --recipe weight-only-int4 --calib-data calib.npz -o model.int4.onnx",
+        ),
+        (
+            "a transformer without calibration data",
+            "quantrt quantize model.onnx --activations per-token -o model.int8.onnx",
         ),
         (
             "one block stays float",

@@ -79,6 +79,30 @@ def test_smoothing_by_a_recipe_reaches_the_model(folder: Path, quantrt_json):
     assert "g_smoothed" in nodes["accurate"] and "g_smoothed" not in nodes["default"]
 
 
+def test_scales_per_token_need_no_data(folder: Path, quantrt_json, quantrt_text):
+    rng = np.random.default_rng(3)
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n,128] x) => (float[n,64] y)
+      { h = MatMul(x, v) t = Tanh(h) y = MatMul(t, w) }"""
+    model = onnx.parser.parse_model(text)
+    for name, shape in (("v", (128, 128)), ("w", (128, 64))):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(rng.normal(0, 0.1, shape).astype("f"), name)
+        )
+    onnx.save(model, "s.onnx")
+    np.savez("s.npz", x=rng.normal(size=(64, 128)).astype(np.float32))
+    Path("rows.toml").write_text('version = 1\n[quantize]\nactivations = "per-token"\n', encoding="utf-8")
+    words = ("quantize", "s.onnx", "--recipe", "rows.toml", "-o")
+    made = quantrt_json(*words, "r.onnx")
+    assert made["products_per_token"] == 2 and made["quantized_activations"] == 0
+    assert "scales per token before 2 products" in quantrt_text(*words, "r.onnx", "--target", "openvino")
+    assert quantrt_json("compare", "s.onnx", "r.onnx", "--data", "s.npz", "--min-sqnr", "35")["passed"]
+    quantrt_json(*words, "t.onnx", "--target", "tensorrt")
+    assert quantrt_json("inspect", "t.onnx", "--lint", "tensorrt")["passed"]
+    build = ("build", "s.onnx", "--int8", "--activations", "per-token", *FAST)
+    quantrt_json(*build, "--valid-data", "s.npz", "-o", "r.qrt", "--report", "r.json")
+    assert "onnxruntime int8" in Path("r.json").read_text(encoding="utf-8"), "a candidate"
+
+
 def test_weights_alone_are_written_in_4_bits(folder: Path, quantrt_json, quantrt_text):
     rng = np.random.default_rng(3)
     text = """<ir_version: 8, opset_import: ["": 17]> g (float[n,128] x) => (float[n,64] y)
