@@ -65,7 +65,7 @@ def prepare(
         dynamic_shapes: as torch.export takes them; by default the first axis of every input counts samples.
 
     Raises:
-        UsageError: a target or an exclusion that does not exist, a target of float codes, or scales per token.
+        UsageError: no such target or exclusion, a target of float codes, or scales per token.
         ModelError: torch cannot export the module, or nothing of it can be quantized.
         DataError: calibration data do not fit.
     """
