@@ -220,12 +220,6 @@ class View:
     def load(self, layout):
         return block(self.look(self.slot.load(layout)))
 
-    def store(self, value):
-        if self.slot.readers:
-            raise RulesError("a block is overwritten while a product reads it")
-        self.data[...] = value
-        self.slot.is_full = True
-
 
 class Product:
     """Sums that a product is still added to: they can be nothing but added to, or waited for."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes of keys and values, made in Triton's interpreter, against numpy."""
+"""Codes of queries, keys and values, made in Triton's interpreter, against numpy."""
 
 import math
 
@@ -20,7 +20,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 CPU = torch.device("cpu")
 IDENTITY = Attention((("n", 0), ("n", 1), ("n", 2)), 1.0, False, False).epilogue
-SAMPLES = 128
+LARGEST = {"int8": 127.0, "fp8": 448.0}
+SCALE = 0.125
+SAMPLES = 32
 
 
 def problem_of(q: torch.Tensor, k: torch.Tensor, unit: int) -> AttentionProblem:
@@ -36,7 +38,7 @@ def encoded(
 ) -> list[torch.Tensor]:
     keys = inputs[1].transpose(-1, -2) if is_transposed else inputs[1]
     spec = encoder_of(problem_of(inputs[0], keys, unit), form)
-    options = {"is_transposed": is_transposed, "dtype": "float16"}
+    options = {"scale": SCALE, "is_transposed": is_transposed, "dtype": "float16"}
     step = Step("encode_attention", "region", ("q", "k", "v"), (), options, (), (kernel_key(spec),))
     runner = open_runner(step, Assets(CPU, {}, {kernel_key(spec): InterpreterLauncher(spec)}))
     allocate = lambda number, shape, dtype, **_: torch.full(shape, 77.0).to(dtype)  # noqa: E731
@@ -60,22 +62,28 @@ def is_near(codes: torch.Tensor, scales: torch.Tensor, x: torch.Tensor, kind: st
     return bool(((back - x).abs() <= step * 0.501).all())
 
 
+@pytest.mark.parametrize("scores", ["int8", "fp8"])
 @pytest.mark.parametrize(
     ("B", "H", "S", "D", "block_n"), [(1, 1, 1, 32, 64), (2, 3, 77, 40, 64), (1, 2, 300, 64, 128)]
 )
-def test_codes_times_scales_are_what_was_coded(B, H, S, D, block_n, rng):
+def test_codes_times_scales_are_what_was_coded(B, H, S, D, block_n, scores, rng):
     q, k, v = from_projection(rng, B, S, H, D)
     columns = max(32, 1 << (D - 1).bit_length())
-    form = CodeFormat("int8", "fp8", block_n, columns)
-    k_codes, k_scale, v_codes, v_scale = encoded([q, k, v], form)
+    form = CodeFormat(scores, "fp8", block_n, columns)
+    q_codes, q_scale, k_codes, k_scale, v_codes, v_scale = encoded([q, k, v], form)
+    assert not q_codes[..., D:].float().any()
     assert not k_codes[..., D:].float().any()
+    factor = SCALE * math.log2(math.e)
+    assert is_near(q_codes[..., :D], q_scale[..., None] / factor, q.double(), scores)
+    largest = q.double().abs().amax(-1)
+    torch.testing.assert_close(q_scale.double(), largest / LARGEST[scores] * factor, rtol=1e-6, atol=0)
 
-    samples = torch.arange(SAMPLES) * S // SAMPLES if S > SAMPLES else torch.arange(S)
+    samples = (2 * torch.arange(SAMPLES) + 1) * S // (2 * SAMPLES) if S > SAMPLES else torch.arange(S)
     smooth = k.double() - k[:, :, samples].double().mean(2, keepdim=True)
     for start in range(0, S, block_n):
         part = slice(start, start + block_n)
         scale = k_scale[:, :, start // block_n, None, None]
-        assert is_near(k_codes[:, :, part, :D], scale, smooth[:, :, part], "int8")
+        assert is_near(k_codes[:, :, part, :D], scale, smooth[:, :, part], scores)
 
     width = v_codes.shape[3]
     assert width == -(-S // 16) * 16
@@ -102,7 +110,7 @@ def test_what_all_keys_have_costs_no_digits(rng):
 
 def test_values_that_stay_floats_are_not_coded(rng):
     inputs = from_projection(rng, 1, 20, 2, 32)
-    assert len(encoded(inputs, CodeFormat("int8", "floats", 64, 32))) == 2
+    assert len(encoded(inputs, CodeFormat("int8", "floats", 64, 32))) == 4
 
 
 def test_values_alone_get_the_codes_that_they_get_beside_others(rng):
@@ -121,17 +129,22 @@ def test_heads_that_share_keys_and_keys_as_they_are_exported(rng):
     turned = encoded([q, k.transpose(-1, -2), v], form, is_transposed=True)
     for one, other in zip(plain, turned, strict=True):
         assert torch.equal(one.float(), other.float())
-    assert plain[0].shape == (2, 2, 70, 32)
+    assert plain[2].shape == (2, 2, 70, 32)
 
 
 def test_zeros_and_numbers_that_are_none(rng):
     q, k, v = from_projection(rng, 1, 130, 1, 32)
+    q[0, 0, 3] = 0.0
+    q[0, 0, 5, 7] = math.inf
     k[0, 0, 64:128] = 0.0
-    k[0, 0, 129, 7] = math.inf
     v[0, 0, 64:128] = 0.0
     v[0, 0, 129, 3] = math.nan
-    _, k_scale, _, v_scale = encoded([q, k, v], CodeFormat("int8", "fp8", 64, 32))
+    q_codes, q_scale, k_codes, k_scale, v_codes, v_scale = encoded(
+        [q, k, v], CodeFormat("int8", "fp8", 64, 32)
+    )
+    assert not q_codes[0, 0, 3].any()
+    assert float(q_scale[0, 0, 3]) > 0
+    assert q_scale[0, 0].isnan().nonzero().flatten().tolist() == [5]
     assert v_scale[0, 0].isnan().tolist() == [False, False, True]
     assert float(v_scale[0, 0, 1]) > 0
-    assert float(k_scale[0, 0, 1]) > 0
-    assert k_scale[0, 0].isnan().tolist() == [False, False, True]
+    assert k_scale.isfinite().all()

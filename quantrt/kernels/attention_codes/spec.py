@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codes of k and v for attention: which kernel makes them, and in which order values lie.
+"""Codes of q, k and v for attention: which kernel makes them, and in which order values lie.
 
 Values are kept as the tensor cores of compute capability 9.0 take and give them (PTX ISA, wgmma, fragments of
 matrices A and D), so that no thread hands a number to another: keys within each 16, and columns.
@@ -17,8 +17,8 @@ from quantrt.kernels.kernel import KernelSpec
 
 __all__ = ["CodeFormat", "columns_in_order", "encoder_of", "keys_in_order"]
 
-SAMPLES = 128
-"""Keys that the mean is taken of."""
+SAMPLES = 32
+"""Keys that the mean is taken of: it is off by a sixth of what keys differ by."""
 BLOCK_PER_WARP = 1024
 """Elements of a block, 32 for each thread: two programs of 128 columns share a multiprocessor's registers."""
 KEY_GROUP = 16
@@ -28,10 +28,10 @@ CODES = {"int8": "*i8", "fp8": "*fp8e4nv"}
 
 @dataclass(frozen=True)
 class CodeFormat:
-    """How k and v are coded.
+    """How q, k and v are coded.
 
     Attributes:
-        scores: "int8", of k; or "floats" for it as it is.
+        scores: "int8" or "fp8", of q and k; or "floats" for them as they are.
         values: "fp8", or "floats" for v as it is.
         block_n: keys with one scale.
         block_d: columns that codes are stored with, zeros behind those of the head.
@@ -44,15 +44,15 @@ class CodeFormat:
 
 
 def encoder_of(problem: AttentionProblem, form: CodeFormat) -> KernelSpec:
-    """The kernel that codes k and v of a problem; B, H and T do not enter it."""
+    """The kernel that codes q, k and v of a problem; B, H, S and T do not enter it."""
     floats = POINTERS[problem.dtype]
-    pointers = {f"{name}_ptr": floats for name in "kv"}
-    kinds = {"k": form.scores, "v": form.values}
+    pointers = {f"{name}_ptr": floats for name in "qkv"}
+    kinds = {"q": form.scores, "k": form.scores, "v": form.values}
     for name, kind in kinds.items():
         if kind != "floats":
             pointers |= {f"{name}_codes_ptr": CODES[kind], f"{name}_scale_ptr": "*fp32"}
     absent = (f"{name}_{what}_ptr" for name in kinds for what in ("codes", "scale"))
-    sizes = ("B", "G", "T", *(f"{name}_{axis}" for name in "kv" for axis in "bht"))
+    sizes = ("B", "H", "S", "T", *(f"{name}_{axis}" for name in "qkv" for axis in _axes(name)))
     fixed = {
         **{name: 0 for name in absent if name not in pointers},
         "UNIT": problem.unit,
@@ -64,7 +64,7 @@ def encoder_of(problem: AttentionProblem, form: CodeFormat) -> KernelSpec:
         "BLOCK_D": form.block_d,
         "SAMPLES": SAMPLES,
     }
-    types = {**pointers, **dict.fromkeys(sizes, "i32")}
+    types = {**pointers, **dict.fromkeys(sizes, "i32"), "scale": "fp32"}
     return KernelSpec(
         family="attention_codes",
         function="encode_attention",
@@ -85,3 +85,7 @@ def keys_in_order(keys: int) -> np.ndarray:
 def columns_in_order(columns: int) -> np.ndarray:
     """Which column of v lies at each row of its codes."""
     return np.arange(columns).reshape(4, -1, 2).swapaxes(0, 1).reshape(-1)
+
+
+def _axes(name: str) -> str:
+    return "bhs" if name == "q" else "bht"

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""k and v [B, G, T, D] of floats -> codes with scales, in one launch.
+"""q [B, H, S, D], k and v [B, G, T, D] of floats -> codes with scales, in one launch.
 
+    q_codes = round(q / s), s = max|q| / L for every row; kept as s * scale, scale being what scores are
+              multiplied by, log2(e) in it
     k_codes = round((k - c) / s) for every BLOCK_N keys of a head; c is the mean of up to SAMPLES of its keys,
-              evenly apart
+              in the middle of as many parts
     v_codes = round(v / s) for every BLOCK_N keys of a head; [D, T'] for each, in the orders of spec.py
 
-s is the largest magnitude by 127 for int8, by 448 for FP8. Softmax is the same for k - c, whatever c is: a
-channel of keys that is large in all of them costs no digits (Zhang et al., "SageAttention", arXiv 2410.02367,
-section 4.2).
+L is 127 for int8 and 448 for FP8. Softmax is the same for k - c, whatever c is: a channel of keys that is
+large in all of them costs no digits (Zhang et al., "SageAttention", arXiv 2410.02367, section 4.2).
 
-A block with an infinity or a NaN gets NaN for its scale. A program codes BLOCK_N rows of one of the two, rows
-beyond the last one of v as zeros. Queries are coded where they are multiplied.
+A row or a block with an infinity or a NaN gets NaN for its scale. A program codes BLOCK_N rows of one of the
+three, rows beyond the last one of v as zeros.
 """
 
 # mypy: ignore-errors
@@ -21,7 +22,6 @@ from quantrt.kernels.codes.triton_kernel import digits_near, to_fp8
 
 __all__ = ["encode_attention"]
 
-LARGEST_INT8 = tl.constexpr(127.0)
 LARGEST_FP8 = tl.constexpr(448.0)
 LEAST = tl.constexpr(5.421010862427522e-20)
 """2**-64: scales stay above 2**-73, so that neither they nor their ratios leave float32."""
@@ -29,24 +29,32 @@ LEAST = tl.constexpr(5.421010862427522e-20)
 
 @triton.jit
 def encode_attention(
+    q_ptr,
     k_ptr,
     v_ptr,
+    q_codes_ptr,
+    q_scale_ptr,
     k_codes_ptr,
     k_scale_ptr,
     v_codes_ptr,
     v_scale_ptr,
     B,
-    G,
+    H,
+    S,
     T,
+    q_b,
+    q_h,
+    q_s,
     k_b,
     k_h,
     k_t,
     v_b,
     v_h,
     v_t,
+    scale,
     UNIT: tl.constexpr,
-    D: tl.constexpr,
     GROUPS: tl.constexpr,
+    D: tl.constexpr,
     SCORES: tl.constexpr,
     VALUES: tl.constexpr,
     BLOCK_N: tl.constexpr,
@@ -54,22 +62,57 @@ def encode_attention(
     SAMPLES: tl.constexpr,
 ):
     blocks = tl.cdiv(T, BLOCK_N)
+    heads = B * (H // GROUPS)
     place = tl.program_id(0)
+    queries = 0
     keys = 0
     if SCORES != "floats":
-        keys = B * G * blocks
-        if place < keys:
+        q_blocks = tl.cdiv(S, BLOCK_N)
+        queries = B * H * q_blocks
+        keys = heads * blocks
+        if place < queries:
+            encode_queries(
+                q_ptr, q_codes_ptr, q_scale_ptr, place // q_blocks, place % q_blocks, H, S,
+                (q_b, q_h, q_s), scale, UNIT, D, SCORES, BLOCK_N, BLOCK_D,
+            )  # fmt: skip
+        elif place < queries + keys:
+            place -= queries
             encode_keys(
-                k_ptr, k_codes_ptr, k_scale_ptr, place // blocks, place % blocks, G, T,
-                (k_b, k_h, k_t), UNIT, D, BLOCK_N, BLOCK_D, SAMPLES,
+                k_ptr, k_codes_ptr, k_scale_ptr, place // blocks, place % blocks, H // GROUPS, T,
+                (k_b, k_h, k_t), UNIT, D, SCORES, BLOCK_N, BLOCK_D, SAMPLES,
             )  # fmt: skip
     if VALUES == "fp8":
-        if place >= keys:
-            place -= keys
+        if tl.program_id(0) >= queries + keys:
+            place = tl.program_id(0) - queries - keys
             encode_values(
-                v_ptr, v_codes_ptr, v_scale_ptr, place // blocks, place % blocks, G, T,
+                v_ptr, v_codes_ptr, v_scale_ptr, place // blocks, place % blocks, H // GROUPS, T,
                 (v_b, v_h, v_t), UNIT, D, BLOCK_N, BLOCK_D,
             )  # fmt: skip
+
+
+@triton.jit
+def encode_queries(
+    x_ptr,
+    codes_ptr,
+    scale_ptr,
+    head,
+    block,
+    heads,
+    rows,
+    strides,
+    factor,
+    UNIT: tl.constexpr,
+    D: tl.constexpr,
+    SCORES: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+):
+    """A scale for every row."""
+    places = block * BLOCK_N + tl.arange(0, BLOCK_N)
+    x = load_block(x_ptr, head, heads, places, rows, strides, UNIT, D, BLOCK_D)
+    scale = scale_of(tl.max(tl.abs(x), axis=1), tl.sum(x * 0.0, axis=1), SCORES)
+    store_codes(codes_ptr, x, scale[:, None], head, places, rows, SCORES, BLOCK_D)
+    tl.store(scale_ptr + head.to(tl.int64) * rows + places, scale * factor, mask=places < rows)
 
 
 @triton.jit
@@ -84,6 +127,7 @@ def encode_keys(
     strides,
     UNIT: tl.constexpr,
     D: tl.constexpr,
+    SCORES: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
     SAMPLES: tl.constexpr,
@@ -92,14 +136,13 @@ def encode_keys(
     places = block * BLOCK_N + tl.arange(0, BLOCK_N)
     x = load_block(x_ptr, head, heads, places, rows, strides, UNIT, D, BLOCK_D)
     numbers = tl.arange(0, SAMPLES)
-    samples = tl.where(rows > SAMPLES, (numbers.to(tl.int64) * rows // SAMPLES).to(tl.int32), numbers)
+    middles = ((2 * numbers + 1).to(tl.int64) * rows // (2 * SAMPLES)).to(tl.int32)
+    samples = tl.where(rows > SAMPLES, middles, numbers)
     some = load_block(x_ptr, head, heads, samples, rows, strides, UNIT, D, BLOCK_D)
     mean = tl.sum(some, axis=0) / tl.minimum(rows, SAMPLES).to(tl.float32)
     x = tl.where((places < rows)[:, None], x - mean[None, :], 0.0)
-    scale = scale_of(tl.max(tl.abs(x)), tl.sum(x * 0.0), LARGEST_INT8)
-    codes = digits_near(x, scale).to(tl.int32, bitcast=True).to(tl.int8)
-    offsets = (head.to(tl.int64) * rows + places)[:, None] * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]
-    tl.store(codes_ptr + offsets, codes, mask=(places < rows)[:, None])
+    scale = scale_of(tl.max(tl.abs(x)), tl.sum(x * 0.0), SCORES)
+    store_codes(codes_ptr, x, scale, head, places, rows, SCORES, BLOCK_D)
     tl.store(scale_ptr + head * tl.cdiv(rows, BLOCK_N) + block, scale)
 
 
@@ -123,7 +166,7 @@ def encode_values(
     # Place 16 h + 4 t + 2 a + b is key 16 h + 8 a + 2 t + b.
     places = block * BLOCK_N + (at // 16 * 16 + at // 2 % 2 * 8 + at // 4 % 4 * 2 + at % 2)
     x = load_block(x_ptr, head, heads, places, rows, strides, UNIT, D, BLOCK_D)
-    scale = scale_of(tl.max(tl.abs(x)), tl.sum(x * 0.0), LARGEST_FP8)
+    scale = scale_of(tl.max(tl.abs(x)), tl.sum(x * 0.0), "fp8")
     codes = tl.trans(to_fp8(x * (1.0 / scale)))
     columns = tl.arange(0, BLOCK_D)
     # Column BLOCK_D / 4 t + 2 j + b is row 8 j + 2 t + b.
@@ -152,6 +195,19 @@ def load_block(
 
 
 @triton.jit
-def scale_of(largest, zero, LARGEST: tl.constexpr):
+def scale_of(largest, zero, KIND: tl.constexpr):
     """What the largest number is divided by; NaN where `zero`, a sum of zeros times numbers, is."""
+    LARGEST: tl.constexpr = LARGEST_FP8 if KIND == "fp8" else 127.0
     return tl.maximum(largest, LEAST) / LARGEST + zero
+
+
+@triton.jit
+def store_codes(codes_ptr, x, scale, head, places, rows, KIND: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Round and store rows."""
+    if KIND == "fp8":
+        codes = to_fp8(x * (1.0 / scale))
+    else:
+        codes = digits_near(x, scale).to(tl.int32, bitcast=True).to(tl.int8)
+    columns = tl.arange(0, BLOCK_D)
+    offsets = (head.to(tl.int64) * rows + places)[:, None] * BLOCK_D + columns[None, :]
+    tl.store(codes_ptr + offsets, codes, mask=(places < rows)[:, None])

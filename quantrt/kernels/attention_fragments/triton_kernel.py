@@ -4,16 +4,16 @@
 # mypy: ignore-errors
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, warpgroup_mma
+from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
-from quantrt.kernels.attention_weights.triton_kernel import MAGIC_FLOAT, UNSEEN_CODES
+from quantrt.kernels.attention_weights.triton_kernel import UNSEEN_CODES
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import LOG2E, exp2, reciprocal
+from quantrt.kernels.functions.triton_kernel import LOG2E, exp2
 
 __all__ = [
     "HIDDEN",
     "add_mask",
-    "code_rows",
+    "blocks_of",
     "hide_unseen",
     "load_scales",
     "mask_differs",
@@ -23,6 +23,7 @@ __all__ = [
     "ones_of",
     "over_columns",
     "peak_of",
+    "place_of",
     "scales_of",
     "store_attended",
     "sums_layout",
@@ -34,8 +35,6 @@ score, and weights are 1 until one is seen."""
 LEAST_MASK = gl.constexpr(-(2.0**100))
 HIDDEN = gl.constexpr(-(2.0**90))
 """What minus infinity in a mask becomes, so that a largest score is a number; and where it has become one."""
-LEAST = gl.constexpr(5.421010862427522e-20)
-"""2**-64: scales stay above 2**-73."""
 
 
 @gluon.jit
@@ -46,28 +45,6 @@ def ones_of(ELEMENT: gl.constexpr, SHAPE: gl.constexpr, LAYOUT: gl.constexpr):
     else:
         ones = gl.full(SHAPE, 1.0, ELEMENT, LAYOUT)
     return ones
-
-
-@gluon.jit
-def code_rows(x, codes, is_read, SCORES: gl.constexpr):
-    """Int8 codes of the rows of x, stored, and a scale for every row; a row with no number has NaN.
-
-    Args:
-        is_read: the barrier to arrive at when x may be overwritten.
-    """
-    COLUMNS: gl.constexpr = x.shape[1]
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 16], [512 // COLUMNS, COLUMNS // 16], [4, 1], [1, 0])
-    given = x.load(LAYOUT)
-    fence_async_shared()
-    mbarrier.arrive(is_read, count=1)
-    given = given.to(gl.float32)
-    largest = gl.maximum(gl.max(gl.maximum(given, -given), axis=1), LEAST)
-    scale = largest * (1.0 / 127.0) + gl.sum(given * 0.0, axis=1)
-    bits = gl.fma(given, reciprocal(scale)[:, None], MAGIC_FLOAT).to(gl.int32, bitcast=True)
-    codes.store(bits.to(gl.int8))
-    fence_async_shared()
-    gl.thread_barrier()
-    return gl.convert_layout(scale, gl.SliceLayout(1, SCORES))
 
 
 @gluon.jit
@@ -151,12 +128,18 @@ def over_columns(x, SUMS: gl.constexpr):
 
 
 @gluon.jit
-def scales_of(scales, sample, head, lengths, sizes: gl.constexpr):
-    """Where the scales of a head's blocks of keys and values are."""
-    k_scale_ptr, v_scale_ptr, _ = scales
-    _, H, _, T = lengths
+def scales_of(scales, sample, head, rows, lengths, sizes: gl.constexpr, K: gl.constexpr):
+    """The factor of every query's scores, and where those of blocks of keys and values are."""
+    q_scale_ptr, k_scale_ptr, v_scale_ptr, scale = scales
+    _, H, S, T = lengths
     blocks = gl.cdiv(T, sizes[2])
-    return k_scale_ptr, v_scale_ptr, (sample * (H // sizes[0]) + head // sizes[0]) * blocks
+    place = (sample * (H // sizes[0]) + head // sizes[0]) * blocks
+    if K.primitive_bitwidth == 8:
+        start = (sample * H + head).to(gl.int64) * S
+        row_scale = gl.load(q_scale_ptr + start + rows, mask=rows < S, other=1.0)
+    else:
+        row_scale = gl.full([rows.shape[0]], 1.0, gl.float32, rows.type.layout) * scale
+    return row_scale, (k_scale_ptr, v_scale_ptr, place)
 
 
 @gluon.jit
@@ -176,7 +159,7 @@ def load_scales(block_scales, block, K: gl.constexpr, V: gl.constexpr):
 def store_attended(
     sums,
     total,
-    v_scale,
+    block_scales,
     rows,
     sample,
     head,
@@ -188,6 +171,7 @@ def store_attended(
     formula: gl.constexpr,
 ):
     """The epilogue of what was attended to, stored."""
+    _, v_scale_ptr, place = block_scales
     pointers, strides, slots = y
     y_b, y_h, y_s = strides
     D: gl.constexpr = sizes[1]
@@ -197,7 +181,8 @@ def store_attended(
     OUTPUTS: gl.constexpr = formula[2]
     factor = gl.where(total == 0.0, 0.0, 1.0 / total)
     if V.primitive_bitwidth == 8:
-        factor = factor * v_scale
+        # The block that was taken last is the first one.
+        factor = factor * gl.load(v_scale_ptr + place)
     x = sums * over_columns(factor, SUMS)
     if V.primitive_bitwidth == 8:
         # Column 8 j + 2 t + b of the product is column BLOCK_D / 4 t + 2 j + b of v.
@@ -248,3 +233,24 @@ def next_stage(stage, parity, STAGES: gl.constexpr):
     """The next block's stage, and the parity of its round."""
     is_last = stage == STAGES - 1
     return gl.where(is_last, 0, stage + 1), gl.where(is_last, parity ^ 1, parity)
+
+
+@gluon.jit
+def place_of(tile, tiles, B, H, QUERIES: gl.constexpr, IS_CAUSAL: gl.constexpr):
+    """First query, sample and head of a tile: queries of a head in turn, or tiles with most keys first."""
+    if IS_CAUSAL:
+        first = (tiles - 1 - tile // (B * H)) * QUERIES
+        place = tile % (B * H)
+    else:
+        first = tile % tiles * QUERIES
+        place = tile // tiles
+    return first, place // H, place % H
+
+
+@gluon.jit
+def blocks_of(first, T, QUERIES: gl.constexpr, BLOCK_N: gl.constexpr, IS_CAUSAL: gl.constexpr):
+    """Blocks of keys that a tile's queries see."""
+    end = T
+    if IS_CAUSAL:
+        end = gl.minimum(T, first + QUERIES)
+    return gl.cdiv(end, BLOCK_N)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """y = epilogue(softmax(scale * q @ k^T + mask) @ v) on compute capability 9.0: in which forms and tiles.
 
-k and v are codes as `kernels.attention_codes` makes them, or floats as they are; with a mask k is floats.
-Where k is codes q becomes some inside the kernel. The scale is above 0.
+q, k and v are codes as `kernels.attention_codes` makes them, or floats as they are; with a mask q and k are
+floats. The scale is above 0.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ QUERIES = ROWS * CONSUMERS
 WARPS = 4
 """Of a consumer; the producer's group has as many, of which three sleep."""
 QUERY_SLOTS = 2
-"""Of queries that stay floats; of others there is one."""
 MAX_BLOCK_D = 128
 MIN_BLOCK_D = 32
 TMA_BYTES = 16
@@ -44,7 +43,7 @@ class HopperAttention:
     """How attention is cut.
 
     Attributes:
-        scores: what q and k are multiplied as: "int8" or "floats", those of the problem.
+        scores: what q and k are multiplied as: "int8", "fp8" or "floats", those of the problem.
         values: what v is multiplied as: "fp8" or "floats".
         block_n: keys of a step, 64 or 128.
         stages: of the ring in shared memory.
@@ -77,11 +76,11 @@ def _block_d_of(problem: AttentionProblem) -> int:
 
 
 def shared_bytes(problem: AttentionProblem, how: HopperAttention) -> int:
-    """Of queries, their codes and the ring."""
+    """Of queries and the ring."""
     scores, values = (ELEMENT_BITS[kind] // 8 for kind in _kinds(problem, how))
-    floats = ELEMENT_BITS[_ELEMENTS[problem.dtype]] // 8
-    queries = floats + scores if how.scores == "int8" else QUERY_SLOTS * floats
-    return _block_d_of(problem) * (QUERIES * queries + how.stages * how.block_n * (scores + values))
+    columns = _block_d_of(problem)
+    block = how.block_n * columns * (scores + values)
+    return QUERY_SLOTS * QUERIES * columns * scores + how.stages * block
 
 
 def why_not(problem: AttentionProblem, device: GpuFacts) -> str | None:
@@ -108,22 +107,23 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
     numbers = len(problem.epilogue.operands) - 1
     has_mask = problem.mask != "none"
     types = {
-        "q_desc": descriptor_of(_ELEMENTS[problem.dtype], (1, 1, ROWS, columns)),
+        "q_desc": descriptor_of(scores, (1, 1, ROWS, columns)),
         "k_desc": descriptor_of(scores, (1, 1, how.block_n, columns)),
         "v_desc": descriptor_of(values, v_block),
         **({"mask_desc": str(DescriptorType("fp16", (1, 1, 1, how.block_n), 0))} if has_mask else {}),
-        **({"k_scale_ptr": "*fp32"} if has_codes else {}),
+        **({"q_scale_ptr": "*fp32", "k_scale_ptr": "*fp32"} if has_codes else {}),
         **({"v_scale_ptr": "*fp32"} if has_value_codes else {}),
         **{f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)},
         **{f"arg{i}": "fp32" for i in range(numbers)},
         **dict.fromkeys(("B", "H", "S", "T", *(("mask_b", "mask_h") if has_mask else ())), "i32"),
         **dict.fromkeys(("y_b", "y_h", "y_s"), "i32"),
-        "scale": "fp32",
+        **({} if has_codes else {"scale": "fp32"}),
     }
-    absent = ["mask_desc", "mask_b", "mask_h", "k_scale_ptr", "v_scale_ptr"]
+    absent = ["mask_desc", "mask_b", "mask_h", "q_scale_ptr", "k_scale_ptr", "v_scale_ptr"]
     absent += [*(f"y{i}_ptr" for i in range(MAX_OUTPUTS)), *(f"arg{i}" for i in range(MAX_ARGS))]
     fixed = {
         **{name: 0 for name in absent if name not in types},
+        **({"scale": 0.0} if has_codes else {}),
         "UNIT": problem.unit,
         "MASK_UNIT": problem.mask_unit,
         "GROUPS": problem.groups,

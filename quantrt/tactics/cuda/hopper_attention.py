@@ -20,6 +20,7 @@ __all__ = ["list_tactics", "tactic_of"]
 
 _SOURCE = "triton"
 _NAME = "attention hopper"
+_QUERY_CODES = ("q_codes", "q_scales")
 _KEY_CODES = ("k_codes", "k_scales")
 _VALUE_CODES = ("v_codes", "v_scales")
 
@@ -103,18 +104,19 @@ def _encoder(
 ) -> tuple[tuple[Draft, ...], tuple[str, ...]]:
     """The step that makes codes, and the names of what it makes; nothing where floats are multiplied."""
     names = (
-        *(_KEY_CODES if how.scores != "floats" else ()),
+        *((*_QUERY_CODES, *_KEY_CODES) if how.scores != "floats" else ()),
         *(_VALUE_CODES if how.values != "floats" else ()),
     )
     if not names:
         return (), ()
     spec: KernelSpec = encoder_of(problem, how.format_of(problem))
-    options = {"is_transposed": formula.is_transposed, "dtype": problem.dtype}
+    options = {"scale": formula.scale, "is_transposed": formula.is_transposed, "dtype": problem.dtype}
     return (Draft("encode_attention", ("in0", "in1", "in2"), names, options, kernels=(spec,)),), names
 
 
 def _code_bytes(problem: AttentionProblem, how: HopperAttention) -> int:
     """Of codes and scales."""
     columns = how.format_of(problem).block_d
+    queries = problem.B * problem.H * problem.S * (columns + 4)
     keys = problem.B * (problem.H // problem.groups) * problem.T * (columns + 1)
-    return keys * ((how.scores != "floats") + (how.values != "floats"))
+    return (queries + keys if how.scores != "floats" else 0) + (keys if how.values != "floats" else 0)

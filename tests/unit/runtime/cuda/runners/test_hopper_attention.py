@@ -40,7 +40,7 @@ class Launcher:
         y, unit = named["y0_ptr"], dict(self.spec.constants)["UNIT"]
         assert [step * unit for step in (named["y_b"], named["y_h"], named["y_s"])] == list(y.stride()[:3])
         assert tuple(y.shape[:3]) == (named["B"], named["H"], named["S"])
-        if named["v_desc"].dtype == torch.float16 == named["k_desc"].dtype:
+        if named["v_desc"].dtype == torch.float16 == named["q_desc"].dtype:
             tensors = [named["q_desc"], named["k_desc"], named["v_desc"]]
             if "mask_desc" in named:
                 mask = named["mask_desc"]
@@ -124,20 +124,20 @@ def test_what_cannot_be_read_is_copied_and_one_sample_serves_all():
     assert named["v_desc"].stride(2) % 8 == 0
 
 
-@pytest.mark.parametrize(("how", "count"), [(CODES, 4), (SCORE_CODES, 2)])
+@pytest.mark.parametrize(("how", "count"), [(CODES, 6), (SCORE_CODES, 4)])
 def test_codes_and_scales_take_the_places_of_floats(how, count):
     runner, launcher = opened(how, codes=count)
     q, k, v = drawn(2, 4, 70, 32), drawn(2, 4, 33, 32), drawn(2, 4, 33, 32)
     codes = [torch.full((1,), number, dtype=torch.int8) for number in range(count)]
     runner.run([q, k, v, *codes], allocate)
     ((_, named),) = launcher.launches
-    assert named["q_desc"].data_ptr() == q.data_ptr()
-    assert (named["k_desc"], named["k_scale_ptr"]) == (codes[0], codes[1])
-    if count == 4:
-        assert (named["v_desc"], named["v_scale_ptr"]) == (codes[2], codes[3])
+    assert (named["q_desc"], named["q_scale_ptr"]) == (codes[0], codes[1])
+    assert (named["k_desc"], named["k_scale_ptr"]) == (codes[2], codes[3])
+    if count == 6:
+        assert (named["v_desc"], named["v_scale_ptr"]) == (codes[4], codes[5])
     else:
         assert named["v_desc"].data_ptr() == v.data_ptr()
-    assert named["scale"] == pytest.approx(0.25 / torch.log(torch.tensor(2.0)).item())
+    assert "scale" not in named
 
 
 def test_codes_of_values_alone_stand_beside_floats():
