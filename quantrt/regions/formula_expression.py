@@ -11,7 +11,6 @@ from quantrt.regions.region import (
     Formula,
     Gemm,
     GroupNorm,
-    NormedGemm,
     Pool,
     PooledConv,
     Resize,
@@ -26,7 +25,6 @@ def expression_of(formula: Formula) -> Expression | None:
     match formula:
         case (
             Gemm(epilogue=expression)
-            | NormedGemm(product=Gemm(epilogue=expression))
             | Conv(epilogue=expression)
             | ConvTranspose(epilogue=expression)
             | Pool(epilogue=expression)

@@ -20,7 +20,6 @@ from quantrt.regions.region import (
     Host,
     LinearAttention,
     Nodes,
-    NormedGemm,
     Pool,
     PooledConv,
     Resize,
@@ -32,7 +31,6 @@ __all__ = ["from_json", "to_json"]
 
 _FORMULAS = (
     Gemm,
-    NormedGemm,
     Conv,
     ConvTranspose,
     Pool,
@@ -88,8 +86,6 @@ def _value(name: str, data: Any) -> Any:
         return from_json({"type": Conv.__name__, **data})
     if name == "pool":
         return from_json({"type": Pool.__name__, **data})
-    if name == "product":
-        return from_json({"type": Gemm.__name__, **data})
     return _tuple(data)
 
 

@@ -20,7 +20,6 @@ __all__ = [
     "LinearAttention",
     "Mismatch",
     "Nodes",
-    "NormedGemm",
     "Pool",
     "PooledConv",
     "Region",
@@ -51,20 +50,6 @@ class Gemm:
     is_transposed: bool
     epilogue: Expression
     is_gated: bool = False
-
-
-@dataclass(frozen=True)
-class NormedGemm:
-    """outputs = the product of norm(x), norm(x) = (x - mean) / sqrt(var + epsilon) over the last axis of x.
-
-    Attributes:
-        product: of the normalized x; the norm's scale is in its weight, its shift in its epilogue.
-        is_centred: without, norm(x) = x / sqrt(mean of squares + epsilon).
-    """
-
-    product: Gemm
-    epsilon: float
-    is_centred: bool
 
 
 @dataclass(frozen=True)
@@ -335,7 +320,6 @@ class Nodes:
 
 Formula = (
     Gemm
-    | NormedGemm
     | Conv
     | ConvTranspose
     | Pool

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""y[M, N] = epilogue(x[M, K] @ w[N, K]^T) of few rows, whose weights come ahead; rows may be normalized."""
+"""y[M, N] = epilogue(x[M, K] @ w[N, K]^T) of few rows, whose weights come ahead."""

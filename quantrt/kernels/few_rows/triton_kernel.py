@@ -1,19 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""y[M, N] = epilogue(x[M, K] @ w[N, K]^T) of few rows, normalized as they are multiplied or not. In Gluon.
+"""y[M, N] = epilogue(x[M, K] @ w[N, K]^T) of few rows. In Gluon.
 
 One program makes one tile. Its blocks of K lie in a ring of STAGES stages, the first of which are all on
 their way before anything is multiplied; those of w come while kernels before still run.
 
-NORM is "layer" or "rms", or empty. x is multiplied as it is: what makes it norm(x) is done to the sums.
-
-    norm(x)[m] @ w[n] = (x[m] @ w[n] - mean[m] * sums[n]) / sqrt(var[m] + EPSILON)
-
-sums[n] are of the elements of w[n]. While the tensor cores multiply a block of x, the four warps read the
-same block and add up its elements and their squares, less the first element of each row: see spec.py. Of an
-RMS norm nothing is taken off.
-
 full[stage] completes once for every round of the ring, when both copies of a block are there. A stage is
-loaded anew when the products with its block have ended, and all warps have read it, which a barrier tells.
+loaded anew when the products with its block have ended in all warps, which a barrier tells.
 Of a gate, w has two rows for every column of y, side by side. What lies beyond M, N and K is read as zeros by
 the copy engine; rows beyond M and columns beyond N are not stored.
 """
@@ -42,16 +34,11 @@ from quantrt.kernels.ring.triton_kernel import WARPS, place_of, sums_layout
 
 __all__ = ["few_rows"]
 
-VECTOR = gl.constexpr(8)
-"""Neighbouring elements of a row that a thread adds up: 16 bytes of 16 bits each."""
-
 
 @gluon.jit
 def few_rows(
     x_desc,
     w_desc,
-    x_ptr,
-    sums_ptr,
     y0_ptr,
     y1_ptr,
     y2_ptr,
@@ -69,13 +56,9 @@ def few_rows(
     arg10,
     arg11,
     M,
-    stride_xm,
-    STRIDE_UNIT: gl.constexpr,
     N: gl.constexpr,
     K: gl.constexpr,
     GATED: gl.constexpr,
-    NORM: gl.constexpr,
-    EPSILON: gl.constexpr,
     KINDS: gl.constexpr,
     PROGRAM: gl.constexpr,
     OUTPUTS: gl.constexpr,
@@ -120,11 +103,7 @@ def few_rows(
     for p in gl.static_range(PARTS_M * PARTS_N):
         place = part_of(tile_m, tile_n, p, M, sizes, PART)
         tensors = tensors + (load_blocks(slots, place, sizes, formula),)
-    if NORM != "":
-        rows = (x_ptr, stride_xm * STRIDE_UNIT, tile_m * BLOCK_M, M)
-        sums = multiply_and_normalize(ring, rows, sums_ptr, tile_m, tile_n, NORM, EPSILON, sizes)
-    else:
-        sums = multiply(ring, tile_m, tile_n, sizes)
+    sums = multiply(ring, tile_m, tile_n, sizes)
     parts = parts_of(sums, BLOCK_M, BLOCK_N, part_layout(RUN * HALVES, WARPS))
     for p in gl.static_range(PARTS_M * PARTS_N):
         store_part(
@@ -161,74 +140,10 @@ def multiply(ring, tile_m, tile_n, sizes: gl.constexpr):
 
 
 @gluon.jit
-def multiply_and_normalize(
-    ring, rows, sums_ptr, tile_m, tile_n, NORM: gl.constexpr, EPSILON: gl.constexpr, sizes: gl.constexpr
-):
-    """The sums of a tile of normalized rows.
-
-    Args:
-        rows: pointer to x, from one row to the next, this tile's first, and how many there are.
-    """
-    x_ring, w_ring, full, x_desc, w_desc = ring
-    x_ptr, stride, row, M = rows
-    K: gl.constexpr = sizes[1]
-    BLOCK_M: gl.constexpr = sizes[2]
-    BLOCK_N: gl.constexpr = sizes[3]
-    BLOCK_K: gl.constexpr = sizes[4]
-    STAGES: gl.constexpr = sizes[5]
-    STEPS: gl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
-    GROUP: gl.constexpr = 4 * sizes[7] * sizes[8]
-    ROWS_W: gl.constexpr = (sizes[0] * sizes[8] + GROUP - 1) // GROUP * GROUP
-    READ: gl.constexpr = read_layout(BLOCK_K, VECTOR, WARPS)
-    SUM: gl.constexpr = sums_layout(BLOCK_N, x_ring.dtype.primitive_bitwidth)
-    offs_k = gl.arange(0, BLOCK_K, gl.SliceLayout(0, READ))
-    offs_n = tile_n * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(0, SUM))
-    if NORM == "layer":
-        offs_m = gl.minimum(row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, READ)), M - 1)
-        first = gl.load(x_ptr + offs_m.to(gl.int64) * stride).to(gl.float32)[:, None]
-        of_w = gl.load(sums_ptr + offs_n, mask=offs_n < ROWS_W, other=0.0)[None, :]
-
-    sums = gl.zeros((BLOCK_M, BLOCK_N), gl.float32, SUM)
-    total = gl.full((BLOCK_M, BLOCK_K), 0.0, gl.float32, READ)
-    squares = gl.full((BLOCK_M, BLOCK_K), 0.0, gl.float32, READ)
-    for k in range(STEPS):
-        stage = k % STAGES
-        mbarrier.wait(full.index(stage), (k // STAGES) & 1)
-        x = x_ring.index(stage)
-        sums = warpgroup_mma(x, w_ring.index(stage).permute((1, 0)), sums, use_acc=k > 0, is_async=True)
-        part = x.load(READ).to(gl.float32)
-        if NORM == "layer":
-            part -= first
-            if K % BLOCK_K != 0:
-                part = gl.where((offs_k < K - k * BLOCK_K)[None, :], part, 0.0)
-            total += part
-        squares += part * part
-        sums = warpgroup_mma_wait(1, deps=(sums,))
-        load_again(ring, tile_m, tile_n, k, sizes)
-    sums = warpgroup_mma_wait(0, deps=(sums,))
-
-    power = gl.sum(squares, 1) / K
-    if NORM == "layer":
-        shift = gl.sum(total, 1) / K
-        power = gl.maximum(power - shift * shift, 0.0)
-        mean = gl.convert_layout(shift + gl.sum(first, 1), gl.SliceLayout(1, SUM))
-        sums -= mean[:, None] * of_w
-    scale = gl.convert_layout(gl.rsqrt(power + EPSILON), gl.SliceLayout(1, SUM))
-    return sums * scale[:, None]
-
-
-@gluon.constexpr_function
-def read_layout(columns, vector, warps):
-    """Blocks [.., columns]: `vector` elements side by side for every thread, warps below each other."""
-    across = min(columns // vector, 32)
-    return gl.BlockedLayout([1, vector], [32 // across, across], [warps, 1], [1, 0])
-
-
-@gluon.jit
 def load_again(ring, tile_m, tile_n, k, sizes: gl.constexpr):
     """In step k: the stage of the block before gets another, where one is left.
 
-    The products with the block before have ended, and no warp reads it any more.
+    The products with the block before have ended in this warp, and behind the barrier in all.
     """
     STEPS: gl.constexpr = (sizes[1] + sizes[4] - 1) // sizes[4]
     STAGES: gl.constexpr = sizes[5]

@@ -28,7 +28,6 @@ from quantrt.regions.region import (
     Gemm,
     GroupNorm,
     LinearAttention,
-    NormedGemm,
     Pool,
     PooledConv,
     Resize,
@@ -71,9 +70,6 @@ def compute(
             sums = _gemm(formula, inputs[0], weight)
             left, right = sums.chunk(2, -1) if formula.is_gated else (sums, None)
             results = evaluate(formula.epilogue, left, inputs[1:], constants, right=right)
-        case NormedGemm(product=product) if weight is not None:
-            sums = _gemm(product, _normalized(formula, inputs[0]), weight)
-            results = evaluate(product.epilogue, sums, inputs[1:], constants)
         case Conv() if weight is not None:
             results = _finished(formula, _conv(formula, inputs[0], weight), inputs, constants)
         case ConvTranspose() if weight is not None:
@@ -128,14 +124,6 @@ def _linear_attention(inputs: Sequence[Tensor], epsilon: float) -> Tensor:
 def _gemm(formula: Gemm, x: Tensor, weight: Tensor) -> Tensor:
     w = weight.double()
     return torch.matmul(x.double(), w.t() if formula.is_transposed else w).float()
-
-
-def _normalized(formula: NormedGemm, x: Tensor) -> Tensor:
-    """In float64."""
-    rows = x.double()
-    if formula.is_centred:
-        rows = rows - rows.mean(-1, keepdim=True)
-    return rows / (rows.square().mean(-1, keepdim=True) + formula.epsilon).sqrt()
 
 
 def _conv(formula: Conv, x: Tensor, weight: Tensor) -> Tensor:

@@ -20,7 +20,6 @@ from quantrt.regions.region import (
     Gemm,
     GroupNorm,
     LinearAttention,
-    NormedGemm,
     Pool,
     PooledConv,
     Resize,
@@ -31,7 +30,6 @@ from quantrt.tactics.cuda import (
     concat,
     conv2d,
     conv_transpose,
-    few_rows,
     gemm,
     group_norm,
     linear_attention,
@@ -64,8 +62,6 @@ def list_tactics(
     match workload.formula:
         case Gemm():
             family = gemm.list_tactics(workload, gpu)
-        case NormedGemm():
-            family = few_rows.list_normed_tactics(workload, gpu)
         case Conv():
             family = conv2d.list_tactics(workload, gpu)
         case PooledConv():

@@ -18,7 +18,6 @@ __all__ = [
     "is_relu",
     "is_residual_relu",
     "scaled_accumulator",
-    "shifted_accumulator",
     "split_bias",
     "unclipped",
 ]
@@ -106,20 +105,6 @@ def _number(expression: Expression, register: int) -> float | None:
 
 def scaled_accumulator(expression: Expression, scale: float) -> Expression:
     """The same for an accumulator that arrives as a multiple: its first instruction multiplies by `scale`."""
-    return _behind(expression, "mul", Operand("scalar", value=scale))
-
-
-def shifted_accumulator(expression: Expression, name: str) -> Expression:
-    """The same for an accumulator that a constant is missing of: its first instruction adds it.
-
-    Args:
-        name: of the constant.
-    """
-    return _behind(expression, "add", Operand("constant", name))
-
-
-def _behind(expression: Expression, op: str, operand: Operand) -> Expression:
-    """The expression of the accumulator and a new operand, put together by one operation."""
     first = len(expression.operands)
 
     def moved(register: int) -> int:
@@ -127,11 +112,11 @@ def _behind(expression: Expression, op: str, operand: Operand) -> Expression:
             return first + 1
         return register if register < first else register + 2
 
-    head = Instruction(op, (0, first))
+    head = Instruction("mul", (0, first))
     body = (replace(x, args=tuple(map(moved, x.args))) for x in expression.instructions)
     return replace(
         expression,
-        operands=(*expression.operands, operand),
+        operands=(*expression.operands, Operand("scalar", value=scale)),
         instructions=(head, *body),
         outputs=tuple(map(moved, expression.outputs)),
     )

@@ -26,7 +26,6 @@ from quantrt.regions.region import (
     ConvTranspose,
     Gemm,
     LinearAttention,
-    NormedGemm,
     Pool,
     PooledConv,
     Resize,
@@ -66,10 +65,7 @@ def work_of(workload: Workload) -> Work:
     weight = workload.weight
     products, elements = 0, largest
     match workload.formula:
-        case (
-            Gemm(is_transposed=is_transposed, is_gated=is_gated)
-            | NormedGemm(product=Gemm(is_transposed=is_transposed, is_gated=is_gated))
-        ) if weight is not None:
+        case Gemm(is_transposed=is_transposed, is_gated=is_gated) if weight is not None:
             columns = math.prod(shapes[0][:-1]) * weight.shape[0 if is_transposed else 1]
             elements = columns // 2 if is_gated else columns
             products = columns * shapes[0][-1]

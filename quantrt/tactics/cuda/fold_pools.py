@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from quantrt.gpu import GpuFacts
 from quantrt.regions.region import Conv, Mismatch, Pool, PooledConv
 from quantrt.tactics.cuda.assemble import Item
-from quantrt.tactics.cuda.choices import Choices
-from quantrt.tactics.cuda.fold_norms import why_not_together
+from quantrt.tactics.cuda.choices import Choice, Choices
 from quantrt.tactics.cuda.frame import Frame
 from quantrt.tactics.cuda.pooled_conv import why_not
+from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 
 __all__ = ["PooledPair", "find_pooled", "take_pooled"]
 
+MEASURED = ("timed", "cached")
 PATTERN = "pool behind a convolution"
 _POOLED = ", pooled"
 
@@ -72,7 +73,7 @@ def take_pooled(
     for pair in pairs:
         together = by_region.pop(pair.fused.region)
         apart = [by_region[item.region] for item in (pair.convolution, pair.pool)]
-        reason = why_not_together([together], apart)
+        reason = _why_not_together(together, apart)
         if reason:
             mismatches.append(Mismatch(PATTERN, reason, pair.pool.region))
             continue
@@ -87,3 +88,15 @@ def take_pooled(
         replace(choices, by_region=by_region, kernels=kernels),
         tuple(mismatches),
     )
+
+
+def _why_not_together(together: Choice, apart: Sequence[Choice]) -> str:
+    """Why what is measured of both speaks against it; empty where it speaks for it."""
+    if together.tactic.name == REFERENCE:
+        return "no kernel that computes both is right here"
+    if any(choice.origin not in MEASURED for choice in (together, *apart)):
+        return "not timed"
+    together_us, apart_us = (sum(choice.median_us or 0.0 for choice in x) for x in ([together], apart))
+    if together_us >= apart_us:
+        return f"slower on this GPU: {together_us:.1f} us together, {apart_us:.1f} us apart"
+    return ""

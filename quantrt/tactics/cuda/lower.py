@@ -42,7 +42,6 @@ from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.estimate import work_of
 from quantrt.tactics.cuda.fold_conversion import fold_conversions
-from quantrt.tactics.cuda.fold_norms import find_folds, fold_norms
 from quantrt.tactics.cuda.fold_pools import find_pooled, take_pooled
 from quantrt.tactics.cuda.forms import Forms, choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
@@ -247,10 +246,8 @@ class CudaLowering:
         if is_yardstick:
             self._wide = (self._wide or Wide()) | find_wide(traced.ranges())
         wide = self._known_wide() if precision == "fp16" else Wide()
-        folds = find_folds(frame, facts, self._gpu, () if quantized is None else quantized.weights)
-        workloads = frame.workloads(facts, self._live_rows)
         pairs = find_pooled(frame, facts, self._gpu)
-        workloads += [*(one for fold in folds for one in fold.workloads), *(pair.workload for pair in pairs)]
+        workloads = [*frame.workloads(facts, self._live_rows), *(pair.workload for pair in pairs)]
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
         listed_for = with_least_shared_memory(self._gpu, self._targets)
@@ -275,12 +272,11 @@ class CudaLowering:
                 pool=self._compilers,
                 on_progress=self._on_progress,
             )
-        frame, choices, apart = fold_norms(frame, choices, folds, self._inputs, self._device)
         frame, choices, unpooled = take_pooled(frame, choices, pairs)
         if not self._profiles:  # where a reference may be needed, it reads codes
             frame, choices = fold_conversions(frame, choices, facts, self._compile)
         self._caches.add(choices)
-        regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches, *apart, *unpooled))
+        regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches, *unpooled))
         notes = program_notes(frame, regions, choices, facts, beside, live_rows=self._live_rows)
         notes["tuning"] += told_wide(wide) + told_padding(frame, self._config.remove_padding)
         if quantized is not None:

@@ -26,7 +26,6 @@ from quantrt.regions.region import (
     Gemm,
     GroupNorm,
     Mismatch,
-    NormedGemm,
     Pool,
     Regions,
     Resize,
@@ -95,7 +94,7 @@ def _row(
     return {
         "formula": type(formula).__name__ if formula is not None else item.step and item.step.runner,
         "nodes": [] if lowered is None else list(lowered.region.nodes),
-        "product": _product_of(formula),
+        "product": formula.x[0] if isinstance(formula, Gemm | Conv | ConvTranspose) else None,
         "reads": item.inputs[0] if item.inputs else "",
         "codes": _codes(weight, choice),
         "tactic": None if choice is None else f"{choice.tactic.source}: {choice.tactic.name}",
@@ -108,13 +107,6 @@ def _row(
         "operations": None if work is None else 2 * work.products,
         "attributes": {} if formula is None else dict(_attributes(formula, weight)),
     }
-
-
-def _product_of(formula: Formula | None) -> str | None:
-    """The node of the product that a region is made around."""
-    if isinstance(formula, NormedGemm):
-        return formula.product.x[0]
-    return formula.x[0] if isinstance(formula, Gemm | Conv | ConvTranspose) else None
 
 
 def _codes(weight: np.ndarray | None, choice: Choice | None) -> str:

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""epilogue(x[..., K] @ w) with the kernel for few rows; as runners/gemm.py, but for the weights.
+"""epilogue(x[..., K] @ w) with the kernel for few rows; as runners/gemm.py, but for the weight.
 
-Weights: the weight, its rows in the order of `kernels.gemm_hopper.spec.rows_in_order`, of a product of
-normalized rows the sums of these, float32, then the constant operands.
+Its rows are in the order of `kernels.gemm_hopper.spec.rows_in_order`, and there may be more than columns.
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import torch
 
@@ -25,8 +22,7 @@ _ROW_BYTES = 16
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    is_normed = bool(dict(assets.kernels[step.kernels[0]].spec.constants)["NORM"])
-    return _NormedRunner(step, assets) if is_normed else _FewRowsRunner(step, assets)
+    return _FewRowsRunner(step, assets)
 
 
 class _FewRowsRunner(GemmRunner):
@@ -43,22 +39,3 @@ class _FewRowsRunner(GemmRunner):
 
     def _least_stride(self) -> int:
         return _ROW_BYTES // self._weight.element_size()
-
-
-class _NormedRunner(_FewRowsRunner):
-    def __init__(self, step: Step, assets: Assets) -> None:
-        weight, sums, *others = step.weights
-        super().__init__(replace(step, weights=(weight, *others)), assets)
-        self._sums = assets.weights[sums]
-
-    def _enqueue(
-        self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
-    ) -> list[Tensor]:
-        if x.shape[0] > 0:
-            operands = [self._sums, *outputs, *self._operands.in_order(tensors)]
-            sizes = x.shape[0], self._stride_units(x)
-            self._launch((self._tiles(x), 1, 1), [x, self._weight, x, *operands, *sizes])
-        return []
-
-    def _least_stride(self) -> int:
-        return int(self._fixed["STRIDE_UNIT"])

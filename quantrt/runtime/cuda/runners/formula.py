@@ -20,7 +20,6 @@ from quantrt.regions.region import (
     Conv,
     ConvTranspose,
     Gemm,
-    NormedGemm,
     PooledConv,
 )
 from quantrt.runtime.cuda.compute import compute
@@ -40,7 +39,7 @@ class _FormulaRunner:
         self._formula = from_json(step.options["formula"])
         self._outputs = tuple(step.options["outputs"])
         tensors = [assets.weights[key] for key in step.weights]
-        has_weight = isinstance(self._formula, Gemm | NormedGemm | Conv | ConvTranspose | PooledConv)
+        has_weight = isinstance(self._formula, Gemm | Conv | ConvTranspose | PooledConv)
         self._weight = tensors[0] if has_weight else None
         names = constant_names(self._formula)
         self._constants = dict(zip(names, tensors[has_weight:], strict=True))
