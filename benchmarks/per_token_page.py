@@ -14,8 +14,8 @@ INTRO = """# Scales per token on trained transformers
 {machine} Commit {commit}.
 
 int8 by the placement of ONNX Runtime, judged there on data that no calibration saw:
-{samples}. Signal over quantization noise is of the first output
-against FP32. `static` are scales by calibration on 128 samples, by the recipe `default`; `per token` has one
+{samples}.
+Signal over quantization noise is of the first output against FP32. `static` are scales by calibration on 128 samples, by the recipe `default`; `per token` has one
 for each row that a product reads (`--activations per-token`), found as the model runs. Without data nothing
 is known of ranges: `random data` are inputs of the right shapes without meaning, `no data` leaves in floats
 what is no product with a weight. SmoothQuant is `--smoothing multiplied`. The model with outlier channels is
