@@ -15,12 +15,13 @@ INTRO = """# Scales per token on trained transformers
 
 int8 by the placement of ONNX Runtime, judged there on data that no calibration saw:
 {samples}.
-Signal over quantization noise is of the first output against FP32. `static` are scales by calibration on 128 samples, by the recipe `default`; `per token` has one
-for each row that a product reads (`--activations per-token`), found as the model runs. Without data nothing
-is known of ranges: `random data` are inputs of the right shapes without meaning, `no data` leaves in floats
-what is no product with a weight. SmoothQuant is `--smoothing multiplied`. The model with outlier channels is
-the vision transformer with 4 channels of every attention's input planted 32 times as large, in all tokens:
-what scales per token win back there is less than what SmoothQuant does.
+Signal over quantization noise is of the first output against FP32. `static` are scales by calibration on 128
+samples, by the recipe `default`; `per token` has one for each row that a product reads (`--activations
+per-token`), found as the model runs. Without data nothing is known of ranges: `random data` are inputs of the
+right shapes without meaning, `no data` leaves in floats what is no product with a weight. SmoothQuant is
+`--smoothing multiplied`. The model with outlier channels is the vision transformer with 4 channels of every
+attention's input planted 32 times as large, in all tokens: what scales per token win back there is less than
+what SmoothQuant does.
 
 Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 &&
 python -m benchmarks.per_token MODELS docs/results/per-token-cpu.json`
