@@ -115,8 +115,12 @@ def _at_target(controlled: Mapping[str, Any] | None) -> str:
         return ""
     ours, theirs = (controlled["contenders"][name] for name in ("quantrt", "nncf"))
     compared = controlled.get("comparisons", ())
-    are_floats = all(row["in_floats"] == row["products"] for row in (ours, theirs))
-    verdict = ": both floats" if are_floats else f": {_worst(compared)}" if compared else ""
+    floats = [row["in_floats"] == row["products"] for row in (ours, theirs)]
+    verdict = f": {_worst(compared)}" if compared else ""
+    if all(floats):
+        verdict = ": both are floats"
+    elif floats[0]:
+        verdict = ": floats, where no codes that keep it gain time"
     return f"; to its target {_made(ours)}, control's {_made(theirs)}{verdict}"
 
 
