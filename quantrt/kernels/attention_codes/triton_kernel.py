@@ -4,7 +4,7 @@
     q_codes = round(q / s), s = max|q| / L for every row; kept as s * scale, scale being what scores are
               multiplied by, log2(e) in it
     k_codes = round((k - c) / s) for every BLOCK_N keys of a head; c is the mean of up to SAMPLES of its keys,
-              in the middle of as many parts
+              evenly apart
     v_codes = round(v / s) for every BLOCK_N keys of a head; [D, T'] for each, in the orders of spec.py
 
 L is 127 for int8 and 448 for FP8. Softmax is the same for k - c, whatever c is: a channel of keys that is
@@ -133,14 +133,13 @@ def encode_keys(
     SAMPLES: tl.constexpr,
 ):
     """One scale, of what differs from the mean."""
-    places = block * BLOCK_N + tl.arange(0, BLOCK_N)
-    x = load_block(x_ptr, head, heads, places, rows, strides, UNIT, D, BLOCK_D)
     numbers = tl.arange(0, SAMPLES)
-    middles = ((2 * numbers + 1).to(tl.int64) * rows // (2 * SAMPLES)).to(tl.int32)
-    samples = tl.where(rows > SAMPLES, middles, numbers)
+    samples = tl.where(rows > SAMPLES, (numbers.to(tl.int64) * rows // SAMPLES).to(tl.int32), numbers)
     some = load_block(x_ptr, head, heads, samples, rows, strides, UNIT, D, BLOCK_D)
     mean = tl.sum(some, axis=0) / tl.minimum(rows, SAMPLES).to(tl.float32)
-    x = tl.where((places < rows)[:, None], x - mean[None, :], 0.0)
+    places = block * BLOCK_N + tl.arange(0, BLOCK_N)
+    x = load_block(x_ptr, head, heads, places, rows, strides, UNIT, D, BLOCK_D) - mean[None, :]
+    x = tl.where((places < rows)[:, None], x, 0.0)
     scale = scale_of(tl.max(tl.abs(x)), tl.sum(x * 0.0), SCORES)
     store_codes(codes_ptr, x, scale, head, places, rows, SCORES, BLOCK_D)
     tl.store(scale_ptr + head * tl.cdiv(rows, BLOCK_N) + block, scale)
