@@ -18,6 +18,10 @@ from quantrt.tactics.cuda.tactic import TensorFacts, Workload
 __all__ = ["PooledPair", "find_pooled", "take_pooled"]
 
 MEASURED = ("timed", "cached")
+LAUNCH_US = 5.0
+"""Of a graph, in every time of a kernel alone: two kernels have it twice, those of an engine hardly at all
+(docs/decisions/0019)."""
+
 PATTERN = "pool behind a convolution"
 _POOLED = ", pooled"
 
@@ -97,6 +101,7 @@ def _why_not_together(together: Choice, apart: Sequence[Choice]) -> str:
     if any(choice.origin not in MEASURED for choice in (together, *apart)):
         return "not timed"
     together_us, apart_us = (sum(choice.median_us or 0.0 for choice in x) for x in ([together], apart))
-    if together_us >= apart_us:
-        return f"slower on this GPU: {together_us:.1f} us together, {apart_us:.1f} us apart"
+    if together_us >= apart_us - LAUNCH_US:
+        apart = f"{apart_us:.1f} us apart, {LAUNCH_US} of them a launch"
+        return f"no faster on this GPU: {together_us:.1f} us together, {apart}"
     return ""
