@@ -43,9 +43,9 @@ needs no untimed one before it: that its data lay in no cache is a small part of
 MIN_ROUNDS = 8
 """With fewer the interval of a ratio is infinite: a slow model's candidates could never be told apart."""
 
-EARLY_RATIO = 1 / 15
-"""Of the seconds asked for, after which a search may be over where nothing is in doubt. However wide a
-difference is, it takes 11 rounds to be sure of it at EARLY_CONFIDENCE_RATIO."""
+EARLY_RATIO = 1 / 6
+"""Of the seconds asked for, after which a search may be over where nothing is in doubt. Rounds are sure of a
+wide difference sooner, but what else a machine does for a second may slow one library more than another."""
 
 EARLY_CONFIDENCE_RATIO = 0.999
 """Of the interval until all of the seconds asked for are spent: the more looks, the surer each has to be."""

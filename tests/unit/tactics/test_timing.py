@@ -196,7 +196,7 @@ def test_codes_that_gain_are_told_from_16_bit_floats(halves: str, is_told: bool)
     def cost_ms(name: str, n: int) -> float:
         return {"a": 9.2, "b": 10.0, "c": 30.0}[name] * float(spread[2 * n + (name == "a")])
 
-    latencies, _ = timed(cost_ms, "abc", duration_s=9.0, max_duration_s=9.0, floats="c", halves=halves)
+    latencies, _ = timed(cost_ms, "abc", duration_s=4.0, max_duration_s=4.0, floats="c", halves=halves)
     pair = compare_paired(latencies["a"], latencies["b"])
     assert pair.verdict == ("faster" if is_told else "same")
 
@@ -209,8 +209,8 @@ def test_a_search_does_not_end_while_the_second_is_not_surely_faster_than_floats
     def cost_ms(name: str, n: int) -> float:
         return {"a": 5.0, "b": 9.0 * float(noise[n]), "c": 10.0}[name]
 
-    latencies, _ = timed(cost_ms, "abc", duration_s=3.0, floats="c")
-    assert (latencies["a"].total_ms < 0.4e3) == ends
+    latencies, _ = timed(cost_ms, "abc", duration_s=1.2, floats="c")
+    assert (latencies["a"].total_ms <= 0.3e3) == ends
     assert compare_paired(latencies["b"], latencies["c"]).verdict == "faster"
 
 
