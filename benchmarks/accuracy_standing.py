@@ -12,6 +12,12 @@ STANDARD_ERRORS = 3.92
 """That a 95 % interval is wide, of a normal distribution."""
 
 CONTROL = "nncf control"
+PEERS = (
+    *("ort default", "ort entropy", "ort percentile", "ort u8s8"),
+    *("nncf default", "nncf read_model", CONTROL, "mo max", "mo entropy"),
+)
+"""Those that every model is compared with where they can: `nncf transformer` is for attention alone."""
+
 BEST, TIED, BEHIND = "best", "tied", "behind"
 
 TEXT = """`accurate` and, in brackets, the best of all peers by that figure: `best` where `accurate` is
@@ -21,7 +27,7 @@ what is measured there is how noise changes wrong decisions. Where `nncf control
 products in floats that `accurate` computes on codes: what `quantrt build` makes by `accurate` to the same
 target is beside it then, with how many products each leaves in floats
 ([accuracy-control-cpu.md](accuracy-control-cpu.md)). The differences and their intervals are in the second
-table.
+table. `without` names peers that failed, for a reason told at the end, or were not measured.
 
 """
 
@@ -34,7 +40,8 @@ def standing(models: Mapping[str, Any], controlled: Mapping[str, Any]) -> str:
         controlled: rows of `benchmarks.accuracy_control`, by name.
     """
     rows = [_row(name, model, controlled.get(name)) for name, model in models.items() if _compared(model)]
-    return TEXT + table(["model", "SQNR, dB", "agreement, %", "own metric", "`accurate` is"], rows)
+    columns = ["model", "SQNR, dB", "agreement, %", "own metric", "`accurate` is", "without"]
+    return TEXT + table(columns, rows)
 
 
 def _row(name: str, model: Mapping[str, Any], controlled: Mapping[str, Any] | None) -> list[str]:
@@ -48,6 +55,7 @@ def _row(name: str, model: Mapping[str, Any], controlled: Mapping[str, Any] | No
         "; ".join(_cell(item, "", "{:.2f}", 100) for item in agreement),
         "; ".join(_cell(item, item["metric"], "{:.4f}") for item in own),
         _verdict(compared, model, controlled),
+        ", ".join(peer for peer in PEERS if "sqnr_db" not in model["contenders"].get(peer, {})),
     ]
 
 
