@@ -49,8 +49,9 @@ to int8, what is not int8 in f32, run in ONNX Runtime. What a tool leaves in flo
 control` goes back to floats layer by layer, on MobileNet v1 with all of them (more than 100 dB say so), while
 `accurate` has every layer in int8 that can be; what `quantrt build` makes where it may go back too, to the
 same target, is beside it in [accuracy-control-cpu.md](accuracy-control-cpu.md). An empty column was not
-measured (`--no-control`, or no `--model-optimizer`). A contender whose tool or library refuses the model, leaves it as it is, or is not done in
-the time it was given (`--control-limit-s`), is `failed`, for a reason that is told at the end.
+measured (`--no-control`, or no `--model-optimizer`). A contender whose tool or library refuses the model,
+leaves it as it is, or is not done in the time it was given (`--control-limit-s`), is `failed`, for a reason
+that is told at the end.
 
 Agreement asks how often a model decides as FP32 does. It needs no labels, so it is measured on all pictures
 at hand that are not for calibration, and where these are few on fixed views of them (the whole, corners,
