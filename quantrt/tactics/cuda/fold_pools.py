@@ -102,6 +102,6 @@ def _why_not_together(together: Choice, apart: Sequence[Choice]) -> str:
         return "not timed"
     together_us, apart_us = (sum(choice.median_us or 0.0 for choice in x) for x in ([together], apart))
     if together_us >= apart_us - LAUNCH_US:
-        apart = f"{apart_us:.1f} us apart, {LAUNCH_US} of them a launch"
-        return f"no faster on this GPU: {together_us:.1f} us together, {apart}"
+        told = f"{apart_us:.1f} us apart, {LAUNCH_US} of them a launch"
+        return f"no faster on this GPU: {together_us:.1f} us together, {told}"
     return ""
