@@ -28,8 +28,13 @@ from quantrt.threads import bounded_threads, usable_cores
 
 __all__ = ["OnnxRuntimeContext", "OnnxRuntimeExecutor", "open_asleep"]
 
-_FLOAT8 = "tensor(float8"
-"""In what the library says of codes that its own optimizer gave to kernels without them."""
+_FLOAT8 = (17, 18, 19, 20)
+"""ONNX's numbers of the float8 types."""
+
+_TYPE_TAGS = (0x10, 0x18)
+"""In front of them in a file: of a tensor's type, of an attribute's integer."""
+
+_TYPE_ATTRIBUTES = ("to", "output_dtype")
 
 _FATAL_ONLY = 4  # OrtLoggingLevel: what the library logs as an error, it also raises
 
@@ -84,7 +89,8 @@ class OnnxRuntimeExecutor:
         base = session_options or onnxruntime.SessionOptions()
         if options.keeps_floats:
             base.add_session_config_entry(*KEEP_FLOATS)
-        session = _open_session(model.graph, self._weights, threads, base)
+        has_float8 = _has_float8(model)
+        session = _open_session(model.graph, self._weights, threads, base, has_float8=has_float8)
         self._session: onnxruntime.InferenceSession | None = session
         self.inputs = tuple(_spec(value) for value in session.get_inputs())
         outputs = {value.name: _spec(value) for value in session.get_outputs()}
@@ -153,6 +159,8 @@ def _open_session(
     weights: Mapping[str, onnxruntime.OrtValue],
     threads: int,
     options: onnxruntime.SessionOptions,
+    *,
+    has_float8: bool,
 ) -> onnxruntime.InferenceSession:
     options.log_severity_level = _FATAL_ONLY
     options.intra_op_num_threads = threads
@@ -161,18 +169,33 @@ def _open_session(
         options.add_external_initializers(list(weights), list(weights.values()))
     for name, value in weights.items():
         options.add_initializer(name, value)
-    try:
-        return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except _ORT_ERRORS as error:
-        if _FLOAT8 not in str(error):
-            raise ModelError(f"ONNX Runtime cannot load the model: {library_reason(error)}") from error
-    options.add_session_config_entry(*KEEP_PAIRS)
-    # Its fusions of more give other results behind float8 pairs: of a ResNet-20, -45 dB (1.31).
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    if has_float8:
+        options.add_session_config_entry(*KEEP_PAIRS)
+        # Its fusions of more give other results behind float8 pairs: of a ResNet-20, -45 dB (1.31).
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except _ORT_ERRORS as error:
         raise ModelError(f"ONNX Runtime cannot load the model: {library_reason(error)}") from error
+
+
+def _has_float8(model: LibraryModel) -> bool:
+    """Whether the model has codes that are float8."""
+    if any("float8" in array.dtype.name for array in model.weights.values()):
+        return True
+    if not any(bytes((tag, kind)) in model.graph for tag in _TYPE_TAGS for kind in _FLOAT8):
+        return False
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    try:
+        graph = ModelProto.FromString(model.graph).graph
+    except DecodeError:
+        return False  # the library says what is wrong with it
+    found = {tensor.data_type for tensor in graph.initializer}
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        found |= {attribute.t.data_type, attribute.i if attribute.name in _TYPE_ATTRIBUTES else 0}
+    return not found.isdisjoint(_FLOAT8)
 
 
 def _ort_value(array: np.ndarray) -> onnxruntime.OrtValue:

@@ -53,7 +53,7 @@ CASES = (
     Case("calibrate model.onnx --calib-data empty -o m.ranges", "quantrt", 3),
     Case("calibrate model.onnx --calib-data calib.npz -o m.txt", "-o 'm.ranges'"),
     Case("calibrate model.onnx --calib-data calib.npz --cache-header X -o m.cache", "--cache-header TRT-", 3),
-    Case("quantize model.onnx -o q.onnx", "quantrt quantize -h"),
+    Case("quantize model.onnx -o q.onnx", "--activations per-token"),
     Case("quantize model.onnx --calib-data calib.npz --target openvine -o q.onnx", "--target openvino"),
     Case("quantize model.onnx --ranges broken.ranges -o q.onnx", "quantrt calibrate", 3),
     Case("run broken.qrt --inputs calib.npz -o o.npz", "quantrt", 3),
