@@ -21,8 +21,8 @@ HEAD = """# The engine within a budget, beside other tools (CPU)
 The engine that `quantrt build --int8` ships within the budget, and what other tools make of the same model and samples: ONNX
 Runtime's `quantize_static` (defaults; u8s8 per channel), `nncf.quantize` and `nncf.quantize_with_accuracy_control` with the same
 budget, relative to the float model's top-1 (`model_type=TRANSFORMER` where there is attention). OpenVINO has static shapes and
-its own float type, which is bf16 on a CPU that has it. The ratio is a tool's time over the engine's, paired within rounds, with its 99 % interval: above 1 the engine
-is faster. `persons` has no labels: the float model's classes are taken for them.
+its own float type, which is bf16 on a CPU that has it. The ratio is a tool's time over the engine's, paired within rounds, with its
+99 % interval: above 1 the engine is faster. `persons` has no labels: the float model's classes are taken for them.
 
 Reproduce: `python -m benchmarks.assignment_peers`
 
@@ -39,9 +39,9 @@ Seconds that all cores computed, of one run each. *Made* is everything from the 
 what it takes to make everything 8-bit: of NNCF's accuracy control without what `nncf.quantize` takes, of QuantRT without
 calibration and the choice of ranges. The same pictures are validated on. NNCF times nothing; QuantRT's search holds two libraries,
 and the rounds in which its candidates are timed. *Its first model* is that of `nncf.quantize`: where it is inside the budget,
-accuracy control has nothing to search for. What was not done after 200 s of processor time was stopped. *Load* is that of the
-machine before the row, in runnable threads over the last minute: whatever others ran made all times longer and spread wider.
-Libraries were imported before.
+accuracy control has nothing to search for. What was not done after 200 s of processor time was stopped. *Load* is
+the machine's before the row, runnable threads over the last minute with those of the row before: it was shared with other work for
+parts of the run. Libraries were imported before. With `--kept` other tools' models and seconds are those of an earlier run here.
 
 """  # noqa: E501
 
