@@ -185,7 +185,7 @@ def _has_float8(model: LibraryModel) -> bool:
         return True
     if not any(bytes((tag, kind)) in model.graph for tag in _TYPE_TAGS for kind in _FLOAT8):
         return False
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import ModelProto
 
     try:
