@@ -55,7 +55,7 @@ class Problem:
 
     Attributes:
         costs: for each region, by each precision that it may have.
-        limited: for each region, by the same precisions; infinite where it may not be had after all.
+        limited: for each region, by the same precisions, 0 or more; infinite where it may not be had.
         limit: of their sum.
         boundaries: each with costs of 0 or more.
     """
@@ -114,6 +114,11 @@ def _solution(problem: Problem, chosen: tuple[str, ...]) -> Solution:
     )
 
 
+def _is_within(amount: float, limit: float) -> bool:
+    """Whether one choice leaves any room: HiGHS takes a millionth for nothing, which a limit of 0 is not."""
+    return bool(np.isfinite(amount)) and amount <= limit
+
+
 class _Program:
     """The problem as matrices: first the columns of the regions, then those of the flows."""
 
@@ -126,7 +131,7 @@ class _Program:
             for precision, cost in row.items():
                 if np.isnan(cost) or np.isnan(limited[precision]):
                     raise InternalError(f"region {number} in {precision} has no cost", got="NaN")
-                if np.isfinite(limited[precision]) and np.isfinite(cost):
+                if np.isfinite(cost) and _is_within(limited[precision], problem.limit):
                     self._columns[number, precision] = len(costs)
                     costs.append(cost)
         self.has_empty_region = len({number for number, _ in self._columns}) < len(problem.costs)

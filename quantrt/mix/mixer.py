@@ -153,7 +153,8 @@ class _Mixer:
     def build(self, assigned: Assigned) -> BuiltEngine:
         """Build the engine of an assignment and measure it; it is kept open while it is the best.
 
-        Where all of the codes are inside the budget, accuracy is measured of what is faster.
+        Where all of the codes are inside the budget, accuracy is measured of what is faster. Where nothing
+        came to be in codes, as nothing beside it is, it is the float engine under another name.
         """
         kept = self._float_already | {
             node: assigned.reasons[region.name]
@@ -167,9 +168,10 @@ class _Mixer:
         if isinstance(opened, Rejected):
             raise ModelError(f"{name} cannot be opened", got=opened.reason, hint="--no-mixed")
         latency_ms = self._measurer.brief_latencies({name: opened})[name]
-        if latency_ms >= self._to_beat_ms:
+        fitted = opened.fitted or fitted
+        if latency_ms >= self._to_beat_ms or not fitted.model.has_int8:
             opened.executor.close()
-            return BuiltEngine(self._realized(assigned, opened.fitted or fitted), latency_ms)
+            return BuiltEngine(self._realized(assigned, fitted), latency_ms)
         before = self._contest.candidates.get(name)
         self._contest.candidates[name] = opened
         try:
@@ -181,7 +183,7 @@ class _Mixer:
                 self._contest.candidates[name] = before
         drop = float("inf") if accuracy is None else accuracy.drop_ratio
         self._keep_best(opened, latency_ms, drop)
-        return BuiltEngine(self._realized(assigned, opened.fitted or fitted), latency_ms, None, drop)
+        return BuiltEngine(self._realized(assigned, fitted), latency_ms, None, drop)
 
     def _left_float(self) -> dict[str, str]:
         """Nodes that could be 8-bit and are not: on a GPU they were timed, and lost."""

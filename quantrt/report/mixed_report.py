@@ -150,6 +150,8 @@ def _drop_text(row: Mapping[str, Any]) -> str:
 
 
 def _result_text(row: Mapping[str, Any]) -> str:
+    if not row["quantized"]:
+        return "nothing came to be in 8 bits"
     if not row.get("is_checked", True):
         return "not faster, so its drop was not measured"
     text = "inside the budget" if row["is_inside"] else "outside the budget"

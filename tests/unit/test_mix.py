@@ -196,6 +196,40 @@ def test_inside_the_budget_a_mix_is_checked_where_it_is_faster(outliers, monkeyp
     assert ("its drop was not measured" in text) != is_faster
 
 
+def test_a_mix_in_which_nothing_came_to_be_in_codes_is_not_shipped(monkeypatch):
+    """A pool alone is said to be faster in codes, and it can only be in codes beside others."""
+    text = """pooled (float[N,3,8,8] x) => (float[N,4] y) {
+      a = Conv(x, w0)
+      p = GlobalAveragePool(a)
+      f = Flatten(p)
+      y = MatMul(f, w1) }"""
+    times = {"Conv": (0.1, 2.0), "GlobalAveragePool": (5.0, 0.1), "MatMul": (0.1, 2.0)}
+
+    def timed_engine(candidate, model, inputs, *, latency_ms, sessions):
+        rows = [(node.name, times[node.op_type]) for node in model.graph.graph if node.op_type in times]
+        codes = candidate.spec.has_codes
+        return TimedEngine([TimedLayer((name,), pair[codes]) for name, pair in rows], latency_ms)
+
+    def time_candidates(candidates, *unused):
+        known = {"onnxruntime fp32": 5.2, "onnxruntime int8": 4.1, "onnxruntime int8 mixed": 1.0}
+        return {name: Latency((known[name],) * 32) for name in candidates}
+
+    monkeypatch.setattr(quantrt.mix.measure, "timed_engine", timed_engine)
+    for module in (quantrt.mix.measure, importlib.import_module("quantrt.build")):
+        monkeypatch.setattr(module, "time_candidates", time_candidates)
+    options = replace(config(), budget=Budget(metric="cosine", max_drop_ratio=1.0))
+    inputs = {"x": samples(24, 3, 8, 8)}
+    model = net(text, weights({"w0": (8, 3, 3, 3), "w1": (8, 4)}))
+    with build(model, config=options, calibration=inputs, validation=inputs) as engine:
+        report = engine.plan.report
+    assert report["verdict"]["shipped"] == "onnxruntime int8"
+    (row,) = report["mixed"]["rounds"]
+    assert (row["quantized"], row["is_inside"]) == (0, False)
+    console = Console(width=300, file=io.StringIO())
+    console.print(rounds_table(report["mixed"]))
+    assert "nothing came to be in 8 bits" in console.file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("rules", "place", "reason"),
     [

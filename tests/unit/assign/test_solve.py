@@ -69,6 +69,13 @@ def test_tiny_limits_are_kept():
     assert found.precisions == ("fp32", "int8", "int8")
 
 
+@pytest.mark.parametrize("damage", [1e-300, 1e-7, 1e-3])
+def test_a_limit_of_nothing_allows_nothing(damage):
+    costs = [{"fp32": 1.0, "int8": 0.5}] * 2
+    limited = [{"fp32": 0.0, "int8": damage}, {"fp32": 0.0, "int8": 0.0}]
+    assert solve(Problem(costs, limited, 0.0)).precisions == ("fp32", "int8")
+
+
 def test_a_boundary_can_be_worth_more_than_a_faster_region():
     costs = [{"fp32": 1.0, "int8": 0.1}, {"fp32": 1.0, "int8": 0.8}, {"fp32": 1.0, "int8": 0.1}]
     limited = [{"fp32": 0.0, "int8": 0.0}, {"fp32": 0.0, "int8": 1.0}, {"fp32": 0.0, "int8": 0.0}]
