@@ -154,6 +154,8 @@ class CudaLowering:
                 if other_choices.total_us < choices.total_us:
                     program, quantized = other_program, other
         self._caches.save()
+        if self._device is not None and self._device.type == "cuda":
+            torch.cuda.empty_cache()  # so that weights lie beside each other, in no gaps of what was tried
         return program_to_model(program), quantized
 
     def close(self) -> None:

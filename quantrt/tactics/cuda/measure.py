@@ -17,6 +17,7 @@ from typing import Protocol
 
 import torch
 
+from quantrt.errors import DataError, DeviceError
 from quantrt.tactics.cuda.timing import Timing, timing_of
 
 __all__ = ["Untimed", "measure"]
@@ -79,7 +80,7 @@ def measure(
     for name, run in runs.items():
         try:
             clocks[name] = make(run)
-        except (RuntimeError, MemoryError) as error:  # what torch raises for all failures of CUDA
+        except (RuntimeError, MemoryError, DataError, DeviceError) as error:  # torch's, and what runners say
             found[name] = Untimed(f"cannot be captured in a CUDA graph: {_first_line(error)}")
     screened = _in_turns(clocks, SCREEN_RUNS)
     finalists = _finalists(screened)
@@ -148,7 +149,19 @@ class _GraphClock:
                 self._graph = self._capture(run)
 
     def _capture(self, run: Run) -> torch.cuda.CUDAGraph:
-        """Capture without torch.cuda.graph, which collects garbage and empties caches each time."""
+        """Capture without torch.cuda.graph, which collects garbage and empties caches each time.
+
+        While a graph is captured torch gives nothing back of what it keeps for later, such as the memory of
+        earlier graphs: below a limit there may be none left, however little is in use.
+        """
+        try:
+            return self._captured(run)
+        except (torch.OutOfMemoryError, DeviceError):
+            pass  # what the run had made goes with the error
+        torch.cuda.empty_cache()
+        return self._captured(run)
+
+    def _captured(self, run: Run) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         with torch.cuda.stream(self._stream):

@@ -127,9 +127,9 @@ class Trial:
                     )
                 )
                 wrong = check(self.workload, tactic, opened.run(self.inputs), self.expected)
-            except torch.OutOfMemoryError as error:
-                return Verdict(reason=f"out of device memory: {_first_line(error)}", is_lasting=False)
             except Exception as error:  # noqa: BLE001  a candidate that fails in whatever way is none
+                if _is_short_of_memory(error):
+                    return Verdict(reason=f"out of device memory: {_first_line(error)}", is_lasting=False)
                 _check_device(self.device, tactic, region)
                 log.warning("tactic '%s' of region '%s' failed: %s", tactic.name, region, error)
                 return Verdict(reason=f"failed: {type(error).__name__}: {_first_line(error)}")
@@ -183,6 +183,11 @@ def _stored(weight: np.ndarray, x: Tensor) -> Tensor:
     """
     tensor = tensor_on(weight).to(x.device)
     return tensor.to(x.dtype) if tensor.is_floating_point() else tensor
+
+
+def _is_short_of_memory(error: BaseException) -> bool:
+    """Whether it is torch's, or a runner's for want of it."""
+    return isinstance(error, torch.OutOfMemoryError) or isinstance(error.__cause__, torch.OutOfMemoryError)
 
 
 def _free(device: Device) -> None:

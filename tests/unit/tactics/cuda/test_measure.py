@@ -2,10 +2,12 @@
 
 import contextlib
 import time
+import weakref
 
 import pytest
 import torch
 
+from quantrt.errors import DeviceError
 from quantrt.tactics.cuda.measure import FINAL_RUNS, SCREEN_RUNS, Untimed, measure
 from quantrt.tactics.cuda.timing import Timing
 
@@ -53,13 +55,14 @@ def test_nothing_to_time():
     assert measure({}, device=CPU) == {}
 
 
-def test_a_capture_that_fails_is_data(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("kind", [RuntimeError, DeviceError])
+def test_a_capture_that_fails_is_data(monkeypatch: pytest.MonkeyPatch, kind: type[Exception]):
     from quantrt.tactics.cuda import measure as module
 
     def make(device: torch.device, stream: object, *, flush: bool):
         def clock(run: object):
             if run is bad:
-                raise RuntimeError("operation not permitted when stream is capturing\nmore")
+                raise kind("operation not permitted when stream is capturing\nmore")
             return module._CpuClock(run)
 
         return clock
@@ -109,6 +112,7 @@ class FakeCuda:
         monkeypatch.setattr(torch.cuda, "Event", Event)
         monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "current")
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: fake.log.append("empty"))
 
     device = CPU
 
@@ -170,6 +174,46 @@ def test_on_a_gpu_a_capture_always_ends(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(RuntimeError, match="not permitted"):
         module._GraphClock(run, cuda, cuda)
     assert cuda.log[-1] == "end"
+
+
+@pytest.mark.parametrize("is_told_by_runner", [False, True])
+def test_on_a_gpu_a_capture_without_room_is_tried_once_more(
+    monkeypatch: pytest.MonkeyPatch, is_told_by_runner: bool
+):
+    from quantrt.tactics.cuda import measure as module
+
+    def run() -> None:
+        if "empty" not in cuda.log:
+            raise DeviceError("no room") if is_told_by_runner else torch.OutOfMemoryError("no room")
+        cuda.run()
+
+    cuda = FakeCuda(monkeypatch)
+    clock = module._GraphClock(run, cuda, cuda)
+    assert cuda.log == ["wait", "begin thread_local", "end", "empty", "wait", "begin thread_local", "end"]
+    assert clock.begin(1)() == pytest.approx([30.0])
+
+
+def test_on_a_gpu_what_a_capture_without_room_had_made_is_gone_when_memory_is_given_back(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    from quantrt.tactics.cuda import measure as module
+
+    made: list[weakref.ref[torch.Tensor]] = []
+    cuda = FakeCuda(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: alive.append(made[0]() is not None))
+    alive: list[bool] = []
+
+    def run() -> None:
+        result = torch.zeros(3)
+        made.append(weakref.ref(result))
+        try:
+            raise torch.OutOfMemoryError("no room")
+        except torch.OutOfMemoryError as error:
+            raise DeviceError("no room for the norm") from error
+
+    with pytest.raises(DeviceError, match="norm"):
+        module._GraphClock(run, cuda, cuda)
+    assert alive == [False]
 
 
 def test_an_event_that_did_not_tick_counts_as_one_tick(monkeypatch: pytest.MonkeyPatch):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from quantrt.errors import InternalError
+from quantrt.errors import DeviceError, InternalError
 from quantrt.gpu import gpu_named
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.formula_expression import constant_names
@@ -260,7 +260,10 @@ def test_excluding_torch_leaves_the_reference():
     assert choices.tactics["scale"].name == "reference"
 
 
-def test_short_memory_rejects_a_tactic_but_not_for_ever(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("is_told_by_runner", [False, True])
+def test_short_memory_rejects_a_tactic_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, is_told_by_runner: bool
+):
     work = scaled_rows()
     hungry = Tactic("triton", "hungry", (replace(right(work).drafts[0], options={"formula": {}}),))
     from quantrt.runtime.cuda.runners import formula
@@ -269,7 +272,10 @@ def test_short_memory_rejects_a_tactic_but_not_for_ever(monkeypatch: pytest.Monk
 
     def open_runner(step, assets):
         if step.options["formula"] == {}:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+            short = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+            if is_told_by_runner:
+                raise DeviceError("not enough memory for the product") from short
+            raise short
         return opened(step, assets)
 
     monkeypatch.setattr(formula, "open_runner", open_runner)
