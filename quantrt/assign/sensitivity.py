@@ -24,8 +24,10 @@ from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.errors import DataError, InternalError, ModelError
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.cuts import Cut, cut_part
+from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.qdq import write
+from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.segments import find_cuts, with_switches
 from quantrt.quantize.switches import FLAGS, Switched, switch_layers
 from quantrt.reference.metrics import mean_noise_ratio
@@ -73,7 +75,7 @@ class Sensitivity:
             raise InternalError("the float graph behind a quantized model is not kept")
         self.regions = tuple(regions)
         self._floats = fitted.floats
-        self._switched = _switched(fitted)
+        self._switched = _switched(fitted.model, fitted.floats)
         self._outputs = _float_outputs(fitted.floats)
         around = Surroundings(fitted.floats.graph, regions)
         self._switches = switches_of_regions(self._switched, regions, around)
@@ -180,14 +182,15 @@ class _Part:
         return found
 
 
-def _switched(fitted: Fitted) -> Switched:
+def _switched(model: QuantizedModel, floats: ir.Model) -> Switched:
     """The model with a switch before everything that is rounded.
 
-    Activations that a library would do on codes are written as they are: a switch needs their floats.
+    Activations that a library would do on codes are written as they are: a switch needs their floats. Tables
+    have the columns of those that were rounded, whose factors stand behind them on either side of a switch.
     """
-    model = fitted.model
     plain = replace(model, target=replace(model.target, quantizes_outputs=False))
-    return switch_layers(write(plain), fitted.floats or model.graph)
+    axes = {use: tensor.qparams.axis for use, tensor in model.weights.items()}
+    return switch_layers(write(plain), balance_tables(floats, axes))
 
 
 def _float_outputs(graph: ir.Model) -> list[str]:

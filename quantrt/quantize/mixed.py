@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from quantrt.config import QuantizeConfig
 from quantrt.errors import InternalError
+from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import correct_biases
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.place_by_config import place_by_config
@@ -41,7 +42,8 @@ def keep_float(fitted: Fitted, kept: Mapping[str, str], config: QuantizeConfig) 
     placement = place_by_config(fitted.floats, full.target, config, kept)
     grids = _grids(fitted.floats, full.activations, placement)
     weights = {use: full.weights[use] for use in placement.weights}
-    graph = fitted.floats if fitted.means is None else correct_biases(fitted.floats, weights, fitted.means)
+    graph = balance_tables(fitted.floats, {use: tensor.qparams.axis for use, tensor in weights.items()})
+    graph = graph if fitted.means is None else correct_biases(graph, weights, fitted.means)
     model = replace(
         full,
         graph=graph,

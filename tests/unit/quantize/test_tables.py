@@ -5,16 +5,22 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from quantrt.assign.region import find_regions
+from quantrt.assign.sensitivity import Sensitivity
+from quantrt.calibrate.collect import collect
+from quantrt.calibrate.dataset import open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
+from quantrt.quantize.fit import Fitted
+from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.placement import place
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qdq_read import read
 from quantrt.quantize.qparams import quantize_weight
-from quantrt.quantize.quantize import quantize
+from quantrt.quantize.quantize import observed_values, quantize
 from quantrt.quantize.quantized_model import Decision, QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT
@@ -23,6 +29,7 @@ from quantrt.reference.metrics import sqnr_db
 from tests.nets import net, run_ort
 
 ROWS, COLUMNS = 8192, 128
+MINMAX = CalibrationConfig(method="minmax")
 EMBEDDED = "net (int64[B,S] ids) => (float[B,S,128] y) { e = Gather(table, ids) y = Add(e, one) }"
 
 
@@ -133,6 +140,42 @@ def test_balanced_tables_are_the_same_model(rng: np.random.Generator):
         v.name for n in balanced.graph for v in n.outputs
     }
     assert balance_tables(model.graph, {(node, 0): None}) is model.graph
+
+
+READ = "net (int64[B,S] ids) => (float[B,S,16] y) { e = Gather(table, ids) y = MatMul(e, w) }"
+
+
+def read_by_a_product(rng: np.random.Generator) -> Fitted:
+    """The table and the product in codes, and their float graph."""
+    weights = {"table": table(rng), "w": rng.standard_normal((COLUMNS, 16)).astype(np.float32)}
+    model = net(READ, weights)
+    options = QuantizeConfig()
+    stats = collect(
+        model, observed_values(model, (CUDA,), options), open_dataset(numbers(rng), model.inputs), MINMAX
+    )
+    return Fitted(quantize(model, stats, CUDA, options, MINMAX), "minmax", {}, floats=model.graph)
+
+
+def test_a_table_in_codes_beside_a_float_product_keeps_its_factors(rng: np.random.Generator):
+    fitted = read_by_a_product(rng)
+    pick, product = fitted.model.placement.decisions
+    assert (pick.is_int8, product.is_int8) == (True, True)
+    mixed = keep_float(fitted, {product.node: "kept float"}, QuantizeConfig()).model
+    assert set(mixed.weights) == {(pick.node, 0)}
+    feeds = numbers(rng)
+    (want,), (got,) = (run_ort(graph, feeds) for graph in (fitted.floats, write(mixed)))
+    assert sqnr_db(want, got) > 35
+
+
+def test_the_damage_of_a_table_is_what_its_codes_do(rng: np.random.Generator):
+    fitted, feeds = read_by_a_product(rng), numbers(rng)
+    pick, product = fitted.model.placement.decisions
+    data = open_dataset(feeds, fitted.model.model.inputs)
+    damages = Sensitivity(fitted, find_regions(fitted.model.placement), data, samples=4).measure({})
+    for node, other in ((pick.node, product.node), (product.node, pick.node)):
+        alone = keep_float(fitted, {other: "kept float"}, QuantizeConfig()).model
+        (want,), (got,) = (run_ort(graph, feeds) for graph in (fitted.floats, write(alone)))
+        assert 10 * np.log10(1 / damages[node]) == pytest.approx(sqnr_db(want, got), abs=0.05)
 
 
 def test_a_table_without_scales_of_its_rows(rng: np.random.Generator):
