@@ -11,6 +11,7 @@ conversions is first that of layers that move data, then what measured mixed eng
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -76,11 +77,14 @@ class CostModel:
         times_ms: by region and precision.
         crossings: where conversions would be.
         ns_per_element: of a conversion.
+        most_ns_per_element: what a conversion can take at most. Whole engines differ by more than by their
+            conversions: by how warm the device is, and that is not these.
     """
 
     times_ms: Mapping[str, Mapping[str, float]]
     crossings: tuple[Crossing, ...]
     ns_per_element: float
+    most_ns_per_element: float = math.inf
 
     def predict_ms(self, assignment: Assignment) -> float:
         """What an engine with this assignment takes."""
@@ -102,7 +106,7 @@ class CostModel:
         return tuple(found)
 
     def fitted(self, engines: Iterable[tuple[Assignment, float]]) -> CostModel:
-        """The model with the rate of conversions that least squares give, 0 or more.
+        """The model with the rate of conversions that least squares give, from 0 to the most there can be.
 
         Args:
             engines: every one that was built and timed: its assignment and milliseconds.
@@ -112,7 +116,10 @@ class CostModel:
             crossed = self._crossed(assignment)
             power += crossed * crossed
             product += crossed * (latency_ms - self._inside_ms(assignment))
-        return replace(self, ns_per_element=max(product / power * 1e6, 0.0)) if power else self
+        if not power:
+            return self
+        rate = min(max(product / power * 1e6, 0.0), self.most_ns_per_element)
+        return replace(self, ns_per_element=rate)
 
     def _inside_ms(self, assignment: Assignment) -> float:
         return sum(times[assignment[name]] for name, times in self.times_ms.items())
@@ -128,12 +135,14 @@ def cost_model(
     engines: Mapping[str, TimedEngine],
     *,
     unseen_ns_per_element: float = DEFAULT_NS_PER_ELEMENT,
+    most_ns_per_element: float = math.inf,
 ) -> CostModel:
     """The model of engines that are in one precision each.
 
     Args:
         engines: by precision; FLOAT among them.
         unseen_ns_per_element: of a conversion where no layer of the engines shows it.
+        most_ns_per_element: of a conversion, however slow a mixed engine turns out to be.
     """
     times: list[dict[str, float]] = [{} for _ in regions]
     crossings: dict[tuple[int, int], int] = {}
@@ -158,6 +167,7 @@ def cost_model(
             for (first, second), elements in crossings.items()
         ),
         ns_per_element=statistics.median(rates) if rates else unseen_ns_per_element,
+        most_ns_per_element=most_ns_per_element,
     )
 
 

@@ -100,3 +100,12 @@ def test_a_measured_engine_corrects_the_rate_of_conversions():
     assert model.fitted([(whole, 2.5)]).ns_per_element == 0.5  # says nothing of conversions
     between = model.fitted([(whole, 2.5), (mixed, 3.2), (mixed, 3.4)])
     assert between.ns_per_element == pytest.approx(0.3)
+
+
+def test_no_measured_engine_makes_conversions_slower_than_they_can_be():
+    times = {"a": {"fp16": 2.0, "int8": 1.0}, "b": {"fp16": 2.0, "int8": 1.0}}
+    model = CostModel(times, (Crossing("a", "b", 10**6),), 0.001, most_ns_per_element=0.004)
+    mixed = {"a": "int8", "b": "fp16"}
+    assert model.fitted([(mixed, 3.6)]).ns_per_element == 0.004
+    assert model.fitted([(mixed, 3.002)]).ns_per_element == pytest.approx(0.002)
+    assert model.fitted([(mixed, 2.0)]).ns_per_element == 0.0
