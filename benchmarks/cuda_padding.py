@@ -20,21 +20,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
+from benchmarks.cuda_codes import by_torch, codes_of, few_samples
 from benchmarks.cuda_engines import Row, export_module, inputs_of, module_of
 from benchmarks.cuda_padding_page import cuda_padding_page
 from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.inputs import Feed
-from quantrt.calibrate.collect import collect
-from quantrt.calibrate.dataset import open_dataset
-from quantrt.config import CalibrationConfig, CudaConfig, QuantizeConfig
+from quantrt.config import CudaConfig, QuantizeConfig
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.program import Program
 from quantrt.plan.program_json import program_from_model
-from quantrt.quantize.quantize import observed_values, quantize
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
@@ -50,10 +47,8 @@ SHAPE = 6.0
 """Of the gamma distribution that lengths are drawn from: a standard deviation of 0.4 of their mean."""
 
 LEAST_TOKENS = 16
-CALIBRATION_SAMPLES = 4
 MASK = "attention_mask"
 TARGETS = {"int8": CUDA, "fp8": CUDA_FP8}
-MAXIMA = CalibrationConfig(method="minmax")
 
 
 def main() -> None:
@@ -80,10 +75,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         module, path = module_of(row), Path(folder) / "bert.onnx"
-        export_module(module, path, _some(feed), list(feed), has_free_batch=True)
+        export_module(module, path, few_samples(feed), list(feed), has_free_batch=True)
         model = for_gpu(load_model(path))
         note(export_s=time.perf_counter() - began)
-        want = _by_torch(module, feed)
+        want = by_torch(module, feed)
         for precision in args.precisions:
             note(**{precision: _measure(model, precision, feed, want, args.level)})
 
@@ -102,30 +97,6 @@ def padded_tokens(row: Row, lengths: npt.NDArray[np.int64]) -> Feed:
     return {"input_ids": tokens["input_ids"] * mask, MASK: mask}
 
 
-def _some(feed: Feed) -> Feed:
-    return {name: array[:CALIBRATION_SAMPLES] for name, array in feed.items()}
-
-
-def _by_torch(module: torch.nn.Module, feed: Feed) -> npt.NDArray[np.float32]:
-    """All tokens in float32, sample by sample; the module stays on the host."""
-    module.cuda()
-    with torch.no_grad():
-        given = [torch.from_numpy(array).cuda() for array in feed.values()]
-        found = [module(*(x[i : i + 1] for x in given)).cpu() for i in range(len(given[0]))]
-    module.cpu()
-    torch.cuda.empty_cache()
-    return torch.cat(found).numpy()
-
-
-def _codes(model: Model, precision: str, feed: Feed) -> QuantizedModel | None:
-    if precision not in TARGETS:
-        return None
-    target, config = TARGETS[precision], QuantizeConfig()
-    data = open_dataset(_some(feed), model.inputs)
-    stats = collect(model, observed_values(model, (target,), config), data, MAXIMA)
-    return quantize(model, stats, target, config, MAXIMA)
-
-
 def _measure(
     model: Model, precision: str, feed: Feed, want: npt.NDArray[np.float32], level: int
 ) -> dict[str, Any]:
@@ -134,7 +105,7 @@ def _measure(
     runs: dict[str, Callable[[], object]] = {}
     executors = []
     began = time.perf_counter()
-    codes = _codes(model, precision, feed)
+    codes = codes_of(model, TARGETS[precision], QuantizeConfig(), feed) if precision in TARGETS else None
     facts["codes_s"] = time.perf_counter() - began
     is_token = feed[MASK] != 0
     for name, mask in (("padded", None), ("unpadded", MASK)):

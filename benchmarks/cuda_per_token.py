@@ -19,23 +19,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import torch
-
+from benchmarks.cuda_codes import by_torch, codes_of, few_samples
 from benchmarks.cuda_engines import Row, export_module, inputs_of, module_of
 from benchmarks.cuda_per_token_page import cuda_per_token_page
 from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.inputs import Feed
-from quantrt.calibrate.collect import collect
-from quantrt.calibrate.dataset import open_dataset
-from quantrt.config import CalibrationConfig, CudaConfig, QuantizeConfig
+from quantrt.config import CudaConfig, QuantizeConfig
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.program import Program
 from quantrt.plan.program_json import program_from_model
-from quantrt.quantize.quantize import observed_values, quantize
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.reference.metrics import sqnr_db
@@ -43,8 +37,6 @@ from quantrt.runtime.cuda.executor import CudaExecutor
 from quantrt.tactics.cuda.lower import CudaLowering
 
 LAYERS = 6
-CALIBRATION_SAMPLES = 4
-MAXIMA = CalibrationConfig(method="minmax")
 ENGINES = {"fp16": None, "static": "static", "per token": "per-token"}
 ROWS = tuple(
     Row(f"bert-b{batch}-s{length}", "bert_large", batch, length)
@@ -74,9 +66,9 @@ def _measure(row: Row, level: int) -> dict[str, Any]:
     encoder.layer = encoder.layer[:LAYERS]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bert.onnx"
-        export_module(module, path, _some(feed), list(feed), has_free_batch=True)
+        export_module(module, path, few_samples(feed), list(feed), has_free_batch=True)
         model = for_gpu(load_model(path))
-    want = _by_torch(module, feed)
+    want = by_torch(module, feed)
     facts: dict[str, Any] = {"batch": row.batch, "length": row.length, "commit": commit(), "engines": {}}
     runs: dict[str, Callable[[], object]] = {}
     executors = []
@@ -100,30 +92,10 @@ def _measure(row: Row, level: int) -> dict[str, Any]:
     return facts
 
 
-def _some(feed: Feed) -> Feed:
-    """A few samples, for what is exported with a free batch and for ranges."""
-    return {name: np.resize(x, (CALIBRATION_SAMPLES, *x.shape[1:])) for name, x in feed.items()}
-
-
-def _by_torch(module: torch.nn.Module, feed: Feed) -> npt.NDArray[np.float32]:
-    """All tokens in float32, sample by sample."""
-    module.cuda()
-    with torch.no_grad():
-        given = [torch.from_numpy(array).cuda() for array in feed.values()]
-        found = [module(*(x[i : i + 1] for x in given)).cpu() for i in range(len(given[0]))]
-    module.cpu()
-    torch.cuda.empty_cache()
-    return torch.cat(found).numpy()
-
-
 def _codes(model: Model, activations: str | None, feed: Feed) -> QuantizedModel | None:
     if activations is None:
         return None
-    config = QuantizeConfig(activations=activations)
-    names = observed_values(model, (CUDA,), config)
-    data = open_dataset(_some(feed), model.inputs)
-    stats = collect(model, names, data, MAXIMA) if names else None
-    return quantize(model, stats, CUDA, config, MAXIMA)
+    return codes_of(model, CUDA, QuantizeConfig(activations=activations), feed)
 
 
 def _kernels(program: Program) -> dict[str, Any]:
