@@ -11,6 +11,21 @@ FAST = ("--warmup", "0.01", "--duration", "0.05", "--max-duration", "0.1", "--mi
 DATA = ("--calib-data", "calib.npz")
 
 
+@pytest.fixture
+def two_products(folder: Path) -> None:
+    """s.onnx, two products with weights, and s.npz, 64 samples for it."""
+    rng = np.random.default_rng(3)
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n,128] x) => (float[n,64] y)
+      { h = MatMul(x, v) t = Tanh(h) y = MatMul(t, w) }"""
+    model = onnx.parser.parse_model(text)
+    for name, shape in (("v", (128, 128)), ("w", (128, 64))):
+        model.graph.initializer.append(
+            onnx.numpy_helper.from_array(rng.normal(0, 0.1, shape).astype("f"), name)
+        )
+    onnx.save(model, "s.onnx")
+    np.savez("s.npz", x=rng.normal(size=(64, 128)).astype(np.float32))
+
+
 def q_types(path: str) -> set[int]:
     """Types of the zero points of a Q/DQ model's activations."""
     model = onnx.load(path)
@@ -79,17 +94,7 @@ def test_smoothing_by_a_recipe_reaches_the_model(folder: Path, quantrt_json):
     assert "g_smoothed" in nodes["accurate"] and "g_smoothed" not in nodes["default"]
 
 
-def test_scales_per_token_need_no_data(folder: Path, quantrt_json, quantrt_text):
-    rng = np.random.default_rng(3)
-    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n,128] x) => (float[n,64] y)
-      { h = MatMul(x, v) t = Tanh(h) y = MatMul(t, w) }"""
-    model = onnx.parser.parse_model(text)
-    for name, shape in (("v", (128, 128)), ("w", (128, 64))):
-        model.graph.initializer.append(
-            onnx.numpy_helper.from_array(rng.normal(0, 0.1, shape).astype("f"), name)
-        )
-    onnx.save(model, "s.onnx")
-    np.savez("s.npz", x=rng.normal(size=(64, 128)).astype(np.float32))
+def test_scales_per_token_need_no_data(two_products: None, quantrt_json, quantrt_text):
     Path("rows.toml").write_text('version = 1\n[quantize]\nactivations = "per-token"\n', encoding="utf-8")
     words = ("quantize", "s.onnx", "--recipe", "rows.toml", "-o")
     made = quantrt_json(*words, "r.onnx")
@@ -103,17 +108,7 @@ def test_scales_per_token_need_no_data(folder: Path, quantrt_json, quantrt_text)
     assert "onnxruntime int8" in Path("r.json").read_text(encoding="utf-8"), "a candidate"
 
 
-def test_weights_alone_are_written_in_4_bits(folder: Path, quantrt_json, quantrt_text):
-    rng = np.random.default_rng(3)
-    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n,128] x) => (float[n,64] y)
-      { h = MatMul(x, v) t = Tanh(h) y = MatMul(t, w) }"""
-    model = onnx.parser.parse_model(text)
-    for name, shape in (("v", (128, 128)), ("w", (128, 64))):
-        model.graph.initializer.append(
-            onnx.numpy_helper.from_array(rng.normal(0, 0.1, shape).astype("f"), name)
-        )
-    onnx.save(model, "s.onnx")
-    np.savez("s.npz", x=rng.normal(size=(64, 128)).astype(np.float32))
+def test_weights_alone_are_written_in_4_bits(two_products: None, quantrt_json, quantrt_text):
     words = ("quantize", "s.onnx", "--recipe", "weight-only-int4", "--calib-data", "s.npz", "-o", "w.onnx")
     made = quantrt_json(*words)
     assert (
