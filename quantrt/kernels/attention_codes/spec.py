@@ -20,7 +20,6 @@ __all__ = ["CodeFormat", "columns_in_order", "encoder_of", "keys_in_order"]
 SAMPLES = 128
 """Keys that the mean is taken of."""
 NUM_WARPS = 8
-KEY_GROUP = 16
 
 CODES = {"int8": "*i8", "fp8": "*fp8e4nv"}
 
