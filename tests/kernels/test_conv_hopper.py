@@ -206,6 +206,8 @@ def convolution(
         (Case(C=24, N=100, size=(10, 6)), (1, 10, 6), {"dtype": np.float32, "has_tensor": True}),
         (Case(C=16, N=70, size=(9, 9)), (1, 8, 8), {"has_tensor": True, "pitches": (0, 96, 160)}),
         (Case(C=16, N=64, size=(9, 9)), (1, 6, 9), {"pitches": (0, 0, 100)}),
+        (Case(C=16, N=64, size=(3, 180)), (1, 1, 64), {"has_tensor": True}),
+        (Case(C=16, N=64, size=(2, 2), images=70), (64, 1, 1), {"has_tensor": True}),
     ],
 )
 def test_every_element_is_that_of_the_reference(case, box, options, seed):
@@ -222,8 +224,9 @@ def test_every_element_is_that_of_the_reference(case, box, options, seed):
         ("        mbarrier.wait(turns.index(CONSUMER), turn)\n", ""),
         ("warpgroup_mma_wait(TAPS, deps=(sums,))", "warpgroup_mma_wait(TAPS + 1, deps=(sums,))"),
         ("BOX[0] * BOX[1] * BOX[2] + (TAPS - 1) * REACH", "X_ROWS"),
-        ("there = there & (rows < BOX[0] * BOX[1] * BOX[2])", "pass"),
-        ("(column < Q - corner[2])", "(column >= 0)"),
+        ("gl.minimum(images - corner[0], BOX[0])", "images - corner[0]"),
+        ("gl.minimum(P - corner[1], BOX[1])", "BOX[1]"),
+        ("gl.minimum(Q - corner[2], BOX[2])", "BOX[2]"),
     ],
 )
 def test_what_is_wrong_is_found(right, wrong, tmp_path):

@@ -49,6 +49,11 @@ SHARED_REGISTERS = gl.constexpr(104)
 PERIOD = gl.constexpr(8)
 """Rows of shared memory in which 16-byte pieces change places; PTX ISA, wgmma, canonical layouts."""
 
+FIELD = gl.constexpr(10)
+GUARDS = gl.constexpr((1 << 29) + (1 << 19) + (1 << 9))
+"""Bits for a place along an axis, and the highest one of each: a place below an end of at most 256 has it not
+when 512 less the end is added. So a pixel's place takes one register; with three of them tiles spilled."""
+
 
 @gluon.jit
 def conv_hopper(
@@ -337,6 +342,12 @@ def corner_of(tile_m, outputs, BOX: gl.constexpr):
 
 
 @gluon.jit
+def packed(place):
+    """Image, line and column within a box, or those where it ends, in one number."""
+    return (place[0] << 2 * FIELD) + (place[1] << FIELD) + place[2]
+
+
+@gluon.jit
 def part_of(
     corner,
     tile_n,
@@ -354,9 +365,12 @@ def part_of(
     image = rows // (BOX[1] * BOX[2])
     line = rows // BOX[2] % BOX[1]
     column = rows % BOX[2]
-    there = (image < images - corner[0]) & (line < P - corner[1]) & (column < Q - corner[2])
-    if BOX[0] * BOX[1] * BOX[2] < sizes[2]:
-        there = there & (rows < BOX[0] * BOX[1] * BOX[2])
+    ends = (
+        gl.minimum(images - corner[0], BOX[0]),
+        gl.minimum(P - corner[1], BOX[1]),
+        gl.minimum(Q - corner[2], BOX[2]),
+    )
+    there = (packed((image, line, column)) + (GUARDS - packed(ends))) & GUARDS == 0
     first = tile_n * sizes[3] + p // PARTS_M * LAYOUT.shape[1]
     row = ((corner[0] * P + corner[1]) * Q + corner[2]).to(gl.int64)
     return row, first, (image * P + line) * Q + column, offs_n, there

@@ -74,7 +74,7 @@ TMA_BYTES = 16
 MAX_RUN = 16
 LARGE_RUN = 8
 VECTOR_BYTES = 16
-"""What one thread stores at once; with many sums and tensor operands, fewer columns at a time."""
+"""What one thread stores at once; with tensor operands and many sums, or few registers, fewer columns."""
 
 MANY_SUMS = 128
 
@@ -221,7 +221,7 @@ def run_of(problem: GemmProblem, tile: HopperTile) -> int:
         tile.is_sliced
         or problem.is_gated
         or tile.sums > MANY_SUMS
-        or (tile.sums == MANY_SUMS and problem.blocks)
+        or ((tile.sums == MANY_SUMS or tile.neighbours > 1) and problem.blocks)
     )
     is_odd = tile.block_n % (4 * MAX_RUN) > 0
     return min(LARGE_RUN if is_tight or is_odd else MAX_RUN, max(VECTOR_BYTES // widest, 4))
