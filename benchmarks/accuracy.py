@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy_page import accuracy_page
-from benchmarks.contenders import ACCURATE, make_quantrt, peer_contenders
-from benchmarks.judge import float_outputs, judge
+from benchmarks.contenders import ACCURATE, CONTROL, make_quantrt, peer_contenders
+from benchmarks.judge import Outputs, float_outputs, judge
 from benchmarks.kept import judge_once
 from benchmarks.model_optimizer import model_optimizer_version
 from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr
@@ -105,6 +105,8 @@ def measure_task(
     every_peer = [name for name in judged if name.split()[0] not in ("quantrt", ACCURATE)]
     judged["quantrt int8"] = judged[f"quantrt {ours.int8}"]
     judged[f"quantrt {ACCURATE}"] = judged[f"{ACCURATE} {ours.int8}"]
+    all_codes = [name for name in every_peer if name != CONTROL]
+    mine = f"quantrt {ACCURATE}"
     return {
         "commit": commit(),
         "calibration_samples": len(task.calibration),
@@ -121,7 +123,9 @@ def measure_task(
         "comparisons": _compare(
             judged, "quantrt int8", PEERS, reference.names, task, with_score=task.decisions is None
         ),
-        "accurate_comparisons": _compare(judged, f"quantrt {ACCURATE}", every_peer, reference.names, task),
+        "accurate_comparisons": _compare(judged, mine, every_peer, reference.names, task),
+        "all_codes_comparisons": _compare(judged, mine, all_codes, reference.names, task),
+        "float_comparison": _beside_floats(judged[mine], reference, task),
         "model_optimizer": None if model_optimizer is None else model_optimizer_version(model_optimizer),
     }
 
@@ -145,6 +149,16 @@ def _compare(
     if task.score is not None and with_score:
         rows.append(compare_score(ours, peers, task.score))
     return [row for row in rows if row is not None]
+
+
+def _beside_floats(ours: Judged, reference: Outputs, task: Task) -> dict[str, Any] | None:
+    """A model's own metric minus FP32's; None without one."""
+    if task.score is None or "error" in ours.row:
+        return None
+    wanted = reference.arrays()
+    floats = Judged({"score": task.score.of(wanted)})
+    floats.values = task.score.values(wanted)
+    return compare_score(ours, {"FP32": floats}, task.score)
 
 
 def _print(name: str, row: dict[str, Any]) -> None:

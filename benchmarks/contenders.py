@@ -4,6 +4,7 @@
 __all__ = [
     "ACCURATE",
     "BUILD_BENCH",
+    "CONTROL",
     "CONTROLLED_DROP_RATIO",
     "Contender",
     "QuantRt",
@@ -62,6 +63,9 @@ ACCURATE = "accurate"
 MODEL_OPTIMIZER_METHODS: tuple[Literal["max", "entropy"], ...] = ("max", "entropy")
 CALIBRATORS: tuple[Calibrator, ...] = ("Entropy", "Percentile")
 """Of ONNX Runtime beside its default."""
+
+CONTROL = "nncf control"
+"""The one peer that leaves products in floats until a target is kept."""
 
 CONTROLLED_DROP_RATIO = 0.01
 """What accuracy control may lose: the default of `quantrt build`, and of NNCF's absolute drop."""
@@ -149,7 +153,7 @@ def peer_contenders(
         peers.append(Contender("nncf transformer", partial(_open_peer, task, quantize, ".xml", nncf)))
     if control_limit_s != 0:
         controlled = partial(nncf_controlled, task, limit_s=control_limit_s)
-        peers.append(Contender("nncf control", partial(_open_peer, task, controlled, ".xml", nncf)))
+        peers.append(Contender(CONTROL, partial(_open_peer, task, controlled, ".xml", nncf)))
     for calibrator in CALIBRATORS:
         ort = partial(ort_int8, calibrator=calibrator)
         peers.append(

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two contenders on the same samples: the difference of their figures, with a bootstrap interval.
+"""Two contenders on the same samples: the difference of their figures, its standard error and interval.
 
 What is drawn again, with replacement, are sources: pictures with all their views, sentence pairs, frames. So
 views of one picture do not count as if they were different pictures (a cluster bootstrap, Davison and Hinkley
-1997, section 3.8), and what is common to both contenders cancels.
+1997, section 3.8), and what is common to both contenders cancels: both figures are of the same draw. The
+standard error is the standard deviation of the difference over the draws (Efron and Tibshirani 1993, section
+6.2). The best of many peers is the best on these samples by chance too, which no interval here takes off.
 """
 
 __all__ = ["Judged", "compare_agreement", "compare_score", "compare_sqnr", "sqnr_db"]
@@ -107,6 +109,7 @@ def _comparison(metric: str, peer: str, here: float, there: float, differences: 
         "best_peer": peer,
         "peer": there,
         "difference": here - there,
+        "standard_error": float(np.std(differences, ddof=1)),
         "lo": lo,
         "hi": hi,
         "verdict": verdict,
