@@ -18,6 +18,7 @@ from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
 from quantrt.quantize.fit import Fitted, Reference, fit, fit_own, keeps_scales, sample_reference
+from quantrt.quantize.kept_fits import KeptFits, origin_of
 from quantrt.quantize.levels import why_level_left_all
 from quantrt.quantize.observe import observe
 from quantrt.quantize.obstacle import is_quantized
@@ -151,9 +152,33 @@ def quantize_for_device(
             expected=expected,
         )
     given = None if match is None else match.given
+    kept = _kept_fits(job, samples, names, targets) if given is None and stats is None else None
+    earlier = None if kept is None else kept.load(job.model, targets, job.config.quantize)
+    if kept is not None and earlier is not None:
+        return Quantized(samples, *earlier, notes=(kept.note,))
     stats, reference = _observe(job, names, samples, stats, given)
     fits = _fit(job, stats, targets, reference, given)
+    if kept is not None and stats is not None:
+        kept.save(stats, fits)
     return Quantized(samples, stats, fits, match, () if match is None else match_notes(match, stats))
+
+
+def _kept_fits(
+    job: Job, samples: Dataset | None, names: Sequence[str], targets: Mapping[tuple[str, str], Target]
+) -> KeptFits | None:
+    """Where fits of these samples are kept; None without samples, or without a timing cache."""
+    timing_cache, config = job.config.cuda.timing_cache, job.config
+    if samples is None or timing_cache is None or config.device.device != "cuda":
+        return None
+    origin = origin_of(
+        job.model,
+        samples,
+        names=names,
+        targets=targets,
+        config=config.quantize,
+        options=config.calibration,
+    )
+    return KeptFits(Path(timing_cache), origin)
 
 
 def quantize_weights_alone(job: Job, samples: Dataset | None) -> Quantized:

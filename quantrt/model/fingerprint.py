@@ -12,7 +12,7 @@ import onnx_ir as ir
 from quantrt.ir.mapped import stream_bytes
 from quantrt.model.model import Fingerprint
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "structure"]
 
 
 def fingerprint(graph: ir.Model) -> Fingerprint:
@@ -24,16 +24,25 @@ def fingerprint(graph: ir.Model) -> Fingerprint:
     documentation, node names, inferred shapes, or on where the bytes are stored.
     """
     weights = hashlib.sha256()
-    structure = {
+    return Fingerprint(graph=_structure(graph, weights), weights=weights.hexdigest())
+
+
+def structure(graph: ir.Model) -> str:
+    """The graph's hash alone: no bytes of tensors are read."""
+    return _structure(graph, None)
+
+
+def _structure(graph: ir.Model, weights: hashlib._Hash | None) -> str:
+    found = {
         "opsets": {domain or "ai.onnx": version for domain, version in sorted(graph.opset_imports.items())},
         "graph": _graph(graph.graph, weights),
         "functions": [_function(function, weights) for _, function in sorted(graph.functions.items())],
     }
-    text = json.dumps(structure, sort_keys=True, separators=(",", ":"), default=repr)
-    return Fingerprint(graph=hashlib.sha256(text.encode()).hexdigest(), weights=weights.hexdigest())
+    text = json.dumps(found, sort_keys=True, separators=(",", ":"), default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _graph(graph: ir.Graph, weights: hashlib._Hash) -> dict[str, Any]:
+def _graph(graph: ir.Graph, weights: hashlib._Hash | None) -> dict[str, Any]:
     initializers = []
     for name, value in sorted(graph.initializers.items()):
         initializers.append(
@@ -47,7 +56,7 @@ def _graph(graph: ir.Graph, weights: hashlib._Hash) -> dict[str, Any]:
     }
 
 
-def _function(function: ir.Function, weights: hashlib._Hash) -> dict[str, Any]:
+def _function(function: ir.Function, weights: hashlib._Hash | None) -> dict[str, Any]:
     return {
         "name": list(function.identifier()),
         "inputs": [value.name for value in function.inputs],
@@ -59,7 +68,7 @@ def _function(function: ir.Function, weights: hashlib._Hash) -> dict[str, Any]:
     }
 
 
-def _node(node: ir.Node, weights: hashlib._Hash) -> list[Any]:
+def _node(node: ir.Node, weights: hashlib._Hash | None) -> list[Any]:
     return [
         node.domain,
         node.op_type,
@@ -70,7 +79,7 @@ def _node(node: ir.Node, weights: hashlib._Hash) -> list[Any]:
     ]
 
 
-def _attribute(attribute: ir.Attr, weights: hashlib._Hash) -> list[Any]:
+def _attribute(attribute: ir.Attr, weights: hashlib._Hash | None) -> list[Any]:
     if attribute.is_ref():
         return [attribute.name, "ref", attribute.ref_attr_name]
     kind, value = ir.AttributeType, attribute.value
@@ -103,8 +112,10 @@ def _dim(dim: int | ir.SymbolicDim) -> int | str | None:
     return dim if isinstance(dim, int) else dim.value
 
 
-def _tensor(tensor: ir.TensorProtocol, weights: hashlib._Hash) -> list[Any]:
-    """The tensor's type and shape; its bytes go to `weights`."""
+def _tensor(tensor: ir.TensorProtocol, weights: hashlib._Hash | None) -> list[Any]:
+    """The tensor's type and shape; its bytes go to `weights`, if any."""
+    if weights is None:
+        return [tensor.dtype.name, list(tensor.shape.numpy())]
     if isinstance(tensor, ir.StringTensor):
         for text in tensor.string_data():
             weights.update(len(text).to_bytes(8, "little") + text)

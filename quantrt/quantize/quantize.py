@@ -39,7 +39,14 @@ from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
 from quantrt.quantize.target import Grid, Target
 from quantrt.threads import usable_cores
 
-__all__ = ["observed_values", "quantize", "with_activations", "with_integer_biases", "with_weights"]
+__all__ = [
+    "observed_values",
+    "quantize",
+    "weight_codes",
+    "with_activations",
+    "with_integer_biases",
+    "with_weights",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -99,15 +106,8 @@ def quantize(
         graph, weights = like.graph, like.weights
     else:
         graph = balance_tables(model.graph, axes)
-        operands = _operands(graph)
-        types = {node.name or "": node.op_type for node in graph.graph}
-        floors = _least_weight_scales(placement, activations, axes, operands)
-
-        def quantized(use: Use) -> QuantizedTensor:
-            return _weight(operands[use], axes[use], target.weight_codes(types[use[0]]), floors.get(use))
-
-        with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
-            weights = dict(zip(axes, pool.map(quantized, axes), strict=True))
+        floors = _least_weight_scales(placement, activations, axes, _operands(graph))
+        weights = weight_codes(graph, axes, target, floors)
         graph = graph if means is None else correct_biases(graph, weights, means)
     return QuantizedModel(
         model=model,
@@ -119,6 +119,30 @@ def quantize(
         biases=_biases(placement, activations, weights, _operands(graph)),
         notes=(*told, *notes, *attention_note(graph.graph, config, placement, target)),
     )
+
+
+def weight_codes(
+    graph: ir.Model,
+    axes: Mapping[Use, int | None],
+    target: Target,
+    floors: Mapping[Use, Array] | None = None,
+) -> dict[Use, QuantizedTensor]:
+    """Codes of constant operands.
+
+    Args:
+        graph: floats, tables balanced.
+        axes: of their scales.
+        floors: the least scales of some.
+    """
+    operands = _operands(graph)
+    types = {node.name or "": node.op_type for node in graph.graph}
+    least = floors or {}
+
+    def quantized(use: Use) -> QuantizedTensor:
+        return _weight(operands[use], axes[use], target.weight_codes(types[use[0]]), least.get(use))
+
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
+        return dict(zip(axes, pool.map(quantized, axes), strict=True))
 
 
 def with_activations(quantized: QuantizedModel, activations: Mapping[str, QParams]) -> QuantizedModel:

@@ -26,22 +26,28 @@ from quantrt.quantize.qparams import QParams, QuantizedTensor, quantize_weight
 from quantrt.quantize.quantized_model import Placement, QuantizedModel
 from quantrt.quantize.target import Target
 
-__all__ = ["from_record", "record_of"]
+__all__ = [
+    "array_text",
+    "from_record",
+    "grid_from_row",
+    "grid_row",
+    "record_of",
+    "scaled_graph",
+    "text_array",
+]
 
 
 def record_of(quantized: QuantizedModel) -> dict[str, Any]:
     """The record of a model whose biases are floats."""
     used = set(quantized.placement.uses.values())
     return {
-        "activations": {
-            name: _grid_row(grid) for name, grid in quantized.activations.items() if name in used
-        },
+        "activations": {name: grid_row(grid) for name, grid in quantized.activations.items() if name in used},
         "uses": [[node, index, value] for (node, index), value in quantized.placement.uses.items()],
         "per_token": sorted([node, index] for node, index in quantized.placement.per_token),
         "weights": [[node, index, x.qparams.axis] for (node, index), x in quantized.weights.items()],
-        "biases": {name: _text(bias) for name, bias in corrected_biases(quantized.graph).items()},
-        "channel_scales": {name: _text(scale) for name, scale in quantized.channel_scales.items()},
-        "multiplied": {name: _text(scale) for name, scale in quantized.multiplied.items()},
+        "biases": {name: array_text(bias) for name, bias in corrected_biases(quantized.graph).items()},
+        "channel_scales": {name: array_text(scale) for name, scale in quantized.channel_scales.items()},
+        "multiplied": {name: array_text(scale) for name, scale in quantized.multiplied.items()},
     }
 
 
@@ -55,13 +61,13 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
         ModelError: the record is damaged, or of another model.
     """
     try:
-        activations = {name: _grid(*row) for name, row in record["activations"].items()}
+        activations = {name: grid_from_row(*row) for name, row in record["activations"].items()}
         uses = {(str(node), int(index)): str(value) for node, index, value in record["uses"]}
         per_token = frozenset((str(node), int(index)) for node, index in record.get("per_token", ()))
         axes = {(str(node), int(index)): axis for node, index, axis in record["weights"]}
-        biases = {str(name): _array(text) for name, text in record["biases"].items()}
+        biases = {str(name): text_array(text) for name, text in record["biases"].items()}
         scales, multiplied = (
-            {str(name): _array(text) for name, text in record.get(key, {}).items()}
+            {str(name): text_array(text) for name, text in record.get(key, {}).items()}
             for key in ("channel_scales", "multiplied")
         )
     except (KeyError, TypeError, ValueError, AttributeError, UsageError, binascii.Error) as error:
@@ -72,7 +78,7 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
         per_token=per_token,
         weights=axes,
     )
-    graph = balance_tables(_scaled(model, Smoothing(scales, multiplied)), axes)
+    graph = balance_tables(scaled_graph(model, Smoothing(scales, multiplied)), axes)
     weights = {use: _codes(graph, use, axis, target) for use, axis in axes.items()}
     graph = set_biases(graph, biases)
     return QuantizedModel(
@@ -87,7 +93,7 @@ def from_record(model: Model, record: Mapping[str, Any], target: Target) -> Quan
     )
 
 
-def _scaled(model: Model, smoothing: Smoothing) -> ir.Model:
+def scaled_graph(model: Model, smoothing: Smoothing) -> ir.Model:
     """The graph whose channels were equalized or smoothed; the model's own where none were."""
     try:
         return smooth(model.graph, smoothing) if smoothing.folded or smoothing.multiplied else model.graph
@@ -104,11 +110,13 @@ def _codes(graph: ir.Model, use: tuple[str, int], axis: int | None, target: Targ
     return quantize_weight(weight, axis=axis, dtype=dtype, qmax=qmax)
 
 
-def _grid_row(grid: QParams) -> list[Any]:
+def grid_row(grid: QParams) -> list[Any]:
+    """A grid without an axis, JSON-ready."""
     return [float(grid.scale), int(grid.zero_point), grid.dtype.name, grid.qmin, grid.qmax]
 
 
-def _grid(scale: float, zero_point: int, name: str, qmin: int, qmax: int) -> QParams:
+def grid_from_row(scale: float, zero_point: int, name: str, qmin: int, qmax: int) -> QParams:
+    """The grid of `grid_row`."""
     return QParams(
         np.asarray(scale, np.float32),
         np.asarray(zero_point, np.int32),
@@ -119,9 +127,11 @@ def _grid(scale: float, zero_point: int, name: str, qmin: int, qmax: int) -> QPa
     )
 
 
-def _text(array: np.ndarray) -> str:
+def array_text(array: np.ndarray) -> str:
+    """Float32 values of a vector, in base64."""
     return base64.b64encode(np.ascontiguousarray(array, "<f4").tobytes()).decode()
 
 
-def _array(text: str) -> np.ndarray:
+def text_array(text: str) -> np.ndarray:
+    """The vector of `array_text`."""
     return np.frombuffer(base64.b64decode(text, validate=True), "<f4").astype(np.float32)

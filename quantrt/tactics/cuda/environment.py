@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-from pathlib import Path
 
 import torch
 
 from quantrt.device import describe_device
 from quantrt.gpu import GpuFacts
+from quantrt.source_digest import source_digest
 
 __all__ = ["timing_environment"]
 
@@ -29,7 +28,7 @@ def timing_environment(gpu: GpuFacts) -> dict[str, str]:
         "cudnn": str(torch.backends.cudnn.version() or "none"),  # type: ignore[no-untyped-call]
         "triton": _version("triton"),
         "quantrt": _version("quantrt"),
-        "sources": _digest(Path(__file__).parents[2]),
+        "sources": source_digest(SOURCES),
     }
 
 
@@ -44,12 +43,3 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "none"
-
-
-def _digest(package: Path) -> str:
-    """A digest of the code that timings depend on, so that a changed kernel is timed again."""
-    digest = hashlib.sha256()
-    for folder in SOURCES:
-        for path in sorted((package / folder).rglob("*.py")):
-            digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calibration and fitting came to, kept from one build to the next beside the timing cache.
+
+    FILE.ranges    what was observed, as `quantrt calibrate` writes it
+    FILE.fits      JSON: what it is of, the digest of FILE.ranges, and for every target its grids, channel
+                   means, factors of channels and the method that was chosen
+
+It holds for the same model, data, options and code: each is in the file by its content, and where one differs
+everything is made anew. Codes of weights and biases are worked out again from the float weights.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.metadata
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from quantrt.calibrate.dataset import Dataset
+from quantrt.calibrate.sample_hash import hash_sample
+from quantrt.calibrate.stats import Stats, load_stats, save_stats
+from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.errors import DataError
+from quantrt.ir.atomic import replace_file
+from quantrt.model.fingerprint import structure
+from quantrt.model.model import Model
+from quantrt.quantize.algorithms.balance_tables import balance_tables
+from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
+from quantrt.quantize.algorithms.smoothing import Smoothing
+from quantrt.quantize.fit import Fitted
+from quantrt.quantize.place_by_config import place_by_config
+from quantrt.quantize.quantize import weight_codes
+from quantrt.quantize.quantized_model import QuantizedModel
+from quantrt.quantize.record import array_text, grid_from_row, grid_row, scaled_graph, text_array
+from quantrt.quantize.target import Target
+from quantrt.quantize.trials import ROUNDED
+from quantrt.source_digest import source_digest
+
+__all__ = ["KeptFits", "origin_of"]
+
+log = logging.getLogger(__name__)
+
+FORMAT = "quantrt kept fits"
+RANGES_SUFFIX = ".ranges"
+FITS_SUFFIX = ".fits"
+
+SOURCES = ("calibrate", "ir", "model", "quantize", "reference")
+"""Folders whose code makes what is kept."""
+
+WITHOUT_EFFECT = ("batch_size", "memory_mb")
+"""Options of calibration that do not change its result."""
+
+Fits = Mapping[tuple[str, str], Fitted]
+
+
+def origin_of(
+    model: Model,
+    samples: Dataset,
+    *,
+    names: Iterable[str],
+    targets: Mapping[tuple[str, str], Target],
+    config: QuantizeConfig,
+    options: CalibrationConfig,
+) -> dict[str, str]:
+    """All that ranges and fits depend on, as text by name; reads every sample that is calibrated on.
+
+    Args:
+        names: of the values that are observed.
+        targets: by library and precision.
+    """
+    data = hashlib.sha256()
+    for batch in samples.batches(1, options.max_samples):
+        data.update(hash_sample(batch.inputs).encode())
+    used = {name: value for name, value in asdict(options).items() if name not in WITHOUT_EFFECT}
+    return {
+        "model": f"{model.fingerprint.graph} {model.fingerprint.weights} {structure(model.graph)}",
+        "data": data.hexdigest() + (" random" if samples.is_random else ""),
+        "calibration": _digest(used),
+        "quantization": _digest(asdict(config)),
+        "values": _digest([sorted(names), [[*key, repr(targets[key])] for key in sorted(targets)]]),
+        "onnxruntime": importlib.metadata.version("onnxruntime"),
+        "sources": source_digest(SOURCES),
+    }
+
+
+@dataclass(frozen=True)
+class KeptFits:
+    """The two files of one timing cache.
+
+    Attributes:
+        timing_cache: whose name theirs begin with.
+        origin: of this build.
+    """
+
+    timing_cache: Path
+    origin: Mapping[str, str]
+
+    @property
+    def ranges_path(self) -> Path:
+        """What was observed."""
+        return self.timing_cache.with_name(self.timing_cache.name + RANGES_SUFFIX)
+
+    @property
+    def fits_path(self) -> Path:
+        """What was chosen by it."""
+        return self.timing_cache.with_name(self.timing_cache.name + FITS_SUFFIX)
+
+    @property
+    def note(self) -> str:
+        """What the report of a build by them says."""
+        return (
+            f"ranges are those of an earlier build with the same model, data and options: "
+            f"'{self.ranges_path.name}', '{self.fits_path.name}'"
+        )
+
+    def load(
+        self, model: Model, targets: Mapping[tuple[str, str], Target], config: QuantizeConfig
+    ) -> tuple[Stats, dict[tuple[str, str], Fitted]] | None:
+        """What an earlier build of the same kept; None where there is none.
+
+        Raises:
+            DataError: a file is damaged; names it.
+        """
+        if not (self.fits_path.exists() and self.ranges_path.exists()):
+            return None
+        try:
+            data = json.loads(self.fits_path.read_text(encoding="utf-8"))
+            is_known = data["format"] == FORMAT
+            differs = sorted(name for name in self.origin if data["origin"].get(name) != self.origin[name])
+            if not is_known or differs or data["ranges"] != _file_digest(self.ranges_path):
+                log.info("'%s' is of another %s: not used", self.fits_path, ", ".join(differs) or "file")
+                return None
+            fits = {
+                key: _fitted(model, data["fits"][" ".join(key)], target, config)
+                for key, target in targets.items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+            hint = f"`rm '{self.fits_path}'`: it is made anew"
+            raise DataError(f"cannot read '{self.fits_path}'", got=repr(error)[:200], hint=hint) from error
+        return load_stats(self.ranges_path), fits
+
+    def save(self, stats: Stats, fits: Fits) -> None:
+        """Keep them for later builds, where codes can be had from grids and floats again.
+
+        Raises:
+            DeviceError: a file cannot be written.
+        """
+        if not all(_can_keep(fitted) for fitted in fits.values()):
+            return
+        save_stats(stats, self.ranges_path)
+        data = {
+            "format": FORMAT,
+            "origin": dict(self.origin),
+            "ranges": _file_digest(self.ranges_path),
+            "fits": {" ".join(key): _row(fitted) for key, fitted in fits.items()},
+        }
+        with replace_file(self.fits_path) as file:
+            file.write((json.dumps(data, indent=1) + "\n").encode())
+
+
+def _can_keep(fitted: Fitted) -> bool:
+    """Whether grids and float weights are all there is: not where weights were rounded by data."""
+    grids = fitted.model.activations.values()
+    is_whole = not fitted.model.biases and all(grid.axis is None for grid in grids)
+    return is_whole and ROUNDED not in fitted.method
+
+
+def _row(fitted: Fitted) -> dict[str, Any]:
+    model = fitted.model
+    return {
+        "method": fitted.method,
+        "noise_ratios": dict(fitted.noise_ratios),
+        "activations": {name: grid_row(grid) for name, grid in model.activations.items()},
+        "axes": [[node, index, x.qparams.axis] for (node, index), x in model.weights.items()],
+        "channel_scales": {name: array_text(scale) for name, scale in model.channel_scales.items()},
+        "multiplied": {name: array_text(scale) for name, scale in model.multiplied.items()},
+        "means": None if fitted.means is None else {k: _exact(mean) for k, mean in fitted.means.items()},
+        "notes": list(model.notes),
+    }
+
+
+def _fitted(model: Model, row: Mapping[str, Any], target: Target, config: QuantizeConfig) -> Fitted:
+    scales, multiplied = (
+        {name: text_array(text) for name, text in row[key].items()}
+        for key in ("channel_scales", "multiplied")
+    )
+    means: ChannelMeans | None = None
+    if row["means"] is not None:
+        means = {name: np.frombuffer(base64.b64decode(text), "<f8") for name, text in row["means"].items()}
+    floats = scaled_graph(model, Smoothing(scales, multiplied))
+    axes = {(str(node), int(index)): axis for node, index, axis in row["axes"]}
+    graph = balance_tables(floats, axes)
+    weights = weight_codes(graph, axes, target)
+    quantized = QuantizedModel(
+        model=model,
+        graph=graph if means is None else correct_biases(graph, weights, means),
+        target=target,
+        placement=place_by_config(floats, target, config),
+        activations={name: grid_from_row(*grid) for name, grid in row["activations"].items()},
+        weights=weights,
+        channel_scales=scales,
+        multiplied=multiplied,
+        notes=tuple(row["notes"]),
+    )
+    return Fitted(quantized, row["method"], row["noise_ratios"], floats=floats, means=means)
+
+
+def _exact(array: np.ndarray[Any, Any]) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, "<f8").tobytes()).decode()
+
+
+def _digest(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
