@@ -41,7 +41,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.fit import Fitted, fit, sample_reference
-from quantrt.quantize.levels import ATTENTION_LEVEL
+from quantrt.quantize.levels import ATTENTION_LEVELS
 from quantrt.quantize.mixed import keep_float
 from quantrt.reference.metrics import Error
 from quantrt.runtime.cuda.executor import CudaExecutor
@@ -50,6 +50,7 @@ from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, code_t
 from quantrt.tactics.time_candidates import time_candidates
 
 FP16 = "fp16"
+WHOLE = "int8@auto"
 REGIONS = "regions"
 ALONE_ROUNDS = 10
 
@@ -61,12 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     feed, inputs = feed_of(args), judged(args)
     wanted = references(net_of(args), inputs, args.device)
     shop = _Shop(for_gpu(load_model(args.folder / GRAPH)), args, feed)
-    # One opener for all but the level whose attention may be in codes: that has timings of its own.
-    groups: dict[bool, list[str]] = {}
-    for name in args.engines:
-        groups.setdefault(name.endswith(f"@{ATTENTION_LEVEL}"), []).append(name)
-    for names in groups.values():
-        _compare(shop, names, inputs, wanted)
+    _compare(shop, args.engines, inputs, wanted)
 
 
 def _compare(
@@ -77,7 +73,7 @@ def _compare(
 ) -> None:
     """Open fp16, then one level after the other, and note what each is beside it."""
     with ExitStack() as stack:
-        config = config_of(shop.args, names[0])
+        config = config_of(shop.args, WHOLE)  # which allows what any level does
         opener = stack.enter_context(closing(Opener(shop.model, config, shop.feed)))
         floats = _opened(opener, Spec("cuda", FP16, FP16), None)
         stack.callback(floats.executor.close)
@@ -86,7 +82,7 @@ def _compare(
             config = config_of(shop.args, name)
             found = floats
             if name != FP16:
-                spec = Spec("cuda", name.partition("@")[0], FP16)
+                spec = _spec(name, config)
                 found = _opened(opener, spec, shop.fitted(spec.precision, config))
             opened_s = time.perf_counter() - began
             latencies = time_candidates(
@@ -106,6 +102,12 @@ def _compare(
             record(shop.args, f"level {name}", row)
             if found is not floats:
                 found.executor.close()
+
+
+def _spec(name: str, config: BuildConfig) -> Spec:
+    """Of PRECISION@LEVEL: attention is in floats below the levels that are for it."""
+    is_float = config.quantize.quantization_level not in ATTENTION_LEVELS
+    return Spec("cuda", name.partition("@")[0], FP16, float_attention=is_float)
 
 
 class _Shop:

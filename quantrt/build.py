@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from quantrt.constrain.constraints import Constraints, keep_rules, read_constrai
 from quantrt.device import describe_device
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.profile import read_profiles
+from quantrt.mix.coded_attention import keep_attention_float, told_attention
 from quantrt.mix.contest import Check, Contest, remembered
 from quantrt.mix.measure import check_tables
 from quantrt.mix.mixer import add_mixed
@@ -175,10 +177,12 @@ def constrained(facts: BuildFacts, constraints: Constraints) -> BuildFacts:
     return replace(facts, notes=(*facts.notes, *broken))
 
 
-def _timed_on_random(inputs: Mapping[str, np.ndarray]) -> str:
+def _told_data(data: Dataset | None, inputs: Mapping[str, np.ndarray]) -> Iterator[str]:
     """What the figures of a build without data are of."""
+    if data is not None:
+        return
     shapes = (f"{name} {'x'.join(map(str, array.shape)) or 'scalar'}" for name, array in inputs.items())
-    return f"there are no data: timed on random values, {', '.join(shapes)}"
+    yield f"there are no data: timed on random values, {', '.join(shapes)}"
 
 
 def _describe_device(config: BuildConfig) -> dict[str, Any]:
@@ -240,11 +244,12 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
             return Contest(candidates, latencies, choice, check, inputs, opener)
 
         contest = held(candidates)
-        mended = mend_overflows(job, contest, checked)
-        for name in mended:
-            stack.callback(candidates[name].executor.close)
-        if mended:
-            contest = held(contest.latencies)
+        for mend in (partial(mend_overflows, checked=checked), keep_attention_float):
+            mended = mend(job, contest)
+            for name in mended:
+                stack.callback(candidates[name].executor.close)
+            if mended:
+                contest = held(contest.latencies)
         mixed = add_mixed(job, contest, quantized.samples or truth)
         if mixed.name is not None:
             stack.callback(candidates[mixed.name].executor.close)
@@ -274,7 +279,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
             lambda done: job.emit(Event("timing layers", done, len(told), "candidates")),
         ),
         peak_memory=peak_memory(),
-        notes=(*job.model.notes, *quantized.notes, *(() if data else (_timed_on_random(inputs),))),
+        notes=(*job.model.notes, *quantized.notes, *told_attention(candidates), *_told_data(data, inputs)),
     )
 
 

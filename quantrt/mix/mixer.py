@@ -88,7 +88,7 @@ class _Mixer:
             raise InternalError("a candidate with codes has no quantized model")
         self._fitted = candidate.fitted
         self._floats = candidate.fitted.floats
-        self._spec = replace(candidate.spec, is_mixed=True)
+        self._spec = replace(candidate.spec, is_mixed=True, float_attention=True)
         self._best: tuple[float, Candidate] | None = None
         self._to_beat_ms = float("inf")
         self._regions: tuple[Region, ...] = ()

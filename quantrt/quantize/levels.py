@@ -23,7 +23,7 @@ from quantrt.quantize.roles import Role, roles_of
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.cuda import CUDA
 
-__all__ = ["ATTENTION_LEVEL", "attention_note", "left_in_float", "why_level_left_all"]
+__all__ = ["ATTENTION_LEVELS", "attention_note", "left_in_float", "why_level_left_all"]
 
 _ADDED = {
     "1": Role.CONVOLUTION,
@@ -35,6 +35,8 @@ _ADDED = {
 """What each level adds to the one before it."""
 
 ATTENTION_LEVEL = "4"
+ATTENTION_LEVELS = (ATTENTION_LEVEL, "auto")
+"""Those at which attention may be in 8 bits."""
 
 
 def left_in_float(graph: ir.Graph, level: str) -> dict[str, str]:

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from quantrt.config import QuantizeConfig
-from quantrt.quantize.exclusions import named_nodes
+from quantrt.quantize.exclusions import excluded_nodes, named_nodes
 from quantrt.quantize.fused_output import FUSED_ACTIVATIONS
 from quantrt.quantize.levels import left_in_float
 from quantrt.quantize.placement import place
 from quantrt.quantize.quantized_model import Placement
 from quantrt.quantize.target import Target, per_token
 
-__all__ = ["left_out", "place_by_config"]
+__all__ = ["kept_in_float", "left_out", "place_by_config"]
 
 
 def place_by_config(
@@ -36,6 +36,19 @@ def place_by_config(
     }
     target = per_token(target) if config.activations == "per-token" else target
     return place(graph, target, exclude=config.exclude, exclude_types=config.exclude_types, kept_float=kept)
+
+
+def kept_in_float(graph: ir.Graph, target: Target, config: QuantizeConfig) -> dict[str, str]:
+    """Names of all nodes that a configuration keeps in float, whether they have 8-bit forms or not.
+
+    Raises:
+        UsageError: an exclusion, or one of the only nodes, matches no node.
+    """
+    return {
+        **left_in_float(graph, config.quantization_level),
+        **left_out(graph, config.only, target),
+        **excluded_nodes(graph, config.exclude, config.exclude_types),
+    }
 
 
 def left_out(graph: ir.Graph, only: tuple[str, ...], target: Target) -> dict[str, str]:

@@ -21,7 +21,7 @@ from quantrt.quantize.fit import Fitted
 from quantrt.quantize.quantized_model import Decision
 from quantrt.report.bench import unsteady_notes
 from quantrt.report.inspect_cache import describe_match, missing_notes
-from quantrt.report.inspect_program import node_tactics
+from quantrt.report.inspect_program import coded_attention, node_tactics
 from quantrt.report.latency_bins import latency_bins
 from quantrt.report.missing_times import missing_times
 from quantrt.report.range_bins import tensor_table, without_bins
@@ -32,6 +32,9 @@ from quantrt.tactics.timing import Latency, Paired
 __all__ = ["BuildFacts", "build_report", "layer_rows"]
 
 REPORT_VERSION = 1
+
+ATTENTION_PRODUCTS = ("Attention", "MatMul")
+CODED_ATTENTION = "its kernel makes codes of the floats that it multiplies"
 
 MOST_HISTOGRAM_RATIO = 0.01
 """Histograms that make an engine larger by more than this part are left out, unless they are asked for."""
@@ -134,7 +137,9 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
     On a GPU the reason goes on with the tactic of the region that the node is in.
     """
     winner = facts.candidates[facts.choice.winner]
-    tactics = node_tactics(winner.model) if winner.spec.library == "cuda" else {}
+    tactics, attention = {}, {}
+    if winner.spec.library == "cuda":
+        tactics, attention = node_tactics(winner.model), coded_attention(winner.model)
     nodes = list(facts.model.graph.graph)
     reasons: Mapping[str, Decision] = {}
     codes: Mapping[str, str] = {}
@@ -152,11 +157,14 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
         name = node.name or ""
         decision = reasons.get(name)
         reason = decision.reason if decision is not None else facts.choice.reason
+        own = codes[node.op_type] if _is_in_codes(name, decision, facts) else precision
+        if node.op_type in ATTENTION_PRODUCTS and name in attention:
+            own, reason = attention[name], CODED_ATTENTION
         rows.append(
             Layer(
                 name=name,
                 op_type=node.op_type,
-                precision=codes[node.op_type] if _is_in_codes(name, decision, facts) else precision,
+                precision=own,
                 reason=f"{reason}; {tactics[name]}" if name in tactics else reason,
                 sources=tuple(sources_of(node)),
             )

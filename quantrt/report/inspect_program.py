@@ -14,7 +14,7 @@ from quantrt.report.quantities import bytes_text
 from quantrt.report.tables import facts, show, table
 from quantrt.runtime.profile_check import PROFILES
 
-__all__ = ["describe_program", "node_tactics", "show_program"]
+__all__ = ["coded_attention", "describe_program", "node_tactics", "show_program"]
 
 WITHOUT_WORK = ("view", "host")
 """Runners of steps that do nothing on the GPU."""
@@ -70,6 +70,13 @@ def node_tactics(model: LibraryModel) -> dict[str, str]:
         place = f"region '{name}' of {len(nodes)} nodes" if len(nodes) > 1 else "a region of its own"
         found.update(dict.fromkeys(nodes, f"{tactic}{time} ({place})"))
     return found
+
+
+def coded_attention(model: LibraryModel) -> dict[str, str]:
+    """The nodes of attention that makes codes of the floats that it reads, with the precision of these."""
+    rows = program_from_model(model).notes.get("regions", {}).values()
+    coded = [row for row in rows if row.get("formula") == "Attention" and row.get("codes")]
+    return {node: row["codes"] for row in coded for node in row["nodes"]}
 
 
 def show_program(data: Mapping[str, Any], memory: Mapping[str, Any] | None, *, layers: bool) -> None:

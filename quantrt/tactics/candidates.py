@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,9 @@ from quantrt.model.model import Model
 from quantrt.model.passes.bind_types import bind_types
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.quantize.fit import Fitted
-from quantrt.quantize.levels import ATTENTION_LEVEL
+from quantrt.quantize.fit import GIVEN_SCALES, OWN_SCALES, Fitted
+from quantrt.quantize.levels import ATTENTION_LEVELS
+from quantrt.quantize.place_by_config import kept_in_float
 from quantrt.quantize.qdq import write
 from quantrt.quantize.requantized import requantized_products
 from quantrt.quantize.target import Target
@@ -64,12 +65,14 @@ class Spec:
         precision: "fp32", "fp16", "bf16", "int8" or "fp8"; "int4" for weights alone.
         float_precision: what the layers outside int8 or fp8 compute in.
         is_mixed: of int8, that some layers stay float that need not.
+        float_attention: of codes on a GPU, that attention makes none of the floats that it reads.
     """
 
     library: str
     precision: str
     float_precision: str = "fp32"
     is_mixed: bool = False
+    float_attention: bool = False
 
     @property
     def has_codes(self) -> bool:
@@ -292,8 +295,22 @@ class Opener:
     def _lower_for_gpu(self, spec: Spec, fitted: Fitted | None) -> tuple[LibraryModel, Fitted | None]:
         """The program; and what of `fitted` is in it, for timings may leave layers float."""
         quantized = None if fitted is None else fitted.model
-        lowered, quantized = self._cuda_lowering(spec).lower(quantized, spec.float_precision)
+        lowered, quantized = self._cuda_lowering(spec).lower(
+            quantized, spec.float_precision, self._float_attention(spec, fitted)
+        )
         return lowered, fitted if fitted is None or quantized is None else replace(fitted, model=quantized)
+
+    def _float_attention(self, spec: Spec, fitted: Fitted | None) -> Collection[str] | None:
+        """Nodes whose attention stays float; None for all of them.
+
+        Scales that were given tell what is in codes: with these nothing else is.
+        """
+        config = self._config.quantize
+        if fitted is None or spec.float_attention or config.quantization_level not in ATTENTION_LEVELS:
+            return None
+        if fitted.floats is None or fitted.method in (GIVEN_SCALES, OWN_SCALES):
+            return None
+        return kept_in_float(fitted.floats.graph, fitted.model.target, config)
 
     def _cuda_lowering(self, spec: Spec) -> CudaLowering:
         """The lowering of the graph that a spec runs; specs of one graph share it."""
@@ -309,7 +326,6 @@ class Opener:
                 self._config.cuda,
                 self._inputs,
                 on_progress=self._on_progress,
-                allows_coded_attention=self._config.quantize.quantization_level == ATTENTION_LEVEL,
             )
         return self._cuda[which]
 

@@ -19,6 +19,10 @@ STORED_COLUMNS = 64
 LEAST_TILES_RATIO = 0.5
 """Tiles for a multiprocessor: with fewer, most have nothing to do."""
 
+LEAST_CODED_KEYS = 512
+"""With fewer, making codes takes longer than they save: 77 and 384 keys were slower on an H200 than with
+floats, 1,024 a little faster in heads of 64 (docs/results/cuda-attention8-h200.md)."""
+
 CODED = (
     HopperAttention("int8", "fp8", 128, 4, lines=2),
     HopperAttention("int8", "fp8", 128, 4, lines=2, turns=True),
@@ -31,8 +35,9 @@ FLOATS = (HopperAttention("floats", "floats", 128, 3), HopperAttention("floats",
 
 
 def coded_forms(problem: AttentionProblem, device: GpuFacts) -> tuple[HopperAttention, ...]:
-    """With codes, the most promising first; none with a mask."""
-    return _fitting(CODED, problem, device) if problem.mask == "none" else ()
+    """With codes, the most promising first; none with a mask, or for few keys."""
+    is_worth_it = problem.mask == "none" and problem.T >= LEAST_CODED_KEYS
+    return _fitting(CODED, problem, device) if is_worth_it else ()
 
 
 def float_forms(problem: AttentionProblem, device: GpuFacts) -> tuple[HopperAttention, ...]:

@@ -6,7 +6,7 @@ partition -> forms -> frame -> trace (shapes, by the reference) -> in place -> w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -82,7 +82,6 @@ class CudaLowering:
         gpu, device: the GPU; by default the first of this machine. Device None is for a GPU that is not here:
             nothing is timed, choices rest on the timing cache and on estimates. A CPU stands in for the GPU
             in tests.
-        allows_coded_attention: whether an engine with codes may have attention in 8 bits too.
 
     Raises:
         DeviceError: there is no GPU.
@@ -98,10 +97,8 @@ class CudaLowering:
         gpu: GpuFacts | None = None,
         device: str | None = "cuda",
         on_progress: Progress = lambda stage, done, total: None,
-        allows_coded_attention: bool = False,
     ) -> None:
         self._model = model
-        self._allows_coded_attention = allows_coded_attention
         self._config = config
         self._profiles = read_profiles(config.profiles, model.inputs)
         self._inputs = at_shapes(inputs, self._profiles[0].best) if self._profiles else inputs
@@ -119,7 +116,10 @@ class CudaLowering:
         self._wide: Wide | None = None
 
     def lower(
-        self, quantized: QuantizedModel | None, float_precision: str
+        self,
+        quantized: QuantizedModel | None,
+        float_precision: str,
+        float_attention: Collection[str] | None = None,
     ) -> tuple[LibraryModel, QuantizedModel | None]:
         """The model of library "cuda", and the quantized model that is in it.
 
@@ -128,6 +128,8 @@ class CudaLowering:
 
         Args:
             float_precision: "fp32", "fp16" or "bf16": what is not in 8 bits.
+            float_attention: nodes whose attention makes no codes beside those of the quantized model; None
+                for all of them.
 
         Raises:
             DeviceError: the GPU does not multiply the model's codes, or has no room for what is tried.
@@ -135,7 +137,8 @@ class CudaLowering:
         self._check_codes(quantized)
         float_us = self._float_us.get(float_precision, {})
         beside = {region: {float_precision: time_us} for region, time_us in float_us.items()}
-        program, choices = self._tuned(quantized, float_precision, {} if quantized is None else beside)
+        shown = {} if quantized is None else beside
+        program, choices = self._tuned(quantized, float_precision, shown, float_attention)
         if quantized is None:
             if float_precision != "fp32":
                 self._float_us[float_precision] = _times(choices)
@@ -148,9 +151,8 @@ class CudaLowering:
                 other = leave_float(quantized, slower)
                 kind = quantized.target.precision
                 codes_us = {region: {kind: time_us} for region, time_us in _times(choices).items()}
-                other_program, other_choices = self._tuned(
-                    other, float_precision, {**beside, **{name: codes_us[name] for name in left_float}}
-                )
+                shown = {**beside, **{name: codes_us[name] for name in left_float}}
+                other_program, other_choices = self._tuned(other, float_precision, shown, float_attention)
                 if other_choices.total_us < choices.total_us:
                     program, quantized = other_program, other
         self._caches.save()
@@ -236,9 +238,14 @@ class CudaLowering:
         return self._device or torch.device("cpu")
 
     def _tuned(
-        self, quantized: QuantizedModel | None, precision: str, beside: Mapping[str, Mapping[str, float]]
+        self,
+        quantized: QuantizedModel | None,
+        precision: str,
+        beside: Mapping[str, Mapping[str, float]],
+        float_attention: Collection[str] | None,
     ) -> tuple[Program, Choices]:
         frame, regions = self._framed(quantized, precision)
+        may_code = set() if quantized is None else _without(frame, float_attention)
         references = _by_reference(frame)
         is_yardstick = precision == "fp32" and quantized is None
         shown = with_sums(references) if is_yardstick else references
@@ -257,7 +264,7 @@ class CudaLowering:
             choices = tune(
                 workloads,
                 {
-                    workload.region: self._list_tactics(workload, listed_for, wide, quantized is not None)
+                    workload.region: self._list_tactics(workload, listed_for, wide, may_code)
                     for workload in workloads
                 },
                 gpu=self._gpu,
@@ -330,13 +337,16 @@ class CudaLowering:
         return regions_that_fail(program, samples, self._device)
 
     def _list_tactics(
-        self, workload: Workload, gpu: GpuFacts, wide: Wide, has_codes: bool
+        self, workload: Workload, gpu: GpuFacts, wide: Wide, may_code: Collection[str]
     ) -> list[Tactic | Rejected]:
-        """All tactics, but for those that cuDNN would have to be asked for where it cannot be."""
+        """All tactics, but for those that cuDNN would have to be asked for where it cannot be.
+
+        Args:
+            may_code: regions whose attention may make codes of the floats that it reads.
+        """
         others = [target for target in self._targets if target != self._gpu.capability]
         level, excluded = self._config.builder_optimization_level, self._config.exclude_tactic_sources
-        allows_codes = has_codes and self._allows_coded_attention
-        listed = list_tactics(workload, gpu, allows_coded_attention=allows_codes)
+        listed = list_tactics(workload, gpu, allows_coded_attention=workload.region in may_code)
         if workload.live_rows is not None:
             listed = stopping(listed, workload.formula)
         if workload.region in wide.sums and workload.inputs[0].dtype == "float16":
@@ -361,6 +371,14 @@ def _references(frame: Frame) -> dict[str, Tactic]:
         for item in frame.items
         if item.lowered is not None
     }
+
+
+def _without(frame: Frame, nodes: Collection[str] | None) -> set[str]:
+    """The regions that hold none of these nodes; none where `nodes` is None."""
+    if nodes is None:
+        return set()
+    lowered = ((item.region, item.lowered) for item in frame.items)
+    return {name for name, one in lowered if one is not None and not {*nodes} & {*one.region.nodes}}
 
 
 def _by_reference(frame: Frame) -> Program:

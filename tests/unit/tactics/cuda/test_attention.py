@@ -221,6 +221,8 @@ def test_attention_over_codes_is_for_engines_with_codes_and_its_gpu_alone():
     names = coded("h200", allows=True)
     assert names and all(name.startswith("attention coded hopper ") for name in names)
     assert coded("h200", allows=False) == coded("a100", allows=True) == []
+    few = workload(q=(2, 8, 2048, 64), v=(2, 8, 77, 64), is_transposed=False)
+    assert coded("h200", allows=True, of=few) == []
     masked = workload(q=(2, 8, 2048, 64), is_transposed=False, mask=(2048, 2048))
     assert coded("h200", allows=True, of=masked) == []
     (row,) = [
