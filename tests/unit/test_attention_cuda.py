@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds whose attention may be in 8 bits; a CPU stands in for the GPU, a made-up kernel for that of codes."""
+"""Builds whose attention may be in 8 bits; a CPU stands in for the GPU, a made-up kernel for its codes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
