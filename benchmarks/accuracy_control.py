@@ -4,8 +4,8 @@
 `quantrt build` with the recipe `accurate` beside `nncf.quantize_with_accuracy_control`, both in OpenVINO,
 with the same calibration samples and the same target on them: decisions agree with FP32's on 99 %, or, of
 models without decisions, outputs differ by at most 1 % of their power. What each makes is judged on other
-samples, with how many products it left in floats and how long it searched, one after the other. A second
-run adds its models to the results.
+samples, with how many products it left in floats and how long it searched, one after the other; then both are
+timed on one sample, in turns, with FP32. A second run adds its models to the results.
 
     --limit-s N    that NNCF has failed when it is not done after N seconds of processor time
 """
@@ -14,13 +14,15 @@ __all__ = ["measure", "page"]
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from benchmarks.contenders import (
     ACCURATE,
@@ -45,11 +47,14 @@ from benchmarks.record import (
 )
 from benchmarks.task import Task, same_class
 from quantrt.build import build
-from quantrt.config import Budget, BuildConfig, DeviceConfig
+from quantrt.config import BenchConfig, Budget, BuildConfig, DeviceConfig
 from quantrt.recipe import load_recipe
+from quantrt.tactics.timing import compare_paired, time_interleaved
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-control-cpu.json"
-OURS, NNCF = "quantrt", "nncf"
+OURS, NNCF, FLOAT = "quantrt", "nncf", "fp32"
+TIMED = BenchConfig(duration_s=2.0, max_duration_s=6.0)
+MEGABYTE = 1e6
 NOT_IMPORTED = ("silero_vad_16k_op15",)
 """What OpenVINO cannot import."""
 
@@ -74,8 +79,10 @@ What is shown is of the other samples on which [accuracy-cpu.md](accuracy-cpu.md
 products (Conv, Gemm, MatMul) that are not computed on codes: those that do harm, and with QuantRT also those that
 are not faster so, which it times as it searches; a model of floats alone is what is left where nothing else keeps
 the target and gains time. `s` is the whole search, calibration with it, of one run each, one after the other,
-{{quiet}}. `failed` is what a tool refuses, or was not done with in
-the seconds that it was given (`--limit-s`).
+{{quiet}}. `ms` is of one sample, timed in turns in one process,
+beside FP32 in OpenVINO (f32 for what is not int8, shapes fixed), and `x of nncf` NNCF's time over QuantRT's, with its
+99 % interval: above 1 QuantRT's is faster. `MB` is of the file: the engine, or NNCF's .xml and .bin. `failed` is what
+a tool refuses, or was not done with in the seconds that it was given (`--limit-s`).
 
 Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.accuracy_control MODELS`
 
@@ -84,11 +91,20 @@ Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m ben
 
 @dataclass
 class _Made:
-    """What a search left: seconds, and its products; none where it failed."""
+    """What a search left: seconds, its products, megabytes of its file, how it runs one sample.
+
+    Where it failed, nothing.
+    """
 
     seconds: float = 0.0
     products: int = 0
     in_floats: int = 0
+    file_mb: float = 0.0
+    timed: Run | None = None
+
+    def figures(self) -> dict[str, float]:
+        """What a row of results has of it."""
+        return {name: value for name, value in vars(self).items() if name != "timed"}
 
 
 def main() -> None:
@@ -117,15 +133,17 @@ def measure(task: Task, limit_s: int | None = None) -> dict[str, Any]:
         limit_s: processor seconds that NNCF may take; None for all that it wants.
     """
     reference = float_outputs(task)
-    openers: dict[str, Callable[[Task, _Made], Any]] = {
+    openers: dict[str, Callable[[Task, _Made, ExitStack], Run]] = {
         OURS: _open_quantrt,
         NNCF: partial(_open_nncf, limit_s=limit_s),
     }
-    rows, judged = {}, {}
-    for name, opener in openers.items():
-        made = _Made()
-        judged[name] = judge(Contender(name, partial(opener, task, made)), task, reference)
-        rows[name] = judged[name].row | vars(made)
+    made = {name: _Made() for name in openers}
+    with ExitStack() as stack:
+        judged = {
+            name: judge(Contender(name, partial(_opened, opener, task, made[name], stack)), task, reference)
+            for name, opener in openers.items()
+        }
+        times = _times(task, made)
     return {
         "commit": commit(),
         "calibration_samples": len(task.calibration),
@@ -133,9 +151,35 @@ def measure(task: Task, limit_s: int | None = None) -> dict[str, Any]:
         "metric": _metric(task),
         "score_name": "" if task.score is None else task.score.name,
         "float_score": None if task.score is None else task.score.of(reference.arrays()),
-        "contenders": rows,
+        "contenders": {name: one.row | made[name].figures() for name, one in judged.items()},
         "comparisons": _compare(judged, reference.names, task),
+        "times": times,
     }
+
+
+def _opened(
+    opener: Callable[[Task, _Made, ExitStack], Run], task: Task, made: _Made, stack: ExitStack
+) -> AbstractContextManager[Run]:
+    """What stays open behind its judge, until `stack` closes: to be timed beside the others."""
+    return nullcontext(opener(task, made, stack))
+
+
+def _times(task: Task, made: dict[str, _Made]) -> dict[str, Any]:
+    """Milliseconds of one sample by name, FP32's too, and NNCF's time over QuantRT's where there are both."""
+    sample = task.calibration[0]
+    runs = {FLOAT: open_openvino(task.path, precision="f32", shapes=_shapes(task)).run}
+    runs |= {name: one.timed for name, one in made.items() if one.timed is not None}
+    latencies = time_interleaved({name: partial(run, sample) for name, run in runs.items()}, TIMED)
+    found: dict[str, Any] = {"ms": {name: latency.median_ms for name, latency in latencies.items()}}
+    if {OURS, NNCF} <= latencies.keys():
+        pair = compare_paired(latencies[NNCF], latencies[OURS])
+        found |= {"ratio": pair.ratio, "lo": pair.lo, "hi": pair.hi}
+    return found
+
+
+def _shapes(task: Task) -> dict[str, tuple[int, ...]]:
+    """Of one sample."""
+    return {name: np.shape(array) for name, array in task.calibration[0].items()}
 
 
 def _compare(judged: dict[str, Judged], names: Sequence[str], task: Task) -> list[dict[str, Any]]:
@@ -156,8 +200,7 @@ def _metric(task: Task) -> str:
     return "sqnr" if task.decisions is None else FACES
 
 
-@contextmanager
-def _open_quantrt(task: Task, made: _Made) -> Iterator[Run]:
+def _open_quantrt(task: Task, made: _Made, stack: ExitStack) -> Run:
     recipe = load_recipe(ACCURATE)
     config = BuildConfig(
         device=DeviceConfig(libraries=("openvino",)),
@@ -170,24 +213,27 @@ def _open_quantrt(task: Task, made: _Made) -> Iterator[Run]:
     samples = task.calibration
     began = time.perf_counter()
     judged_on = samples if _metric(task) == "sqnr" else _with_decisions(task)
-    with build(task.path, config=config, calibration=samples, validation=judged_on) as engine:
-        made.seconds = time.perf_counter() - began
-        layers = [layer for layer in engine.plan.layers if layer.op_type in NODES]
-        made.products = len(layers)
-        made.in_floats = sum(layer.precision != recipe.precision for layer in layers)
-        yield engine.run
+    engine = stack.enter_context(build(task.path, config=config, calibration=samples, validation=judged_on))
+    made.seconds = time.perf_counter() - began
+    layers = [layer for layer in engine.plan.layers if layer.op_type in NODES]
+    made.products = len(layers)
+    made.in_floats = sum(layer.precision != recipe.precision for layer in layers)
+    path = Path(stack.enter_context(TemporaryDirectory()), "engine.qrt")
+    engine.save(path)
+    made.file_mb, made.timed = path.stat().st_size / MEGABYTE, engine.run
+    return engine.run
 
 
-@contextmanager
-def _open_nncf(task: Task, made: _Made, *, limit_s: int | None) -> Iterator[Run]:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "controlled.xml")
-        began = time.perf_counter()
-        nncf_controlled(task, task.path, path, task.calibration, limit_s=limit_s)
-        made.seconds = time.perf_counter() - began
-        made.products, made.in_floats = _count_products(path)
-        runner = open_openvino(path, precision="f32")
-        yield lambda inputs: runner.run(dict(inputs))
+def _open_nncf(task: Task, made: _Made, stack: ExitStack, *, limit_s: int | None) -> Run:
+    path = Path(stack.enter_context(TemporaryDirectory()), "controlled.xml")
+    began = time.perf_counter()
+    nncf_controlled(task, task.path, path, task.calibration, limit_s=limit_s)
+    made.seconds = time.perf_counter() - began
+    made.products, made.in_floats = _count_products(path)
+    made.file_mb = sum(file.stat().st_size for file in (path, path.with_suffix(".bin"))) / MEGABYTE
+    made.timed = open_openvino(path, precision="f32", shapes=_shapes(task)).run
+    runner = open_openvino(path, precision="f32")
+    return lambda inputs: runner.run(dict(inputs))
 
 
 def _with_decisions(task: Task) -> list[dict[str, Any]]:
@@ -232,6 +278,10 @@ def page(results: dict[str, Any]) -> str:
         "its",
         "in floats",
         "s",
+        "ms",
+        "FP32 ms",
+        "x of nncf",
+        "MB",
         "commit",
     ]
     rows = [_row(name, contender, model) for name, model in models.items() for contender in (OURS, NNCF)]
@@ -241,7 +291,7 @@ def page(results: dict[str, Any]) -> str:
 def _row(name: str, contender: str, model: dict[str, Any]) -> list[str]:
     row = model["contenders"][contender]
     if "error" in row:
-        return [name, contender, "failed", *[""] * 7]
+        return [name, contender, "failed", *[""] * 11]
     return [
         name,
         contender,
@@ -252,8 +302,18 @@ def _row(name: str, contender: str, model: dict[str, Any]) -> list[str]:
         number(row.get("score"), 4),
         f"{row['in_floats']} of {row['products']}",
         number(row["seconds"], 0),
+        *_timed(contender, model.get("times", {})),
+        number(row.get("file_mb"), 2),
         model["commit"],
     ]
+
+
+def _timed(contender: str, times: dict[str, Any]) -> list[str]:
+    """Its milliseconds, FP32's, and of QuantRT NNCF's time over its own; empty where none were taken."""
+    ms = times.get("ms", {})
+    has_pair = contender == OURS and "ratio" in times
+    ratio = f"{times['ratio']:.2f} [{times['lo']:.2f}, {times['hi']:.2f}]" if has_pair else ""
+    return [number(ms.get(contender), 3), number(ms.get(FLOAT), 3), ratio]
 
 
 def _failures(models: dict[str, Any]) -> str:
