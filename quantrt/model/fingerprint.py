@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import onnx_ir as ir
 
 from quantrt.ir.mapped import stream_bytes
 from quantrt.model.model import Fingerprint
+from quantrt.threads import usable_cores
 
-__all__ = ["fingerprint", "structure"]
+__all__ = ["LARGE_BYTES", "fingerprint", "structure"]
+
+LARGE_BYTES = 1 << 30
+"""Of weights: from here on hashing them takes one core seconds."""
 
 
 def fingerprint(graph: ir.Model) -> Fingerprint:
@@ -20,19 +26,48 @@ def fingerprint(graph: ir.Model) -> Fingerprint:
 
     The graph's covers operators, attributes, wiring by value names, the declared inputs and outputs, opset
     versions, and name, shape and element type of every tensor. The weights' covers the bytes of every
-    tensor, those in attributes included, in the order of their names. Neither depends on the producer,
-    documentation, node names, inferred shapes, or on where the bytes are stored.
+    tensor, those in attributes included, in the order of their names; of LARGE_BYTES and more in all it is
+    that of the tensors' own hashes, which all cores compute. Neither depends on the producer, documentation,
+    node names, inferred shapes, or on where the bytes are stored.
     """
-    weights = hashlib.sha256()
-    return Fingerprint(graph=_structure(graph, weights), weights=weights.hexdigest())
+    weights: list[ir.TensorProtocol] = []
+    return Fingerprint(graph=_structure(graph, weights), weights=_hash_of(weights))
+
+
+def _hash_of(weights: Sequence[ir.TensorProtocol]) -> str:
+    if sum(tensor.nbytes for tensor in weights) < LARGE_BYTES:
+        whole = hashlib.sha256()
+        for tensor in weights:
+            for chunk in _bytes_of(tensor):
+                whole.update(chunk)
+        return whole.hexdigest()
+    with ThreadPoolExecutor(usable_cores()) as pool:  # hashlib computes without Python's lock
+        return hashlib.sha256(b"".join(pool.map(_digest, weights))).hexdigest()
+
+
+def _digest(tensor: ir.TensorProtocol) -> bytes:
+    own = hashlib.sha256()
+    for chunk in _bytes_of(tensor):
+        own.update(chunk)
+    return own.digest()
+
+
+def _bytes_of(tensor: ir.TensorProtocol) -> Iterator[bytes | memoryview]:
+    if isinstance(tensor, ir.StringTensor):
+        for text in tensor.string_data():
+            yield len(text).to_bytes(8, "little") + text
+    elif tensor.dtype.bitwidth < 8:
+        yield tensor.tobytes()  # packed, however it is held in memory
+    else:
+        yield from stream_bytes(tensor.numpy())
 
 
 def structure(graph: ir.Model) -> str:
     """The graph's hash alone: no bytes of tensors are read."""
-    return _structure(graph, None)
+    return _structure(graph, [])
 
 
-def _structure(graph: ir.Model, weights: hashlib._Hash | None) -> str:
+def _structure(graph: ir.Model, weights: list[ir.TensorProtocol]) -> str:
     found = {
         "opsets": {domain or "ai.onnx": version for domain, version in sorted(graph.opset_imports.items())},
         "graph": _graph(graph.graph, weights),
@@ -42,7 +77,7 @@ def _structure(graph: ir.Model, weights: hashlib._Hash | None) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _graph(graph: ir.Graph, weights: hashlib._Hash | None) -> dict[str, Any]:
+def _graph(graph: ir.Graph, weights: list[ir.TensorProtocol]) -> dict[str, Any]:
     initializers = []
     for name, value in sorted(graph.initializers.items()):
         initializers.append(
@@ -56,7 +91,7 @@ def _graph(graph: ir.Graph, weights: hashlib._Hash | None) -> dict[str, Any]:
     }
 
 
-def _function(function: ir.Function, weights: hashlib._Hash | None) -> dict[str, Any]:
+def _function(function: ir.Function, weights: list[ir.TensorProtocol]) -> dict[str, Any]:
     return {
         "name": list(function.identifier()),
         "inputs": [value.name for value in function.inputs],
@@ -68,7 +103,7 @@ def _function(function: ir.Function, weights: hashlib._Hash | None) -> dict[str,
     }
 
 
-def _node(node: ir.Node, weights: hashlib._Hash | None) -> list[Any]:
+def _node(node: ir.Node, weights: list[ir.TensorProtocol]) -> list[Any]:
     return [
         node.domain,
         node.op_type,
@@ -79,7 +114,7 @@ def _node(node: ir.Node, weights: hashlib._Hash | None) -> list[Any]:
     ]
 
 
-def _attribute(attribute: ir.Attr, weights: hashlib._Hash | None) -> list[Any]:
+def _attribute(attribute: ir.Attr, weights: list[ir.TensorProtocol]) -> list[Any]:
     if attribute.is_ref():
         return [attribute.name, "ref", attribute.ref_attr_name]
     kind, value = ir.AttributeType, attribute.value
@@ -112,16 +147,7 @@ def _dim(dim: int | ir.SymbolicDim) -> int | str | None:
     return dim if isinstance(dim, int) else dim.value
 
 
-def _tensor(tensor: ir.TensorProtocol, weights: hashlib._Hash | None) -> list[Any]:
-    """The tensor's type and shape; its bytes go to `weights`, if any."""
-    if weights is None:
-        return [tensor.dtype.name, list(tensor.shape.numpy())]
-    if isinstance(tensor, ir.StringTensor):
-        for text in tensor.string_data():
-            weights.update(len(text).to_bytes(8, "little") + text)
-    elif tensor.dtype.bitwidth < 8:
-        weights.update(tensor.tobytes())  # packed, however it is held in memory
-    else:
-        for chunk in stream_bytes(tensor.numpy()):
-            weights.update(chunk)
+def _tensor(tensor: ir.TensorProtocol, weights: list[ir.TensorProtocol]) -> list[Any]:
+    """The tensor's type and shape; it goes to `weights`."""
+    weights.append(tensor)
     return [tensor.dtype.name, list(tensor.shape.numpy())]

@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from quantrt.model import fingerprint as module
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.load import load_model
 from tests.unit.model.check_pass import proto_of
@@ -117,3 +118,13 @@ def test_it_is_this_one(proto):
     constant = np.array([1, 2], np.float32)
     assert found.weights == hashlib.sha256(WEIGHT.tobytes() + constant.tobytes()).hexdigest()
     assert found.graph == "f9b64b8967a128dc260422536f86d57ab6fe7e295e63c0467beb2b8134658653"
+
+
+def test_of_large_weights_it_is_the_hash_of_their_hashes(proto, monkeypatch):
+    small, constant = of(proto), np.array([1, 2], np.float32)
+    monkeypatch.setattr(module, "LARGE_BYTES", WEIGHT.nbytes + constant.nbytes)
+    digests = [hashlib.sha256(array.tobytes()).digest() for array in (WEIGHT, constant)]
+    assert of(proto).weights == hashlib.sha256(b"".join(digests)).hexdigest()
+    assert of(proto).graph == small.graph
+    monkeypatch.setattr(module, "LARGE_BYTES", WEIGHT.nbytes + constant.nbytes + 1)
+    assert of(proto) == small
