@@ -6,12 +6,12 @@ __all__ = ["standing"]
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.page import table
+from benchmarks.contenders import CONTROL
+from benchmarks.page import number, table
 
 STANDARD_ERRORS = 3.92
-"""That a 95 % interval is wide, of a normal distribution."""
+"""That a 95 % interval is wide, of a normal distribution: for rows that do not tell the error itself."""
 
-CONTROL = "nncf control"
 PEERS = (
     *("ort default", "ort entropy", "ort percentile", "ort u8s8"),
     *("nncf default", "nncf read_model", CONTROL, "mo max", "mo entropy"),
@@ -20,13 +20,17 @@ PEERS = (
 
 BEST, TIED, BEHIND = "best", "tied", "behind"
 
-TEXT = """`accurate` and, in brackets, the best of all peers by that figure: `best` where `accurate` is
-ahead by more than the standard error of the difference (a 95 % bootstrap interval is 3.92 of them wide),
-`tied` within it, `behind` beyond it. Where a peer's metric is that far above FP32's, FP32 is behind it too:
-what is measured there is how noise changes wrong decisions. Where `nncf control` is ahead, it leaves
-products in floats that `accurate` computes on codes: what `quantrt build` makes by `accurate` to the same
-target is beside it then, with how many products each leaves in floats
-([accuracy-control-cpu.md](accuracy-control-cpu.md)). The differences and their intervals are in the second
+TEXT = """`accurate` and, in brackets, the best of all peers by that figure, with the difference and its
+standard error: `best` where `accurate` is ahead by more than that error, `tied` within it, `behind` beyond
+it. The error is the standard deviation of the difference over 2000 draws of the sources with replacement,
+both figures from the same draw (of rows from before it was kept: the 95 % interval over 3.92). The best of a
+dozen peers is the best on these samples by chance too, which that error does not hold.
+
+Beside the model's own metric is FP32's: where a peer is above FP32 by more than the error, FP32 is behind it
+too, and what is measured is how noise changes wrong decisions. Where `nncf control` is ahead, it leaves
+products in floats that `accurate` computes on codes: so how `accurate` stands among the others is told too,
+and what `quantrt build` makes by `accurate` to control's target, with how many products each leaves in floats
+and its time for one sample ([accuracy-control-cpu.md](accuracy-control-cpu.md)). Intervals are in the second
 table. `without` names peers that failed, for a reason told at the end, or were not measured.
 
 """
@@ -51,9 +55,9 @@ def _row(name: str, model: Mapping[str, Any], controlled: Mapping[str, Any] | No
     own = [item for item in compared if item not in sqnr and item not in agreement]
     return [
         name,
-        "; ".join(_cell(item, _output(item) if len(sqnr) > 1 else "", "{:.2f}") for item in sqnr),
-        "; ".join(_cell(item, "", "{:.2f}", 100) for item in agreement),
-        "; ".join(_cell(item, item["metric"], "{:.4f}") for item in own),
+        "; ".join(_cell(item, _output(item) if len(sqnr) > 1 else "", 2) for item in sqnr),
+        "; ".join(_cell(item, "", 2, 100) for item in agreement),
+        "; ".join(_cell(item, item["metric"], 4) + _beside_floats(model) for item in own),
         _verdict(compared, model, controlled),
         ", ".join(peer for peer in PEERS if "sqnr_db" not in model["contenders"].get(peer, {})),
     ]
@@ -64,10 +68,22 @@ def _compared(model: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def _cell(item: Mapping[str, Any], front: str, form: str, factor: float = 1.0) -> str:
-    """`front OURS (PEER THEIRS) stands`."""
-    ours, theirs = (form.format(factor * item[key]) for key in ("quantrt", "peer"))
-    return f"{front} {ours} ({item['best_peer']} {theirs}) {_stands(item)}".strip()
+def _cell(item: Mapping[str, Any], front: str, digits: int, factor: float = 1.0) -> str:
+    """`front OURS (PEER THEIRS, DIFFERENCE ± ERROR) stands`."""
+    ours, theirs = (number(factor * item[key], digits) for key in ("quantrt", "peer"))
+    peer = f"{item['best_peer']} {theirs}, {_difference(item, digits, factor)}"
+    return f"{front} {ours} ({peer}) {_stands(item)}".strip()
+
+
+def _difference(item: Mapping[str, Any], digits: int, factor: float = 1.0) -> str:
+    return f"{factor * item['difference']:+.{digits}f} ± {factor * _standard_error(item):.{digits}f}"
+
+
+def _beside_floats(model: Mapping[str, Any]) -> str:
+    """FP32's own metric, and how far from it `accurate` is where that was measured in pairs."""
+    item = model.get("float_comparison")
+    text = f"; FP32 {number(model['float_score'], 4)}"
+    return text if item is None else f"{text}, {_difference(item, 4)}: {_stands(item)}"
 
 
 def _output(item: Mapping[str, Any]) -> str:
@@ -80,7 +96,7 @@ def _stands(item: Mapping[str, Any]) -> str:
 
 
 def _standard_error(item: Mapping[str, Any]) -> float:
-    return float(item["hi"] - item["lo"]) / STANDARD_ERRORS
+    return float(item.get("standard_error", (item["hi"] - item["lo"]) / STANDARD_ERRORS))
 
 
 def _verdict(
@@ -94,8 +110,20 @@ def _verdict(
     parts = [_behind(item, model) for item in behind if item not in by_control]
     if by_control:
         names = ", ".join(str(item["metric"]) for item in by_control)
-        parts.append(f"{BEHIND} {CONTROL} by {names}{_at_target(controlled)}")
+        parts.append(
+            f"{BEHIND} {CONTROL} by {names}{_among_codes(by_control, model)}{_at_target(controlled)}"
+        )
     return "; ".join(parts)
+
+
+def _among_codes(by_control: Sequence[Mapping[str, Any]], model: Mapping[str, Any]) -> str:
+    """How it stands among the other peers in what control is ahead by; nothing where that is not known."""
+    metrics = {item["metric"] for item in by_control}
+    others = [item for item in model.get("all_codes_comparisons", ()) if item["metric"] in metrics]
+    told = [
+        f"{_stands(item)} by {item['metric']} ({item['best_peer']} {item['peer']:.4g})" for item in others
+    ]
+    return f"; of all others {', '.join(told)}" if told else ""
 
 
 def _behind(item: Mapping[str, Any], model: Mapping[str, Any]) -> str:
@@ -129,7 +157,9 @@ def _at_target(controlled: Mapping[str, Any] | None) -> str:
         verdict = ": both are floats"
     elif floats[0]:
         verdict = ": floats, where no codes that keep it gain time"
-    return f"; to its target {_made(ours)}, control's {_made(theirs)}{verdict}"
+    ms = controlled.get("times", {}).get("ms", {})
+    made = _made(ours, ms.get("quantrt")), _made(theirs, ms.get("nncf"))
+    return f"; to its target {made[0]}, control's {made[1]}{verdict}"
 
 
 def _worst(compared: Sequence[Mapping[str, Any]]) -> str:
@@ -137,8 +167,9 @@ def _worst(compared: Sequence[Mapping[str, Any]]) -> str:
     return next(verdict for verdict in (BEHIND, TIED, BEST) if verdict in found)
 
 
-def _made(row: Mapping[str, Any]) -> str:
-    """Its figures, and how much of it is in floats."""
+def _made(row: Mapping[str, Any], ms: float | None) -> str:
+    """Its figures, how much of it is in floats, and its milliseconds where they were taken."""
     agreement = f", {100 * row['agreement_ratio']:.2f} %" if "agreement_ratio" in row else ""
     sqnr = " and ".join(f"{value:.2f}" for value in row["sqnr_db"].values())
-    return f"{sqnr} dB{agreement} with {row['in_floats']} of {row['products']} in floats"
+    taken = "" if ms is None else f" in {ms:.3f} ms"
+    return f"{sqnr} dB{agreement} with {row['in_floats']} of {row['products']} in floats{taken}"
