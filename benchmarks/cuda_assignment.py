@@ -5,9 +5,10 @@
     python -m benchmarks.cuda_assignment OUT.json --device cpu --batch 1 mobilenetv2-b32    # its steps alone
 
 Each row builds one engine of {"fp16", "int8", "fp8"} within a budget, then opens that build's candidates that
-are all in one precision again. All are judged on the same samples against ONNX Runtime in FP32, and timed in
-turns by CUDA events. There is one timing cache. Rows of `benchmarks.assignment_cases` read the data folder,
-and `sdxl-b2` that of `benchmarks.diffusion` after its steps `graph`, `weights` and `ranges`: `--sdxl FOLDER`.
+are all in one precision again. All are judged on the same samples against ONNX Runtime in FP32, those of
+`sdxl-b2` against the build's own candidate in FP32, and timed in turns by CUDA events. There is one timing
+cache. Rows of `benchmarks.assignment_cases` read the data folder, `sdxl-b2` that of `benchmarks.diffusion`
+after its steps `graph`, `weights` and `ranges`: `--sdxl FOLDER`.
 With `--device cpu` the reference computes every region, and times are made up. Stages are told on stderr.
 Needs the `bench` and `cuda` extras.
 """
@@ -19,7 +20,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,12 +36,13 @@ from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.record import write_results
 from quantrt.assign.accuracy import find_metric, measure_accuracy
 from quantrt.assign.checked import Checked
-from quantrt.build import build, make_plan
-from quantrt.calibrate.dataset import open_dataset
+from quantrt.build import build, has_labels, make_plan
+from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import load_stats
 from quantrt.config import AssignConfig, BenchConfig, BuildConfig, CudaConfig, DeviceConfig
 from quantrt.errors import QuantRtError
 from quantrt.ir.session import float_session
+from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.load import load_model
 from quantrt.prepare import Event
 from quantrt.quantize.place_by_config import place_by_config
@@ -50,6 +52,8 @@ from quantrt.tactics.candidates import Candidate
 
 TOLD = ("ships", "why", "ms", "build_s", "stages_s")
 """Of a row, on stdout."""
+
+FloatRun = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 LAYERS = ("Conv", "Gemm", "MatMul")
 
@@ -173,7 +177,9 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
         uniform = _open_uniform(decided[0], stack)
         rejected = {one.spec.precision: one.reason for one in decided[0].rejected}
         executors = {SHIPPED: engine.executor, **uniform}
-        accuracies = _judge(material, config, executors)
+        float_run = _on_cpu(material.path) if case.ranges is None else _yardstick(decided[0], stack).run
+        inputs = decided[0].model.inputs
+        accuracies = _judge(open_dataset(material.validation, inputs), inputs, executors, float_run, config)
         ms = place.time({name: one.prepare(feed, waits=False) for name, one in executors.items()})
         predicted = predicted_ms(
             _uniform(decided[0]),
@@ -260,6 +266,15 @@ def _open_uniform(facts: BuildFacts, stack: ExitStack) -> dict[str, Executor]:
     return opened
 
 
+def _yardstick(facts: BuildFacts, stack: ExitStack) -> Executor:
+    """The build's candidate in FP32, opened again."""
+    names = [output.name for output in facts.model.outputs]
+    candidate = next(one for one in facts.candidates.values() if one.spec.precision == "fp32")
+    opened = open_executor(candidate.model, candidate.options, output_names=names)
+    stack.callback(opened.close)
+    return opened
+
+
 def _layers_in_codes(facts: BuildFacts) -> dict[str, int]:
     """Convolutions and products of what is shipped: those in codes, and those that the rules have there."""
     fitted = facts.candidates[facts.choice.winner].fitted
@@ -273,20 +288,24 @@ def _layers_in_codes(facts: BuildFacts) -> dict[str, int]:
     return dict(zip(("codes", "could"), counts, strict=True))
 
 
-def _judge(
-    material: Material, config: BuildConfig, executors: Mapping[str, Executor]
-) -> dict[str, dict[str, float | None]]:
-    """What every engine loses, on the data that the build checked."""
-    model = load_model(material.path)
+def _on_cpu(path: Path) -> FloatRun:
+    """The model in ONNX Runtime."""
+    model = load_model(path)
     session = float_session(model.graph)
     names = [output.name for output in model.outputs]
+    return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
-    def float_run(inputs: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
-    data = open_dataset(material.validation, model.inputs)
-    checked = Checked.choose(data, None, config, model.inputs)
-    metric = find_metric(config.budget.metric, has_labels="labels" in material.validation)
+def _judge(
+    data: Dataset,
+    inputs: Sequence[TensorSpec],
+    executors: Mapping[str, Executor],
+    float_run: FloatRun,
+    config: BuildConfig,
+) -> dict[str, dict[str, float | None]]:
+    """What every engine loses, on the data that the build checked."""
+    checked = Checked.choose(data, None, config, inputs)
+    metric = find_metric(config.budget.metric, has_labels=has_labels(data))
     batches = list(checked.batches(lambda done, total: None))
     wanted = {id(batch.inputs): float_run(batch.inputs) for batch in batches}
     found = {}
