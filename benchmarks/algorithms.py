@@ -14,11 +14,13 @@ __all__ = ["VARIANTS", "measure"]
 
 import argparse
 import itertools
+import operator
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.model.save import save_model
-from quantrt.quantize.equalized import make_twins
+from quantrt.quantize.equalized import LEAST_SAMPLES, make_twins
 from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
@@ -68,6 +70,9 @@ RANDOM = "vit_base_patch16_224"
 """A large transformer of seeded random weights, for the size of its file; it has no decisions to judge."""
 RANDOM_SAMPLES = 32
 """Of it, for calibration and as many others to judge on."""
+
+NO_USE = "does not apply"
+"""In place of a figure."""
 
 PLAIN = {"bias_correction": False, "equalization": False}
 
@@ -96,6 +101,9 @@ VARIANTS: dict[str, Variant] = {
     "range search": Variant({"method": "minmax"}, {**PLAIN, "range_search": True}),
     **{name: _recipe(name) for name in RECIPES},
 }
+
+SCALING = ("equalization", "SmoothQuant, folded", "SmoothQuant")
+"""Those that change the model itself, where it has edges whose channels can be scaled."""
 
 INT4 = {
     "int4 nearest": "nearest",
@@ -195,6 +203,9 @@ def _int8(task: Task, model: Model, columns: Sequence[str]) -> Iterator[Made]:
     twins = make_twins(model, samples, QuantizeConfig(smoothing="multiplied" if is_smoothed else "off"))
     for name, config in configs.items():
         wanted = tuple(twin for twin in twins if _is_wanted(twin.label, config))
+        if name in SCALING and not wanted:
+            yield name, None, {"why_not": f"nothing to scale, or fewer than {LEAST_SAMPLES} samples"}
+            continue
         reference = observe_reference(model, batches, config, wanted)
         options = CalibrationConfig(**VARIANTS[name].calibration)
         fitted = fit(model, stats, ORT, reference, config=config, calibration=options)
@@ -290,9 +301,11 @@ Every column is the same model, calibrated on the same {CALIBRATION} samples (fe
 judged on others, in ONNX Runtime: signal over noise and agreement on {JUDGED} of them, or on all sentences,
 the model's own metric on every sample with a label. `plain` is min-max ranges and weights per channel; each
 algorithm is added to it alone, and `fast`, `default` and `accurate` are the recipes. What the outputs do not
-gain by on {FIT_SAMPLES} calibration samples is not taken: then the figure is that of `plain`. Columns without
-a figure were not measured: on the larger models they take many minutes. {RANDOM} has seeded random
-weights and pictures: its row is of the size of the file, and no model of what a trained one loses.
+gain by on {FIT_SAMPLES} calibration samples is not taken: then the figure is that of `plain`. `{NO_USE}` is
+told of what finds nothing to work on: no edges whose channels could be scaled, or fewer samples than the
+{LEAST_SAMPLES} that scaling them wants; no product with a constant matrix. Columns without a figure were not
+measured: on the larger models they take many minutes. {RANDOM} has seeded random weights and
+pictures: its row is of the size of the file, and no model of what a trained one loses.
 
 Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 {RANDOM} &&
 python -m benchmarks.algorithms MODELS`, with `--judged N` where fewer samples than these are told below the
@@ -343,8 +356,8 @@ def _drops(models: Mapping[str, Any]) -> str:
     rows = [
         [name, row["score_name"], number(row["float_score"], 4)]
         + [
-            number(None if score is None else row["float_score"] - score, 4)
-            for score in (row["variants"].get(column, {}).get("score") for column in columns)
+            _cell(row["variants"].get(column, {}), "score", partial(operator.sub, row["float_score"]), 4)
+            for column in columns
         ]
         for name, row in models.items()
         if row["float_score"] is not None
@@ -355,10 +368,17 @@ def _drops(models: Mapping[str, Any]) -> str:
 def _table(models: Mapping[str, Any], columns: list[str], key: str, factor: float, digits: int) -> str:
     rows = []
     for name, row in models.items():
-        cells = [row["variants"].get(column, {}).get(key) for column in columns]
-        if any(cell is not None for cell in cells):
-            rows.append([name, *(number(None if c is None else c * factor, digits) for c in cells)])
+        found = [row["variants"].get(column, {}) for column in columns]
+        if any(key in figures for figures in found):
+            rows.append([name, *(_cell(figures, key, lambda x: x * factor, digits) for figures in found)])
     return table(["model", *columns], rows)
+
+
+def _cell(figures: Mapping[str, Any], key: str, scaled: Callable[[float], float], digits: int) -> str:
+    """A figure, why there cannot be one, or nothing."""
+    if "why_not" in figures:
+        return NO_USE
+    return number(scaled(figures[key]) if key in figures else None, digits)
 
 
 if __name__ == "__main__":
