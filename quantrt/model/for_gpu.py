@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
+from quantrt.ir.collector import without_collector
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.model import Model
 from quantrt.model.passes.add_to_tokens import add_to_tokens
@@ -32,6 +33,7 @@ NARROW = ("int2", "uint2", "int4", "uint4", "float4_e2m1fn")
 """Types of several elements in a byte."""
 
 
+@without_collector()
 def for_gpu(model: Model) -> Model:
     """The same function of the same inputs; the model given is not changed.
 

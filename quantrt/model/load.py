@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
+from quantrt.ir.collector import without_collector
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.canonicalize import canonicalize
@@ -24,6 +25,7 @@ __all__ = ["load_model", "make_model"]
 logger = logging.getLogger(__name__)
 
 
+@without_collector()
 def load_model(path: Path | str) -> Model:
     """Read the ONNX file at `path`, check it, and make it canonical.
 

@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, float_attribute, int_attribute, is_operator, only_consumer
+from quantrt.threads import usable_cores
 
-__all__ = ["ConstantProduct", "product_of", "remove_nodes"]
+__all__ = ["ConstantProduct", "product_of", "remove_nodes", "side_by_side"]
+
+LARGE_BYTES = 1 << 22
+"""Of a matrix that several cores copy: most of the time new memory is what is waited for."""
 
 
 @dataclass(frozen=True)
@@ -74,3 +80,19 @@ def _vector(value: ir.Value | None, size: int) -> np.ndarray | None:
     """A constant of shape [size]."""
     array = constant_of(value)
     return array if array is not None and array.shape == (size,) else None
+
+
+def side_by_side(weights: Sequence[np.ndarray]) -> np.ndarray:
+    """Matrices [K, N] of one type as one, their columns in a row."""
+    dtype, depth = weights[0].dtype, len(weights[0])
+    whole = np.empty((depth, sum(weight.shape[1] for weight in weights)), dtype)
+    if whole.nbytes < LARGE_BYTES:
+        return np.concatenate(weights, axis=1, out=whole)
+    bounds = np.linspace(0, depth, usable_cores() + 1).astype(int)
+
+    def copy(part: slice) -> None:
+        np.concatenate([weight[part] for weight in weights], axis=1, out=whole[part])
+
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy copies without Python's lock
+        list(pool.map(copy, map(slice, bounds[:-1], bounds[1:])))
+    return whole

@@ -24,7 +24,7 @@ from quantrt.ir.edit import (
     taken_names,
 )
 from quantrt.ir.sources import SOURCES_KEY, sources_of
-from quantrt.model.passes.constant_product import ConstantProduct, product_of, remove_nodes
+from quantrt.model.passes.constant_product import ConstantProduct, product_of, remove_nodes, side_by_side
 
 __all__ = ["merge_gates"]
 
@@ -189,7 +189,7 @@ def _reached(value: ir.Value) -> dict[ir.Node, None]:
 
 def _join(graph: ir.Model, x: ir.Value, products: Sequence[ConstantProduct], taken: set[str]) -> None:
     first = products[0].nodes[0]
-    weight = np.concatenate([product.weight for product in products], axis=1)
+    weight = side_by_side([product.weight for product in products])
     nodes = [product.nodes[0] for product in products]
     matmul = _matmul(graph, first, weight, nodes, taken)
     model = products[0].result

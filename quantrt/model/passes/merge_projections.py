@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import add_constant, is_operator, taken_names
 from quantrt.ir.sources import SOURCES_KEY, sources_of
-from quantrt.model.passes.constant_product import ConstantProduct, product_of, remove_nodes
+from quantrt.model.passes.constant_product import ConstantProduct, product_of, remove_nodes, side_by_side
 
 __all__ = ["merge_projections"]
 
@@ -68,7 +68,7 @@ def _is_only_moved(value: ir.Value) -> bool:
 
 def _merge(graph: ir.Model, x: ir.Value, group: Sequence[ConstantProduct], taken: set[str]) -> None:
     first = group[0].nodes[0]
-    weight = np.concatenate([projection.weight for projection in group], axis=1)
+    weight = side_by_side([projection.weight for projection in group])
     sizes = [projection.weight.shape[1] for projection in group]
     inputs = [x, add_constant(graph, f"{first.name}.merged_weight", weight, taken)]
     bias = _merged_bias(graph, first, group, taken)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A product with a constant matrix is known in all its spellings, and as nothing else."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+from quantrt.model.passes import constant_product
 from quantrt.model.passes.constant_product import product_of, remove_nodes
 from tests.nets import net, weights
 
@@ -54,3 +56,14 @@ def test_nodes_go_with_the_constants_that_were_theirs_alone():
     remove_nodes(graph, product.nodes)
     assert [node.op_type for node in graph.graph] == ["Add"]
     assert list(graph.graph.initializers) == ["b"]
+
+
+@pytest.mark.parametrize("large_bytes", [0, 1 << 30])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_matrices_side_by_side(monkeypatch, dtype, large_bytes):
+    monkeypatch.setattr(constant_product, "LARGE_BYTES", large_bytes)
+    whole = np.arange(7 * 9).reshape(7, 9).astype(dtype)
+    parts = [whole[:, :2], np.asfortranarray(whole[:, 2:3]), whole[:, 3:]]
+    found = constant_product.side_by_side(parts)
+    assert found.dtype == dtype and found.flags.c_contiguous
+    np.testing.assert_array_equal(found, whole)
