@@ -33,7 +33,7 @@ def find_gelus(expression: Expression, fixed: Mapping[int, float]) -> dict[int, 
                         gates[register] = x
     return {
         register: gates[gate]
-        for register in instructions
+        for register in (instructions if gates else ())  # most expressions have none
         for gate, x in _products(register, instructions, fixed)
         if gates.get(gate) == x
     }
