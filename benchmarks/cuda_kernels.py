@@ -8,7 +8,7 @@ a cold L2 cache. The floor is the longer of two times: operations over the peak 
 over the bandwidth of a copy. Needs a GPU and the `cuda` extra. A second run adds its rows.
 """
 
-__all__ = ["main"]
+__all__ = ["main", "product"]
 
 import argparse
 import json
@@ -76,7 +76,7 @@ def main() -> None:
 def _workloads() -> Iterator[Workload]:
     for sizes in PRODUCTS:
         for codes in CODES:
-            yield _product(*sizes, codes)
+            yield product(*sizes, codes)
     for sizes in GROUPED:
         yield _grouped(*sizes)
     for sizes in GELUS:
@@ -117,7 +117,7 @@ def _measure(workload: Workload, gpu: GpuFacts) -> dict[str, Any]:
     }
 
 
-def _product(M: int, N: int, K: int, dtype: str) -> Workload:
+def product(M: int, N: int, K: int, dtype: str) -> Workload:
     """Codes to codes: a scale and a bias per channel, then quantization."""
     rng = np.random.default_rng(0)
     operands = (Operand("accumulator"), Operand("constant", "scale"), Operand("constant", "bias"))
@@ -156,7 +156,7 @@ def _grouped(M: int, N: int, K: int) -> Workload:
 
 def _finished(M: int, N: int, K: int, last: str) -> Workload:
     """The same product of int8, with what else an engine computes in its kernel: "gelu" or "residual"."""
-    plain = _product(M, N, K, "int8")
+    plain = product(M, N, K, "int8")
     assert isinstance(plain.formula, Gemm)
     operands = plain.formula.epilogue.operands[:3]
     steps = [Instruction("mul", (0, 1)), Instruction("add", (4, 2))]
