@@ -45,6 +45,7 @@ import torch
 import quantrt
 from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.diffusion_nets import NETS, Network
+from benchmarks.diffusion_peer import TORCHAO, compiled, halves, in_codes
 from benchmarks.sdxl_graph import DATA, export_graph, write_weights
 from benchmarks.sdxl_unet import drawn
 from quantrt.calibrate.collect import collect
@@ -78,12 +79,6 @@ JUDGED = 10
 
 GRAPH, RANGES = "unet.onnx", "unet.ranges"
 
-TORCHAO = {
-    "int8": "Int8DynamicActivationInt8WeightConfig",
-    "fp8": "Float8DynamicActivationFloat8WeightConfig",
-}
-"""Of `torchao.quantization`: activations in 8 bits as they come, weights once."""
-
 TAPPED_MB = 32 << 10
 """Room for all activations of one sample at once: the model runs whole."""
 
@@ -102,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options(parser)
     parser.add_argument("--no-peer", action="store_true", help="of time: skip torch.compile")
     parser.add_argument("--torchao", choices=TORCHAO, help="of peer: its linear layers in 8 bits by torchao")
+    parser.add_argument("--tune", action="store_true", help="of torchao: search for launches of all kernels")
     args = parser.parse_args(arguments)
     args.folder.mkdir(parents=True, exist_ok=True)
     steps[args.step](args)
@@ -288,7 +284,7 @@ def _time(args: argparse.Namespace) -> None:
         return
     record(args, "ms", time_in_turns(runs))
     if not args.no_peer:
-        runs["torch.compile fp16"] = _compiled(net, feed)
+        runs["torch.compile fp16"] = compiled(*halves(net, feed))
         record(args, "ms", time_in_turns(runs))
     for engine in engines:
         engine.close()
@@ -298,11 +294,14 @@ def _peer(args: argparse.Namespace) -> None:
     """Compile the network with torch, and time it alone."""
     if args.device != "cuda":
         raise SystemExit("torch.compile is timed on a GPU")
-    net, feed = net_of(args), feed_of(args)
+    half, inputs = halves(net_of(args), feed_of(args))
     began = time.perf_counter()
-    runs = {"torch.compile fp16": _compiled(net, feed, args.torchao)}
-    facts = {"compile_s": time.perf_counter() - began, "ms": time_in_turns(runs)}
-    key = "peer" if args.torchao is None else f"torchao {args.torchao}"
+    facts: dict[str, Any] = {}
+    if args.torchao is not None:
+        facts["layers"] = in_codes(half, inputs, args.torchao, tunes=args.tune)
+    runs = {"torch.compile fp16": compiled(half, inputs)}
+    facts |= {"compile_s": time.perf_counter() - began, "ms": time_in_turns(runs)}
+    key = "peer" if args.torchao is None else f"torchao {args.torchao}{' tuned' if args.tune else ''}"
     record(args, key, facts, file="PEER.json")
 
 
@@ -329,35 +328,6 @@ def references(
             net(**{name: torch.from_numpy(x).to(device) for name, x in inputs.items()}).cpu().numpy()
             for inputs in batches
         ]
-
-
-def _compiled(
-    net: torch.nn.Module, feed: Mapping[str, np.ndarray], codes: str | None = None
-) -> Callable[[], object]:
-    """The network in fp16 through torch.compile, channels last, captured in a CUDA graph.
-
-    Args:
-        codes: of its linear layers, by torchao.
-    """
-    half = net.half().to(memory_format=torch.channels_last)
-    if codes is not None:
-        from torchao import quantization  # type: ignore[import-not-found,unused-ignore]
-
-        quantization.quantize_(half.cuda(), getattr(quantization, TORCHAO[codes])())
-    inputs = {name: torch.from_numpy(x).half().cuda() for name, x in feed.items()}
-    for name, x in inputs.items():
-        inputs[name] = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-    compiled = torch.compile(half)
-    with torch.inference_mode():
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                compiled(**inputs)
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            compiled(**inputs)
-    return graph.replay
 
 
 def record(args: argparse.Namespace, key: str, facts: dict[str, Any], file: str = "RESULTS.json") -> None:
