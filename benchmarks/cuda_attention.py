@@ -105,7 +105,11 @@ def main() -> None:
     for row, case in cases.items():
         sets = _inputs(row)
         us = {
-            dtype: {tactic.name: _measure(tactic, sets, compiled) for tactic in found}
+            dtype: {
+                tactic.name: _measure(tactic, sets, compiled)
+                for tactic in found
+                if _fits(tactic, compiled, gpu)
+            }
             for dtype, found in case.items()
         }
         results["rows"][row.name] = {"flops": row.flops, "us": us}
@@ -185,6 +189,15 @@ def _inputs(row: Row) -> list[list[torch.Tensor]]:
 
 def _specs(tactic: Tactic) -> list[KernelSpec]:
     return [spec for draft in tactic.drafts for spec in draft.kernels]
+
+
+def _fits(tactic: Tactic, compiled: dict[KernelSpec, CompiledKernel | CompileFailure], gpu: GpuFacts) -> bool:
+    """Whether its kernels need no more shared memory than there is: builds leave out others too."""
+    kernels = [compiled[spec] for spec in _specs(tactic)]
+    return all(
+        isinstance(one, CompileFailure) or one.shared_bytes[gpu.capability] <= gpu.shared_memory_bytes
+        for one in kernels
+    )
 
 
 def _measure(
