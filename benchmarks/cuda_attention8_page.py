@@ -26,7 +26,8 @@ floats" values as they are; "fp8 fp8" is less precise and no faster, so that eng
 half of the weights' codes are straight lines between powers of two, with "l2" all; with "turns" the two
 consumers of a program begin their products in turn. The error is against float64, of up to 96 queries of each
 head; "outliers" has channels of k far from 0 and a few large rows, of which int8 loses much. Engines take
-these kernels at quantization level 4 alone, and only where they are faster than the best of the others.
+these kernels at quantization levels auto and 4, from 512 keys on, and only where they are faster than the
+best of the others.
 
 SDPA is torch's `scaled_dot_product_attention` in fp16, the faster of its cuDNN and flash backends.
 """
