@@ -3,11 +3,10 @@
 
     python -m benchmarks.diffusion_page docs/results/diffusion-h200.json    # writes the .md beside it
 
-The JSON is FOLDER/RESULTS.json, with PEER.json in it where the peer was timed in a process of its own, and
-under "networks" the RESULTS.json of others by name.
+The JSON is FOLDER/RESULTS.json with PEER.json in it, and under "networks" the same of others by name.
 """
 
-__all__ = ["diffusion_page", "levels_table"]
+__all__ = ["diffusion_page", "levels_table", "peers_table"]
 
 import json
 import sys
@@ -42,10 +41,21 @@ LEVELS = """
 By `benchmarks.diffusion_levels`, batch 2: one set of rounded weights, each engine in turns with the fp16
 engine of the same process, as a build times its candidates; *alone* it ran for seconds with nothing beside
 it, as torch.compile did, which is held against that. Files are beside fp16 weights. Products are
-regions that multiply: convolutions and matrices. "int8@3" is `--int8 --quantization-level 3`; fp8 has its
-convolutions in int8.
+regions that multiply: convolutions and matrices, not attention, which levels 4 and auto may have in 8 bits.
+"int8@3" is `--int8 --quantization-level 3`; fp8 has its convolutions in int8. Of torchao, activations get
+their codes as the network runs (a scale for each row of int8, one for each tensor of FP8), layers of fewer
+than 17 rows stay fp16, and so do convolutions.
 
 """
+
+PEERS = {
+    "peer": "fp16",
+    "torchao int8": "linear layers in int8 by torchao",
+    "torchao int8 tuned": "linear layers in int8 by torchao, launches of all kernels searched",
+    "torchao fp8": "linear layers in FP8 by torchao",
+    "torchao fp8 tuned": "linear layers in FP8 by torchao, launches of all kernels searched",
+}
+"""What is told of each row of a peer."""
 
 INTRODUCTION = """# SDXL's UNet on an NVIDIA GPU
 
@@ -65,7 +75,7 @@ Reproduce on a machine with a GPU, step by step: `python -m benchmarks.diffusion
 def diffusion_page(results: dict[str, Any]) -> str:
     """Markdown of results of one size of latents."""
     peer = results["peer"]
-    peer_ms = peer["ms"]["torch.compile fp16"]["p50"]
+    peer_ms = _alone_ms(peer)
     packages = ", ".join(f"{name} {version}" for name, version in results["environment"]["packages"].items())
     height, width = peer["latents"]
     half_bytes = results["weights"]["bytes"] / 2
@@ -100,16 +110,42 @@ def diffusion_page(results: dict[str, Any]) -> str:
             costs,
         )
         + row_notes(builds)
-        + (LEVELS + levels_table(results, peer_ms) if _levels(results) else "")
+        + (LEVELS + levels_table(results, peer_ms) + peers_table(results) if _levels(results) else "")
         + "".join(_network(name, found) for name, found in results.get("networks", {}).items())
     )
 
 
 def _network(name: str, found: dict[str, Any]) -> str:
     """A section of another network; what torch.compile took is told where it was timed."""
-    peer_ms = found["peer"]["ms"]["torch.compile fp16"]["p50"] if "peer" in found else None
-    told = f"torch.compile alone: {number(peer_ms, 2)} ms.\n\n" if peer_ms else ""
-    return f"\n### {NETWORKS[name]}\n\n{told}{levels_table(found, peer_ms)}"
+    peer_ms = _alone_ms(found["peer"]) if "peer" in found else None
+    return f"\n### {NETWORKS[name]}\n\n{levels_table(found, peer_ms)}{peers_table(found)}"
+
+
+def peers_table(results: dict[str, Any]) -> str:
+    """A line for every peer, beside the fastest level; empty where none was timed."""
+    rows = {told: results[key] for key, told in PEERS.items() if key in results}
+    alone = {name: row["alone_ms"] for name, row in _levels(results).items() if "alone_ms" in row}
+    if not rows or not alone:
+        return ""
+    best = min(alone, key=lambda name: alone[name])
+    lines = [
+        (
+            told,
+            row["commit"] or "unknown",
+            number(_alone_ms(row), 2),
+            f"{_alone_ms(row) / alone[best]:.2f}x",
+            number(row["compile_s"], 0),
+            "{} of {}".format(*row["layers"]) if "layers" in row else "",
+        )
+        for told, row in rows.items()
+    ]
+    head = ("torch.compile", "commit", "alone ms", f"it / {best}", "compiled in s", "layers in codes")
+    return "\n" + table(head, lines)
+
+
+def _alone_ms(peer: dict[str, Any]) -> float:
+    """Of a peer."""
+    return float(peer["ms"]["torch.compile fp16"]["p50"])
 
 
 def _levels(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
