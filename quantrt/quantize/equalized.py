@@ -111,7 +111,7 @@ def make_twins(
     """Every twin that config wants and something is predicted to gain by, the cheapest first.
 
     Args:
-        limit: calibration samples to use at most, when fewer than SAMPLES.
+        limit: calibration samples to use at most.
     """
     found = equalize(model, samples, config, limit=limit)
     return (*found, *smoothed_twins(model, samples, config, found, limit=limit))
@@ -223,14 +223,16 @@ def smoothed_twins(
 ) -> list[Equalized]:
     """Twins with smooth activations before products, without and with Muls, where config wants them.
 
+    How much is smoothed is chosen on SAMPLES; the ranges of what is smooth then are of as many samples as all
+    other ranges, or it would clip where these do not.
+
     Args:
         equalized: twins without smoothing: other edges are as in the first.
-        limit: calibration samples to use at most, when fewer than SAMPLES.
+        limit: calibration samples to use at most.
     """
     if config.smoothing == "off" or not config.per_channel:
         return []
-    count = min(SAMPLES, limit or SAMPLES)
-    batches = (batch.inputs for batch in samples.batches(1, count))
+    batches = (batch.inputs for batch in samples.batches(1, min(SAMPLES, limit or SAMPLES)))
     only_folded = config.smoothing == "folded"
     found = choose_smoothing(model.graph, batches, qmax=WEIGHT_QMAX, only_folded=only_folded)
     if not (found.folded or found.multiplied):
@@ -240,7 +242,7 @@ def smoothed_twins(
     names, readers = equalized_values(graph, folded)
     made, products = multiplied_values(model.graph, found.multiplied)
     whole = replace(model, graph=smooth(model.graph, Smoothing(folded, found.multiplied)))
-    observed = collect(whole, (*names, *made), samples, CalibrationConfig(max_samples=count)).tensors
+    observed = collect(whole, (*names, *made), samples, CalibrationConfig(max_samples=limit)).tensors
     twins = []
     if found.folded:  # what Muls make is all that differs behind them
         twins.append(Equalized(replace(model, graph=graph), observed, folded, readers, label=SMOOTHED))

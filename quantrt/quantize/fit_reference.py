@@ -152,8 +152,10 @@ def output_noise(quantized: QuantizedModel, reference: Reference) -> float:
     return noise.ratio
 
 
-def unseen_noises(models: Sequence[QuantizedModel], reference: Reference) -> list[float] | None:
-    """The same of several models, on the further samples; None with fewer than LEAST_MORE of these."""
+def unseen_noises(
+    models: Sequence[QuantizedModel], reference: Reference, limit: int = MORE_SAMPLES
+) -> list[float] | None:
+    """The same of several models, on some `limit` further samples; None with fewer than LEAST_MORE."""
     if reference.more is None:
         return None
     floats, samples = float_session(reference.graph), 0
@@ -163,6 +165,8 @@ def unseen_noises(models: Sequence[QuantizedModel], reference: Reference) -> lis
         wanted = _run(floats, batch.inputs)
         for noise in noises:
             noise.add(batch.inputs, wanted)
+        if samples >= limit:
+            break
     return [noise.ratio for noise in noises] if samples >= LEAST_MORE else None
 
 

@@ -13,7 +13,7 @@ from quantrt.config import QuantizeConfig
 from quantrt.quantize.algorithms.ada_round import round_adaptively
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans
 from quantrt.quantize.algorithms.range_search import search_ranges
-from quantrt.quantize.fit_reference import Inputs, Reference, output_noise, unseen_noises
+from quantrt.quantize.fit_reference import LEAST_MORE, Inputs, Reference, output_noise, unseen_noises
 from quantrt.quantize.quantize import with_activations, with_weights
 from quantrt.quantize.quantized_model import QuantizedModel
 
@@ -57,6 +57,11 @@ class Trials:
         self.models[label] = model
         most = gain * self.noise(best)
         return label if self.noise(label) < most else best
+
+    def holds(self, best: str, label: str, gain: float) -> bool:
+        """Whether a model's noise is so far below that of the best on further samples too, if there are."""
+        noises = unseen_noises((self.models[best], self.models[label]), self.reference, LEAST_MORE)
+        return noises is None or noises[1] < gain * noises[0]
 
 
 def try_searches(

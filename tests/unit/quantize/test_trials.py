@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Searched ranges are taken where samples gain that they were not searched on."""
+"""What was searched or scaled is taken where samples gain that it was not chosen on."""
 
 from dataclasses import replace
 
@@ -8,10 +8,11 @@ import pytest
 
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.fit import fit
+from quantrt.quantize.fit import UNSEEN_GAIN, fit
 from quantrt.quantize.fit_reference import FIT_SAMPLES, LEAST_MORE, sample_reference
+from quantrt.quantize.quantize import quantize
 from quantrt.quantize.targets import ORT
-from quantrt.quantize.trials import RANGE_GAIN, SEARCHED
+from quantrt.quantize.trials import RANGE_GAIN, SEARCHED, Trials
 from tests.nets import net, observe, samples, weights
 
 CONFIG = QuantizeConfig(range_search=True, equalization=False)
@@ -65,3 +66,19 @@ def test_without_any_other_samples_the_gain_on_those_searched_counts():
     x = rows(first_rare=COUNT)
     made = fitted(x, rows(first_rare=FIT_SAMPLES), limit=8)
     assert made.method == "minmax" + SEARCHED
+
+
+@pytest.mark.parametrize(
+    ("first_rare", "limit", "holds"),
+    [(COUNT, None, True), (FIT_SAMPLES, None, False), (FIT_SAMPLES, FIT_SAMPLES + LEAST_MORE - 1, True)],
+    ids=["all alike", "others clipped", "too few others"],
+)
+def test_a_gain_holds_where_further_samples_gain_too(first_rare: int, limit: int | None, holds: bool):
+    made, x = model(), rows(first_rare=first_rare)
+    options = replace(OPTIONS, max_samples=limit)
+    reference = sample_reference(made, open_dataset({"x": x}, made.inputs), CONFIG, options, batch_size=8)
+    trials = Trials(reference)
+    for label, seen in (("wide", rows(first_rare=FIT_SAMPLES)), ("narrow", x[:FIT_SAMPLES])):
+        trials.models[label] = quantize(made, observe(made, (ORT,), {"x": seen}), ORT, CONFIG, OPTIONS)
+    assert trials.better("wide", "narrow", trials.models["narrow"], UNSEEN_GAIN) == "narrow"
+    assert trials.holds("wide", "narrow", UNSEEN_GAIN) == holds
