@@ -40,13 +40,13 @@ from benchmarks.peers import (
 )
 from benchmarks.task import Outputs, Task
 from quantrt.build import build
-from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BenchConfig, BuildConfig
 from quantrt.device import describe_device
 from quantrt.model.load import load_model
 from quantrt.quantize.equalized import EQUALIZED
-from quantrt.quantize.fit import Fitted, fit, sample_reference
+from quantrt.quantize.fit import Fitted, fit
+from quantrt.quantize.observe import observe
 from quantrt.quantize.quantize import observed_values
 from quantrt.recipe import load_recipe
 from quantrt.runtime.engine import Engine
@@ -109,8 +109,7 @@ def make_quantrt(task: Task) -> QuantRt:
     targets = {library: int8_target(library, device) for library in config.device.libraries}
     samples = open_dataset(task.calibration, model.inputs)
     names = observed_values(model, tuple(targets.values()), config.quantize)
-    stats = collect(model, names, samples, config.calibration)
-    reference = sample_reference(model, samples, accurate, config.calibration, batch_size=8)
+    stats, reference = observe(model, names, samples, accurate, config.calibration)
     equalized = tuple(twin for twin in reference.twins if twin.label == EQUALIZED)
     ways = {
         "quantrt": (replace(reference, twins=equalized), config.quantize),
