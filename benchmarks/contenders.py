@@ -44,7 +44,7 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BenchConfig, BuildConfig
 from quantrt.device import describe_device
 from quantrt.model.load import load_model
-from quantrt.quantize.equalized import EQUALIZED
+from quantrt.quantize.equalized import EQUALIZED, STREAMS
 from quantrt.quantize.fit import Fitted, fit
 from quantrt.quantize.observe import observe
 from quantrt.quantize.quantize import observed_values
@@ -110,7 +110,7 @@ def make_quantrt(task: Task) -> QuantRt:
     samples = open_dataset(task.calibration, model.inputs)
     names = observed_values(model, tuple(targets.values()), config.quantize)
     stats, reference = observe(model, names, samples, accurate, config.calibration)
-    equalized = tuple(twin for twin in reference.twins if twin.label == EQUALIZED)
+    equalized = tuple(twin for twin in reference.twins if twin.label in (EQUALIZED, STREAMS))
     ways = {
         "quantrt": (replace(reference, twins=equalized), config.quantize),
         ACCURATE: (reference, accurate),
