@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
+from pathlib import Path
 
 import torch
 
@@ -15,6 +17,9 @@ __all__ = ["timing_environment"]
 
 SOURCES = ("kernels", "runtime/cuda", "tactics/cuda")
 """Folders whose code makes or launches kernels."""
+
+LOADED = Path("/proc/driver/nvidia/version")
+"""Where Linux tells the driver's version at once; nvidia-smi takes up to a second."""
 
 
 def timing_environment(gpu: GpuFacts) -> dict[str, str]:
@@ -34,8 +39,19 @@ def timing_environment(gpu: GpuFacts) -> dict[str, str]:
 
 def _driver() -> str:
     """The driver's version; "none" where there is no GPU."""
-    gpus = describe_device()["gpu"] if torch.cuda.is_available() else None
+    if not torch.cuda.is_available():
+        return "none"
+    loaded = _loaded_driver(LOADED.read_text()) if LOADED.exists() else None
+    if loaded is not None:
+        return loaded
+    gpus = describe_device()["gpu"]
     return str(gpus[0]["driver"]) if gpus else "none"
+
+
+def _loaded_driver(text: str) -> str | None:
+    """The version in what the kernel module tells of itself; None where it is not there."""
+    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", text)
+    return None if found is None else found.group(1)
 
 
 def _version(package: str) -> str:

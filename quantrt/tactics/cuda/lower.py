@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 
 import numpy as np
@@ -182,10 +182,15 @@ class CudaLowering:
         frame, _ = self._framed(quantized, float_precision)
         return _by_reference(frame)
 
+    @cached_property
+    def _own_regions(self) -> Regions:
+        """Those of the model in floats, which are the same in every precision."""
+        return partition(self._model.graph)
+
     def _framed(self, quantized: QuantizedModel | None, precision: str) -> tuple[Frame, Regions]:
         quantized = None if quantized is None else spell_per_token(quantized)
         graph = self._model.graph if quantized is None else quantized.graph
-        regions = partition(graph)
+        regions = self._own_regions if graph is self._model.graph else partition(graph)
         bindings = self._model.bindings
         forms = choose_forms(graph.graph, regions, quantized, bindings, self._model.stored)
         if precision == "fp16":

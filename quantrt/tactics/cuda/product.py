@@ -92,7 +92,7 @@ def product_of(workload: Workload) -> Product | str:
     kinds = {x.dtype, str(weight.dtype)}
     if x.dtype not in _TYPES or (kinds & _CODES and len(kinds) > 1):
         return f"an input of {x.dtype} for a weight of {weight.dtype}"
-    if x.dtype == "float16" and max(float(weight.max()), -float(weight.min())) > _FLOAT16_MAX:
+    if x.dtype == "float16" and workload.largest_weight > _FLOAT16_MAX:
         return "a weight beyond float16's range"
     return Product(workload, formula, weight, math.prod(x.shape[:-1]), N, K, x.dtype)
 

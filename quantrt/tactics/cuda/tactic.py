@@ -98,6 +98,12 @@ class Workload:
             return None
         return as_groups(weight, axis=int(formula.is_transposed))
 
+    @cached_property
+    def largest_weight(self) -> float:
+        """The greatest magnitude in the weight; 0 without one."""
+        weight = self.weight
+        return 0.0 if weight is None else max(float(weight.max()), -float(weight.min()))
+
     def structure(self) -> list[Any]:
         """All but names and numbers that do not change the work, JSON-ready: what is equal takes as long."""
         weight = None if self.weight is None else (str(self.weight.dtype), self.weight.shape)
