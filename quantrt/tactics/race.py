@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from quantrt.config import BenchConfig
+from quantrt.tactics.idle_threads import wait_for_sleep
 from quantrt.tactics.timing import (
     EARLY_CONFIDENCE_RATIO,
     Latency,
@@ -25,7 +26,10 @@ HEAT_RATIO = 0.1
 """Part of the timed seconds that each candidate gets in the first heat on a GPU."""
 
 HOPELESS_RATIO = 1.5
-"""Of the fastest FP32 candidate's time: what takes longer is not shipped however exact it is."""
+"""Of the fastest FP32 candidate's time in a heat: what takes longer is not shipped however exact it is."""
+
+LOST_RATIO = 1.1
+"""The same of what surely takes longer."""
 
 WIDE_RATIO = 1.25
 """What is slower by this in every one of a few rounds is slower."""
@@ -33,8 +37,9 @@ WIDE_RATIO = 1.25
 WARM_S = 0.2
 """Of warming up in a heat, and again behind one."""
 
-SEARCH_WARM_S = 0.1
-"""The same on the host's clock, where a turn has an untimed run, and medians of rounds are compared."""
+SEARCH_WARM_S = 0.02
+"""The same on the host's clock, where a turn has an untimed run, and medians of rounds are compared: it is
+enough to know about how long a run takes."""
 
 
 def race(
@@ -56,7 +61,15 @@ def race(
         return _heat_and_final(runs, floats, config, on_progress)
     warm = replace(config, warmup_s=min(config.warmup_s, SEARCH_WARM_S))
     leaving = partial(_lost, floats=floats)
-    return time_interleaved(runs, warm, on_progress, floats=floats, halves=halves, leaving=leaving)
+    return time_interleaved(
+        runs,
+        warm,
+        on_progress,
+        floats=floats,
+        halves=halves,
+        leaving=leaving,
+        before_turn=wait_for_sleep if len(runs) > 1 else lambda: None,
+    )
 
 
 def _lost(latencies: Mapping[str, Latency], floats: Collection[str]) -> list[str]:
@@ -69,7 +82,7 @@ def _lost(latencies: Mapping[str, Latency], floats: Collection[str]) -> list[str
     timed, others = ([name for name in order if (name in floats) == is_float] for is_float in (True, False))
     lost = [name for name in timed[1:] if _is_surely_slower(latencies[name], latencies[timed[0]])]
     for place, name in enumerate(others[1:], 1):
-        hopeless = timed and _is_surely_slower(latencies[name], latencies[timed[0]], HOPELESS_RATIO)
+        hopeless = timed and _is_surely_slower(latencies[name], latencies[timed[0]], LOST_RATIO)
         if hopeless or (
             place >= FINALISTS and _is_surely_slower(latencies[name], latencies[others[FINALISTS - 1]])
         ):

@@ -27,6 +27,10 @@ HALVES = ("fp16", "bf16")
 OWN_CLOCK_RATIO = 1 / 30
 """Of the seconds asked for, what is spent where candidates time themselves: their times spread much less."""
 
+SEARCH_RATIO, SEARCH_MAX_RATIO = 1 / 3, 1 / 10
+"""The same by the host's clock, and of the seconds at most: that is a hundred rounds of three seconds, and
+codes that cannot be told from floats by then are not worth more."""
+
 
 def timed_inputs(
     data: Dataset | None,
@@ -87,13 +91,14 @@ def time_candidates(
         name: _prepared(candidate.executor, inputs) for name, candidate in candidates.items()
     }
     if all(isinstance(run, TimesItself) for run in runs.values()):
-        return race(runs, floats, _shorter(config.bench), on_progress)
+        return race(runs, floats, _shorter(config.bench, OWN_CLOCK_RATIO, OWN_CLOCK_RATIO), on_progress)
+    bench = _shorter(config.bench, SEARCH_RATIO, SEARCH_MAX_RATIO)
     if config.device.hint != "throughput":
-        return race(runs, floats, config.bench, on_progress, halves=halves)
+        return race(runs, floats, bench, on_progress, halves=halves)
     lanes = {name: candidate.executor.parallel_runs for name, candidate in candidates.items()}
     with ExitStack() as stack:
         together = {name: stack.enter_context(parallel_runs(run, lanes[name])) for name, run in runs.items()}
-        latencies = race(together, floats, config.bench, on_progress, halves=halves)
+        latencies = race(together, floats, bench, on_progress, halves=halves)
     return {name: latency.divided_by(lanes[name] * RUNS_PER_LANE) for name, latency in latencies.items()}
 
 
@@ -101,10 +106,11 @@ def _prepared(executor: Executor, inputs: Mapping[str, np.ndarray]) -> Callable[
     return executor.prepare_timed(inputs) if isinstance(executor, HasClock) else executor.prepare(inputs)
 
 
-def _shorter(bench: BenchConfig) -> BenchConfig:
+def _shorter(bench: BenchConfig, ratio: float, most_ratio: float) -> BenchConfig:
+    duration_s = bench.duration_s * ratio
     return replace(
         bench,
-        warmup_s=bench.warmup_s * OWN_CLOCK_RATIO,
-        duration_s=bench.duration_s * OWN_CLOCK_RATIO,
-        max_duration_s=bench.max_duration_s * OWN_CLOCK_RATIO,
+        warmup_s=bench.warmup_s * ratio,
+        duration_s=duration_s,
+        max_duration_s=max(bench.max_duration_s * most_ratio, duration_s),
     )

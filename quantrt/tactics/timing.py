@@ -2,9 +2,10 @@
 """Latencies of several candidates, measured in turns so that drift of the machine hits all of them alike.
 
 A round gives every candidate one turn, in random order. A turn is one untimed run, which brings its
-weights back into the caches and lets the previous one's threads go to sleep, then timed runs, of a candidate
-the same number in all turns. Two are compared by their ratios within rounds, never by separate medians. Runs
-are timed by the host's clock, or by a device that has one of its own.
+weights back into the caches and wakes its threads, then timed runs, of a candidate the same number in all
+turns. Those of the previous one may be waited for before it, until they are asleep. Two are compared by
+their ratios within rounds, never by separate medians. Runs are timed by the host's clock, or by a device that
+has one of its own.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ __all__ = ["Latency", "Paired", "TimesItself", "compare_paired", "time_interleav
 TURN_MS = 20.0
 """Timed part of a turn, at least: long enough that a waking thread pool is a small part of it."""
 
+SEARCH_TURN_MS = 10.0
+"""The same in a search, where the threads of the previous turn may be waited for."""
+
 OWN_TURN_MS = 5.0
 """The same where all runs time themselves: there is no thread to be woken."""
 
@@ -43,16 +47,17 @@ needs no untimed one before it: that its data lay in no cache is a small part of
 MIN_ROUNDS = 8
 """With fewer the interval of a ratio is infinite: a slow model's candidates could never be told apart."""
 
-EARLY_RATIO = 1 / 6
-"""Of the seconds asked for, after which a search may be over where nothing is in doubt. Rounds are sure of a
-wide difference sooner, but what else a machine does for a second may slow one library more than another."""
+EARLY_RATIO = 1 / 8
+"""Of the seconds asked for, after which a search may be over where nothing is in doubt: then one of two is
+the faster in all of 12 rounds or so."""
 
 EARLY_CONFIDENCE_RATIO = 0.999
 """Of the interval until all of the seconds asked for are spent: the more looks, the surer each has to be."""
 
 REGRET_RATIO = 0.03
 """A search takes a candidate that is likely no more than this slower than any other it could take: to tell
-which of two in codes is faster by less would cost more than it gains."""
+which of two in codes is faster by less, or whether codes are by less than floats, would cost more than it
+gains."""
 
 REGRET_CONFIDENCE_RATIO = 0.95
 """Of the interval by which that is likely."""
@@ -92,6 +97,7 @@ def time_interleaved(
     floats: Collection[str] | None = None,
     halves: Collection[str] = (),
     leaving: Leaving | None = None,
+    before_turn: Callable[[], object] = lambda: None,
     clock: Clock = time.perf_counter_ns,
 ) -> dict[str, Latency]:
     """Time every candidate in turns, each until `config.duration_s` and `config.min_runs` are reached.
@@ -105,11 +111,13 @@ def time_interleaved(
         seed: of the order within rounds.
         min_rounds: MIN_ROUNDS where ratios will be taken; fewer do for a heat.
         floats: where the fastest is searched for, and nobody's time is wanted as such: names of those that
-            it has to be told from for certain; of others REGRET_RATIO is enough, and of two others after
-            SETTLED_RATIO of the seconds nothing. It ends after EARLY_RATIO of them where all that is sure, at
-            EARLY_CONFIDENCE_RATIO, and goes on beyond them for these alone.
+            it has to be told from for certain, or after SETTLED_RATIO of the seconds gain likely less than
+            REGRET_RATIO beside; of two others that is enough before, and then nothing. It ends after
+            EARLY_RATIO of them where all that is sure, at EARLY_CONFIDENCE_RATIO, and goes on beyond them for
+            floats alone.
         halves: names of 16-bit floats, which codes have to be told from too, where they gain.
         leaving: asked ever more rarely, for the first time after LEAVING_ROUNDS.
+        before_turn: what is waited for in front of every turn.
         clock: nanoseconds, never going back.
 
     Returns:
@@ -131,6 +139,7 @@ def time_interleaved(
             floats=floats,
             halves=halves,
             leaving=leaving,
+            before_turn=before_turn,
             order=order,
             clock=clock,
         )
@@ -146,6 +155,7 @@ def _time_rounds(
     floats: Collection[str] | None,
     halves: Collection[str],
     leaving: Leaving | None,
+    before_turn: Callable[[], object],
     order: np.random.Generator,
     clock: Clock,
 ) -> dict[str, Latency]:
@@ -159,6 +169,7 @@ def _time_rounds(
     while True:
         for index in order.permutation(len(names)):
             name = names[index]
+            before_turn()
             is_slow = bool(samples[name]) and samples[name][-1] >= SLOW_RUN_MS
             turn = _turn(runs[name], turn_runs[name], clock, is_slow=is_slow)
             samples[name] += turn
@@ -212,7 +223,8 @@ def _turn_runs(least_ms: Mapping[str, float], *, has_clock: bool, is_search: boo
     fastest_ms = min(least_ms.values())
     if fastest_ms >= SLOW_RUN_MS:
         return dict.fromkeys(least_ms, 1)
-    turn_ms, fewest = (OWN_TURN_MS, 1) if has_clock else (TURN_MS, MIN_TURN_RUNS)
+    host_ms = SEARCH_TURN_MS if is_search else TURN_MS
+    turn_ms, fewest = (OWN_TURN_MS, 1) if has_clock else (host_ms, MIN_TURN_RUNS)
     return {
         name: min(max(math.ceil(turn_ms / max(ms if is_search else fastest_ms, 1e-6)), fewest), MAX_TURN_RUNS)
         for name, ms in least_ms.items()
@@ -247,10 +259,11 @@ def _is_decided(
 ) -> bool:
     """Whether the candidate with the lowest median is told from each other, or known to be equal to it.
 
-    In a search it may also be surely not much slower than another, or likely so where neither is of `floats`;
-    once that is settled it is not asked either. Not so one in codes beside floats, for codes are shipped
-    where they are faster. It is not over early while another that seems faster than floats is not surely so:
-    it may be shipped where the first is outside the budget.
+    In a search it is enough that the regret of what would be taken is small, which are floats where codes are
+    not surely faster. Beside `floats` that is asked once it is settled, and before of floats that seem the
+    fastest, for certain; between two others it is asked before, and then no more. It is not over early while
+    another that seems faster than floats is not surely so: it may be shipped where the first is outside the
+    budget.
     """
     confidence = EARLY_CONFIDENCE_RATIO if is_early else CONFIDENCE_RATIO
     if is_early and not _are_others_told(latencies, floats or ()):
@@ -260,15 +273,21 @@ def _is_decided(
         pair = compare_paired(latencies[first], latencies[other], confidence=confidence)
         if pair.is_decided:
             continue
-        if floats is None or (other in floats and first not in floats):
+        if floats is None:
             return False
+        sure, is_taken = REGRET_CONFIDENCE_RATIO, False
         if first in floats:
-            if is_early and pair.hi > 1.0 + REGRET_RATIO:
+            is_over, is_taken = not is_early, True
+            sure = sure if is_settled else confidence
+        elif other in floats:
+            is_over = False
+            if not is_settled:
                 return False
-        elif not is_settled:
-            pair = compare_paired(latencies[first], latencies[other], confidence=REGRET_CONFIDENCE_RATIO)
-            if _regret(pair, is_taken=first in halves or other not in halves) > REGRET_RATIO:
-                return False
+        else:
+            is_over, is_taken = is_settled, first in halves or other not in halves
+        pair = compare_paired(latencies[first], latencies[other], confidence=sure)
+        if not is_over and _regret(pair, is_taken=is_taken) > REGRET_RATIO:
+            return False
     return True
 
 
@@ -278,12 +297,15 @@ def _regret(pair: Paired, *, is_taken: bool) -> float:
 
 
 def _are_others_told(latencies: Mapping[str, Latency], floats: Collection[str]) -> bool:
-    """Whether all that seem faster than the fastest of `floats`, by more than REGRET_RATIO, surely are."""
+    """Whether the two that seem the fastest, by more than REGRET_RATIO beside `floats`, surely are so."""
     timed = {name: latencies[name] for name in latencies if name in floats}
     if not timed:
         return True
     yardstick = min(timed.values(), key=lambda latency: latency.median_ms)
-    pairs = (compare_paired(latencies[name], yardstick) for name in latencies if name not in timed)
+    others = sorted(
+        (one for name, one in latencies.items() if name not in timed), key=lambda one: one.median_ms
+    )
+    pairs = (compare_paired(one, yardstick) for one in others[:2])
     return all(pair.verdict == "faster" or pair.ratio >= 1.0 - REGRET_RATIO for pair in pairs)
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -123,3 +125,24 @@ def test_a_device_that_times_itself_gets_a_part_of_the_time(hint: str):
     assert set(latencies["cuda fp32"].samples_ms) == {2.0}
     assert len(latencies["cuda fp32"].samples_ms) == pytest.approx(250, abs=10)
     assert executor.runs > len(latencies["cuda fp32"].samples_ms)
+
+
+@pytest.mark.parametrize(
+    ("bench", "seconds"),
+    [(BenchConfig(), (1.0, 6.0)), (BenchConfig(duration_s=9.0, max_duration_s=9.0), (3.0, 3.0))],
+)
+def test_by_the_hosts_clock_a_search_has_a_third_of_the_seconds(monkeypatch, bench, seconds):
+    """And a tenth of those at most, but no less than that third."""
+    seen = []
+
+    def race(runs, floats, config, on_progress, *, halves=()):
+        seen.append((config.duration_s, config.max_duration_s))
+        return {}
+
+    monkeypatch.setattr(importlib.import_module("quantrt.tactics.time_candidates"), "race", race)
+    executor = SimpleNamespace(prepare=lambda inputs: lambda: None)
+    candidate = Candidate(
+        Spec("openvino", "fp32"), LibraryModel("openvino", b"", {}), ExecOptions(), executor, None
+    )
+    time_candidates({"openvino fp32": candidate}, {}, BuildConfig(bench=bench), lambda done, total: None)
+    assert seen == [pytest.approx(seconds)]

@@ -18,6 +18,10 @@ from quantrt.tactics.timing import (
     MAX_TURN_RUNS,
     MIN_ROUNDS,
     MIN_TURN_RUNS,
+    REGRET_CONFIDENCE_RATIO,
+    REGRET_RATIO,
+    SEARCH_TURN_MS,
+    SETTLED_RATIO,
     TURN_MS,
     Latency,
     Paired,
@@ -145,13 +149,13 @@ def test_a_search_is_over_early_where_the_fastest_is_clear(floats: str | None):
 
 
 def test_in_a_search_slow_candidates_get_fewer_runs_and_no_more_time():
-    times = {"a": 1.0, "b": 12.0}
+    times = {"a": 1.0, "b": 6.0}
     latencies, _ = timed(lambda name, n: times[name], "ab", duration_s=3.0, floats="b")
-    assert latencies["a"].turn_runs == TURN_MS
+    assert latencies["a"].turn_runs == SEARCH_TURN_MS
     assert latencies["b"].turn_runs == MIN_TURN_RUNS
     assert latencies["b"].total_ms < 2 * latencies["a"].total_ms
     assert len(latencies["a"].round_medians_ms()) == len(latencies["b"].round_medians_ms())
-    assert compare_paired(latencies["a"], latencies["b"]).ratio == pytest.approx(1 / 12)
+    assert compare_paired(latencies["a"], latencies["b"]).ratio == pytest.approx(1 / 6)
 
 
 def test_a_search_goes_on_where_the_fastest_is_not_clear():
@@ -226,6 +230,37 @@ def test_early_looks_rarely_call_equal_candidates_different():
         latencies, _ = timed(cost_ms, "ab", duration_s=6.0, max_duration_s=6.0, floats="a")
         different += compare_paired(latencies["a"], latencies["b"]).verdict != "same"
     assert different <= 5
+
+
+@pytest.mark.parametrize(("spread", "ends"), [(0.02, True), (0.3, False)])
+def test_codes_that_gain_little_beside_floats_are_told_no_longer_than_that_is_likely(
+    spread: float, ends: bool
+):
+    """a is in codes, and 0.5 % faster than the floats b: FP32 is taken, whoever is the faster."""
+    noise = np.abs(np.random.default_rng(11).normal(1.0, spread, 100_000))
+
+    def cost_ms(name: str, n: int) -> float:
+        return {"a": 9.95, "b": 10.0}[name] * float(noise[2 * n + (name == "a")])
+
+    latencies, _ = timed(cost_ms, "ab", duration_s=3.0, max_duration_s=20.0, floats="b")
+    pair = compare_paired(latencies["a"], latencies["b"], confidence=REGRET_CONFIDENCE_RATIO)
+    assert not compare_paired(latencies["a"], latencies["b"]).is_decided
+    assert (pair.lo >= 1 / (1 + REGRET_RATIO)) == ends
+    assert (latencies["a"].total_ms < 3e3) == ends
+    assert latencies["a"].total_ms >= 3e3 * SETTLED_RATIO
+
+
+def test_what_has_to_be_waited_for_is_waited_for_before_every_turn():
+    waited: list[int] = []
+    machine = Machine(lambda name, n: 10.0)
+    config = BenchConfig(warmup_s=0.0, duration_s=0.2, min_runs=1, max_duration_s=0.2)
+    runs = {name: machine.run(name) for name in "ab"}
+    found = time_interleaved(
+        runs, config, before_turn=lambda: waited.append(len(machine.log)), clock=machine.clock
+    )
+    turn, warmup = found["a"].turn_runs + 1, 2 * 2
+    rounds = len(found["a"].round_medians_ms())
+    assert waited == [warmup + turn * number for number in range(2 * rounds)]
 
 
 def test_undecided_finalists_are_timed_on_and_bounded():
