@@ -277,6 +277,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
             job.model,
             inputs,
             lambda done: job.emit(Event("timing layers", done, len(told), "candidates")),
+            watched=mixed.watched,
         ),
         peak_memory=peak_memory(),
         notes=(*job.model.notes, *quantized.notes, *told_attention(candidates), *_told_data(data, inputs)),

@@ -25,7 +25,7 @@ __all__ = ["make_checker", "make_size_checker"]
 log = logging.getLogger(__name__)
 
 MOST_ASLEEP_BYTES = 256 << 20
-"""Of a float model that is opened once more to be run on what accuracy is measured on."""
+"""Of a model that is opened once more to be run on what accuracy is measured on."""
 
 
 def make_checker(
@@ -52,22 +52,31 @@ def make_checker(
         return unbound(executor.run, model.outputs, model.bindings)
 
     floats = Replayed(lambda inputs: run_of(opened())(inputs))
-    return lambda name: checked.measure(
-        metric,
-        floats.again(),
-        run_of(candidates[name].executor),
-        on_progress,
-        max_drop_ratio=job.config.budget.max_drop_ratio,
-    )
+
+    def check(name: str) -> Accuracy | None:
+        with ExitStack() as brief:
+            executor = _for_samples(candidates[name], [output.name for output in model.outputs], brief)
+            return checked.measure(
+                metric,
+                floats.again(),
+                run_of(executor),
+                on_progress,
+                max_drop_ratio=job.config.budget.max_drop_ratio,
+            )
+
+    return check
 
 
-def _for_samples(floating: Candidate, names: Sequence[str], stack: ExitStack) -> Executor:
-    """What runs the float model on every sample: nobody times it, so its threads need not spin."""
-    if floating.spec.library != "onnxruntime" or floating.model.size_bytes > MOST_ASLEEP_BYTES:
-        return floating.executor
+def _for_samples(candidate: Candidate, names: Sequence[str], stack: ExitStack) -> Executor:
+    """What runs a model on every sample: nobody times it, so its threads need not spin.
+
+    The kernels are the candidate's own, and so are their outputs, bit for bit.
+    """
+    if candidate.spec.library != "onnxruntime" or candidate.model.size_bytes > MOST_ASLEEP_BYTES:
+        return candidate.executor
     from quantrt.runtime.onnxruntime_executor import open_asleep  # heavy
 
-    executor = open_asleep(floating.model, floating.options, output_names=names)
+    executor = open_asleep(candidate.model, candidate.options, output_names=names)
     stack.callback(executor.close)
     return executor
 

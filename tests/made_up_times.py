@@ -33,7 +33,7 @@ def made_up_times() -> Iterator[None]:
 
 
 def _timed_engine(
-    candidate: Candidate, model: Model, inputs: Any, *, latency_ms: float, sessions: int
+    candidate: Candidate, model: Model, inputs: Any, *, latency_ms: float, sessions: int, watched: Any
 ) -> TimedEngine:
     nodes = [node for node in model.graph.graph if node.op_type in PRODUCTS]
     layers = [TimedLayer((node.name or "",), latency_ms / len(nodes)) for node in nodes]

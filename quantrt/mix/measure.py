@@ -23,9 +23,10 @@ from quantrt.mix.contest import Contest, Pair
 from quantrt.prepare import Event, Job
 from quantrt.quantize.fit import Fitted
 from quantrt.report.timed_layers import SESSIONS, timed_engine
+from quantrt.runtime.layer_times import LayerTimes
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.time_candidates import time_candidates
-from quantrt.tactics.timing import compare_paired
+from quantrt.tactics.timing import Latency, compare_paired
 
 __all__ = ["Measurer", "check_tables"]
 
@@ -63,6 +64,9 @@ class Measurer:
     Args:
         data: samples that damage is measured on.
         fitted: behind the candidate with codes; its float graph is kept.
+
+    Attributes:
+        watched: sessions so far in which layers of a library of the CPU were timed, by candidate.
     """
 
     def __init__(self, job: Job, contest: Contest, data: Dataset, pair: Pair, fitted: Fitted) -> None:
@@ -73,6 +77,12 @@ class Measurer:
         self._fitted = fitted
         self._names = {pair.precision: pair.codes, FLOAT: pair.floats}
         self._sensitivity: Sensitivity | None = None
+        self.watched: dict[str, list[LayerTimes]] = {name: [] for name in self._names.values()}
+
+    @property
+    def best_ms(self) -> float:
+        """Of what would be shipped so far, by the rounds that it shares with the two candidates."""
+        return self._beside_yardstick(self._contest.latencies)[self._contest.choice.winner]
 
     @cached_property
     def _latencies_ms(self) -> dict[str, float]:
@@ -80,32 +90,34 @@ class Measurer:
         known = self._contest.latencies
         if not all(name in known for name in self._names.values()):
             return self.brief_latencies({})
-        floating = known[self._pair.floats]
-        return {
-            name: floating.median_ms * compare_paired(known[name], floating).ratio
-            for name in self._names.values()
-        }
+        return self._beside_yardstick({name: known[name] for name in self._names.values()})
 
     def brief_latencies(self, more: Mapping[str, Candidate]) -> dict[str, float]:
-        """Milliseconds of the two candidates and more ones, timed together.
-
-        Each is its ratio to the float one within rounds, times what that took first.
-        """
+        """Milliseconds of the two candidates and more ones, timed together."""
         bench = self._job.config.bench
         brief_s = bench.duration_s * BRIEF_RATIO
         brief = replace(bench, duration_s=brief_s, max_duration_s=brief_s)
         runs = {name: self._contest.candidates[name] for name in self._names.values()} | dict(more)
         config = replace(self._job.config, bench=brief)
-        found = time_candidates(runs, self._contest.inputs, config, lambda done, total: None)
-        floating = found[self._pair.floats]
-        known = self._contest.latencies.get(self._pair.floats, floating)
-        return {name: known.median_ms * compare_paired(row, floating).ratio for name, row in found.items()}
+        return self._beside_yardstick(
+            time_candidates(runs, self._contest.inputs, config, lambda done, total: None)
+        )
+
+    def _beside_yardstick(self, found: Mapping[str, Latency]) -> dict[str, float]:
+        """Milliseconds: of each its ratio within rounds to one of the two, times what that took first."""
+        known = self._contest.latencies
+        yardstick = self._pair.floats if self._pair.floats in known else self._pair.codes
+        return {
+            name: known[yardstick].median_ms * compare_paired(row, found[yardstick]).ratio
+            for name, row in found.items()
+        }
 
     def timed_tables(self, sessions: int = SESSIONS) -> Tables:
         """Regions with their times and sizes.
 
         Args:
-            sessions: of watching a library of the CPU: a first one alone tells whether more are worth it.
+            sessions: of watching a library of the CPU, with those of before: a first one alone tells whether
+                more are worth it.
         """
         engines: dict[str, TimedEngine] = {}
         for done, (precision, name) in enumerate(self._names.items()):
@@ -116,6 +128,7 @@ class Measurer:
                 self._contest.inputs,
                 latency_ms=self._latencies_ms[name],
                 sessions=sessions,
+                watched=self.watched[name],
             )
         self._emit("timing regions", len(self._names), len(self._names), "candidates")
         layers = [layer.nodes for engine in engines.values() for layer in engine.layers]

@@ -9,8 +9,8 @@ budget.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from quantrt.quantize.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.report.mixed_report import mixed_report
+from quantrt.runtime.layer_times import LayerTimes
 from quantrt.tactics.candidates import Candidate, Rejected
 
 __all__ = ["Mixed", "add_mixed"]
@@ -41,6 +42,10 @@ MIXED_ALREADY = (
 LEAST_REGIONS = 2
 """With fewer there is nothing to mix."""
 
+SURE_RATIO = 0.9
+"""Of the time of what is had: a mix predicted to be slower than this is not built for a CPU, unless codes are
+outside the budget by themselves. Predictions are within 10 % of what is measured, and rounds cost seconds."""
+
 
 @dataclass(frozen=True)
 class Mixed:
@@ -50,11 +55,13 @@ class Mixed:
         name: of the candidate; None where none is inside the budget, or none was tried.
         report: JSON-ready; None where codes are not wanted at all.
         beside: the candidates that it is a mix of.
+        watched: how long their layers took, by candidate, where these were watched.
     """
 
     name: str | None
     report: Mapping[str, Any] | None
     beside: tuple[str, ...] = ()
+    watched: Mapping[str, Sequence[LayerTimes]] = field(default_factory=dict)
 
 
 def add_mixed(job: Job, contest: Contest, data: Dataset | None) -> Mixed:
@@ -100,15 +107,15 @@ class _Mixer:
         path = self._job.config.assign.tables
         if self._is_mixed_already() and path is None:
             return Mixed(None, {"reason": MIXED_ALREADY, "rounds": []})
-        best_ms = self._contest.latencies[self._contest.choice.winner].median_ms
+        best_ms = self._measurer.best_ms
         tables = self._measurer.timed_tables(sessions=1)
         if len(tables.regions) < LEAST_REGIONS:
-            return Mixed(None, {"reason": "not tried: there is one region to quantize", "rounds": []})
+            return self._mixed(None, {"reason": "not tried: there is one region to quantize", "rounds": []})
         fastest = assign(tables, float("inf"))
-        if self._spec.library != "cuda" and (_is_worth_it(fastest, best_ms) or path is not None):
+        if self._spec.library != "cuda" and (self._is_worth_it(fastest, best_ms) or path is not None):
             tables = self._measurer.timed_tables()
             fastest = assign(tables, float("inf"))
-        is_worth_it = _is_worth_it(fastest, best_ms)
+        is_worth_it = self._is_worth_it(fastest, best_ms)
         if is_worth_it or path is not None:
             tables = self._measurer.with_damages(tables)
         if is_worth_it:
@@ -127,9 +134,18 @@ class _Mixer:
         if self._best is not None:
             name = self._spec.name
             self._contest.candidates[name] = self._best[1]
-        return Mixed(
-            name, mixed_report(replace(outcome, tables=whole)), (self._pair.codes, self._pair.floats)
-        )
+        return self._mixed(name, mixed_report(replace(outcome, tables=whole)))
+
+    def _mixed(self, name: str | None, report: Mapping[str, Any]) -> Mixed:
+        beside = (self._pair.codes, self._pair.floats)
+        return Mixed(name, report, beside, self._measurer.watched)
+
+    def _is_worth_it(self, fastest: Assigned | None, best_ms: float) -> bool:
+        """Whether the fastest mix there can be is predicted to be so much faster than what is had."""
+        accuracy = self._contest.choice.verdicts[self._pair.codes].accuracy
+        is_inside = accuracy is None or accuracy.drop_ratio <= self._job.config.budget.max_drop_ratio
+        ratio = SURE_RATIO if is_inside and self._spec.library != "cuda" else WORTH_RATIO
+        return fastest is not None and fastest.predicted_ms <= ratio * best_ms
 
     def _is_mixed_already(self) -> bool:
         """Whether what would be shipped has these codes where they are faster, and nowhere else.
@@ -240,11 +256,6 @@ class _Mixer:
 
     def _emit(self, done: int, total: int) -> None:
         self._job.emit(Event("mixing precisions", done, total, "rounds"))
-
-
-def _is_worth_it(fastest: Assigned | None, best_ms: float) -> bool:
-    """Whether the fastest mix there can be is predicted to be faster than what is had."""
-    return fastest is not None and fastest.predicted_ms <= WORTH_RATIO * best_ms
 
 
 def _never_float(

@@ -26,8 +26,8 @@ from quantrt.report.engine_layer import EngineLayer, Rival, is_conversion, runs_
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.layer_graph import align_names
 from quantrt.report.shipped_row import shipped_row
-from quantrt.report.timed_layers import candidate_plan
-from quantrt.runtime.layer_times import time_plan
+from quantrt.report.timed_layers import candidate_plan, least_ms
+from quantrt.runtime.layer_times import LayerTimes, time_plan
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.timing import Latency
 
@@ -67,12 +67,18 @@ def candidate_times(
     model: Model,
     inputs: Mapping[str, np.ndarray],
     on_progress: Callable[[int], None] = lambda done: None,
+    *,
+    watched: Mapping[str, Sequence[LayerTimes]] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """By name, as the module says; without those that cannot be looked into, which is logged."""
+    """By name, as the module says; without those that cannot be looked into, which is logged.
+
+    Args:
+        watched: by name, candidates that were watched on these inputs before, and are not again.
+    """
     found = {}
     for number, (name, candidate) in enumerate(candidates.items()):
         try:
-            found[name] = _times(candidate_plan(candidate, model), inputs)
+            found[name] = _times(candidate_plan(candidate, model), inputs, (watched or {}).get(name, ()))
         except QuantRtError as error:
             log.warning("the layers of %s were not timed: %s", name, error.message)
         on_progress(number + 1)
@@ -182,15 +188,14 @@ def _beside(
     return replace(layer, rivals=(*layer.rivals, *rivals), attributes={**layer.attributes, **beside})
 
 
-def _times(plan: Plan, inputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _times(plan: Plan, inputs: Mapping[str, np.ndarray], known: Sequence[LayerTimes]) -> dict[str, Any]:
     shapes = {name: tuple(array.shape) for name, array in inputs.items()}
     layers = engine_layers(plan, shapes=shapes)
     if plan.model.library == "cuda":
         layer_us = {layer.name: 0.0 if runs_nothing(layer) else layer.median_us for layer in layers}
     else:
-        watched = time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)
-        rows_ms = zip(watched.names, watched.times_ms, strict=True)
-        layer_us = {name: min(row) * 1e3 for name, row in rows_ms}
+        sessions = known or (time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS),)
+        layer_us = {name: time_ms * 1e3 for name, time_ms in least_ms(sessions).items()}
     numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
     converting_us = sum(layer_us.get(layer.name) or 0.0 for layer in layers if is_conversion(layer))
     return {

@@ -22,7 +22,7 @@ from quantrt.report.engine_layers import engine_layers
 from quantrt.runtime.layer_times import LayerTimes, time_plan, watch_candidate
 from quantrt.tactics.candidates import Candidate
 
-__all__ = ["SESSIONS", "candidate_plan", "timed_engine"]
+__all__ = ["SESSIONS", "candidate_plan", "least_ms", "timed_engine"]
 
 SESSIONS = 3
 RUNS = 7
@@ -38,6 +38,7 @@ def timed_engine(
     *,
     latency_ms: float,
     sessions: int = SESSIONS,
+    watched: list[LayerTimes] | None = None,
 ) -> TimedEngine:
     """The layers of a candidate: one for a CPU is run layer by layer.
 
@@ -48,6 +49,7 @@ def timed_engine(
         inputs: of one run.
         latency_ms: of a run that is not watched.
         sessions: how often a library is watched.
+        watched: earlier ones on these inputs, which count; those of now are added.
 
     Raises:
         QuantRtError: its library does not let itself be watched.
@@ -62,8 +64,10 @@ def timed_engine(
             ),
             latency_ms,
         )
-    watched = [time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS) for _ in range(sessions)]
-    times_ms = _alike(layers, _least(watched))
+    watched = [] if watched is None else watched
+    while len(watched) < sessions:
+        watched.append(time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS))
+    times_ms = _alike(layers, least_ms(watched))
     return TimedEngine(
         tuple(_timed(layer, times_ms.get(layer.name, 0.0), makers) for layer in layers), latency_ms
     )
@@ -81,7 +85,7 @@ def _timed_on_gpu(
         yield layer, watched.get(layer.name, 0.0) if layer.median_us is None else layer.median_us / 1e3
 
 
-def _least(sessions: Sequence[LayerTimes]) -> dict[str, float]:
+def least_ms(sessions: Sequence[LayerTimes]) -> dict[str, float]:
     """The least time of each layer, in milliseconds."""
     found: dict[str, float] = {}
     for session in sessions:

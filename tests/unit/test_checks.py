@@ -16,8 +16,11 @@ from quantrt.config import Budget, BuildConfig, DeviceConfig
 from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.plan import ExecOptions
 from quantrt.prepare import Job
+from quantrt.quantize.qdq import write
+from quantrt.quantize.targets.onnxruntime import ORT
+from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor, open_asleep
 from quantrt.tactics.candidates import Candidate, Spec
-from tests.nets import net
+from tests.nets import net, quantized, resnet, samples
 
 MODEL = net("net (float[N,3] x) => (float[N,3] y) { y = Relu (x) }", [])
 
@@ -72,6 +75,40 @@ def test_the_float_model_runs_on_samples_by_threads_that_sleep(
                 pytest.approx(0.0, abs=1e-9),
             )
     assert own.opened == runs  # batches of 8 and 4
+
+
+@pytest.mark.parametrize("is_int8", [False, True], ids=["fp32", "int8"])
+def test_what_sleeps_computes_the_same_bit_for_bit(is_int8: bool):
+    """Accuracy is measured by threads that sleep, of what is shipped with threads that spin."""
+    model, data = resnet(), samples(16, 3, 16, 16)
+    graph = write(quantized(model, ORT, {"x": data})) if is_int8 else model.graph
+    lowered = lower_to_onnxruntime(graph)
+    spins, sleeps = OnnxRuntimeExecutor(lowered, ExecOptions()), open_asleep(lowered, ExecOptions())
+    try:
+        np.testing.assert_array_equal(spins.run({"x": data})["y"], sleeps.run({"x": data})["y"])
+    finally:
+        spins.close()
+        sleeps.close()
+
+
+def test_a_candidate_of_onnxruntime_is_checked_by_threads_that_sleep(rng: np.random.Generator):
+    """And what was opened for that is closed again; the candidate itself runs nothing."""
+
+    class Own(Lanes):
+        def run(self, inputs):
+            raise AssertionError("the candidate was run")
+
+    job = Job(MODEL, BuildConfig(budget=Budget(metric="cosine")), {}, lambda event: None)
+    data = open_dataset({"x": rng.standard_normal((12, 3), np.float32)}, MODEL.inputs)
+    model = lower_to_onnxruntime(MODEL.graph)
+    candidates = {
+        name: Candidate(Spec("onnxruntime", name), model, ExecOptions(), Own(), None)
+        for name in ("fp32", "int8")
+    }
+    metric = find_metric("cosine", has_labels=False)
+    with ExitStack() as stack:
+        found = make_checker(candidates, metric, Checked("samples", data), job, stack)("int8")
+    assert found is not None and (found.samples, found.drop_ratio) == (12, pytest.approx(0.0, abs=1e-9))
 
 
 def checker(engine: Lanes):

@@ -165,7 +165,7 @@ def test_inside_the_budget_a_mix_is_checked_where_it_is_faster(outliers, monkeyp
         checked.append(1.0)
         return measure_accuracy(*arguments, **options)
 
-    def timed_engine(candidate, model, inputs, *, latency_ms, sessions):
+    def timed_engine(candidate, model, inputs, *, latency_ms, sessions, watched):
         nodes = [node for node in model.graph.graph if node.op_type == "MatMul"]
         times = [0.25 if candidate.spec.has_codes else 0.5] * len(nodes)
         times[1] = 1.0 if candidate.spec.has_codes else 0.1
@@ -196,6 +196,36 @@ def test_inside_the_budget_a_mix_is_checked_where_it_is_faster(outliers, monkeyp
     assert ("its drop was not measured" in text) != is_faster
 
 
+@pytest.mark.parametrize(("in_codes_ms", "is_tried"), [(0.4, False), (0.6, True)])
+def test_a_mix_of_codes_inside_the_budget_is_tried_where_it_gains_a_tenth(
+    outliers, monkeypatch, in_codes_ms: float, is_tried: bool
+):
+    """One of four products is slower in codes, 0.3 ms in floats: a mix takes 1.05 of 1.15 ms, or of 1.35."""
+    codes_ms = 3 * 0.25 + in_codes_ms
+
+    def timed_engine(candidate, model, inputs, *, latency_ms, sessions, watched):
+        nodes = [node for node in model.graph.graph if node.op_type == "MatMul"]
+        times = [0.25 if candidate.spec.has_codes else 0.5] * len(nodes)
+        times[1] = in_codes_ms if candidate.spec.has_codes else 0.3
+        layers = [TimedLayer((node.name,), ms) for node, ms in zip(nodes, times, strict=True)]
+        return TimedEngine(layers, latency_ms)
+
+    def time_candidates(candidates, *unused):
+        known = {"onnxruntime fp32": 1.8, "onnxruntime int8": codes_ms, "onnxruntime int8 mixed": 1.05}
+        return {name: Latency((known[name],) * 32) for name in candidates}
+
+    monkeypatch.setattr(quantrt.mix.measure, "timed_engine", timed_engine)
+    for module in (quantrt.mix.measure, importlib.import_module("quantrt.build")):
+        monkeypatch.setattr(module, "time_candidates", time_candidates)
+    options = replace(config(), budget=Budget(metric="cosine", max_drop_ratio=1.0))
+    with make(outliers, options) as engine:
+        report = engine.plan.report
+    assert report["verdict"]["shipped"] == f"onnxruntime int8{' mixed' if is_tried else ''}"
+    assert len(report["mixed"]["rounds"]) == is_tried
+    if not is_tried:
+        assert report["mixed"]["reason"].startswith("not tried: the fastest mix is predicted to take 1.05 ms")
+
+
 def test_a_mix_in_which_nothing_came_to_be_in_codes_is_not_shipped(monkeypatch):
     """A pool alone is said to be faster in codes, and it can only be in codes beside others."""
     text = """pooled (float[N,3,8,8] x) => (float[N,4] y) {
@@ -205,7 +235,7 @@ def test_a_mix_in_which_nothing_came_to_be_in_codes_is_not_shipped(monkeypatch):
       y = MatMul(f, w1) }"""
     times = {"Conv": (0.1, 2.0), "GlobalAveragePool": (5.0, 0.1), "MatMul": (0.1, 2.0)}
 
-    def timed_engine(candidate, model, inputs, *, latency_ms, sessions):
+    def timed_engine(candidate, model, inputs, *, latency_ms, sessions, watched):
         rows = [(node.name, times[node.op_type]) for node in model.graph.graph if node.op_type in times]
         codes = candidate.spec.has_codes
         return TimedEngine([TimedLayer((name,), pair[codes]) for name, pair in rows], latency_ms)

@@ -127,7 +127,7 @@ def test_layers_of_a_candidate_are_watched_where_they_were_not_timed(
 ):
     seen: list[TimedEngine] = []
 
-    def timed(candidate, model, inputs, *, latency_ms, sessions) -> TimedEngine:
+    def timed(candidate, model, inputs, *, latency_ms, sessions, watched) -> TimedEngine:
         seen.append(real_timed_engine(candidate, model, inputs, latency_ms=latency_ms, sessions=sessions))
         return seen[-1]
 
