@@ -33,7 +33,8 @@ quarter of a decibel; what a search gains on the samples that it saw is more tha
 have to gain as much on samples that they were not searched on."""
 
 RANGE_GAIN = 0.89
-"""The same of ranges: half a decibel."""
+"""The same of ranges: half a decibel on the samples that they were searched on, or on half of these where no
+others tell; SEARCH_GAIN on LEAST_MORE others or more, which what is rare has met."""
 
 
 @dataclass
@@ -107,11 +108,11 @@ def _try_ranges(best: str, trials: Trials) -> str:
     made = _searched(model, reference)
     if output_noise(made, reference) > RANGE_GAIN * trials.noise(best):
         return best
-    noises = unseen_noises((model, made), reference)
+    noises, gain = unseen_noises((model, made), reference), SEARCH_GAIN
     seen, unseen = reference.half(0), reference.half(1)
     if noises is None and seen is not None and unseen is not None:
-        noises = [output_noise(one, unseen) for one in (model, _searched(model, seen))]
-    if noises is not None and noises[1] > RANGE_GAIN * noises[0]:
+        noises, gain = [output_noise(one, unseen) for one in (model, _searched(model, seen))], RANGE_GAIN
+    if noises is not None and noises[1] > gain * noises[0]:
         return best
     return trials.better(best, best + SEARCHED, made, RANGE_GAIN)
 
