@@ -79,7 +79,7 @@ class Group:
             gpu: of a device that is not here: there the best estimate comes before the reference.
         """
         timed = [
-            (timing.median_us, number, tactic)
+            (timing.median_us * tactic.handicap, number, tactic)
             for number, tactic in enumerate(self.pruned.kept)
             if (timing := self._timing(tactic)) is not None
         ]

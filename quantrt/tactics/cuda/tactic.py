@@ -146,12 +146,14 @@ class Tactic:
         name: unique among the tactics of a workload, such as "gemm 128x128x64 w8 s3".
         drafts: run in order.
         workspace_bytes: device memory beyond inputs and outputs.
+        handicap: its time counts so many times where the fastest is chosen: of what costs something besides.
     """
 
     source: str
     name: str
     drafts: tuple[Draft, ...]
     workspace_bytes: int = 0
+    handicap: float = 1.0
 
 
 @dataclass(frozen=True)

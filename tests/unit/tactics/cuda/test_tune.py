@@ -209,6 +209,19 @@ def test_what_the_cache_says_is_believed_and_only_the_rest_is_tried():
         assert set(choices.cache.entries[key].tactics) == {"one", "two"}
 
 
+@pytest.mark.parametrize(("gain_ratio", "name"), [(1.005, "plain"), (1.02, "searched")])
+def test_what_searches_when_it_is_opened_has_to_be_faster_by_so_much(gain_ratio: float, name: str):
+    work = scaled_rows()
+    searched = replace(right(work, "searched"), handicap=1.01)
+    tactics = [searched, right(work, "plain"), formula_tactic(work)]
+    (key, entry) = next(iter(tune_here([work], [tactics]).cache.entries.items()))
+    times_us = {"searched": 100.0, "plain": 100.0 * gain_ratio}
+    known = {tactic: Timing(time_us, time_us, time_us, 30) for tactic, time_us in times_us.items()}
+    cache = TimingCache(HERE, {key: replace(entry, tactics=known)})
+    choice = tune_here([work], [tactics], cache).by_region["scale"]
+    assert (choice.tactic.name, choice.median_us) == (name, times_us[name])
+
+
 def test_what_was_rejected_stays_in_the_cache_when_nothing_is_right():
     work = scaled_rows()
     tactics = [wrong(work), formula_tactic(work)]
