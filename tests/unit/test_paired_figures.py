@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The standard error that two contenders of `benchmarks` are held apart by, beside what formulas say of it."""
+"""The standard error that contenders of `benchmarks` are held apart by, beside what formulas say of it."""
 
 import numpy as np
 import pytest
