@@ -17,7 +17,7 @@ from quantrt.assign.cost_model import TimedEngine, TimedLayer
 from quantrt.ir.sources import sources_of
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer, Plan
-from quantrt.report.engine_layer import EngineLayer, elements
+from quantrt.report.engine_layer import EngineLayer, elements, runs_nothing
 from quantrt.report.engine_layers import engine_layers
 from quantrt.runtime.layer_times import LayerTimes, time_plan, watch_candidate
 from quantrt.tactics.candidates import Candidate
@@ -76,13 +76,14 @@ def timed_engine(
 def _timed_on_gpu(
     candidate: Candidate, layers: Sequence[EngineLayer], inputs: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[EngineLayer, float]]:
-    """Every layer with its milliseconds: of its tactic as it was timed, else in a run that is watched."""
+    """Every layer with its milliseconds: of its tactic as it was timed, else in the fastest watched run."""
+    untimed = {layer.name for layer in layers if layer.median_us is None and not runs_nothing(layer)}
     watched: Mapping[str, float] = {}
-    if any(layer.median_us is None and layer.kind != "View" for layer in layers):
-        times = watch_candidate(candidate.executor, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)
-        watched = times.median_ms
+    if untimed:
+        watched = least_ms([watch_candidate(candidate.executor, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)])
     for layer in layers:
-        yield layer, watched.get(layer.name, 0.0) if layer.median_us is None else layer.median_us / 1e3
+        known_ms = 0.0 if layer.median_us is None else layer.median_us / 1e3
+        yield layer, watched.get(layer.name, 0.0) if layer.name in untimed else known_ms
 
 
 def least_ms(sessions: Sequence[LayerTimes]) -> dict[str, float]:
