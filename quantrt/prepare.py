@@ -19,6 +19,7 @@ from quantrt.model.model import Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
 from quantrt.quantize.fit import Fitted, Reference, fit, fit_own, keeps_scales, sample_reference
 from quantrt.quantize.kept_fits import KeptFits, origin_of
+from quantrt.quantize.kept_scales import KeptScales
 from quantrt.quantize.levels import why_level_left_all
 from quantrt.quantize.observe import observe
 from quantrt.quantize.obstacle import is_quantized
@@ -153,11 +154,14 @@ def quantize_for_device(
         )
     given = None if match is None else match.given
     kept = _kept_fits(job, samples, names, targets) if given is None and stats is None else None
-    earlier = None if kept is None else kept.load(job.model, targets, job.config.quantize)
+    scales = _kept_scales(job.config)
+    earlier = None if kept is None else kept.load(job.model, targets, job.config.quantize, scales)
     if kept is not None and earlier is not None:
+        _save(scales)
         return Quantized(samples, *earlier, notes=(kept.note,))
     stats, reference = _observe(job, names, samples, stats, given)
-    fits = _fit(job, stats, targets, reference, given)
+    fits = _fit(job, stats, targets, reference, given=given, scales=scales)
+    _save(scales)
     if kept is not None and stats is not None:
         kept.save(stats, fits)
     return Quantized(samples, stats, fits, match, () if match is None else match_notes(match, stats))
@@ -179,6 +183,19 @@ def _kept_fits(
         options=config.calibration,
     )
     return KeptFits(Path(timing_cache), origin)
+
+
+def _kept_scales(config: BuildConfig) -> KeptScales | None:
+    """Where scales of weights are kept; None without a timing cache."""
+    timing_cache = config.cuda.timing_cache
+    if timing_cache is None or config.device.device != "cuda":
+        return None
+    return KeptScales(Path(timing_cache))
+
+
+def _save(scales: KeptScales | None) -> None:
+    if scales is not None:
+        scales.save()
 
 
 def quantize_weights_alone(job: Job, samples: Dataset | None) -> Quantized:
@@ -241,7 +258,9 @@ def _fit(
     stats: Stats | None,
     targets: Mapping[tuple[str, str], Target],
     reference: Reference,
+    *,
     given: Given | None,
+    scales: KeptScales | None,
 ) -> dict[tuple[str, str], Fitted]:
     """A quantized model per library and precision."""
     options = job.config.calibration
@@ -257,6 +276,7 @@ def _fit(
             config=job.config.quantize,
             calibration=options,
             given=given,
+            scales=scales,
         )
     job.emit(Event("quantizing", len(targets), len(targets), "targets"))
     return fits

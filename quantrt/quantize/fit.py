@@ -23,6 +23,7 @@ from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans
 from quantrt.quantize.equalized import Equalized, quantize_twin
 from quantrt.quantize.fit_reference import FIT_SAMPLES, Reference, observe_reference, sample_reference
+from quantrt.quantize.kept_scales import KeptScales
 from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.qdq_read import read
@@ -111,6 +112,7 @@ def fit(
     calibration: CalibrationConfig,
     given: Given | None = None,
     kept_float: Mapping[str, str] | None = None,
+    scales: KeptScales | None = None,
 ) -> Fitted:
     """Quantize for one target; with the range method "auto", by the best of TRIED as measured.
 
@@ -119,6 +121,7 @@ def fit(
 
     Args:
         kept_float: names of further nodes that stay float, with the reason; not with `given` scales.
+        scales: of weights, that earlier builds found.
     """
     methods = TRIED if calibration.method == "auto" and reference.is_comparable else (calibration.method,)
     methods = (WHOLE_RANGES,) if _are_floats(model, target, config, kept_float) else methods
@@ -126,9 +129,8 @@ def fit(
     is_settled = only_given or (given is None and stats is None)
     methods = methods[:1] if is_settled else methods
     trials = Trials(reference)
-    quantize_by = partial(
-        quantize, model, stats, target, config, means=reference.means, given=given, kept_float=kept_float
-    )
+    with_means = partial(quantize, model, stats, target, config, means=reference.means, given=given)
+    quantize_by = partial(with_means, kept_float=kept_float, scales=scales)
     for method in methods:
         like = next(iter(trials.models.values()), None)
         trials.models[method] = quantize_by(replace(calibration, method=method), like=like)
@@ -151,11 +153,10 @@ def fit(
     can_search = given is None and reference.is_comparable and not target.activation.dtype.is_float
     if can_search:
         best = try_searches(best, trials, config, floats, means)
-    chosen = trials.models[best]
     left_out = [] if reference.batches else [UNCORRECTED if is_settled else UNFITTED]
     left_out += [UNROUNDED] if config.adaptive_rounding and not can_search else []
     return Fitted(
-        replace(chosen, notes=(*chosen.notes, *left_out)),
+        replace(trials.models[best], notes=(*trials.models[best].notes, *left_out)),
         (GIVEN_SCALES if only_given else ROW_SCALES) if is_settled else best,
         trials.noise_ratios,
         floats=floats,

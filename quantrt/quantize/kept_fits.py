@@ -35,6 +35,7 @@ from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
 from quantrt.quantize.algorithms.smoothing import Smoothing
 from quantrt.quantize.fit import Fitted
+from quantrt.quantize.kept_scales import KeptScales
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.quantize import weight_codes
 from quantrt.quantize.quantized_model import QuantizedModel
@@ -121,9 +122,16 @@ class KeptFits:
         )
 
     def load(
-        self, model: Model, targets: Mapping[tuple[str, str], Target], config: QuantizeConfig
+        self,
+        model: Model,
+        targets: Mapping[tuple[str, str], Target],
+        config: QuantizeConfig,
+        scales: KeptScales | None = None,
     ) -> tuple[Stats, dict[tuple[str, str], Fitted]] | None:
         """What an earlier build of the same kept; None where there is none.
+
+        Args:
+            scales: of weights, that earlier builds found.
 
         Raises:
             DataError: a file is damaged; names it.
@@ -138,7 +146,7 @@ class KeptFits:
                 log.info("'%s' is of another %s: not used", self.fits_path, ", ".join(differs) or "file")
                 return None
             fits = {
-                key: _fitted(model, data["fits"][" ".join(key)], target, config)
+                key: _fitted(model, data["fits"][" ".join(key)], target, config, scales)
                 for key, target in targets.items()
             }
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
@@ -186,18 +194,24 @@ def _row(fitted: Fitted) -> dict[str, Any]:
     }
 
 
-def _fitted(model: Model, row: Mapping[str, Any], target: Target, config: QuantizeConfig) -> Fitted:
-    scales, multiplied = (
+def _fitted(
+    model: Model,
+    row: Mapping[str, Any],
+    target: Target,
+    config: QuantizeConfig,
+    scales: KeptScales | None,
+) -> Fitted:
+    channel_scales, multiplied = (
         {name: text_array(text) for name, text in row[key].items()}
         for key in ("channel_scales", "multiplied")
     )
     means: ChannelMeans | None = None
     if row["means"] is not None:
         means = {name: np.frombuffer(base64.b64decode(text), "<f8") for name, text in row["means"].items()}
-    floats = scaled_graph(model, Smoothing(scales, multiplied))
+    floats = scaled_graph(model, Smoothing(channel_scales, multiplied))
     axes = {(str(node), int(index)): axis for node, index, axis in row["axes"]}
     graph = balance_tables(floats, axes)
-    weights = weight_codes(graph, axes, target)
+    weights = weight_codes(graph, axes, target, scales=scales)
     quantized = QuantizedModel(
         model=model,
         graph=graph if means is None else correct_biases(graph, weights, means),
@@ -205,7 +219,7 @@ def _fitted(model: Model, row: Mapping[str, Any], target: Target, config: Quanti
         placement=place_by_config(floats, target, config),
         activations={name: grid_from_row(*grid) for name, grid in row["activations"].items()},
         weights=weights,
-        channel_scales=scales,
+        channel_scales=channel_scales,
         multiplied=multiplied,
         notes=tuple(row["notes"]),
     )

@@ -14,6 +14,7 @@ A zero range gives scale 1. Scales are float32, and everything is computed in fl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import numpy as np
 from quantrt.dtypes import INT8, INT32, DType
 from quantrt.errors import ModelError
 from quantrt.quantize.float8 import to_e4m3
+from quantrt.quantize.kept_scales import KeptScales
 from quantrt.quantize.weight_scale import BLOCK_ELEMENTS, least_error_scale, row_amax, usable_scale
 
 __all__ = [
@@ -176,6 +178,7 @@ def quantize_weight(
     dtype: DType = INT8,
     qmax: int = 127,
     min_scale: Array | None = None,
+    kept: KeptScales | None = None,
 ) -> QuantizedTensor:
     """Symmetric codes of a weight, -qmax..qmax, per channel of `axis` or per tensor.
 
@@ -187,6 +190,7 @@ def quantize_weight(
         dtype: of the codes.
         qmax: 127, or 63 where 8-bit products could saturate 16-bit sums; 448 of FP8.
         min_scale: float [C], or [] per tensor: no scale is below it; the scale of a channel of zeros.
+        kept: what earlier searches of integers found.
 
     Raises:
         ModelError: the weight has a NaN or an infinite value.
@@ -196,7 +200,11 @@ def quantize_weight(
         if axis is None
         else np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
     )
-    scale = row_amax(rows) / np.float32(qmax) if dtype.is_float else least_error_scale(rows, qmax)
+    if dtype.is_float:
+        scale = row_amax(rows) / np.float32(qmax)
+    else:
+        find = partial(least_error_scale, rows, qmax)
+        scale = find() if kept is None else kept.of(weight, axis, qmax, find)
     if axis is None:
         scale = scale[0]
     if min_scale is not None:

@@ -16,13 +16,13 @@ from quantrt.calibrate.grid import Grid as RangeGrid
 from quantrt.calibrate.ranges import choose_range
 from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.dtypes import DType
 from quantrt.errors import DataError
 from quantrt.ir.edit import is_operator
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
 from quantrt.quantize.algorithms.told_apart import ALL, told_apart
+from quantrt.quantize.kept_scales import KeptScales
 from quantrt.quantize.known_ranges import place_known
 from quantrt.quantize.levels import attention_note
 from quantrt.quantize.place_by_config import place_by_config
@@ -77,6 +77,7 @@ def quantize(
     given: Given | None = None,
     like: QuantizedModel | None = None,
     kept_float: Mapping[str, str] | None = None,
+    scales: KeptScales | None = None,
 ) -> QuantizedModel:
     """Quantize a float model for one target.
 
@@ -86,20 +87,21 @@ def quantize(
         means: channel means of layer inputs, for bias correction; None leaves the biases as they are.
         like: the same model on other ranges: its weights serve again, where ranges do not enter them.
         kept_float: names of further nodes that stay float, with the reason; not with `given` scales.
+        scales: of weights, that earlier builds found.
 
     Raises:
         DataError: a value was not observed, and no scales are given; names it.
         UsageError: an exclusion matches nothing.
     """
-    observed, scales = {} if stats is None else stats.tensors, {} if given is None else given.scales
+    observed, known = {} if stats is None else stats.tensors, {} if given is None else given.scales
     told: tuple[str, ...] = ()
     if given is not None:
-        placement = place_known(model.graph, target, config, {*scales, *observed}, given.source).placement
+        placement = place_known(model.graph, target, config, {*known, *observed}, given.source).placement
     elif stats is None and config.activations == "per-token":
         placement, told = _without_data(model, target, config)
     else:
         placement = _placed(model, target, config, observed, kept_float)
-    activations, notes = _activations(placement, observed, target, calibration, scales, graph=model.graph)
+    activations, notes = _activations(placement, observed, target, calibration, known, graph=model.graph)
     is_per_channel = config.per_channel and model.graph.opset_imports.get("", 0) >= PER_CHANNEL_OPSET
     axes = {use: axis if is_per_channel else None for use, axis in placement.weights.items()}
     if like is not None and like.placement.weights == placement.weights and not placement.biases:
@@ -107,7 +109,7 @@ def quantize(
     else:
         graph = balance_tables(model.graph, axes)
         floors = _least_weight_scales(placement, activations, axes, _operands(graph))
-        weights = weight_codes(graph, axes, target, floors)
+        weights = weight_codes(graph, axes, target, floors, scales)
         graph = graph if means is None else correct_biases(graph, weights, means)
     return QuantizedModel(
         model=model,
@@ -126,6 +128,7 @@ def weight_codes(
     axes: Mapping[Use, int | None],
     target: Target,
     floors: Mapping[Use, Array] | None = None,
+    scales: KeptScales | None = None,
 ) -> dict[Use, QuantizedTensor]:
     """Codes of constant operands.
 
@@ -133,13 +136,17 @@ def weight_codes(
         graph: floats, tables balanced.
         axes: of their scales.
         floors: the least scales of some.
+        scales: that earlier builds found.
     """
     operands = _operands(graph)
     types = {node.name or "": node.op_type for node in graph.graph}
     least = floors or {}
 
     def quantized(use: Use) -> QuantizedTensor:
-        return _weight(operands[use], axes[use], target.weight_codes(types[use[0]]), least.get(use))
+        dtype, qmax = target.weight_codes(types[use[0]])
+        return quantize_weight(
+            operands[use], axis=axes[use], dtype=dtype, qmax=qmax, min_scale=least.get(use), kept=scales
+        )
 
     with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
         return dict(zip(axes, pool.map(quantized, axes), strict=True))
@@ -198,13 +205,6 @@ def _without_data(model: Model, target: Target, config: QuantizeConfig) -> tuple
         return found.placement, ()
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     return found.placement, (f"float, for want of calibration data: '{lost[0]}'{more}",)
-
-
-def _weight(
-    weight: Array, axis: int | None, codes: tuple[DType, int], min_scale: Array | None
-) -> QuantizedTensor:
-    dtype, qmax = codes
-    return quantize_weight(weight, axis=axis, dtype=dtype, qmax=qmax, min_scale=min_scale)
 
 
 def _placed(

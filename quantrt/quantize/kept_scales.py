@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scales of weights, kept from one build to the next beside the timing cache.
+
+    FILE.scales    safetensors: the scales of a weight, float32, by the digest of all that they follow from
+
+Searching the scale of least error reads a weight several times over; making its codes on a scale that is
+known, once. What a scale is of is known by its content, so that the file serves every model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from quantrt.errors import DataError
+from quantrt.ir.atomic import replace_file
+from quantrt.ir.mapped import stream_bytes
+from quantrt.source_digest import source_digest
+
+__all__ = ["KeptScales"]
+
+Array = np.ndarray[Any, Any]
+
+SUFFIX = ".scales"
+FORMAT = "quantrt kept scales"
+SOURCES = ("quantize",)
+"""Folders whose code finds what is kept."""
+
+
+class KeptScales:
+    """The file of one timing cache, read when this is made. May be asked by several threads at once.
+
+    Args:
+        timing_cache: whose name the file's begins with.
+
+    Raises:
+        DataError: the file is damaged; names it.
+    """
+
+    def __init__(self, timing_cache: Path) -> None:
+        self.path = timing_cache.with_name(timing_cache.name + SUFFIX)
+        self._facts = {"format": FORMAT, "sources": source_digest(SOURCES), "numpy": np.__version__}
+        self._scales = self._read()
+        self._is_new = False
+
+    def of(self, weight: Array, axis: int | None, qmax: int, find: Callable[[], Array]) -> Array:
+        """The scales of a weight's channels along an axis, float32 [C]; found where they are not known."""
+        key = _key(weight, axis, qmax)
+        if key not in self._scales:
+            self._scales[key] = find()
+            self._is_new = True
+        return self._scales[key]
+
+    def save(self) -> None:
+        """Write the file, where something was found that it lacks.
+
+        Raises:
+            DeviceError: it cannot be written.
+        """
+        if not self._is_new:
+            return
+        with replace_file(self.path) as file:
+            file.write(safetensors.numpy.save(self._scales, metadata=self._facts))
+        self._is_new = False
+
+    def _read(self) -> dict[str, Array]:
+        """What the file has; nothing where other code found it."""
+        if not self.path.exists():
+            return {}
+        try:
+            with safetensors.safe_open(self.path, framework="np") as file:
+                is_ours = file.metadata() == self._facts
+                return {key: file.get_tensor(key) for key in file.keys()} if is_ours else {}
+        except (safetensors.SafetensorError, OSError) as error:
+            hint = f"`rm '{self.path}'`: it is made anew"
+            raise DataError(f"cannot read '{self.path}'", got=str(error)[:200], hint=hint) from error
+
+
+def _key(weight: Array, axis: int | None, qmax: int) -> str:
+    digest = hashlib.sha256(f"{weight.dtype} {weight.shape} {axis} {qmax}\n".encode())
+    for chunk in stream_bytes(weight):
+        digest.update(chunk)
+    return digest.hexdigest()
