@@ -91,6 +91,7 @@ def main() -> None:
     parser.add_argument(
         "--no-rebuild", action="store_true", help="one timing cache for both engines, no rebuilds"
     )
+    parser.add_argument("--only", action="append", metavar="PRECISION", help="engines, repeatable")
     args = parser.parse_args()
     results = json.loads(args.out.read_text()) if args.out.exists() else {}
     results["environment"] = environment()
@@ -112,7 +113,7 @@ def _measure(row: Row, args: argparse.Namespace) -> dict[str, Any]:
         result: dict[str, Any] = {"onnx_bytes": path.stat().st_size, "commit": commit()}
         runs: dict[str, Callable[[], object]] = {}
         engines = []
-        for precision in row.precisions:
+        for precision in args.only or row.precisions:
             cache = Path(folder) / ("timings.json" if args.no_rebuild else f"{precision}.json")
             try:
                 engine, build_s = _build(path, precision, row, args.level, cache)

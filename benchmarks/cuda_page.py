@@ -72,12 +72,13 @@ def cuda_page(results: dict[str, Any]) -> str:
 def _latency(name: str, row: dict[str, Any]) -> tuple[str, ...]:
     ms = {key: value["p50"] for key, value in row["ms"].items()}
     fp16, int8, fp8, peer = (ms.get(key) for key in (*PRECISIONS, PEER))
+    codes = row.get("int8", {})
     return (
         name,
         row.get("commit") or "unknown",
         number(fp16, 3),
         number(int8, 3),
-        str(row["int8"].get("ships", row["int8"].get("error", "?"))),
+        str(codes.get("ships", codes.get("error", "?"))),
         number(fp8, 3),
         number(peer, 3),
         f"{peer / fp16:.2f}x" if fp16 and peer else "",
