@@ -108,15 +108,15 @@ def write_container(path: Path, header: Mapping[str, Any], tensors: Mapping[str,
         }
         offset = end
     unsigned = _header_bytes(header, _ZERO_DIGEST, table)
-    digest = _Digest()
     with replace_file(path) as file:
         file.write(unsigned)
         for _, array in ordered:
             for chunk in stream_bytes(array):
-                digest.update(chunk)
                 file.write(chunk)
+        file.flush()
+        digest = _digest_behind(Path(file.name), len(unsigned))
         file.seek(0)
-        file.write(_header_bytes(header, digest.hexdigest(), table))
+        file.write(_header_bytes(header, digest, table))
         file.flush()
         os.fsync(file.fileno())
 
@@ -147,36 +147,13 @@ def open_container(path: Path, *, with_tensors: bool = True) -> Container:
     return Container(header, {name: _view(data, entry) for name, entry in table.items()}, sizes)
 
 
-class _Digest:
-    """The digest of the digests of blocks, of bytes that come in pieces."""
-
-    def __init__(self) -> None:
-        self._blocks = hashlib.sha256()
-        self._block = hashlib.sha256()
-        self._filled = 0
-
-    def update(self, piece: memoryview) -> None:
-        while piece:
-            part = piece[: _BLOCK_BYTES - self._filled]
-            piece = piece[len(part) :]
-            self._block.update(part)
-            self._filled += len(part)
-            if self._filled == _BLOCK_BYTES:
-                self._end_block()
-
-    def hexdigest(self) -> str:
-        """Of everything; nothing may follow."""
-        if self._filled:
-            self._end_block()
-        return self._blocks.hexdigest()
-
-    def _end_block(self) -> None:
-        self._blocks.update(self._block.digest())
-        self._block, self._filled = hashlib.sha256(), 0
+def _digest_behind(path: Path, first: int) -> str:
+    """The digest of a file's bytes from the one at `first` on, which were written just now."""
+    return _digest_by_blocks(np.frombuffer(map_file(path), np.uint8)[first:])
 
 
 def _digest_by_blocks(data: np.ndarray) -> str:
-    """What `_Digest` makes of the bytes, on all cores."""
+    """The digest of the digests of blocks, on all cores."""
     blocks = [data[first : first + _BLOCK_BYTES] for first in range(0, data.size, _BLOCK_BYTES)]
     with ThreadPoolExecutor(usable_cores()) as pool:  # hashlib computes without Python's lock
         digests = list(pool.map(_sha256, blocks))
