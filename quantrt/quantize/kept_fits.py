@@ -2,11 +2,11 @@
 """What calibration and fitting came to, kept from one build to the next beside the timing cache.
 
     FILE.ranges    what was observed, as `quantrt calibrate` writes it
-    FILE.fits      JSON: what it is of, the digest of FILE.ranges, and for every target its grids, channel
-                   means, factors of channels and the method that was chosen
+    FILE.fits      JSON: what it is of, the digest of FILE.ranges, and for every target its grids, corrected
+                   biases, channel means, factors of channels and the method that was chosen
 
 It holds for the same model, data, options and code: each is in the file by its content, and where one differs
-everything is made anew. Codes of weights and biases are worked out again from the float weights.
+everything is made anew. Codes of weights are worked out again from the float weights.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from quantrt.ir.atomic import replace_file
 from quantrt.model.fingerprint import structure
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
-from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
+from quantrt.quantize.algorithms.bias_correction import ChannelMeans, corrected_biases, set_biases
 from quantrt.quantize.algorithms.smoothing import Smoothing
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.kept_scales import KeptScales
@@ -189,6 +189,9 @@ def _row(fitted: Fitted) -> dict[str, Any]:
         "axes": [[node, index, x.qparams.axis] for (node, index), x in model.weights.items()],
         "channel_scales": {name: array_text(scale) for name, scale in model.channel_scales.items()},
         "multiplied": {name: array_text(scale) for name, scale in model.multiplied.items()},
+        "biases": {
+            name: [list(bias.shape), array_text(bias)] for name, bias in corrected_biases(model.graph).items()
+        },
         "means": None if fitted.means is None else {k: _exact(mean) for k, mean in fitted.means.items()},
         "notes": list(model.notes),
     }
@@ -212,9 +215,10 @@ def _fitted(
     axes = {(str(node), int(index)): axis for node, index, axis in row["axes"]}
     graph = balance_tables(floats, axes)
     weights = weight_codes(graph, axes, target, scales=scales)
+    biases = {name: text_array(text).reshape(shape) for name, (shape, text) in row["biases"].items()}
     quantized = QuantizedModel(
         model=model,
-        graph=graph if means is None else correct_biases(graph, weights, means),
+        graph=graph if means is None else set_biases(graph, biases),
         target=target,
         placement=place_by_config(floats, target, config),
         activations={name: grid_from_row(*grid) for name, grid in row["activations"].items()},

@@ -21,7 +21,14 @@ import onnx_ir as ir
 
 from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator, only_consumer
+from quantrt.ir.edit import (
+    add_constant,
+    constant_of,
+    int_attribute,
+    is_operator,
+    only_consumer,
+    taken_names,
+)
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Use
@@ -118,6 +125,7 @@ def correct_biases(graph: ir.Model, weights: Mapping[Use, QuantizedTensor], mean
     Layers without a known mean, and products without a bias to correct, stay as they are.
     """
     corrected = clone(graph)
+    taken = taken_names(corrected)
     layers = [
         node
         for node in corrected.graph
@@ -128,7 +136,7 @@ def correct_biases(graph: ir.Model, weights: Mapping[Use, QuantizedTensor], mean
             lambda node: _shift(node, weights[node.name or "", 1], means[node.name or ""]), layers
         )
         changed = [
-            _subtract(corrected, node, shift)
+            _subtract(corrected, node, shift, taken)
             for node, shift in zip(layers, list(shifts), strict=True)
             if shift is not None
         ]
@@ -155,12 +163,13 @@ def set_biases(graph: ir.Model, biases: Mapping[str, Array]) -> ir.Model:
         ModelError: the graph has no such layer; names it.
     """
     changed = clone(graph)
+    taken = taken_names(changed)
     nodes = {node.name or "": node for node in changed.graph}
     for name, bias in biases.items():
         holder, index = _bias_holder(nodes[name]) if name in nodes else (None, 0)
         if holder is None:
             raise ModelError(f"the model has no layer '{name}' with a bias")
-        _set_bias(changed, nodes[name], holder, index, bias)
+        _hold(holder, index, add_constant(changed, _name(nodes[name]), bias, taken))
     return changed
 
 
@@ -195,8 +204,12 @@ def _shift(node: ir.Node, tensor: QuantizedTensor, mean: Array) -> Array | None:
     return np.concatenate([block @ channels for block, channels in parts])
 
 
-def _subtract(graph: ir.Model, node: ir.Node, shift: Array) -> bool:
-    """Subtract `shift` from the layer's bias; False where there is no bias to hold it."""
+def _subtract(graph: ir.Model, node: ir.Node, shift: Array, taken: set[str]) -> bool:
+    """Subtract `shift` from the layer's bias; False where there is no bias to hold it.
+
+    Args:
+        taken: names that constants cannot have; the new one's is added.
+    """
     holder, index = _bias_holder(node)
     if holder is None:
         return False
@@ -205,15 +218,14 @@ def _subtract(graph: ir.Model, node: ir.Node, shift: Array) -> bool:
     if present is not None and (bias is None or bias.size != shift.size or bias.shape[-1:] != shift.shape):
         return False
     new = -shift if bias is None else bias - shift.reshape(bias.shape)
-    _set_bias(graph, node, holder, index, new.astype(np.float32))
+    _hold(holder, index, add_constant(graph, _name(node), new.astype(np.float32), taken))
     return True
 
 
-def _set_bias(graph: ir.Model, node: ir.Node, holder: ir.Node, index: int, bias: Array) -> None:
-    value = add_constant(graph, _name(node), bias)
+def _hold(holder: ir.Node, index: int, bias: ir.Value) -> None:
     if len(holder.inputs) <= index:
         holder.resize_inputs(index + 1)
-    holder.replace_input_with(index, value)
+    holder.replace_input_with(index, bias)
 
 
 def _name(node: ir.Node) -> str:
