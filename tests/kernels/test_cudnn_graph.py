@@ -31,6 +31,7 @@ from quantrt.tactics.cuda.conv2d import list_tactics
 from quantrt.tactics.cuda.cudnn_graph import NAME, RUNNER, without_graphs
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker
 from quantrt.tactics.cuda.group import work_key
+from quantrt.tactics.cuda.listing import Listing
 from quantrt.tactics.cuda.lower import CudaLowering
 from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tactic import Rejected, Tactic
@@ -410,13 +411,13 @@ def test_a_network_with_graphs_gives_what_the_reference_gives(monkeypatch: pytes
 
 
 def test_a_build_below_level_4_tries_no_graphs_beside_our_kernels():
-    model, inputs = resnet(), {"x": samples(3, 3, 16, 16)}
     work = problem_of(SMALL, quantized(relu)).workload()
-    lowering = CudaLowering(model, CudaConfig(builder_optimization_level=3), inputs, gpu=H200, device="cpu")
-    listed = lowering._list_tactics(work, H200, Wide(), has_codes=True)
-    (found,) = (row for row in listed if row.name == NAME)
+
+    def listed(level: int) -> list[Tactic | Rejected]:
+        config = CudaConfig(builder_optimization_level=level)
+        return Listing(config, H200, (), torch.device("cpu")).of([work], Wide(), ())[work.region]
+
+    (found,) = (row for row in listed(3) if row.name == NAME)
     assert isinstance(found, Rejected)
     assert "none is made below builder optimization level 4" in found.reason
-    lowering = CudaLowering(model, CudaConfig(builder_optimization_level=4), inputs, gpu=H200, device="cpu")
-    listed = lowering._list_tactics(work, H200, Wide(), has_codes=True)
-    assert any(isinstance(row, Tactic) and row.name == NAME for row in listed)
+    assert any(isinstance(row, Tactic) and row.name == NAME for row in listed(4))

@@ -18,6 +18,7 @@ import torch
 from quantrt.config import CudaConfig
 from quantrt.errors import DataError, DeviceError
 from quantrt.gpu import FP8_CAPABILITY, GpuFacts
+from quantrt.ir.collector import without_collector
 from quantrt.ir.profile import Profile, at_shapes, profile_rows, read_profiles
 from quantrt.kernels.compile_all import CompileFailure, compile_all, compilers
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
@@ -29,34 +30,32 @@ from quantrt.quantize.per_token import spell_per_token
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.record import record_of
 from quantrt.regions.partition import partition
-from quantrt.regions.region import Conv, Mismatch, Regions
+from quantrt.regions.region import Mismatch, Regions
 from quantrt.runtime.cuda.local_gpu import describe_gpu
 from quantrt.runtime.cuda.memory_limit import enough_memory
 from quantrt.runtime.profile_check import PROFILES
 from quantrt.tactics.cuda.assemble import assemble
 from quantrt.tactics.cuda.build_caches import BuildCaches
-from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
+from quantrt.tactics.cuda.candidates import reference_tactic
 from quantrt.tactics.cuda.choices import Choices
-from quantrt.tactics.cuda.cudnn_graph import without_graphs
-from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker, why_no_plans, why_not_at
+from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker
 from quantrt.tactics.cuda.environment import timing_environment
-from quantrt.tactics.cuda.estimate import work_of
 from quantrt.tactics.cuda.fold_conversion import fold_conversions
 from quantrt.tactics.cuda.fold_pools import find_pooled, take_pooled
 from quantrt.tactics.cuda.forms import Forms, choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
 from quantrt.tactics.cuda.in_place import join_in_place
-from quantrt.tactics.cuda.padding.live_rows import stopping
+from quantrt.tactics.cuda.listing import Listing
 from quantrt.tactics.cuda.padding.masks import reasons_against
 from quantrt.tactics.cuda.padding.remove_padding import remove_padding, told_padding
 from quantrt.tactics.cuda.profiles import regions_that_fail
 from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.slower_products import leave_float, slower_products
-from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload
-from quantrt.tactics.cuda.targets import capability_of, with_least_shared_memory
+from quantrt.tactics.cuda.tactic import Tactic, TensorFacts
+from quantrt.tactics.cuda.targets import capability_of
 from quantrt.tactics.cuda.trace import trace
 from quantrt.tactics.cuda.tune import TuneOptions, tune
-from quantrt.tactics.cuda.wide import Wide, find_wide, told_wide, with_sums, without_half_sums
+from quantrt.tactics.cuda.wide import Wide, find_wide, told_wide, with_sums
 
 __all__ = ["CudaLowering"]
 
@@ -106,6 +105,7 @@ class CudaLowering:
         self._targets = tuple(capability_of(target) for target in config.targets)
         self._device = None if device is None else torch.device(device)
         self._on_progress = on_progress
+        self._listing = Listing(config, self._gpu, self._targets, self._device)
         self._caches = BuildCaches(
             config.timing_cache, timing_environment(self._gpu), self._gpu, self._targets, self._device
         )
@@ -187,6 +187,7 @@ class CudaLowering:
         """Those of the model in floats, which are the same in every precision."""
         return partition(self._model.graph)
 
+    @without_collector()
     def _framed(self, quantized: QuantizedModel | None, precision: str) -> tuple[Frame, Regions]:
         quantized = None if quantized is None else spell_per_token(quantized)
         graph = self._model.graph if quantized is None else quantized.graph
@@ -264,14 +265,10 @@ class CudaLowering:
         workloads = [*frame.workloads(facts, self._live_rows), *(pair.workload for pair in pairs)]
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
-        listed_for = with_least_shared_memory(self._gpu, self._targets)
         with enough_memory("to try kernels"):
             choices = tune(
                 workloads,
-                {
-                    workload.region: self._list_tactics(workload, listed_for, wide, may_code)
-                    for workload in workloads
-                },
+                self._listing.of(workloads, wide, may_code),
                 gpu=self._gpu,
                 device=self._device,
                 cache=self._caches.timings,
@@ -340,27 +337,6 @@ class CudaLowering:
             return {}
         samples = [at_shapes(self._inputs, shapes) for one in self._profiles for shapes in _shapes(one)]
         return regions_that_fail(program, samples, self._device)
-
-    def _list_tactics(
-        self, workload: Workload, gpu: GpuFacts, wide: Wide, may_code: Collection[str]
-    ) -> list[Tactic | Rejected]:
-        """All tactics, but for those that cuDNN would have to be asked for where it cannot be.
-
-        Args:
-            may_code: regions whose attention may make codes of the floats that it reads.
-        """
-        others = [target for target in self._targets if target != self._gpu.capability]
-        level, excluded = self._config.builder_optimization_level, self._config.exclude_tactic_sources
-        listed = list_tactics(workload, gpu, allows_coded_attention=workload.region in may_code)
-        if workload.live_rows is not None:
-            listed = stopping(listed, workload.formula)
-        if workload.region in wide.sums and workload.inputs[0].dtype == "float16":
-            listed = without_half_sums(listed)
-        if not isinstance(workload.formula, Conv):
-            return listed
-        products = work_of(workload).products
-        reason = why_not_at(level, excluded, products) or why_no_plans(self._device, others)
-        return without_graphs(listed, reason) if reason else listed
 
     def _plan_maker(self) -> PlanMaker | None:
         """What makes cuDNN's plans; None where none are made."""

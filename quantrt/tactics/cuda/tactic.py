@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,19 @@ from quantrt.kernels.kernel import KernelSpec
 from quantrt.plan.cudnn_plan import CudnnGraph
 from quantrt.plan.grouped_weight import GroupedWeight, as_groups
 from quantrt.regions.region import Formula, Gemm
+from quantrt.threads import usable_cores
 
-__all__ = ["LIVE", "Constant", "Draft", "Rejected", "Tactic", "TensorFacts", "Workload", "dense_strides"]
+__all__ = [
+    "LIVE",
+    "Constant",
+    "Draft",
+    "Rejected",
+    "Tactic",
+    "TensorFacts",
+    "Workload",
+    "dense_strides",
+    "see_weights",
+]
 
 LIVE = "live"
 """What a draft calls the number of its rows that count."""
@@ -113,6 +126,14 @@ class Workload:
         found += [] if self.live_rows is None else [{"live_rows": self.live_rows}]
         groups = self.groups
         return found if groups is None else [*found, groups.group_size, groups.zero_point is not None]
+
+
+def see_weights(workloads: Sequence[Workload]) -> None:
+    """Find the largest of every weight that will be multiplied in halves, on all cores; it is kept."""
+    products = [work for work in workloads if isinstance(work.formula, Gemm) and work.weight is not None]
+    halves = [work for work in products if work.inputs[0].dtype == "float16"]
+    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
+        list(pool.map(attrgetter("largest_weight"), halves))
 
 
 @dataclass(frozen=True)

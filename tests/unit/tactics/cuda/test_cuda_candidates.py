@@ -16,7 +16,7 @@ from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.open_tactic import OpenTactic
 from quantrt.tactics.cuda.prune import FLOAT_LEVELS, LEVELS, REFERENCE, prune
 from quantrt.tactics.cuda.sample_inputs import random_inputs
-from quantrt.tactics.cuda.tactic import Tactic, Workload
+from quantrt.tactics.cuda.tactic import Tactic, Workload, see_weights
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm, scaled_rows
 
 CPU = torch.device("cpu")
@@ -124,3 +124,14 @@ def test_weights_are_laid_out_for_no_tactic_before_it_is_opened(is_gated: bool):
         tracemalloc.stop()
     assert sum(isinstance(row, Tactic) for row in found) > 10
     assert held_bytes < weight.nbytes / 2
+
+
+def test_the_largest_of_weights_is_found_before_it_is_asked_for():
+    weight = np.array([[1.0, -7.0], [3.0, 2.0]], np.float32)
+    halves = replace(
+        int8_gemm(), weight=weight, inputs=tuple(replace(x, dtype="float16") for x in int8_gemm().inputs)
+    )
+    others = [int8_gemm(), scaled_rows()]
+    see_weights([halves, *others])
+    assert vars(halves)["largest_weight"] == 7.0
+    assert not any("largest_weight" in vars(work) for work in others)
