@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting until the threads of what ran last are asleep, so that what runs next has the cores for itself.
 
-ONNX Runtime's threads look for work for 36 ms of processor time after a run (1.31, on an AMD EPYC of 2
-cores): longer than a turn of timed runs. Timed right behind another session, ResNet-8 took 0.14 ms in FP32
-there, and 0.087 behind one whose threads were asleep.
+ONNX Runtime's threads look for work for 36 ms of processor time after a run unless told otherwise (1.31, on
+an AMD EPYC of 2 cores): longer than a turn of timed runs. Timed right behind another session, ResNet-8 took
+0.14 ms in FP32 there, and 0.087 behind one whose threads were asleep.
 """
 
 from __future__ import annotations
