@@ -112,13 +112,15 @@ class Measurer:
             for name, row in found.items()
         }
 
-    def timed_tables(self, sessions: int = SESSIONS) -> Tables:
+    def timed_tables(self, sessions: int = SESSIONS, *, anew: bool = False) -> Tables:
         """Regions with their times and sizes.
 
         Args:
             sessions: of watching a library of the CPU, with those of before: a first one alone tells whether
                 more are worth it.
+            anew: without those of before, so that what was chosen by them can be judged.
         """
+        watched: dict[str, list[LayerTimes]] = {name: [] for name in self.watched} if anew else self.watched
         engines: dict[str, TimedEngine] = {}
         for done, (precision, name) in enumerate(self._names.items()):
             self._emit("timing regions", done, len(self._names), "candidates")
@@ -128,8 +130,10 @@ class Measurer:
                 self._contest.inputs,
                 latency_ms=self._latencies_ms[name],
                 sessions=sessions,
-                watched=self.watched[name],
+                watched=watched[name],
             )
+            if anew:
+                self.watched[name] += watched[name]
         self._emit("timing regions", len(self._names), len(self._names), "candidates")
         layers = [layer.nodes for engine in engines.values() for layer in engine.layers]
         regions = find_regions(self._fitted.model.placement, layers)

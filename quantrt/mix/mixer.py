@@ -112,16 +112,18 @@ class _Mixer:
         if len(tables.regions) < LEAST_REGIONS:
             return self._mixed(None, {"reason": "not tried: there is one region to quantize", "rounds": []})
         fastest = assign(tables, float("inf"))
-        if self._spec.library != "cuda" and (self._is_worth_it(fastest, best_ms) or path is not None):
+        predicted_ms = float("inf") if fastest is None else fastest.predicted_ms
+        if self._spec.library != "cuda" and self._is_worth_it(predicted_ms, best_ms):
+            # Whichever is faster of two, region by region, seems faster than it is: another session tells.
+            predicted_ms = self._predicted_anew_ms(fastest)
+        is_worth_it = self._is_worth_it(predicted_ms, best_ms)
+        if self._spec.library != "cuda" and (is_worth_it or path is not None):
             tables = self._measurer.timed_tables()
-            fastest = assign(tables, float("inf"))
-        is_worth_it = self._is_worth_it(fastest, best_ms)
         if is_worth_it or path is not None:
             tables = self._measurer.with_damages(tables)
         if is_worth_it:
             outcome = self._repair(tables, best_ms)
         else:
-            predicted_ms = float("nan") if fastest is None else fastest.predicted_ms
             reason = (
                 f"not tried: the fastest mix is predicted to take {predicted_ms:.3g} ms, "
                 f"and {best_ms:.3g} ms are had inside the budget"
@@ -140,12 +142,19 @@ class _Mixer:
         beside = (self._pair.codes, self._pair.floats)
         return Mixed(name, report, beside, self._measurer.watched)
 
-    def _is_worth_it(self, fastest: Assigned | None, best_ms: float) -> bool:
-        """Whether the fastest mix there can be is predicted to be so much faster than what is had."""
+    def _predicted_anew_ms(self, assigned: Assigned | None) -> float:
+        """Of an assignment, by a session that it was not chosen by."""
+        costs = self._measurer.timed_tables(sessions=1, anew=True).costs
+        if costs is None or assigned is None:
+            return float("inf")
+        return costs.predict_ms(assigned.precisions)
+
+    def _is_worth_it(self, predicted_ms: float, best_ms: float) -> bool:
+        """Whether the fastest mix there can be is so much faster than what is had."""
         accuracy = self._contest.choice.verdicts[self._pair.codes].accuracy
         is_inside = accuracy is None or accuracy.drop_ratio <= self._job.config.budget.max_drop_ratio
         ratio = SURE_RATIO if is_inside and self._spec.library != "cuda" else WORTH_RATIO
-        return fastest is not None and fastest.predicted_ms <= ratio * best_ms
+        return predicted_ms <= ratio * best_ms
 
     def _is_mixed_already(self) -> bool:
         """Whether what would be shipped has these codes where they are faster, and nowhere else.

@@ -40,30 +40,10 @@ from quantrt.report.mixed_report import rounds_table
 from quantrt.tactics.timing import Latency
 from tests.made_up_times import made_up_times
 from tests.nets import net, samples, weights
+from tests.outlier_net import outlier_model
 
 BENCH = BenchConfig(duration_s=0.05, max_duration_s=0.1, warmup_s=0.01, min_runs=3)
 INPUTS = {"x": samples(24, 12)}
-
-OUTLIERS = """outliers (float[N,12] x) => (float[N,6] y) {
-  a = MatMul(x, w0)
-  b = Relu(a)
-  wide = Mul(b, factors)
-  c = MatMul(wide, w1)
-  d = Relu(c)
-  e = MatMul(d, w2)
-  f = Relu(e)
-  y = MatMul(f, w3)
-}"""
-"""One channel of what the second product reads is a thousand times as large, and its weights are as small."""
-
-
-def outlier_model() -> Model:
-    shapes = {"w0": (12, 40), "w1": (40, 40), "w2": (40, 40), "w3": (40, 6)}
-    arrays = weights(shapes)
-    factors = np.ones(40, np.float32)
-    factors[3] = 1000.0
-    arrays["w1"][3] /= 1000.0
-    return net(OUTLIERS, arrays | {"factors": factors})
 
 
 @pytest.fixture
@@ -194,36 +174,6 @@ def test_inside_the_budget_a_mix_is_checked_where_it_is_faster(outliers, monkeyp
     assert shipped == ("onnxruntime int8 mixed" if is_faster else "onnxruntime int8")
     assert row["is_checked"] == is_faster == (len(checked) == 2)
     assert ("its drop was not measured" in text) != is_faster
-
-
-@pytest.mark.parametrize(("in_codes_ms", "is_tried"), [(0.4, False), (0.6, True)])
-def test_a_mix_of_codes_inside_the_budget_is_tried_where_it_gains_a_tenth(
-    outliers, monkeypatch, in_codes_ms: float, is_tried: bool
-):
-    """One of four products is slower in codes, 0.3 ms in floats: a mix takes 1.05 of 1.15 ms, or of 1.35."""
-    codes_ms = 3 * 0.25 + in_codes_ms
-
-    def timed_engine(candidate, model, inputs, *, latency_ms, sessions, watched):
-        nodes = [node for node in model.graph.graph if node.op_type == "MatMul"]
-        times = [0.25 if candidate.spec.has_codes else 0.5] * len(nodes)
-        times[1] = in_codes_ms if candidate.spec.has_codes else 0.3
-        layers = [TimedLayer((node.name,), ms) for node, ms in zip(nodes, times, strict=True)]
-        return TimedEngine(layers, latency_ms)
-
-    def time_candidates(candidates, *unused):
-        known = {"onnxruntime fp32": 1.8, "onnxruntime int8": codes_ms, "onnxruntime int8 mixed": 1.05}
-        return {name: Latency((known[name],) * 32) for name in candidates}
-
-    monkeypatch.setattr(quantrt.mix.measure, "timed_engine", timed_engine)
-    for module in (quantrt.mix.measure, importlib.import_module("quantrt.build")):
-        monkeypatch.setattr(module, "time_candidates", time_candidates)
-    options = replace(config(), budget=Budget(metric="cosine", max_drop_ratio=1.0))
-    with make(outliers, options) as engine:
-        report = engine.plan.report
-    assert report["verdict"]["shipped"] == f"onnxruntime int8{' mixed' if is_tried else ''}"
-    assert len(report["mixed"]["rounds"]) == is_tried
-    if not is_tried:
-        assert report["mixed"]["reason"].startswith("not tried: the fastest mix is predicted to take 1.05 ms")
 
 
 def test_a_mix_in_which_nothing_came_to_be_in_codes_is_not_shipped(monkeypatch):
