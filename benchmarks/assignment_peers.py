@@ -3,11 +3,13 @@
 
     python -m benchmarks.assignment_peers                    # every model as it is
     python -m benchmarks.assignment_peers vit --kept FOLDER  # what other tools made before is used again
+    python -m benchmarks.assignment_peers vit --seconds      # times are those of the row that is there
 
 The peers are ONNX Runtime's static int8, `nncf.quantize`, and `nncf.quantize_with_accuracy_control`, which
 puts layers back into floats until the same budget is kept. All get the same samples, are judged on the same
 pictures, and are timed in turns with the engine that QuantRT ships. With `--kept`, what the tools lose and
-what their search took is measured once, and the engine and all times every time.
+what their search took is measured once, and the engine and all times every time. With `--seconds` the engine
+is made and judged, and not timed beside them: for a machine that others use.
 """
 
 __all__ = ["beside_peers"]
@@ -16,7 +18,6 @@ import argparse
 import importlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +28,14 @@ from typing import Any
 import numpy as np
 
 from benchmarks.assignment_cases import CALIBRATION, CASES, PICTURES, Case, Material, make_material
-from benchmarks.assignment_peers_page import FLOAT, OURS, peers_page
+from benchmarks.assignment_peers_page import (
+    CONTROL,
+    FLOAT,
+    OURS,
+    QUANTIZING,
+    READING,
+    peers_page,
+)
 from benchmarks.contenders import limited
 from benchmarks.inputs import Feed
 from benchmarks.peers import (
@@ -40,11 +48,12 @@ from benchmarks.peers import (
     ort_int8_u8s8,
 )
 from benchmarks.record import commit, load_results, write_results
+from benchmarks.stage_seconds import StageSeconds
 from benchmarks.task import rows
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig
-from quantrt.prepare import Event
-from quantrt.tactics.timing import Latency, compare_paired, time_interleaved
+from quantrt.tactics.idle_threads import wait_for_sleep
+from quantrt.tactics.timing import compare_paired, time_interleaved
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "assignment-peers-cpu.json"
 LIMIT_S = 200
@@ -55,9 +64,6 @@ TIMED = BenchConfig(duration_s=3.0, max_duration_s=8.0)
 LIBRARIES = ("onnxruntime", "onnxruntime.quantization", "openvino", "nncf")
 """Imported before anything is measured: the seconds that it takes are those of no search."""
 
-MAKING = ("calibrating", "quantizing")
-"""Stages of a build that end with everything in 8 bits; what comes then is the search."""
-
 
 @dataclass(frozen=True)
 class Tool:
@@ -66,13 +72,13 @@ class Tool:
     Attributes:
         suffix: of its file.
         open: how it runs a file.
-        make: writes the file; None for the float model as it is.
+        make: writes the file, and tells of its stages; None for the float model as it is.
     """
 
     name: str
     suffix: str
     open: Callable[[Path], Runner]
-    make: Callable[[Path], None] | None = None
+    make: Callable[[Path, StageSeconds], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,11 +87,11 @@ class Contender:
 
     Attributes:
         run: None where its tool was not done within the limit.
-        made: seconds that it took to make, and those that all cores computed meanwhile, by name.
+        made: what it took to make; see StageSeconds.figures.
     """
 
     run: Callable[[Feed], Any] | None
-    made: dict[str, float] = field(default_factory=dict)
+    made: dict[str, Any] = field(default_factory=dict)
 
 
 def main() -> None:
@@ -95,6 +101,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--pictures", type=int, default=PICTURES, help="that accuracy is measured on")
     parser.add_argument("--kept", type=Path, metavar="FOLDER", help="of what other tools made")
+    parser.add_argument("--seconds", action="store_true", help="keep the times of the row that is there")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
     args = parser.parse_args()
     results = load_results(args.out)
@@ -105,22 +112,25 @@ def main() -> None:
         with TemporaryDirectory() as temporary:
             folder = Path(temporary) if args.kept is None else args.kept / name
             folder.mkdir(parents=True, exist_ok=True)
-            row = beside_peers(CASES[name], folder, pictures=args.pictures)
+            earlier = results["models"].get(name) if args.seconds else None
+            row = beside_peers(CASES[name], folder, pictures=args.pictures, timed=earlier)
         results["models"][name] = {"commit": commit(), "load_before": busy, **row}
         write_results(args.out, results, peers_page(results))
         print(name, row, flush=True)
 
 
-def beside_peers(case: Case, folder: Path, *, pictures: int) -> dict[str, Any]:
+def beside_peers(
+    case: Case, folder: Path, *, pictures: int, timed: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """One case: every contender's loss of top-1, time, and the time of the search for it.
 
     Args:
         folder: of the tools' models, and of their figures where some are there.
         pictures: that accuracy is measured on, by the tools too.
+        timed: an earlier row, whose times are kept where the same engine is shipped.
     """
     material = make_material(case, folder, pictures=pictures)
-    feed = material.feed(case.batch)
-    clock = _Clock()
+    clock = StageSeconds(READING)
     with build(
         material.path,
         config=_config(case),
@@ -128,20 +138,17 @@ def beside_peers(case: Case, folder: Path, *, pictures: int) -> dict[str, Any]:
         validation=material.validation,
         on_event=clock,
     ) as engine:
-        contenders = {OURS: Contender(engine.run, clock.made())}
+        contenders = {OURS: Contender(engine.run, clock.figures())}
         contenders |= {tool.name: _made(tool, material, folder) for tool in _tools(case, material)}
         runs = {name: one.run for name, one in contenders.items() if one.run is not None}
-        latencies = time_interleaved({name: partial(run, feed) for name, run in runs.items()}, TIMED)
         top1 = {name: _judged(name, run, material, folder, case.batch) for name, run in runs.items()}
         verdict = engine.report["verdict"]
+        is_timed = timed is None or timed["ships"] != verdict["shipped"]
+        times = _times(runs, material.feed(case.batch)) if is_timed else _earlier_times(timed)
     found = {
         name: one.made
         if one.run is None
-        else {
-            "drop_ratio": (top1[FLOAT] - top1[name]) / top1[FLOAT],
-            **one.made,
-            **_figures(latencies[name], latencies[OURS]),
-        }
+        else {"drop_ratio": (top1[FLOAT] - top1[name]) / top1[FLOAT], **one.made, **times[name]}
         for name, one in contenders.items()
     }
     return {
@@ -149,35 +156,9 @@ def beside_peers(case: Case, folder: Path, *, pictures: int) -> dict[str, Any]:
         "pictures": pictures,
         "ships": verdict["shipped"],
         "why": verdict["reason"],
+        "timed_commit": commit() if timed is None or is_timed else timed.get("timed_commit", timed["commit"]),
         "contenders": found,
     }
-
-
-class _Clock:
-    """Seconds of a build, by the events that it emits."""
-
-    def __init__(self) -> None:
-        self._stage, self._since = "", (time.perf_counter(), _cpu_s())
-        self._spent: dict[str, tuple[float, float]] = {}
-
-    def __call__(self, event: Event) -> None:
-        self._close(event.stage)
-
-    def _close(self, stage: str) -> None:
-        now = (time.perf_counter(), _cpu_s())
-        spent = self._spent.get(self._stage, (0.0, 0.0))
-        self._spent[self._stage] = (
-            spent[0] + now[0] - self._since[0],
-            spent[1] + now[1] - self._since[1],
-        )
-        self._stage, self._since = stage, now
-
-    def made(self) -> dict[str, float]:
-        """In all, and without what it takes to make everything 8-bit."""
-        self._close("")
-        search_cpu_s = sum(cpu_s for stage, (_, cpu_s) in self._spent.items() if stage not in MAKING)
-        wall_s, cpu_s = map(sum, zip(*self._spent.values(), strict=True))
-        return {"made_s": wall_s, "made_cpu_s": cpu_s, "search_cpu_s": search_cpu_s}
 
 
 def _config(case: Case) -> BuildConfig:
@@ -196,19 +177,28 @@ def _tools(case: Case, material: Material) -> Iterator[Tool]:
     samples = list(zip(rows(material.inputs, 1), map(int, material.validation["labels"]), strict=True))
     yield Tool(FLOAT, ".onnx", open_ort)
     yield Tool("openvino fp32", ".onnx", openvino)
-    yield Tool("ort int8", ".onnx", open_ort, partial(ort_int8, source, calibration=calibration))
-    yield Tool("ort int8 u8s8", ".onnx", open_ort, partial(ort_int8_u8s8, source, calibration=calibration))
+    for name, quantize in (("ort int8", ort_int8), ("ort int8 u8s8", ort_int8_u8s8)):
+        yield Tool(name, ".onnx", open_ort, _in_one(partial(quantize, source, calibration=calibration)))
     nncf = partial(nncf_int8, source, calibration=calibration, is_transformer=material.is_transformer)
-    yield Tool("nncf", ".xml", openvino, nncf)
-    controlled = partial(
-        nncf_accuracy_control,
-        source,
-        calibration=calibration,
-        validation=samples,
-        max_drop_ratio=case.max_drop_ratio,
-        is_transformer=material.is_transformer,
-    )
-    yield Tool("nncf accuracy control", ".xml", openvino, controlled)
+    yield Tool("nncf", ".xml", openvino, _in_one(nncf))
+
+    def control(path: Path, clock: StageSeconds) -> None:
+        nncf_accuracy_control(
+            source,
+            path,
+            calibration,
+            samples,
+            max_drop_ratio=case.max_drop_ratio,
+            is_transformer=material.is_transformer,
+            on_stage=clock.begin,
+        )
+
+    yield Tool(CONTROL, ".xml", openvino, control)
+
+
+def _in_one(make: Callable[[Path], None]) -> Callable[[Path, StageSeconds], None]:
+    """What quantizes and does nothing else."""
+    return lambda path, clock: make(path)
 
 
 def _made(tool: Tool, material: Material, folder: Path) -> Contender:
@@ -217,17 +207,17 @@ def _made(tool: Tool, material: Material, folder: Path) -> Contender:
         return Contender(tool.open(material.path).run)
     path = folder / f"{_file_name(tool.name)}{tool.suffix}"
     kept = _kept(tool.name, folder)
-    if "made_s" not in kept:
-        began, cpu_began = time.perf_counter(), _cpu_s()
+    if "stages_cpu_s" not in kept:
+        clock = StageSeconds(QUANTIZING)
         try:
             with limited(LIMIT_S):
-                tool.make(path)
+                tool.make(path, clock)
         except RuntimeError as error:
             print(f"{tool.name}: {error}", flush=True)
-        kept = {"made_s": time.perf_counter() - began, "made_cpu_s": _cpu_s() - cpu_began}
+        kept = {"commit": commit(), **clock.figures()}
         _keep(tool.name, folder, kept)
     run = tool.open(path).run if path.exists() else None
-    return Contender(run, {key: kept[key] for key in ("made_s", "made_cpu_s")})
+    return Contender(run, {key: kept[key] for key in ("made_s", "made_cpu_s", "stages_cpu_s")})
 
 
 def _judged(name: str, run: Callable[[Feed], Any], material: Material, folder: Path, batch: int) -> float:
@@ -241,24 +231,18 @@ def _judged(name: str, run: Callable[[Feed], Any], material: Material, folder: P
     return float(kept["top1"])
 
 
-def _kept(name: str, folder: Path) -> dict[str, float]:
+def _kept(name: str, folder: Path) -> dict[str, Any]:
     """Figures of a tool, as far as they were measured here before."""
     path = folder / f"{_file_name(name)}.json"
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
-def _keep(name: str, folder: Path, figures: dict[str, float]) -> None:
+def _keep(name: str, folder: Path, figures: dict[str, Any]) -> None:
     (folder / f"{_file_name(name)}.json").write_text(json.dumps(figures))
 
 
 def _file_name(name: str) -> str:
     return name.replace(" ", "_")
-
-
-def _cpu_s() -> float:
-    """Of this process and of its children that have ended, in user and system mode."""
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
 
 
 def _top1(run: Callable[[Feed], Any], material: Material, batch: int) -> float:
@@ -270,10 +254,29 @@ def _top1(run: Callable[[Feed], Any], material: Material, batch: int) -> float:
     return float(np.mean(np.concatenate(classes)[: len(labels)] == labels))
 
 
-def _figures(latency: Latency, ours: Latency) -> dict[str, float]:
-    """Milliseconds, and the time over that of QuantRT's engine, paired within rounds."""
-    pair = compare_paired(latency, ours)
-    return {"median_ms": latency.median_ms, "ratio": pair.ratio, "lo": pair.lo, "hi": min(pair.hi, 1e9)}
+def _times(runs: dict[str, Callable[[Feed], Any]], feed: Feed) -> dict[str, dict[str, float]]:
+    """By contender: milliseconds, and the time over that of QuantRT's engine, paired within rounds."""
+    timed = {name: partial(run, feed) for name, run in runs.items()}
+    latencies = time_interleaved(timed, TIMED, before_turn=wait_for_sleep)
+    pairs = {name: compare_paired(latency, latencies[OURS]) for name, latency in latencies.items()}
+    return {
+        name: {
+            "median_ms": latencies[name].median_ms,
+            "ratio": pair.ratio,
+            "lo": pair.lo,
+            "hi": min(pair.hi, 1e9),
+        }
+        for name, pair in pairs.items()
+    }
+
+
+def _earlier_times(row: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The same as they were measured before."""
+    return {
+        name: {key: one[key] for key in ("median_ms", "ratio", "lo", "hi")}
+        for name, one in row["contenders"].items()
+        if "median_ms" in one
+    }
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ for the lowest latency of one request at a time on all cores.
 """
 
 __all__ = [
+    "CONTROLLING",
+    "VALIDATING",
     "Calibrator",
     "Runner",
     "is_class",
@@ -33,6 +35,9 @@ from benchmarks.inputs import Feed
 Precision = Literal["f32", "bf16"]
 Calibrator = Literal["MinMax", "Entropy", "Percentile"]
 """ONNX Runtime's; its fourth, Distribution, is for FP8 alone."""
+
+VALIDATING, CONTROLLING = "validating", "compiling, ranking, restoring"
+"""Stages of accuracy control behind quantizing: a model on all samples, and everything between."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,7 @@ def nncf_accuracy_control(
     max_drop_ratio: float,
     is_transformer: bool = False,
     hit: Callable[[list[npt.NDArray[Any]], Any], float] = is_class,
+    on_stage: Callable[[str], None] = lambda stage: None,
 ) -> None:
     """nncf.quantize_with_accuracy_control with its defaults: layers go back to floats until a budget is kept.
 
@@ -123,12 +129,15 @@ def nncf_accuracy_control(
         validation: single samples with what they are judged by: their classes, for top-1.
         max_drop_ratio: of the mean of `hit`, relative to that of the float model.
         hit: (outputs, what a sample is judged by) -> how right they are.
+        on_stage: called with VALIDATING and CONTROLLING as these begin.
     """
     import nncf
     import openvino
 
     def validate(model: Any, items: Iterable[tuple[Feed, Any]]) -> tuple[float, list[float]]:
+        on_stage(VALIDATING)
         hits = [hit(list(model(feed).values()), wanted) for feed, wanted in items]
+        on_stage(CONTROLLING)
         return float(np.mean(hits)), hits
 
     quantized = nncf.quantize_with_accuracy_control(

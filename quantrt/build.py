@@ -299,6 +299,7 @@ def _time(
     def on_progress(done: int, total: int | None) -> None:
         job.emit(Event("timing", done, total, "ms per candidate"))
 
+    on_progress(0, None)
     return time_candidates(candidates, inputs, job.config, on_progress)
 
 

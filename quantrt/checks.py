@@ -54,6 +54,7 @@ def make_checker(
     floats = Replayed(lambda inputs: run_of(opened())(inputs))
 
     def check(name: str) -> Accuracy | None:
+        on_progress(0, None)
         with ExitStack() as brief:
             executor = _for_samples(candidates[name], [output.name for output in model.outputs], brief)
             return checked.measure(
