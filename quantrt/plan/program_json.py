@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from quantrt.errors import DataError, InternalError, ModelError
+from quantrt.ir.collector import without_collector
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
 from quantrt.plan.coded_weight import CodedWeight, as_codes
@@ -58,6 +59,7 @@ _KERNEL_FIELDS = (
 )  # fmt: skip
 
 
+@without_collector()
 def program_to_model(program: Program) -> LibraryModel:
     """The program as an engine file holds it, weights as codes where they can be; of equal ones equal bytes.
 

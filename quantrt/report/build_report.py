@@ -13,6 +13,7 @@ from quantrt.assign.accuracy import Accuracy
 from quantrt.assign.choose import Choice, Verdict
 from quantrt.calibrate.stats import Stats
 from quantrt.config import BuildConfig, to_dict
+from quantrt.ir.collector import without_collector
 from quantrt.ir.sources import sources_of
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
@@ -80,6 +81,7 @@ class BuildFacts:
         return any(source is not None and source.is_random for source in (self.stats, origin))
 
 
+@without_collector()
 def build_report(facts: BuildFacts) -> dict[str, Any]:
     """The whole report; infinities and NaN become null."""
     winner = facts.candidates[facts.choice.winner]
@@ -131,6 +133,7 @@ def _kept_float_notes(winner: Candidate) -> tuple[str, ...]:
     return (f"{which} float between 8-bit ones: ONNX Runtime's WeightBiasQuantization is off in this engine",)
 
 
+@without_collector()
 def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
     """One row per node of the canonical model, with the precision it was given and why.
 

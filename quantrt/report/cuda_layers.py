@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from quantrt.dtypes import CODE_PRECISIONS, precision_of
+from quantrt.ir.collector import without_collector
 from quantrt.plan.plan import Plan
 from quantrt.plan.program import Program, Step, type_of_codes
 from quantrt.plan.program_json import program_from_model
@@ -23,6 +24,7 @@ _MEASURED = ("timed", "cached")
 """Origins of times that were taken on the GPU."""
 
 
+@without_collector()
 def cuda_layers(plan: Plan) -> tuple[EngineLayer, ...]:
     """One layer per region, in the order in which they run.
 

@@ -7,9 +7,10 @@ partition -> forms -> frame -> trace (shapes, by the reference) -> in place -> w
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -71,6 +72,19 @@ _UNKNOWN = TensorFacts("float32", (), ())
 """For the reference, which takes any tensor."""
 
 Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class _Tuned:
+    """A program before its weights are made.
+
+    Attributes:
+        notes: of the program, JSON-ready.
+    """
+
+    frame: Frame
+    choices: Choices
+    notes: dict[str, Any]
 
 
 class CudaLowering:
@@ -138,23 +152,24 @@ class CudaLowering:
         float_us = self._float_us.get(float_precision, {})
         beside = {region: {float_precision: time_us} for region, time_us in float_us.items()}
         shown = {} if quantized is None else beside
-        program, choices = self._tuned(quantized, float_precision, shown, float_attention)
+        tuned = self._tuned(quantized, float_precision, shown, float_attention)
         if quantized is None:
             if float_precision != "fp32":
-                self._float_us[float_precision] = _times(choices)
+                self._float_us[float_precision] = _times(tuned.choices)
         else:
-            rows = program.notes["regions"]
-            slower = slower_products(choices, float_us, rows, self._gpu.memory_bytes_per_us)
+            rows = tuned.notes["regions"]
+            slower = slower_products(tuned.choices, float_us, rows, self._gpu.memory_bytes_per_us)
             if slower:
                 left_float = [name for name, row in rows.items() if row["product"] in slower]
                 # Fewer products in 8 bits, but more conversions between them: measured, not assumed.
                 other = leave_float(quantized, slower)
                 kind = quantized.target.precision
-                codes_us = {region: {kind: time_us} for region, time_us in _times(choices).items()}
+                codes_us = {region: {kind: time_us} for region, time_us in _times(tuned.choices).items()}
                 shown = {**beside, **{name: codes_us[name] for name in left_float}}
-                other_program, other_choices = self._tuned(other, float_precision, shown, float_attention)
-                if other_choices.total_us < choices.total_us:
-                    program, quantized = other_program, other
+                without = self._tuned(other, float_precision, shown, float_attention)
+                if without.choices.total_us < tuned.choices.total_us:
+                    tuned, quantized = without, other
+        program = self._assembled(tuned)
         self._caches.save()
         if self._device is not None and self._device.type == "cuda":
             torch.cuda.empty_cache()  # so that weights lie beside each other, in no gaps of what was tried
@@ -249,7 +264,7 @@ class CudaLowering:
         precision: str,
         beside: Mapping[str, Mapping[str, float]],
         float_attention: Collection[str] | None,
-    ) -> tuple[Program, Choices]:
+    ) -> _Tuned:
         frame, regions = self._framed(quantized, precision)
         may_code = set() if quantized is None else _without(frame, float_attention)
         references = _by_reference(frame)
@@ -292,10 +307,13 @@ class CudaLowering:
         notes["tuning"] += told_wide(wide) + told_padding(frame, self._config.remove_padding)
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)
-        program = self._in_profiles(frame, choices, notes["tuning"])
-        if self._profiles:
-            notes[PROFILES] = profile_rows(self._profiles)
-        return replace(program, notes=notes), choices
+        return _Tuned(frame, choices, notes)
+
+    def _assembled(self, tuned: _Tuned) -> Program:
+        """The program of what was chosen, weights in the layouts of its kernels among it."""
+        program = self._in_profiles(tuned.frame, tuned.choices, tuned.notes["tuning"])
+        profiles = {PROFILES: profile_rows(self._profiles)} if self._profiles else {}
+        return replace(program, notes={**tuned.notes, **profiles})
 
     def _compile(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, CompiledKernel | CompileFailure]:
         """Machine code of kernels for the GPU; on a CPU there is none."""
