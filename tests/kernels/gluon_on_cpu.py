@@ -46,7 +46,7 @@ def _scalar_method(name):
     return method
 
 
-for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "xor"):
+for _name in ("add", "sub", "mul", "floordiv", "mod", "and", "xor", "rshift"):
     setattr(Scalar, f"__{_name}__", _scalar_method(f"__{_name}__"))
     setattr(Scalar, f"__r{_name}__", _scalar_method(f"__r{_name}__"))
 
@@ -89,7 +89,7 @@ class Pointer:
 
     def __init__(self, memory: np.ndarray, offsets=0) -> None:
         self.memory, self.offsets = memory, offsets
-        element = Element("int8", memory.dtype) if memory.dtype == np.int8 else memory.dtype
+        element = Element("int8", memory.dtype, 8) if memory.dtype == np.int8 else memory.dtype
         self.dtype = types.SimpleNamespace(element_ty=element)
 
     def to(self, dtype):
@@ -363,6 +363,7 @@ def run_program(
         function = getattr(value, "fn", None)
         if isinstance(function, types.FunctionType) and function.__module__ in names:
             scope[key] = types.FunctionType(function.__code__, scope, key, function.__defaults__)
+    scope["range"] = lambda *limits: map(Scalar, range(*limits))
     scope.update(_language(machine, reads_once), **replaced)
     if is_one_group:
         machine.run([(scope[name], arguments)])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from quantrt.errors import DeviceError
+from quantrt.kernels.boxes import triton_kernel as boxes
 from quantrt.kernels.conv_hopper import triton_kernel
 from quantrt.kernels.conv_hopper.spec import BoxTile, kernel_of
 from quantrt.kernels.fragments import triton_kernel as fragments
@@ -93,6 +94,7 @@ def convolution(
     is_looped=False,
     pitches=(),
     module=triton_kernel,
+    boxes=boxes,
 ):
     """conv(x, w) * scale by the kernel, and by torch."""
     rng = np.random.default_rng(seed)
@@ -111,7 +113,7 @@ def convolution(
     copied = (box[0], box[1] + further, box[2])
     arguments = (
         Windows(x, copied, case.strides, block_m * (2 if is_column else 1)),  # a power of 2
-        Descriptor(rows_in_order(w.reshape(case.N, -1), run), (block_n, BLOCK_K)),
+        Descriptor(rows_in_order(w.reshape(case.N, -1), run), (block_n, BLOCK_K), is_constant=True),
         Pointer(y),
         *(0,) * 3,
         Pointer(scale),
@@ -150,7 +152,7 @@ def convolution(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments, ring),
+            others=(fragments, ring, boxes),
             reads_once=not (holds_w or is_column),
             rows_from=stages_of_x.block,
             four_raw_floats=four_raw_floats,
@@ -206,6 +208,16 @@ def convolution(
         (Case(C=24, N=100, size=(10, 6)), (1, 10, 6), {"dtype": np.float32, "has_tensor": True}),
         (Case(C=16, N=70, size=(9, 9)), (1, 8, 8), {"has_tensor": True, "pitches": (0, 96, 160)}),
         (Case(C=16, N=64, size=(9, 9)), (1, 6, 9), {"pitches": (0, 0, 100)}),
+        (
+            Case(C=16, N=200, size=(10, 10), images=4),
+            (1, 5, 10),
+            {"tile": (64, 64), "has_tensor": True, "stages": 8},
+        ),
+        (
+            Case(C=40, N=64, size=(13, 9), images=3),
+            (1, 8, 8),
+            {"is_column": True, "holds_w": True, "has_tensor": True},
+        ),
         (Case(C=16, N=64, size=(3, 180)), (1, 1, 64), {"has_tensor": True}),
         (Case(C=16, N=64, size=(2, 2), images=70), (64, 1, 1), {"has_tensor": True}),
     ],
@@ -218,23 +230,37 @@ def test_every_element_is_that_of_the_reference(case, box, options, seed):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("    parity = 1\n", "    parity = 0\n"),
+        ("parity = 1 - AHEAD // STAGES\n", "parity = AHEAD // STAGES\n"),
         ("    turn = 1 - CONSUMER\n", "    turn = CONSUMER\n"),
         ("    block = CONSUMER * STEPS\n", "    block = 0\n"),
         ("        mbarrier.wait(turns.index(CONSUMER), turn)\n", ""),
         ("warpgroup_mma_wait(TAPS, deps=(sums,))", "warpgroup_mma_wait(TAPS + 1, deps=(sums,))"),
-        ("BOX[0] * BOX[1] * BOX[2] + (TAPS - 1) * REACH", "X_ROWS"),
+        ("box[0] * box[1] * box[2] + (taps - 1) * reach", "cut[5]"),
+        ("    await_kernels_before()\n    corner", "    corner"),
+        ("gl.where(tile == gl.program_id(0), AHEAD, 0)", "0"),
+    ],
+)
+def test_what_is_wrong_is_found(right, wrong, tmp_path):
+    some_are_wrong(module=altered(triton_kernel, right, wrong, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
         ("gl.minimum(images - corner[0], BOX[0])", "images - corner[0]"),
         ("gl.minimum(P - corner[1], BOX[1])", "BOX[1]"),
         ("gl.minimum(Q - corner[2], BOX[2])", "BOX[2]"),
     ],
 )
-def test_what_is_wrong_is_found(right, wrong, tmp_path):
-    module = altered(triton_kernel, right, wrong, tmp_path)
+def test_what_is_wrong_of_boxes_is_found(right, wrong, tmp_path):
+    some_are_wrong(boxes=altered(boxes, right, wrong, tmp_path))
+
+
+def some_are_wrong(**modules):
     case = Case(C=32, N=100, size=(9, 11), images=3)
     with pytest.raises((Rules, AssertionError, IndexError, NameError)):
         for seed in range(10):
-            found, expected = convolution(case, (1, 6, 10), stages=4, programs=3, seed=seed, module=module)
+            found, expected = convolution(case, (1, 6, 10), stages=4, programs=3, seed=seed, **modules)
             np.testing.assert_array_equal(found, expected)
 
 

@@ -10,6 +10,8 @@ from quantrt.errors import DeviceError
 from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order
+from quantrt.kernels.joined import triton_kernel as joined
+from quantrt.kernels.producer import triton_kernel as producer
 from quantrt.kernels.ring import triton_kernel as ring
 from quantrt.kernels.slices import triton_kernel as slices
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
@@ -45,11 +47,16 @@ def product(
     is_looped=False,
     is_sliced=False,
     is_shared=False,
+    is_fetched=False,
+    is_joined=False,
     is_gated=False,
     pitches=(),
     live=None,
     module=triton_kernel,
     slices=slices,
+    joined=joined,
+    producer=producer,
+    fetched=None,
 ):
     """x @ w^T * scale by the kernel, and by numpy."""
     generator = np.random.default_rng(seed)
@@ -82,6 +89,8 @@ def product(
         is_looped,
         is_sliced,
         is_shared,
+        is_fetched,
+        16 if is_joined else 4,
     )
     ordered = rows_in_order(w, halves * run)
     main, rest = HopperTile(block_m, block_n, stages).columns
@@ -112,9 +121,10 @@ def product(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments, ring, slices),
-            reads_once=not (is_sliced or is_shared),
+            others=(fragments, ring, slices, joined, producer),
+            reads_once=not (is_sliced or is_joined or is_shared),
             four_raw_floats=four_raw_floats,
+            fetch=([] if fetched is None else fetched).append,
             slice_of=lambda w_ring, stage, number, _, shape: w_ring.index(stage).slice(
                 number * shape[0], shape[0]
             ),
@@ -159,9 +169,39 @@ def product(
         (100, 130, 16, {"tile": (64, 64), "run": 16, "ahead": (1, 1), "has_tensor": True, "is_looped": True}),
         (300, 340, 48, {"tile": (128, 160), "run": 8, "ahead": (1, 2), "is_looped": True}),
         (500, 260, 16, {"tile": (128, 128), "run": 8, "is_sliced": True, "programs": 3}),
+        (
+            500,
+            260,
+            16,
+            {
+                "tile": (64, 128),
+                "run": 8,
+                "has_tensor": True,
+                "is_sliced": True,
+                "is_fetched": True,
+                "stages": 6,
+            },
+        ),
+        (500, 260, 40, {"tile": (64, 128), "run": 8, "has_tensor": True, "is_fetched": True, "stages": 2}),
+        (
+            500,
+            260,
+            16,
+            {
+                "tile": (64, 128),
+                "run": 8,
+                "has_tensor": True,
+                "is_looped": True,
+                "is_fetched": True,
+                "stages": 3,
+            },
+        ),
         (300, 200, 32, {"tile": (64, 64), "stages": 4, "has_tensor": True, "is_sliced": True}),
         (300, 300, 40, {"tile": (128, 256), "run": 8, "stages": 7, "has_tensor": True, "is_sliced": True}),
         (300, 200, 16, {"tile": (64, 64), "stages": 2, "dtype": np.float32, "is_sliced": True}),
+        (700, 260, 16, {"tile": (256, 128), "run": 8, "stages": 3, "has_tensor": True, "is_joined": True}),
+        (900, 64, 40, {"tile": (256, 64), "run": 8, "stages": 4, "is_joined": True}),
+        (300, 200, 48, {"tile": (256, 64), "dtype": np.float32, "is_joined": True}),
         (100, 130, 40, {"stages": 6, "has_rows": True, "is_sliced": True}),
         (300, 340, 48, {"tile": (128, 96), "run": 4, "stages": 2, "dtype": np.float32}),
         (100, 130, 40, {"has_tensor": True, "pitches": (0, 160, 256)}),
@@ -211,11 +251,6 @@ def test_rows_behind_the_last_that_counts_are_left_alone(live, options):
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("parity = 1 - AHEAD // STAGES", "parity = AHEAD // STAGES"),
-        ("parity = 1 - AHEAD // STAGES", "parity = 1"),
-        ("gl.where(tile == gl.program_id(0), AHEAD, 0)", "0"),
-        ("        load_rows(ring, x_desc, first_m, i, i, sizes)", "        pass"),
-        ("    await_kernels_before()\n    for i", "    for i"),
         ("    await_kernels_before()\n    block", "    block"),
         ("turn = 1 - CONSUMER", "turn = CONSUMER"),
         ("mbarrier.wait(turns.index(CONSUMER), turn)", "pass"),
@@ -231,6 +266,57 @@ def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
     with pytest.raises(Rules):
         for seed in range(10):
             product(300, 200, 80, seed=seed, module=module)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("parity = 1 - AHEAD // STAGES", "parity = AHEAD // STAGES"),
+        ("parity = 1 - AHEAD // STAGES", "parity = 1"),
+        ("gl.where(tile == gl.program_id(0), AHEAD, 0)", "0"),
+        ("        load_rows(ring, x_desc, first_m, i, i, sizes)", "        pass"),
+        ("    await_kernels_before()\n    for i", "    for i"),
+    ],
+)
+def test_a_wrong_protocol_of_the_producer_is_found(right, wrong, tmp_path):
+    module = altered(producer, right, wrong, tmp_path)
+    with pytest.raises(Rules):
+        for seed in range(10):
+            product(300, 200, 80, seed=seed, producer=module)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("block += STEPS", "block += 2 * STEPS"),
+        ("mbarrier.wait(full.index(stage), parity)", "mbarrier.wait(full.index(stage), parity ^ 1)"),
+        ("mbarrier.wait(full.index(stage), parity)", "pass"),
+        ("mbarrier.arrive(empty.index(stage), count=1)", "pass"),
+        ("        sums = warpgroup_mma_wait(0, deps=(sums,))\n        stage", "        stage"),
+    ],
+)
+def test_a_wrong_protocol_of_joined_warps_is_found(right, wrong, tmp_path):
+    module = altered(joined, right, wrong, tmp_path)
+    with pytest.raises(Rules):
+        for seed in range(10):
+            options = {"tile": (256, 64), "run": 8, "stages": 5, "is_joined": True}
+            product(900, 100, 32, seed=seed, joined=module, **options)
+
+
+@pytest.mark.parametrize("is_joined", [False, True])
+def test_what_finishes_a_tile_is_fetched_ahead_of_it(is_joined):
+    """Every sector of a tensor, but for those of each program's first tiles, and nothing beyond it."""
+    fetched = []
+    options = {"tile": (256 if is_joined else 64, 128), "run": 8, "stages": 6, "programs": 1}
+    found, expected = product(
+        2000, 256, 16, has_tensor=True, is_fetched=True, is_joined=is_joined, is_sliced=not is_joined,
+        fetched=fetched, **options,
+    )  # fmt: skip
+    np.testing.assert_array_equal(found, expected)
+    offsets = np.concatenate([np.asarray(one.offsets).reshape(-1) for one in fetched])
+    assert (offsets >= 0).all()
+    assert (offsets < 2000 * 256).all()
+    assert set(range(0, 2000 * 256, 32)) == set((offsets // 32 * 32).tolist())
 
 
 @pytest.mark.parametrize(

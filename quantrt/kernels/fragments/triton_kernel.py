@@ -16,8 +16,10 @@ from triton.experimental.gluon import language as gl
 from quantrt.kernels.codes.triton_kernel import CODE_OFFSET, four_raw_floats
 from quantrt.kernels.epilogue.triton_kernel import pitch_of, registers_of
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.functions.triton_kernel import fetch
 
 __all__ = [
+    "fetch_tensors",
     "finish_part",
     "load_blocks",
     "load_constants",
@@ -26,6 +28,12 @@ __all__ = [
     "parts_of",
     "store_part",
 ]
+
+
+SECTOR_BITS = gl.constexpr(256)
+"""What memory hands out at once; CUDA C++ best practices guide, 10.2.1."""
+LANES = gl.constexpr(32)
+"""Of a warp."""
 
 
 @gluon.constexpr_function
@@ -119,6 +127,24 @@ def load_blocks(slots, place, sizes: gl.constexpr, formula: gl.constexpr):
 
 
 @gluon.jit
+def fetch_tensors(slots, tile_m, tile_n, M, sizes: gl.constexpr, formula: gl.constexpr):
+    """Have the tensors that finish a tile brought into L2, by one warp; beyond the last there is the last."""
+    KINDS: gl.constexpr = formula[0]
+    COLUMNS: gl.constexpr = sizes[3] // sizes[8]
+    lanes = gl.arange(0, LANES, gl.BlockedLayout([1], [LANES], [1], [0]))
+    for i in gl.static_range(len(KINDS)):
+        if KINDS[i] == "tensor":
+            PITCH: gl.constexpr = pitch_of(formula[3], i, sizes[0])
+            WIDTH: gl.constexpr = SECTOR_BITS // slots[i].dtype.element_ty.primitive_bitwidth
+            SECTORS: gl.constexpr = (COLUMNS + WIDTH - 1) // WIDTH
+            for first in range(0, sizes[2] * SECTORS, LANES):
+                sectors = first + lanes
+                rows = gl.minimum(tile_m * sizes[2] + sectors // SECTORS, M - 1)
+                columns = gl.minimum(tile_n * COLUMNS + sectors % SECTORS * WIDTH, sizes[0] - 1)
+                fetch(slots[i] + (rows.to(gl.int64) * PITCH + columns))
+
+
+@gluon.jit
 def part_of(tile_m, tile_n, p, M, sizes: gl.constexpr, LAYOUT: gl.constexpr):
     """The place of part p of a tile."""
     PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
@@ -169,10 +195,12 @@ def codes_of(words, LAYOUT: gl.constexpr):
 
 
 @gluon.constexpr_function
-def are_finite(part, tensors, kinds):
+def are_finite(part, tensors, kinds, is_integer):
     """Whether all that is finished is made of codes, and so is never NaN."""
     read = [tensor for tensor, kind in zip(tensors, kinds, strict=True) if kind in ("tensor", "row")]
-    return part.dtype == gl.int32 and all(tensor.dtype in (gl.int8, gl.int32) for tensor in read)
+    return (is_integer or part.dtype == gl.int32) and all(
+        tensor.dtype in (gl.int8, gl.int32) for tensor in read
+    )
 
 
 @gluon.jit
@@ -211,8 +239,13 @@ def finish_part(
     sizes: gl.constexpr,
     formula: gl.constexpr,
     LAYOUT: gl.constexpr,
+    IS_INTEGER: gl.constexpr = False,
 ):
-    """As `store_part`, of a part at `place`."""
+    """As `store_part`, of a part at `place`.
+
+    Args:
+        IS_INTEGER: whether its sums are integers, or floats that were.
+    """
     KINDS: gl.constexpr = formula[0]
     PROGRAM: gl.constexpr = formula[1]
     OUTPUTS: gl.constexpr = formula[2]
@@ -240,6 +273,8 @@ def finish_part(
     results = evaluate(PROGRAM, registers)
     for i in gl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
-        y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty, are_finite(part, tensors, KINDS))
+        y = stored(
+            PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty, are_finite(part, tensors, KINDS, IS_INTEGER)
+        )
         start, offsets = elements_of(place, pitch_of(formula[3], len(KINDS) + i, sizes[0]))
         gl.store(y_ptr + start + offsets, y, mask=mask_of(place, sizes))

@@ -34,8 +34,14 @@ TILES = (
     HopperTile(64, 64, 8),
 )
 SLICED_BLOCKS = ((128, 256), (128, 128), (64, 128))
+JOINED_BLOCKS = ((256, 256), (256, 128))
+MAX_JOINED_FLOPS = 20
+"""For an element, of tiles that sixteen warps take: with more the machine code spills."""
 MAX_SLICED_STAGES = 8
 """Of tiles in slices: the whole of K of a tile stays in the ring until its last slice is finished."""
+
+FETCHED_RATIO = 0.5
+"""Of L2: a tensor of less is there mostly, for a kernel just before stored it."""
 
 REACHED = {(128, 160): 1.0, (128, 128): 1.0, (64, 128): 0.85, (128, 64): 0.75, (64, 64): 0.6}
 """Of the rate of large products, by tile: smaller ones read more of shared memory and L2 for each."""
@@ -66,7 +72,7 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     """At most 4 and one that is shared, the most promising first; none for a product that is too small.
 
     Where codes are made of sums and residuals, the best two in a loop come ahead of them, and where K is
-    short, tiles in slices come first.
+    short, tiles in slices come first. Tensors that finish those are fetched where they are not in L2 anyway.
     """
     shared = (replace(tile, is_shared=True) for tile in TILES if tile.block_m >= SHARED_ROWS)
     fitting = [
@@ -82,7 +88,9 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     alone = [tile for tile in ranked if not tile.is_shared][:MAX_CONFIGS]
     together = [tile for tile in ranked if tile.is_shared][:1]
     chosen = [tile for tile in ranked if tile in alone or tile in together]
-    sliced = _sliced(problem, device)
+    is_fetched = sum(problem.M * problem.columns * ELEMENT_BYTES[dtype] for dtype in problem.blocks)
+    is_fetched = is_fetched > FETCHED_RATIO * device.l2_bytes
+    sliced = tuple(replace(tile, is_fetched=is_fetched) for tile in _sliced(problem, device))
     if not makes_codes_of_tensors(problem):
         return (*sliced, *chosen)
     return (*sliced, *(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED]), *chosen)
@@ -91,12 +99,13 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
 def _sliced(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     """Tiles in slices, with as many stages as fit; none for a gate, or where two tiles' do not."""
     found = []
-    for block_m, block_n in SLICED_BLOCKS:
-        one = HopperTile(block_m, block_n, 1, is_sliced=True)
+    is_short = flops_of(problem.epilogue, problem.outputs) <= MAX_JOINED_FLOPS
+    joined = [HopperTile(*block, 1, is_joined=True) for block in JOINED_BLOCKS if is_short]
+    for one in (*joined, *(HopperTile(*block, 1, is_sliced=True) for block in SLICED_BLOCKS)):
         stages = (device.shared_memory_bytes - OTHER_SHARED_BYTES) // shared_bytes(problem, one)
         tile = replace(one, stages=min(MAX_SLICED_STAGES, stages))
         fills = _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
-        if fills and block_n < 2 * problem.columns and tile.stages >= 2 * steps_of(problem):
+        if fills and tile.block_n < 2 * problem.columns and tile.stages >= 2 * steps_of(problem):
             found.append(tile)
     return () if problem.is_gated else tuple(found)
 

@@ -38,7 +38,8 @@ All but weights is read when kernels before this one are done. LOOPED is one loo
 where what finishes a tile is so long that its machine code, of a whole tile and of two consumers, is fetched
 more slowly than it runs. SHARED: both consumers take every tile, half of its rows each; `empty` counts both,
 and there are no turns. That is for programs of one tile, which one consumer would finish alone. SLICED:
-consumers are those of kernels/slices, which take no turns.
+consumers are those of kernels/slices, which take no turns. With 16 FIRST_WARPS one consumer takes all tiles,
+that of kernels/joined.
 """
 
 # mypy: ignore-errors
@@ -47,7 +48,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
@@ -61,6 +61,8 @@ from quantrt.kernels.fragments.triton_kernel import (
     store_part,
 )
 from quantrt.kernels.functions.triton_kernel import await_kernels_before
+from quantrt.kernels.joined.triton_kernel import JOINED_WARPS, consume_joined
+from quantrt.kernels.producer.triton_kernel import produce
 from quantrt.kernels.ring.triton_kernel import (
     WARPS,
     main_columns,
@@ -120,6 +122,8 @@ def gemm_hopper(
     LOOPED: gl.constexpr,
     SLICED: gl.constexpr,
     SHARED: gl.constexpr,
+    FETCHED: gl.constexpr,
+    FIRST_WARPS: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     if HAS_LIVE:
@@ -149,12 +153,22 @@ def gemm_hopper(
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED, SHARED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
-    if SLICED:
+    early: gl.constexpr = (not HAS_LIVE, FETCHED, 2 if FIRST_WARPS == JOINED_WARPS else 3)
+    if FIRST_WARPS == JOINED_WARPS:
+        gl.warp_specialize(
+            [
+                (consume_joined, (ring, pointers, slots, M, sizes, formula)),
+                (produce, (ring, x_desc, w_desc, rest_desc, slots, M, sizes, formula, early)),
+            ],
+            [1],
+            [PRODUCER_REGISTERS],
+        )
+    elif SLICED:
         gl.warp_specialize(
             [
                 (consume_slices, (ring, pointers, slots, M, 0, sizes, formula)),
                 (consume_slices, (ring, pointers, slots, M, 1, sizes, formula)),
-                (produce, (ring, x_desc, w_desc, rest_desc, M, sizes, not HAS_LIVE)),
+                (produce, (ring, x_desc, w_desc, rest_desc, slots, M, sizes, formula, early)),
             ],
             [WARPS, 1],
             [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
@@ -164,71 +178,11 @@ def gemm_hopper(
             [
                 (consume, (ring, turns, pointers, slots, M, 0, sizes, ahead, formula)),
                 (consume, (ring, turns, pointers, slots, M, 1, sizes, ahead, formula)),
-                (produce, (ring, x_desc, w_desc, rest_desc, M, sizes, not HAS_LIVE)),
+                (produce, (ring, x_desc, w_desc, rest_desc, slots, M, sizes, formula, early)),
             ],
             [WARPS, 1],
             [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
         )
-
-
-@gluon.jit
-def produce(ring, x_desc, w_desc, rest_desc, M, sizes: gl.constexpr, HAS_TILE: gl.constexpr):
-    """Load the blocks of all tiles of this program.
-
-    Weights of its first blocks, where it has a tile for sure, come while kernels before this one still run.
-    """
-    x_ring, w_ring, rest_ring, full, empty = ring
-    N: gl.constexpr = sizes[0]
-    K: gl.constexpr = sizes[1]
-    BLOCK_M: gl.constexpr = sizes[2]
-    BLOCK_N: gl.constexpr = sizes[3]
-    BLOCK_K: gl.constexpr = sizes[4]
-    STAGES: gl.constexpr = sizes[5]
-    TILES_N: gl.constexpr = (N * sizes[8] + BLOCK_N - 1) // BLOCK_N
-    STEPS: gl.constexpr = (K + BLOCK_K - 1) // BLOCK_K
-    AHEAD: gl.constexpr = min(STAGES, STEPS) if HAS_TILE else 0
-    tiles_m = gl.cdiv(M, BLOCK_M)
-    if HAS_TILE:
-        first_m, first_n = place_of(gl.program_id(0), tiles_m, TILES_N, sizes[6])
-    for i in gl.static_range(AHEAD):
-        load_weights(ring, x_desc, w_desc, rest_desc, first_n, i, i, sizes)
-    await_kernels_before()
-    for i in gl.static_range(AHEAD):
-        load_rows(ring, x_desc, first_m, i, i, sizes)
-    stage = AHEAD % STAGES
-    parity = 1 - AHEAD // STAGES
-    for tile in range(gl.program_id(0), tiles_m * TILES_N, gl.num_programs(0)):
-        tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
-        for k in range(gl.where(tile == gl.program_id(0), AHEAD, 0), STEPS):
-            mbarrier.wait(empty.index(stage), parity)
-            load_weights(ring, x_desc, w_desc, rest_desc, tile_n, k, stage, sizes)
-            load_rows(ring, x_desc, tile_m, k, stage, sizes)
-            stage, parity = next_stage(stage, parity, STAGES)
-
-
-@gluon.jit
-def load_weights(ring, x_desc, w_desc, rest_desc, tile_n, k, stage, sizes: gl.constexpr):
-    """Begin a block: all of its bytes are expected, and those of the weights asked for."""
-    x_ring, w_ring, rest_ring, full, empty = ring
-    BLOCK_N: gl.constexpr = sizes[3]
-    MAIN_N: gl.constexpr = main_columns(BLOCK_N)
-    W_BYTES: gl.constexpr = w_desc.block_type.nbytes * BLOCK_N // MAIN_N
-    ready = full.index(stage)
-    mbarrier.expect(ready, x_desc.block_type.nbytes + W_BYTES)
-    tma.async_copy_global_to_shared(w_desc, [tile_n * BLOCK_N, k * sizes[4]], ready, w_ring.index(stage))
-    if BLOCK_N > MAIN_N:
-        tma.async_copy_global_to_shared(
-            rest_desc, [tile_n * BLOCK_N + MAIN_N, k * sizes[4]], ready, rest_ring.index(stage)
-        )
-
-
-@gluon.jit
-def load_rows(ring, x_desc, tile_m, k, stage, sizes: gl.constexpr):
-    """Ask for the rest of a block."""
-    x_ring, w_ring, rest_ring, full, empty = ring
-    tma.async_copy_global_to_shared(
-        x_desc, [tile_m * sizes[2], k * sizes[4]], full.index(stage), x_ring.index(stage)
-    )
 
 
 @gluon.jit

@@ -26,12 +26,20 @@ def sums_layout(columns, bits):
 
 @gluon.jit
 def place_of(tile, tiles_m, tiles_n: gl.constexpr, GROUP_M: gl.constexpr):
-    """Row and column of a tile: groups of GROUP_M rows of tiles, so that programs share w."""
-    GROUP: gl.constexpr = GROUP_M * tiles_n
-    first = tile // GROUP * GROUP_M
-    rows = gl.minimum(tiles_m - first, GROUP_M)
-    inside = tile % GROUP
-    return first + inside % rows, inside // rows
+    """Row and column of a tile: groups of GROUP_M rows of tiles, so that programs share w.
+
+    One column of tiles has no groups, and takes no divisions. Its number is a 0 that the compiler does not
+    know: else addresses of constants would be taken out of loops, into registers that there may not be.
+    """
+    if tiles_n == 1:
+        row, column = tile, tile >> 31
+    else:
+        GROUP: gl.constexpr = GROUP_M * tiles_n
+        first = tile // GROUP * GROUP_M
+        rows = gl.minimum(tiles_m - first, GROUP_M)
+        inside = tile % GROUP
+        row, column = first + inside % rows, inside // rows
+    return row, column
 
 
 @gluon.jit
