@@ -3,7 +3,8 @@
 
     python -m benchmarks.diffusion_page docs/results/diffusion-h200.json    # writes the .md beside it
 
-The JSON is FOLDER/RESULTS.json with PEER.json in it, and under "networks" the same of others by name.
+The JSON is FOLDER/RESULTS.json with PEER.json in it, under "whole builds" the rows of FOLDER/BUILDS.json, and
+under "networks" the same of others by name.
 """
 
 __all__ = ["diffusion_page", "levels_table", "peers_table"]
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.diffusion_builds_page import whole_builds
 from benchmarks.page import number, row_notes, table
 
 LEVEL_HEAD = (
@@ -110,6 +112,7 @@ def diffusion_page(results: dict[str, Any]) -> str:
             costs,
         )
         + row_notes(builds)
+        + whole_builds(results)
         + (LEVELS + levels_table(results, peer_ms) + peers_table(results) if _levels(results) else "")
         + "".join(_network(name, found) for name, found in results.get("networks", {}).items())
     )
