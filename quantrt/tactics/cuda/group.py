@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
+from quantrt.ir.collector import without_collector
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.cudnn_plan import graph_key
 from quantrt.tactics.cuda.choices import Candidate, Choice
@@ -139,6 +140,7 @@ class Group:
         return Candidate(tactic.source, tactic.name, verdict.timing, verdict.reason or "")
 
 
+@without_collector()
 def make_groups(
     workloads: Sequence[Workload],
     tactics: Mapping[str, Sequence[Tactic | Rejected]],
