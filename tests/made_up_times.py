@@ -40,7 +40,7 @@ def _timed_engine(
     return TimedEngine(layers, latency_ms)
 
 
-def _time_candidates(candidates: Mapping[str, Candidate], *_: Any) -> dict[str, Latency]:
+def _time_candidates(candidates: Mapping[str, Candidate], *_: Any, **__: Any) -> dict[str, Latency]:
     decisions = {
         name: [row for row in one.fitted.model.placement.decisions if row.op_type in PRODUCTS]
         for name, one in candidates.items()

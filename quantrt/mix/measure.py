@@ -100,7 +100,7 @@ class Measurer:
         runs = {name: self._contest.candidates[name] for name in self._names.values()} | dict(more)
         config = replace(self._job.config, bench=brief)
         return self._beside_yardstick(
-            time_candidates(runs, self._contest.inputs, config, lambda done, total: None)
+            time_candidates(runs, self._contest.inputs, config, lambda done, total: None, staying=runs)
         )
 
     def _beside_yardstick(self, found: Mapping[str, Latency]) -> dict[str, float]:

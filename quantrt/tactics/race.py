@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import partial
 
 from quantrt.config import BenchConfig
 from quantrt.tactics.idle_threads import wait_for_sleep
@@ -32,7 +31,9 @@ LOST_RATIO = 1.1
 """The same of what surely takes longer."""
 
 WIDE_RATIO = 1.25
-"""What is slower by this in every one of a few rounds is slower."""
+WIDE_CONFIDENCE_RATIO = 0.92
+"""What is slower by this is slower where an interval of this confidence says so: in all of 5 rounds, in all
+but one of 8, in all but two of 12."""
 
 WARM_S = 0.2
 """Of warming up in a heat, and again behind one."""
@@ -49,6 +50,7 @@ def race(
     on_progress: Callable[[int, int | None], None] | None = None,
     *,
     halves: Collection[str] = (),
+    staying: Collection[str] = (),
 ) -> dict[str, Latency]:
     """Latencies of the finalists, all from the same rounds.
 
@@ -56,11 +58,15 @@ def race(
         runs: one run of each candidate, by name.
         floats: names of the FP32 candidates; the fastest of them is always a finalist.
         halves: names of those in 16-bit floats, which codes have to be told from too.
+        staying: names of those whose time is wanted, however slow they are; a heat of many does not ask.
     """
     if all(isinstance(run, TimesItself) for run in runs.values()):
         return _heat_and_final(runs, floats, config, on_progress)
     warm = replace(config, warmup_s=min(config.warmup_s, SEARCH_WARM_S))
-    leaving = partial(_lost, floats=floats)
+
+    def leaving(latencies: Mapping[str, Latency]) -> list[str]:
+        return [name for name in _lost(latencies, floats) if name not in staying]
+
     return time_interleaved(
         runs,
         warm,
@@ -94,8 +100,8 @@ def _is_surely_slower(latency: Latency, other: Latency, by_ratio: float = 1.0) -
     """Whether the first takes more than `by_ratio` of the other's time."""
     if compare_paired(latency, other, confidence=EARLY_CONFIDENCE_RATIO).lo > by_ratio:
         return True
-    ratios = latency.round_medians_ms() / other.round_medians_ms()
-    return bool((ratios > max(by_ratio, WIDE_RATIO)).all())
+    wide = compare_paired(latency, other, confidence=WIDE_CONFIDENCE_RATIO)
+    return wide.lo > max(by_ratio, WIDE_RATIO)
 
 
 def _heat_and_final(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -79,14 +79,22 @@ def time_candidates(
     inputs: Mapping[str, np.ndarray],
     config: BuildConfig,
     on_progress: Callable[[int, int | None], None],
+    *,
+    staying: Collection[str] = (),
 ) -> dict[str, Latency]:
     """Milliseconds per run of the finalists.
 
     For throughput, as many simultaneous runs as the library takes are timed together, and divided by their
     number; a GPU has no more to do than one run after the other.
+
+    Args:
+        staying: candidates that are finalists however slow they are; so are those in 4 bits, which are asked
+            for by their size.
     """
     floats = {name for name, candidate in candidates.items() if candidate.spec.precision == "fp32"}
     halves = {name for name, candidate in candidates.items() if candidate.spec.precision in HALVES}
+    small = {name for name, candidate in candidates.items() if candidate.spec.precision == "int4"}
+    told = {"halves": halves, "staying": small.union(staying)}
     runs: dict[str, Callable[[], object]] = {
         name: _prepared(candidate.executor, inputs) for name, candidate in candidates.items()
     }
@@ -94,11 +102,11 @@ def time_candidates(
         return race(runs, floats, _shorter(config.bench, OWN_CLOCK_RATIO, OWN_CLOCK_RATIO), on_progress)
     bench = _shorter(config.bench, SEARCH_RATIO, SEARCH_MAX_RATIO)
     if config.device.hint != "throughput":
-        return race(runs, floats, bench, on_progress, halves=halves)
+        return race(runs, floats, bench, on_progress, **told)
     lanes = {name: candidate.executor.parallel_runs for name, candidate in candidates.items()}
     with ExitStack() as stack:
         together = {name: stack.enter_context(parallel_runs(run, lanes[name])) for name, run in runs.items()}
-        latencies = race(together, floats, bench, on_progress, halves=halves)
+        latencies = race(together, floats, bench, on_progress, **told)
     return {name: latency.divided_by(lanes[name] * RUNS_PER_LANE) for name, latency in latencies.items()}
 
 

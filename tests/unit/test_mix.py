@@ -153,7 +153,7 @@ def test_inside_the_budget_a_mix_is_checked_where_it_is_faster(outliers, monkeyp
             [TimedLayer((node.name,), ms) for node, ms in zip(nodes, times, strict=True)], sum(times)
         )
 
-    def time_candidates(candidates, *unused):
+    def time_candidates(candidates, *unused, **more):
         times = {
             "onnxruntime fp32": 3.0,
             "onnxruntime int8": 2.0,
@@ -190,7 +190,7 @@ def test_a_mix_in_which_nothing_came_to_be_in_codes_is_not_shipped(monkeypatch):
         codes = candidate.spec.has_codes
         return TimedEngine([TimedLayer((name,), pair[codes]) for name, pair in rows], latency_ms)
 
-    def time_candidates(candidates, *unused):
+    def time_candidates(candidates, *unused, **more):
         known = {"onnxruntime fp32": 5.2, "onnxruntime int8": 4.1, "onnxruntime int8 mixed": 1.0}
         return {name: Latency((known[name],) * 32) for name in candidates}
 

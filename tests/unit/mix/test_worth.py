@@ -37,7 +37,7 @@ def test_a_mix_of_codes_inside_the_budget_is_tried_where_it_gains_a_tenth(
         layers = [TimedLayer((node.name,), ms) for node, ms in zip(nodes, times, strict=True)]
         return TimedEngine(layers, latency_ms)
 
-    def time_candidates(candidates, *unused):
+    def time_candidates(candidates, *unused, **more):
         known = {"onnxruntime fp32": 1.8, "onnxruntime int8": codes_ms, "onnxruntime int8 mixed": 1.05}
         return {name: Latency((known[name],) * 32) for name in candidates}
 
@@ -68,7 +68,7 @@ def test_what_seems_faster_in_one_session_alone_is_not_tried(
         layers = [TimedLayer((node.name,), ms) for node, ms in zip(nodes, times, strict=True)]
         return TimedEngine(layers, latency_ms)
 
-    def time_candidates(candidates, *unused):
+    def time_candidates(candidates, *unused, **more):
         known = {"onnxruntime fp32": 1.2, "onnxruntime int8": 1.0}
         return {name: Latency((known[name],) * 32) for name in candidates}
 

@@ -11,7 +11,7 @@ from quantrt.tactics.latency import Latency
 from quantrt.tactics.race import FINALISTS, _is_surely_slower, race
 from quantrt.tactics.timing import LEAVING_ROUNDS
 
-CONFIG = BenchConfig(duration_s=0.2, max_duration_s=0.2, warmup_s=0.0, min_runs=3)
+CONFIG = BenchConfig(duration_s=0.4, max_duration_s=0.4, warmup_s=0.0, min_runs=3)
 
 TIMES_MS = {"a fp32": 2.0, "b fp32": 1.5, "a int8": 0.2, "b int8": 0.3, "c int8": 0.4, "d int8": 3.0}
 
@@ -58,6 +58,8 @@ def test_an_fp32_that_is_nearly_as_fast_stays_a_yardstick():
     """Until it is surely slower, which 5 % are not in a few rounds."""
     found = [ratios([1.05, 1.04, 0.99, 1.06, 1.05]), ratios([1.3, 1.4, 1.26, 1.5, 1.3]), ratios([1.05] * 11)]
     assert [_is_surely_slower(slow, fast) for slow, fast in found] == [False, True, True]
+    unlucky = [ratios([1.3] * 7 + [0.7]), ratios([1.3] * 6 + [0.7]), ratios([1.3] * 10 + [0.7] * 2)]
+    assert [_is_surely_slower(slow, fast) for slow, fast in unlucky] == [True, False, True]
     hopeless = [ratios([1.6] * 4 + [1.45]), ratios([1.6] * 5)]
     assert [_is_surely_slower(slow, fast, 1.5) for slow, fast in hopeless] == [False, True]
 
@@ -102,3 +104,10 @@ def test_progress_is_that_of_the_final():
     race(runs(TIMES_MS, Counter()), {"a fp32", "b fp32"}, CONFIG, lambda *progress: seen.append(progress))
     done = [done for done, _ in seen]
     assert seen and done == sorted(done)
+
+
+def test_whose_time_is_wanted_stays_however_slow():
+    names = {"b fp32": "", "a int8": "", "d int8": "", "c int8": ""}
+    latencies = race(runs(names, Counter()), {"b fp32"}, CONFIG, staying={"d int8"})
+    assert set(latencies) == set(names)
+    assert len({len(latency.round_medians_ms()) for latency in latencies.values()}) == 1

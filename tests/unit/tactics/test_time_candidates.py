@@ -79,7 +79,7 @@ class Sleeper:
 def test_for_throughput_as_many_runs_as_the_library_takes_are_timed_together(
     hint: str, lanes: int, parts: int, monkeypatch: pytest.MonkeyPatch
 ):
-    def race(runs, floats, config, on_progress, *, halves):
+    def race(runs, floats, config, on_progress, *, halves, staying):
         for run in runs.values():
             run()
         return {name: Latency((12.0,) * 3) for name in runs}
@@ -135,7 +135,7 @@ def test_by_the_hosts_clock_a_search_has_a_third_of_the_seconds(monkeypatch, ben
     """And a tenth of those at most, but no less than that third."""
     seen = []
 
-    def race(runs, floats, config, on_progress, *, halves=()):
+    def race(runs, floats, config, on_progress, *, halves, staying):
         seen.append((config.duration_s, config.max_duration_s))
         return {}
 
@@ -146,3 +146,21 @@ def test_by_the_hosts_clock_a_search_has_a_third_of_the_seconds(monkeypatch, ben
     )
     time_candidates({"openvino fp32": candidate}, {}, BuildConfig(bench=bench), lambda done, total: None)
     assert seen == [pytest.approx(seconds)]
+
+
+def test_weights_in_4_bits_and_whose_time_is_wanted_stay(monkeypatch: pytest.MonkeyPatch):
+    seen = []
+
+    def race(runs, floats, config, on_progress, *, halves, staying):
+        seen.append(staying)
+        return {}
+
+    monkeypatch.setattr("quantrt.tactics.time_candidates.race", race)
+    executor, model = SimpleNamespace(prepare=lambda inputs: lambda: None), LibraryModel("openvino", b"", {})
+    candidates = {
+        precision: Candidate(Spec("onnxruntime", precision), model, ExecOptions(), executor, None)
+        for precision in ("fp32", "int8", "int4")
+    }
+    time_candidates(candidates, {}, BuildConfig(), lambda done, total: None)
+    time_candidates(candidates, {}, BuildConfig(), lambda done, total: None, staying=["int8"])
+    assert seen == [{"int4"}, {"int4", "int8"}]
