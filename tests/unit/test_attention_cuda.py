@@ -20,7 +20,7 @@ from quantrt.regions.region import Attention
 from quantrt.runtime.engine import Engine
 from quantrt.tactics.candidates import Opener, Spec
 from quantrt.tactics.candidates import Rejected as OpenerRejected
-from quantrt.tactics.cuda import listing
+from quantrt.tactics.cuda import listing, lower
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from tests.gpu_stand_in import BRIEF, REFERENCE_ALONE, stand_in_for_gpu
