@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times that a mix is decided by: all of them from the same rounds."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from quantrt.mix.contest import Pair
+from quantrt.mix.measure import Measurer
+from quantrt.tactics.timing import Latency
+
+FLOATS, CODES = "onnxruntime fp32", "onnxruntime int8"
+
+
+@pytest.mark.parametrize(
+    ("timed", "winner", "best_ms"),
+    [
+        ({FLOATS: (2.0, 4.0, 9.0), CODES: (1.2, 2.4, 1.8)}, CODES, 0.6 * 4.0),
+        ({FLOATS: (2.0, 4.0, 9.0), CODES: (1.2, 2.4, 1.8)}, FLOATS, 4.0),
+        ({"openvino fp32": (1.0, 1.0, 3.0), CODES: (2.0, 4.0, 6.0)}, "openvino fp32", 0.5 * 4.0),
+    ],
+    ids=["codes beside floats", "the floats", "without the floats, beside the codes"],
+)
+def test_what_is_had_is_told_by_the_rounds_that_it_shares(timed, winner: str, best_ms: float):
+    contest = SimpleNamespace(
+        latencies={name: Latency(times) for name, times in timed.items()},
+        choice=SimpleNamespace(winner=winner),
+    )
+    measurer = Measurer(None, contest, None, Pair("int8", CODES, FLOATS), None)
+    assert measurer.best_ms == pytest.approx(best_ms)
