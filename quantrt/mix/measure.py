@@ -22,8 +22,8 @@ from quantrt.errors import DataError, InternalError
 from quantrt.mix.contest import Contest, Pair
 from quantrt.prepare import Event, Job
 from quantrt.quantize.fit import Fitted
-from quantrt.report.timed_layers import SESSIONS, timed_engine
-from quantrt.runtime.layer_times import LayerTimes
+from quantrt.report.timed_layers import SESSIONS, candidate_plan, timed_engine
+from quantrt.report.watched_layers import WatchedLayers
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.time_candidates import time_candidates
 from quantrt.tactics.timing import Latency, compare_paired
@@ -66,7 +66,7 @@ class Measurer:
         fitted: behind the candidate with codes; its float graph is kept.
 
     Attributes:
-        watched: sessions so far in which layers of a library of the CPU were timed, by candidate.
+        watched: candidates whose layers a library of the CPU was watched running, by name.
     """
 
     def __init__(self, job: Job, contest: Contest, data: Dataset, pair: Pair, fitted: Fitted) -> None:
@@ -77,7 +77,7 @@ class Measurer:
         self._fitted = fitted
         self._names = {pair.precision: pair.codes, FLOAT: pair.floats}
         self._sensitivity: Sensitivity | None = None
-        self.watched: dict[str, list[LayerTimes]] = {name: [] for name in self._names.values()}
+        self.watched: dict[str, WatchedLayers] = {}
 
     @property
     def best_ms(self) -> float:
@@ -120,20 +120,21 @@ class Measurer:
                 more are worth it.
             anew: without those of before, so that what was chosen by them can be judged.
         """
-        watched: dict[str, list[LayerTimes]] = {name: [] for name in self.watched} if anew else self.watched
         engines: dict[str, TimedEngine] = {}
         for done, (precision, name) in enumerate(self._names.items()):
             self._emit("timing regions", done, len(self._names), "candidates")
+            watched = self._watched(name)
+            used = watched.anew() if anew else watched
             engines[precision] = timed_engine(
                 self._contest.candidates[name],
                 self._job.model,
                 self._contest.inputs,
                 latency_ms=self._latencies_ms[name],
                 sessions=sessions,
-                watched=watched[name],
+                watched=used,
             )
             if anew:
-                self.watched[name] += watched[name]
+                watched.sessions += used.sessions
         self._emit("timing regions", len(self._names), len(self._names), "candidates")
         layers = [layer.nodes for engine in engines.values() for layer in engine.layers]
         regions = find_regions(self._fitted.model.placement, layers)
@@ -163,6 +164,13 @@ class Measurer:
                 float_precision=codes.spec.float_precision if library == "cuda" else "fp32",
             ),
         )
+
+    def _watched(self, name: str) -> WatchedLayers:
+        """That candidate, with all that it was watched for."""
+        if name not in self.watched:
+            plan = candidate_plan(self._contest.candidates[name], self._job.model)
+            self.watched[name] = WatchedLayers(plan, self._contest.inputs)
+        return self.watched[name]
 
     def with_damages(self, tables: Tables) -> Tables:
         """With the two whole engines, and damages where that of codes is outside the budget or for a file."""

@@ -9,7 +9,7 @@ budget.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from quantrt.quantize.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.report.mixed_report import mixed_report
-from quantrt.runtime.layer_times import LayerTimes
+from quantrt.report.watched_layers import WatchedLayers
 from quantrt.tactics.candidates import Candidate, Rejected
 
 __all__ = ["Mixed", "add_mixed"]
@@ -61,7 +61,7 @@ class Mixed:
     name: str | None
     report: Mapping[str, Any] | None
     beside: tuple[str, ...] = ()
-    watched: Mapping[str, Sequence[LayerTimes]] = field(default_factory=dict)
+    watched: Mapping[str, WatchedLayers] = field(default_factory=dict)
 
 
 def add_mixed(job: Job, contest: Contest, data: Dataset | None) -> Mixed:

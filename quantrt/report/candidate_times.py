@@ -26,8 +26,8 @@ from quantrt.report.engine_layer import EngineLayer, Rival, is_conversion, runs_
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.layer_graph import align_names
 from quantrt.report.shipped_row import shipped_row
-from quantrt.report.timed_layers import candidate_plan, least_ms
-from quantrt.runtime.layer_times import LayerTimes, time_plan
+from quantrt.report.timed_layers import candidate_plan
+from quantrt.report.watched_layers import WatchedLayers
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.timing import Latency
 
@@ -42,10 +42,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-RUNS = 9
-"""Of each candidate, one after the other; the fastest counts, or the mean where no single run is told."""
-
-WARMUP_RUNS = 2
 DIGITS = 1
 """Of microseconds: a report is part of the engine file."""
 
@@ -68,7 +64,7 @@ def candidate_times(
     inputs: Mapping[str, np.ndarray],
     on_progress: Callable[[int], None] = lambda done: None,
     *,
-    watched: Mapping[str, Sequence[LayerTimes]] | None = None,
+    watched: Mapping[str, WatchedLayers] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """By name, as the module says; without those that cannot be looked into, which is logged.
 
@@ -78,7 +74,7 @@ def candidate_times(
     found = {}
     for number, (name, candidate) in enumerate(candidates.items()):
         try:
-            found[name] = _times(candidate_plan(candidate, model), inputs, (watched or {}).get(name, ()))
+            found[name] = _times(candidate_plan(candidate, model), inputs, (watched or {}).get(name))
         except QuantRtError as error:
             log.warning("the layers of %s were not timed: %s", name, error.message)
         on_progress(number + 1)
@@ -188,14 +184,16 @@ def _beside(
     return replace(layer, rivals=(*layer.rivals, *rivals), attributes={**layer.attributes, **beside})
 
 
-def _times(plan: Plan, inputs: Mapping[str, np.ndarray], known: Sequence[LayerTimes]) -> dict[str, Any]:
+def _times(plan: Plan, inputs: Mapping[str, np.ndarray], known: WatchedLayers | None) -> dict[str, Any]:
     shapes = {name: tuple(array.shape) for name, array in inputs.items()}
-    layers = engine_layers(plan, shapes=shapes)
+    layer_us: Mapping[str, float | None]
     if plan.model.library == "cuda":
+        layers = engine_layers(plan, shapes=shapes)
         layer_us = {layer.name: 0.0 if runs_nothing(layer) else layer.median_us for layer in layers}
     else:
-        sessions = known or (time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS),)
-        layer_us = {name: time_ms * 1e3 for name, time_ms in least_ms(sessions).items()}
+        watched = known or WatchedLayers(plan, inputs)
+        layers = watched.layers
+        layer_us = {name: time_ms * 1e3 for name, time_ms in watched.least_ms().items()}
     numbers = {layer.name: number for number, layer in enumerate(plan.layers)}
     converting_us = sum(layer_us.get(layer.name) or 0.0 for layer in layers if is_conversion(layer))
     return {

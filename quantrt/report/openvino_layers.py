@@ -20,9 +20,10 @@ from quantrt.report.engine_layer import (
     size_bytes,
 )
 from quantrt.report.layer_nodes import PlanNodes, default_shapes, nodes_by_layer
+from quantrt.runtime.layer_times import open_watched
 from quantrt.runtime.openvino_watch import CONSTANT, WatchedOpenVino, layer_type, layers_of, text_of
 
-__all__ = ["openvino_layers"]
+__all__ = ["layers_compiled", "openvino_layers"]
 
 _PRECISIONS = {"u8": "int8", "i8": "int8", "f32": "fp32", "f16": "fp16", "bf16": "bf16"}
 _PRIMITIVES = {"I8": "int8", "f32": "fp32", "FP32": "fp32", "bf16": "bf16", "BF16": "bf16"}
@@ -64,22 +65,24 @@ def openvino_layers(plan: Plan, shapes: Mapping[str, tuple[int, ...]] | None) ->
     Raises:
         DataError: the model cannot have these shapes.
     """
-    executor = WatchedOpenVino(plan.model, plan.options, output_names=[spec.name for spec in plan.outputs])
-    try:
-        given = executor.input_shapes(default_shapes(plan) if shapes is None else shapes)
-        model = executor.runtime_model(given)
-        source = executor.source_model()
-        rows = list(layers_of(model, source))
-        nodes = _nodes_by_layer(rows, source, PlanNodes.of(plan))
-        names = _value_names(rows, model, source, [spec.name for spec in plan.outputs])
-        operators = {op.get_friendly_name(): op for op in source.get_ordered_ops()}
-        plan_nodes = PlanNodes.of(plan)
-        return tuple(
-            _layer(name, node, nodes[name], plan_nodes, operators=operators, names=names)
-            for name, node in rows
-        )
-    finally:
-        executor.close()
+    with open_watched(plan) as executor:
+        return layers_compiled(executor, plan, default_shapes(plan) if shapes is None else shapes)
+
+
+def layers_compiled(
+    executor: WatchedOpenVino, plan: Plan, shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[EngineLayer, ...]:
+    """The same of what was opened before, and is compiled for these shapes."""
+    model = executor.runtime_model(executor.input_shapes(shapes))
+    source = executor.source_model()
+    rows = list(layers_of(model, source))
+    nodes = _nodes_by_layer(rows, source, PlanNodes.of(plan))
+    names = _value_names(rows, model, source, [spec.name for spec in plan.outputs])
+    operators = {op.get_friendly_name(): op for op in source.get_ordered_ops()}
+    plan_nodes = PlanNodes.of(plan)
+    return tuple(
+        _layer(name, node, nodes[name], plan_nodes, operators=operators, names=names) for name, node in rows
+    )
 
 
 def _value_names(

@@ -7,9 +7,8 @@ the machine does only adds. Layers that do the same work at the same sizes get t
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,16 +18,13 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import Layer, Plan
 from quantrt.report.engine_layer import EngineLayer, elements, runs_nothing
 from quantrt.report.engine_layers import engine_layers
-from quantrt.runtime.layer_times import LayerTimes, time_plan, watch_candidate
+from quantrt.report.watched_layers import RUNS, WARMUP_RUNS, WatchedLayers
+from quantrt.runtime.layer_times import watch_candidate
 from quantrt.tactics.candidates import Candidate
 
-__all__ = ["SESSIONS", "candidate_plan", "least_ms", "timed_engine"]
+__all__ = ["SESSIONS", "candidate_plan", "timed_engine"]
 
 SESSIONS = 3
-RUNS = 7
-"""Of a session: the fastest counts, or the mean where no single run is told."""
-
-WARMUP_RUNS = 2
 
 
 def timed_engine(
@@ -38,7 +34,7 @@ def timed_engine(
     *,
     latency_ms: float,
     sessions: int = SESSIONS,
-    watched: list[LayerTimes] | None = None,
+    watched: WatchedLayers | None = None,
 ) -> TimedEngine:
     """The layers of a candidate: one for a CPU is run layer by layer.
 
@@ -49,28 +45,26 @@ def timed_engine(
         inputs: of one run.
         latency_ms: of a run that is not watched.
         sessions: how often a library is watched.
-        watched: earlier ones on these inputs, which count; those of now are added.
+        watched: that candidate on these inputs, whose earlier sessions count; those of now are added.
 
     Raises:
         QuantRtError: its library does not let itself be watched.
     """
     plan = candidate_plan(candidate, model)
-    layers = engine_layers(plan, shapes={name: tuple(array.shape) for name, array in inputs.items()})
-    makers = {form.name: place for place, layer in enumerate(layers) for form in layer.outputs}
     if plan.model.library == "cuda":
-        return TimedEngine(
-            tuple(
-                _timed(layer, time_ms, makers) for layer, time_ms in _timed_on_gpu(candidate, layers, inputs)
-            ),
-            latency_ms,
-        )
-    watched = [] if watched is None else watched
-    while len(watched) < sessions:
-        watched.append(time_plan(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS))
-    times_ms = _alike(layers, least_ms(watched))
-    return TimedEngine(
-        tuple(_timed(layer, times_ms.get(layer.name, 0.0), makers) for layer in layers), latency_ms
-    )
+        layers = engine_layers(plan, shapes={name: tuple(array.shape) for name, array in inputs.items()})
+        return _engine(_timed_on_gpu(candidate, layers, inputs), latency_ms)
+    watched = watched or WatchedLayers(plan, inputs)
+    while len(watched.sessions) < sessions:
+        watched.watch()
+    times_ms = _alike(watched.layers, watched.least_ms())
+    return _engine(((layer, times_ms.get(layer.name, 0.0)) for layer in watched.layers), latency_ms)
+
+
+def _engine(timed: Iterable[tuple[EngineLayer, float]], latency_ms: float) -> TimedEngine:
+    rows = tuple(timed)
+    makers = {form.name: place for place, (layer, _) in enumerate(rows) for form in layer.outputs}
+    return TimedEngine(tuple(_timed(layer, time_ms, makers) for layer, time_ms in rows), latency_ms)
 
 
 def _timed_on_gpu(
@@ -80,19 +74,11 @@ def _timed_on_gpu(
     untimed = {layer.name for layer in layers if layer.median_us is None and not runs_nothing(layer)}
     watched: Mapping[str, float] = {}
     if untimed:
-        watched = least_ms([watch_candidate(candidate.executor, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)])
+        times = watch_candidate(candidate.executor, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)
+        watched = dict(zip(times.names, map(min, times.times_ms), strict=True))
     for layer in layers:
         known_ms = 0.0 if layer.median_us is None else layer.median_us / 1e3
         yield layer, watched.get(layer.name, 0.0) if layer.name in untimed else known_ms
-
-
-def least_ms(sessions: Sequence[LayerTimes]) -> dict[str, float]:
-    """The least time of each layer, in milliseconds."""
-    found: dict[str, float] = {}
-    for session in sessions:
-        for name, row in zip(session.names, session.times_ms, strict=True):
-            found[name] = min(found.get(name, math.inf), *row)
-    return found
 
 
 def _alike(layers: Sequence[EngineLayer], times_ms: Mapping[str, float]) -> dict[str, float]:

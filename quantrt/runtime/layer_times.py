@@ -9,8 +9,10 @@ the steps of a run without a CUDA graph.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,7 +23,17 @@ from quantrt.runtime.engine import Engine
 from quantrt.runtime.executor import Executor
 from quantrt.runtime.unique_names import unique_names
 
-__all__ = ["LayerTimes", "time_layers", "time_plan", "watch_candidate"]
+if TYPE_CHECKING:
+    from quantrt.runtime.openvino_watch import WatchedOpenVino
+
+__all__ = [
+    "LayerTimes",
+    "open_watched",
+    "time_layers",
+    "time_plan",
+    "time_watched",
+    "watch_candidate",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +91,8 @@ def time_plan(plan: Plan, inputs: Mapping[str, np.ndarray], *, runs: int, warmup
     _check_runs(runs, warmup_runs)
     given = InputCheck(plan.inputs).check(inputs)
     if plan.model.library == "openvino":
-        return _time_openvino(plan, given, runs, warmup_runs)
+        with open_watched(plan) as executor:
+            return time_watched(executor, plan, inputs, runs=runs, warmup_runs=warmup_runs)
     if plan.model.library == "onnxruntime":
         return _time_onnxruntime(plan, given, runs, warmup_runs)
     raise InternalError("the layers of a plan for a GPU are timed in its engine", got=plan.model.library)
@@ -90,14 +103,30 @@ def _check_runs(runs: int, warmup_runs: int) -> None:
         raise InternalError("cannot time layers", got=f"{runs} runs after {warmup_runs}", expected="1 run")
 
 
-def _time_openvino(plan: Plan, inputs: Mapping[str, np.ndarray], runs: int, warmup_runs: int) -> LayerTimes:
+@contextmanager
+def open_watched(plan: Plan) -> Iterator[WatchedOpenVino]:
+    """What runs a plan for OpenVINO and tells of its layers; closed behind."""
     from quantrt.runtime.openvino_watch import WatchedOpenVino  # openvino is optional
 
     executor = WatchedOpenVino(plan.model, plan.options, output_names=[spec.name for spec in plan.outputs])
     try:
-        names, means_ms, run_ms = executor.watch(inputs, runs=runs, warmup_runs=warmup_runs)
+        yield executor
     finally:
         executor.close()
+
+
+def time_watched(
+    executor: WatchedOpenVino,
+    plan: Plan,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    runs: int,
+    warmup_runs: int,
+) -> LayerTimes:
+    """As `time_plan`, in what `open_watched` gave: once."""
+    _check_runs(runs, warmup_runs)
+    given = InputCheck(plan.inputs).check(inputs)
+    names, means_ms, run_ms = executor.watch(given, runs=runs, warmup_runs=warmup_runs)
     return LayerTimes(
         names=names,
         times_ms=tuple((mean_ms,) * runs for mean_ms in means_ms),
