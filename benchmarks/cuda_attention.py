@@ -133,7 +133,9 @@ def attention_page(results: dict[str, Any]) -> str:
             )
     head = ("attention", "stored as", "ours", "TFLOP/s", "tile", "library", "which", "ours is")
     machine = f"{results['environment']['gpu']}; torch {packages['torch']}, triton {packages['triton']}"
-    return INTRO.format(machine=machine, commit=results["commit"]) + table(head, lines)
+    missing = [row.name for row in ROWS if row.name not in results["rows"]]
+    told = f"\nNot measured in this run: {'; '.join(missing)}.\n" if missing else ""
+    return INTRO.format(machine=machine, commit=results["commit"]) + table(head, lines) + told
 
 
 def _cases(row: Row, gpu: GpuFacts) -> dict[str, list[Tactic]]:

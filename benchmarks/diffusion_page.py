@@ -46,7 +46,8 @@ it, as torch.compile did, which is held against that. Files are beside fp16 weig
 regions that multiply: convolutions and matrices, not attention, which levels 4 and auto may have in 8 bits.
 "int8@3" is `--int8 --quantization-level 3`; fp8 has its convolutions in int8. Of torchao, activations get
 their codes as the network runs (a scale for each row of int8, one for each tensor of FP8), layers of fewer
-than 17 rows stay fp16, and so do convolutions.
+than 17 rows stay fp16, and so do convolutions; those networks were compiled beside others, which takes longer
+than alone, and timed one at a time.
 
 """
 
@@ -125,8 +126,10 @@ def _network(name: str, found: dict[str, Any]) -> str:
 
 
 def peers_table(results: dict[str, Any]) -> str:
-    """A line for every peer, beside the fastest level; empty where none was timed."""
-    rows = {told: results[key] for key, told in PEERS.items() if key in results}
+    """A line for every peer, beside the fastest level, and what failed; empty where none was timed."""
+    found = {told: results[key] for key, told in PEERS.items() if key in results}
+    rows = {told: row for told, row in found.items() if "ms" in row}
+    failed = [f"{told}: {row['error']} ({row['commit']})." for told, row in found.items() if "error" in row]
     alone = {name: row["alone_ms"] for name, row in _levels(results).items() if "alone_ms" in row}
     if not rows or not alone:
         return ""
@@ -143,7 +146,7 @@ def peers_table(results: dict[str, Any]) -> str:
         for told, row in rows.items()
     ]
     head = ("torch.compile", "commit", "alone ms", f"it / {best}", "compiled in s", "layers in codes")
-    return "\n" + table(head, lines)
+    return "\n" + table(head, lines) + "".join(f"\nWith {text}\n" for text in failed)
 
 
 def _alone_ms(peer: dict[str, Any]) -> float:

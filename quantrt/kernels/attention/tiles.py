@@ -22,7 +22,7 @@ MAX_UNPIPELINED = 2
 
 REACHED_MATH = 0.45
 """Of the data sheet's peak: cuDNN's 186 us for 2 samples of 10 heads of 64 and 4096 keys are 0.47 of that of
-an H200 (docs/results/cuda-attention-h200.md)."""
+an H200 (docs/results/cuda-attention8-h200.md)."""
 
 INSTRUCTIONS = 12
 """Of the softmax for one score, about: scale, mask, maximum, exponent, sum, conversion."""
