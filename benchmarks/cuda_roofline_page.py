@@ -14,23 +14,23 @@ INTRO = """# Kernels against the roofline of an NVIDIA GPU
 
 {machine}
 
-What each kernel of a layer takes, and the least that its work allows at peaks that were measured in the same run: the longest of
-its products, its bytes (inputs, weights and outputs, each once) and, of attention, the exponentials of its softmax. Kernels are
-timed as builds time them: alone, as CUDA graphs with a cold L2 cache, which has a launch of about 2 us in it. Weights are random.
-*Lost* is what a layer of the network loses by a kernel: time above the roofline, times how often it is there.
+What each kernel of a layer takes, and the least that its work allows: the longest of its products, its bytes (inputs, weights and
+outputs, each once) and, of attention, the exponentials of its softmax. Kernels are timed as builds time them: alone, as CUDA graphs
+with a cold L2 cache, which has a launch of about 2 us in it. Weights are random. *Lost* is the time above the roofline.
 
-Reproduce on a machine with a GPU: `python -m benchmarks.cuda_roofline docs/results/cuda-roofline-h200.json`
+Reproduce: `python -m benchmarks.cuda_roofline docs/results/cuda-roofline-h200.json` on a machine with a GPU, or with the timing cache
+of a build by `--timings`.
 
 ## Peaks
 
-Products of 8192 x 8192 x 8192: the library's (cuBLASLt through torch) with nothing behind them, ours with a scale and a bias for each
-channel and codes again behind them. The faster of the two is the roof. Exponentials are 16 per clock and multiprocessor, not measured.
+{source} Exponentials are 16 per clock and multiprocessor by CUDA's programming guide, at 1.98 GHz.
 
 """  # noqa: E501
 
 EXPLAINED = {
-    "Attention": "its two products take {products:.0f} us and the exponentials between them "
-    "{exponentials:.0f}, one behind the other in every tile: together {both:.0%} of its time",
+    "Attention": "its products would take {products:.0f} us and its exponentials {exponentials:.0f}, which a "
+    "tile needs one after the other: together {both:.0%} of its time; in tiles of 64 rows and keys they are "
+    "{padded:.2f} times as many",
     "Gemm": "a tile has {steps:.0f} steps, where one of the peak has {most:.0f}, so that its beginning, its "
     "end and what is computed behind it are more of it",
     "Rows": "every row is read and written once, at {rate:.2f} TB/s, a launch included",
@@ -41,6 +41,7 @@ STEP_BYTES = 128
 """Of every row and column of a tile that are fetched and multiplied at a time."""
 
 PEAK_INPUTS = 8192
+TILE = 64
 
 PRODUCT_BYTES = {"fp16": 2, "int8": 1, "fp8": 1}
 """Of one operand."""
@@ -49,12 +50,14 @@ PRODUCT_BYTES = {"fp16": 2, "int8": 1, "fp8": 1}
 def cuda_roofline_page(results: Mapping[str, Any]) -> str:
     """Peaks, then a table for every network and precision."""
     peaks = results["peaks"]
-    parts = [INTRO.format(machine=machine_line(results["environment"])), _peak_table(peaks)]
+    intro = INTRO.format(machine=machine_line(results["environment"]), source=peaks["source"])
+    parts = [intro, _peak_table(peaks)]
     for name, network in results["networks"].items():
         for precision, engine in network["engines"].items():
             parts += ["\n", f"## {name} in {precision}\n\n"]
             parts += _kernels(engine["kernels"], peaks, results["layers"])
-        parts.append(f"\nMeasured at {network['commit'] or 'unknown'}.\n")
+        note = f" {network['note']}" if "note" in network else ""
+        parts.append(f"\nMeasured at {network['commit'] or 'unknown'}.{note}\n")
     return "".join(parts)
 
 
@@ -78,12 +81,14 @@ def _kernels(kernels: Sequence[Mapping[str, Any]], peaks: Mapping[str, Any], lay
         "reached",
         "lost us",
     )
-    rows = [(row, _times(row, peaks), math.ceil(row["count"] / layers)) for row in kernels]
-    time_us = sum(each * row["us"] for row, _, each in rows)
-    lost_us = sum(_lost_us(*found) for found in rows)
-    share = f"{1 - lost_us / time_us:.0%}"
-    total = ("a layer", "", number(time_us, 1), *[""] * 5, share, number(lost_us, 1))
-    yield table(head, [*(_line(*found) for found in rows), total])
+    rows = [(row, _times(row, peaks), math.ceil((row["count"] or 1) / layers)) for row in kernels]
+    lines = [_line(*found) for found in rows]
+    if all(row["count"] for row in kernels):
+        time_us = sum(each * row["us"] for row, _, each in rows)
+        lost_us = sum(_lost_us(*found) for found in rows)
+        share = f"{1 - lost_us / time_us:.0%}"
+        lines.append(("a layer", "", number(time_us, 1), *[""] * 5, share, number(lost_us, 1)))
+    yield table(head, lines)
     row, times, _ = max(rows, key=lambda found: _lost_us(*found))
     yield f"\nThe most is lost in {row['label']}: {_why(row, times)}.\n"
 
@@ -118,6 +123,14 @@ def _times(row: Mapping[str, Any], peaks: Mapping[str, Any]) -> dict[str, float]
     }
 
 
+def _padded(row: Mapping[str, Any]) -> float:
+    """Queries times keys in whole tiles over those that there are; 1 for what is no attention."""
+    if row["kind"] != "Attention":
+        return 1.0
+    length = int(row["label"].split("x")[2])
+    return float((math.ceil(length / TILE) * TILE / length) ** 2)
+
+
 def _why(row: Mapping[str, Any], times: Mapping[str, float]) -> str:
     size = PRODUCT_BYTES[row["computes_in"]]
     return EXPLAINED.get(row["kind"], "not explained").format(
@@ -126,5 +139,6 @@ def _why(row: Mapping[str, Any], times: Mapping[str, float]) -> str:
         both=(times["products"] + times["exponentials"]) / row["us"],
         steps=row["inputs"] * size / STEP_BYTES,
         most=PEAK_INPUTS * size / STEP_BYTES,
+        padded=_padded(row),
         rate=row["bytes"] / row["us"] / 1e6,
     )
