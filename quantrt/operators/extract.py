@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from operator import itemgetter
 
 import onnx
 import onnx_ir as ir
@@ -11,7 +12,19 @@ import onnx_ir as ir
 from quantrt.errors import ModelError
 from quantrt.ir.edit import constant_of
 
-__all__ = ["extract_nodes", "read_values"]
+__all__ = ["extract_nodes", "index_nodes", "read_values"]
+
+PLACES = "quantrt.operators.extract.places"
+"""Of a model that is indexed: its nodes with their places, by name, in onnx-ir's store for analyses."""
+
+
+def index_nodes(graph: ir.Model) -> ir.Model:
+    """The model, which must not change from here on: `extract_nodes` finds its nodes without a search."""
+    places: dict[str, list[tuple[int, ir.Node]]] = {}
+    for place, node in enumerate(graph.graph):
+        places.setdefault(node.name or "", []).append((place, node))
+    graph.meta[PLACES] = places
+    return graph
 
 
 def extract_nodes(
@@ -27,7 +40,7 @@ def extract_nodes(
         ModelError: there is no such node, or it reads a value that is neither made, constant nor an input.
     """
     wanted = set(names)
-    nodes = [node for node in graph.graph if node.name in wanted]
+    nodes = _named(graph, wanted)
     if len(nodes) != len(wanted):
         missing = sorted(wanted - {node.name or "" for node in nodes})
         raise ModelError(
@@ -53,6 +66,15 @@ def extract_nodes(
     proto.graph.initializer.extend(constants.values())
     proto.graph.node.extend(ir.serde.serialize_node(node) for node in nodes)
     return ir.serde.deserialize_model(proto)
+
+
+def _named(graph: ir.Model, wanted: Collection[str]) -> list[ir.Node]:
+    """The nodes with these names, in the model's order."""
+    places = graph.meta.get(PLACES)
+    if places is None:
+        return [node for node in graph.graph if node.name in wanted]
+    found = [pair for name in wanted for pair in places.get(name, ())]
+    return [node for _, node in sorted(found, key=itemgetter(0))]
 
 
 def _declared(value: ir.Value | None, name: str) -> onnx.ValueInfoProto:

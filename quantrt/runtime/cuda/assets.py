@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from quantrt.errors import DeviceError, ModelError
 from quantrt.ir.mapped import release_pages
+from quantrt.operators.extract import index_nodes
 from quantrt.plan.coded_weight import CodedWeight
 from quantrt.plan.grouped_weight import MIDDLE, GroupedWeight
 from quantrt.plan.program import Program
@@ -110,7 +111,7 @@ def _nodes(proto: bytes) -> ir.Model | None:
     if not proto:
         return None
     try:
-        return ir.from_proto(_parsed(proto))
+        return index_nodes(ir.from_proto(_parsed(proto)))
     except (ir.serde.SerdeError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             "the nodes of the program cannot be read", got=str(error).partition("\n")[0]

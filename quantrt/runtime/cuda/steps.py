@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
+from quantrt.ir.collector import without_collector
 from quantrt.plan.program import Program, Step
 from quantrt.runtime.cuda.assets import open_assets
 from quantrt.runtime.cuda.live_rows import HAS_LIVE_ROWS, open_live_rows
@@ -97,6 +98,7 @@ class OpenProgram:
     last_reads: dict[str, int]
 
 
+@without_collector()
 def open_program(
     program: Program, device: torch.device, open_step: Callable[[Step, Assets], Runner] | None = None
 ) -> OpenProgram:

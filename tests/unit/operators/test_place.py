@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from quantrt.errors import ModelError
-from quantrt.operators.extract import extract_nodes
+from quantrt.operators.extract import extract_nodes, index_nodes
 from quantrt.operators.interpret import TorchGraph
 from quantrt.operators.numbers import NUMBERS
 from quantrt.operators.place import Placement
@@ -99,14 +99,16 @@ def whole() -> ir.Model:
     return parse(WHOLE, one=np.array([1], np.float32), two=np.array([2], np.float32))
 
 
-def test_nodes_come_with_the_constants_they_read():
-    part = extract_nodes(whole(), ["b"], ["y", "c", "x"], ["z"])
+@pytest.mark.parametrize("prepared", [lambda graph: graph, index_nodes], ids=["searched", "indexed"])
+def test_nodes_come_with_the_constants_they_read(prepared):
+    model = prepared(whole())
+    part = extract_nodes(model, ["b"], ["y", "c", "x"], ["z"])
     assert sorted(part.graph.initializers) == ["two"]
     found = TorchGraph(part).run(
         {"y": np.ones(2, np.float32), "c": np.array(True), "x": np.zeros(2, np.float32)}
     )
     assert found["z"].tolist() == [2.0, 2.0]
-    part = extract_nodes(whole(), ["d", "a"], ["x", "z"], ["w", "y"])
+    part = extract_nodes(model, ["d", "a"], ["x", "z"], ["w", "y"])
     assert [node.name for node in part.graph] == ["a", "d"]
     assert sorted(part.graph.initializers) == ["one"]
 
@@ -117,10 +119,12 @@ def test_a_constant_may_be_an_input():
     assert not part.graph.initializers
 
 
-def test_values_and_nodes_that_are_lacking_are_named():
+@pytest.mark.parametrize("prepared", [lambda graph: graph, index_nodes], ids=["searched", "indexed"])
+def test_values_and_nodes_that_are_lacking_are_named(prepared):
+    model = prepared(whole())
     with pytest.raises(ModelError, match="not theirs") as error:
-        extract_nodes(whole(), ["b"], ["c", "x"], ["z"])
+        extract_nodes(model, ["b"], ["c", "x"], ["z"])
     assert error.value.got == "y"
     with pytest.raises(ModelError, match="lacks nodes") as error:
-        extract_nodes(whole(), ["a", "zz"], ["x"], ["y"])
+        extract_nodes(model, ["a", "zz"], ["x"], ["y"])
     assert error.value.got == "zz"
