@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from quantrt.ir.collector import without_collector
 from quantrt.plan.program import Program, Step
 from quantrt.runtime.cuda.assets import upload
 from quantrt.runtime.cuda.runner import Allocate, Assets
@@ -46,6 +47,7 @@ class Traced:
         return {name: (least, most) for name, (least, most) in pairs.items()}
 
 
+@without_collector()
 def trace(program: Program, inputs: Mapping[str, np.ndarray], device: torch.device) -> Traced:
     """Run a program once.
 
