@@ -99,8 +99,17 @@ def work_of(workload: Workload) -> Work:
         case _:
             pass
     written = sum(elements * np.dtype(dtype).itemsize for dtype in workload.outputs)
-    held = weight if workload.groups is None else workload.groups
-    return Work(products, read + written + (0 if held is None else held.nbytes), elements)
+    return Work(products, read + written + _held_bytes(workload), elements)
+
+
+def _held_bytes(workload: Workload) -> int:
+    """Of the weight as a kernel reads it: floats in the type of what they are multiplied by."""
+    weight, groups = workload.weight, workload.groups
+    if groups is not None or weight is None:
+        return 0 if groups is None else groups.nbytes
+    if not np.issubdtype(weight.dtype, np.floating):
+        return weight.nbytes
+    return weight.size * np.dtype(workload.inputs[0].dtype).itemsize
 
 
 def estimate_us(workload: Workload, tactic: Tactic, gpu: GpuFacts) -> float:

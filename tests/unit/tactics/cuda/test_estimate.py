@@ -20,6 +20,12 @@ def test_work_of_a_product():
     assert work_of(int8_gemm(M=7, K=41, N=33)) == Work(7 * 41 * 33, 7 * 41 + 41 * 33 + 7 * 33, 7 * 33)
 
 
+def test_a_product_of_halves_reads_its_weight_as_halves():
+    weight = np.zeros((33, 41), np.float32)
+    work = replace(int8_gemm(M=7, K=41, N=33), inputs=(facts("float16", 7, 41),), weight=weight)
+    assert work_of(work).moved_bytes == 2 * 7 * 41 + 2 * 41 * 33 + 7 * 33
+
+
 def test_work_of_a_convolution():
     epilogue = int8_gemm().formula.epilogue
     formula = Conv(("c", 0), ("c", 1), "w", (2, 1), (1, 1), (1, 1, 1, 1), 2, epilogue)
