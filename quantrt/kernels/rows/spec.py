@@ -182,7 +182,7 @@ def kernel_of(problem: RowsProblem, variant: Variant) -> KernelSpec:
     types = {f"y{i}": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)} | _slots(problem, variant)
     types |= dict.fromkeys(_sizes(variant), "i32")
     reductions = tuple(i for i, x in enumerate(expression.instructions) if x.op.startswith("row_"))
-    unused = {name: 1 if name == "R" else 0 for name in _all_arguments() if name not in types}
+    unused = {name: 1 if name == "R" else 0 for name in _ARGUMENTS if name not in types}
     fixed: dict[str, Any] = {
         **unused,
         **ALL_ROWS,
@@ -201,7 +201,7 @@ def kernel_of(problem: RowsProblem, variant: Variant) -> KernelSpec:
     return KernelSpec(
         family="rows",
         function="map_rows",
-        signature=tuple((name, types[name]) for name in _all_arguments() if name in types),
+        signature=tuple((name, types[name]) for name in _ARGUMENTS if name in types),
         aligned=variant.aligned & set(types),
         constants=tuple(fixed.items()),
         num_warps=variant.tile.num_warps,
@@ -282,3 +282,7 @@ def _all_arguments() -> list[str]:
     for i in range(MAX_ARGS):
         names += [f"x{i}", *(f"x{i}_s{j}" for j in range(MAX_OUTER)), f"x{i}_sc"]
     return [*names, "D1", "D2", "R", "C"]
+
+
+_ARGUMENTS = tuple(_all_arguments())
+"""Of every kernel of rows; a network has thousands that are listed."""
