@@ -261,12 +261,12 @@ def _is_decided(
 
     In a search it is enough that the regret of what would be taken is small, which are floats where codes are
     not surely faster. Beside `floats` that is asked once it is settled, and before of floats that seem the
-    fastest, for certain; between two others it is asked before, and then no more. It is not over early while
-    another that seems faster than floats is not surely so: it may be shipped where the first is outside the
-    budget.
+    fastest, for certain; between two others it is asked before, and then no more. Before that it is not over
+    while the second that seems faster than floats is not surely so: it may be shipped where the first is
+    outside the budget.
     """
     confidence = EARLY_CONFIDENCE_RATIO if is_early else CONFIDENCE_RATIO
-    if is_early and not _are_others_told(latencies, floats or ()):
+    if is_early and not is_settled and not _are_others_told(latencies, floats or ()):
         return False
     first, *others = sorted(latencies, key=lambda name: latencies[name].median_ms)
     for other in others:
