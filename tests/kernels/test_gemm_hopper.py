@@ -10,7 +10,6 @@ from quantrt.errors import DeviceError
 from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order
-from quantrt.kernels.joined import triton_kernel as joined
 from quantrt.kernels.producer import triton_kernel as producer
 from quantrt.kernels.ring import triton_kernel as ring
 from quantrt.kernels.slices import triton_kernel as slices
@@ -48,13 +47,11 @@ def product(
     is_sliced=False,
     is_shared=False,
     is_fetched=False,
-    is_joined=False,
     is_gated=False,
     pitches=(),
     live=None,
     module=triton_kernel,
     slices=slices,
-    joined=joined,
     producer=producer,
     fetched=None,
 ):
@@ -90,7 +87,6 @@ def product(
         is_sliced,
         is_shared,
         is_fetched,
-        16 if is_joined else 4,
     )
     ordered = rows_in_order(w, halves * run)
     main, rest = HopperTile(block_m, block_n, stages).columns
@@ -121,8 +117,8 @@ def product(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments, ring, slices, joined, producer),
-            reads_once=not (is_sliced or is_joined or is_shared),
+            others=(fragments, ring, slices, producer),
+            reads_once=not (is_sliced or is_shared),
             four_raw_floats=four_raw_floats,
             fetch=([] if fetched is None else fetched).append,
             slice_of=lambda w_ring, stage, number, _, shape: w_ring.index(stage).slice(
@@ -199,9 +195,6 @@ def product(
         (300, 200, 32, {"tile": (64, 64), "stages": 4, "has_tensor": True, "is_sliced": True}),
         (300, 300, 40, {"tile": (128, 256), "run": 8, "stages": 7, "has_tensor": True, "is_sliced": True}),
         (300, 200, 16, {"tile": (64, 64), "stages": 2, "dtype": np.float32, "is_sliced": True}),
-        (700, 260, 16, {"tile": (256, 128), "run": 8, "stages": 3, "has_tensor": True, "is_joined": True}),
-        (900, 64, 40, {"tile": (256, 64), "run": 8, "stages": 4, "is_joined": True}),
-        (300, 200, 48, {"tile": (256, 64), "dtype": np.float32, "is_joined": True}),
         (100, 130, 40, {"stages": 6, "has_rows": True, "is_sliced": True}),
         (300, 340, 48, {"tile": (128, 96), "run": 4, "stages": 2, "dtype": np.float32}),
         (100, 130, 40, {"has_tensor": True, "pitches": (0, 160, 256)}),
@@ -285,38 +278,21 @@ def test_a_wrong_protocol_of_the_producer_is_found(right, wrong, tmp_path):
             product(300, 200, 80, seed=seed, producer=module)
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("block += STEPS", "block += 2 * STEPS"),
-        ("mbarrier.wait(full.index(stage), parity)", "mbarrier.wait(full.index(stage), parity ^ 1)"),
-        ("mbarrier.wait(full.index(stage), parity)", "pass"),
-        ("mbarrier.arrive(empty.index(stage), count=1)", "pass"),
-        ("        sums = warpgroup_mma_wait(0, deps=(sums,))\n        stage", "        stage"),
-    ],
-)
-def test_a_wrong_protocol_of_joined_warps_is_found(right, wrong, tmp_path):
-    module = altered(joined, right, wrong, tmp_path)
-    with pytest.raises(Rules):
-        for seed in range(10):
-            options = {"tile": (256, 64), "run": 8, "stages": 5, "is_joined": True}
-            product(900, 100, 32, seed=seed, joined=module, **options)
-
-
-@pytest.mark.parametrize("is_joined", [False, True])
-def test_what_finishes_a_tile_is_fetched_ahead_of_it(is_joined):
-    """Every sector of a tensor, but for those of each program's first tiles, and nothing beyond it."""
+@pytest.mark.parametrize("stages", [2, 6])
+def test_what_finishes_a_tile_is_fetched_ahead_of_it(stages):
+    """Every sector of a tensor, but for a first tile where the ring has no room, and none beyond it."""
     fetched = []
-    options = {"tile": (256 if is_joined else 64, 128), "run": 8, "stages": 6, "programs": 1}
+    options = {"tile": (64, 128), "run": 8, "stages": stages, "programs": 1, "is_sliced": True}
     found, expected = product(
-        2000, 256, 16, has_tensor=True, is_fetched=True, is_joined=is_joined, is_sliced=not is_joined,
-        fetched=fetched, **options,
-    )  # fmt: skip
+        2000, 256, 16, has_tensor=True, is_fetched=True, fetched=fetched, group_m=1, **options
+    )
     np.testing.assert_array_equal(found, expected)
     offsets = np.concatenate([np.asarray(one.offsets).reshape(-1) for one in fetched])
     assert (offsets >= 0).all()
     assert (offsets < 2000 * 256).all()
-    assert set(range(0, 2000 * 256, 32)) == set((offsets // 32 * 32).tolist())
+    sectors = {row * 256 + 32 * part for row in range(2000) for part in range(8)}
+    first = {row * 256 + 32 * part for row in range(64) for part in range(4)} if stages == 2 else set()
+    assert set((offsets // 32 * 32).tolist()) == sectors - first
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ from quantrt.kernels.gemm_hopper.spec import (
     why_not,
 )
 from quantrt.kernels.gemm_hopper.tiles import configs
-from quantrt.kernels.joined import triton_kernel as joined
 from quantrt.kernels.producer import triton_kernel as producer
 from quantrt.kernels.ring import triton_kernel as ring
 from quantrt.kernels.slices import triton_kernel as slices
@@ -47,7 +46,7 @@ from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm
 
 LAYER = (6304, 3072, 768)
 SHARED_BYTES = 227 * 1024
-MODULES = (triton_kernel, producer, joined, slices, ring, fragments)
+MODULES = (triton_kernel, producer, slices, ring, fragments)
 FILES = tuple(module.__file__ for module in MODULES)
 
 PROBLEMS = {
@@ -62,7 +61,6 @@ PROBLEMS = {
     "rows": scaled_rows(*LAYER),
     "few channels": heavy_codes(6304, 1024, 128),
     "columns left over": plain_codes(6304, 1000, 768),
-    "short codes": plain_codes(6304, 1024, 128),
     "short sum": as_product(replace(convolution("int8"), C=128, N=512, R=1, S=1, pads=(0,) * 4)),
 }
 
@@ -71,9 +69,7 @@ WIDE = HopperTile(128, 160, 5)
 CASES = [(name, HopperTile(128, 128, 6)) for name in PROBLEMS]
 CASES += [("heavy codes", HopperTile(128, 128, 6, is_looped=True))]
 CASES += [("few channels", HopperTile(128, 256, 4, is_sliced=True, is_fetched=True))]
-CASES += [
-    (name, HopperTile(256, 256, 3, is_joined=True, is_fetched=True)) for name in ("short codes", "short sum")
-]
+CASES += [("short sum", HopperTile(128, 256, 4, is_sliced=True, is_fetched=True))]
 SHARED = replace(WIDE, is_shared=True)
 CASES += [(name, SHARED) for name in ("codes", "residual", "heavy floats")]
 CASES += [("heavy codes", replace(SHARED, is_looped=True))]
@@ -190,13 +186,9 @@ def test_short_products_are_tried_in_slices_first():
     ]
     assert found[0].is_sliced
     short = replace(PROBLEMS["short sum"], M=802816, N=256, K=64)
-    assert [tile.name for tile in configs(short, h200)][:3] == [
-        "hopper 256x256 s7 joined fetched",
-        "hopper 256x128 s8 joined fetched",
-        "hopper 128x256 s8 sliced fetched",
-    ]
-    small = replace(short, M=16384)  # what is added is in L2
-    assert configs(small, h200)[0].name == "hopper 256x128 s8 joined"
+    assert configs(short, h200)[0].name == "hopper 128x256 s8 sliced fetched"
+    small = replace(short, M=32768)  # what is added is in L2
+    assert configs(small, h200)[0].name == "hopper 128x256 s8 sliced"
     longer = heavy_codes(50176, 2048, 512)
     sliced = [tile for tile in configs(longer, h200) if tile.is_sliced]
     assert sliced

@@ -195,12 +195,10 @@ def codes_of(words, LAYOUT: gl.constexpr):
 
 
 @gluon.constexpr_function
-def are_finite(part, tensors, kinds, is_integer):
+def are_finite(part, tensors, kinds):
     """Whether all that is finished is made of codes, and so is never NaN."""
     read = [tensor for tensor, kind in zip(tensors, kinds, strict=True) if kind in ("tensor", "row")]
-    return (is_integer or part.dtype == gl.int32) and all(
-        tensor.dtype in (gl.int8, gl.int32) for tensor in read
-    )
+    return part.dtype == gl.int32 and all(tensor.dtype in (gl.int8, gl.int32) for tensor in read)
 
 
 @gluon.jit
@@ -239,13 +237,8 @@ def finish_part(
     sizes: gl.constexpr,
     formula: gl.constexpr,
     LAYOUT: gl.constexpr,
-    IS_INTEGER: gl.constexpr = False,
 ):
-    """As `store_part`, of a part at `place`.
-
-    Args:
-        IS_INTEGER: whether its sums are integers, or floats that were.
-    """
+    """As `store_part`, of a part at `place`."""
     KINDS: gl.constexpr = formula[0]
     PROGRAM: gl.constexpr = formula[1]
     OUTPUTS: gl.constexpr = formula[2]
@@ -273,8 +266,6 @@ def finish_part(
     results = evaluate(PROGRAM, registers)
     for i in gl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
-        y = stored(
-            PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty, are_finite(part, tensors, KINDS, IS_INTEGER)
-        )
+        y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty, are_finite(part, tensors, KINDS))
         start, offsets = elements_of(place, pitch_of(formula[3], len(KINDS) + i, sizes[0]))
         gl.store(y_ptr + start + offsets, y, mask=mask_of(place, sizes))

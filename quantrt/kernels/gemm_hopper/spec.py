@@ -53,9 +53,7 @@ MIN_STAGE_K_BYTES = 32
 
 CONSUMER_WARPS = 4
 WARPS = 12
-JOINED_WARPS = 16
-"""Two consumers and the producer, whose other three warps sleep: registers belong to groups of four
-warps. And those of one consumer of all tiles."""
+"""Two consumers and the producer, whose other three warps sleep: registers belong to groups of four warps."""
 
 REGISTERS = 240
 SHARED_REGISTERS = 104
@@ -98,7 +96,6 @@ class HopperTile:
         neighbours: programs of a multiprocessor, of kernels/conv_hopper. Two have four consumers to finish
             tiles, where one has two, with less than half of the registers for each.
         is_fetched: tensors that finish a tile are brought into L2 ahead of it.
-        is_joined: one consumer of sixteen warps takes every tile, of 256 rows, in slices.
         is_shared: both consumers take every tile, half of its rows each: for programs of one tile.
     """
 
@@ -111,7 +108,6 @@ class HopperTile:
     is_sliced: bool = False
     is_shared: bool = False
     is_fetched: bool = False
-    is_joined: bool = False
 
     @property
     def name(self) -> str:
@@ -119,7 +115,6 @@ class HopperTile:
         name = f"hopper {self.block_m}x{self.block_n} s{self.stages}"
         name += f" x{self.neighbours}" * (self.neighbours > 1)
         name += " looped" * self.is_looped + " sliced" * self.is_sliced + " shared" * self.is_shared
-        name += " joined" * self.is_joined
         return name + " fetched" * self.is_fetched
 
     @property
@@ -136,8 +131,6 @@ class HopperTile:
     @property
     def sums(self) -> int:
         """Of one thread."""
-        if self.is_joined:
-            return self.rows * SLICE_COLUMNS // (WARP * JOINED_WARPS)
         if self.is_sliced:
             return self.rows * SLICE_COLUMNS // (WARP * CONSUMER_WARPS)
         return self.rows * self.block_n // (WARP * CONSUMER_WARPS)
@@ -204,7 +197,6 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "SLICED": tile.is_sliced,
         "SHARED": tile.is_shared,
         "FETCHED": tile.is_fetched,
-        "FIRST_WARPS": JOINED_WARPS if tile.is_joined else CONSUMER_WARPS,
     }
     return KernelSpec(
         family="gemm_hopper",
@@ -220,7 +212,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         ),
         aligned=pointers_of(pointers),
         constants=tuple(fixed.items()),
-        num_warps=JOINED_WARPS + CONSUMER_WARPS if tile.is_joined else WARPS,
+        num_warps=WARPS,
         num_stages=tile.stages,
         is_exact=needs_exact(problem.epilogue, problem.outputs),
     )
@@ -231,7 +223,6 @@ def run_of(problem: GemmProblem, tile: HopperTile) -> int:
     widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.blocks)), default=1)
     is_tight = (
         tile.is_sliced
-        or tile.is_joined
         or problem.is_gated
         or tile.sums > MANY_SUMS
         or ((tile.sums == MANY_SUMS or tile.neighbours > 1) and problem.blocks)

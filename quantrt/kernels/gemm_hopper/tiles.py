@@ -34,9 +34,6 @@ TILES = (
     HopperTile(64, 64, 8),
 )
 SLICED_BLOCKS = ((128, 256), (128, 128), (64, 128))
-JOINED_BLOCKS = ((256, 256), (256, 128))
-MAX_JOINED_FLOPS = 20
-"""For an element, of tiles that sixteen warps take: with more the machine code spills."""
 MAX_SLICED_STAGES = 8
 """Of tiles in slices: the whole of K of a tile stays in the ring until its last slice is finished."""
 
@@ -99,13 +96,12 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
 def _sliced(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     """Tiles in slices, with as many stages as fit; none for a gate, or where two tiles' do not."""
     found = []
-    is_short = flops_of(problem.epilogue, problem.outputs) <= MAX_JOINED_FLOPS
-    joined = [HopperTile(*block, 1, is_joined=True) for block in JOINED_BLOCKS if is_short]
-    for one in (*joined, *(HopperTile(*block, 1, is_sliced=True) for block in SLICED_BLOCKS)):
+    for block_m, block_n in SLICED_BLOCKS:
+        one = HopperTile(block_m, block_n, 1, is_sliced=True)
         stages = (device.shared_memory_bytes - OTHER_SHARED_BYTES) // shared_bytes(problem, one)
         tile = replace(one, stages=min(MAX_SLICED_STAGES, stages))
         fills = _tiles(problem, tile) >= LEAST_TILES_RATIO * device.multiprocessors
-        if fills and tile.block_n < 2 * problem.columns and tile.stages >= 2 * steps_of(problem):
+        if fills and block_n < 2 * problem.columns and tile.stages >= 2 * steps_of(problem):
             found.append(tile)
     return () if problem.is_gated else tuple(found)
 

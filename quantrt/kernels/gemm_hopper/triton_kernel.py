@@ -38,8 +38,7 @@ All but weights is read when kernels before this one are done. LOOPED is one loo
 where what finishes a tile is so long that its machine code, of a whole tile and of two consumers, is fetched
 more slowly than it runs. SHARED: both consumers take every tile, half of its rows each; `empty` counts both,
 and there are no turns. That is for programs of one tile, which one consumer would finish alone. SLICED:
-consumers are those of kernels/slices, which take no turns. With 16 FIRST_WARPS one consumer takes all tiles,
-that of kernels/joined.
+consumers are those of kernels/slices, which take no turns.
 """
 
 # mypy: ignore-errors
@@ -61,7 +60,6 @@ from quantrt.kernels.fragments.triton_kernel import (
     store_part,
 )
 from quantrt.kernels.functions.triton_kernel import await_kernels_before
-from quantrt.kernels.joined.triton_kernel import JOINED_WARPS, consume_joined
 from quantrt.kernels.producer.triton_kernel import produce
 from quantrt.kernels.ring.triton_kernel import (
     WARPS,
@@ -123,7 +121,6 @@ def gemm_hopper(
     SLICED: gl.constexpr,
     SHARED: gl.constexpr,
     FETCHED: gl.constexpr,
-    FIRST_WARPS: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     if HAS_LIVE:
@@ -153,17 +150,8 @@ def gemm_hopper(
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED, SHARED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
-    early: gl.constexpr = (not HAS_LIVE, FETCHED, 2 if FIRST_WARPS == JOINED_WARPS else 3)
-    if FIRST_WARPS == JOINED_WARPS:
-        gl.warp_specialize(
-            [
-                (consume_joined, (ring, pointers, slots, M, sizes, formula)),
-                (produce, (ring, x_desc, w_desc, rest_desc, slots, M, sizes, formula, early)),
-            ],
-            [1],
-            [PRODUCER_REGISTERS],
-        )
-    elif SLICED:
+    early: gl.constexpr = (not HAS_LIVE, FETCHED)
+    if SLICED:
         gl.warp_specialize(
             [
                 (consume_slices, (ring, pointers, slots, M, 0, sizes, formula)),

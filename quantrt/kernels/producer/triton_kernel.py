@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One warp that loads the blocks of all tiles of a program into its ring, in Gluon; see kernels/gemm_hopper.
 
-early: whether the program has a tile for sure, whether tensors that finish tiles are fetched, and how many
-tiles ahead of the oldest unfinished one.
+early: whether the program has a tile for sure, and whether tensors that finish tiles are fetched.
 """
 
 # mypy: ignore-errors
@@ -15,6 +14,9 @@ from quantrt.kernels.functions.triton_kernel import await_kernels_before
 from quantrt.kernels.ring.triton_kernel import main_columns, next_stage, place_of
 
 __all__ = ["produce"]
+
+FETCHED_TILES = gl.constexpr(3)
+"""From the oldest unfinished tile to the one whose tensors are fetched: two are being finished."""
 
 
 @gluon.jit
@@ -32,7 +34,7 @@ def produce(
     """Load the blocks of all tiles of this program.
 
     Weights of its first blocks, where it has a tile for sure, come while kernels before this one still run.
-    What finishes a tile is brought into L2 (FETCHED) two or three tiles ahead of those that are finished.
+    What finishes a tile, where it is fetched, is brought into L2 ahead of that.
     """
     x_ring, w_ring, rest_ring, full, empty = ring
     N: gl.constexpr = sizes[0]
@@ -47,7 +49,7 @@ def produce(
     FETCHED: gl.constexpr = early[1]
     AHEAD: gl.constexpr = min(STAGES, STEPS) if HAS_TILE else 0
     # Tiles from the one whose blocks are asked for back to the one whose end is.
-    LAG: gl.constexpr = max(STAGES // STEPS - early[2], -1) if FETCHED else 0
+    LAG: gl.constexpr = max(STAGES // STEPS - FETCHED_TILES, -1) if FETCHED else 0
     tiles_m = gl.cdiv(M, BLOCK_M)
     tiles = tiles_m * TILES_N
     programs = gl.num_programs(0)

@@ -27,7 +27,7 @@ from quantrt.kernels.fragments.triton_kernel import (
 from quantrt.kernels.functions.triton_kernel import await_kernels_before
 from quantrt.kernels.ring.triton_kernel import WARPS, next_stage, place_of, sums_layout
 
-__all__ = ["consume_slices", "slice_of"]
+__all__ = ["consume_slices"]
 
 
 @gluon.jit
