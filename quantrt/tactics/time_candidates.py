@@ -28,8 +28,7 @@ OWN_CLOCK_RATIO = 1 / 30
 """Of the seconds asked for, what is spent where candidates time themselves: their times spread much less."""
 
 SEARCH_RATIO, SEARCH_MAX_RATIO = 1 / 3, 1 / 10
-"""The same by the host's clock, and of the seconds at most: that is a hundred rounds of three seconds, and
-codes that cannot be told from floats by then are not worth more."""
+"""The same by the host's clock, and of the seconds at most."""
 
 
 def timed_inputs(

@@ -98,6 +98,7 @@ def time_interleaved(
     halves: Collection[str] = (),
     leaving: Leaving | None = None,
     before_turn: Callable[[], object] = lambda: None,
+    most_rounds: float = math.inf,
     clock: Clock = time.perf_counter_ns,
 ) -> dict[str, Latency]:
     """Time every candidate in turns, each until `config.duration_s` and `config.min_runs` are reached.
@@ -118,6 +119,7 @@ def time_interleaved(
         halves: names of 16-bit floats, which codes have to be told from too, where they gain.
         leaving: asked ever more rarely, for the first time after LEAVING_ROUNDS.
         before_turn: what is waited for in front of every turn.
+        most_rounds: after which it is over, whatever is in doubt.
         clock: nanoseconds, never going back.
 
     Returns:
@@ -140,6 +142,7 @@ def time_interleaved(
             halves=halves,
             leaving=leaving,
             before_turn=before_turn,
+            most_rounds=most_rounds,
             order=order,
             clock=clock,
         )
@@ -156,6 +159,7 @@ def _time_rounds(
     halves: Collection[str],
     leaving: Leaving | None,
     before_turn: Callable[[], object],
+    most_rounds: float,
     order: np.random.Generator,
     clock: Clock,
 ) -> dict[str, Latency]:
@@ -183,7 +187,7 @@ def _time_rounds(
         least_ms, most_ms = min(spent_ms.values()), max(spent_ms.values())
         if on_progress is not None:
             on_progress(int(least_ms), int(max(config.duration_s * 1e3, least_ms)))
-        if most_ms >= config.max_duration_s * 1e3 and rounds >= min_rounds:
+        if rounds >= most_rounds or (most_ms >= config.max_duration_s * 1e3 and rounds >= min_rounds):
             break
         is_early = least_ms < config.duration_s * 1e3
         has_runs = rounds >= min_rounds and rounds * min(turn_runs[name] for name in names) >= config.min_runs

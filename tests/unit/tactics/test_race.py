@@ -8,7 +8,7 @@ import pytest
 
 from quantrt.config import BenchConfig
 from quantrt.tactics.latency import Latency
-from quantrt.tactics.race import FINALISTS, _is_surely_slower, race
+from quantrt.tactics.race import FINALISTS, MOST_ROUNDS, _is_surely_slower, race
 from quantrt.tactics.timing import LEAVING_ROUNDS
 
 CONFIG = BenchConfig(duration_s=0.4, max_duration_s=0.4, warmup_s=0.0, min_runs=3)
@@ -111,3 +111,17 @@ def test_whose_time_is_wanted_stays_however_slow():
     latencies = race(runs(names, Counter()), {"b fp32"}, CONFIG, staying={"d int8"})
     assert set(latencies) == set(names)
     assert len({len(latency.round_medians_ms()) for latency in latencies.values()}) == 1
+
+
+def test_what_cannot_be_told_is_over_after_so_many_rounds():
+    """The one is now faster and now slower by half than FP32, which is never sure."""
+    count = Counter()
+
+    def run(name: str):
+        count[name] += 1
+        turn = count[name] // 7  # about one turn of runs
+        time.sleep((2.0 if name == "fp32" or turn % 2 else 1.0) / 1e3)
+
+    config = replace(CONFIG, duration_s=3.0, max_duration_s=60.0)
+    latencies = race({name: lambda name=name: run(name) for name in ("fp32", "int8")}, {"fp32"}, config)
+    assert len(latencies["fp32"].round_medians_ms()) <= MOST_ROUNDS

@@ -263,6 +263,15 @@ def test_what_has_to_be_waited_for_is_waited_for_before_every_turn():
     assert waited == [warmup + turn * number for number in range(2 * rounds)]
 
 
+@pytest.mark.parametrize(("most_rounds", "rounds"), [(13, 13), (math.inf, 25)])
+def test_rounds_are_bounded(most_rounds: float, rounds: int):
+    machine = Machine(lambda name, n: 10.0)
+    config = BenchConfig(warmup_s=0.0, duration_s=0.75, min_runs=1, max_duration_s=0.75)
+    runs = {name: machine.run(name) for name in "ab"}
+    found = time_interleaved(runs, config, most_rounds=most_rounds, clock=machine.clock)
+    assert [len(one.round_medians_ms()) for one in found.values()] == [rounds, rounds]
+
+
 def test_undecided_finalists_are_timed_on_and_bounded():
     spread = np.random.default_rng(3).uniform(0.5, 1.5, 100_000)
     latencies, _ = timed(
