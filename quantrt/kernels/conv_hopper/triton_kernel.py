@@ -17,8 +17,7 @@ Programs, tiles, the ring, its barriers and who waits for what are those of kern
 R / TAPS * S * (blocks of C) steps. Where shared memory holds the whole weight (HOLDS_W), its blocks come with
 those of x of the program's first tile and stay: the consumer of that tile waits for them, the other one
 begins when that has issued its last product. A box with fewer than BLOCK_M pixels leaves the last rows of its
-stage as they were; their sums are not stored, nor are those of pixels beyond the images, P and Q. All but
-weights is read when kernels before this one are done.
+stage as they were; their sums are not stored, nor are those of pixels beyond the images, P and Q.
 """
 
 # mypy: ignore-errors
@@ -40,7 +39,6 @@ from quantrt.kernels.fragments.triton_kernel import (
     part_layout,
     parts_of,
 )
-from quantrt.kernels.functions.triton_kernel import await_kernels_before
 from quantrt.kernels.gemm_hopper.triton_kernel import CONSUMER_REGISTERS, PRODUCER_REGISTERS
 from quantrt.kernels.ring.triton_kernel import WARPS, next_stage, place_of, stage_before
 
@@ -154,96 +152,55 @@ def produce(
     sizes: gl.constexpr,
     windows: gl.constexpr,
 ):
-    """Load the blocks of all tiles of this program; weights of the first while kernels before still run."""
+    """Load the blocks of all tiles of this program."""
     x_ring, w_ring, full, empty = ring
+    BLOCK_N: gl.constexpr = sizes[3]
+    BLOCK_K: gl.constexpr = sizes[4]
     STAGES: gl.constexpr = sizes[5]
     STEPS: gl.constexpr = cut[0]
     BOX: gl.constexpr = cut[1]
-    HOLDS_W: gl.constexpr = cut[3]
-    TILES_N: gl.constexpr = (sizes[0] + sizes[3] - 1) // sizes[3]
-    AHEAD: gl.constexpr = min(STAGES, STEPS)
-    tiles_m = boxes_of(outputs, BOX)
-    first_m, first_n = place_of(gl.program_id(0), tiles_m, TILES_N, sizes[6])
-    for i in gl.static_range(AHEAD):
-        load_weights(ring, w_desc, first_n, i, i, cut, sizes, windows)
-    await_kernels_before()
-    corner = corner_of(first_m, outputs, BOX)
-    for i in gl.static_range(AHEAD):
-        load_box(ring, x_desc, corner, i, i, cut, sizes, windows)
-    stage = AHEAD % STAGES
-    parity = 1 - AHEAD // STAGES
-    for tile in range(gl.program_id(0), tiles_m * TILES_N, gl.num_programs(0)):
-        tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
-        corner = corner_of(tile_m, outputs, BOX)
-        for step in range(gl.where(tile == gl.program_id(0), AHEAD, 0), STEPS):
-            mbarrier.wait(empty.index(stage), parity)
-            if not HOLDS_W or tile == gl.program_id(0):
-                load_weights(ring, w_desc, tile_n, step, stage, cut, sizes, windows)
-            else:
-                mbarrier.expect(full.index(stage), bytes_of_x(x_ring.dtype, cut, sizes))
-            load_box(ring, x_desc, corner, step, stage, cut, sizes, windows)
-            stage, parity = next_stage(stage, parity, STAGES)
-
-
-@gluon.jit
-def load_weights(
-    ring,
-    w_desc,
-    tile_n,
-    step,
-    stage,
-    cut: gl.constexpr,
-    sizes: gl.constexpr,
-    windows: gl.constexpr,
-):
-    """Begin a step: all of its bytes are expected, and those of the weights asked for."""
-    x_ring, w_ring, full, empty = ring
     TAPS: gl.constexpr = cut[2]
-    C_BLOCKS: gl.constexpr = (windows[1] + sizes[4] - 1) // sizes[4]
-    W_BYTES: gl.constexpr = TAPS * w_desc.block_type.nbytes
-    tap = step // C_BLOCKS  # of all taps, or of those of the first line
-    ready = full.index(stage)
-    mbarrier.expect(ready, bytes_of_x(x_ring.dtype, cut, sizes) + W_BYTES)
-    block = TAPS * (step if cut[3] else stage)
-    for r in gl.static_range(TAPS):
-        place = [tile_n * sizes[3], (r * windows[0] + tap) * windows[1] + step % C_BLOCKS * sizes[4]]
-        tma.async_copy_global_to_shared(w_desc, place, ready, w_ring.index(block + r))
-
-
-@gluon.jit
-def load_box(
-    ring,
-    x_desc,
-    corner,
-    step,
-    stage,
-    cut: gl.constexpr,
-    sizes: gl.constexpr,
-    windows: gl.constexpr,
-):
-    """Ask for the rest of a step."""
-    x_ring, w_ring, full, empty = ring
+    HOLDS_W: gl.constexpr = cut[3]
+    REACH: gl.constexpr = cut[4]
+    X_ROWS: gl.constexpr = cut[5]
     S: gl.constexpr = windows[0]
+    C: gl.constexpr = windows[1]
     STRIDES: gl.constexpr = windows[2]
     PADS: gl.constexpr = windows[3]
     DILATIONS: gl.constexpr = windows[4]
-    C_BLOCKS: gl.constexpr = (windows[1] + sizes[4] - 1) // sizes[4]
+    TILES_N: gl.constexpr = (sizes[0] + BLOCK_N - 1) // BLOCK_N
+    C_BLOCKS: gl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
+    ROW_BYTES: gl.constexpr = BLOCK_K * x_desc.dtype.primitive_bitwidth // 8
+    X_BYTES: gl.constexpr = (BOX[0] * BOX[1] * BOX[2] + (TAPS - 1) * REACH) * ROW_BYTES
+    W_BYTES: gl.constexpr = TAPS * BLOCK_N * ROW_BYTES
     BLOCK: gl.constexpr = x_desc.block_type.shape
     LAYOUT: gl.constexpr = x_desc.layout
-    tap = step // C_BLOCKS
-    image, p, q = corner
-    line = p * STRIDES[0] - PADS[0] + tap // S * DILATIONS[0]
-    column = q * STRIDES[1] - PADS[1] + tap % S * DILATIONS[1]
-    place = [image, line, column, step % C_BLOCKS * sizes[4]]
-    block = rows_from(x_ring, stage * cut[5], BLOCK, LAYOUT)
-    tma.async_copy_global_to_shared(x_desc, place, full.index(stage), block)
-
-
-@gluon.constexpr_function
-def bytes_of_x(element, cut, sizes):
-    """Of a step: the box, and behind it what further taps read."""
-    _, box, taps, _, reach, _ = cut
-    return (box[0] * box[1] * box[2] + (taps - 1) * reach) * sizes[4] * element.primitive_bitwidth // 8
+    tiles_m = boxes_of(outputs, BOX)
+    stage = 0
+    parity = 1
+    for tile in range(gl.program_id(0), tiles_m * TILES_N, gl.num_programs(0)):
+        tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
+        image, p, q = corner_of(tile_m, outputs, BOX)
+        y = p * STRIDES[0] - PADS[0]
+        x = q * STRIDES[1] - PADS[1]
+        for step in range(STEPS):
+            tap = step // C_BLOCKS  # of all taps, or of those of the first line
+            c = step % C_BLOCKS * BLOCK_K
+            line = y + tap // S * DILATIONS[0]
+            column = x + tap % S * DILATIONS[1]
+            mbarrier.wait(empty.index(stage), parity)
+            ready = full.index(stage)
+            if not HOLDS_W or tile == gl.program_id(0):
+                mbarrier.expect(ready, X_BYTES + W_BYTES)
+                w_block = TAPS * (step if HOLDS_W else stage)
+                for r in gl.static_range(TAPS):
+                    place = [tile_n * BLOCK_N, (r * S + tap) * C + c]
+                    tma.async_copy_global_to_shared(w_desc, place, ready, w_ring.index(w_block + r))
+            else:
+                mbarrier.expect(ready, X_BYTES)
+            block = rows_from(x_ring, stage * X_ROWS, BLOCK, LAYOUT)
+            tma.async_copy_global_to_shared(x_desc, [image, line, column, c], ready, block)
+            stage, parity = next_stage(stage, parity, STAGES)
 
 
 @gluon.jit
@@ -290,7 +247,6 @@ def consume(
     )
     tiles_m = boxes_of(outputs, BOX)
     programs = gl.num_programs(0)
-    await_kernels_before()
     block = CONSUMER * STEPS
     turn = 1 - CONSUMER
     for tile in range(gl.program_id(0) + CONSUMER * programs, tiles_m * TILES_N, 2 * programs):
