@@ -35,7 +35,7 @@ WIDE_CONFIDENCE_RATIO = 0.92
 """What is slower by this is slower where an interval of this confidence says so: in all of 5 rounds, in all
 but one of 8, in all but two of 12."""
 
-MOST_ROUNDS = 40
+MOST_ROUNDS = 24
 """By the host's clock: what cannot be told in so many differs less than it varies, and floats are taken."""
 
 WARM_S = 0.2
