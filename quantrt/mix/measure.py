@@ -84,6 +84,11 @@ class Measurer:
         """Of what would be shipped so far, by the rounds that it shares with the two candidates."""
         return self._beside_yardstick(self._contest.latencies)[self._contest.choice.winner]
 
+    @property
+    def codes_ms(self) -> float:
+        """Of all in codes, by the same rounds."""
+        return self._beside_yardstick(self._contest.latencies)[self._pair.codes]
+
     @cached_property
     def _latencies_ms(self) -> dict[str, float]:
         """Of the two candidates, as they were timed together before where both got so far."""

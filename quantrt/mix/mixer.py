@@ -113,10 +113,10 @@ class _Mixer:
             return self._mixed(None, {"reason": "not tried: there is one region to quantize", "rounds": []})
         fastest = assign(tables, float("inf"))
         predicted_ms = float("inf") if fastest is None else fastest.predicted_ms
-        if self._spec.library != "cuda" and self._is_worth_it(predicted_ms, best_ms):
+        if self._spec.library != "cuda" and self._is_worth_it(predicted_ms):
             # Whichever is faster of two, region by region, seems faster than it is: another session tells.
             predicted_ms = self._predicted_anew_ms(fastest)
-        is_worth_it = self._is_worth_it(predicted_ms, best_ms)
+        is_worth_it = self._is_worth_it(predicted_ms)
         if self._spec.library != "cuda" and (is_worth_it or path is not None):
             tables = self._measurer.timed_tables()
         if is_worth_it or path is not None:
@@ -126,7 +126,7 @@ class _Mixer:
         else:
             reason = (
                 f"not tried: the fastest mix is predicted to take {predicted_ms:.3g} ms, "
-                f"and {best_ms:.3g} ms are had inside the budget"
+                f"and {self._had_ms:.3g} ms are had without one"
             )
             outcome = Outcome(tables, (), None, reason)
         whole = replace(outcome.tables, damages=tables.damages)
@@ -149,12 +149,22 @@ class _Mixer:
             return float("inf")
         return costs.predict_ms(assigned.precisions)
 
-    def _is_worth_it(self, predicted_ms: float, best_ms: float) -> bool:
+    def _is_worth_it(self, predicted_ms: float) -> bool:
         """Whether the fastest mix there can be is so much faster than what is had."""
+        return predicted_ms <= (SURE_RATIO if self._has_all else WORTH_RATIO) * self._had_ms
+
+    @property
+    def _had_ms(self) -> float:
+        """What a mix has to beat; codes that were not told from what is shipped are no slower for that."""
+        measurer = self._measurer
+        return min(measurer.best_ms, measurer.codes_ms) if self._has_all else measurer.best_ms
+
+    @property
+    def _has_all(self) -> bool:
+        """Whether all of the codes may be had: on a CPU, where they were not found outside the budget."""
         accuracy = self._contest.choice.verdicts[self._pair.codes].accuracy
         is_inside = accuracy is None or accuracy.drop_ratio <= self._job.config.budget.max_drop_ratio
-        ratio = SURE_RATIO if is_inside and self._spec.library != "cuda" else WORTH_RATIO
-        return predicted_ms <= ratio * best_ms
+        return is_inside and self._spec.library != "cuda"
 
     def _is_mixed_already(self) -> bool:
         """Whether what would be shipped has these codes where they are faster, and nowhere else.

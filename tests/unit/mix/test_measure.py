@@ -28,3 +28,4 @@ def test_what_is_had_is_told_by_the_rounds_that_it_shares(timed, winner: str, be
     )
     measurer = Measurer(None, contest, None, Pair("int8", CODES, FLOATS), None)
     assert measurer.best_ms == pytest.approx(best_ms)
+    assert measurer.codes_ms == pytest.approx(0.6 * 4.0 if FLOATS in timed else 4.0)

@@ -83,3 +83,26 @@ def test_what_seems_faster_in_one_session_alone_is_not_tried(
         f"not tried: the fastest mix is predicted to take {mix_ms} ms"
     )
     assert len(seen) == 2 * sessions
+
+
+def test_codes_that_are_not_surely_faster_than_floats_are_no_reason_to_mix(monkeypatch: pytest.MonkeyPatch):
+    """They seem twice as fast, as any mix of them would, and were slower in as many rounds."""
+    times = {"onnxruntime fp32": [1.0] * 30, "onnxruntime int8": [0.4] * 16 + [1.6] * 14}
+
+    def timed_engine(candidate, model, inputs, *, latency_ms, sessions, watched):
+        nodes = [node for node in model.graph.graph if node.op_type == "MatMul"]
+        return TimedEngine([TimedLayer((node.name,), latency_ms / len(nodes)) for node in nodes], latency_ms)
+
+    def time_candidates(candidates, *unused, **more):
+        return {name: Latency(tuple(times[name])) for name in candidates}
+
+    monkeypatch.setattr(quantrt.mix.measure, "timed_engine", timed_engine)
+    for module in (quantrt.mix.measure, importlib.import_module("quantrt.build")):
+        monkeypatch.setattr(module, "time_candidates", time_candidates)
+    with build(outlier_model(), config=CONFIG, calibration=INPUTS, validation=INPUTS) as engine:
+        report = engine.plan.report
+    assert report["verdict"]["shipped"] == "onnxruntime fp32"
+    assert report["mixed"]["rounds"] == []
+    assert report["mixed"]["reason"] == (
+        "not tried: the fastest mix is predicted to take 0.4 ms, and 0.4 ms are had without one"
+    )
