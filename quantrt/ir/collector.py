@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's collector of cycles, put off while large graphs are made.
+"""Python's collector of cycles, put off while large graphs are made and while runs are timed.
 
 A graph of five thousand nodes is a hundred thousand objects; each time that some more were made the collector
 walks over all of them, and finds nothing: as long again as making them takes (SDXL's UNet: 5 s of 13).

@@ -13,14 +13,14 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from quantrt.config import BenchConfig
 from quantrt.errors import UsageError
+from quantrt.ir.collector import without_collector
 from quantrt.tactics.latency import CONFIDENCE_RATIO, Latency, Paired, compare_paired
 
 __all__ = ["Latency", "Paired", "TimesItself", "compare_paired", "time_interleaved"]
@@ -127,7 +127,8 @@ def time_interleaved(
     """
     if not runs:
         raise UsageError("nothing to time: no candidates")
-    with _no_garbage_collection():
+    gc.collect()
+    with without_collector():
         has_clock = all(isinstance(run, TimesItself) for run in runs.values())
         least_ms = _warm_up(runs, config, clock)
         turn_runs = _turn_runs(least_ms, has_clock=has_clock, is_search=floats is not None)
@@ -311,16 +312,3 @@ def _are_others_told(latencies: Mapping[str, Latency], floats: Collection[str]) 
     )
     pairs = (compare_paired(one, yardstick) for one in others[:2])
     return all(pair.verdict == "faster" or pair.ratio >= 1.0 - REGRET_RATIO for pair in pairs)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Keep collections out of the timed runs; whatever the state was is restored."""
-    was_enabled = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
