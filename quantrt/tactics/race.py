@@ -36,7 +36,7 @@ WIDE_CONFIDENCE_RATIO = 0.92
 but one of 8, in all but two of 12."""
 
 MOST_ROUNDS = 24
-"""By the host's clock: what cannot be told in so many differs less than it varies, and floats are taken."""
+"""By the host's clock: what seems to gain little, and cannot be told in so many, is not taken for floats."""
 
 WARM_S = 0.2
 """Of warming up in a heat, and again behind one."""

@@ -65,6 +65,9 @@ REGRET_CONFIDENCE_RATIO = 0.95
 SETTLED_RATIO = 1 / 3
 """Of the seconds asked for, after which that is not asked any more."""
 
+MUCH_RATIO = 0.1
+"""Of the time of floats: what seems to gain so much is worth being sure of."""
+
 _RECHECK_GROWTH = 1.5  # further rounds between two looks, as a factor, so that looks stay few
 
 LEAVING_ROUNDS = 5
@@ -119,7 +122,7 @@ def time_interleaved(
         halves: names of 16-bit floats, which codes have to be told from too, where they gain.
         leaving: asked ever more rarely, for the first time after LEAVING_ROUNDS.
         before_turn: what is waited for in front of every turn.
-        most_rounds: after which it is over, whatever is in doubt.
+        most_rounds: after which it is over, unless what seems to gain MUCH_RATIO beside floats is in doubt.
         clock: nanoseconds, never going back.
 
     Returns:
@@ -188,8 +191,12 @@ def _time_rounds(
         least_ms, most_ms = min(spent_ms.values()), max(spent_ms.values())
         if on_progress is not None:
             on_progress(int(least_ms), int(max(config.duration_s * 1e3, least_ms)))
-        if rounds >= most_rounds or (most_ms >= config.max_duration_s * 1e3 and rounds >= min_rounds):
+        if most_ms >= config.max_duration_s * 1e3 and rounds >= min_rounds:
             break
+        if rounds >= most_rounds:
+            if not _may_gain_much(_latencies(samples, turn_runs), floats or ()):
+                break
+            most_rounds = rounds * _RECHECK_GROWTH
         is_early = least_ms < config.duration_s * 1e3
         has_runs = rounds >= min_rounds and rounds * min(turn_runs[name] for name in names) >= config.min_runs
         if least_ms < least_s * 1e3 or not has_runs or rounds < next_look[is_early]:
@@ -312,3 +319,14 @@ def _are_others_told(latencies: Mapping[str, Latency], floats: Collection[str]) 
     )
     pairs = (compare_paired(one, yardstick) for one in others[:2])
     return all(pair.verdict == "faster" or pair.ratio >= 1.0 - REGRET_RATIO for pair in pairs)
+
+
+def _may_gain_much(latencies: Mapping[str, Latency], floats: Collection[str]) -> bool:
+    """Whether the fastest seems faster than the fastest of `floats` by MUCH_RATIO, and is not surely so."""
+    timed = [latencies[name] for name in latencies if name in floats]
+    others = [latencies[name] for name in latencies if name not in floats]
+    if not timed or not others:
+        return False
+    first, yardstick = (min(part, key=lambda latency: latency.median_ms) for part in (others, timed))
+    pair = compare_paired(first, yardstick)
+    return pair.ratio < 1.0 - MUCH_RATIO and pair.verdict != "faster"

@@ -272,6 +272,21 @@ def test_rounds_are_bounded(most_rounds: float, rounds: int):
     assert [len(one.round_medians_ms()) for one in found.values()] == [rounds, rounds]
 
 
+@pytest.mark.parametrize(("codes_ms", "varies", "goes_on"), [(9.8, 0.1, False), (7.0, 0.5, True)])
+def test_what_seems_to_gain_much_is_told_in_more_rounds_than_others(
+    codes_ms: float, varies: float, goes_on: bool
+):
+    """Both vary, which hides 2 % and 30 % in 13 rounds."""
+    spread = np.abs(np.random.default_rng(12).normal(1.0, varies, 100_000))
+    machine = Machine(lambda name, n: {"a": codes_ms, "b": 10.0}[name] * float(spread[2 * n + (name == "a")]))
+    config = BenchConfig(warmup_s=0.0, duration_s=3.0, min_runs=1, max_duration_s=9.0)
+    runs = {name: machine.run(name) for name in "ab"}
+    found = time_interleaved(runs, config, floats="b", most_rounds=13, clock=machine.clock)
+    pair = compare_paired(found["a"], found["b"])
+    assert (pair.rounds > 13) == goes_on
+    assert pair.verdict == ("faster" if goes_on else "same")
+
+
 def test_undecided_finalists_are_timed_on_and_bounded():
     spread = np.random.default_rng(3).uniform(0.5, 1.5, 100_000)
     latencies, _ = timed(
