@@ -35,6 +35,8 @@ from benchmarks.assignment_peers_page import (
     QUANTIZING,
     READING,
     peers_page,
+    run_of,
+    runs_of,
 )
 from benchmarks.contenders import limited
 from benchmarks.inputs import Feed
@@ -102,6 +104,9 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=PICTURES, help="that accuracy is measured on")
     parser.add_argument("--kept", type=Path, metavar="FOLDER", help="of what other tools made")
     parser.add_argument("--seconds", action="store_true", help="keep the times of the row that is there")
+    parser.add_argument(
+        "--beside", type=Path, nargs="*", default=[], metavar="FILE", help="of other runs, to be told of too"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
     args = parser.parse_args()
     results = load_results(args.out)
@@ -112,9 +117,12 @@ def main() -> None:
         with TemporaryDirectory() as temporary:
             folder = Path(temporary) if args.kept is None else args.kept / name
             folder.mkdir(parents=True, exist_ok=True)
-            earlier = results["models"].get(name) if args.seconds else None
-            row = beside_peers(CASES[name], folder, pictures=args.pictures, timed=earlier)
-        results["models"][name] = {"commit": commit(), "load_before": busy, **row}
+            earlier = results["models"].get(name, {})
+            timed = earlier if args.seconds and earlier else None
+            row = beside_peers(CASES[name], folder, pictures=args.pictures, timed=timed)
+        row = {"commit": commit(), "load_before": busy, **row}
+        others = [run for path in args.beside for run in runs_of(load_results(path), name)]
+        results["models"][name] = {**row, "runs": [*others, *runs_of(results, name), run_of(row)]}
         write_results(args.out, results, peers_page(results))
         print(name, row, flush=True)
 

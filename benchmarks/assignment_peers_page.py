@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results page of `benchmarks.assignment_peers`."""
 
-__all__ = ["CONTROL", "FLOAT", "OURS", "QUANTIZING", "READING", "peers_page"]
+__all__ = ["CONTROL", "FLOAT", "OURS", "QUANTIZING", "READING", "peers_page", "run_of", "runs_of"]
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -93,6 +93,26 @@ NNCF's accuracy control, by its stages. *Validating* is the float model and each
 """  # noqa: E501
 
 
+RUNS = """
+## From run to run
+
+Every run of this benchmark whose seconds are known by stages, the one above last. What is not surely faster is not shipped: with
+other work on both cores the guard ships FP32 or bf16 where a quieter machine shows that codes gain.
+
+"""  # noqa: E501
+
+RUNS_COLUMNS = (
+    "model",
+    "commit",
+    "ships",
+    "loss",
+    "load",
+    "timing CPU s",
+    "search CPU s",
+    "whole CPU s",
+)
+
+
 def peers_page(results: dict[str, Any]) -> str:
     """Markdown: a row per contender, a row per search, and where its seconds go."""
     models = results["models"]
@@ -106,8 +126,48 @@ def peers_page(results: dict[str, Any]) -> str:
         _stages(staged, OURS, (*MAKING, *SEARCHING)),
         CONTROL_STAGES,
         _stages(staged, CONTROL, (QUANTIZING, VALIDATING, CONTROLLING)),
+        RUNS,
+        table(RUNS_COLUMNS, [row for name in staged for row in _runs(results, name)]),
     ]
     return "".join(parts)
+
+
+def run_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of a row when another run has taken its place."""
+    ours = row["contenders"][OURS]
+    return {
+        "commit": row["commit"],
+        "load_before": row["load_before"],
+        "ships": row["ships"],
+        "drop_ratio": ours["drop_ratio"],
+        "timing_cpu_s": ours["stages_cpu_s"].get("timing", 0.0),
+        "search_cpu_s": _search_s(ours),
+        "made_cpu_s": ours["made_cpu_s"],
+    }
+
+
+def runs_of(results: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Those of a model so far; of a row without any, itself where its seconds are known by stages."""
+    row = results["models"].get(name, {})
+    if "runs" in row or "stages_cpu_s" not in row.get("contenders", {}).get(OURS, {}):
+        return list(row.get("runs", []))
+    return [run_of(row)]
+
+
+def _runs(results: Mapping[str, Any], name: str) -> Iterator[list[str]]:
+    for run in runs_of(results, name):
+        figures = (run[key] for key in ("load_before", "timing_cpu_s", "search_cpu_s", "made_cpu_s"))
+        yield [
+            name,
+            run["commit"],
+            run["ships"],
+            f"{run['drop_ratio']:.2%}",
+            *(number(figure, 1) for figure in figures),
+        ]
+
+
+def _search_s(ours: Mapping[str, Any]) -> float:
+    return sum(spent_s for stage, spent_s in ours["stages_cpu_s"].items() if stage not in MAKING)
 
 
 def _stages(models: Mapping[str, Any], contender: str, stages: Sequence[str]) -> str:
@@ -149,7 +209,7 @@ def _loss(drop_ratio: float, budget: float) -> str:
 def _search(name: str, case: dict[str, Any]) -> list[str]:
     ours, first, control = (case["contenders"][key] for key in (OURS, PTQ, CONTROL))
     whole_s, own_s = control["made_cpu_s"], control["made_cpu_s"] - first["made_cpu_s"]
-    search_s = sum(spent_s for stage, spent_s in ours["stages_cpu_s"].items() if stage not in MAKING)
+    search_s = _search_s(ours)
     more, less = ("", "") if "drop_ratio" in control else ("over ", "under ")
     return [
         name,
