@@ -78,7 +78,8 @@ OpenVINO, from the same calibration samples. The target of both is of these samp
 What is shown is of the other samples on which [accuracy-cpu.md](accuracy-cpu.md) judges. `in floats` counts the
 products (Conv, Gemm, MatMul) that are not computed on codes: those that do harm, and with QuantRT also those that
 are not faster so, which it times as it searches; a model of floats alone is what is left where nothing else keeps
-the target and gains time. `s` is the whole search, calibration with it, of one run each, one after the other,
+the target and gains time. Floats are f32 with NNCF; with QuantRT they are bf16 where this CPU computes in it and that
+is faster inside the target, as `--int8` does by default: less than 60 dB with every product in floats tell of it. `s` is the whole search, calibration with it, of one run each, one after the other,
 {{quiet}}. `ms` is of one sample, timed in turns in one process,
 beside FP32 in OpenVINO (f32 for what is not int8, shapes fixed), and `x of nncf` NNCF's time over QuantRT's, with its
 99 % interval: above 1 QuantRT's is faster. `MB` is of the file: the engine, or NNCF's .xml and .bin. `failed` is what
