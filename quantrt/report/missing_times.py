@@ -12,6 +12,7 @@ and the estimate is the difference. It leaves out conversions beside them, and w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -98,10 +99,13 @@ def missing_times_of(
 
 
 def _pair(candidates: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-    """The fastest 8-bit candidate with told layers, and a float one, of the same library if there is."""
-    told = [row for row in candidates if has_layers(row) and row.get("latency") is not None]
+    """The fastest 8-bit candidate with told layers, and a float one, of the same library if there is.
+
+    What was too slow to be timed to the end is behind all others.
+    """
+    told = [row for row in candidates if has_layers(row)]
     coded = [row for row in told if row["precision"] in CODE_PRECISIONS]
-    for row in sorted(coded, key=lambda row: float(row["latency"]["median_ms"])):
+    for row in sorted(coded, key=_median_ms):
         others = [
             other
             for other in told
@@ -112,6 +116,11 @@ def _pair(candidates: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], M
         if others:
             return others[0], row
     return None
+
+
+def _median_ms(row: Mapping[str, Any]) -> float:
+    latency = row.get("latency")
+    return math.inf if latency is None else float(latency["median_ms"])
 
 
 def _target(row: Mapping[str, Any]) -> str:

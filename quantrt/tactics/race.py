@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from quantrt.config import BenchConfig
 from quantrt.tactics.idle_threads import wait_for_sleep
 from quantrt.tactics.timing import (
     EARLY_CONFIDENCE_RATIO,
+    Clock,
     Latency,
     TimesItself,
     compare_paired,
@@ -54,6 +56,7 @@ def race(
     *,
     halves: Collection[str] = (),
     staying: Collection[str] = (),
+    clock: Clock = time.perf_counter_ns,
 ) -> dict[str, Latency]:
     """Latencies of the finalists, all from the same rounds.
 
@@ -62,6 +65,7 @@ def race(
         floats: names of the FP32 candidates; the fastest of them is always a finalist.
         halves: names of those in 16-bit floats, which codes have to be told from too.
         staying: names of those whose time is wanted, however slow they are; a heat of many does not ask.
+        clock: nanoseconds, never going back; of runs that do not time themselves.
     """
     if all(isinstance(run, TimesItself) for run in runs.values()):
         return _heat_and_final(runs, floats, config, on_progress)
@@ -79,6 +83,7 @@ def race(
         leaving=leaving,
         before_turn=wait_for_sleep if len(runs) > 1 else lambda: None,
         most_rounds=MOST_ROUNDS,
+        clock=clock,
     )
 
 

@@ -62,6 +62,14 @@ def test_floats_of_its_own_library_and_shapes_count():
     assert "t1" not in missing_times(MISSING, [FLOAT, unknown], NAMES, {})
 
 
+def test_what_left_the_race_is_told_too_behind_what_was_timed_to_the_end():
+    left = {**INT8, "latency": None}
+    assert missing_times(MISSING, [FLOAT, left], NAMES, {})["t1"]["cost_us"] == 75.0
+    timed = row("onnxruntime int8", [[50.0, [0, 1]], [20.0, [2]], [10.0, [3]]])
+    found = missing_times(MISSING, [FLOAT, left, timed], NAMES, {})["t1"]
+    assert (found["library"], found["cost_us"]) == ("onnxruntime", 90.0)
+
+
 def test_an_engine_tells_its_layers_and_those_that_were_float():
     model = resnet()
     layers = tuple(

@@ -134,13 +134,13 @@ def test_calibration_in_other_forms():
     x, shift = tiny_inputs()
     stated = {"x": x.numpy(), "shift": shift.numpy()}
     labelled = [(x, shift, torch.zeros(4))]
-    scales = []
+    net, scales = Tiny(), []
     for calibration in (stated, labelled, [{"x": x, "shift": shift}]):
-        prepared = prepare(Tiny(), (x, shift), calibration, target="tensorrt")
+        prepared = prepare(net, (x, shift), calibration, target="tensorrt")
         scales.append(prepared.network.get_submodule("fake_quantize.activation_x").first_scale.item())
     assert scales[0] == scales[1] == scales[2]
     with pytest.raises(DataError, match="too few inputs"):
-        prepare(Tiny(), (x, shift), [x], target="tensorrt")
+        prepare(net, (x, shift), [x], target="tensorrt")
 
 
 def test_what_cannot_be_prepared():
