@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -93,7 +94,7 @@ def time_candidates(
     floats = {name for name, candidate in candidates.items() if candidate.spec.precision == "fp32"}
     halves = {name for name, candidate in candidates.items() if candidate.spec.precision in HALVES}
     small = {name for name, candidate in candidates.items() if candidate.spec.precision == "int4"}
-    told = {"halves": halves, "staying": small.union(staying)}
+    timed = partial(race, halves=halves, staying=small.union(staying))
     runs: dict[str, Callable[[], object]] = {
         name: _prepared(candidate.executor, inputs) for name, candidate in candidates.items()
     }
@@ -101,11 +102,11 @@ def time_candidates(
         return race(runs, floats, _shorter(config.bench, OWN_CLOCK_RATIO, OWN_CLOCK_RATIO), on_progress)
     bench = _shorter(config.bench, SEARCH_RATIO, SEARCH_MAX_RATIO)
     if config.device.hint != "throughput":
-        return race(runs, floats, bench, on_progress, **told)
+        return timed(runs, floats, bench, on_progress)
     lanes = {name: candidate.executor.parallel_runs for name, candidate in candidates.items()}
     with ExitStack() as stack:
         together = {name: stack.enter_context(parallel_runs(run, lanes[name])) for name, run in runs.items()}
-        latencies = race(together, floats, bench, on_progress, **told)
+        latencies = timed(together, floats, bench, on_progress)
     return {name: latency.divided_by(lanes[name] * RUNS_PER_LANE) for name, latency in latencies.items()}
 
 
