@@ -171,8 +171,8 @@ def _kept_fits(
     job: Job, samples: Dataset | None, names: Sequence[str], targets: Mapping[tuple[str, str], Target]
 ) -> KeptFits | None:
     """Where fits of these samples are kept; None without samples, or without a timing cache."""
-    timing_cache, config = job.config.cuda.timing_cache, job.config
-    if samples is None or timing_cache is None or config.device.device != "cuda":
+    timing_cache, config = _timing_cache(job.config), job.config
+    if samples is None or timing_cache is None:
         return None
     origin = origin_of(
         job.model,
@@ -182,15 +182,19 @@ def _kept_fits(
         config=config.quantize,
         options=config.calibration,
     )
-    return KeptFits(Path(timing_cache), origin)
+    return KeptFits(timing_cache, origin)
 
 
 def _kept_scales(config: BuildConfig) -> KeptScales | None:
     """Where scales of weights are kept; None without a timing cache."""
-    timing_cache = config.cuda.timing_cache
-    if timing_cache is None or config.device.device != "cuda":
-        return None
-    return KeptScales(Path(timing_cache))
+    timing_cache = _timing_cache(config)
+    return None if timing_cache is None else KeptScales(timing_cache)
+
+
+def _timing_cache(config: BuildConfig) -> Path | None:
+    """That of a build for a GPU; a CPU has none."""
+    path = config.cuda.timing_cache
+    return None if path is None or config.device.device != "cuda" else Path(path)
 
 
 def _save(scales: KeptScales | None) -> None:

@@ -88,13 +88,12 @@ def time_plan(plan: Plan, inputs: Mapping[str, np.ndarray], *, runs: int, warmup
         DeviceError, ModelError: the library is missing or cannot load the model.
         InternalError: the plan is for a GPU.
     """
-    _check_runs(runs, warmup_runs)
-    given = InputCheck(plan.inputs).check(inputs)
     if plan.model.library == "openvino":
         with open_watched(plan) as executor:
             return time_watched(executor, plan, inputs, runs=runs, warmup_runs=warmup_runs)
     if plan.model.library == "onnxruntime":
-        return _time_onnxruntime(plan, given, runs, warmup_runs)
+        _check_runs(runs, warmup_runs)
+        return _time_onnxruntime(plan, InputCheck(plan.inputs).check(inputs), runs, warmup_runs)
     raise InternalError("the layers of a plan for a GPU are timed in its engine", got=plan.model.library)
 
 

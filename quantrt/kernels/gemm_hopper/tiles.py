@@ -85,8 +85,8 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     alone = [tile for tile in ranked if not tile.is_shared][:MAX_CONFIGS]
     together = [tile for tile in ranked if tile.is_shared][:1]
     chosen = [tile for tile in ranked if tile in alone or tile in together]
-    is_fetched = sum(problem.M * problem.columns * ELEMENT_BYTES[dtype] for dtype in problem.blocks)
-    is_fetched = is_fetched > FETCHED_RATIO * device.l2_bytes
+    tensor_bytes = sum(problem.M * problem.columns * ELEMENT_BYTES[dtype] for dtype in problem.blocks)
+    is_fetched = tensor_bytes > FETCHED_RATIO * device.l2_bytes
     sliced = tuple(replace(tile, is_fetched=is_fetched) for tile in _sliced(problem, device))
     if not makes_codes_of_tensors(problem):
         return (*sliced, *chosen)

@@ -35,11 +35,11 @@ __all__ = ["list_library_tactics", "power_of_two"]
 _SOURCE = "cudnn"
 _NAME = "convolution"
 _BENCHMARKED = "benchmarked"
+"""A word in the name of a tactic whose algorithm cuDNN chooses by timing, at the first run of each shape."""
 
 SEARCH_HANDICAP = 1.01
 """cuDNN searches whenever an engine is opened, and again for every batch size. On an H200 that took the 29
 convolutions of SDXL's UNet in float32 15 s, and gained 0.6 % of one of them and 0.03 % of all."""
-"""A word in the name of a tactic whose algorithm cuDNN chooses by timing, at the first run of each shape."""
 
 _CODES = "codes"
 _SUMS = "sums"

@@ -105,8 +105,10 @@ def work_of(workload: Workload) -> Work:
 def _held_bytes(workload: Workload) -> int:
     """Of the weight as a kernel reads it: floats in the type of what they are multiplied by."""
     weight, groups = workload.weight, workload.groups
-    if groups is not None or weight is None:
-        return 0 if groups is None else groups.nbytes
+    if weight is None:
+        return 0
+    if groups is not None:
+        return groups.nbytes
     if not np.issubdtype(weight.dtype, np.floating):
         return weight.nbytes
     return weight.size * np.dtype(workload.inputs[0].dtype).itemsize

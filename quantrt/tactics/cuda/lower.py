@@ -376,8 +376,9 @@ def _without(frame: Frame, nodes: Collection[str] | None) -> set[str]:
     """The regions that hold none of these nodes; none where `nodes` is None."""
     if nodes is None:
         return set()
+    left_out = frozenset(nodes)
     lowered = ((item.region, item.lowered) for item in frame.items)
-    return {name for name, one in lowered if one is not None and not {*nodes} & {*one.region.nodes}}
+    return {name for name, one in lowered if one is not None and left_out.isdisjoint(one.region.nodes)}
 
 
 def _by_reference(frame: Frame) -> Program:
