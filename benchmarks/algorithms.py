@@ -14,30 +14,21 @@ __all__ = ["VARIANTS", "measure"]
 
 import argparse
 import itertools
-import operator
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
+from benchmarks.algorithms_page import CALIBRATION, INT4, JUDGED, RANDOM, RECIPES, SCORED, algorithms_page
 from benchmarks.inputs import make_inputs
-from benchmarks.page import number, table
 from benchmarks.real_tasks import TASK_NAMES, load_task
-from benchmarks.record import (
-    commit,
-    load_results,
-    machine_line,
-    other_machine,
-    other_machines,
-    write_results,
-)
+from benchmarks.record import commit, load_results, other_machine, write_results
 from benchmarks.task import Task, rows
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
@@ -59,20 +50,8 @@ Made = tuple[str, ir.Model | None, dict[str, Any]]
 """A column's name, what it is judged on, and what else is known of it."""
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "algorithms.json"
-CALIBRATION = 128
-JUDGED = 1000
-"""Samples that signal over noise and agreement are of, at most; embeddings of sentences are all judged."""
-LEAST = 500
-"""Samples below which the page says how few they are; of some models there are no more than 98."""
-RECIPES = ("fast", "default", "accurate")
-
-RANDOM = "vit_base_patch16_224"
-"""A large transformer of seeded random weights, for the size of its file; it has no decisions to judge."""
 RANDOM_SAMPLES = 32
-"""Of it, for calibration and as many others to judge on."""
-
-NO_USE = "does not apply"
-"""In place of a figure."""
+"""Of RANDOM, for calibration and as many others to judge on."""
 
 PLAIN = {"bias_correction": False, "equalization": False}
 
@@ -105,16 +84,7 @@ VARIANTS: dict[str, Variant] = {
 SCALING = ("equalization", "SmoothQuant, folded", "SmoothQuant")
 """Those that change the model itself, where it has edges whose channels can be scaled."""
 
-INT4 = {
-    "int4 nearest": "nearest",
-    "int4 AWQ": "awq",
-    "int4 GPTQ": "gptq",
-    "int4 AdaRound": "adaround",
-    "int4 AWQ, GPTQ": "awq+gptq",
-}
-
-SCORED = (*RECIPES, *INT4)
-"""Judged by the model's own metric too, on every sample with a label."""
+NOTHING_TO_SCALE = "no edge between its layers has channels that gain by being scaled, as predicted"
 
 
 def main() -> None:
@@ -164,7 +134,12 @@ def _add(path: Path, name: str, row: dict[str, Any]) -> None:
         for variant, figures in model.get("variants", {}).items()
     }
     measured = {variant: figures | other_machine(results) for variant, figures in row["variants"].items()}
-    results["models"][name] = row | {"variants": {**earlier, **measured}}
+    metric = row if row["score_name"] else {"score_name": "", "float_score": None} | model
+    results["models"][name] = row | {
+        "score_name": metric["score_name"],
+        "float_score": metric["float_score"],
+        "variants": {**earlier, **measured},
+    }
     order = [task for task in (*TASK_NAMES, RANDOM) if task in results["models"]]
     results["models"] = {task: results["models"][task] for task in order}
     write_results(path, results, algorithms_page(results))
@@ -195,7 +170,8 @@ def measure(task: Task, columns: Sequence[str], limit: int | None = None) -> Ite
 def _int8(task: Task, model: Model, columns: Sequence[str]) -> Iterator[Made]:
     if VARIANTS.keys().isdisjoint(columns):
         return
-    samples = open_dataset(task.calibration[:CALIBRATION], model.inputs)
+    count = min(CALIBRATION, len(task.calibration))
+    samples = open_dataset(task.calibration[:count], model.inputs)
     stats = collect(model, observed_values(model, (ORT,), QuantizeConfig()), samples, CalibrationConfig())
     batches = [batch.inputs for batch in samples.batches(8, FIT_SAMPLES)]
     configs = {name: QuantizeConfig(**VARIANTS[name].quantize) for name in columns if name in VARIANTS}
@@ -204,7 +180,8 @@ def _int8(task: Task, model: Model, columns: Sequence[str]) -> Iterator[Made]:
     for name, config in configs.items():
         wanted = tuple(twin for twin in twins if _is_wanted(twin.label, config))
         if name in SCALING and not wanted:
-            yield name, None, {"why_not": f"nothing to scale, or fewer than {LEAST_SAMPLES} samples"}
+            few = f"scaling channels wants {LEAST_SAMPLES} samples, and there are {count}"
+            yield name, None, {"why_not": few if count < LEAST_SAMPLES else NOTHING_TO_SCALE}
             continue
         reference = observe_reference(model, batches, config, wanted)
         options = CalibrationConfig(**VARIANTS[name].calibration)
@@ -272,113 +249,6 @@ def _first_outputs(graph: ir.Model, task: Task, limit: int | None) -> np.ndarray
         if limit is not None and count >= limit:
             break
     return np.concatenate(rows)
-
-
-def algorithms_page(results: dict[str, Any]) -> str:
-    """The tables, in Markdown."""
-    models = results["models"]
-    int8, int4 = list(VARIANTS), list(INT4)
-    text = f"# Algorithms on real models\n\n{machine_line(results['environment'])}\n"
-    text += f"{other_machines(_cells(models))}\n{_INTRODUCTION}"
-    text += "\n## `accurate` against `default`\n\n" + _gains(models)
-    text += "\n## What they cost of the model's own metric\n\n" + _drops(models)
-    text += "\n## int8: signal over quantization noise, dB\n\n" + _table(models, int8, "sqnr_db", 1, 1)
-    text += "\n## int8: decisions that agree with FP32, %\n\n" + _table(
-        models, int8, "agreement_ratio", 100, 2
-    )
-    text += "\n## Weights in 4 bits, groups of 64: signal over noise, dB\n\n"
-    text += _table(models, int4, "sqnr_db", 1, 1)
-    text += "\n## Weights in 4 bits: decisions that agree with FP32, %\n\n"
-    text += _table(models, int4, "agreement_ratio", 100, 2)
-    text += "\n## Weights in 4 bits: size of the file over FP32's\n\n" + _table(
-        models, int4, "size_ratio", 1, 3
-    )
-    return text
-
-
-_INTRODUCTION = f"""\
-Every column is the same model, calibrated on the same {CALIBRATION} samples (fewer where there are fewer) and
-judged on others, in ONNX Runtime: signal over noise and agreement on {JUDGED} of them, or on all sentences,
-the model's own metric on every sample with a label. `plain` is min-max ranges and weights per channel; each
-algorithm is added to it alone, and `fast`, `default` and `accurate` are the recipes. What the outputs do not
-gain by on {FIT_SAMPLES} calibration samples is not taken: then the figure is that of `plain`. `{NO_USE}` is
-told of what finds nothing to work on: no edges whose channels could be scaled, or fewer samples than the
-{LEAST_SAMPLES} that scaling them wants; no product with a constant matrix. Columns without a figure were not
-measured: on the larger models they take many minutes. {RANDOM} has seeded random weights and
-pictures: its row is of the size of the file, and no model of what a trained one loses.
-
-Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 {RANDOM} &&
-python -m benchmarks.algorithms MODELS`, with `--judged N` where fewer samples than these are told below the
-first table.
-"""
-
-
-def _cells(models: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every column of every model."""
-    for name, row in models.items():
-        for variant, figures in row["variants"].items():
-            yield f"{name} {variant}", figures
-
-
-def _gains(models: Mapping[str, Any]) -> str:
-    """What the recipe of the best accuracy has over that without one, and what it took."""
-    rows = []
-    for name, row in models.items():
-        default, accurate = (row["variants"].get(recipe, {}) for recipe in ("default", "accurate"))
-        if "sqnr_db" in default and "sqnr_db" in accurate:
-            gain = accurate["sqnr_db"] - default["sqnr_db"]
-            figures = [default["sqnr_db"], accurate["sqnr_db"], gain]
-            rows.append(
-                [name, *(number(figure, 2) for figure in figures), default["method"], accurate["method"]]
-            )
-    head = ["model", "default, dB", "accurate, dB", "gain, dB", "default took", "accurate took"]
-    return table(head, rows) + _few(models)
-
-
-def _few(models: Mapping[str, Any]) -> str:
-    """The models that were judged on less than the others; of some columns alone, these."""
-    found = []
-    for name, row in models.items():
-        counts = {
-            variant: figures.get("judged_samples", row.get("judged_samples"))
-            for variant, figures in row["variants"].items()
-        }
-        least = min(counts.values())
-        variants = "; ".join(variant for variant, count in counts.items() if count == least)
-        if least < LEAST:
-            found.append(f"{name} on {least}" + (f" ({variants})" if max(counts.values()) > least else ""))
-    return f"\nJudged on few samples: {', '.join(found)}.\n" if found else ""
-
-
-def _drops(models: Mapping[str, Any]) -> str:
-    """By how much less the metric is than FP32's; below zero it is more."""
-    columns = list(SCORED)
-    rows = [
-        [name, row["score_name"], number(row["float_score"], 4)]
-        + [
-            _cell(row["variants"].get(column, {}), "score", partial(operator.sub, row["float_score"]), 4)
-            for column in columns
-        ]
-        for name, row in models.items()
-        if row["float_score"] is not None
-    ]
-    return table(["model", "metric", "FP32", *columns], rows)
-
-
-def _table(models: Mapping[str, Any], columns: list[str], key: str, factor: float, digits: int) -> str:
-    rows = []
-    for name, row in models.items():
-        found = [row["variants"].get(column, {}) for column in columns]
-        if any(key in figures for figures in found):
-            rows.append([name, *(_cell(figures, key, lambda x: x * factor, digits) for figures in found)])
-    return table(["model", *columns], rows)
-
-
-def _cell(figures: Mapping[str, Any], key: str, scaled: Callable[[float], float], digits: int) -> str:
-    """A figure, why there cannot be one, or nothing."""
-    if "why_not" in figures:
-        return NO_USE
-    return number(scaled(figures[key]) if key in figures else None, digits)
 
 
 if __name__ == "__main__":
