@@ -180,8 +180,9 @@ def _int8(task: Task, model: Model, columns: Sequence[str]) -> Iterator[Made]:
     for name, config in configs.items():
         wanted = tuple(twin for twin in twins if _is_wanted(twin.label, config))
         if name in SCALING and not wanted:
-            few = f"scaling channels wants {LEAST_SAMPLES} samples, and there are {count}"
-            yield name, None, {"why_not": few if count < LEAST_SAMPLES else NOTHING_TO_SCALE}
+            is_few = name == "equalization" and count < LEAST_SAMPLES
+            few = f"equalization wants {LEAST_SAMPLES} samples, and there are {count}"
+            yield name, None, {"why_not": few if is_few else NOTHING_TO_SCALE}
             continue
         reference = observe_reference(model, batches, config, wanted)
         options = CalibrationConfig(**VARIANTS[name].calibration)
