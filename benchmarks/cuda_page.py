@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of tables that `benchmarks.cuda_engines` writes beside its results."""
 
-__all__ = ["cuda_page", "machine_line"]
+__all__ = ["BF16", "cuda_page", "machine_line"]
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from benchmarks.page import number, row_notes, table
 
 PEER = "torch.compile fp16"
 PRECISIONS = ("fp16", "int8", "fp8")
+BF16 = "bf16"
 
 INTRO = """# Engines on an NVIDIA GPU
 
@@ -32,7 +33,7 @@ def cuda_page(results: dict[str, Any]) -> str:
     """Tables of latency, size, accuracy and build times."""
     environment = results["environment"]
     machine = machine_line(environment)
-    rows = results["rows"]
+    rows = results.get("rows", {})
     parts = [INTRO.format(machine=machine, rounds=ROUNDS), "## Latency\n"]
     parts.append(
         table(
@@ -52,6 +53,10 @@ def cuda_page(results: dict[str, Any]) -> str:
             [_latency(name, row) for name, row in rows.items()],
         )
     )
+    if BF16 in results:
+        parts.append("## In bf16\n\nBy `--only fp16 --only bf16 --no-peer`, in turns with fp16.\n")
+        head = ("model", "commit", "fp16 ms", "bf16 ms", "ships", "fp16 SQNR dB", "SQNR dB", "load s")
+        parts.append(table(head, [_in_bf16(name, row) for name, row in results[BF16].items()]))
     parts.append("## Files, accuracy, builds\n")
     head = (
         "model",
@@ -85,6 +90,20 @@ def _latency(name: str, row: dict[str, Any]) -> tuple[str, ...]:
         f"{peer / int8:.2f}x" if int8 and peer else "",
         f"{peer / fp8:.2f}x" if fp8 and peer else "",
         f"{fp16 / int8:.2f}x" if fp16 and int8 else "",
+    )
+
+
+def _in_bf16(name: str, row: dict[str, Any]) -> tuple[str, ...]:
+    facts, ms = row[BF16], row["ms"]
+    return (
+        name,
+        row["commit"],
+        number(ms["fp16"]["p50"], 3),
+        number(ms[BF16]["p50"], 3),
+        facts["ships"],
+        number(row["fp16"]["sqnr_db"], 1),
+        number(facts["sqnr_db"], 1),
+        number(facts["load_s"], 2),
     )
 
 
