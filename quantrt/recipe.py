@@ -40,7 +40,7 @@ RECIPE_VERSION = 1
 FOLDER = Path(__file__).parent / "recipes"
 SUFFIX = ".toml"
 
-EXAMPLE = f"'{FOLDER / 'default.toml'}' as an example"
+EXAMPLE = f"`cat '{FOLDER / 'default.toml'}'`, which is an example"
 
 SECTIONS: Mapping[str, type[Any]] = {"calibration": CalibrationConfig, "quantize": QuantizeConfig}
 """Tables of a recipe, with the options that they may set."""

@@ -93,7 +93,7 @@ def _look(args: argparse.Namespace) -> Result:
     """What --diff and --plot do: read ranges files, run nothing."""
     flag = "--diff" if args.diff else "--plot"
     others = {
-        "MODEL.onnx": args.model,
+        f"'{args.model}'": args.model,
         "--merge": args.merge,
         "--plot": args.diff and args.plot,
         "--calib-data": args.calib_data,
@@ -101,7 +101,10 @@ def _look(args: argparse.Namespace) -> Result:
     }
     extra = [name for name, value in others.items() if value]
     if extra:
-        raise UsageError(f"{flag} reads ranges files alone", got=" and ".join(extra))
+        expected = "--diff A.ranges B.ranges" if args.diff else "--plot A.ranges [B.ranges] -o FILE.svg"
+        raise UsageError(
+            f"{flag} reads ranges files alone", got=f"{' and '.join(extra)} beside it", expected=expected
+        )
     config = read_config(args, CalibrationConfig)
     return _diff(args, config) if args.diff else _plot(args, config)
 
@@ -208,9 +211,11 @@ def _merge(paths: list[Path]) -> Stats:
     from quantrt.calibrate.stats import load_stats
 
     stats = load_stats(paths[0])
+    first_of, twice = {stats.data_hash: paths[0]}, []
     for path in paths[1:]:
         try:
-            stats = stats.merge(load_stats(path))
+            part = load_stats(path)
+            stats = stats.merge(part)
         except DataError as error:
             raise DataError(
                 f"cannot merge '{path}' with '{paths[0]}': {error.message}",
@@ -218,7 +223,10 @@ def _merge(paths: list[Path]) -> Stats:
                 expected=error.expected,
                 hint=error.hint,
             ) from error
-    return stats
+        if part.data_hash in first_of:
+            twice.append(f"'{path}' is of the same samples as '{first_of[part.data_hash]}': they count again")
+        first_of.setdefault(part.data_hash, path)
+    return replace(stats, notes=(*stats.notes, *twice))
 
 
 def _collect(

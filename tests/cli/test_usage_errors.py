@@ -102,7 +102,7 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
         ),
         pytest.param(
             ["calibrate", "m.onnx", "--diff", "a.ranges", "b.ranges"],
-            "--diff reads ranges files alone",
+            "--diff reads ranges files alone\n  got 'm.onnx' beside it",
             None,
             id="a diff of a model",
         ),

@@ -30,6 +30,15 @@ def test_merged_halves_are_the_whole(folder: Path, quantrt_json):
     assert Path("ab.ranges").read_bytes() == Path("calib.ranges").read_bytes()
 
 
+def test_a_part_that_is_merged_twice_is_told_of(folder: Path, quantrt_json):
+    quantrt_json("calibrate", "model.onnx", "--calib-data", "calib.npz", "-o", "a.ranges")
+    Path("b.ranges").write_bytes(Path("a.ranges").read_bytes())
+    merged = quantrt_json("calibrate", "--merge", "a.ranges", "b.ranges", "-o", "ab.ranges")
+    note = "'b.ranges' is of the same samples as 'a.ranges': they count again"
+    assert merged["samples"] == 40 and note in merged["notes"]
+    assert note in quantrt_json("inspect", "ab.ranges")["notes"]
+
+
 def test_random_ranges_are_branded(folder: Path, quantrt_text):
     out = quantrt_text("calibrate", "model.onnx", "--calib-random", "--max-samples", "4", "-o", "m.ranges")
     assert "random" in out

@@ -88,8 +88,9 @@ def test_there_is_no_such_recipe(tmp_path: Path):
     with pytest.raises(UsageError) as caught:
         load_recipe("acurate")
     assert caught.value.hint == "'accurate'"
-    with pytest.raises(UsageError, match="there is no file"):
+    with pytest.raises(UsageError, match="there is no file") as caught:
         load_recipe(tmp_path / "none.toml")
+    assert caught.value.hint == f"`cat '{recipe_path('default')}'`, which is an example"
 
 
 def test_every_option_of_quantization_may_stand_in_a_recipe(tmp_path: Path):

@@ -14,8 +14,11 @@ __all__ = ["TARGETS", "target_named"]
 TARGETS: tuple[Target, ...] = (ORT, OPENVINO, TENSORRT)
 
 
-def target_named(name: str) -> Target:
+def target_named(name: str, others: tuple[str, ...] = ()) -> Target:
     """The rule table called `name`.
+
+    Args:
+        others: names that a caller knows beside these.
 
     Raises:
         UsageError: there is none; names the nearest.
@@ -23,7 +26,7 @@ def target_named(name: str) -> Target:
     for target in TARGETS:
         if target.name == name:
             return target
-    names = [target.name for target in TARGETS]
+    names = [*(target.name for target in TARGETS), *others]
     near = close_match(name, names)
     raise UsageError(
         f"unknown target '{name}'", expected="one of " + ", ".join(names), hint=f"'{near}'" if near else None

@@ -32,6 +32,9 @@ from quantrt.torch.qat.trace import trace
 
 __all__ = ["prepare"]
 
+LEAST_EXAMPLES = 2
+"""In a batch that is traced: torch.export takes an axis of 1 for one of that size alone."""
+
 NO_PLACE = "that would change what is no parameter of one layer alone"
 """Why a twin of the float model is not tried."""
 
@@ -65,7 +68,8 @@ def prepare(
         dynamic_shapes: as torch.export takes them; by default the first axis of every input counts samples.
 
     Raises:
-        UsageError: no such target or exclusion, a target of float codes, or scales per token.
+        UsageError: no module, one example alone, no such target or exclusion, a target of float codes, or
+            scales per token.
         ModelError: torch cannot export the module, or nothing of it can be quantized.
         DataError: calibration data do not fit.
     """
@@ -77,7 +81,7 @@ def prepare(
         raise UsageError(
             "training is of static scales", got=f"activations={config.activations!r}", expected="'static'"
         )
-    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    inputs = _inputs_of(model, example_inputs, dynamic_shapes)
     traced = trace(model, inputs, dynamic_shapes or _batched(inputs))
     floats = make_model(traced.onnx)
     placement, edges = place_traced(traced.network, floats, rules, config)
@@ -98,9 +102,27 @@ def prepare(
     return PreparedModel(traced.network, recipe, tuple(notes))
 
 
+def _inputs_of(model: nn.Module, example_inputs: Any, dynamic_shapes: Any) -> tuple[Any, ...]:
+    """The arguments of forward, checked for what torch.export would not tell of clearly."""
+    if not isinstance(model, nn.Module):
+        raise UsageError(
+            "cannot prepare what is no module", got=type(model).__name__, expected="a torch.nn.Module"
+        )
+    inputs = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    tensors = [value for value in inputs if isinstance(value, torch.Tensor) and value.ndim]
+    if dynamic_shapes is None and any(len(value) < LEAST_EXAMPLES for value in tensors):
+        raise UsageError(
+            "cannot trace with one sample: torch takes a batch of 1 for a constant",
+            got=f"example_inputs of {', '.join(str(list(value.shape)) for value in tensors)}",
+            expected=f"{LEAST_EXAMPLES} samples or more, along the first axis of each",
+            hint="`example_inputs=torch.cat([x, x])`, whose values do not matter",
+        )
+    return inputs
+
+
 def _target(target: str | Target) -> Target:
     if not isinstance(target, Target):
-        return CUDA if target == CUDA.name else target_named(target)
+        return CUDA if target == CUDA.name else target_named(target, (CUDA.name,))
     if target.activation.dtype.is_float or target.weight_dtype.is_float:
         raise UsageError(
             f"cannot train for target '{target.name}'", got=target.precision, expected="integer codes"
@@ -147,12 +169,12 @@ def _opened(model: Model, calibration: str | Path | Mapping[str, Any] | Iterable
     """Samples that are read several times; batches that come once are kept."""
     if not isinstance(calibration, (str, Path, Mapping)):
         batches = list(calibration) if isinstance(calibration, Iterator) else calibration
-        calibration = _Samples(batches, [spec.name for spec in model.inputs])
+        calibration = TorchBatches(batches, [spec.name for spec in model.inputs])
     return open_dataset(calibration, model.inputs)
 
 
 @dataclass(frozen=True)
-class _Samples:
+class TorchBatches:
     """Batches of tensors as dicts of arrays.
 
     Attributes:

@@ -128,6 +128,16 @@ def test_channels_that_calibration_never_saw_get_a_bounded_scale():
     assert scale[3] >= LEAST_RATIO
 
 
+def test_values_whose_squares_leave_float32_are_scaled_like_others():
+    model = uneven_net(CASES["no bias, no activation"])
+    inputs = samples(*IMAGES)
+    (plain,), (large,) = (
+        choose_scales(model.graph, [{"x": inputs * np.float32(2.0**power)}], qmax=127).values()
+        for power in (0, 80)
+    )
+    np.testing.assert_array_equal(large, plain)
+
+
 def test_values_that_differ_are_called_differently_and_the_float_graph_stays():
     model, inputs = uneven_net(CASES["depthwise"]), {"x": samples(*IMAGES)}
     before = [value.name for node in model.graph.graph for value in node.outputs]

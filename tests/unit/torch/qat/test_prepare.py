@@ -151,6 +151,21 @@ def test_what_cannot_be_prepared():
     with pytest.raises(UsageError, match="cannot train for target 'cuda fp8'"):
         prepare(Tiny(), (x, shift), [(x, shift)], target=CUDA_FP8)
 
+    with pytest.raises(UsageError, match="unknown target 'CUDA'") as caught:
+        prepare(Tiny(), (x, shift), [(x, shift)], target="CUDA")
+    assert caught.value.expected == "one of ort, openvino, tensorrt, cuda"
+
+    with pytest.raises(UsageError, match="what is no module") as caught:
+        prepare(torch.relu, x, [x])  # type: ignore[arg-type]
+    assert caught.value.got == "builtin_function_or_method"
+
+    with pytest.raises(UsageError, match="cannot trace with one sample") as caught:
+        prepare(Tiny(), (x[:1], shift[:1]), [(x, shift)])
+    assert caught.value.got == f"example_inputs of {list(x[:1].shape)}, {list(shift[:1].shape)}"
+
+    with pytest.raises(DataError, match="no samples in 'Python TorchBatches'"):
+        prepare(Tiny(), (x, shift), [])
+
     class Branches(nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
