@@ -155,8 +155,10 @@ def _check_flags(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         flag = word.split("=", 1)[0]
         if flag in known or (not word.startswith("--") and word[:2] in known):
             continue
-        near = close_match(flag, known) if flag.startswith("--") else None
-        raise UsageError(f"unknown option '{flag}' of {parser.prog}", hint=near or f"{parser.prog} -h")
+        names = [name[2:] for name in known if name.startswith("--")]  # dashes are alike in all
+        near = close_match(flag[2:], names) if flag.startswith("--") else None
+        hint = f"--{near}" if near else f"{parser.prog} -h"
+        raise UsageError(f"unknown option '{flag}' of {parser.prog}", hint=hint)
 
 
 def _is_flag(word: str) -> bool:

@@ -15,6 +15,7 @@ from quantrt.calibrate.converted import bound_inputs, given_outputs
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import DataError, ModelError, UsageError
+from quantrt.ir.tensor_spec import Dim
 from quantrt.reference.metrics import Error
 from quantrt.report.layers.graphs import has_float_and_quantized
 from quantrt.report.layers.show import WORST, show_three_ways
@@ -160,6 +161,26 @@ def _check_inputs(reference: Subject, subject: Subject) -> None:
             expected=", ".join(map(repr, sorted(a))),
             hint="`quantrt inspect` of each, for what it takes and gives",
         )
+    if reference.plan is not None or subject.plan is not None:
+        return  # an engine may have layouts of its own
+    given = {spec.name: spec for spec in subject.inputs}
+    for spec in reference.inputs:
+        if not _may_be_one(spec.shape, given[spec.name].shape):
+            raise UsageError(
+                f"cannot compare '{reference.name}' and '{subject.name}': their inputs '{spec.name}' differ",
+                got=str(given[spec.name]),
+                expected=str(spec),
+                hint="`quantrt inspect` of each, for what it takes and gives",
+            )
+
+
+def _may_be_one(shape: tuple[Dim, ...] | None, other: tuple[Dim, ...] | None) -> bool:
+    """Whether a tensor can have both shapes, whatever the number of samples: the first axis."""
+    if shape is None or other is None:
+        return True
+    sizes = zip(shape[1:], other[1:], strict=False)
+    is_same = all(a == b for a, b in sizes if isinstance(a, int) and isinstance(b, int))
+    return len(shape) == len(other) and is_same
 
 
 def _check_types(reference: Subject, subject: Subject) -> None:

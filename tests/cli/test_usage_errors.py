@@ -113,6 +113,12 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
             id="codes and layers",
         ),
         pytest.param(
+            ["compare", "a.onnx", "b.onnx", "--data", "d.npz", "--metric", "top1"],
+            "unknown option '--metric'",
+            "quantrt compare -h",
+            id="an option that is like none",
+        ),
+        pytest.param(
             ["inspect", "m.qrt", "--lint", "tensorrt"], "--lint is for models", None, id="lint of an engine"
         ),
         pytest.param(

@@ -138,6 +138,24 @@ def test_different_inputs_are_refused(tmp_path: Path, data: Dataset):
         compare(a, b, data, CompareConfig())
 
 
+def test_inputs_of_other_sizes_are_refused_and_named(tmp_path: Path, data: Dataset):
+    small = MODEL.format(last=4).replace("n,4] x", "n,1] x")
+    with (
+        model(tmp_path, "a.onnx", 4) as a,
+        subject(tmp_path, "b.onnx", small) as b,
+        pytest.raises(UsageError, match="their inputs 'x' differ") as caught,
+    ):
+        compare(a, b, data, CompareConfig())
+    assert (caught.value.got, caught.value.expected) == ("x float32 [n,1]", "x float32 [n,4]")
+
+
+@pytest.mark.parametrize("shape", ["m,4", "7,4", "n,k"])
+def test_another_number_of_samples_is_no_other_input(shape: str, tmp_path: Path, data: Dataset):
+    other = MODEL.format(last=4).replace("n,4] x", f"{shape}] x")
+    with model(tmp_path, "a.onnx", 4) as a, subject(tmp_path, "b.onnx", other) as b:
+        assert compare(a, b, data, CompareConfig(batch_size=7, max_samples=49))["passed"]
+
+
 class NoSamples:
     """A dataset that has none."""
 
