@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.page import table
 from benchmarks.record import machine_line
+from quantrt.report.build_text import most_text
 
 HEAD = """# Mixed precision on a CPU
 
@@ -86,7 +87,7 @@ def _figures(row: dict[str, Any] | None) -> list[str]:
         if accuracy is None
         else "inf"
         if accuracy["drop_ratio"] is None
-        else f"{accuracy['drop_ratio']:.4f}"
+        else f"{most_text(accuracy)}{accuracy['drop_ratio']:.4f}"
     )
     return [drop, "" if pair is None else f"{pair['ratio']:.2f}"]
 

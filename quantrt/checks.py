@@ -31,9 +31,10 @@ MOST_ASLEEP_BYTES = 256 << 20
 def make_checker(
     candidates: Mapping[str, Candidate], metric: Metric, checked: Checked, job: Job, stack: ExitStack
 ) -> Callable[[str], Accuracy | None]:
-    """Measures one candidate against the FP32 candidate that opened first, which runs once on every batch.
+    """Measures one candidate against the FP32 candidate that opened first, which runs once on a batch.
 
-    What is surely outside the budget is not measured to the end.
+    What is surely outside the budget is not measured to the end, and what is inside it beside no more of FP32
+    than that takes.
 
     Args:
         stack: closes what is opened for it.
@@ -57,12 +58,15 @@ def make_checker(
         on_progress(0, None)
         with ExitStack() as brief:
             executor = _for_samples(candidates[name], [output.name for output in model.outputs], brief)
+            # The figures of tables are for other budgets too, and those of mixes for what is mixed next.
+            is_spared = job.config.assign.tables is None and not candidates[name].spec.is_mixed
             return checked.measure(
                 metric,
-                floats.again(),
+                floats,
                 run_of(executor),
                 on_progress,
                 max_drop_ratio=job.config.budget.max_drop_ratio,
+                is_spared=is_spared,
             )
 
     return check

@@ -6,18 +6,29 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from quantrt.assign.collected import Collected
 from quantrt.assign.surely_over import Looks, is_surely_over
 from quantrt.calibrate.dataset import Batch
 from quantrt.calibrate.records import Layout
 from quantrt.errors import DataError, InternalError, UsageError, close_match
 from quantrt.reference.metrics import Error, top1
 
-__all__ = ["METRICS", "Accuracy", "Metric", "Run", "comparable", "find_metric", "measure_accuracy"]
+__all__ = [
+    "METRICS",
+    "Accuracy",
+    "Metric",
+    "Run",
+    "add_error",
+    "comparable",
+    "drop_of",
+    "find_metric",
+    "measure_accuracy",
+]
 
 Array = np.ndarray[Any, Any]
 Outputs = Mapping[str, Array]
@@ -37,6 +48,8 @@ class Accuracy:
         drop_ratio: what the budget bounds; see `quantrt.config.Budget`.
         sqnr_db, cosine: over all float outputs together, whatever the metric.
         samples: how many were compared.
+        float_samples: how many of them the float model ran on. Where it did not run on all, its score and the
+            drop are at most what is told here, and sqnr_db and cosine are of the first samples.
     """
 
     metric: str
@@ -46,32 +59,7 @@ class Accuracy:
     sqnr_db: float
     cosine: float
     samples: int
-
-
-@dataclass
-class _Collected:
-    """Arrays by name over a dataset, kept for the metrics that need all of them."""
-
-    arrays: dict[str, list[Array]] = field(default_factory=dict)
-    counts: list[int] = field(default_factory=list)
-
-    def add(self, arrays: Outputs, count: int) -> None:
-        """Keep the arrays of one batch of `count` samples."""
-        self.counts.append(count)
-        for name, array in arrays.items():
-            self.arrays.setdefault(name, []).append(array)
-
-    def joined(self) -> dict[str, Any]:
-        """Each name's samples: one array [samples, ...], or a list of arrays where shapes differ."""
-        return {name: self._join(parts) for name, parts in self.arrays.items()}
-
-    def _join(self, parts: list[Array]) -> Array | list[Array]:
-        has_rows = [part.ndim > 0 and len(part) == n for part, n in zip(parts, self.counts, strict=True)]
-        if all(has_rows) and len({part.shape[1:] for part in parts}) == 1:
-            return np.concatenate(parts)
-        return [
-            row for part, split in zip(parts, has_rows, strict=True) for row in (part if split else [part])
-        ]
+    float_samples: int
 
 
 @dataclass(frozen=True)
@@ -83,11 +71,13 @@ class Metric:
         score: (outputs, labels) -> float, larger is better; None for the metrics that compare outputs.
         each: the same of every sample, [samples]; `score` is their mean. None where it is no mean, or nobody
             knows whether it is one.
+        margins: of each sample, from how near it is to another score; [samples]. With it `each` is 1 at most.
     """
 
     name: str
     score: Callable[[Mapping[str, Any], Mapping[str, Any]], float] | None
     each: Callable[[Mapping[str, Any], Mapping[str, Any]], Array] | None = None
+    margins: Callable[[Mapping[str, Any]], Array] | None = None
 
 
 def find_metric(name: str, *, has_labels: bool) -> Metric:
@@ -109,7 +99,7 @@ def find_metric(name: str, *, has_labels: bool) -> Metric:
                 "cannot measure top1 without labels",
                 hint="--labels, an array 'labels' in the data, or --metric cosine",
             )
-        return Metric(name, _top1, _hits)
+        return Metric(name, _top1, _hits, _margins)
     if name in ("cosine", "sqnr"):
         return Metric(name, None)
     if ":" not in name:
@@ -145,16 +135,14 @@ def measure_accuracy(
     """
     layout = Layout(is_batched=True, fixed_batch=fixed_batch)
     error, samples = Error(), 0
-    wanted, found, labels = _Collected(), _Collected(), _Collected()
+    wanted, found, labels = Collected(), Collected(), Collected()
     looks = Looks()
     for batch in batches:
         ref, got = (
             {name: layout.own_rows(array, batch.count) for name, array in made(batch.inputs).items()}
             for made in (float_run, run)
         )
-        for name, array in ref.items():
-            if array.dtype.kind == "f":
-                error.add(*comparable(array, got[name]))
+        add_error(error, ref, got)
         samples += batch.count
         if metric.score is not None:
             wanted.add(ref, batch.count)
@@ -170,10 +158,17 @@ def measure_accuracy(
     else:
         truth = labels.joined()
         float_score, score = _score(metric, wanted.joined(), truth), _score(metric, found.joined(), truth)
-        drop = _drop(float_score, score)
+        drop = drop_of(float_score, score)
     if not math.isfinite(error.noise) or math.isnan(drop):
         drop = math.inf
-    return Accuracy(metric.name, float_score, score, drop, error.sqnr_db, error.cosine, samples)
+    return Accuracy(metric.name, float_score, score, drop, error.sqnr_db, error.cosine, samples, samples)
+
+
+def add_error(error: Error, ref: Outputs, got: Outputs) -> None:
+    """Compare the float outputs of one more batch."""
+    for name, array in ref.items():
+        if array.dtype.kind == "f":
+            error.add(*comparable(array, got[name]))
 
 
 def comparable(ref: Array, got: Array) -> tuple[Array, Array]:
@@ -202,7 +197,7 @@ def _relative(name: str, error: Error) -> tuple[float, float, float]:
     return math.inf, error.sqnr_db, error.noise_ratio
 
 
-def _drop(float_score: float, score: float) -> float:
+def drop_of(float_score: float, score: float) -> float:
     """(float - engine) / |float|, NaN when a score is; negative for a better engine."""
     if float_score == score:
         return 0.0
@@ -223,9 +218,22 @@ def _hits(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> Array:
     return hits
 
 
+def _margins(outputs: Mapping[str, Any]) -> Array:
+    """How far the largest logit of every sample is above the next; infinite where there is one class."""
+    logits = _logits(outputs)
+    if logits is None or logits.shape[1] < 2:
+        return np.full(0 if logits is None else len(logits), np.inf)
+    two = np.partition(logits.astype(np.float64), -2, axis=1)
+    margins: Array = two[:, -1] - two[:, -2]
+    return margins
+
+
+def _logits(outputs: Mapping[str, Any]) -> Array | None:
+    return next((a for a in outputs.values() if isinstance(a, np.ndarray) and _is_logits(a)), None)
+
+
 def _logits_and_labels(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> tuple[Array, Array]:
-    logits = next((a for a in outputs.values() if isinstance(a, np.ndarray) and _is_logits(a)), None)
-    truth = labels.get("labels", next(iter(labels.values()), None))
+    logits, truth = _logits(outputs), labels.get("labels", next(iter(labels.values()), None))
     if logits is None or truth is None:
         raise DataError(
             "cannot measure top1: no output has the shape [samples, classes]", hint="--metric module:function"

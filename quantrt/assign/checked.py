@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from quantrt.assign.accuracy import Accuracy, Metric, Run, measure_accuracy
+from quantrt.assign.replayed import Replayed
+from quantrt.assign.spared import spared_accuracy
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.config import BuildConfig
 from quantrt.ir.profile import at_shapes, read_profiles
@@ -16,6 +18,9 @@ from quantrt.ir.tensor_spec import TensorSpec
 __all__ = ["Checked"]
 
 BATCH_SIZE = 8
+
+LEAST_SPARED = 1000
+"""Samples from which on the float model need not run on all: fewer take little time."""
 
 
 @dataclass(frozen=True)
@@ -55,37 +60,57 @@ class Checked:
     def measure(
         self,
         metric: Metric,
-        float_run: Run,
+        floats: Replayed,
         run: Run,
         on_progress: Callable[[int, int | None], None],
         *,
         max_drop_ratio: float = math.inf,
+        is_spared: bool = False,
     ) -> Accuracy | None:
         """A candidate's accuracy beside that of the float model; None without data.
 
         Args:
             on_progress: called with (samples done, samples in all or None).
             max_drop_ratio: what is surely worse need not be measured to the end.
+            is_spared: whether it is enough to know that the drop is no more, for which the float model has to
+                run on a part of many samples alone.
         """
         if self.data is None:
             return None
-        batches = self.batches(on_progress)
+        if is_spared and metric.margins is not None and self._has_many:
+            candidate = Replayed(run)
+            accuracy = spared_accuracy(
+                metric, lambda: self.batches(on_progress), floats, candidate, max_drop_ratio=max_drop_ratio
+            )
+            if accuracy is not None:
+                return accuracy
+            run = candidate.again()
         return measure_accuracy(
             metric,
-            batches,
-            float_run,
+            self.batches(on_progress),
+            floats.again(),
             run,
             fixed_batch=self.batch_size,
             max_drop_ratio=max_drop_ratio,
         )
+
+    @property
+    def _has_many(self) -> bool:
+        """Whether there are so many samples, any number of which can run."""
+        data = self.data
+        if data is None or data.sample_count is None or not data.layout.is_batched:
+            return False
+        return self.batch_size is None and self._total(data.sample_count) >= LEAST_SPARED
+
+    def _total(self, sample_count: int) -> int:
+        return sample_count if self.max_samples is None else min(sample_count, self.max_samples)
 
     def batches(self, on_progress: Callable[[int, int | None], None]) -> Iterator[Batch]:
         """What is run one after the other; nothing without data."""
         data = self.data
         if data is None:
             return
-        known = [n for n in (data.sample_count, self.max_samples) if n is not None]
-        total = min(known) if data.sample_count is not None else None
+        total = None if data.sample_count is None else self._total(data.sample_count)
         for batch in data.batches(self.batch_size or BATCH_SIZE, self.max_samples):
             yield batch if self.batch_size is None else _filled(batch, self.batch_size)
             on_progress(batch.first_sample + batch.count, total)

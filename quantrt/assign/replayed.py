@@ -20,12 +20,12 @@ class Replayed:
     """What one model makes of the same batches, time after time.
 
     Args:
-        run: of the model.
+        run: of the model; an attribute too, for other batches.
         most_bytes: of outputs that are kept; batches beyond are computed again.
     """
 
     def __init__(self, run: Run, most_bytes: int = MOST_BYTES) -> None:
-        self._run = run
+        self.run = run
         self._room = most_bytes
         self._kept: list[dict[str, np.ndarray]] = []
 
@@ -37,7 +37,7 @@ class Replayed:
             place = next(places)
             if place < len(self._kept):
                 return self._kept[place]
-            outputs = self._run(inputs)
+            outputs = self.run(inputs)
             size = sum(array.nbytes for array in outputs.values())
             if place == len(self._kept) and size <= self._room:
                 self._room -= size

@@ -39,14 +39,21 @@ class Looks:
         return is_due
 
 
-def is_surely_over(floats: np.ndarray[Any, Any], scores: np.ndarray[Any, Any], max_drop_ratio: float) -> bool:
+def is_surely_over(
+    floats: np.ndarray[Any, Any],
+    scores: np.ndarray[Any, Any],
+    max_drop_ratio: float,
+    *,
+    errors: float = SURE_ERRORS,
+) -> bool:
     """Whether the drop on all samples is over the budget, by those so far.
 
     Args:
         floats, scores: of the float model and the candidate, one number per sample [N]; larger is better.
         max_drop_ratio: of the mean, relative to that of the float model.
+        errors: standard errors that make it sure.
     """
     difference = floats.astype(np.float64) - scores
     error = float(difference.std(ddof=1)) / math.sqrt(len(difference)) if len(difference) > 1 else math.inf
-    least = float(difference.mean()) - SURE_ERRORS * error
+    least = float(difference.mean()) - errors * error
     return least > max_drop_ratio * float(np.abs(floats).mean())

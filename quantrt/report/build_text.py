@@ -11,7 +11,7 @@ from rich.table import Table
 from quantrt.report.quantities import bytes_text, db_text, ms_text, ratio_text
 from quantrt.report.tables import table
 
-__all__ = ["candidates_table", "reason_text", "verdict_table"]
+__all__ = ["candidates_table", "most_text", "reason_text", "verdict_table"]
 
 Report = Mapping[str, Any]
 
@@ -60,11 +60,12 @@ def _accuracy_rows(shipped: Mapping[str, Any]) -> list[tuple[str, str, str, str]
     accuracy = shipped["accuracy"]
     if accuracy is None:
         return []
-    metric, drop = accuracy["metric"], f"drop {_drop_text(accuracy['drop_ratio'])}"
+    most = most_text(accuracy)
+    metric, drop = accuracy["metric"], f"drop {most}{_drop_text(accuracy['drop_ratio'])}"
     sqnr = ("output SQNR", "", f"{db_text(_number(accuracy['sqnr_db']))} dB", "")
     if metric == "sqnr":
         return [(*sqnr[:3], drop)]
-    return [(metric, f"{accuracy['float_score']:.4f}", f"{accuracy['score']:.4f}", drop), sqnr]
+    return [(metric, f"{most}{accuracy['float_score']:.4f}", f"{accuracy['score']:.4f}", drop), sqnr]
 
 
 def _latency_row(baseline: Mapping[str, Any], shipped: Mapping[str, Any]) -> tuple[str, str, str, str]:
@@ -100,7 +101,7 @@ def _candidate_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["name"],
         _median(row),
         "-" if pair is None else ratio_text(1 / pair["ratio"]),
-        "-" if accuracy is None else _drop_text(accuracy["drop_ratio"]),
+        "-" if accuracy is None else f"{most_text(accuracy)}{_drop_text(accuracy['drop_ratio'])}",
         "-" if accuracy is None else db_text(_number(accuracy["sqnr_db"])),
         bytes_text(row["size_bytes"]),
         row["status"] if row["status"] == "shipped" else f"{row['status']}: {row['reason']}",
@@ -109,6 +110,12 @@ def _candidate_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _median(row: Mapping[str, Any]) -> str:
     return "-" if row["latency"] is None else ms_text(row["latency"]["median_ms"])
+
+
+def most_text(accuracy: Mapping[str, Any]) -> str:
+    """In front of a drop and the float model's score: whether they are bounds; see `Accuracy`."""
+    ran = accuracy.get("float_samples")  # engines of before have no such figure: FP32 ran on all
+    return "" if ran is None or ran >= accuracy["samples"] else "<= "
 
 
 def _drop_text(drop: float | None) -> str:

@@ -17,6 +17,7 @@ from quantrt.errors import DeviceError
 from quantrt.ir.atomic import replace_file
 from quantrt.notebook import rich_table, table_html
 from quantrt.plan.plan import Plan
+from quantrt.report.build_text import most_text
 from quantrt.report.engine_layer import EngineLayer
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.engine_view import Measured, engine_view, flat_layers, layers_of_plan
@@ -266,6 +267,8 @@ def _candidate_rows(view: Mapping[str, Any]) -> list[dict[str, Any]]:
                 **{f"{key}_ms": latency.get(f"{key}_ms") for key in ("median", "p95", "p99")},
                 "speedup_ratio": 1 / pair["ratio"] if pair.get("ratio") else None,
                 "drop_ratio": accuracy.get("drop_ratio"),
+                "samples": accuracy.get("samples"),
+                "float_samples": accuracy.get("float_samples"),
                 "sqnr_db": accuracy.get("sqnr_db"),
             }
         )
@@ -281,7 +284,7 @@ def _facts(view: Mapping[str, Any]) -> dict[str, str]:
         "precision": f"{view['precision']} on {view['library']}",
         "latency at the build": "not timed" if latency is None else f"{ms_text(latency)} ms",
         "against FP32": "" if speedup is None else f"{speedup:.2f}x",
-        "accuracy drop": "not checked" if drop is None else f"{drop:.4f}",
+        "accuracy drop": "not checked" if drop is None else f"{most_text(shipped)}{drop:.4f}",
         "size": bytes_text(size),
         "layers": ", ".join(f"{count} {name}" for name, count in view["node_counts"].items()),
         "timed here": view["measured"]["why_not"] or f"{view['measured']['runs']} runs",

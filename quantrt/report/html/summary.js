@@ -23,12 +23,17 @@ function latencyFigure(engine) {
     pair ? times(1 / pair.ratio) + " as fast as " + baseline : "the FP32 baseline itself", bounds);
 }
 
+// FP32 need not run on every sample to tell that a drop is inside the budget.
+function isBound(accuracy) {
+  return known(accuracy.float_samples) && accuracy.float_samples < accuracy.samples;
+}
+
 function accuracyFigure(engine) {
   const shipped = candidateOf(engine, "shipped");
   const accuracy = shipped && shipped.accuracy;
   if (!accuracy) return figure("Accuracy", "-", "", shipped && shipped.precision === "fp32" ? "FP32: the reference itself" : "not checked");
   const budget = engine.build.config && engine.build.config.budget ? engine.build.config.budget.max_drop_ratio : null;
-  const drop = "drop " + (known(accuracy.drop_ratio) ? accuracy.drop_ratio.toFixed(4) : "-")
+  const drop = "drop " + (isBound(accuracy) ? "at most " : "") + (known(accuracy.drop_ratio) ? accuracy.drop_ratio.toFixed(4) : "-")
     + (known(budget) ? " of " + budget.toFixed(4) + " allowed" : "");
   const noise = known(accuracy.sqnr_db) ? "output SQNR " + accuracy.sqnr_db.toFixed(1) + " dB" : null;
   if (accuracy.metric === "sqnr") return figure("Output SQNR", known(accuracy.sqnr_db) ? accuracy.sqnr_db.toFixed(1) : "same", known(accuracy.sqnr_db) ? "dB" : "", drop);
@@ -81,7 +86,7 @@ function candidatesTable(engine) {
     { key: "speed", title: "speed", unit: "× FP32", number: true, value: (row) => (row.against_float ? 1 / row.against_float.ratio : null),
       cell: (row) => (row.against_float ? (1 / row.against_float.ratio).toFixed(2) : "-") },
     { key: "drop", title: "drop", number: true, value: (row) => of(row, "accuracy", "drop_ratio"),
-      cell: (row) => (known(of(row, "accuracy", "drop_ratio")) ? row.accuracy.drop_ratio.toFixed(4) : "-") },
+      cell: (row) => (known(of(row, "accuracy", "drop_ratio")) ? (isBound(row.accuracy) ? "≤ " : "") + row.accuracy.drop_ratio.toFixed(4) : "-") },
     { key: "sqnr", title: "SQNR", unit: "dB", number: true, value: (row) => of(row, "accuracy", "sqnr_db"),
       cell: (row) => (known(of(row, "accuracy", "sqnr_db")) ? row.accuracy.sqnr_db.toFixed(1) : "-") },
     { key: "size", title: "model", unit: "MB", number: true, value: (row) => row.size_bytes ?? null, cell: (row) => (known(row.size_bytes) ? digits(row.size_bytes / 1e6) : "-") },

@@ -21,7 +21,7 @@ def latency(ms: float, spread: float = 0.0) -> Latency:
 
 
 def accuracy(drop: float) -> Accuracy:
-    return Accuracy("top1", 0.9, 0.9 * (1 - drop), drop, 30.0, 0.999, 100)
+    return Accuracy("top1", 0.9, 0.9 * (1 - drop), drop, 30.0, 0.999, 100, 100)
 
 
 @dataclass(frozen=True)

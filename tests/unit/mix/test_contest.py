@@ -25,7 +25,7 @@ def contest(winner: Spec, times_ms: dict[Spec, float], drops: dict[Spec, float])
     }
     verdicts = {spec.name: Verdict("", "", None, None) for spec in times_ms}
     for spec, drop in drops.items():
-        verdicts[spec.name] = Verdict("", "", None, Accuracy("sqnr", 0.0, 0.0, drop, 0.0, 0.0, 8))
+        verdicts[spec.name] = Verdict("", "", None, Accuracy("sqnr", 0.0, 0.0, drop, 0.0, 0.0, 8, 8))
     latencies = {spec.name: Latency((time_ms,) * 8) for spec, time_ms in times_ms.items()}
     choice = Choice(winner.name, FP16.name, "", verdicts)
     return Contest(candidates, latencies, choice, None, {}, None)

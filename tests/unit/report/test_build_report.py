@@ -36,7 +36,7 @@ def facts() -> BuildFacts:
         )
         for spec in specs
     }
-    accuracy = Accuracy("sqnr", math.inf, math.nan, math.inf, -math.inf, math.nan, 3)
+    accuracy = Accuracy("sqnr", math.inf, math.nan, math.inf, -math.inf, math.nan, 3, 3)
     choice = Choice(
         "openvino int8+bf16",
         "openvino fp32",

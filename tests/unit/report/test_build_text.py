@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quantrt.report.build_text import candidates_table, reason_text, verdict_table
+from quantrt.report.build_text import candidates_table, most_text, reason_text, verdict_table
 from quantrt.report.tables import show
 
 
@@ -49,6 +49,16 @@ def test_the_engine_beside_the_float_model(capsys: pytest.CaptureFixture[str]):
     assert "0.28 of it" in rows["file size"]
     assert rows["layers in int8"].split()[-2:] == ["0", "10"]
     assert rows["layers in fp32"].split()[-2:] == ["13", "3"]
+
+
+def test_a_bound_is_told_as_one(capsys: pytest.CaptureFixture[str]):
+    """The float model ran on some of the samples: what it scores, and what is lost, is at most so much."""
+    bound = {**INT8, "accuracy": {**ACCURACY, "samples": 2000, "float_samples": 500}}
+    show(verdict_table(report(bound, FLOAT, shipped="ort int8"), 1100, {"int8": 10, "fp32": 3}))
+    assert lines(capsys)["top1"].split()[1:] == ["<=", "0.9900", "0.9800", "drop", "<=", "0.0101"]
+    show(candidates_table(report(bound, FLOAT, shipped="ort int8")))
+    assert "<= 0.0101" in lines(capsys)["ort int8"]
+    assert most_text({**ACCURACY, "samples": 2000, "float_samples": 2000}) == ""
 
 
 def test_a_float_engine_has_no_accuracy_rows(capsys: pytest.CaptureFixture[str]):
