@@ -417,8 +417,9 @@ def test_what_the_kernel_cannot_do_is_rejected_with_a_reason(rng: np.random.Gene
     assert list_tactics(complex_one, H200) == [Rejected("triton", "rows", "operands of complex64")]
 
 
+@pytest.mark.parametrize("is_ahead", [False, True])
 @pytest.mark.parametrize("rows", [41, 64])
-def test_programs_that_share_out_rows(rows: int) -> None:
+def test_programs_that_share_out_rows(rows: int, is_ahead: bool) -> None:
     """On a GPU of one multiprocessor a few programs walk all rows; the last one of them has fewer."""
     rng = np.random.default_rng(rows)
     b = Builder(TENSOR, constant("gamma"), constant("beta"), scalar(1e-5), scalar(0.05))
@@ -428,8 +429,9 @@ def test_programs_that_share_out_rows(rows: int) -> None:
     wanted = workload(b.build(y, b("quantize", y, 4)), [x], ("float16", "int8"), constants)
     small = replace(H200, multiprocessors=1)
     shared = [tactic for tactic in list_tactics(wanted, small) if " p" in tactic.name]
-    assert len(shared) == 1
-    outputs, launched = run_tactic(shared[0], [x])
+    assert ["ahead" in tactic.name for tactic in shared] == [False, True]
+    outputs, launched = run_tactic(shared[is_ahead], [x])
+    assert dict(launched[0].constants)["AHEAD"] == is_ahead
     assert dict(launched[0].constants)["PROGRAMS"] < rows
     for got, want in zip(outputs, reference(wanted, [x]), strict=True):
         assert_near(got, want, 2, 1e-6)

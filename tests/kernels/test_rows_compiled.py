@@ -94,6 +94,24 @@ def test_kernels_compile_for_all_architectures() -> None:
     assert not any(result.spills for result in list(results.values())[:5])
 
 
+@pytest.mark.parametrize("outputs", [("float16",), ("float16", "int8")])
+def test_programs_that_load_a_row_ahead_have_room_for_it(outputs: tuple[str, ...]) -> None:
+    """As many share a multiprocessor as are launched for each: 65536 registers, in units of 8 a thread."""
+    b = Builder(TENSOR, constant("gamma"), constant("beta"), scalar(1e-5), scalar(0.03))
+    y = spelled.layer_norm(b, 0, 1, 2, 3)
+    expression = b.build(*(y, b("quantize", y, 4))[: len(outputs)])
+    constants = {name: np.ones(1024, np.float32) for name in ("gamma", "beta")}
+    workload = Workload(
+        "region", Rows(expression), (facts("float16", 12288, 1024),), outputs, None, constants
+    )
+    (ahead,) = (tactic for tactic in list_tactics(workload, H200) if "ahead" in tactic.name)
+    (result,) = compile_all(ahead.drafts[0].kernels[:1], CAPABILITIES, workers=1).values()
+    assert isinstance(result, CompiledKernel), result
+    assert result.spills == 0
+    programs = dict(result.spec.constants)["PROGRAMS"] // H200.multiprocessors
+    assert programs * 32 * (-(-result.registers // 8) * 8) <= 65536
+
+
 def test_fp8_codes_compile_where_there_are_any() -> None:
     capabilities = [capability for capability in CAPABILITIES if capability >= 89]
     (result,) = compile_all([every_operation(with_fp8=True)[0]], capabilities, workers=1).values()

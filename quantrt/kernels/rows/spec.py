@@ -120,6 +120,7 @@ class TileConfig:
         rows, columns: powers of 2.
         programs: that share out the tiles, one behind the other; 0 is one for each tile.
         parts: in which rows are held, of `columns` each.
+        is_ahead: a program that shares out tiles loads the next one before it computes and stores one.
     """
 
     rows: int
@@ -127,11 +128,12 @@ class TileConfig:
     num_warps: int
     programs: int = 0
     parts: int = 1
+    is_ahead: bool = False
 
     @property
     def name(self) -> str:
         """As tactics are named: "2x1024 w4", "2x1024 w4 p1056", "8x5x256 w8"."""
-        shared = f" p{self.programs}" if self.programs else ""
+        shared = f" p{self.programs}" + " ahead" * self.is_ahead if self.programs else ""
         held = f"{self.parts}x" if self.parts > 1 else ""
         return f"{self.rows}x{held}{self.columns} w{self.num_warps}{shared}"
 
@@ -196,6 +198,7 @@ def kernel_of(problem: RowsProblem, variant: Variant) -> KernelSpec:
         "BLOCK_R": variant.tile.rows,
         "BLOCK_C": variant.tile.columns,
         "PROGRAMS": variant.tile.programs,
+        "AHEAD": variant.tile.is_ahead,
         "PARTS": variant.tile.parts,
     }
     return KernelSpec(

@@ -59,6 +59,9 @@ SHARED_PROGRAMS = 16
 """Of one warp, on each multiprocessor, where they share out rows. Of two rows at a time, or of four warps,
 they are slower than a program for each tile on an H200 (docs/results/cuda-kernels-h200.json)."""
 
+AHEAD_PROGRAMS = 12
+"""The same where the next row is on its way while one is computed: with 168 registers."""
+
 LEAST_TILES = 2
 """For each of such programs: with fewer, reading what rows have in common once is no gain."""
 
@@ -224,7 +227,7 @@ def _has_common(problem: RowsProblem) -> bool:
 
 
 def _shared_out(problem: RowsProblem, device: GpuFacts) -> list[TileConfig]:
-    """Whole rows for programs of one warp, which read what all rows have in common once."""
+    """Whole rows for programs of one warp, which read what all have in common once, and also the next row."""
     columns = max(_power_of_2(problem.walk.columns), 16)
     programs = SHARED_PROGRAMS * device.multiprocessors
     is_worth = (
@@ -232,7 +235,9 @@ def _shared_out(problem: RowsProblem, device: GpuFacts) -> list[TileConfig]:
         and LEAST_SHARED <= columns // LANES <= MOST_SHARED
         and problem.walk.rows >= LEAST_TILES * programs
     )
-    return [TileConfig(1, columns, 1, programs)] if is_worth else []
+    ahead = AHEAD_PROGRAMS * device.multiprocessors
+    found = [TileConfig(1, columns, 1, programs), TileConfig(1, columns, 1, ahead, is_ahead=True)]
+    return found if is_worth else []
 
 
 def _in_parts(problem: RowsProblem) -> list[TileConfig]:

@@ -9,7 +9,8 @@ TILES. REDUCTIONS holds the places of the row_* instructions in PROGRAM. MODE:
 
     TILES       no row_* instructions; one program does a tile of [BLOCK_R, BLOCK_C]
     WHOLE_ROWS  one program does BLOCK_R rows, C <= BLOCK_C; of PROGRAMS that are not 0 each does every
-                PROGRAMS-th of such tiles, and reads what all rows have in common once
+                PROGRAMS-th of such tiles, and reads what all rows have in common once; AHEAD: a tile is
+                asked for before the one before it is computed
     HELD_ROWS   one program does BLOCK_R rows, C <= PARTS * BLOCK_C; it holds them in parts, so that rows of
                 no power of two leave no threads idle, and may lie in one warp each
     LONG_ROWS   one program does BLOCK_R rows of any length; it reads them once for every reduction, with the
@@ -75,6 +76,7 @@ def map_rows(
     BLOCK_R: tl.constexpr,
     BLOCK_C: tl.constexpr,
     PROGRAMS: tl.constexpr,
+    AHEAD: tl.constexpr,
     PARTS: tl.constexpr,
 ):
     slots = (x0, x1, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11)
@@ -144,16 +146,22 @@ def map_rows(
             store_all(PROGRAM, OUTPUTS, ROW_OUTPUTS, pointers, results, rows, part, R, C, BLOCK_R, BLOCK_C)
     elif PROGRAMS > 0:
         common = load_common(KINDS, slots, strides, index, columns, columns < C, OUTER)
+        mask_c = columns < C
+        registers = ()
+        if AHEAD:
+            registers = load_all(KINDS, slots, strides, index, columns, rows < R, mask_c, OUTER, common)
         while tile * BLOCK_R < R:
             rows = tile * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
-            index = outer_index(rows, D1, D2, OUTER)
-            registers = load_all(
-                KINDS, slots, strides, index, columns, rows < R, columns < C, OUTER, common
-            )
-            results = evaluate_rows(PROGRAM, registers, columns < C, C)
+            asked = rows + AHEAD * PROGRAMS * BLOCK_R
+            index = outer_index(asked, D1, D2, OUTER)
+            later = load_all(KINDS, slots, strides, index, columns, asked < R, mask_c, OUTER, common)
+            current = registers if AHEAD else later
+            results = evaluate_rows(PROGRAM, current, columns < C, C)
             store_all(
                 PROGRAM, OUTPUTS, ROW_OUTPUTS, pointers, results, rows, columns, R, C, BLOCK_R, BLOCK_C
             )
+            if AHEAD:
+                registers = later + ()  # computed, for Triton 3.6 carries no variable that is another one
             tile += PROGRAMS
     else:
         registers = load_all(KINDS, slots, strides, index, columns, rows < R, columns < C, OUTER, ())

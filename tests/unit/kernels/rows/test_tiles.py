@@ -80,8 +80,8 @@ def test_programs_share_out_many_rows_that_have_something_in_common() -> None:
     def shared(rows: int, columns: int) -> list[str]:
         return [tile.name for tile in configs(norm(rows, columns), H200) if tile.programs]
 
-    assert shared(12288, 1024) == ["1x1024 w1 p2112"]
-    assert shared(6304, 768) == ["1x1024 w1 p2112"]
+    assert shared(12288, 1024) == ["1x1024 w1 p2112", "1x1024 w1 p1584 ahead"]
+    assert shared(6304, 768) == ["1x1024 w1 p2112", "1x1024 w1 p1584 ahead"]
     assert not shared(6304, 100), "too few elements for a warp"
     assert not shared(12288, 2048), "too many"
     assert not shared(64, 1024)
@@ -93,7 +93,8 @@ def test_rows_of_no_power_of_two_are_held_in_parts() -> None:
 
     assert held(2048, 1280) == ["4x5x256 w4", "8x5x256 w8"]
     assert [tile.name for tile in configs(norm(2048, 1280), H200)] == held(2048, 1280)
-    assert [tile.name for tile in configs(norm(8192, 640), H200)] == [*held(8192, 640), "1x1024 w1 p2112"]
+    in_turn = ["1x1024 w1 p2112", "1x1024 w1 p1584 ahead"]
+    assert [tile.name for tile in configs(norm(8192, 640), H200)] == [*held(8192, 640), *in_turn]
     assert len(configs(norm(6304, 768), H200)) > len(held(6304, 768)) + 1
     assert held(8192, 640) == ["8x5x128 w4", "16x5x128 w8"]
     assert held(6304, 768) == ["4x3x256 w4", "8x3x256 w8"]
