@@ -51,8 +51,16 @@ EARLY_RATIO = 1 / 8
 """Of the seconds asked for, after which a search may be over where nothing is in doubt: then one of two is
 the faster in all of 12 rounds or so."""
 
+SOON_RATIO = 1 / 16
+"""The same where that one is the faster in all rounds by WIDE_RATIO, for which MIN_ROUNDS are enough; they are
+looked at apart from those of later, of which there are no fewer for it."""
+
 EARLY_CONFIDENCE_RATIO = 0.999
 """Of the interval until all of the seconds asked for are spent: the more looks, the surer each has to be."""
+
+WIDE_RATIO = 1.1
+"""What is slower by this in all rounds but those that CONFIDENCE_RATIO allows is slower for certain, however
+often that was looked at."""
 
 REGRET_RATIO = 0.03
 """A search takes a candidate that is likely no more than this slower than any other it could take: to tell
@@ -117,8 +125,8 @@ def time_interleaved(
         floats: where the fastest is searched for, and nobody's time is wanted as such: names of those that
             it has to be told from for certain, or after SETTLED_RATIO of the seconds gain likely less than
             REGRET_RATIO beside; of two others that is enough before, and then nothing. It ends after
-            EARLY_RATIO of them where all that is sure, at EARLY_CONFIDENCE_RATIO, and goes on beyond them for
-            floats alone.
+            EARLY_RATIO of them where all that is sure, at EARLY_CONFIDENCE_RATIO, or after SOON_RATIO by
+            WIDE_RATIO, and goes on beyond them for floats alone.
         halves: names of 16-bit floats, which codes have to be told from too, where they gain.
         leaving: asked ever more rarely, for the first time after LEAVING_ROUNDS.
         before_turn: what is waited for in front of every turn.
@@ -170,9 +178,9 @@ def _time_rounds(
     samples: dict[str, list[float]] = {name: [] for name in runs}
     spent_ms = dict.fromkeys(runs, 0.0)
     names = list(runs)
-    least_s = config.duration_s * (1.0 if floats is None else EARLY_RATIO)
+    least_s = config.duration_s * (1.0 if floats is None else SOON_RATIO)
     rounds = 0
-    next_look = {True: 0.0, False: 0.0}  # by whether it is an early one
+    next_look = dict.fromkeys((SOON_RATIO, EARLY_RATIO, 1.0), 0.0)  # by what they are behind
     next_leaving = math.inf if leaving is None else float(LEAVING_ROUNDS)
     while True:
         for index in order.permutation(len(names)):
@@ -197,15 +205,15 @@ def _time_rounds(
             if not _may_gain_much(_latencies(samples, turn_runs), floats or ()):
                 break
             most_rounds = rounds * _RECHECK_GROWTH
-        is_early = least_ms < config.duration_s * 1e3
+        behind = max((r for r in next_look if least_ms >= r * config.duration_s * 1e3), default=0.0)
         has_runs = rounds >= min_rounds and rounds * min(turn_runs[name] for name in names) >= config.min_runs
-        if least_ms < least_s * 1e3 or not has_runs or rounds < next_look[is_early]:
+        if least_ms < least_s * 1e3 or not has_runs or rounds < next_look[behind]:
             continue
         is_settled = least_ms >= SETTLED_RATIO * config.duration_s * 1e3
         found = _latencies(samples, turn_runs)
-        if _is_decided(found, floats, halves, is_early=is_early, is_settled=is_settled):
+        if _is_decided(found, floats, halves, is_early=behind < 1.0, is_settled=is_settled):
             break
-        next_look[is_early] = rounds * _RECHECK_GROWTH
+        next_look[behind] = rounds * _RECHECK_GROWTH
     return _latencies(samples, turn_runs)
 
 
@@ -283,7 +291,7 @@ def _is_decided(
     first, *others = sorted(latencies, key=lambda name: latencies[name].median_ms)
     for other in others:
         pair = compare_paired(latencies[first], latencies[other], confidence=confidence)
-        if pair.is_decided:
+        if pair.is_decided or _is_wide(latencies[first], latencies[other]):
             continue
         if floats is None:
             return False
@@ -301,6 +309,11 @@ def _is_decided(
         if not is_over and _regret(pair, is_taken=is_taken) > REGRET_RATIO:
             return False
     return True
+
+
+def _is_wide(faster: Latency, slower: Latency) -> bool:
+    """Whether one is ahead by so much that fewer rounds tell."""
+    return compare_paired(slower, faster).lo > WIDE_RATIO
 
 
 def _regret(pair: Paired, *, is_taken: bool) -> float:

@@ -14,7 +14,6 @@ from quantrt.errors import UsageError
 from quantrt.tactics.latency import EQUAL_RATIO
 from quantrt.tactics.timing import (
     EARLY_CONFIDENCE_RATIO,
-    EARLY_RATIO,
     MAX_TURN_RUNS,
     MIN_ROUNDS,
     MIN_TURN_RUNS,
@@ -22,7 +21,9 @@ from quantrt.tactics.timing import (
     REGRET_RATIO,
     SEARCH_TURN_MS,
     SETTLED_RATIO,
+    SOON_RATIO,
     TURN_MS,
+    WIDE_RATIO,
     Latency,
     Paired,
     compare_paired,
@@ -144,8 +145,44 @@ def test_a_search_is_over_early_where_the_fastest_is_clear(floats: str | None):
         lambda name, n: {"a": 10.0, "b": 14.0, "c": 20.0}[name], "abc", duration_s=3.0, floats=floats
     )
     assert (latencies["a"].total_ms < 1e3) == (floats is not None)
-    assert latencies["a"].total_ms >= 3e3 * EARLY_RATIO
+    assert latencies["a"].total_ms >= 3e3 * SOON_RATIO
     assert compare_paired(latencies["a"], latencies["b"]).verdict == "faster"
+
+
+@pytest.mark.parametrize(("float_ms", "rounds"), [(10.5, 12), (10.9, 12), (11.1, 8), (14.0, 8)])
+def test_floats_are_told_soon_by_a_wide_difference_alone(float_ms: float, rounds: int):
+    """Turns of 30 ms in 3 s: eight are behind a sixteenth of the time, and twelve are looked at next."""
+    latencies, _ = timed(lambda name, n: {"a": 10.0, "b": float_ms}[name], "ab", duration_s=3.0, floats="b")
+    assert latencies["a"].turn_runs == 3
+    assert len(latencies["a"].round_medians_ms()) == rounds
+    assert compare_paired(latencies["a"], latencies["b"]).verdict == "faster"
+
+
+@pytest.mark.parametrize("first_ratio", [1.09, 1.15])
+def test_a_search_ends_soon_only_where_all_rounds_are_wide_apart(first_ratio: float):
+    """In the first round of eight the floats b are so much slower than a, and by far more in the others."""
+
+    def cost_ms(name: str, n: int) -> float:
+        return 10.0 if name == "a" else 10.0 * first_ratio if n <= 5 else 14.0
+
+    latencies, _ = timed(cost_ms, "ab", duration_s=3.0, floats="b")
+    rounds = len(latencies["a"].round_medians_ms())
+    assert (rounds == 8) == (first_ratio > WIDE_RATIO)
+
+
+def test_codes_that_are_as_fast_as_floats_rarely_end_a_search_soon():
+    """Of 200 pairs whose rounds spread by a fifth, none is called different by fewer rounds than twelve."""
+    soon = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+
+        def cost_ms(name: str, n: int, rng: np.random.Generator = rng) -> float:
+            return 40.0 * math.exp(float(rng.normal(0.0, 0.2)))
+
+        latencies, _ = timed(cost_ms, "ab", duration_s=1.0, floats="a")
+        rounds = len(latencies["a"].round_medians_ms())
+        soon += rounds < 12 and compare_paired(latencies["a"], latencies["b"]).verdict != "same"
+    assert soon == 0
 
 
 def test_in_a_search_slow_candidates_get_fewer_runs_and_no_more_time():
