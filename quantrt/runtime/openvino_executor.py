@@ -31,7 +31,7 @@ from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
-from quantrt.runtime.openvino_joined import WITHOUT_JOINED, joins_products
+from quantrt.runtime.openvino_joined import HAS_CODES, WITHOUT_JOINED, joins_products
 from quantrt.runtime.openvino_tensor import shared_tensor
 from quantrt.runtime.request_pool import RequestPool
 from quantrt.threads import bounded_threads, usable_cores
@@ -76,7 +76,7 @@ class OpenVinoExecutor:
         self._config = {**_compile_config(self._core, options), **(properties or {})}
         self._weights = model.weights.get("bin", np.zeros(0, np.uint8))
         self._model = _read_model(self._core, model.graph, self._weights)
-        if joins_products(self._model):
+        if HAS_CODES in model.graph and joins_products(self._model):
             self._config |= WITHOUT_JOINED
         self.parallel_runs = (options.threads or usable_cores()) if options.hint == "throughput" else 1
         self.inputs = tuple(_spec(port, None) for port in self._model.inputs)

@@ -16,7 +16,7 @@ from typing import Any
 
 import openvino
 
-__all__ = ["WITHOUT_JOINED", "joins_products"]
+__all__ = ["HAS_CODES", "WITHOUT_JOINED", "joins_products"]
 
 WITHOUT_JOINED = {"SNIPPETS_MODE": "DISABLE"}
 """The options of a model that `joins_products`."""
@@ -25,6 +25,9 @@ _INTEGER_STEPS = ("Add", "Subtract", "Multiply", "Divide", "Relu", "Clamp", "Max
 """What is computed on the sums themselves, or on their multiples."""
 
 _QUANTIZER = "FakeQuantize"
+
+HAS_CODES = f'type="{_QUANTIZER}"'.encode()
+"""In the IR of every model with codes; without it no node need be looked at."""
 
 
 def joins_products(model: openvino.Model) -> bool:

@@ -196,6 +196,15 @@ def int8_target(library: str, device: Mapping[str, Any]) -> Target:
     return replace(ORT, weight_qmax=63) if saturates(device.get("isa", ())) else ORT
 
 
+@dataclass(frozen=True)
+class _Lowered:
+    """What a library of the CPU is given; see Candidate."""
+
+    model: LibraryModel
+    kept_float: tuple[str, ...]
+    fitted: Fitted | None
+
+
 class Opener:
     """Makes and opens the candidates of one model. What is timed for one of them serves the next.
 
@@ -224,6 +233,7 @@ class Opener:
         self._inputs = inputs
         self._on_progress = on_progress
         self._cuda: dict[str, CudaLowering] = {}  # by which graph it lowers
+        self._lowered: dict[tuple[str, str], _Lowered] = {}  # by library, and which graph it is of
         self._floats: dict[str, Mapping[str, np.ndarray]] = {}  # FP32's outputs, by library
 
     def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
@@ -239,10 +249,8 @@ class Opener:
             if spec.library == "cuda":
                 lowered, fitted = self._lower_for_gpu(spec, fitted)
             else:
-                graph = self._graph_of(spec, fitted)
-                kept = requantized_products(graph) if spec.library == "onnxruntime" else ()
+                lowered, kept = self._lower_for_cpu(spec, fitted)
                 options = replace(options, keeps_floats=bool(kept))
-                lowered = LOWERINGS[spec.library](graph)
             outputs = [output.name for output in self._model.outputs]
             executor = open_executor(lowered, options, output_names=outputs)
             if spec.library != "onnxruntime":  # what they compile, and take memory for, is for shapes
@@ -279,6 +287,22 @@ class Opener:
             raise
         if spec.precision == "fp32":
             self._floats[spec.library] = outputs
+
+    def _lower_for_cpu(self, spec: Spec, fitted: Fitted | None) -> tuple[LibraryModel, tuple[str, ...]]:
+        """What a library is given, and the products that it would make int8 by itself.
+
+        Made once for candidates that differ by the type of their floats alone.
+        """
+        key = (spec.library, spec.precision if fitted is not None or spec.precision == "int4" else "floats")
+        known = self._lowered.get(key)
+        if known is not None and known.fitted is fitted:
+            return known.model, known.kept_float
+        graph = self._graph_of(spec, fitted)
+        kept = requantized_products(graph) if spec.library == "onnxruntime" else ()
+        model = LOWERINGS[spec.library](graph)
+        if not spec.is_mixed:
+            self._lowered[key] = _Lowered(model, kept, fitted)
+        return model, kept
 
     def _graph_of(self, spec: Spec, fitted: Fitted | None) -> ir.Model:
         """What a library of the CPU is given."""

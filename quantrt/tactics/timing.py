@@ -52,8 +52,8 @@ EARLY_RATIO = 1 / 8
 the faster in all of 12 rounds or so."""
 
 SOON_RATIO = 1 / 16
-"""The same where that one is the faster in all rounds by WIDE_RATIO, for which MIN_ROUNDS are enough; they are
-looked at apart from those of later, of which there are no fewer for it."""
+"""The same where that one is the faster in all rounds by WIDE_RATIO, for which MIN_ROUNDS are enough. These
+looks come beside those behind EARLY_RATIO."""
 
 EARLY_CONFIDENCE_RATIO = 0.999
 """Of the interval until all of the seconds asked for are spent: the more looks, the surer each has to be."""

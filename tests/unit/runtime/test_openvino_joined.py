@@ -10,7 +10,7 @@ from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.openvino_executor import OpenVinoExecutor
-from quantrt.runtime.openvino_joined import joins_products
+from quantrt.runtime.openvino_joined import HAS_CODES, joins_products
 from tests.nets import net, quantized, run_ort, samples, weights
 
 CHAIN = """net (float[N,16] x) => (float[N,6] y) {
@@ -47,6 +47,11 @@ def test_a_chain_of_products_is_right_at_every_batch(threads: int, step: str):
         executor.close()
         # A code of the hidden tensor may round the other way: a step is 1/127 of its range, seen through w1.
         assert np.abs(found - want).max() <= 0.02 * np.abs(want).max(), rows
+
+
+def test_the_mark_of_codes_is_in_the_ir_of_those_alone():
+    assert HAS_CODES in lower_to_openvino(write(chain())).graph
+    assert HAS_CODES not in lower_to_openvino(net(CHAIN, weights(SHAPES)).graph).graph
 
 
 def test_which_models_are_joined():

@@ -127,6 +127,38 @@ def test_a_spec_is_opened_and_runs(library: str):
         found.executor.close()
 
 
+def test_candidates_that_differ_by_their_floats_are_lowered_once(monkeypatch: pytest.MonkeyPatch):
+    lowered = []
+    monkeypatch.setattr(
+        candidates,
+        "LOWERINGS",
+        {name: lambda graph: lowered.append(graph) or graph for name in ("onnxruntime", "openvino")},
+    )
+    monkeypatch.setattr(
+        candidates, "open_executor", lambda model, options, *, output_names: SimpleNamespace(run=lambda x: {})
+    )
+    model = resnet()
+    opener = Opener(model, BuildConfig(), {})
+    coded, other = (
+        Fitted(quantized(model, OPENVINO, {"x": samples(2, 3, 16, 16)}), "auto", {}) for _ in range(2)
+    )
+
+    def opened(spec: Spec, fitted: Fitted | None = None):
+        found = opener.open(spec, fitted)
+        assert isinstance(found, Candidate)
+        return found.model
+
+    floats = opened(Spec("openvino", "fp32"))
+    assert opened(Spec("openvino", "bf16", "bf16")) is floats
+    codes = opened(Spec("openvino", "int8"), coded)
+    assert opened(Spec("openvino", "int8", "bf16"), coded) is codes
+    assert len(lowered) == 2
+    assert opened(Spec("openvino", "int8"), other) is not codes
+    assert opened(Spec("onnxruntime", "fp32")) is model.graph
+    mixed = opened(Spec("openvino", "int8", is_mixed=True), coded)
+    assert mixed is not codes and opened(Spec("openvino", "int8"), other) is not mixed
+
+
 def test_a_library_that_refuses_the_model_is_a_rejection_with_its_reason(monkeypatch: pytest.MonkeyPatch):
     def refuse(graph):
         raise DeviceError("no kernel for Frobnicate")
