@@ -50,7 +50,7 @@ def weight_bytes(weights: Mapping[str, torch.Tensor]) -> int:
 
 
 def upload(key: str, array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """A weight on the device; on the CPU it is used where it is.
+    """A weight on the device; on the CPU it is used where it is, and on torch's meta device it is not read.
 
     Raises:
         DeviceError: out of memory; names the weight.
@@ -61,6 +61,8 @@ def upload(key: str, array: np.ndarray, device: torch.device) -> torch.Tensor:
         if device.type == "cpu":
             return host
         tensor = host.to(device)
+        if device.type == "meta":
+            return tensor
     except torch.OutOfMemoryError as error:
         raise _no_room(key, array.nbytes, device, error) from error
     except ModelError as error:

@@ -54,7 +54,7 @@ from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.slower_products import leave_float, slower_products
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts
 from quantrt.tactics.cuda.targets import capability_of
-from quantrt.tactics.cuda.trace import trace
+from quantrt.tactics.cuda.trace import trace, trace_facts
 from quantrt.tactics.cuda.tune import TuneOptions, tune
 from quantrt.tactics.cuda.wide import Wide, find_wide, told_wide, with_sums
 
@@ -267,14 +267,9 @@ class CudaLowering:
     ) -> _Tuned:
         frame, regions = self._framed(quantized, precision)
         may_code = set() if quantized is None else _without(frame, float_attention)
-        references = _by_reference(frame)
-        is_yardstick = precision == "fp32" and quantized is None
-        shown = with_sums(references) if is_yardstick else references
-        traced = trace(shown, self._inputs, self._trace_device)
-        joined = join_in_place(frame, traced.facts, self._gpu.capability)
+        found = self._facts(_by_reference(frame), is_yardstick=precision == "fp32" and quantized is None)
+        joined = join_in_place(frame, found, self._gpu.capability)
         frame, facts = joined.frame, joined.facts
-        if is_yardstick:
-            self._wide = (self._wide or Wide()) | find_wide(traced.ranges())
         wide = self._known_wide() if precision == "fp16" else Wide()
         pairs = find_pooled(frame, facts, self._gpu)
         workloads = [*frame.workloads(facts, self._live_rows), *(pair.workload for pair in pairs)]
@@ -308,6 +303,14 @@ class CudaLowering:
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)
         return _Tuned(frame, choices, notes)
+
+    def _facts(self, program: Program, *, is_yardstick: bool) -> dict[str, TensorFacts]:
+        """Of every buffer; of the model in FP32 beside what halves are too narrow for."""
+        if not is_yardstick:
+            return trace_facts(program, self._inputs, self._trace_device)
+        traced = trace(with_sums(program), self._inputs, self._trace_device)
+        self._wide = (self._wide or Wide()) | find_wide(traced.ranges())
+        return traced.facts
 
     def _assembled(self, tuned: _Tuned) -> Program:
         """The program of what was chosen, weights in the layouts of its kernels among it."""

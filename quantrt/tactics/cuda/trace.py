@@ -7,6 +7,7 @@ that a build has open.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from quantrt.errors import DataError
 from quantrt.ir.collector import without_collector
 from quantrt.plan.program import Program, Step
 from quantrt.runtime.cuda.assets import upload
@@ -22,11 +24,15 @@ from quantrt.runtime.cuda.steps import FreshMemory, open_program, open_runner, r
 from quantrt.runtime.cuda.tensors import tensor_on
 from quantrt.tactics.cuda.tactic import TensorFacts
 
-__all__ = ["Traced", "trace"]
+__all__ = ["Traced", "trace", "trace_facts"]
 
+log = logging.getLogger(__name__)
 
 EXTREMES_OF = (torch.float32, torch.float64)
 """Types whose extremes tell what a narrower one would have to hold."""
+
+META = torch.device("meta")
+"""On which torch computes shapes, strides and types alone: weights stay where they are."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +74,22 @@ def trace(program: Program, inputs: Mapping[str, np.ndarray], device: torch.devi
     return memory.traced
 
 
+def trace_facts(
+    program: Program, inputs: Mapping[str, np.ndarray], device: torch.device
+) -> dict[str, TensorFacts]:
+    """The facts of a program alone, without its values where no step looks at them.
+
+    Raises:
+        DataError, DeviceError: as of `trace`.
+    """
+    if not any(step.reads_values for step in program.steps):
+        try:
+            return trace(program, inputs, META).facts
+        except DataError as error:  # an operator may look at values that it need not see every time
+            log.debug("traced with values: %s", error)
+    return trace(program, inputs, device).facts
+
+
 class _Passing:
     """A runner whose weights come when it runs, and go with it."""
 
@@ -101,7 +123,7 @@ class _Watched:
             if not name or not isinstance(tensor, torch.Tensor):
                 continue
             self.traced.facts[name] = _facts(tensor)
-            if tensor.dtype in EXTREMES_OF and tensor.numel():
+            if tensor.dtype in EXTREMES_OF and tensor.numel() and not tensor.is_meta:
                 self.traced.extremes[name] = torch.stack(tensor.aminmax())
 
 
