@@ -297,14 +297,23 @@ def _stage_k_bytes(problem: GemmProblem) -> int:
     return min(MAX_STAGE_K_BYTES, max(MIN_STAGE_K_BYTES, whole))
 
 
-def rows_in_order(w: np.ndarray, run: int) -> np.ndarray:
+def rows_in_order(w: np.ndarray, run: int, dtype: str = "") -> np.ndarray:
     """w[N, K] with its rows where the tensor cores want them, and rows of zeros up to a whole group.
 
     Of a group of 4 * run columns, thread t of 4 holds 8 j + 2 t and 8 j + 2 t + 1 for every j (PTX ISA,
     wgmma, fragment of matrix D); here it is to hold run t + 2 j and the next.
+
+    Args:
+        dtype: what the numbers are brought to on the way; empty for their own.
     """
     group = 4 * run
     N, K = w.shape
-    padded = np.zeros((-(-N // group) * group, K), w.dtype)
-    padded[:N] = w
-    return padded.reshape(-1, 4, run // 2, 2, K).swapaxes(1, 2).reshape(-1, K)
+    dtype = dtype or str(w.dtype)
+    count, rest = divmod(N, group)
+    found = np.zeros((count + bool(rest), run // 2, 4, 2, K), dtype)
+    found[:count] = w[: N - rest].reshape(-1, 4, run // 2, 2, K).swapaxes(1, 2)
+    if rest:
+        last = np.zeros((group, K), dtype)
+        last[:rest] = w[N - rest :]
+        found[count] = last.reshape(4, run // 2, 2, K).swapaxes(0, 1)
+    return found.reshape(-1, K)

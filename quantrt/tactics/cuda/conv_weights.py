@@ -31,9 +31,9 @@ def channels_last(name: str, weight: np.ndarray, dtype: str, *, channels: int | 
     missing = 0 if channels is None else channels - weight.shape[1]
 
     def make() -> np.ndarray:
-        last = np.moveaxis(weight, 1, -1).astype(dtype)
+        last = np.moveaxis(weight, 1, -1)
         filled = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)]) if missing else last
-        return np.ascontiguousarray(filled)
+        return np.ascontiguousarray(filled, dtype)
 
     count = "" if channels is None else f"{channels} "
     return Constant(f"{name}:{count}channels last:{dtype}", make)
@@ -44,7 +44,7 @@ def rows_of_windows(name: str, weight: np.ndarray, dtype: str, run: int) -> Cons
 
     def make() -> np.ndarray:
         rows = np.moveaxis(weight, 1, -1).reshape(len(weight), -1)
-        return rows_in_order(rows.astype(dtype), run)
+        return rows_in_order(rows, run, dtype)
 
     return Constant(f"{name}:run{run}:{dtype}", make)
 
@@ -55,7 +55,7 @@ def rows_of_folded(name: str, weight: np.ndarray, folding: Folding, run: int) ->
 
     def make() -> np.ndarray:
         taps = weight.reshape(*weight.shape[:2], *as_pair(weight.shape[2:], 1))
-        return rows_in_order(folding.weight_of(taps).reshape(len(weight), -1).astype(dtype), run)
+        return rows_in_order(folding.weight_of(taps).reshape(len(weight), -1), run, dtype)
 
     return Constant(f"{name}:folded {folding.step}:run{run}:{dtype}", make)
 

@@ -62,8 +62,7 @@ class Product:
             rows = self.weight if self.formula.is_transposed else self.weight.T
             if in_turns:
                 rows = rows.reshape(2, self.N, self.K).swapaxes(0, 1).reshape(-1, self.K)
-            rows = rows.astype(self.dtype)
-            return rows_in_order(rows, run) if run else np.ascontiguousarray(rows)
+            return rows_in_order(rows, run, self.dtype) if run else np.ascontiguousarray(rows, self.dtype)
 
         order = ("turns" if in_turns else "nk") + (f" run{run}" if run else "")
         return Constant(f"{self.formula.weight}:{order}:{self.dtype}", make)
