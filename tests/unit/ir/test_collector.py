@@ -2,9 +2,11 @@
 """The collector of cycles is put off, and goes on as before."""
 
 import gc
+import weakref
 
 import pytest
 
+from quantrt.ir import collector
 from quantrt.ir.collector import without_collector
 
 
@@ -28,3 +30,47 @@ def test_it_is_off_meanwhile_and_as_before_afterwards(is_on):
     with pytest.raises(ValueError, match="whatever"), without_collector():
         raise ValueError("whatever")
     assert gc.isenabled() == is_on
+
+
+@pytest.fixture
+def _nothing_frozen():
+    """Other tests go on with what was frozen before them."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("_nothing_frozen")
+def test_what_was_made_meanwhile_is_looked_at_by_a_full_collection_alone():
+    gc.enable()
+    with without_collector():
+        made = [[number] for number in range(10_000)]
+    assert not any(one is made for one in gc.get_objects(0))
+    assert any(one is made for one in gc.get_objects(2))
+    cycle = [_Watched()]
+    cycle[0].held = cycle
+    gone = weakref.ref(cycle[0])
+    with without_collector():
+        del cycle
+    gc.collect(1)
+    assert gone() is not None
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.usefixtures("_nothing_frozen")
+def test_what_others_have_frozen_stays_so():
+    gc.enable()
+    made = [[number] for number in range(10_000)]
+    gc.freeze()
+    with without_collector():
+        pass
+    assert gc.get_freeze_count() > len(made) > collector.FROZEN
+    gc.unfreeze()
+    with without_collector():
+        pass
+    assert gc.get_freeze_count() == 0
+
+
+class _Watched:
+    held: object = None
