@@ -18,12 +18,14 @@ then moves a small scale by as much of itself as a large one. Plain gradient des
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from quantrt.errors import UsageError
 from quantrt.quantize.qparams import QParams
 
 __all__ = ["FakeQuantize", "FakeQuantizeBias"]
@@ -83,16 +85,14 @@ class FakeQuantize(nn.Module):
 
     def __init__(self, qparams: QParams, *, elements: int, rank: int, is_learned: bool) -> None:
         super().__init__()
-        self.grid = qparams
-        zero_point = int(qparams.zero_point.reshape(-1)[0]) if qparams.zero_point.size else 0
-        self.lo, self.hi = qparams.qmin - zero_point, qparams.qmax - zero_point
+        self.grid, self.elements = qparams, elements
+        self.lo, self.hi = _bounds(qparams)
         self.shape = tuple(qparams.broadcast(qparams.scale, rank).shape)
         first = torch.from_numpy(np.array(qparams.scale, np.float32)).reshape(self.shape)
-        factor = 1.0 / math.sqrt(max(elements, 1) * max(self.hi, 1)) / first.double().square()
         self.first_scale: torch.Tensor
         self.factor: torch.Tensor
         self.register_buffer("first_scale", first)
-        self.register_buffer("factor", factor.float(), persistent=False)
+        self.register_buffer("factor", self._factor(), persistent=False)
         if is_learned:
             self.ratio = nn.Parameter(torch.ones_like(first))
         else:
@@ -110,6 +110,37 @@ class FakeQuantize(nn.Module):
             return x
         return _rounded(x, self.scale, self.factor, (self.lo, self.hi))
 
+    def _factor(self) -> torch.Tensor:
+        """Of the gradient of `ratio`, f32 as the scale."""
+        spread = math.sqrt(max(self.elements, 1) * max(self.hi, 1))
+        return (1.0 / spread / self.first_scale.double().square()).float()
+
+    def get_extra_state(self) -> torch.Tensor:
+        """What a state holds beside scales, int32: the least code, the largest, the zero points."""
+        zero_points = np.asarray(self.grid.zero_point, np.int32).reshape(-1)
+        return torch.from_numpy(
+            np.concatenate([[self.grid.qmin, self.grid.qmax], zero_points]).astype(np.int32)
+        )
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Take the zero points of a state; its scales are loaded already.
+
+        Raises:
+            UsageError: its codes are not of this type.
+        """
+        qmin, qmax, *zero_points = state.tolist()
+        if (qmin, qmax) != (self.grid.qmin, self.grid.qmax):
+            raise UsageError(
+                "cannot load this state: its codes are of another target",
+                got=f"codes from {qmin} to {qmax}",
+                expected=f"{self.grid.qmin} to {self.grid.qmax}",
+                hint="`prepare(..., target=)` as it was for this state",
+            )
+        shape = self.grid.zero_point.shape
+        self.grid = replace(self.grid, zero_point=np.array(zero_points, np.int32).reshape(shape))
+        self.lo, self.hi = _bounds(self.grid)
+        self.factor = self._factor()
+
     def qparams(self) -> QParams:
         """The grid with the scale in use."""
         scale = self.scale.detach().cpu().numpy().reshape(self.grid.scale.shape).astype(np.float32)
@@ -120,6 +151,12 @@ class FakeQuantize(nn.Module):
         """What print(module) shows of it."""
         count = self.first_scale.numel()
         return f"{self.grid.dtype.name} {self.lo}..{self.hi}, {count} scale{'s' if count > 1 else ''}"
+
+
+def _bounds(grid: QParams) -> tuple[int, int]:
+    """The least and the largest code, less the zero point that all channels share."""
+    zero_point = int(grid.zero_point.reshape(-1)[0]) if grid.zero_point.size else 0
+    return grid.qmin - zero_point, grid.qmax - zero_point
 
 
 class FakeQuantizeBias(nn.Module):
