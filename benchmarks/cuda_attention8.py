@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention in 8 bits on an H200, every form: `python -m benchmarks.cuda_attention8 OUT.json`.
 
-q, k and v are views of a merged projection, as in an engine. Each form of kernels/attention_hopper is checked
-against float64 on some of the queries, then timed with the step that makes its codes, and that step alone;
-torch's cuDNN and flash attention beside it in the same run. Times are medians of replays of CUDA graphs:
+q, k and v are views of a merged projection, as in an engine. Each form of kernels/attention_hopper, where it
+can compute a shape, and of kernels/attention_coded at some is checked against float64 on some of the queries,
+then timed with the step that makes its codes, and that step alone; beside it in the same run attention of
+torch by every backend that takes the shape, and ours in fp16. Times are medians of replays of CUDA graphs:
 "hot" repeats one set of inputs, "cold" goes round several that do not fit the L2 cache together. The result
 is written after every form; one that neither ends nor fails within LIMIT_S is noted and left out. Needs a GPU
 of compute capability 9.0 and the `cuda` extra.
@@ -17,7 +18,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,19 +27,22 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from benchmarks.cuda_attention8_cases import FLOATS, SHAPES, Case, Shape, cases_of, mask_size
 from benchmarks.cuda_attention8_page import attention_page
 from benchmarks.cuda_timing import commit, environment, graph_us
 from quantrt.gpu import GpuFacts, gpu_named
-from quantrt.kernels.attention_hopper.spec import HopperAttention, shared_bytes
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.regions.region import Attention
 from quantrt.runtime.cuda.local_gpu import describe_gpu
-from quantrt.tactics.cuda.fused_attention import problem_of
-from quantrt.tactics.cuda.hopper_attention import tactic_of
 from quantrt.tactics.cuda.open_tactic import OpenTactic
-from quantrt.tactics.cuda.tactic import Draft, Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.tactic import Draft, Tactic
 
+BACKENDS = {
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
+"""Of torch's attention. A mask, or wide heads, leave some of them."""
 LIMIT_S = 40.0
 """Without news; loading torch, and kernels that were compiled before, takes a part of it."""
 CALLS = 8
@@ -52,47 +56,6 @@ CLOCK_HZ = 1.755e9
 
 
 @dataclass(frozen=True)
-class Shape:
-    """One attention."""
-
-    B: int
-    H: int
-    S: int
-    T: int
-    D: int
-    is_causal: bool = False
-    outliers: bool = False
-
-    @property
-    def name(self) -> str:
-        """Such as "2x10x4096x64"."""
-        marks = (" causal" if self.is_causal else "") + (" outliers" if self.outliers else "")
-        keys = f"/{self.T}" if self.T != self.S else ""
-        return f"{self.B}x{self.H}x{self.S}{keys}x{self.D}{marks}"
-
-    @property
-    def flops(self) -> int:
-        """Of both products."""
-        return 4 * self.B * self.H * self.S * self.T * self.D // (2 if self.is_causal else 1)
-
-
-SHAPES = (
-    Shape(2, 10, 4096, 4096, 64),
-    Shape(1, 16, 8192, 8192, 128),
-    Shape(1, 16, 4096, 4096, 128),
-    Shape(1, 10, 16384, 16384, 64),
-    Shape(2, 20, 1024, 1024, 64),
-    Shape(2, 16, 1024, 1024, 128),
-    Shape(1, 8, 16384, 16384, 128),
-    Shape(2, 10, 4096, 77, 64),
-    Shape(1, 24, 4608, 4608, 128, outliers=True),
-    Shape(2, 10, 4001, 4001, 64, outliers=True),
-    Shape(1, 16, 8192, 8192, 128, is_causal=True),
-    Shape(32, 16, 384, 384, 64),
-)
-
-
-@dataclass(frozen=True)
 class Trial:
     """A shape with its inputs and what is right for some of its queries."""
 
@@ -102,26 +65,12 @@ class Trial:
     gpu: GpuFacts
 
 
-def forms() -> Iterator[HopperAttention]:
-    """What is timed, the most promising first."""
-    how = HopperAttention
-    for lines in (1, 2, 0):
-        yield how("floats", "fp8", 128, 4, lines=lines)
-        yield how("floats", "fp8", 128, 3, lines=lines)
-        yield how("int8", "fp8", 128, 4, lines=lines)
-    yield how("int8", "fp8", 128, 4, lines=2, turns=True)
-    yield how("fp8", "fp8", 128, 4)
-    yield how("int8", "floats", 128, 3)
-    yield how("floats", "floats", 128, 3)
-    yield how("floats", "floats", 64, 4)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Time attention in 8 bits.")
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="SUBSTRING", help="of forms; default: all")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), metavar="N", help="the first N shapes")
-    parser.add_argument("--seconds", type=float, default=230.0, help="end after this long")
+    parser.add_argument("--seconds", type=float, default=300.0, help="end after this long")
     parser.add_argument("--compile-only", action="store_true", help="fill Triton's cache; needs no GPU")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -130,7 +79,7 @@ def main() -> None:
         _measure(args.out, shapes, args.names)
         return
     end_s = time.monotonic() + args.seconds
-    _compile(_cases(shapes, args.names, gpu_named("H200")))
+    _compile(cases_of(shapes, args.names, gpu_named("H200")))
     if not args.compile_only:
         _watch(args, end_s)
         if not args.out.exists():
@@ -178,7 +127,7 @@ def _measure(out: Path, shapes: Sequence[Shape], names: Sequence[str]) -> None:
     results |= {"environment": environment(), "commit": commit()}
     _write(out, results)
     gpu = describe_gpu()
-    cases = _cases(shapes, names, gpu)
+    cases = cases_of(shapes, names, gpu)
     compiled = _compile(cases)
     failed = {
         name
@@ -190,50 +139,25 @@ def _measure(out: Path, shapes: Sequence[Shape], names: Sequence[str]) -> None:
         rows = results["rows"].setdefault(shape.name, {})
         sets = _inputs(shape)
         trial = Trial(shape, sets, _expected(shape, sets[0]), gpu)
-        for backend in ("cudnn", "flash"):
+        for backend in BACKENDS:
             if f"sdpa {backend}" not in rows:
                 rows[f"sdpa {backend}"] = _sdpa(trial, backend)
                 _write(out, results)
-        for name, (tactic, how) in cases[shape].items():
+        for name, case in cases[shape].items():
             if name not in rows and name not in failed:
                 results["begun"] = [shape.name, name]
                 _write(out, results)
-                rows[name] = _tactic_row(trial, how, tactic, compiled)
+                rows[name] = _tactic_row(trial, case, compiled)
                 del results["begun"]
                 _write(out, results)
 
 
-def _cases(
-    shapes: Sequence[Shape], names: Sequence[str], gpu: GpuFacts
-) -> dict[Shape, dict[str, tuple[Tactic, HopperAttention]]]:
-    """Every form of every shape, by name."""
-    cases: dict[Shape, dict[str, tuple[Tactic, HopperAttention]]] = {}
-    for shape in shapes:
-        workload = _workload(shape)
-        formula = workload.formula
-        problem = problem_of(workload, formula) if isinstance(formula, Attention) else "no attention"
-        if isinstance(problem, str) or not isinstance(formula, Attention):
-            raise RuntimeError(str(problem))
-        found = {
-            tactic.name: (tactic, how)
-            for how in forms()
-            if shared_bytes(problem, how) + 1024 <= gpu.shared_memory_bytes
-            for tactic in [tactic_of(formula, problem, how)]
-        }
-        cases[shape] = {
-            name: case for name, case in found.items() if not names or any(part in name for part in names)
-        }
-    return cases
-
-
-def _compile(
-    cases: dict[Shape, dict[str, tuple[Tactic, HopperAttention]]],
-) -> dict[KernelSpec, CompiledKernel | CompileFailure]:
+def _compile(cases: dict[Shape, dict[str, Case]]) -> dict[KernelSpec, CompiledKernel | CompileFailure]:
     specs = [
         spec
         for found in cases.values()
-        for tactic, _ in found.values()
-        for draft in tactic.drafts
+        for case in found.values()
+        for draft in case.tactic.drafts
         for spec in draft.kernels
     ]
     begun = time.monotonic()
@@ -247,18 +171,18 @@ def _compile(
     return compiled
 
 
-def _workload(shape: Shape) -> Workload:
-    formula = Attention(
-        (("n", 0), ("n", 1), ("n", 2)), 1 / math.sqrt(shape.D), False, False, is_causal=shape.is_causal
-    )
-    step = 3 * shape.H * shape.D
-    sizes = [(shape.B, shape.H, length, shape.D) for length in (shape.S, shape.T, shape.T)]
-    facts = tuple(TensorFacts("float16", size, (size[2] * step, shape.D, step, 1)) for size in sizes)
-    return Workload("attention", formula, facts, ("float16",), None, {})
+def _mask(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+    """See Shape; padding is a part of up to a half of each sample."""
+    size = mask_size(shape)
+    if shape.mask != "padding":
+        return torch.randn(size, device="cuda", generator=generator).half()
+    lengths = torch.randint(shape.T // 2, shape.T + 1, (shape.B, 1, 1, 1), device="cuda", generator=generator)
+    is_there = torch.arange(shape.T, device="cuda") < lengths
+    return torch.zeros(size, device="cuda", dtype=torch.float16).masked_fill_(~is_there, -math.inf)
 
 
 def _inputs(shape: Shape) -> list[list[torch.Tensor]]:
-    """Sets of q, k and v, as many as do not fit the L2 cache; views of merged projections."""
+    """Sets of q, k, v and a mask, as many as do not fit the L2 cache; views of merged projections."""
     set_bytes = 2 * shape.B * shape.H * shape.D * (shape.S + 2 * shape.T)
     generator = torch.Generator("cuda").manual_seed(0)
     sets = []
@@ -272,7 +196,7 @@ def _inputs(shape: Shape) -> list[list[torch.Tensor]]:
             if shape.outliers and part < 2:
                 merged[:, ::500] *= 20
             views.append(merged[:, :, part].transpose(1, 2))
-        sets.append(views)
+        sets.append([*views, _mask(shape, generator)] if shape.mask else views)
     return sets
 
 
@@ -283,13 +207,16 @@ def _queries(shape: Shape) -> torch.Tensor:
 
 def _expected(shape: Shape, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
     """In float64, head by head."""
-    q, k, v = inputs
+    q, k, v, *masks = inputs
     chosen = _queries(shape)
+    added = [mask[:, :, chosen if shape.mask == "rows" else slice(None)].double() for mask in masks]
     is_later = torch.arange(shape.T, device="cuda") > chosen[:, None]
     heads = []
     for sample in range(shape.B):
         for head in range(shape.H):
             scores = q[sample, head, chosen].double() @ k[sample, head].double().T / math.sqrt(shape.D)
+            for mask in added:
+                scores = scores + mask[min(sample, len(mask) - 1), 0]
             if shape.is_causal:
                 scores = scores.masked_fill(is_later, -math.inf)
             heads.append(torch.softmax(scores, -1) @ v[sample, head].double())
@@ -297,22 +224,22 @@ def _expected(shape: Shape, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _sdpa(trial: Trial, backend: str) -> dict[str, Any]:
-    which = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[backend]
-
     def run(inputs: list[torch.Tensor]) -> torch.Tensor:
-        with sdpa_kernel(which):
-            q, k, v = inputs
-            return scaled_dot_product_attention(q, k, v, is_causal=trial.shape.is_causal)
+        with sdpa_kernel(BACKENDS[backend]):
+            q, k, v, *masks = inputs
+            mask = masks[0] if masks else None
+            return scaled_dot_product_attention(q, k, v, mask, is_causal=trial.shape.is_causal)
 
-    return _row(trial, run, ("floats", "floats"))
+    try:
+        return _row(trial, run, FLOATS)
+    except RuntimeError as error:  # what a backend does not take
+        return {"error": str(error).splitlines()[0][:100]}
 
 
 def _tactic_row(
-    trial: Trial,
-    how: HopperAttention,
-    tactic: Tactic,
-    compiled: dict[KernelSpec, CompiledKernel | CompileFailure],
+    trial: Trial, case: Case, compiled: dict[KernelSpec, CompiledKernel | CompileFailure]
 ) -> dict[str, Any]:
+    tactic = case.tactic
     kernels: dict[KernelSpec, CompiledKernel] = {}
     for draft in tactic.drafts:
         for spec in draft.kernels:
@@ -329,7 +256,7 @@ def _tactic_row(
     device = torch.device("cuda")
     try:
         with OpenTactic(tactic, "attention", kernels, device, weights={}, fill=_poison) as opened:
-            row = _row(trial, lambda inputs: opened.run(inputs)[0], (how.scores, how.values))
+            row = _row(trial, lambda inputs: opened.run(inputs)[0], case.kinds)
         if len(tactic.drafts) > 1:
             with OpenTactic(_alone(tactic.drafts[0]), "codes", kernels, device, weights={}) as opened:
                 row["encode_us"] = graph_us(lambda i: opened.run(trial.sets[0]), CALLS)

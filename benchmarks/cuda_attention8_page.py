@@ -11,25 +11,37 @@ from benchmarks.page import number, table
 
 Row = Mapping[str, Any]
 
-ENGINES = ("attention coded hopper int8", "attention coded hopper floats")
-"""What forms begin with that engines may take."""
+HOPPER = ("attention coded hopper int8", "attention coded hopper floats")
+PORTABLE = "attention coded int8"
+"""What forms begin with that engines may take, for compute capability 9.0 and for any."""
 
 INTRO = """# Attention in 8 bits
 
 {machine}; commit {commit}. `python -m benchmarks.cuda_attention8 docs/results/cuda-attention8-h200.json`
 
 Microseconds of one call in a CUDA graph, inputs in L2 where they fit ("hot"), medians; the rate counts the
-four operations per score and column of the exact computation. "coded" is our kernel of compute capability
-9.0 over codes that the step before it makes of q, k and v: that step's time is in it, and stands beside it.
-"int8 fp8" multiplies q and k as int8 and weights and values as FP8, "floats fp8" q and k as they are, "int8
-floats" values as they are; "fp8 fp8" is less precise and no faster, so that engines do not take it. With "l1"
-half of the weights' codes are straight lines between powers of two, with "l2" all; with "turns" the two
+four operations per score and column of the exact computation. "coded" is a kernel of ours over codes that the
+step before it makes of q, k and v: that step's time is in it, and stands beside it. "hopper" is the kernel of
+compute capability 9.0, which takes neither masks nor heads above 128; the others are forms of the portable
+one. "int8 fp8" multiplies q and k as int8 and weights and values as FP8, "floats fp8" q and k as they are,
+"int8 floats" values as they are; "fp8 fp8" is less precise and no faster, so engines do not take it. With
+"l1" half of the weights' codes are straight lines between powers of two, with "l2" all; with "turns" the two
 consumers of a program begin their products in turn. The error is against float64, of up to 96 queries of each
-head; "outliers" has channels of k far from 0 and a few large rows, of which int8 loses much. Engines take
-these kernels at quantization levels auto and 4, from 512 keys on, and only where they are faster than the
-best of the others.
+head; "outliers" has channels of k far from 0 and a few large rows, of which int8 loses much. Masks are added:
+"keys" is a number for every key, "padding" minus infinity behind a sample's length, "rows" a number for every
+query and key. Engines take these kernels at quantization levels auto and 4, from 512 keys on, and only where
+they are faster than the best of the others.
 
-SDPA is torch's `scaled_dot_product_attention` in fp16, the faster of its cuDNN and flash backends.
+SDPA is torch's `scaled_dot_product_attention` in fp16 with the same mask, the fastest of its cuDNN, flash and
+memory-efficient backends that take the shape.
+"""
+
+COSTS = """
+## What portability costs
+
+The portable kernel, in Triton, beside the one for compute capability 9.0, the codes' making in both. GPUs
+without FP8, compute capability 8.0 and 8.6, have its "int8 floats" forms alone; what those take here stands
+behind.
 """
 
 LIMITS = """
@@ -61,6 +73,20 @@ def attention_page(results: Mapping[str, Any]) -> str:
     )
     parts = [INTRO.format(machine=machine, commit=results.get("commit") or "unknown")]
     parts.append(table(head, [_best(shape, forms) for shape, forms in rows.items()]))
+    costs = (
+        "attention",
+        "SDPA",
+        "hopper",
+        "portable",
+        "is",
+        "relative L2",
+        "form",
+        "int8 floats",
+        "is",
+        "error",
+    )
+    parts.append(COSTS)
+    parts.append(table(costs, [_cost(shape, forms) for shape, forms in rows.items() if _has_portable(forms)]))
     parts.append(LIMITS)
     bounds = ("attention", "products", "exponentials", "bytes", "coded")
     parts.append(table(bounds, [_bounds(shape, forms) for shape, forms in rows.items()]))
@@ -79,8 +105,9 @@ def _fastest(forms: Mapping[str, Row], start: str | tuple[str, ...]) -> tuple[st
 
 def _best(shape: str, forms: Mapping[str, Row]) -> tuple[str, ...]:
     library_us = _fastest(forms, "sdpa")[1]["hot_us"]
-    name, coded = _fastest(forms, ENGINES)
-    floats_us = _fastest(forms, "attention hopper")[1]["hot_us"]
+    name, coded = _fastest(forms, (*HOPPER, PORTABLE))
+    ours = {name: row for name, row in forms.items() if "coded" not in name.split()}
+    floats_us = _fastest(ours, "attention ")[1]["hot_us"]
     return (
         shape,
         number(library_us, 1),
@@ -89,14 +116,36 @@ def _best(shape: str, forms: Mapping[str, Row]) -> tuple[str, ...]:
         number(coded.get("encode_us"), 1),
         number(coded.get("tflops"), 0),
         f"{coded.get('relative_l2', math.nan):.1%}",
-        name.removeprefix("attention coded hopper "),
+        name.removeprefix("attention coded "),
         number(floats_us, 1),
         f"{library_us / floats_us:.2f}x",
     )
 
 
+def _has_portable(forms: Mapping[str, Row]) -> bool:
+    return any(name.startswith(PORTABLE) for name in forms)
+
+
+def _cost(shape: str, forms: Mapping[str, Row]) -> tuple[str, ...]:
+    library_us = _fastest(forms, "sdpa")[1]["hot_us"]
+    name, best = _fastest(forms, PORTABLE)
+    _, halves = _fastest(forms, f"{PORTABLE} floats")
+    return (
+        shape,
+        number(library_us, 1),
+        number(_fastest(forms, HOPPER)[1]["hot_us"], 1),
+        number(best["hot_us"], 1),
+        f"{library_us / best['hot_us']:.2f}x",
+        f"{best.get('relative_l2', math.nan):.1%}",
+        name.removeprefix("attention coded "),
+        number(halves["hot_us"], 1),
+        f"{library_us / halves['hot_us']:.2f}x",
+        f"{halves.get('relative_l2', math.nan):.1%}",
+    )
+
+
 def _bounds(shape: str, forms: Mapping[str, Row]) -> tuple[str, ...]:
-    coded = _fastest(forms, ENGINES)[1]
+    coded = _fastest(forms, (*HOPPER, PORTABLE))[1]
     keys = ("tensor_us", "exponential_us", "bytes_us", "hot_us")
     return (shape, *(number(coded.get(key), 0) for key in keys))
 

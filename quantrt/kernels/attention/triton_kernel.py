@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """y = epilogue(softmax(masked(scale * q @ k^T)) @ v) without the scores in memory.
 
-One program computes BLOCK_M queries of one head: it walks over the keys in blocks, and keeps the largest
-score and the sum of exponentials of every query so far (Milakov, Gimelshein, "Online normalizer calculation
-for softmax", arXiv 1805.02867; Dao et al., "FlashAttention", arXiv 2205.14135). Products are of float16 or
-bfloat16 with sums in float32; exponents are powers of two, the factor log2(e) being in the scale.
+One program computes BLOCK_M queries of one head: it walks over the keys in blocks, see
+`kernels.attention_blocks`. Products are of float16 or bfloat16 with sums in float32.
 
 IS_PACKED: samples lie behind each other without padding, sample b in the rows offsets_ptr[b] up to
 offsets_ptr[b + 1] of [B * S, H, D]; S = T is the most rows that one may have.
@@ -14,21 +12,18 @@ offsets_ptr[b + 1] of [B * S, H, D]; S = T is the most rows that one may have.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import INF, INTERPRETED, LOG2E, exp2
+from quantrt.kernels.attention_blocks.triton_kernel import (
+    counted,
+    hide_unseen,
+    load_rows,
+    masked,
+    multiply,
+    next_peak,
+    store_attended,
+)
+from quantrt.kernels.functions.triton_kernel import INF, exp2
 
 __all__ = ["attention"]
-
-LOWEST = tl.constexpr(-3.0e38)
-LN2 = tl.constexpr(0.6931471805599453)
-
-
-def _interpreted_range(start, stop):
-    """What the interpreter's `tl.range` cannot make of a number that is an argument."""
-    return range(start, int(stop.handle.data.item()))
-
-
-_counted = _interpreted_range if INTERPRETED.value else tl.range
 
 
 @triton.jit
@@ -112,7 +107,7 @@ def attention(
     keys = (k_tile, k_t * UNIT, v_tile, v_t * UNIT, offs_n, offs_d, T)
     masks = (mask_tile, rows * (mask_s * MASK_UNIT), mask_value)
     queries = first + offs_m
-    for block in _counted(0, blocks):
+    for block in counted(0, blocks):
         state = attend(
             q,
             block * BLOCK_N,
@@ -129,19 +124,19 @@ def attention(
         )
 
     _, total, sums = state
-    inverse = tl.where(total == 0.0, 0.0, 1.0 / total)
-    registers = (sums * inverse[:, None],)
-    slots = (arg0, arg1, arg2, arg3)
-    for i in tl.static_range(len(KINDS)):
-        registers = registers + (slots[i],)
-    results = evaluate(PROGRAM, registers)
-    pointers = (y0_ptr, y1_ptr)
     place = y_start + head.to(tl.int64) * y_h + first.to(tl.int64) * y_s
-    offsets = offs_m[:, None] * y_s + offs_d[None, :]
-    mask = (first + offs_m < S)[:, None] & (offs_d < D)[None, :]
-    for i in tl.static_range(len(OUTPUTS)):
-        y = stored(PROGRAM, OUTPUTS[i], results, pointers[i].dtype.element_ty)
-        tl.store(pointers[i] + place + offsets, tl.broadcast_to(y, (BLOCK_M, BLOCK_D)), mask=mask)
+    store_attended(
+        sums,
+        total,
+        (arg0, arg1, arg2, arg3),
+        (y0_ptr + place, y1_ptr + place),
+        y_s,
+        S - first,
+        D,
+        KINDS,
+        PROGRAM,
+        OUTPUTS,
+    )
 
 
 @triton.jit
@@ -177,64 +172,9 @@ def attend(
     if IS_CAUSAL:
         is_edge = is_edge | (start + BLOCK_N > tl.min(queries))
     if is_edge:
-        is_seen = (start + offs_n < T)[None, :]
-        if IS_CAUSAL:
-            is_seen = is_seen & ((start + offs_n)[None, :] <= queries[:, None])
-        scores = tl.where(is_seen, scores, -INF)
-    peak = tl.maximum(largest, tl.max(scores, axis=1) * unit)
-    # A query that has seen nothing yet has no largest score to subtract.
-    base = tl.where(peak == -INF, 0.0, peak)
+        scores = hide_unseen(scores, start + offs_n, queries, T, IS_CAUSAL)
+    peak, base, rescale = next_peak(largest, tl.max(scores, axis=1) * unit)
     weights = exp2(scores * unit - base[:, None])
-    rescale = exp2(largest - base)
     v = load_rows(v_tile, places * v_step, offs_d, D)
     sums = multiply(weights.to(v.dtype), v, sums * rescale[:, None])
     return peak, total * rescale + tl.sum(weights, axis=1), sums
-
-
-@triton.jit
-def multiply(a, b, sums):
-    """Sums + a @ b, in float32. The interpreter has no products of bfloat16."""
-    if INTERPRETED:
-        y = tl.dot(a.to(tl.float32), b.to(tl.float32), sums, input_precision="ieee")
-    else:
-        y = tl.dot(a, b, sums)
-    return y
-
-
-@triton.jit
-def load_rows(tile, rows, columns, D: tl.constexpr):
-    """[rows, columns] of a tile; columns beyond D are 0."""
-    pointers = tile + rows[:, None] + columns[None, :]
-    if columns.shape[0] == D:
-        x = tl.load(pointers)
-    else:
-        x = tl.load(pointers, mask=(columns < D)[None, :], other=0.0)
-    return x
-
-
-@triton.jit
-def masked(
-    scores, scale, tile, rows, keys, T, value, KIND: tl.constexpr, HAS_ROWS: tl.constexpr, UNIT: tl.constexpr
-):
-    """Scaled scores with a mask that is added, or keys that are kept or dropped; and the log2 of their unit.
-
-    Rows of the mask are filled up to a multiple of UNIT elements, which are read together.
-    """
-    is_there = keys // UNIT * UNIT < T
-    if HAS_ROWS:
-        given = tl.load(tile + rows[:, None] + keys[None, :], mask=is_there[None, :], other=0)
-    else:
-        given = tl.load(tile + keys, mask=is_there, other=0)[None, :]
-    unit = 1.0
-    if KIND == "kept":
-        y = tl.where(given != 0, scores * scale, value)
-    elif KIND == "dropped":
-        y = tl.where(given != 0, value, scores * scale)
-    elif given.dtype == tl.float16:  # what is finite stays so, times log2(e) too
-        y = scores * (scale * LN2) + given.to(tl.float32)
-        unit = LOG2E
-    else:
-        added = given.to(tl.float32) * LOG2E
-        added = tl.where(given == -INF, -INF, tl.maximum(added, LOWEST, propagate_nan=tl.PropagateNan.ALL))
-        y = scores * scale + added
-    return y, unit

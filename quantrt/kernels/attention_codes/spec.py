@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Codes of q, k and v for attention: which kernel makes them, and in which order values lie.
 
-Values are kept as the tensor cores of compute capability 9.0 take and give them (PTX ISA, wgmma, fragments of
-matrices A and D), so that no thread hands a number to another: keys within each 16, and columns.
+In the order "fragments" values are kept as the tensor cores of compute capability 9.0 take and give them (PTX
+ISA, wgmma, fragments of matrices A and D), so that no thread hands a number to another: keys within each 16,
+and columns. In the order "natural" they are kept as they come.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from quantrt.kernels.attention.spec import AttentionProblem
 from quantrt.kernels.epilogue.spec import POINTERS
 from quantrt.kernels.kernel import KernelSpec
 
-__all__ = ["CodeFormat", "columns_in_order", "encoder_of", "keys_in_order"]
+__all__ = ["CODES", "KEY_GROUP", "CodeFormat", "columns_in_order", "encoder_of", "keys_in_order"]
 
 SAMPLES = 128
 """Keys that the mean is taken of."""
 NUM_WARPS = 8
 
+KEY_GROUP = 16
+"""Keys that rows of codes of values are filled up to a multiple of, with zeros."""
+
 CODES = {"int8": "*i8", "fp8": "*fp8e4nv"}
+"""Triton's pointers to codes."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +38,14 @@ class CodeFormat:
         values: "fp8", or "floats" for v as it is.
         block_n: keys with one scale.
         block_d: columns that codes are stored with, zeros behind those of the head.
+        order: of values' keys and columns, "fragments" or "natural".
     """
 
     scores: str
     values: str
     block_n: int
     block_d: int
+    order: str = "fragments"
 
 
 def encoder_of(problem: AttentionProblem, form: CodeFormat) -> KernelSpec:
@@ -60,6 +67,7 @@ def encoder_of(problem: AttentionProblem, form: CodeFormat) -> KernelSpec:
         "VALUES": form.values,
         "BLOCK_N": form.block_n,
         "BLOCK_D": form.block_d,
+        "ORDER": form.order,
         "SAMPLES": SAMPLES,
     }
     types = {**pointers, **dict.fromkeys(sizes, "i32"), "scale": "fp32"}

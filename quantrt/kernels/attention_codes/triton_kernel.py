@@ -5,7 +5,7 @@
               multiplied by, log2(e) in it
     k_codes = round((k - c) / s) for every BLOCK_N keys of a head; c is the mean of up to SAMPLES of its keys,
               evenly apart
-    v_codes = round(v / s) for every BLOCK_N keys of a head; [D, T'] for each, in the orders of spec.py
+    v_codes = round(v / s) for every BLOCK_N keys of a head; [D, T'] for each, in an ORDER of spec.py
 
 L is 127 for int8 and 448 for FP8. Softmax is the same for k - c, whatever c is: a channel of keys that is
 large in all of them costs no digits (Zhang et al., "SageAttention", arXiv 2410.02367, section 4.2).
@@ -59,6 +59,7 @@ def encode_attention(
     VALUES: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    ORDER: tl.constexpr,
     SAMPLES: tl.constexpr,
 ):
     blocks = tl.cdiv(T, BLOCK_N)
@@ -86,7 +87,7 @@ def encode_attention(
             place = tl.program_id(0) - queries - keys
             encode_values(
                 v_ptr, v_codes_ptr, v_scale_ptr, place // blocks, place % blocks, H // GROUPS, T,
-                (v_b, v_h, v_t), UNIT, D, BLOCK_N, BLOCK_D,
+                (v_b, v_h, v_t), UNIT, D, BLOCK_N, BLOCK_D, ORDER,
             )  # fmt: skip
 
 
@@ -159,18 +160,22 @@ def encode_values(
     D: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    ORDER: tl.constexpr,
 ):
-    """One scale; turned round, keys and columns in the orders of spec.py."""
+    """One scale; turned round, keys and columns in an order of spec.py."""
     at = tl.arange(0, BLOCK_N)
-    # Place 16 h + 4 t + 2 a + b is key 16 h + 8 a + 2 t + b.
-    places = block * BLOCK_N + (at // 16 * 16 + at // 2 % 2 * 8 + at // 4 % 4 * 2 + at % 2)
+    columns = tl.arange(0, BLOCK_D)
+    places = block * BLOCK_N + at
+    turned = columns
+    if ORDER == "fragments":
+        # Place 16 h + 4 t + 2 a + b is key 16 h + 8 a + 2 t + b; column BLOCK_D / 4 t + 2 j + b is row
+        # 8 j + 2 t + b.
+        places = block * BLOCK_N + (at // 16 * 16 + at // 2 % 2 * 8 + at // 4 % 4 * 2 + at % 2)
+        QUARTER: tl.constexpr = BLOCK_D // 4
+        turned = columns % QUARTER // 2 * 8 + columns // QUARTER * 2 + columns % 2
     x = load_block(x_ptr, head, heads, places, rows, strides, UNIT, D, BLOCK_D)
     scale = scale_of(tl.max(tl.abs(x)), tl.sum(x * 0.0), "fp8")
     codes = tl.trans(to_fp8(x * (1.0 / scale)))
-    columns = tl.arange(0, BLOCK_D)
-    # Column BLOCK_D / 4 t + 2 j + b is row 8 j + 2 t + b.
-    QUARTER: tl.constexpr = BLOCK_D // 4
-    turned = columns % QUARTER // 2 * 8 + columns // QUARTER * 2 + columns % 2
     width = tl.cdiv(rows, 16) * 16
     keys = block * BLOCK_N + at
     start = codes_ptr + head.to(tl.int64) * BLOCK_D * width

@@ -17,7 +17,15 @@ from quantrt.runtime.cuda.attend import axes_in_memory
 from quantrt.runtime.cuda.runner import Allocate, Launcher
 from quantrt.runtime.cuda.tensors import torch_dtype
 
-__all__ = ["LOG2E", "AttentionReader", "AttentionSizes", "MaskReader", "allocate_outputs", "mask_strides"]
+__all__ = [
+    "LOG2E",
+    "AttentionReader",
+    "AttentionSizes",
+    "MaskReader",
+    "allocate_outputs",
+    "mask_strides",
+    "value_of_masked",
+]
 
 Tensor = torch.Tensor
 
@@ -25,6 +33,9 @@ LOG2E = math.log2(math.e)
 """Kernels take exponentials as powers of two."""
 
 _ALIGNMENT = 16
+
+_LOWEST = -3.0e38
+"""A score, in powers of two, that still is a number."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +198,11 @@ def mask_strides(mask: Tensor) -> list[int]:
     """Strides of the first three axes; 0 along those of one element."""
     sizes = zip(mask.stride()[:3], mask.shape[:3], strict=True)
     return [stride if size > 1 else 0 for stride, size in sizes]
+
+
+def value_of_masked(value: float) -> float:
+    """What stands in the place of masked scores, as kernels read it: in powers of two, finite if it was."""
+    return max(value * LOG2E, _LOWEST) if value > -math.inf else -math.inf
 
 
 def allocate_outputs(

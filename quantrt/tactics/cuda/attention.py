@@ -17,7 +17,7 @@ import numpy as np
 
 from quantrt.gpu import GpuFacts
 from quantrt.regions.region import Attention
-from quantrt.tactics.cuda import fused_attention, hopper_attention
+from quantrt.tactics.cuda import coded_attention, fused_attention, hopper_attention
 from quantrt.tactics.cuda.epilogues import as_rows
 from quantrt.tactics.cuda.rows_drafts import rows_drafts
 from quantrt.tactics.cuda.tactic import (
@@ -79,6 +79,7 @@ def list_tactics(workload: Workload, device: GpuFacts, *, allows_codes: bool) ->
         return fused_attention.list_tactics(workload, formula, None, device)
     own = [
         *hopper_attention.list_tactics(workload, formula, mask, device, allows_codes=allows_codes),
+        *(coded_attention.list_tactics(workload, formula, mask, device) if allows_codes else ()),
         *fused_attention.list_tactics(workload, formula, mask, device),
     ]
     rest = _rest(workload, formula, case, device)

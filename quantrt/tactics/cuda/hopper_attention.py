@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.attention.spec import AttentionProblem
-from quantrt.kernels.attention_codes.spec import encoder_of
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of, why_not
 from quantrt.kernels.attention_hopper.tiles import coded_forms, float_forms
 from quantrt.kernels.attention_short import spec as short
 from quantrt.kernels.attention_short.spec import ShortAttention
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.region import Attention
+from quantrt.tactics.cuda.attention_codes import code_bytes, encoder_draft
 from quantrt.tactics.cuda.check import CODED
 from quantrt.tactics.cuda.fused_attention import problem_of, why_not_scaled
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
@@ -20,9 +20,6 @@ __all__ = ["list_tactics", "tactic_of"]
 
 _SOURCE = "triton"
 _NAME = "attention hopper"
-_QUERY_CODES = ("q_codes", "q_scales")
-_KEY_CODES = ("k_codes", "k_scales")
-_VALUE_CODES = ("v_codes", "v_scales")
 
 
 def list_tactics(
@@ -62,12 +59,12 @@ def tactic_of(
     if isinstance(how, ShortAttention):
         draft = _draft(formula, problem, short.kernel_of(problem, how), mask, ())
         return Tactic(_SOURCE, f"attention {how.name}", (draft,))
-    encoder, codes = _encoder(formula, problem, how)
+    form = how.format_of(problem)
+    encoder = encoder_draft(formula, problem, form)
+    codes = encoder[0].outputs if encoder else ()
     draft = _draft(formula, problem, kernel_of(problem, how), mask, codes)
     mark = f"{CODED} " if codes else ""
-    return Tactic(
-        _SOURCE, f"attention {mark}{how.name}", (*encoder, draft), _code_bytes(problem, how) if codes else 0
-    )
+    return Tactic(_SOURCE, f"attention {mark}{how.name}", (*encoder, draft), code_bytes(problem, form))
 
 
 def _draft(
@@ -97,26 +94,3 @@ def _draft(
         constants=(mask,) if mask is not None else (),
         kernels=(kernel,),
     )
-
-
-def _encoder(
-    formula: Attention, problem: AttentionProblem, how: HopperAttention
-) -> tuple[tuple[Draft, ...], tuple[str, ...]]:
-    """The step that makes codes, and the names of what it makes; nothing where floats are multiplied."""
-    names = (
-        *((*_QUERY_CODES, *_KEY_CODES) if how.scores != "floats" else ()),
-        *(_VALUE_CODES if how.values != "floats" else ()),
-    )
-    if not names:
-        return (), ()
-    spec: KernelSpec = encoder_of(problem, how.format_of(problem))
-    options = {"scale": formula.scale, "is_transposed": formula.is_transposed, "dtype": problem.dtype}
-    return (Draft("encode_attention", ("in0", "in1", "in2"), names, options, kernels=(spec,)),), names
-
-
-def _code_bytes(problem: AttentionProblem, how: HopperAttention) -> int:
-    """Of codes and scales."""
-    columns = how.format_of(problem).block_d
-    queries = problem.B * problem.H * problem.S * (columns + 4)
-    keys = problem.B * (problem.H // problem.groups) * problem.T * (columns + 1)
-    return (queries + keys if how.scores != "floats" else 0) + (keys if how.values != "floats" else 0)

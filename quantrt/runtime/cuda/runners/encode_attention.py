@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
+from quantrt.kernels.attention_codes.spec import KEY_GROUP
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.attention_operands import LOG2E, AttentionReader
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 
 __all__ = ["open_runner"]
 
-_KEY_GROUP = 16
 _CODES = {"int8": torch.int8, "fp8": torch.float8_e4m3fn}
 
 
@@ -51,7 +51,7 @@ class _EncodeAttentionRunner:
             shapes += [((B, G, T, columns), codes), ((B, G, blocks), torch.float32)]
             programs += B * H * -(-S // block) + B * G * blocks
         if fixed["VALUES"] != "floats":
-            width = -(-T // _KEY_GROUP) * _KEY_GROUP
+            width = -(-T // KEY_GROUP) * KEY_GROUP
             shapes += [((B, G, columns, width), _CODES[fixed["VALUES"]]), ((B, G, blocks), torch.float32)]
             programs += B * G * blocks
         outputs = [allocate(number, shape, dtype) for number, (shape, dtype) in enumerate(shapes)]

@@ -9,7 +9,6 @@ cannot read are copied.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,14 +21,12 @@ from quantrt.runtime.cuda.attention_operands import (
     MaskReader,
     allocate_outputs,
     mask_strides,
+    value_of_masked,
 )
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]
-
-_LOWEST = -3.0e38
-"""A score, in powers of two, that still is a number."""
 
 _DENSE = torch.contiguous_format
 
@@ -43,7 +40,7 @@ class _FusedAttentionRunner:
     def __init__(self, step: Step, assets: Assets) -> None:
         options = step.options
         self._scale = float(options["scale"])
-        self._mask_value = float(options["mask_value"])
+        self._mask_value = value_of_masked(float(options["mask_value"]))
         self._scalars = tuple(float(value) for value in options["scalars"])
         self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
         self._launch: Launcher = assets.kernels[step.kernels[0]]
@@ -64,8 +61,8 @@ class _FusedAttentionRunner:
         masks = [self._mask.read(inputs, sizes)] if self._fixed["MASK"] != "none" else []
         strides = [step // self._mask.unit for mask in masks for step in mask_strides(mask)]
         steps = self._reader.steps(tensors)
-        value = [max(self._mask_value * LOG2E, _LOWEST) if self._mask_value > -math.inf else -math.inf]
-        last = [self._scale * LOG2E, *(value if self._fixed["MASK"] in ("kept", "dropped") else [])]
+        value = [self._mask_value] if self._fixed["MASK"] in ("kept", "dropped") else []
+        last = [self._scale * LOG2E, *value]
         arguments = [*tensors, *masks, *offsets, *outputs, *self._scalars]
         arguments += [sizes.H, sizes.S, sizes.T, *steps, *strides, *outputs[0].stride()[:3], *last]
         programs = -(-sizes.S // int(self._fixed["BLOCK_M"])) * sizes.B * sizes.H

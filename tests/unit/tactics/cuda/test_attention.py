@@ -211,20 +211,71 @@ def test_a_draft_opens_and_computes():
         assert torch.allclose(got, want, rtol=0, atol=1e-5)
 
 
-def test_attention_over_codes_is_for_engines_with_codes_and_its_gpu_alone():
+def coded(case: Workload, gpu: str = "h200", *, allows: bool = True) -> list[str]:
+    """Names of tactics that make codes, without what all of them begin with."""
+    rows = list_tactics(case, gpu_named(gpu), allows_codes=allows)
+    names = [row.name for row in rows if isinstance(row, Tactic) and "coded" in row.name.split()]
+    assert all(name.startswith("attention coded ") for name in names)
+    return [name.removeprefix("attention coded ") for name in names]
+
+
+def test_attention_over_codes_is_for_engines_with_codes_and_many_keys():
     case = workload(q=(2, 8, 2048, 64), is_transposed=False)
-
-    def coded(gpu: str, *, allows: bool, of: Workload = case) -> list[str]:
-        rows = list_tactics(of, gpu_named(gpu), allows_codes=allows)
-        return [row.name for row in rows if isinstance(row, Tactic) and "coded" in row.name.split()]
-
-    names = coded("h200", allows=True)
-    assert names and all(name.startswith("attention coded hopper ") for name in names)
-    assert coded("h200", allows=False) == coded("a100", allows=True) == []
+    names = coded(case)
+    assert names and all(name.startswith("hopper ") for name in names)
     few = workload(q=(2, 8, 2048, 64), v=(2, 8, 77, 64), is_transposed=False)
-    assert coded("h200", allows=True, of=few) == []
+    for gpu in ("h200", "a100", "4090"):
+        assert coded(case, gpu, allows=False) == coded(few, gpu) == []
+        assert coded(case, gpu)
+    assert coded(case, "t4") == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(workload(q=(2, 8, 2048, 64), mask=(2048, 2048)), id="rows"),
+        pytest.param(workload(q=(2, 8, 2048, 64), mask=(2, 1, 1, 2048)), id="keys"),
+        pytest.param(workload(q=(2, 8, 2048, 64), mask=(2, 1, 1, 2048), mask_kind="kept"), id="kept"),
+        pytest.param(
+            workload(q=(2, 8, 2048, 64), constant=np.zeros((2048, 2048), np.float32)), id="constant"
+        ),
+        pytest.param(workload(q=(2, 8, 2048, 160)), id="wide heads"),
+        pytest.param(workload(q=(2, 8, 2048, 41)), id="odd heads"),
+    ],
+)
+def test_what_the_kernel_for_9_0_does_not_take_is_for_the_portable_one(case):
+    names = coded(case)
+    forms = [" ".join(name.split()[:2]) for name in names]
+    assert sorted(set(forms)) == ["int8 floats", "int8 fp8"] and forms[0] == "int8 fp8"
+    has_mask = case.formula.has_mask
+    (first, *_) = [
+        row
+        for row in list_tactics(case, gpu_named("h200"), allows_codes=True)
+        if row.name == f"attention coded {names[0]}"
+    ]
+    assert isinstance(first, Tactic)
+    encoder, draft = first.drafts
+    assert draft.inputs == ("in0", "in1", "in2", *(("in3",) if has_mask else ()), *encoder.outputs)
+    assert len(draft.constants) == int(bool(case.formula.mask_constant))
+    assert first.workspace_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "has_fp8"), [("a100", False), ("a10", False), ("4090", True), ("5090", True), ("b200", True)]
+)
+def test_values_are_codes_where_tensor_cores_have_fp8(gpu: str, has_fp8: bool):
+    for D in (64, 128, 256):
+        names = coded(workload(q=(2, 16, 2048, D), is_transposed=False), gpu)
+        assert names and any(name.startswith("int8 fp8 ") for name in names) == has_fp8
+        assert any(name.startswith("int8 floats ") for name in names)
+
+
+def test_too_few_queries_are_not_worth_codes():
+    assert coded(workload(q=(1, 8, 1, 64), v=(1, 8, 4096, 64), is_transposed=False), "a100") == []
+
+
+def test_the_kernel_for_9_0_says_what_it_does_not_take():
     masked = workload(q=(2, 8, 2048, 64), is_transposed=False, mask=(2048, 2048))
-    assert coded("h200", allows=True, of=masked) == []
     (row,) = [
         row for row in list_tactics(masked, gpu_named("h200"), allows_codes=True) if "hopper" in row.name
     ]
@@ -253,8 +304,10 @@ def test_few_keys_have_a_kernel_of_their_own_on_9_0():
         rows = list_tactics(case, gpu_named(gpu), allows_codes=False)
         return [row.name for row in rows if isinstance(row, Tactic) and "short" in row.name]
 
-    assert short(q=(32, 12, 197, 64)) == ["attention short 128x64+16"]
-    assert short(q=(32, 12, 384, 64), mask=(32, 1, 1, 384)) == ["attention short 128x64"]
+    names = ["attention short 128x64+16 alone", "attention short 128x64+16"]
+    assert short(q=(32, 12, 197, 64)) == names
+    names = ["attention short 128x64 alone", "attention short 128x64"]
+    assert short(q=(32, 12, 384, 64), mask=(32, 1, 1, 384)) == names
     assert short(q=(1, 12, 128, 64)) == []  # too few tiles
     assert short(q=(32, 12, 2048, 64)) == []
     assert short("a100", q=(32, 12, 384, 64)) == []

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which forms and tiles of attention over codes are worth timing on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quantrt.gpu import GpuFacts
+from quantrt.kernels.attention.spec import AttentionProblem
+from quantrt.kernels.attention_coded.spec import CodedAttention, block_d_of
+from quantrt.kernels.attention_hopper import spec as hopper
+from quantrt.kernels.attention_hopper.tiles import LEAST_CODED_KEYS, LEAST_TILES_RATIO
+from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
+
+__all__ = ["configs", "shared_bytes"]
+
+TILES = {
+    64: ((128, 64, 8, 3), (128, 128, 8, 3), (64, 64, 4, 3)),
+    128: ((128, 64, 8, 3), (128, 128, 8, 3), (64, 64, 4, 3)),
+    256: ((64, 64, 8, 2), (128, 64, 8, 2), (64, 32, 8, 2)),
+}
+"""Queries and keys of a step, warps and stages, by the columns of a tile, the most promising first."""
+
+MAX_REGISTERS = 160
+"""Of a thread, for results and scores: with more, machine code of other capabilities than 9.0 spills, where
+tensor cores read factors from registers alone."""
+
+FORMS = (("int8", "fp8"), ("int8", "floats"))
+PER_FORM = 2
+OTHER_SHARED_BYTES = 1024
+
+
+def configs(problem: AttentionProblem, device: GpuFacts) -> tuple[CodedAttention, ...]:
+    """Forms in their tiles, the most promising first; none for few keys or few queries."""
+    if problem.T < LEAST_CODED_KEYS:
+        return ()
+    forms = FORMS if device.has_fp8_tensor_cores else FORMS[1:]
+    found = (tuple(_tiles(problem, device, *form))[:PER_FORM] for form in forms)
+    return tuple(how for form in found for how in form)
+
+
+def _tiles(problem: AttentionProblem, device: GpuFacts, scores: str, values: str) -> Iterator[CodedAttention]:
+    columns = block_d_of(problem)
+    for tile in TILES[max(64, columns)]:
+        how = CodedAttention(scores, values, *tile)
+        tiles = problem.B * problem.H * -(-problem.S // how.block_m)
+        is_busy = tiles >= LEAST_TILES_RATIO * device.multiprocessors
+        has_room = device.capability == hopper.CAPABILITY or _held(problem, how) <= MAX_REGISTERS
+        if is_busy and has_room and _fits(problem, how, device):
+            yield how
+
+
+def _fits(problem: AttentionProblem, how: CodedAttention, device: GpuFacts) -> bool:
+    return shared_bytes(problem, how) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
+
+
+def _held(problem: AttentionProblem, how: CodedAttention) -> int:
+    """Registers of a thread: FP8's products of a block, results of all blocks, and scores."""
+    columns = block_d_of(problem) * (2 if how.values == "fp8" else 1) + how.block_n
+    return how.block_m * columns // how.threads
+
+
+def shared_bytes(problem: AttentionProblem, how: CodedAttention) -> int:
+    """Of queries, of keys and values for every stage, and of a mask with rows for those ahead."""
+    floats = ELEMENT_BYTES[problem.dtype]
+    scores, values = (floats if kind == "floats" else 1 for kind in (how.scores, how.values))
+    rows = how.block_m * scores + how.num_stages * how.block_n * (scores + values)
+    mask = ELEMENT_BYTES[problem.mask_dtype] * how.block_m * how.block_n if problem.has_mask_rows else 0
+    return rows * block_d_of(problem) + (how.num_stages - 1) * mask
