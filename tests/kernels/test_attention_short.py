@@ -13,6 +13,7 @@ from triton import knobs
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.attention_fragments import triton_kernel as fragments
+from quantrt.kernels.attention_loads import triton_kernel as loads
 from quantrt.kernels.attention_short import triton_kernel
 from quantrt.kernels.attention_short.spec import NEIGHBOURS, ShortAttention, configs, kernel_of, why_not
 from quantrt.kernels.compile_all import CompileFailure, compile_all
@@ -42,7 +43,9 @@ def attended(
     tail=BLOCK_N,
     programs=2,
     seed=0,
+    is_alone=False,
     module=triton_kernel,
+    loads=loads,
 ):
     """softmax(0.7 q @ k^T + mask) @ v by the kernel, and by numpy in float64; floats are float32.
 
@@ -93,6 +96,7 @@ def attended(
         stages,
         8,
         NEIGHBOURS,
+        is_alone,
     )
     for program in range(programs):
         run_program(
@@ -102,7 +106,8 @@ def attended(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments,),
+            others=(fragments, loads),
+            is_one_group=is_alone,
             reads_once=False,
             exp2=np.exp2,
             evaluate=lambda program, r: r,
@@ -141,13 +146,52 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("sizes", "options"), CASES)
-def test_every_element_is_that_of_the_reference(sizes, options, seed):
-    found, expected = attended(sizes, seed=seed, **options)
+def test_every_element_is_that_of_the_reference(sizes, options, seed, is_alone):
+    found, expected = attended(sizes, seed=seed, is_alone=is_alone, **options)
     assert np.isfinite(found).all()
     assert (found != -77777).all()
     assert relative(found, expected) < 3e-6
+
+
+GIVEN_BACK = "asked = give_back(state[6:], stage, rings, barriers, descs, lengths, tiles, last, sizes)"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("    if left == 1:", "    if left == 2:"),
+        (f"        {GIVEN_BACK}\n        stage", "        asked = state[6:]\n        stage"),
+        ("    await_kernels_before()\n    last", "    last"),
+        ("ask_queries(tile + gl.num_programs(0),", "ask_queries(tile,"),
+    ],
+)
+def test_a_wrong_protocol_of_one_that_loads_for_itself_is_found(right, wrong, tmp_path):
+    module = altered(triton_kernel, right, wrong, tmp_path)
+    with pytest.raises((Rules, AssertionError)):
+        for seed in range(12):
+            found, expected = attended((1, 3, 300, 150), seed=seed, module=module, is_alone=True)
+            assert relative(found, expected) < 2e-4
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("if block > last:", "if block >= last:"),
+        ("key = (last - block) * sizes[2]", "key = block * sizes[2]"),
+        ("is_there = tile < B * H * tiles", "is_there = tile <= B * H * tiles"),
+        ("        tile += gl.num_programs(0)\n", ""),
+        ("        sample = tile // tiles // H\n", ""),
+    ],
+)
+def test_wrong_blocks_are_found(right, wrong, tmp_path):
+    module = altered(loads, right, wrong, tmp_path)
+    with pytest.raises((Rules, AssertionError)):
+        for seed in range(12):
+            found, expected = attended((3, 1, 300, 150), seed=seed, loads=module, is_alone=True, programs=1)
+            assert relative(found, expected) < 2e-4
 
 
 @pytest.mark.parametrize(
@@ -159,10 +203,10 @@ def test_every_element_is_that_of_the_reference(sizes, options, seed):
             "        scores = warpgroup_mma_wait(0, deps=(scores,))\n    return",
             "        scores = scores\n    return",
         ),
-        ("    mbarrier.arrive(q_empty.index(0), count=1, pred=left == 1)\n", ""),
-        ("pred=left == 1)", "pred=left == 2)"),
-        ("        mbarrier.arrive(empty.index(last), count=1)\n", ""),
-        ("    mbarrier.arrive(empty.index(stage), count=1)\n    mbarrier", "    mbarrier"),
+        ("    if left == 1:", "    if left == 99:"),
+        ("    if left == 1:", "    if left == 2:"),
+        (f"        {GIVEN_BACK}\n        stage", "        asked = state[6:]\n        stage"),
+        (f"    {GIVEN_BACK}\n    if left", "    asked = state[6:]\n    if left"),
         ("    mbarrier.wait(full.index(following), next_parity)\n", ""),
         ("        q_parity = q_parity ^ 1\n        mbarrier.wait(full", "        mbarrier.wait(full"),
         (
@@ -175,10 +219,12 @@ def test_every_element_is_that_of_the_reference(sizes, options, seed):
     ],
 )
 def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
-    module = altered(triton_kernel, right, wrong, tmp_path)
+    of_producer = right in Path(loads.__file__).read_text(encoding="utf-8")
+    module = altered(loads if of_producer else triton_kernel, right, wrong, tmp_path)
+    altered_one = {"loads" if of_producer else "module": module}
     with pytest.raises((Rules, AssertionError, TypeError, AttributeError)):
         for seed in range(12):
-            found, expected = attended((1, 3, 200, 150), seed=seed, module=module, programs=1)
+            found, expected = attended((1, 3, 200, 150), seed=seed, programs=1, **altered_one)
             assert relative(found, expected) < 2e-4
 
 
@@ -188,6 +234,7 @@ FORMS = {
     "tail, codes": (replace(bert(mask="none", S=197), H=12), ShortAttention(16)),
     "bfloat16": (replace(bert(mask="none"), dtype="bfloat16"), ShortAttention()),
 }
+FORMS |= {f"{name}, alone": (problem, replace(how, is_alone=True)) for name, (problem, how) in FORMS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -213,8 +260,10 @@ def test_machine_code(compiled, name, tmp_path: Path):
     used = re.findall(r"\b(?:[A-Z0-9]*MMA|UTMALDG|USETMAXREG|STL|LDL|STG)\b[\w.]*", text)
     assert "HGMMA.64x64x16.F32" in {one.removesuffix(".BF16") for one in used}
     assert "UTMALDG.4D" in used
-    assert any(one.startswith("USETMAXREG") for one in used)
+    assert any(one.startswith("USETMAXREG") for one in used) != FORMS[name][1].is_alone
     assert not any(one.startswith(("STL", "LDL")) for one in used)
+    if FORMS[name][1].is_alone:  # products are waited for where the source says so, and not one by one
+        assert text.count("WARPGROUP.DEPBAR") < text.count("HGMMA") / 3
     assert {one for one in used if one.startswith("STG")} == {"STG.E.128"}
 
 
@@ -230,13 +279,16 @@ def test_what_it_is_not_for():
 
 def test_the_last_step_is_as_wide_as_its_keys():
     def tails(**fields):
-        return [how.tail for how in configs(replace(bert(mask="none"), **fields), H200)]
+        found = configs(replace(bert(mask="none"), **fields), H200)
+        assert [how.is_alone for how in found] == [True, False][: len(found)]
+        return [how.tail for how in found if how.is_alone]
 
     assert tails() == [64]
     assert tails(T=197) == [16]
     assert tails(T=90) == [32]
     assert tails(T=100) == tails(T=5) == [64]
-    assert [how.tail for how in configs(replace(ROW, T=197), H200)] == [64]
+    assert [how.tail for how in configs(replace(ROW, T=197), H200)] == [64, 64]
     assert tails(B=1, H=12) == []
     assert ShortAttention(16).name == "short 128x64+16"
     assert ShortAttention().name == "short 128x64"
+    assert ShortAttention(is_alone=True).name == "short 128x64 alone"
