@@ -14,6 +14,7 @@ from quantrt.regions.region import (
     Pool,
     PooledConv,
     Resize,
+    ResizedConv,
     Rows,
 )
 
@@ -30,6 +31,7 @@ def expression_of(formula: Formula) -> Expression | None:
             | Pool(epilogue=expression)
             | PooledConv(convolution=Conv(epilogue=expression))
             | Resize(epilogue=expression)
+            | ResizedConv(convolution=Conv(epilogue=expression))
             | GroupNorm(epilogue=expression)
             | Rows(expression)
         ):

@@ -23,6 +23,7 @@ from quantrt.regions.region import (
     Pool,
     PooledConv,
     Resize,
+    ResizedConv,
     Rows,
     View,
 )
@@ -36,6 +37,7 @@ _FORMULAS = (
     Pool,
     PooledConv,
     Resize,
+    ResizedConv,
     GroupNorm,
     Concat,
     Rows,
@@ -86,6 +88,8 @@ def _value(name: str, data: Any) -> Any:
         return from_json({"type": Conv.__name__, **data})
     if name == "pool":
         return from_json({"type": Pool.__name__, **data})
+    if name == "resize":
+        return from_json({"type": Resize.__name__, **data})
     return _tuple(data)
 
 

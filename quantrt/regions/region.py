@@ -25,6 +25,7 @@ __all__ = [
     "Region",
     "Regions",
     "Resize",
+    "ResizedConv",
     "Rows",
     "View",
 ]
@@ -207,6 +208,14 @@ class Resize:
 
 
 @dataclass(frozen=True)
+class ResizedConv:
+    """outputs = the convolution of what the resize, nearest and without an epilogue, makes of x."""
+
+    resize: Resize
+    convolution: Conv
+
+
+@dataclass(frozen=True)
 class GroupNorm:
     """outputs = epilogue((x + shift - mean) / sqrt(variance + epsilon)) over groups of channels of an image.
 
@@ -325,6 +334,7 @@ Formula = (
     | Pool
     | PooledConv
     | Resize
+    | ResizedConv
     | GroupNorm
     | Concat
     | Rows

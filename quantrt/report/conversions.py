@@ -135,7 +135,7 @@ def _row_of(item: Item, types: Mapping[str, str]) -> _Row:
 def _found(rows: Sequence[_Row], program: Program) -> dict[str, Any]:
     outputs = {buffer for _, buffer, _ in program.outputs}
     makers = {buffer: row for row in rows for buffer, _ in row.outputs}
-    convolutions = [row for row in rows if row.kind == "Conv" and _are_codes(row.inputs[:1])]
+    convolutions = [row for row in rows if row.kind in ("Conv", "ResizedConv") and _are_codes(row.inputs[:1])]
     return {
         "reformats": [_reformat(row, makers) for row in rows if row.is_inserted and _changes(row)],
         "convolutions": len(convolutions),

@@ -62,7 +62,10 @@ _BARE = {
 """Names of types alone: of a tensor in a layout that TensorRT has not, and of weights."""
 
 _PARAMETER_TYPES = (
-    (("Conv", "Convolution", "QLinearConv", "FusedConv", "NhwcFusedConv", "ConvInteger"), "Convolution"),
+    (
+        ("Conv", "ResizedConv", "Convolution", "QLinearConv", "FusedConv", "NhwcFusedConv", "ConvInteger"),
+        "Convolution",
+    ),
     (
         (
             "Gemm",

@@ -69,6 +69,8 @@ class ConvProblem:
         pad_code: what the padding is of, where there is any and x are codes.
         x_pitch: elements from one pixel of x to the next; 0 where there is no gap between.
         pitches: the same of the tensors, then of the outputs; empty where none has gaps.
+        repeats: how often every line and every column of x is repeated before it is convolved; other kernels
+            than this family's know none.
     """
 
     images: int
@@ -88,6 +90,7 @@ class ConvProblem:
     pad_code: int = 0
     x_pitch: int = 0
     pitches: tuple[int, ...] = ()
+    repeats: tuple[int, int] = (1, 1)
 
     @property
     def has_gaps(self) -> bool:
@@ -103,8 +106,9 @@ class ConvProblem:
     def output(self) -> tuple[int, int, int]:
         """Images, height and width."""
         top, left, bottom, right = self.pads
-        height = _extent(self.H + top + bottom, self.R, self.strides[0], self.dilations[0])
-        width = _extent(self.W + left + right, self.S, self.strides[1], self.dilations[1])
+        H, W = self.H * self.repeats[0], self.W * self.repeats[1]
+        height = _extent(H + top + bottom, self.R, self.strides[0], self.dilations[0])
+        width = _extent(W + left + right, self.S, self.strides[1], self.dilations[1])
         return self.images, height, width
 
     @property
@@ -184,6 +188,7 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         **epilogue_constants(problem),
         "X_PITCH": problem.x_pitch or problem.C,
         **pitch_constants(problem, problem.pitches),
+        "REPEATS": problem.repeats,
         "IS_PACKED": config.is_packed,
         "PARTS": 2 if config.accumulators > MAX_WHOLE_ACCUMULATORS else 1,
         "IS_EARLY": is_early(problem, config),
@@ -267,9 +272,6 @@ def _extent(padded: int, taps: int, stride: int, dilation: int) -> int:
 
 def _reach(problem: ConvProblem) -> int:
     """Elements from a window's first to its last, at most: what one 32-bit offset spans."""
-    return (
-        problem.R
-        * problem.dilations[0]
-        * (problem.W + problem.S * problem.dilations[1])
-        * (problem.x_pitch or problem.C)
-    )
+    whole = problem.H * problem.W if problem.repeats != (1, 1) else 0  # offsets begin at the image there
+    lines = problem.R * problem.dilations[0] * (problem.W + problem.S * problem.dilations[1])
+    return (whole + lines) * (problem.x_pitch or problem.C)

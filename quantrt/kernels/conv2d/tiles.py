@@ -130,7 +130,7 @@ def _legal(problem: ConvProblem, device: GpuFacts) -> Iterator[TileConfig]:
     taps = problem.R * problem.S
     blocks_k = BLOCKS_K[problem.dtype]
     for is_packed in (False, True):
-        if is_packed and taps == 1:
+        if is_packed and (taps == 1 or problem.repeats != (1, 1)):
             continue
         sizes = (
             _up_to(problem.pixels, BLOCKS_M),

@@ -5,7 +5,8 @@ Row m is the output pixel (image, p, q), so that M = images * P * Q; column n is
 are channels-last, w is [N, R, S, C], so that everything is contiguous along the reduction. Taps (r, s) and
 blocks of channels are one loop, which the compiler pipelines as a whole. int8 codes accumulate in int32,
 exactly; floats in float32. One program computes one tile; images and their sizes are known at launch, the
-rest when compiled.
+rest when compiled. With REPEATS other than (1, 1) it is x with every line and every column repeated so often
+that is convolved: pixel (i, j) of that is (i // REPEATS[0], j // REPEATS[1]) of x.
 """
 
 # mypy: ignore-errors
@@ -54,6 +55,7 @@ def conv2d(
     OUTPUTS: tl.constexpr,
     X_PITCH: tl.constexpr,
     PITCHES: tl.constexpr,
+    REPEATS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     PARTS: tl.constexpr,
     IS_EARLY: tl.constexpr,
@@ -70,7 +72,8 @@ def conv2d(
     offs_n = tl.arange(0, BLOCK_N)
 
     # Rows beyond the last read the last one again: cheaper than masks, and they are never stored.
-    pixel, y_in, x_in = first_pixel(row + tl.minimum(offs_m, M - row - 1), H, W, P, Q, R, S, STRIDES, PADS)
+    rows_x = row + tl.minimum(offs_m, M - row - 1)
+    pixel, y_in, x_in = first_pixel(rows_x, H, W, P, Q, R, S, STRIDES, PADS, REPEATS)
     rows_w = offs_n
     if N % BLOCK_N != 0:
         rows_w = tl.minimum(offs_n, N - column - 1)
@@ -112,6 +115,7 @@ def conv2d(
             BLOCK_M,
             BLOCK_N,
             BLOCK_K,
+            REPEATS,
         )
     parts = (accumulator,)
     if PARTS == 2:
@@ -167,18 +171,24 @@ def first_pixel(
     S: tl.constexpr,
     STRIDES: tl.constexpr,
     PADS: tl.constexpr,
+    REPEATS: tl.constexpr = (1, 1),
 ):
     """For every output pixel its window's first input pixel: its number (int64), its line, its column.
+
+    Where x is repeated the number is that of its image's first pixel; line and column are those of the
+    repeated image.
 
     The first pixel may lie in the padding, before the image; its number is then that of another pixel, or
     negative, and only offsets that lead back into the image are read.
     """
-    if _is_pointwise(R, S, STRIDES, PADS):
+    if _is_pointwise(R, S, STRIDES, PADS) and not has_repeats(REPEATS):
         return rows.to(tl.int64), rows, rows
     q = rows % Q
     line = rows // Q
     y_in = line % P * STRIDES[0] - PADS[0]
     x_in = q * STRIDES[1] - PADS[1]
+    if has_repeats(REPEATS):
+        return (line // P).to(tl.int64) * H * W, y_in, x_in
     return ((line // P).to(tl.int64) * H + y_in) * W + x_in, y_in, x_in
 
 
@@ -192,6 +202,12 @@ def _is_pointwise(R, S, strides, pads):
 def has_padding(pads):
     """Whether a window can reach beyond the image."""
     return any(n > 0 for n in pads)
+
+
+@triton.constexpr_function
+def has_repeats(repeats):
+    """Whether a pixel of x is more than one of what is convolved."""
+    return any(n > 1 for n in repeats)
 
 
 @triton.jit
@@ -214,6 +230,7 @@ def multiply(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    REPEATS: tl.constexpr = (1, 1),
 ):
     """The accumulator [BLOCK_M, BLOCK_N], block of channels by block of channels within a tap.
 
@@ -222,6 +239,7 @@ def multiply(
         split, SPLITS: which of so many equal parts of the sum.
         PAD_CODE: what is read of the padding. Other than 0 it is put in place behind the copy: those that
             run ahead of the products leave zeros.
+        REPEATS: of the lines and columns of x; then x_ptrs, y_in and x_in are as `first_pixel` says.
     """
     KIND: tl.constexpr = tl.int32 if x_ptrs.dtype.element_ty == tl.int8 else tl.float32
     C_BLOCKS: tl.constexpr = (C + BLOCK_K - 1) // BLOCK_K
@@ -236,13 +254,17 @@ def multiply(
         first = step % C_BLOCKS * BLOCK_K
         dy = tap // S * DILATIONS[0]
         dx = tap % S * DILATIONS[1]
-        x_step = x_tile + ((dy * W + dx) * X_PITCH + first)
+        y = y_in + dy
+        x = x_in + dx
+        if has_repeats(REPEATS):
+            pixel = y // REPEATS[0] * W + x // REPEATS[1]
+            x_step = x_tile + (pixel * X_PITCH + first)[:, None]
+        else:
+            x_step = x_tile + ((dy * W + dx) * X_PITCH + first)
         w_step = w_tile + (tap * C + first)
         mask_k = offs_k < C - first
         if has_padding(PADS):
-            y = y_in + dy
-            x = x_in + dx
-            inside = (y >= 0) & (y < H) & (x >= 0) & (x < W)
+            inside = (y >= 0) & (y < H * REPEATS[0]) & (x >= 0) & (x < W * REPEATS[1])
             mask_x = inside[:, None]
             if C % BLOCK_K != 0:
                 mask_x = mask_x & mask_k[None, :]

@@ -104,8 +104,18 @@ def rows_of(problem: ConvProblem, tile: BoxTile) -> int:
     return tile.product.block_m + (taps_of(problem, tile) - 1) * problem.dilations[0] * tile.box[2]
 
 
-def kernel_of(problem: ConvProblem, tile: BoxTile) -> KernelSpec:
-    """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it."""
+def kernel_of(
+    problem: ConvProblem,
+    tile: BoxTile,
+    *,
+    phases: tuple[int, int] = (1, 1),
+    leads: tuple[int, int] = (0, 0),
+) -> KernelSpec:
+    """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it.
+
+    Args:
+        phases, leads: of a convolution of repeated pixels, of which the problem is one phase; see phases.py.
+    """
     cut, product = tile.product, as_product(problem)
     block_k = channel_block(problem)
     k_bytes = block_k * ELEMENT_BYTES[problem.dtype]
@@ -136,6 +146,8 @@ def kernel_of(problem: ConvProblem, tile: BoxTile) -> KernelSpec:
         "TENSORS_AHEAD": min(tensors_ahead, MAX_TENSORS_AHEAD),
         "IS_LOOPED": tile.is_looped,
         "NEIGHBOURS": cut.neighbours,
+        "PHASES": phases,
+        "LEADS": leads,
     }
     return KernelSpec(
         family="conv_hopper",

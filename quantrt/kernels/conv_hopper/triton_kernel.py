@@ -13,6 +13,11 @@ of the window read (TAPS = R): tap r multiplies what lies r * BOX[2] rows furthe
 periods of 8 rows. For windows of 3x3 that is little more than a third of the rows to be copied, where strides
 along a column are 1.
 
+With PHASES there are as many convolutions of x as their product, each with R by S taps of its own: w is
+[rows, phases * R * S * C]. Phase (i, j) makes lines i, i + PHASES[0], ... of y, and columns likewise; its
+windows begin (i + LEADS[0]) // PHASES[0] lines, and columns likewise, behind those of a convolution without
+phases. Tiles of one phase follow on those of the one before it, so that a weight is read once.
+
 Programs, tiles, the ring, its barriers and who waits for what are those of kernels/gemm_hopper, with a sum of
 R / TAPS * S * (blocks of C) steps. Where shared memory holds the whole weight (HOLDS_W), its blocks come with
 those of x of the program's first tile and stay: the consumer of that tile waits for them, the other one
@@ -31,7 +36,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from quantrt.kernels.boxes.triton_kernel import boxes_of, corner_of, pixels_of
+from quantrt.kernels.boxes.triton_kernel import boxes_of, corner_of, phase_of, pixels_of
 from quantrt.kernels.fragments.triton_kernel import (
     finish_part,
     load_blocks,
@@ -98,8 +103,11 @@ def conv_hopper(
     TENSORS_AHEAD: gl.constexpr,
     IS_LOOPED: gl.constexpr,
     NEIGHBOURS: gl.constexpr,
+    PHASES: gl.constexpr = (1, 1),
+    LEADS: gl.constexpr = (0, 0),
 ):
     gl.static_assert(STAGES >= 2)
+    gl.static_assert(PHASES[0] * PHASES[1] == 1 or not HOLDS_W)
     gl.static_assert(BOX[0] * BOX[1] * BOX[2] <= BLOCK_M)
     gl.static_assert(N <= BLOCK_N or not HOLDS_W)
     gl.static_assert(TAPS == 1 or (TAPS == R and STRIDES[0] == 1 and BOX[0] == 1 and BOX[2] % PERIOD == 0))
@@ -127,8 +135,8 @@ def conv_hopper(
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     outputs = (images, P, Q)
     sizes: gl.constexpr = (N, R * S * C, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1)
-    cut: gl.constexpr = (STEPS, BOX, TAPS, HOLDS_W, REACH, X_ROWS)
-    windows: gl.constexpr = (S, C, STRIDES, PADS, DILATIONS)
+    cut: gl.constexpr = (STEPS, BOX, TAPS, HOLDS_W, REACH, X_ROWS, PHASES)
+    windows: gl.constexpr = (S, C, STRIDES, PADS, DILATIONS, LEADS)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, IS_LOOPED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
     gl.warp_specialize(
@@ -163,6 +171,8 @@ def produce(
     HOLDS_W: gl.constexpr = cut[3]
     REACH: gl.constexpr = cut[4]
     X_ROWS: gl.constexpr = cut[5]
+    PHASES: gl.constexpr = cut[6]
+    LEADS: gl.constexpr = windows[5]
     S: gl.constexpr = windows[0]
     C: gl.constexpr = windows[1]
     STRIDES: gl.constexpr = windows[2]
@@ -175,14 +185,16 @@ def produce(
     W_BYTES: gl.constexpr = TAPS * BLOCK_N * ROW_BYTES
     BLOCK: gl.constexpr = x_desc.block_type.shape
     LAYOUT: gl.constexpr = x_desc.layout
-    tiles_m = boxes_of(outputs, BOX)
+    boxes = boxes_of(outputs, BOX)
+    tiles_m = boxes * (PHASES[0] * PHASES[1])
     stage = 0
     parity = 1
     for tile in range(gl.program_id(0), tiles_m * TILES_N, gl.num_programs(0)):
         tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
-        image, p, q = corner_of(tile_m, outputs, BOX)
-        y = p * STRIDES[0] - PADS[0]
-        x = q * STRIDES[1] - PADS[1]
+        phase, number = phase_of(tile_m, boxes, PHASES)
+        image, p, q = corner_of(number, outputs, BOX)
+        y = p * STRIDES[0] - PADS[0] + (phase // PHASES[1] + LEADS[0]) // PHASES[0]
+        x = q * STRIDES[1] - PADS[1] + (phase % PHASES[1] + LEADS[1]) // PHASES[1]
         for step in range(STEPS):
             tap = step // C_BLOCKS  # of all taps, or of those of the first line
             c = step % C_BLOCKS * BLOCK_K
@@ -194,7 +206,7 @@ def produce(
                 mbarrier.expect(ready, X_BYTES + W_BYTES)
                 w_block = TAPS * (step if HOLDS_W else stage)
                 for r in gl.static_range(TAPS):
-                    place = [tile_n * BLOCK_N, (r * S + tap) * C + c]
+                    place = [tile_n * BLOCK_N, phase * sizes[1] + (r * S + tap) * C + c]
                     tma.async_copy_global_to_shared(w_desc, place, ready, w_ring.index(w_block + r))
             else:
                 mbarrier.expect(ready, X_BYTES)
@@ -224,6 +236,7 @@ def consume(
     HOLDS_W: gl.constexpr = cut[3]
     REACH: gl.constexpr = cut[4]
     X_ROWS: gl.constexpr = cut[5]
+    PHASES: gl.constexpr = cut[6]
     BLOCK_M: gl.constexpr = sizes[2]
     BLOCK_N: gl.constexpr = sizes[3]
     BLOCK_K: gl.constexpr = sizes[4]
@@ -245,13 +258,15 @@ def consume(
         warps_per_cta=[WARPS, 1],
         instr_shape=[16, BLOCK_N, 256 // x_ring.dtype.primitive_bitwidth],
     )
-    tiles_m = boxes_of(outputs, BOX)
+    boxes = boxes_of(outputs, BOX)
+    tiles_m = boxes * (PHASES[0] * PHASES[1])
     programs = gl.num_programs(0)
     block = CONSUMER * STEPS
     turn = 1 - CONSUMER
     for tile in range(gl.program_id(0) + CONSUMER * programs, tiles_m * TILES_N, 2 * programs):
         tile_m, tile_n = place_of(tile, tiles_m, TILES_N, sizes[6])
-        corner = corner_of(tile_m, outputs, BOX)
+        phase, number = phase_of(tile_m, boxes, PHASES)
+        corner = corner_of(number, outputs, BOX)
         stage = block % STAGES
         parity = (block // STAGES) & 1
         block += 2 * STEPS
@@ -261,7 +276,7 @@ def consume(
             constants = constants + (load_constants(slots, tile_n, j, sizes, formula, PART),)
         tensors = ()
         for p in gl.static_range(TENSORS_AHEAD):
-            place = pixels_of(corner, tile_n, p, outputs, BOX, sizes, PART)
+            place = pixels_of(corner, tile_n, p, outputs, BOX, sizes, PART, phase, PHASES)
             tensors = tensors + (load_blocks(slots, place, sizes, formula),)
         mbarrier.wait(turns.index(CONSUMER), turn)
         turn ^= 1
@@ -293,10 +308,12 @@ def consume(
                 following = load_constants(slots, tile_n, (j + 1) % PARTS_N, sizes, formula, PART)
                 for q in gl.static_range(PARTS_M):
                     later = j * PARTS_M + q + TENSORS_AHEAD
-                    place = pixels_of(corner, tile_n, later, outputs, BOX, sizes, PART)
+                    place = pixels_of(corner, tile_n, later, outputs, BOX, sizes, PART, phase, PHASES)
                     place = (place[0], place[1], place[2], place[3], place[4] & (later < PARTS))
                     tensors = tensors + (load_blocks(slots, place, sizes, formula),)
-                    place = pixels_of(corner, tile_n, j * PARTS_M + q, outputs, BOX, sizes, PART)
+                    place = pixels_of(
+                        corner, tile_n, j * PARTS_M + q, outputs, BOX, sizes, PART, phase, PHASES
+                    )
                     finish_part(parts[q], constants[0], tensors[q], pointers, place, sizes, formula, PART)
                 constants = constants[1:] + (following,)
                 tensors = tensors[PARTS_M:]
@@ -308,9 +325,11 @@ def consume(
                         later = p // PARTS_M + CONSTANTS_AHEAD
                         constants = constants + (load_constants(slots, tile_n, later, sizes, formula, PART),)
                 if p + TENSORS_AHEAD < PARTS:
-                    place = pixels_of(corner, tile_n, p + TENSORS_AHEAD, outputs, BOX, sizes, PART)
+                    place = pixels_of(
+                        corner, tile_n, p + TENSORS_AHEAD, outputs, BOX, sizes, PART, phase, PHASES
+                    )
                     tensors = tensors + (load_blocks(slots, place, sizes, formula),)
-                place = pixels_of(corner, tile_n, p, outputs, BOX, sizes, PART)
+                place = pixels_of(corner, tile_n, p, outputs, BOX, sizes, PART, phase, PHASES)
                 column = constants[p // PARTS_M]
                 finish_part(parts[p], column, tensors[p], pointers, place, sizes, formula, PART)
 

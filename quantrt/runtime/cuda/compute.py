@@ -31,6 +31,7 @@ from quantrt.regions.region import (
     Pool,
     PooledConv,
     Resize,
+    ResizedConv,
     Rows,
 )
 from quantrt.runtime.cuda.attend import attend
@@ -79,6 +80,9 @@ def compute(
         case PooledConv(convolution, pool) if weight is not None:
             stored = compute(convolution, inputs, outputs, weight, constants)
             results = [_pool(pool, image) for image in stored]
+        case ResizedConv(resized, convolution) if weight is not None:
+            x = _resized(resized, inputs[0])
+            return compute(convolution, [x, *inputs[1:]], outputs, weight, constants)
         case Resize():
             results = _finished(formula, _resized(formula, inputs[0]), inputs, constants)
         case GroupNorm(channels=channels):

@@ -23,6 +23,7 @@ from quantrt.regions.region import (
     Pool,
     PooledConv,
     Resize,
+    ResizedConv,
     Rows,
 )
 from quantrt.tactics.cuda import (
@@ -36,6 +37,7 @@ from quantrt.tactics.cuda import (
     pool,
     pooled_conv,
     resize,
+    resized_conv,
     rows,
 )
 from quantrt.tactics.cuda.prune import REFERENCE
@@ -66,6 +68,8 @@ def list_tactics(
             family = conv2d.list_tactics(workload, gpu)
         case PooledConv():
             family = pooled_conv.list_tactics(workload, gpu)
+        case ResizedConv():
+            family = resized_conv.list_tactics(workload, gpu)
         case ConvTranspose():
             family = conv_transpose.list_tactics(workload, gpu)
         case Pool():

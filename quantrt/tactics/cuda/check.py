@@ -28,6 +28,7 @@ from quantrt.regions.region import (
     Pool,
     PooledConv,
     Resize,
+    ResizedConv,
     Rows,
 )
 from quantrt.tactics.cuda.padding.live_rows import rows_that_count
@@ -104,7 +105,10 @@ def off_by_one_ratio(workload: Workload, tactic: Tactic) -> float:
             workload.inputs[0].dtype == "int8"
         ):
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
-        case PooledConv(convolution=Conv(epilogue=expression)) if workload.inputs[0].dtype == "int8":
+        case (
+            PooledConv(convolution=Conv(epilogue=expression))
+            | ResizedConv(convolution=Conv(epilogue=expression))
+        ) if workload.inputs[0].dtype == "int8":
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO
         case Pool(kind=kind, epilogue=expression) if kind == "max" or workload.inputs[0].dtype == "int8":
             return 0.0 if expression.is_rounded else APPROXIMATE_RATIO

@@ -362,7 +362,11 @@ def problem_of(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.
 def tactic_of(
     workload: Workload, problem: conv2d.ConvProblem, weight: Constant, name: str, spec: KernelSpec
 ) -> Tactic:
-    """The tactic of one kernel, with the options that its runner reads."""
+    """The tactic of one kernel, with the options that its runner reads.
+
+    Args:
+        problem: as the model has it, whatever the kernel makes of it.
+    """
     rank = len(workload.inputs[0].shape) - 2
     operands = problem.epilogue.operands[1:]
     pads = (*problem.pads[2 - rank : 2], *problem.pads[4 - rank :])
@@ -377,6 +381,8 @@ def tactic_of(
         "outputs": list(workload.outputs),
         **pixel_options(problem),
     }
+    if problem.repeats != (1, 1):
+        options["repeats"] = list(problem.repeats)
     draft = Draft(
         runner="conv2d",
         inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),

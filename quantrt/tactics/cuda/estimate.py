@@ -29,6 +29,7 @@ from quantrt.regions.region import (
     Pool,
     PooledConv,
     Resize,
+    ResizedConv,
     Rows,
 )
 from quantrt.tactics.cuda.check import DEQUANTIZED
@@ -76,6 +77,10 @@ def work_of(workload: Workload) -> Work:
             stored = (shapes[0][0], weight.shape[0], *_extents(formula, shapes[0], weight.shape))
             elements = math.prod(pool.output_shape(stored))
             products = math.prod(stored) * math.prod(weight.shape[1:])
+        case ResizedConv(resize, formula) if weight is not None:
+            image = (*shapes[0][:2], *resize.output_size(shapes[0][2:]))
+            elements = math.prod((image[0], weight.shape[0], *_extents(formula, image, weight.shape)))
+            products = elements * math.prod(weight.shape[1:])
         case ConvTranspose() as formula if weight is not None:
             channels = weight.shape[1] * formula.groups
             elements = math.prod((shapes[0][0], channels, *formula.output_size(shapes[0][2:])))

@@ -42,7 +42,9 @@ from quantrt.tactics.cuda.choices import Choices
 from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker
 from quantrt.tactics.cuda.environment import timing_environment
 from quantrt.tactics.cuda.fold_conversion import fold_conversions
-from quantrt.tactics.cuda.fold_pools import find_pooled, take_pooled
+from quantrt.tactics.cuda.fold_pairs import take_pairs
+from quantrt.tactics.cuda.fold_pools import find_pooled
+from quantrt.tactics.cuda.fold_resizes import find_resized
 from quantrt.tactics.cuda.forms import Forms, choose_forms
 from quantrt.tactics.cuda.frame import Frame, make_frame
 from quantrt.tactics.cuda.in_place import join_in_place
@@ -271,7 +273,7 @@ class CudaLowering:
         joined = join_in_place(frame, found, self._gpu.capability)
         frame, facts = joined.frame, joined.facts
         wide = self._known_wide() if precision == "fp16" else Wide()
-        pairs = find_pooled(frame, facts, self._gpu)
+        pairs = [*find_pooled(frame, facts, self._gpu), *find_resized(frame, facts, self._gpu)]
         workloads = [*frame.workloads(facts, self._live_rows), *(pair.workload for pair in pairs)]
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
         workspace_mb = self._config.workspace_mb
@@ -293,11 +295,11 @@ class CudaLowering:
                 pool=self._compilers,
                 on_progress=self._on_progress,
             )
-        frame, choices, unpooled = take_pooled(frame, choices, pairs)
+        frame, choices, apart = take_pairs(frame, choices, pairs)
         if not self._profiles:  # where a reference may be needed, it reads codes
             frame, choices = fold_conversions(frame, choices, facts, self._compile)
         self._caches.add(choices)
-        regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches, *unpooled))
+        regions = replace(regions, mismatches=(*regions.mismatches, *joined.mismatches, *apart))
         notes = program_notes(frame, regions, choices, facts, beside, live_rows=self._live_rows)
         notes["tuning"] += told_wide(wide) + told_padding(frame, self._config.remove_padding)
         if quantized is not None:

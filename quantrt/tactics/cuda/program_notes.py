@@ -29,6 +29,7 @@ from quantrt.regions.region import (
     Pool,
     Regions,
     Resize,
+    ResizedConv,
     Rows,
 )
 from quantrt.tactics.cuda.assemble import Item
@@ -94,7 +95,7 @@ def _row(
     return {
         "formula": type(formula).__name__ if formula is not None else item.step and item.step.runner,
         "nodes": [] if lowered is None else list(lowered.region.nodes),
-        "product": formula.x[0] if isinstance(formula, Gemm | Conv | ConvTranspose) else None,
+        "product": None if formula is None else _product(formula),
         "reads": item.inputs[0] if item.inputs else "",
         "codes": _codes(weight, choice),
         "tactic": None if choice is None else f"{choice.tactic.source}: {choice.tactic.name}",
@@ -107,6 +108,12 @@ def _row(
         "operations": None if work is None else 2 * work.products,
         "attributes": {} if formula is None else dict(_attributes(formula, weight)),
     }
+
+
+def _product(formula: Formula) -> str | None:
+    """The node of the product that a region is; None where it is none."""
+    formula = formula.convolution if isinstance(formula, ResizedConv) else formula
+    return formula.x[0] if isinstance(formula, Gemm | Conv | ConvTranspose) else None
 
 
 def _codes(weight: np.ndarray | None, choice: Choice | None) -> str:
@@ -141,6 +148,10 @@ def _attributes(formula: Formula, weight: np.ndarray | None) -> Iterator[tuple[s
         case Resize():
             yield "mode", "nearest" if formula.is_nearest else "linear"
             yield "scales", list(formula.scales)
+        case ResizedConv(resize, convolution):
+            yield "resized", list(resize.scales)
+            yield from _attributes(convolution, weight)
+            return
         case GroupNorm():
             yield "groups", formula.groups
             yield "channels", formula.channels

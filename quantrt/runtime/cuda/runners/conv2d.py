@@ -3,8 +3,9 @@
 
 options: {"kernel", "strides", "dilations": one number per spatial axis, "pads": begins, then ends,
 "channels": of x and of the output, "kinds": kind of every operand behind the accumulator, "scalars": values
-of the scalar ones, "outputs": element types, "groups": of channels, where there are more than one, and those
-of pixel_rows.py}. Inputs: x, then the tensor operands. Weights: the weight in the kernel's layout, of groups
+of the scalar ones, "outputs": element types, "groups": of channels, where there are more than one, "repeats":
+how often every line and every column of x is repeated before it is convolved, where they are, and those of
+pixel_rows.py}. Inputs: x, then the tensor operands. Weights: the weight in the kernel's layout, of groups
 without the zeros between them, then the constant operands, float32 [N] each.
 """
 
@@ -48,6 +49,7 @@ class Conv2dRunner:
         self._dilations = as_pair(options["dilations"], 1)
         begins, ends = options["pads"][: self._rank], options["pads"][self._rank :]
         self._pads = as_pair(begins, 0), as_pair(ends, 0)
+        self._repeats = as_pair(options.get("repeats", [1] * self._rank), 1)
         self._channels_in, self._channels = (int(n) for n in options["channels"])
         self._outputs = tuple(torch_dtype(name) for name in options["outputs"])
         self._rows = PixelRows(step)
@@ -93,7 +95,13 @@ class Conv2dRunner:
         rows, columns = (
             max(
                 0,
-                (size[i] + begins[i] + ends[i] - self._dilations[i] * (self._kernel[i] - 1) - 1)
+                (
+                    size[i] * self._repeats[i]
+                    + begins[i]
+                    + ends[i]
+                    - self._dilations[i] * (self._kernel[i] - 1)
+                    - 1
+                )
                 // self._strides[i]
                 + 1,
             )

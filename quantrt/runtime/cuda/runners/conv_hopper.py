@@ -7,6 +7,8 @@ As runners/conv2d.py, but for the weight: [rows, R * S * C], its rows in the ord
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from quantrt.plan.program import Step
@@ -21,6 +23,8 @@ Tensor = torch.Tensor
 
 _MAX_OFFSET = 2**31 - 1
 """Elements that one box of pixels may span."""
+
+_ONE_PHASE = (1, 1)
 
 
 def open_runner(step: Step, assets: Assets) -> Runner:
@@ -37,7 +41,8 @@ class ConvHopperRunner(Conv2dRunner):
         self._programs = programs_on(assets.device) * int(fixed["NEIGHBOURS"])
         self._box = tuple(int(n) for n in fixed["BOX"])
         self._tile = int(fixed["BLOCK_N"]), int(fixed["BLOCK_K"])
-        self._further_lines = (int(fixed["TAPS"]) - 1) * self._dilations[0]
+        self._further_lines = (int(fixed["TAPS"]) - 1) * int(fixed["DILATIONS"][0])
+        self._phases = tuple(int(n) for n in fixed.get("PHASES", _ONE_PHASE))
 
     def _enqueue(
         self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
@@ -54,7 +59,8 @@ class ConvHopperRunner(Conv2dRunner):
         if self._box[0] * P * Q * self._channels > _MAX_OFFSET:
             expected = f"at most {_MAX_OFFSET} elements in {self._box[0]} images"
             raise self._error(f"an output of {list(outputs[0].shape)}", expected, "smaller images")
-        tiles = -(-self._channels // block_n)
+        P, Q = P // self._phases[0], Q // self._phases[1]  # of one phase
+        tiles = -(-self._channels // block_n) * math.prod(self._phases)
         for size, length in zip((images, P, Q), self._box, strict=True):
             tiles *= -(-size // length)
         count, lines, columns = self._box

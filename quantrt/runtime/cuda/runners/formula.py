@@ -21,6 +21,7 @@ from quantrt.regions.region import (
     ConvTranspose,
     Gemm,
     PooledConv,
+    ResizedConv,
 )
 from quantrt.runtime.cuda.compute import compute
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
@@ -39,7 +40,7 @@ class _FormulaRunner:
         self._formula = from_json(step.options["formula"])
         self._outputs = tuple(step.options["outputs"])
         tensors = [assets.weights[key] for key in step.weights]
-        has_weight = isinstance(self._formula, Gemm | Conv | ConvTranspose | PooledConv)
+        has_weight = isinstance(self._formula, Gemm | Conv | ConvTranspose | PooledConv | ResizedConv)
         self._weight = tensors[0] if has_weight else None
         names = constant_names(self._formula)
         self._constants = dict(zip(names, tensors[has_weight:], strict=True))

@@ -22,7 +22,8 @@ from quantrt.tactics.cuda.check import off_by_one_ratio  # noqa: E402
 from quantrt.tactics.cuda.choices import Choice, Choices  # noqa: E402
 from quantrt.tactics.cuda.estimate import work_of  # noqa: E402
 from quantrt.tactics.cuda.fold_conversion import fold_conversions  # noqa: E402
-from quantrt.tactics.cuda.fold_pools import find_pooled, take_pooled  # noqa: E402
+from quantrt.tactics.cuda.fold_pairs import take_pairs  # noqa: E402
+from quantrt.tactics.cuda.fold_pools import find_pooled  # noqa: E402
 from quantrt.tactics.cuda.forms import choose_forms  # noqa: E402
 from quantrt.tactics.cuda.frame import make_frame  # noqa: E402
 from quantrt.tactics.cuda.lower import CudaLowering, _by_reference  # noqa: E402
@@ -87,7 +88,7 @@ def choices_of(frame, pairs, *, apart_us=15.0, together_us=24.0, origin="timed")
 def test_both_as_one_give_what_they_give_apart(precision):
     frame, _, pairs, x = framed(precision)
     (pair,) = pairs
-    fused, taken, mismatches = take_pooled(frame, choices_of(frame, pairs), pairs)
+    fused, taken, mismatches = take_pairs(frame, choices_of(frame, pairs), pairs)
     assert not mismatches
     formulas = [item.lowered.formula for item in fused.items if item.lowered is not None]
     assert [type(formula) for formula in formulas].count(PooledConv) == 1
@@ -110,7 +111,7 @@ def test_the_work_is_that_of_the_convolution_and_the_bytes_that_of_the_pool():
 
 def test_the_conversion_in_front_is_part_of_the_kernel_that_folds():
     frame, facts, pairs, _ = framed()
-    frame, choices, _ = take_pooled(frame, choices_of(frame, pairs), pairs)
+    frame, choices, _ = take_pairs(frame, choices_of(frame, pairs), pairs)
     compiled = {}
 
     def compile_kernels(specs):
@@ -139,7 +140,7 @@ def test_the_conversion_in_front_is_part_of_the_kernel_that_folds():
 )
 def test_what_is_not_measured_faster_stays_apart(times, reason):
     frame, _, pairs, _ = framed()
-    kept, taken, mismatches = take_pooled(frame, choices_of(frame, pairs, **times), pairs)
+    kept, taken, mismatches = take_pairs(frame, choices_of(frame, pairs, **times), pairs)
     assert kept.items == frame.items
     assert set(taken.by_region) == {item.region for item in frame.items if item.lowered is not None}
     assert [(row.pattern, row.reason) for row in mismatches] == [("pool behind a convolution", reason)]
@@ -150,7 +151,7 @@ def test_the_reference_is_no_kernel():
     choices = choices_of(frame, pairs)
     slow = Choice(reference_tactic(pairs[0].workload), 1.0, "timed", "key")
     choices = replace(choices, by_region={**choices.by_region, pairs[0].workload.region: slow})
-    assert "no kernel" in take_pooled(frame, choices, pairs)[2][0].reason
+    assert "no kernel" in take_pairs(frame, choices, pairs)[2][0].reason
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions of repeated pixels as machine code: gathered for every GPU, in phases for 9.0."""
+
+from dataclasses import replace
+
+import pytest
+
+from quantrt.gpu import gpu_named
+from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.conv2d.spec import ConvProblem, kernel_of
+from quantrt.kernels.conv_hopper.phases import Phases, phase_tiles, phases_of
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, SHARED_BYTES, TILE, compiled_all, problem
+
+H200 = gpu_named("H200")
+
+LARGE = {"images": 2, "H": 64, "W": 64, "C": 640, "N": 640, "repeats": (2, 2)}
+"""The last of SDXL's UNet."""
+
+PHASES = {
+    "floats": replace(problem("float16"), **LARGE),
+    "bfloat16": replace(problem("bfloat16"), **LARGE),
+    "codes as floats": replace(problem("int8"), **LARGE, dtype="float16"),
+    "slices of channels": replace(problem("float16"), **LARGE, x_pitch=1280, pitches=(0, 960)),
+}
+
+
+def phases_for(one: ConvProblem) -> Phases:
+    found = phases_of(one, H200)
+    assert isinstance(found, Phases), found
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16"])
+def test_gathered(dtype):
+    """Copies still run ahead of the products: shared memory holds the stages."""
+    spec = kernel_of(replace(problem(dtype), repeats=(2, 2)), TILE)
+    (kernel,) = compiled_all([spec], CAPABILITIES)
+    for capability in CAPABILITIES:
+        most = SHARED_BYTES[capability] << 10
+        assert TILE.shared_bytes(dtype) * 2 // 3 <= kernel.shared_bytes[capability] <= most
+
+
+@pytest.fixture(scope="module")
+def phased():
+    specs = {}
+    for name, one in PHASES.items():
+        phases = phases_for(one)
+        for tile in phase_tiles(phases, H200):
+            specs[f"{name} {tile.name}"] = phases.kernel_of(tile)
+    results = compile_all(list(specs.values()), (90,), workers=2)
+    return {name: results[spec] for name, spec in specs.items()}
+
+
+def test_in_phases(phased):
+    assert len(phased) >= 2 * len(PHASES)
+    for name, kernel in phased.items():
+        assert not isinstance(kernel, CompileFailure), f"{name}: {kernel.reason}"
+        assert kernel.shared_bytes[90] <= SHARED_BYTES[90] << 10, name
+        assert kernel.spills == 0, name
