@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
-from operator import or_
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,9 +56,10 @@ from quantrt.tactics.cuda.program_notes import program_notes
 from quantrt.tactics.cuda.slower_products import leave_float, slower_products
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts
 from quantrt.tactics.cuda.targets import capability_of
-from quantrt.tactics.cuda.trace import trace, trace_facts
+from quantrt.tactics.cuda.trace import trace_facts
 from quantrt.tactics.cuda.tune import TuneOptions, tune
-from quantrt.tactics.cuda.wide import Wide, find_wide, told_wide, with_sums
+from quantrt.tactics.cuda.wide import Wide, told_wide
+from quantrt.tactics.cuda.wide_values import KeptWide, WideValues
 
 __all__ = ["CudaLowering"]
 
@@ -129,7 +130,7 @@ class CudaLowering:
         self._plans = self._plan_maker()
         self._compilers = compilers()
         self._float_us: dict[str, dict[str, float]] = {}
-        self._wide: Wide | None = None
+        self._wide = WideValues(self._floats, self._inputs, self._trace_device, self._kept_wide())
 
     def lower(
         self,
@@ -212,7 +213,7 @@ class CudaLowering:
         bindings = self._model.bindings
         forms = choose_forms(graph.graph, regions, quantized, bindings, self._model.stored)
         if precision == "fp16":
-            forms = replace(forms, wide=forms.wide | self._known_wide().values)
+            forms = replace(forms, wide=forms.wide | self._wide.known().values)
         frame = make_frame(graph, regions, forms, quantized, FLOAT_TYPES[precision], bindings=bindings)
         return self._unpadded(frame, graph, forms, regions)
 
@@ -234,21 +235,20 @@ class CudaLowering:
 
         What is lowered from now on minds it.
         """
-        known = self._known_wide()
-        self._wide = known | self._seen_wide(samples)
-        return self._wide != known
+        return self._wide.widen(samples)
 
-    def _known_wide(self) -> Wide:
-        """What halves are too narrow for, on the samples of this build and on others that were shown."""
-        if self._wide is None:
-            self._wide = self._seen_wide([self._inputs])
-        return self._wide
+    def _floats(self) -> Program:
+        """The references of the model in float32."""
+        return _by_reference(self._framed(None, "fp32")[0])
 
-    def _seen_wide(self, samples: Iterable[Mapping[str, np.ndarray]]) -> Wide:
-        """In one pass over each of the samples in float32."""
-        program = with_sums(_by_reference(self._framed(None, "fp32")[0]))
-        traced = (trace(program, inputs, self._trace_device) for inputs in samples)
-        return reduce(or_, (find_wide(one.ranges()) for one in traced), Wide())
+    def _kept_wide(self) -> KeptWide | None:
+        """Where it is kept what halves are too narrow for; None without a timing cache to be written."""
+        path, config = self._config.timing_cache, self._config
+        if path is None or self._device is None:
+            return None
+        return KeptWide(
+            Path(path), self._model, self._inputs, timing_environment(self._gpu), [config.remove_padding]
+        )
 
     @property
     def _live_rows(self) -> int | None:
@@ -269,10 +269,16 @@ class CudaLowering:
     ) -> _Tuned:
         frame, regions = self._framed(quantized, precision)
         may_code = set() if quantized is None else _without(frame, float_attention)
-        found = self._facts(_by_reference(frame), is_yardstick=precision == "fp32" and quantized is None)
+        is_yardstick = precision == "fp32" and quantized is None
+        references = _by_reference(frame)
+        found = (
+            self._wide.facts(references)
+            if is_yardstick
+            else trace_facts(references, self._inputs, self._trace_device)
+        )
         joined = join_in_place(frame, found, self._gpu.capability)
         frame, facts = joined.frame, joined.facts
-        wide = self._known_wide() if precision == "fp16" else Wide()
+        wide = self._wide.known() if precision == "fp16" else Wide()
         pairs = [*find_pooled(frame, facts, self._gpu), *find_resized(frame, facts, self._gpu)]
         workloads = [*frame.workloads(facts, self._live_rows), *(pair.workload for pair in pairs)]
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
@@ -305,14 +311,6 @@ class CudaLowering:
         if quantized is not None:
             notes[QUANTIZATION] = record_of(quantized)
         return _Tuned(frame, choices, notes)
-
-    def _facts(self, program: Program, *, is_yardstick: bool) -> dict[str, TensorFacts]:
-        """Of every buffer; of the model in FP32 beside what halves are too narrow for."""
-        if not is_yardstick:
-            return trace_facts(program, self._inputs, self._trace_device)
-        traced = trace(with_sums(program), self._inputs, self._trace_device)
-        self._wide = (self._wide or Wide()) | find_wide(traced.ranges())
-        return traced.facts
 
     def _assembled(self, tuned: _Tuned) -> Program:
         """The program of what was chosen, weights in the layouts of its kernels among it."""
