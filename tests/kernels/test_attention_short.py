@@ -28,6 +28,8 @@ H200 = gpu_named("H200")
 ROWS = 128
 BLOCK_D = 16
 BLOCK_N = 32
+BLOCK_KEYS = 64
+"""Of a step as it is compiled."""
 RESERVED_BYTES = 1024
 """Of shared memory, for each program (CUDA C++ programming guide, shared memory of 9.0)."""
 
@@ -44,6 +46,7 @@ def attended(
     programs=2,
     seed=0,
     is_alone=False,
+    is_overlapped=False,
     module=triton_kernel,
     loads=loads,
 ):
@@ -97,6 +100,7 @@ def attended(
         8,
         NEIGHBOURS,
         is_alone,
+        is_overlapped,
     )
     for program in range(programs):
         run_program(
@@ -146,11 +150,15 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("is_alone", [False, True])
+ALONE = {"is_alone": True}
+OVERLAPPED = {"is_alone": True, "is_overlapped": True}
+
+
+@pytest.mark.parametrize("form", [{}, ALONE, OVERLAPPED], ids=["producer", "alone", "overlapped"])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("sizes", "options"), CASES)
-def test_every_element_is_that_of_the_reference(sizes, options, seed, is_alone):
-    found, expected = attended(sizes, seed=seed, is_alone=is_alone, **options)
+def test_every_element_is_that_of_the_reference(sizes, options, seed, form):
+    found, expected = attended(sizes, seed=seed, **form, **options)
     assert np.isfinite(found).all()
     assert (found != -77777).all()
     assert relative(found, expected) < 3e-6
@@ -168,11 +176,12 @@ GIVEN_BACK = "asked = give_back(state[6:], stage, rings, barriers, descs, length
         ("ask_queries(tile + gl.num_programs(0),", "ask_queries(tile,"),
     ],
 )
-def test_a_wrong_protocol_of_one_that_loads_for_itself_is_found(right, wrong, tmp_path):
+@pytest.mark.parametrize("form", [ALONE, OVERLAPPED], ids=["alone", "overlapped"])
+def test_a_wrong_protocol_of_one_that_loads_for_itself_is_found(right, wrong, form, tmp_path):
     module = altered(triton_kernel, right, wrong, tmp_path)
     with pytest.raises((Rules, AssertionError)):
         for seed in range(12):
-            found, expected = attended((1, 3, 300, 150), seed=seed, module=module, is_alone=True)
+            found, expected = attended((1, 3, 300, 150), seed=seed, module=module, **form)
             assert relative(found, expected) < 2e-4
 
 
@@ -200,13 +209,13 @@ def test_wrong_blocks_are_found(right, wrong, tmp_path):
         ("    stage = 0\n    parity = 1\n", "    stage = 0\n    parity = 0\n"),
         ("    q_parity = 1\n", "    q_parity = 0\n"),
         (
-            "        scores = warpgroup_mma_wait(0, deps=(scores,))\n    return",
+            "        scores = warpgroup_mma_wait(OTHERS, deps=(scores,))\n    return",
             "        scores = scores\n    return",
         ),
         ("    if left == 1:", "    if left == 99:"),
         ("    if left == 1:", "    if left == 2:"),
         (f"        {GIVEN_BACK}\n        stage", "        asked = state[6:]\n        stage"),
-        (f"    {GIVEN_BACK}\n    if left", "    asked = state[6:]\n    if left"),
+        (f"    {GIVEN_BACK.replace('state[6:]', 'asked')}\n    if left", "    if left"),
         ("    mbarrier.wait(full.index(following), next_parity)\n", ""),
         ("        q_parity = q_parity ^ 1\n        mbarrier.wait(full", "        mbarrier.wait(full"),
         (
@@ -235,6 +244,11 @@ FORMS = {
     "bfloat16": (replace(bert(mask="none"), dtype="bfloat16"), ShortAttention()),
 }
 FORMS |= {f"{name}, alone": (problem, replace(how, is_alone=True)) for name, (problem, how) in FORMS.items()}
+FORMS |= {
+    f"{name}, overlapped": (problem, replace(how, is_overlapped=True))
+    for name, (problem, how) in FORMS.items()
+    if how.is_alone and how.tail == BLOCK_KEYS
+}
 
 
 @pytest.fixture(scope="module")
@@ -280,15 +294,15 @@ def test_what_it_is_not_for():
 def test_the_last_step_is_as_wide_as_its_keys():
     def tails(**fields):
         found = configs(replace(bert(mask="none"), **fields), H200)
-        assert [how.is_alone for how in found] == [True, False][: len(found)]
-        return [how.tail for how in found if how.is_alone]
+        return [how.tail for how in found if how.is_alone and not how.is_overlapped]
 
     assert tails() == [64]
     assert tails(T=197) == [16]
     assert tails(T=90) == [32]
     assert tails(T=100) == tails(T=5) == [64]
-    assert [how.tail for how in configs(replace(ROW, T=197), H200)] == [64, 64]
+    assert [how.tail for how in configs(replace(ROW, T=197), H200)] == [64] * 3
     assert tails(B=1, H=12) == []
     assert ShortAttention(16).name == "short 128x64+16"
     assert ShortAttention().name == "short 128x64"
-    assert ShortAttention(is_alone=True).name == "short 128x64 alone"
+    forms = [how.name for how in configs(ROW, H200)]
+    assert forms == ["short 128x64 alone overlapped", "short 128x64 alone", "short 128x64"]

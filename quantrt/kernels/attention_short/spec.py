@@ -41,10 +41,12 @@ class ShortAttention:
     Attributes:
         tail: keys of the step with the last ones, a power of two.
         is_alone: the warps that compute ask for what they read by themselves.
+        is_overlapped: they compute weights while values are multiplied.
     """
 
     tail: int = BLOCK_N
     is_alone: bool = False
+    is_overlapped: bool = False
 
     @property
     def name(self) -> str:
@@ -53,6 +55,7 @@ class ShortAttention:
             f"short {QUERIES}x{BLOCK_N}"
             + (f"+{self.tail}" if self.tail < BLOCK_N else "")
             + " alone" * self.is_alone
+            + " overlapped" * self.is_overlapped
         )
 
 
@@ -76,7 +79,8 @@ def configs(problem: AttentionProblem, device: GpuFacts) -> tuple[ShortAttention
     rest = problem.T % BLOCK_N
     has_tail = problem.mask == "none" and problem.T > BLOCK_N and 0 < rest <= BLOCK_N // 2
     tail = max(MIN_TAIL, 1 << (rest - 1).bit_length()) if has_tail else BLOCK_N
-    return (ShortAttention(tail, is_alone=True), ShortAttention(tail))
+    overlapped = (ShortAttention(tail, is_alone=True, is_overlapped=True),) if tail == BLOCK_N else ()
+    return (*overlapped, ShortAttention(tail, is_alone=True), ShortAttention(tail))
 
 
 def kernel_of(problem: AttentionProblem, how: ShortAttention) -> KernelSpec:
@@ -116,6 +120,7 @@ def kernel_of(problem: AttentionProblem, how: ShortAttention) -> KernelSpec:
         "FIRST_WARPS": WARPS,
         "NEIGHBOURS": NEIGHBOURS,
         "ALONE": how.is_alone,
+        "OVERLAPPED": how.is_overlapped,
     }
     return KernelSpec(
         family="attention_short",

@@ -97,6 +97,7 @@ def attention_short(
     FIRST_WARPS: gl.constexpr,
     NEIGHBOURS: gl.constexpr,
     ALONE: gl.constexpr,
+    OVERLAPPED: gl.constexpr,
 ):
     gl.static_assert((MASK == "none") | (TAIL == BLOCK_N))
     gl.static_assert(FIRST_WARPS == WARPS)
@@ -122,7 +123,7 @@ def attention_short(
     barriers = (full, empty, q_full, q_empty)
     lengths = (B, H, S, T)
     y = ((y0_ptr, y1_ptr), (y_b, y_h, y_s), (arg0, arg1, arg2, arg3))
-    sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, UNIT, TAIL, MASK != "none", ALONE)
+    sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, UNIT, TAIL, MASK != "none", ALONE, OVERLAPPED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     descs = (q_desc, k_desc, v_desc, (mask_desc, mask_b, mask_h))
     if ALONE:
@@ -177,7 +178,7 @@ def consume(rings, barriers, descs, lengths, y, scale, sizes: gl.constexpr, form
                 mbarrier.wait(full.index(stage), parity)
                 whole -= 1
         scores = begin_scores(q, k_ring, stage, TAIL)
-        scores = end_scores(scores, mask_ring, stage, scale, sizes)
+        scores = end_scores(scores, mask_ring, stage, scale, sizes, 0)
         if whole == 0:
             if sizes[8]:
                 gl.thread_barrier()
@@ -232,28 +233,44 @@ def attend(state, left, count, tile, q, rings, barriers, descs, lengths, last, s
     That one is the first of `left` blocks; with the last one the queries are let go of.
     """
     weights, peak, total, sums, stage, parity = state[:6]
-    q_tile, k_ring, v_ring, mask_ring = rings
-    full, _, q_full, q_empty = barriers
-    tiles = gl.cdiv(lengths[2], ROWS)
+    asked = state[6:]
+    _, k_ring, v_ring, mask_ring = rings
+    full, _, _, _ = barriers
     SUMS: gl.constexpr = sums_layout(sizes[3])
     following, next_parity = next_stage(stage, parity, sizes[4])
     mbarrier.wait(full.index(following), next_parity)
-    sums = begin_values(weights, v_ring, stage, sums)
-    scores = begin_scores(q, k_ring, following, sizes[2])
-    scores = end_scores(scores, mask_ring, following, scale, sizes)
-    sums = warpgroup_mma_wait(0, deps=(sums,))
-    if sizes[7]:
-        fence_async_shared()
-    asked = give_back(state[6:], stage, rings, barriers, descs, lengths, tiles, last, sizes)
-    if left == 1:
-        if sizes[8]:
-            ask_queries(tile + gl.num_programs(0), q_tile, q_full, descs[0], lengths, tiles)
-        else:
-            mbarrier.arrive(q_empty.index(0), count=1)
+    if sizes[9]:
+        # Weights are computed while values are multiplied.
+        scores = begin_scores(q, k_ring, following, sizes[2])
+        sums = begin_values(weights, v_ring, stage, sums)
+        scores = end_scores(scores, mask_ring, following, scale, sizes, 1)
+    else:
+        sums = begin_values(weights, v_ring, stage, sums)
+        scores = begin_scores(q, k_ring, following, sizes[2])
+        scores = end_scores(scores, mask_ring, following, scale, sizes, 0)
+        sums, asked = end_values(sums, asked, stage, left, tile, rings, barriers, descs, lengths, last, sizes)
     if sizes[6] != sizes[2]:
         scores = hide_behind(scores, count)
     weights, peak, shrink, total = weigh(scores, scale, peak, total, SUMS, v_ring.dtype)
+    if sizes[9]:
+        sums, asked = end_values(sums, asked, stage, left, tile, rings, barriers, descs, lengths, last, sizes)
     return (weights, peak, total, sums * over_columns(shrink, SUMS), following, next_parity) + asked
+
+
+@gluon.jit
+def end_values(sums, asked, stage, left, tile, rings, barriers, descs, lengths, last, sizes: gl.constexpr):
+    """Sums of a product that was begun. Its stage is let go of, behind the last scores queries are too."""
+    tiles = gl.cdiv(lengths[2], ROWS)
+    sums = warpgroup_mma_wait(0, deps=(sums,))
+    if sizes[7]:
+        fence_async_shared()
+    asked = give_back(asked, stage, rings, barriers, descs, lengths, tiles, last, sizes)
+    if left == 1:
+        if sizes[8]:
+            ask_queries(tile + gl.num_programs(0), rings[0], barriers[2], descs[0], lengths, tiles)
+        else:
+            mbarrier.arrive(barriers[3].index(0), count=1)
+    return sums, asked
 
 
 @gluon.jit
@@ -270,12 +287,12 @@ def begin_scores(q, k_ring, stage, KEYS: gl.constexpr):
 
 
 @gluon.jit
-def end_scores(scores, mask_ring, stage, scale, sizes: gl.constexpr):
-    """Scores of a product that was begun, with the mask in them; nothing is unfinished."""
+def end_scores(scores, mask_ring, stage, scale, sizes: gl.constexpr, OTHERS: gl.constexpr):
+    """Scores of a product that was begun, with the mask in them; of others so many may be unfinished."""
     if sizes[7]:
         # While the tensor cores multiply.
         is_masked = differs(mask_ring, stage, 0.0, mask_ring.index(stage).shape[3])
-        scores = warpgroup_mma_wait(0, deps=(scores,))
+        scores = warpgroup_mma_wait(OTHERS, deps=(scores,))
         if is_masked:
             part = mask_ring.index(stage)
             KEYS: gl.constexpr = part.shape[3]
@@ -283,7 +300,7 @@ def end_scores(scores, mask_ring, stage, scale, sizes: gl.constexpr):
             added = given.to(gl.float32) * (LOG2E / scale)
             scores = scores + gl.where(added < LEAST_MASK, LEAST_MASK, added)[None, :]
     else:
-        scores = warpgroup_mma_wait(0, deps=(scores,))
+        scores = warpgroup_mma_wait(OTHERS, deps=(scores,))
     return scores
 
 
