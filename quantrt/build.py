@@ -239,9 +239,10 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         size_check = make_size_checker(job, candidates, quantized.samples or truth)
 
         def held(names: Iterable[str]) -> Contest:
-            latencies = _time(job, {name: candidates[name] for name in names}, inputs)
+            left: dict[str, Latency] = {}
+            latencies = _time(job, {name: candidates[name] for name in names}, inputs, left)
             choice = _choose(job, candidates, latencies, check, size_check)
-            return Contest(candidates, latencies, choice, check, inputs, opener)
+            return Contest(candidates, latencies, choice, check, inputs, opener, left)
 
         contest = held(candidates)
         for mend in (partial(mend_overflows, checked=checked), keep_attention_float):
@@ -294,13 +295,18 @@ def _memory_limit(config: BuildConfig) -> AbstractContextManager[None]:
 
 
 def _time(
-    job: Job, candidates: Mapping[str, Candidate], inputs: Mapping[str, np.ndarray]
+    job: Job,
+    candidates: Mapping[str, Candidate],
+    inputs: Mapping[str, np.ndarray],
+    left: dict[str, Latency],
 ) -> dict[str, Latency]:
+    """Of the finalists; those of others are added to `left`."""
+
     def on_progress(done: int, total: int | None) -> None:
         job.emit(Event("timing", done, total, "ms per candidate"))
 
     on_progress(0, None)
-    return time_candidates(candidates, inputs, job.config, on_progress)
+    return time_candidates(candidates, inputs, job.config, on_progress, on_left=left.__setitem__)
 
 
 def _choose(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ class Contest:
         check: each candidate is measured once, however often it is asked for.
         inputs: that are timed.
         opener: that opened them: on a GPU it remembers which kernels were timed.
+        left: latencies of those that left the race on the way, of its first rounds.
     """
 
     candidates: dict[str, Candidate]
@@ -40,6 +41,7 @@ class Contest:
     check: Check
     inputs: Mapping[str, np.ndarray]
     opener: Opener
+    left: Mapping[str, Latency] = field(default_factory=dict)
 
     def with_others(self, before: Contest) -> Contest:
         """With the candidates of an earlier one that were not timed again, as they were then."""

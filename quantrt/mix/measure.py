@@ -91,11 +91,15 @@ class Measurer:
 
     @cached_property
     def _latencies_ms(self) -> dict[str, float]:
-        """Of the two candidates, as they were timed together before where both got so far."""
-        known = self._contest.latencies
-        if not all(name in known for name in self._names.values()):
+        """Of the two candidates, as they were timed together before, as long as both were."""
+        known, floats = self._contest.latencies, self._pair.floats
+        if all(name in known for name in self._names.values()):
+            return self._beside_yardstick({name: known[name] for name in self._names.values()})
+        if self._pair.codes not in known or floats not in self._contest.left:
             return self.brief_latencies({})
-        return self._beside_yardstick({name: known[name] for name in self._names.values()})
+        codes, left = known[self._pair.codes], self._contest.left[floats]
+        ratio = compare_paired(left, codes.first(left.rounds)).ratio
+        return {self._pair.codes: codes.median_ms, floats: codes.median_ms * ratio}
 
     def brief_latencies(self, more: Mapping[str, Candidate]) -> dict[str, float]:
         """Milliseconds of the two candidates and more ones, timed together."""

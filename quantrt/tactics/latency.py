@@ -79,11 +79,19 @@ class Latency:
         """The time per run where every sample was `runs` of them."""
         return Latency(tuple(sample_ms / runs for sample_ms in self.samples_ms), self.turn_runs)
 
+    @property
+    def rounds(self) -> int:
+        """How many there were, each of as many runs."""
+        return len(self.samples_ms) // self.turn_runs
+
+    def first(self, rounds: int) -> Latency:
+        """The first rounds alone."""
+        return Latency(self.samples_ms[: rounds * self.turn_runs], self.turn_runs)
+
     def round_medians_ms(self) -> np.ndarray:
         """The median of each round, f64 [rounds]."""
-        rounds = len(self.samples_ms) // self.turn_runs
-        samples = np.array(self.samples_ms[: rounds * self.turn_runs])
-        medians: np.ndarray = np.median(samples.reshape(rounds, self.turn_runs), axis=1)
+        samples = np.array(self.first(self.rounds).samples_ms)
+        medians: np.ndarray = np.median(samples.reshape(self.rounds, self.turn_runs), axis=1)
         return medians
 
 

@@ -56,6 +56,7 @@ def race(
     *,
     halves: Collection[str] = (),
     staying: Collection[str] = (),
+    on_left: Callable[[str, Latency], None] = lambda name, latency: None,
     clock: Clock = time.perf_counter_ns,
 ) -> dict[str, Latency]:
     """Latencies of the finalists, all from the same rounds.
@@ -65,6 +66,7 @@ def race(
         floats: names of the FP32 candidates; the fastest of them is always a finalist.
         halves: names of those in 16-bit floats, which codes have to be told from too.
         staying: names of those whose time is wanted, however slow they are; a heat of many does not ask.
+        on_left: called with each that leaves on the way, and its rounds.
         clock: nanoseconds, never going back; of runs that do not time themselves.
     """
     if all(isinstance(run, TimesItself) for run in runs.values()):
@@ -72,7 +74,10 @@ def race(
     warm = replace(config, warmup_s=min(config.warmup_s, SEARCH_WARM_S))
 
     def leaving(latencies: Mapping[str, Latency]) -> list[str]:
-        return [name for name in _lost(latencies, floats) if name not in staying]
+        lost = [name for name in _lost(latencies, floats) if name not in staying]
+        for name in lost:
+            on_left(name, latencies[name])
+        return lost
 
     return time_interleaved(
         runs,

@@ -81,6 +81,7 @@ def time_candidates(
     on_progress: Callable[[int, int | None], None],
     *,
     staying: Collection[str] = (),
+    on_left: Callable[[str, Latency], None] = lambda name, latency: None,
 ) -> dict[str, Latency]:
     """Milliseconds per run of the finalists.
 
@@ -90,6 +91,7 @@ def time_candidates(
     Args:
         staying: candidates that are finalists however slow they are; so are those in 4 bits, which are asked
             for by their size.
+        on_left: called with others that were timed, and the first rounds, which they share with finalists.
     """
     floats = {name for name, candidate in candidates.items() if candidate.spec.precision == "fp32"}
     halves = {name for name, candidate in candidates.items() if candidate.spec.precision in HALVES}
@@ -102,12 +104,18 @@ def time_candidates(
         return race(runs, floats, _shorter(config.bench, OWN_CLOCK_RATIO, OWN_CLOCK_RATIO), on_progress)
     bench = _shorter(config.bench, SEARCH_RATIO, SEARCH_MAX_RATIO)
     if config.device.hint != "throughput":
-        return timed(runs, floats, bench, on_progress)
+        return timed(runs, floats, bench, on_progress, on_left=on_left)
     lanes = {name: candidate.executor.parallel_runs for name, candidate in candidates.items()}
+
+    def per_run(name: str, latency: Latency) -> Latency:
+        return latency.divided_by(lanes[name] * RUNS_PER_LANE)
+
     with ExitStack() as stack:
         together = {name: stack.enter_context(parallel_runs(run, lanes[name])) for name, run in runs.items()}
-        latencies = timed(together, floats, bench, on_progress)
-    return {name: latency.divided_by(lanes[name] * RUNS_PER_LANE) for name, latency in latencies.items()}
+        latencies = timed(
+            together, floats, bench, on_progress, on_left=lambda name, one: on_left(name, per_run(name, one))
+        )
+    return {name: per_run(name, latency) for name, latency in latencies.items()}
 
 
 def _prepared(executor: Executor, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:

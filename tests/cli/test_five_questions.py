@@ -60,7 +60,7 @@ def ship(monkeypatch: pytest.MonkeyPatch):
     """ship("int8"): that precision is twice as fast, whatever the clock says; layers are really timed."""
 
     def use(precision: str) -> None:
-        def timed(candidates, *unused) -> Mapping[str, Latency]:
+        def timed(candidates, *unused, **options) -> Mapping[str, Latency]:
             return {name: Latency((1.0 if precision in name else 2.0,) * 30) for name in candidates}
 
         monkeypatch.setattr(build_module, "time_candidates", timed)

@@ -117,7 +117,7 @@ def test_an_engine_that_is_wrong_at_another_batch_is_not_shipped(
     def open_wrong(model, options, *, output_names):
         return Wrong(model, options, output_names=output_names)
 
-    def timed(candidates, *unused) -> Mapping[str, Latency]:
+    def timed(candidates, *unused, **options) -> Mapping[str, Latency]:
         return {name: Latency((2.0 if "fp32" in name else 1.0,) * 30) for name in candidates}
 
     monkeypatch.setattr("quantrt.checks.open_executor", open_wrong)

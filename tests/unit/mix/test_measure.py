@@ -12,6 +12,19 @@ from quantrt.tactics.timing import Latency
 FLOATS, CODES = "onnxruntime fp32", "onnxruntime int8"
 
 
+def test_floats_that_left_the_race_are_told_by_the_rounds_until_then():
+    """In these they took 1.5 times as long as the codes, which have their time of all rounds."""
+    contest = SimpleNamespace(
+        latencies={
+            "openvino fp32": Latency((1.0,) * 5),
+            CODES: Latency((2.0, 4.0, 2.0, 1.0, 1.0)),
+        },
+        left={FLOATS: Latency((3.0, 6.6, 2.8))},
+    )
+    measurer = Measurer(None, contest, None, Pair("int8", CODES, FLOATS), None)
+    assert measurer._latencies_ms == {CODES: 2.0, FLOATS: pytest.approx(3.0)}
+
+
 @pytest.mark.parametrize(
     ("timed", "winner", "best_ms"),
     [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from quantrt.config import BenchConfig
-from quantrt.tactics.latency import Latency
+from quantrt.tactics.latency import Latency, compare_paired
 from quantrt.tactics.race import FINALISTS, MOST_ROUNDS, _is_surely_slower
 from quantrt.tactics.race import race as race_by_clock
 from quantrt.tactics.timing import LEAVING_ROUNDS
@@ -66,8 +66,18 @@ def test_who_has_lost_leaves_and_the_others_go_on():
         CLOCK.run(times[name] * abs(spread[calls["a fp32"]]))
 
     config = replace(CONFIG, duration_s=1.0, max_duration_s=1.0)
-    latencies = race({name: lambda name=name: run(name) for name in times}, {"a fp32", "b fp32"}, config)
-    assert set(latencies) == {"a fp32", "a int8"}
+    left = {}
+    latencies = race(
+        {name: lambda name=name: run(name) for name in times},
+        {"a fp32", "b fp32"},
+        config,
+        on_left=lambda name, latency: left.update({name: latency}),
+    )
+    assert set(latencies) == {"a fp32", "a int8"} and set(left) == {"b fp32", "c int8"}
+    for name, yardstick in (("b fp32", "a fp32"), ("c int8", "a int8")):
+        pair = compare_paired(left[name], latencies[yardstick].first(left[name].rounds))
+        assert pair.rounds >= LEAVING_ROUNDS
+        assert pair.ratio == pytest.approx(4.0, rel=0.1)
     rounds = len(latencies["a fp32"].round_medians_ms())
     assert rounds > 3 * LEAVING_ROUNDS
     assert len(latencies["a int8"].round_medians_ms()) == rounds

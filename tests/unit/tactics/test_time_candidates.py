@@ -79,19 +79,26 @@ class Sleeper:
 def test_for_throughput_as_many_runs_as_the_library_takes_are_timed_together(
     hint: str, lanes: int, parts: int, monkeypatch: pytest.MonkeyPatch
 ):
-    def race(runs, floats, config, on_progress, *, halves, staying):
+    def race(runs, floats, config, on_progress, *, halves, staying, on_left):
         for run in runs.values():
             run()
+        on_left("onnxruntime fp32", Latency((24.0,) * 2))
         return {name: Latency((12.0,) * 3) for name in runs}
 
     monkeypatch.setattr("quantrt.tactics.time_candidates.race", race)
     executor = Sleeper()
     model = LibraryModel("openvino", b"", {})
-    candidate = Candidate(Spec("openvino", "fp32"), model, ExecOptions(), executor, None)
-    config = BuildConfig(device=DeviceConfig(hint=hint))
-    latencies = time_candidates({"openvino fp32": candidate}, {}, config, lambda done, total: None)
+    candidates = {
+        f"{library} fp32": Candidate(Spec(library, "fp32"), model, ExecOptions(), executor, None)
+        for library in ("openvino", "onnxruntime")
+    }
+    config, left = BuildConfig(device=DeviceConfig(hint=hint)), {}
+    latencies = time_candidates(
+        candidates, {}, config, lambda done, total: None, on_left=lambda name, one: left.update({name: one})
+    )
     assert executor.most == lanes
     assert latencies["openvino fp32"].median_ms == 12.0 / parts
+    assert left["onnxruntime fp32"].samples_ms == (24.0 / parts,) * 2
 
 
 class Device:
@@ -135,7 +142,7 @@ def test_by_the_hosts_clock_a_search_has_a_third_of_the_seconds(monkeypatch, ben
     """And a tenth of those at most, but no less than that third."""
     seen = []
 
-    def race(runs, floats, config, on_progress, *, halves, staying):
+    def race(runs, floats, config, on_progress, *, halves, staying, on_left):
         seen.append((config.duration_s, config.max_duration_s))
         return {}
 
@@ -151,7 +158,7 @@ def test_by_the_hosts_clock_a_search_has_a_third_of_the_seconds(monkeypatch, ben
 def test_weights_in_4_bits_and_whose_time_is_wanted_stay(monkeypatch: pytest.MonkeyPatch):
     seen = []
 
-    def race(runs, floats, config, on_progress, *, halves, staying):
+    def race(runs, floats, config, on_progress, *, halves, staying, on_left):
         seen.append(staying)
         return {}
 
