@@ -164,9 +164,16 @@ def beside_peers(
         "pictures": pictures,
         "ships": verdict["shipped"],
         "why": verdict["reason"],
+        "float_samples": _float_samples(engine.report),
         "timed_commit": commit() if timed is None or is_timed else timed.get("timed_commit", timed["commit"]),
         "contenders": found,
     }
+
+
+def _float_samples(report: dict[str, Any]) -> int | None:
+    """Pictures that FP32 ran on, to tell the drop of what is shipped; None where that is FP32."""
+    accuracies = (row["accuracy"] for row in report["candidates"] if row["status"] == "shipped")
+    return next((one["float_samples"] for one in accuracies if one is not None), None)
 
 
 def _config(case: Case) -> BuildConfig:
