@@ -223,8 +223,8 @@ def _margins(outputs: Mapping[str, Any]) -> Array:
     logits = _logits(outputs)
     if logits is None or logits.shape[1] < 2:
         return np.full(0 if logits is None else len(logits), np.inf)
-    two = np.partition(logits.astype(np.float64), -2, axis=1)
-    margins: Array = two[:, -1] - two[:, -2]
+    two = np.partition(logits, -2, axis=1)[:, -2:].astype(np.float64)
+    margins: Array = two[:, 1] - two[:, 0]
     return margins
 
 
