@@ -82,10 +82,14 @@ def algorithms_page(results: dict[str, Any]) -> str:
 
 
 def _cells(models: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every column of every model."""
+    """What rows of a model are of another machine than the page: its name, with columns where not all are."""
     for name, row in models.items():
-        for variant, figures in row["variants"].items():
-            yield f"{name} {variant}", figures
+        columns = [column for column, figures in row["variants"].items() if "machine" in figures]
+        machines = {row["variants"][column]["machine"] for column in columns}
+        for machine in sorted(machines):
+            of = [column for column in columns if row["variants"][column]["machine"] == machine]
+            some = f" ({'; '.join(of)})" if len(of) < len(row["variants"]) else ""
+            yield name + some, {"machine": machine}
 
 
 def _gains(models: Mapping[str, Any]) -> str:
