@@ -5,9 +5,9 @@ MODELS is the folder that `benchmarks.models` filled (all-MiniLM-L6-v2 and vit_b
 other models and all data come from the data folder. Every column is the same model on the same calibration
 samples, judged on the same others: signal over quantization noise of the first output against FP32, both in
 ONNX Runtime, and the model's own metric. `plain` is min-max ranges and weights per channel, nothing else;
-each algorithm is added to it alone, and the recipes combine them. An algorithm that the outputs do not gain
-by is not taken, as in a build: then its figure is that of `plain`. Weights in 4 bits leave activations in
-floats. A second run adds its models to the results.
+each algorithm is added to it alone, and the recipes combine them. Scaled channels, adaptive rounding and
+searched ranges that the outputs do not gain by are not taken, as in a build: then the figure is that of
+`plain`. Weights in 4 bits leave activations in floats. A second run adds its models to the results.
 """
 
 __all__ = ["VARIANTS", "measure"]

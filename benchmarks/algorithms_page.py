@@ -47,11 +47,12 @@ _INTRODUCTION = f"""\
 Every column is the same model, calibrated on the same {CALIBRATION} samples (fewer where there are fewer) and
 judged on others, in ONNX Runtime: signal over noise of the first output and agreement on {JUDGED} of them, or
 on all sentences, the model's own metric on every sample with a label. `plain` is min-max ranges and weights
-per channel; each algorithm is added to it alone, and `fast`, `default` and `accurate` are the recipes. What
-the outputs do not gain by on {FIT_SAMPLES} calibration samples is not taken: then the figure is that of
-`plain`. `{NO_USE}` is told of what finds nothing to work on, for a reason in the last table; `{UNMEASURED}`
-of what takes many minutes on a larger model. {RANDOM} has seeded random weights and pictures: its
-row is of the size of the file, and no model of what a trained one loses, so nothing else is measured of it.
+per channel; each algorithm is added to it alone, and `fast`, `default` and `accurate` are the recipes. Scaled
+channels, weights rounded adaptively and searched ranges are not taken where the outputs do not gain by them
+on {FIT_SAMPLES} calibration samples: then the figure is that of `plain`. Bias correction is always taken.
+`{NO_USE}` is told of what finds nothing to work on, for a reason in the last table; `{UNMEASURED}` of what
+takes many minutes on a larger model. {RANDOM} has seeded random weights and pictures: its row is
+of the size of the file, and no model of what a trained one loses, so nothing else is measured of it.
 
 Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 {RANDOM} &&
 python -m benchmarks.algorithms MODELS`, with `--judged N` where fewer samples than these are told below the
