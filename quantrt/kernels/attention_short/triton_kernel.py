@@ -217,12 +217,11 @@ def consume(rings, barriers, descs, lengths, y, scale, sizes: gl.constexpr, form
 @gluon.jit
 def give_back(asked, stage, rings, barriers, descs, lengths, tiles, last, sizes: gl.constexpr):
     """Let go of a stage, whose products are over, for the next block that is asked for."""
-    full, empty, _, _ = barriers
     if sizes[8]:
         gl.thread_barrier()
-        asked = ask_block(asked, stage, rings, full, descs, lengths, tiles, last, sizes)
+        asked = ask_block(asked, stage, rings, barriers[0], descs, lengths, tiles, last, sizes)
     else:
-        mbarrier.arrive(empty.index(stage), count=1)
+        mbarrier.arrive(barriers[1].index(stage), count=1)
     return asked
 
 
@@ -251,7 +250,10 @@ def attend(state, left, count, tile, q, rings, barriers, descs, lengths, last, s
         sums, asked = end_values(sums, asked, stage, left, tile, rings, barriers, descs, lengths, last, sizes)
     if sizes[6] != sizes[2]:
         scores = hide_behind(scores, count)
-    weights, peak, shrink, total = weigh(scores, scale, peak, total, SUMS, v_ring.dtype)
+    shrink = peak + 0.0
+    if not sizes[9] or left > 0:
+        # Always; behind a branch, for ptxas puts what is beside a wait behind it.
+        weights, peak, shrink, total = weigh(scores, scale, peak, total, SUMS, v_ring.dtype)
     if sizes[9]:
         sums, asked = end_values(sums, asked, stage, left, tile, rings, barriers, descs, lengths, last, sizes)
     return (weights, peak, total, sums * over_columns(shrink, SUMS), following, next_parity) + asked
