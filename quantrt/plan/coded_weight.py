@@ -11,7 +11,7 @@ row's magnitudes together tell it well enough to give every value again, but for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 from quantrt.dtypes import CODE_TYPES, DType
 from quantrt.quantize.qparams import QParams, dequantize, quantize_array
 
-__all__ = ["FLOATS", "CodedWeight", "as_codes", "middles"]
+__all__ = ["FLOATS", "CodedWeight", "as_codes", "may_be_codes", "middles"]
 
 Array = np.ndarray[Any, Any]
 
@@ -89,19 +89,28 @@ class CodedWeight:
 
 def as_codes(weight: Array) -> CodedWeight | None:
     """A weight as codes; None where it is of another type, or its values are no codes times scales."""
+    for axis, channels, grid in _spellings(weight):
+        found = grid.codes_of(channels, has_top=axis is not None)
+        if found is not None:
+            codes = found[0].reshape(channels.shape)
+            codes = codes[0] if axis is None else np.moveaxis(codes, 0, axis)
+            return CodedWeight(np.ascontiguousarray(codes), found[1], axis, str(weight.dtype))
+    return None
+
+
+def may_be_codes(weight: Array) -> bool:
+    """Whether `as_codes` would have to read a weight: quick, for it looks at a few parts of it."""
+    return next(_spellings(weight), None) is not None
+
+
+def _spellings(weight: Array) -> Iterator[tuple[int | None, Array, _Grid]]:
+    """Along which axes, and of which type, a weight may be codes by a few of its channels."""
     if str(weight.dtype) not in FLOATS or weight.size < MIN_ROW:
-        return None
+        return
     for axis in (None, *(place for place, n in enumerate(weight.shape) if n > 1)):
         channels = weight[None] if axis is None else np.moveaxis(weight, axis, 0)
-        if channels[0].size < MIN_ROW:
-            continue
-        for grid in _GRIDS.values():
-            found = grid.codes_of(channels, has_top=axis is not None) if grid.may_hold(channels) else None
-            if found is not None:
-                codes = found[0].reshape(channels.shape)
-                codes = codes[0] if axis is None else np.moveaxis(codes, 0, axis)
-                return CodedWeight(np.ascontiguousarray(codes), found[1], axis, str(weight.dtype))
-    return None
+        if channels[0].size >= MIN_ROW:
+            yield from ((axis, channels, grid) for grid in _GRIDS.values() if grid.may_hold(channels))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy as np
 
 from quantrt.plan.coded_weight import FLOATS, middles
 
-__all__ = ["GROUP_SIZES", "MIDDLE", "GroupedWeight", "as_groups"]
+__all__ = ["GROUP_SIZES", "MIDDLE", "GroupedWeight", "as_groups", "may_be_groups"]
 
 Array = np.ndarray[Any, Any]
 
@@ -95,12 +95,7 @@ def as_groups(weight: Array, axis: int | None = None) -> GroupedWeight | None:
     Args:
         axis: along which the groups have to lie; None for either.
     """
-    if weight.ndim != 2 or str(weight.dtype) not in FLOATS:
-        return None
-    for along in (1, 0) if axis is None else (axis,):
-        rows = weight if along else weight.T
-        if rows.shape[1] < min(GROUP_SIZES) or not len(rows) or not _may_hold(rows):
-            continue
+    for along, rows in _spellings(weight, axis):
         for size in GROUP_SIZES:
             if rows.shape[1] < size:
                 continue
@@ -119,6 +114,21 @@ def as_groups(weight: Array, axis: int | None = None) -> GroupedWeight | None:
                     dtype=str(weight.dtype),
                 )
     return None
+
+
+def may_be_groups(weight: Array) -> bool:
+    """Whether `as_groups` would have to read a matrix: quick, for it looks at a few parts of it."""
+    return next(_spellings(weight, None), None) is not None
+
+
+def _spellings(weight: Array, axis: int | None) -> Iterator[tuple[int, Array]]:
+    """Along which axes a matrix may be in groups, and its rows along each."""
+    if weight.ndim != 2 or str(weight.dtype) not in FLOATS:
+        return
+    for along in (1, 0) if axis is None else (axis,):
+        rows = weight if along else weight.T
+        if rows.shape[1] >= min(GROUP_SIZES) and len(rows) and _may_hold(rows):
+            yield along, rows
 
 
 def _may_hold(rows: Array) -> bool:

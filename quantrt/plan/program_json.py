@@ -29,9 +29,9 @@ from quantrt.errors import DataError, InternalError, ModelError
 from quantrt.ir.collector import without_collector
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
-from quantrt.plan.coded_weight import CodedWeight, as_codes
+from quantrt.plan.coded_weight import CodedWeight, as_codes, may_be_codes
 from quantrt.plan.cudnn_plan import CudnnPlan
-from quantrt.plan.grouped_weight import GroupedWeight, as_groups
+from quantrt.plan.grouped_weight import GroupedWeight, as_groups, may_be_groups
 from quantrt.plan.named_biases import name_biases, spell_biases
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import Place, Program, Step
@@ -134,13 +134,18 @@ def program_from_model(model: LibraryModel) -> Program:
 
 
 def _found_codes(weights: Mapping[str, np.ndarray]) -> dict[str, CodedWeight | GroupedWeight]:
-    """Those of the weights that are codes times scales."""
+    """Those of the weights that are codes times scales.
+
+    Most are none by a look at a few values: that is Python's work, in which several threads would only wait
+    for each other.
+    """
+    likely = {key: weight for key, weight in weights.items() if may_be_groups(weight) or may_be_codes(weight)}
 
     def find(weight: np.ndarray) -> CodedWeight | GroupedWeight | None:
         return as_groups(weight) or as_codes(weight)
 
     with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
-        found = dict(zip(weights, pool.map(find, weights.values()), strict=True))
+        found = dict(zip(likely, pool.map(find, likely.values()), strict=True))
     return {key: weight for key, weight in found.items() if weight is not None}
 
 

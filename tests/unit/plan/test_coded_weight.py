@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from quantrt.dtypes import FP8, INT8, DType
-from quantrt.plan.coded_weight import FLOATS, CodedWeight, as_codes
+from quantrt.plan.coded_weight import FLOATS, CodedWeight, as_codes, may_be_codes
 from quantrt.quantize.qparams import QuantizedTensor, given_qparams, quantize_array, quantize_weight
 
 QMAX = {INT8: 127, FP8: 448}
@@ -32,6 +32,7 @@ def expanded(weight: CodedWeight) -> np.ndarray:
 
 
 def assert_held(array: np.ndarray, codes: DType = INT8) -> CodedWeight:
+    assert may_be_codes(array)
     found = as_codes(array)
     assert found is not None
     assert str(found.codes.dtype) == codes.name
@@ -104,7 +105,9 @@ def test_a_large_weight_is_worked_on_in_parts(rng: np.random.Generator, monkeypa
 @TYPES
 def test_floats_are_left_as_they_are(rng: np.random.Generator, dtype: str):
     for shape in ((64, 300), (40, 24), (3, 3, 96), (5000,)):
-        assert as_codes(rng.standard_normal(shape).astype(FLOATS[dtype])) is None
+        floats = rng.standard_normal(shape).astype(FLOATS[dtype])
+        assert as_codes(floats) is None
+        assert not may_be_codes(floats)
     changed = quantized(rng, 64, 300).dequantize().astype(FLOATS[dtype])
     changed[30, 17] = 1.37 * changed[30].max()  # one value that is no code of its channel
     assert as_codes(changed) is None

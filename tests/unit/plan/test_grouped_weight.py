@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from quantrt.errors import ModelError
-from quantrt.plan.grouped_weight import MIDDLE, GroupedWeight, as_groups
+from quantrt.plan.grouped_weight import MIDDLE, GroupedWeight, as_groups, may_be_groups
 from quantrt.plan.program import Program
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.quantize.algorithms.group_rounding import round_nearest
@@ -49,6 +49,7 @@ def floats_of(weight: GroupedWeight) -> np.ndarray:
 def test_the_same_floats_come_out_of_codes(rng: np.random.Generator, shape, dtype, make):
     inputs, _, size = shape
     for weight in (floats := make(rng, *shape).astype(dtype), np.ascontiguousarray(floats.T)):
+        assert may_be_groups(weight)
         found = as_groups(weight)
         assert found is not None
         assert found.group_size == size and found.inputs == inputs
@@ -80,6 +81,7 @@ def test_other_weights_are_not_codes(rng: np.random.Generator):
     lost = [np.full((64, 64), value, np.float32) for value in (np.nan, np.inf)]
     for weight in (normal, eight, one_off, wide, *lost, normal[:, :16], normal[0], normal.astype(np.float64)):
         assert as_groups(weight) is None
+    assert not may_be_groups(normal)
 
 
 def test_zeros_and_the_smallest_numbers(rng: np.random.Generator):
