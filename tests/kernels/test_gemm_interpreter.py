@@ -396,3 +396,15 @@ def test_library_product_of_floats(rng, name):
     (tactic,) = case.tactics("cublaslt")
     assert tactic.name == name
     case.assert_near(tactic, ulps=2)
+
+
+@pytest.mark.parametrize("is_transposed", [True, False])
+def test_library_product_of_float32_reads_the_weight_as_it_lies(rng, is_transposed):
+    weight = floats(rng, *((24, 64) if is_transposed else (64, 24)), dtype=torch.float32) * 0.2
+    x = floats(rng, 2, 9, 64, dtype=torch.float32)
+    case = Case(accumulator(), [x], weight, ["float32"], is_transposed=is_transposed)
+    (tactic,) = case.tactics("cublaslt")
+    (draft,) = tactic.drafts
+    assert draft.runner == ("matmul" if is_transposed else "matmul_columns_last")
+    assert np.shares_memory(draft.constants[0].make(), case.workload.weight)
+    case.assert_near(tactic, ulps=2)

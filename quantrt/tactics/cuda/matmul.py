@@ -200,12 +200,15 @@ def _is_gelu_tanh(expression: Expression) -> bool:
 
 
 def _draft(product: Product, fused: _Fused, stored: str) -> Draft:
-    constants = [product.weight_constant()]
+    """The product's own step. Weights in float32, which are the model's, stay as they lie in its file."""
+    stays = product.dtype == "float32"
+    constants = [product.weight_as_it_lies() if stays else product.weight_constant()]
     if fused.bias:
         constants.append(product.channel_constant(fused.bias, product.dtype))
     options = {"output": stored, "has_bias": bool(fused.bias), "activation": fused.activation}
     output = "out0" if fused.rest is None else _SUMS
-    return Draft("matmul", ("in0",), (output,), options, tuple(constants))
+    runner = "matmul_columns_last" if stays and not product.formula.is_transposed else "matmul"
+    return Draft(runner, ("in0",), (output,), options, tuple(constants))
 
 
 def _rest(product: Product, epilogue: Expression, stored: str, device: GpuFacts) -> Sequence[Draft] | str:

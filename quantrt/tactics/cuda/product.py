@@ -67,6 +67,14 @@ class Product:
         order = ("turns" if in_turns else "nk") + (f" run{run}" if run else "")
         return Constant(f"{self.formula.weight}:{order}:{self.dtype}", make)
 
+    def weight_as_it_lies(self) -> Constant:
+        """The weight in the layout that it has, [columns, K] or [K, columns]: nothing is moved."""
+        order = "nk" if self.formula.is_transposed else "kn"
+        return Constant(
+            f"{self.formula.weight}:{order}:{self.dtype}",
+            lambda: np.ascontiguousarray(self.weight, self.dtype),
+        )
+
     def channel_constant(self, name: str, dtype: str) -> Constant:
         """A constant operand of the epilogue as [N]."""
         array = self.workload.constants[name].reshape(-1)

@@ -19,7 +19,7 @@ from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.runners.gemm import rows_of
 from quantrt.runtime.cuda.tensors import torch_dtype
 
-__all__ = ["MIN_CODE_ROWS", "open_runner"]
+__all__ = ["MIN_CODE_ROWS", "MatmulRunner", "open_runner"]
 
 Tensor = torch.Tensor
 
@@ -29,17 +29,23 @@ MIN_CODE_ROWS = 17
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _MatmulRunner(step, assets)
+    return MatmulRunner(step, assets)
 
 
-class _MatmulRunner:
-    def __init__(self, step: Step, assets: Assets) -> None:
+class MatmulRunner:
+    """A product.
+
+    Args:
+        is_columns_last: of the weight, which is [K, N].
+    """
+
+    def __init__(self, step: Step, assets: Assets, *, is_columns_last: bool = False) -> None:
         options = step.options
         self._region = step.region
         self._dtype = torch_dtype(options["output"])
         self._activation = str(options["activation"])
         weight, *bias = (assets.weights[key] for key in step.weights)
-        self._weight = weight.t()
+        self._weight = weight if is_columns_last else weight.t()
         self._bias = bias[0] if options["has_bias"] else None
         self._scales: tuple[Tensor, Tensor] | None = None
         if self._weight.dtype == torch.float8_e4m3fn:
