@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from quantrt.errors import DeviceError
-from quantrt.plan.packed import MAX_UNPACKED_BYTES, is_packed, pack, unpack
+from quantrt.plan.packed import LARGE_RATIO, MAX_UNPACKED_BYTES, is_packed, pack, unpack
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program_json import CUBIN
 
@@ -50,6 +50,16 @@ def test_a_program_comes_back(rng: np.random.Generator):
     assert pack(packed) is packed
     assert pack(model).graph == packed.graph
     assert_same(unpack(packed), model)
+
+
+def test_beside_large_weights_it_is_compressed_quickly(rng: np.random.Generator):
+    words = [b"alpha", b"beta", b"gamma", b"delta"]
+    graph = b'{"steps":[' + b",".join(words[place] for place in rng.integers(0, 4, 20_000)) + b"]}"
+    model = LibraryModel("cuda", graph, {"weight/a": np.zeros(LARGE_RATIO * len(graph) // 2, np.uint8)})
+    larger = LibraryModel("cuda", graph, {"weight/a": np.zeros(2 * LARGE_RATIO * len(graph), np.uint8)})
+    packed, quick = pack(model), pack(larger)
+    assert len(packed.graph) < len(quick.graph) < 1.5 * len(packed.graph)
+    assert_same(unpack(quick), larger)
 
 
 def test_what_is_not_packed_stays_as_it_is(rng: np.random.Generator):
