@@ -58,7 +58,7 @@ class TorchGraph:
 
     Args:
         graph: the model; it is not changed.
-        device: any torch device: "cpu", "cuda", "cuda:1".
+        device: any torch device: "cpu", "cuda", "cuda:1"; one that was opened before is not tried again.
         numbers_on_host: constants and inputs stay where they are until a node on the device computes with
             them, so that shapes and axes are never read back (see quantrt/operators/place.py). Inputs may
             then be of another float type than declared.
@@ -68,8 +68,10 @@ class TorchGraph:
         DeviceError: torch does not have the device.
     """
 
-    def __init__(self, graph: ir.Model, device: str = "cpu", *, numbers_on_host: bool = False) -> None:
-        self.device = open_device(device)
+    def __init__(
+        self, graph: ir.Model, device: str | torch.device = "cpu", *, numbers_on_host: bool = False
+    ) -> None:
+        self.device = open_device(device) if isinstance(device, str) else device
         self._placement = Placement(self.device) if numbers_on_host else None
         self._home = torch.device("cpu") if numbers_on_host else self.device
         expanded = expand_functions(graph)

@@ -8,6 +8,7 @@ API: https://docs.nvidia.com/deeplearning/cudnn/frontend/latest/
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import threading
@@ -39,6 +40,7 @@ X_UID, WEIGHT_UID, OPERAND_UID, OUTPUT_UID = 1, 2, 100, 1000
 """By which a run tells its tensors apart; operands and outputs count from the last two."""
 
 
+@functools.cache  # it is asked for every convolution
 def is_installed() -> bool:
     """Whether the package is there; it is not imported."""
     return importlib.util.find_spec("cudnn") is not None

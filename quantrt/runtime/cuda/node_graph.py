@@ -58,7 +58,7 @@ class NodeGraph:
         results = [name for name in self._results if name]
         part = extract_nodes(assets.nodes, names, list(dict.fromkeys(inputs)), results)
         self.op_types = tuple(node.op_type for node in part.graph)
-        self._graph = TorchGraph(part, str(device), numbers_on_host=True)
+        self._graph = TorchGraph(part, device, numbers_on_host=True)
 
     def widen_constants(self, dtype: torch.dtype) -> None:
         """Bring those constants that are weights, where they are floats, to another type once and for all."""
