@@ -39,7 +39,7 @@ SMALL_BYTES = 16384
 """Of weights, up to which they are in the stream."""
 
 LARGE_RATIO = 64
-"""Of weights beside the stream, in its bytes, from which on a few percent of it are not worth their seconds."""
+"""Of weights beside the stream, in its bytes: from there on a few percent of it are not worth seconds."""
 
 QUICK = 3
 """Level of compression there: a quarter of the default's time, for 4 % more of a graph (SDXL's UNet)."""
