@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A resize and the convolution behind it in an engine, by the kernel that gathers, in the interpreter."""
+"""A resize and the convolution behind it in an engine, phase by phase, in Triton's interpreter."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ X = samples(2, 16, 5, 6)
 
 
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
-def test_an_engine_by_the_kernel_that_gathers(precision, monkeypatch):
+def test_an_engine_with_both_as_one(precision, monkeypatch):
     """As one where that is said to be faster; the kernels run in Triton's interpreter."""
     monkeypatch.setattr("quantrt.tactics.cuda.fold_pairs._why_not_together", lambda together, apart: "")
     given = weights({"w": (16, 16, 3, 3), "w1": (16, 32, 1, 1), "b": (16,)})
@@ -36,7 +36,7 @@ def test_an_engine_by_the_kernel_that_gathers(precision, monkeypatch):
     program = program_from_model(lowering.lower(codes, "fp16")[0])
     lowering.close()
     (step,) = (step for step in program.steps if "repeats" in step.options)
-    assert step.runner == "conv2d"
+    assert step.runner == "phased_conv2d"
     assert step.options["repeats"] == [2, 2]
     assert [step.runner for step in program.steps].count("repeat_pixels") == 1  # of what a Concat reads
     assert step.options["pitches"] == [32]

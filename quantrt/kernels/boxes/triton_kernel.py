@@ -56,8 +56,8 @@ def pixels_of(
     BOX: gl.constexpr,
     sizes: gl.constexpr,
     LAYOUT: gl.constexpr,
-    phase=0,
-    PHASES: gl.constexpr = (1, 1),
+    phase,
+    PHASES: gl.constexpr,
 ):
     """The place of part p of a tile, as in kernels/fragments; rows are pixels.
 

@@ -173,8 +173,18 @@ def why_not(problem: ConvProblem, device: GpuFacts) -> str | None:
     return next((reason for is_so, reason in reasons if is_so), None) or why_not_epilogue(problem)
 
 
-def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
-    """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it."""
+def kernel_of(
+    problem: ConvProblem,
+    config: TileConfig,
+    *,
+    phases: tuple[int, int] = (1, 1),
+    leads: tuple[int, int] = (0, 0),
+) -> KernelSpec:
+    """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it.
+
+    Args:
+        phases, leads: of a convolution of repeated pixels: the problem is a phase of it; see kernels/phases.
+    """
     types = kernel_types(problem)
     fixed = {
         "N": problem.N,
@@ -189,6 +199,8 @@ def kernel_of(problem: ConvProblem, config: TileConfig) -> KernelSpec:
         "X_PITCH": problem.x_pitch or problem.C,
         **pitch_constants(problem, problem.pitches),
         "REPEATS": problem.repeats,
+        "PHASES": phases,
+        "LEADS": leads,
         "IS_PACKED": config.is_packed,
         "PARTS": 2 if config.accumulators > MAX_WHOLE_ACCUMULATORS else 1,
         "IS_EARLY": is_early(problem, config),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from quantrt.gpu import LAUNCH_US, GpuFacts
@@ -17,7 +17,7 @@ from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig
 from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 
-__all__ = ["FILL_US", "LOAD_US", "configs", "cost", "default_config", "estimate_us"]
+__all__ = ["FILL_US", "LOAD_US", "configs", "configs_of_taps", "cost", "default_config", "estimate_us"]
 
 MAX_CONFIGS = 10
 MAX_CONFIGS_PER_TILE = 2
@@ -84,8 +84,19 @@ def configs(problem: ConvProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     whole, all differ in how they cut, and every other one is light: what counts then is how many programs
     wait at once, of which the estimate knows little.
     """
+    return _chosen(problem, _legal(problem, device), device)
+
+
+def configs_of_taps(problem: ConvProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
+    """The same of tiles that add up one tap at once."""
+    tiles = (config for config in _legal(problem, device) if not config.is_packed)
+    return _chosen(problem, tiles, device)
+
+
+def _chosen(problem: ConvProblem, tiles: Iterable[TileConfig], device: GpuFacts) -> tuple[TileConfig, ...]:
+    """See `configs`."""
     best: dict[TileConfig, tuple[float, str, TileConfig]] = {}
-    for config in _legal(problem, device):
+    for config in tiles:
         row = (estimate_us(problem, config, device), config.name, config)
         size = replace(config, num_stages=0)
         best[size] = min(best.get(size, row), row, key=lambda item: item[:2])
@@ -130,7 +141,7 @@ def _legal(problem: ConvProblem, device: GpuFacts) -> Iterator[TileConfig]:
     taps = problem.R * problem.S
     blocks_k = BLOCKS_K[problem.dtype]
     for is_packed in (False, True):
-        if is_packed and (taps == 1 or problem.repeats != (1, 1)):
+        if is_packed and taps == 1:
             continue
         sizes = (
             _up_to(problem.pixels, BLOCKS_M),

@@ -6,7 +6,9 @@ are channels-last, w is [N, R, S, C], so that everything is contiguous along the
 blocks of channels are one loop, which the compiler pipelines as a whole. int8 codes accumulate in int32,
 exactly; floats in float32. One program computes one tile; images and their sizes are known at launch, the
 rest when compiled. With REPEATS other than (1, 1) it is x with every line and every column repeated so often
-that is convolved: pixel (i, j) of that is (i // REPEATS[0], j // REPEATS[1]) of x.
+that is convolved: pixel (i, j) of that is (i // REPEATS[0], j // REPEATS[1]) of x. With PHASES there are as
+many convolutions as their product, one after the other, as kernels/phases says: w is [N, phases, R, S, C],
+and M, P and Q are those of one phase.
 """
 
 # mypy: ignore-errors
@@ -15,6 +17,7 @@ import triton.language as tl
 
 from quantrt.kernels.epilogue.triton_kernel import load_operands, store_loaded, store_tile
 from quantrt.kernels.gemm.triton_kernel import factor
+from quantrt.kernels.phases.triton_kernel import first_row, further_on, has_repeats, moved, steps_of
 
 
 @triton.jit
@@ -56,6 +59,8 @@ def conv2d(
     X_PITCH: tl.constexpr,
     PITCHES: tl.constexpr,
     REPEATS: tl.constexpr,
+    PHASES: tl.constexpr,
+    LEADS: tl.constexpr,
     IS_PACKED: tl.constexpr,
     PARTS: tl.constexpr,
     IS_EARLY: tl.constexpr,
@@ -66,7 +71,7 @@ def conv2d(
     # Programs that run together share rows of x: weights are few and stay in the L2 cache anyway.
     tiles_n: tl.constexpr = (N + BLOCK_N - 1) // BLOCK_N
     pid = tl.program_id(0)
-    row = (pid // tiles_n) * BLOCK_M
+    phase, row = first_row(pid // tiles_n, M, BLOCK_M, PHASES)
     column = (pid % tiles_n) * BLOCK_N
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
@@ -78,9 +83,19 @@ def conv2d(
     if N % BLOCK_N != 0:
         rows_w = tl.minimum(offs_n, N - column - 1)
     x_ptrs = x_ptr + pixel * X_PITCH
-    w_ptrs = w_ptr + column.to(tl.int64) * (R * S * C) + rows_w * (R * S * C)
+    W_ROW: tl.constexpr = PHASES[0] * PHASES[1] * R * S * C
+    w_ptrs = w_ptr + column.to(tl.int64) * W_ROW + rows_w * W_ROW
     slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
+    if has_repeats(PHASES):
+        down, right = steps_of(phase, PHASES, LEADS)
+        y_in += down
+        x_in += right
+        x_ptrs += (down * W + right) * X_PITCH
+        w_ptrs += phase * (R * S * C)
+        further = further_on(row + offs_m, phase, Q, PHASES)
+        pointers = moved(pointers, further, OUTPUTS, len(KINDS), PITCHES, N)
+        slots = moved(slots, further, KINDS, 0, PITCHES, N)
     IS_WHOLE: tl.constexpr = N % BLOCK_N == 0
     TERMS: tl.constexpr = R * S * C
     # One half of the columns after the other where the epilogue takes too many registers at once.
@@ -117,9 +132,7 @@ def conv2d(
             BLOCK_K,
             REPEATS,
         )
-    parts = (accumulator,)
-    if PARTS == 2:
-        parts = tl.split(tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, PART)), (0, 2, 1)))
+    parts = _parts_of(accumulator, PARTS, BLOCK_M, PART)
     for i in tl.static_range(PARTS):
         first = column + i * PART
         if IS_EARLY:
@@ -171,7 +184,7 @@ def first_pixel(
     S: tl.constexpr,
     STRIDES: tl.constexpr,
     PADS: tl.constexpr,
-    REPEATS: tl.constexpr = (1, 1),
+    REPEATS: tl.constexpr = None,
 ):
     """For every output pixel its window's first input pixel: its number (int64), its line, its column.
 
@@ -204,10 +217,12 @@ def has_padding(pads):
     return any(n > 0 for n in pads)
 
 
-@triton.constexpr_function
-def has_repeats(repeats):
-    """Whether a pixel of x is more than one of what is convolved."""
-    return any(n > 1 for n in repeats)
+@triton.jit
+def _parts_of(accumulator, PARTS: tl.constexpr, BLOCK_M: tl.constexpr, PART: tl.constexpr):
+    """The accumulator, or its left and its right half."""
+    if PARTS == 2:
+        return tl.split(tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, PART)), (0, 2, 1)))
+    return (accumulator,)
 
 
 @triton.jit
@@ -230,7 +245,7 @@ def multiply(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    REPEATS: tl.constexpr = (1, 1),
+    REPEATS: tl.constexpr = None,
 ):
     """The accumulator [BLOCK_M, BLOCK_N], block of channels by block of channels within a tap.
 
@@ -248,6 +263,11 @@ def multiply(
     w_tile = w_ptrs[None, :] + offs_k[:, None]
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=KIND)
     STEPS: tl.constexpr = R * S * C_BLOCKS // SPLITS
+    height = H
+    width = W
+    if has_repeats(REPEATS):
+        height = H * REPEATS[0]
+        width = W * REPEATS[1]
     for turn in tl.range(0, STEPS):
         step = split * STEPS + turn
         tap = step // C_BLOCKS
@@ -264,7 +284,7 @@ def multiply(
         w_step = w_tile + (tap * C + first)
         mask_k = offs_k < C - first
         if has_padding(PADS):
-            inside = (y >= 0) & (y < H * REPEATS[0]) & (x >= 0) & (x < W * REPEATS[1])
+            inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
             mask_x = inside[:, None]
             if C % BLOCK_K != 0:
                 mask_x = mask_x & mask_k[None, :]

@@ -114,7 +114,7 @@ def kernel_of(
     """The kernel for a problem that `why_not` has nothing against. Images, H and W do not enter it.
 
     Args:
-        phases, leads: of a convolution of repeated pixels, of which the problem is one phase; see phases.py.
+        phases, leads: of a convolution of repeated pixels: the problem is a phase of it; see kernels/phases.
     """
     cut, product = tile.product, as_product(problem)
     block_k = channel_block(problem)

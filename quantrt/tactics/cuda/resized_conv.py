@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """A convolution of resized pixels, which are read where they lie: no kernel stores the larger image.
 
-On compute capability 9.0 as the convolutions of its phases, of which the weights are sums. Codes run as
-float16 there: sums of a few weights' codes have too many bits for int8, but are exact, and so are sums of
-their products up to 2**24; what is larger is rounded to 24 bits. And everywhere by gathering pixels.
+As the convolutions of its phases, of which the weights are sums: windows in boxes on compute capability 9.0,
+pixels that are gathered everywhere. Codes run as float16 so: sums of a few weights' codes have too many bits
+for int8, but are exact, and so are sums of their products up to 2**24; what is larger is rounded to 24 bits.
+And as it is, every tap of the window for itself, codes as codes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.conv2d import spec as conv2d
 from quantrt.kernels.conv2d import tiles as conv2d_tiles
-from quantrt.kernels.conv_hopper.phases import phase_tiles, phases_of
+from quantrt.kernels.conv_hopper import spec as conv_hopper
+from quantrt.kernels.conv_hopper import tiles as box_tiles
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
+from quantrt.kernels.kernel import KernelSpec
+from quantrt.kernels.phases.spec import Phases, phases_of
 from quantrt.regions.expression import Expression, Operand
 from quantrt.regions.region import ResizedConv
 from quantrt.tactics.cuda.conv2d import problem_of, tactic_of
@@ -34,6 +40,9 @@ _HALVES_PHASES = "conv2d phases in halves"
 _HALVES = "halves"
 """The buffer of codes as float16."""
 
+_FIRST = 6
+"""Tactics by phases that are tried before others."""
+
 _LARGEST_CODE = 128
 _MAX_EXACT = 1 << 11
 """Whole numbers up to it are exact in float16."""
@@ -42,12 +51,14 @@ _AS_IT_IS = Expression((Operand("tensor"),), (), (0,), (False,))
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
-    """Our kernels in their tiles: of phases, then those that gather pixels; the likely fastest first."""
+    """Our kernels in their tiles, the likely fastest first: phases, then these and whole windows in turns."""
     reason = why_not(workload, device)
     if reason:
         return [Rejected(_SOURCE, _CONV2D, reason)]
     problem = _problem_of(workload)
-    return [*_in_phases(workload, problem, device), *_gathered(workload, problem, device)]
+    phased, whole = _in_phases(workload, problem, device), _whole(workload, problem, device)
+    turns = zip_longest(phased[_FIRST:], whole)
+    return [*phased[:_FIRST], *(x for pair in turns for x in pair if x is not None)]
 
 
 def why_not(workload: Workload, device: GpuFacts) -> str | None:
@@ -72,23 +83,23 @@ def _problem_of(workload: Workload) -> conv2d.ConvProblem:
     return replace(problem_of(workload, formula.convolution, weight), repeats=(vertical, horizontal))
 
 
-def _gathered(workload: Workload, problem: conv2d.ConvProblem, device: GpuFacts) -> list[Tactic | Rejected]:
-    """The kernel that finds the pixels of every window one by one."""
+def _whole(workload: Workload, problem: conv2d.ConvProblem, device: GpuFacts) -> list[Tactic | Rejected]:
+    """Every tap of the window for itself, its pixels gathered."""
     constant = _weight_of(workload, problem.dtype)
     return [
         tactic_of(
             workload, problem, constant, f"{_CONV2D} repeated {tile.name}", conv2d.kernel_of(problem, tile)
         )
-        for tile in tiles_of(conv2d_tiles.configs, problem, device)
+        for tile in tiles_of(conv2d_tiles.configs_of_taps, problem, device)
     ]
 
 
 def _in_phases(workload: Workload, problem: conv2d.ConvProblem, device: GpuFacts) -> list[Tactic | Rejected]:
-    """The kernel that copies windows in boxes, phase by phase; of codes behind one that makes them halves."""
+    """Phase by phase, windows in boxes first; of codes behind a kernel that makes them halves."""
     is_codes = problem.dtype == "int8"
     name = _HALVES_PHASES if is_codes else _PHASES
     halves = replace(problem, dtype="float16", x_pitch=0) if is_codes else problem
-    phases = phases_of(halves, device)
+    phases = phases_of(halves)
     if isinstance(phases, str):
         return [Rejected(_SOURCE, name, phases)]
     before: tuple[Draft, ...] | str = ()
@@ -99,12 +110,30 @@ def _in_phases(workload: Workload, problem: conv2d.ConvProblem, device: GpuFacts
     constant = _weight_of(workload, problem.dtype)
     size_bytes = problem.images * problem.H * problem.W * problem.C * ELEMENT_BYTES[halves.dtype]
     tactics: list[Tactic | Rejected] = []
-    for tile in phase_tiles(phases, device):
-        (draft,) = tactic_of(workload, halves, constant, name, phases.kernel_of(tile)).drafts
+    for tile, kernel in (*_windows(phases, device), *_pixels(phases, device)):
+        (draft,) = tactic_of(workload, halves, constant, name, kernel).drafts
         inputs = (_HALVES, *draft.inputs[1:]) if is_codes else draft.inputs
         drafts = (*before, replace(draft, runner="phased_conv2d", inputs=inputs))
-        tactics.append(Tactic(_SOURCE, f"{name} {tile.name}", drafts, size_bytes if is_codes else 0))
-    return tactics or [Rejected(_SOURCE, name, "too small to fill the device, or weights that would be held")]
+        tactics.append(Tactic(_SOURCE, f"{name} {tile}", drafts, size_bytes if is_codes else 0))
+    return tactics
+
+
+def _windows(phases: Phases, device: GpuFacts) -> Iterator[tuple[str, KernelSpec]]:
+    """Names and kernels of tiles whose windows come in boxes."""
+    problem = phases.problem
+    if conv_hopper.why_not(problem, device):
+        return
+    for tile in tiles_of(box_tiles.configs, phases.every, device):
+        if not tile.holds_w:  # it is another one in every phase
+            tile = replace(tile, box=(min(tile.box[0], problem.images), *tile.box[1:]))
+            yield tile.name, conv_hopper.kernel_of(problem, tile, phases=phases.repeats, leads=phases.leads)
+
+
+def _pixels(phases: Phases, device: GpuFacts) -> Iterator[tuple[str, KernelSpec]]:
+    """Names and kernels of tiles whose pixels are gathered."""
+    for tile in tiles_of(conv2d_tiles.configs_of_taps, phases.every, device):
+        kernel = conv2d.kernel_of(phases.problem, tile, phases=phases.repeats, leads=phases.leads)
+        yield tile.name, kernel
 
 
 def _as_halves(workload: Workload, most_taps: int, device: GpuFacts) -> tuple[Draft, ...] | str:

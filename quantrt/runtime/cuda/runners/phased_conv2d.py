@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""epilogue(conv(x, w)) of repeated pixels as convolutions of phases; see kernels/conv_hopper/phases.py.
+"""epilogue(conv(x, w)) of repeated pixels as convolutions of phases; see kernels/phases.
 
-As runners/conv_hopper.py, but for the weight: [N, *kernel, C], floats or codes, as runners/conv2d.py has it.
-What meets the same pixel is added up when the step is opened, so that files hold no sums.
+As runners/conv2d.py, or runners/conv_hopper.py where the kernel is that one's. The weight is that of whole
+windows, floats or codes: what meets the same pixel is added up when the step is opened, so that files hold no
+sums.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import torch
 
 from quantrt.errors import InternalError
-from quantrt.kernels.conv_hopper.phases import Axis, axis_of
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
+from quantrt.kernels.phases.spec import Axis, axis_of
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.runner import Assets, Runner
+from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
 from quantrt.runtime.cuda.runners.conv_hopper import ConvHopperRunner
 
 __all__ = ["open_runner", "sums_of"]
@@ -24,23 +28,58 @@ Tensor = torch.Tensor
 
 def open_runner(step: Step, assets: Assets) -> Runner:
     """The runner of one step."""
-    return _PhasedConv2dRunner(step, assets)
+    family = assets.kernels[step.kernels[0]].spec.family
+    return _Windows(step, assets) if family == "conv_hopper" else _Pixels(step, assets)
 
 
-class _PhasedConv2dRunner(ConvHopperRunner):
+class _Windows(ConvHopperRunner):
+    """Whose kernel takes windows in boxes."""
+
     def __init__(self, step: Step, assets: Assets) -> None:
         super().__init__(step, assets)
-        (top, left), (bottom, right) = self._pads
-        axes = [
-            axis_of(self._kernel[i], self._dilations[i], pads, self._repeats[i])
-            for i, pads in enumerate(((top, bottom), (left, right)))
-        ]
-        if axes[0] is None or axes[1] is None:
-            raise InternalError(f"the phases of region '{step.region}' are of different sizes")
-        dtype = torch.bfloat16 if self._weight.dtype == torch.bfloat16 else torch.float16
-        sums = sums_of(self._weight, (axes[0], axes[1])).to(dtype)
+        sums = _sums(step, self._weight)
         run = int(dict(self._launch.spec.constants)["RUN"])
         self._weight = _in_order(sums.reshape(len(sums), -1), run)
+
+
+class _Pixels(Conv2dRunner):
+    """Whose kernel gathers pixels."""
+
+    def __init__(self, step: Step, assets: Assets) -> None:
+        super().__init__(step, assets)
+        self._weight = _sums(step, self._weight)
+
+    def _enqueue(
+        self, x: Tensor, tensors: list[Tensor], outputs: list[Tensor], allocate: Allocate
+    ) -> list[Tensor]:
+        images, _, height, width = outputs[0].shape
+        P, Q = height // self._repeats[0], width // self._repeats[1]
+        M = images * P * Q
+        if M > 0:
+            fixed = dict(self._launch.spec.constants)
+            tiles = -(-M // fixed["BLOCK_M"]) * -(-self._channels // fixed["BLOCK_N"])
+            operands = [self._rows.x(x), self._weight, *outputs, *self._operands.in_order(tensors)]
+            grid = (tiles * math.prod(self._repeats), 1, 1)
+            self._launch(grid, [*operands, M, *x.shape[2:], P, Q])
+        return []
+
+
+def _sums(step: Step, weight: Tensor) -> Tensor:
+    """Of the step's weight, in halves; bfloat16 stays that."""
+    options = step.options
+    begins, ends = options["pads"][:2], options["pads"][2:]
+    rows = zip(
+        options["kernel"],
+        options["dilations"],
+        zip(begins, ends, strict=True),
+        options["repeats"],
+        strict=True,
+    )
+    vertical, horizontal = (axis_of(*row) for row in rows)
+    if vertical is None or horizontal is None:
+        raise InternalError(f"the phases of region '{step.region}' are of different sizes")
+    dtype = torch.bfloat16 if weight.dtype == torch.bfloat16 else torch.float16
+    return sums_of(weight, (vertical, horizontal)).to(dtype)
 
 
 def sums_of(weight: Tensor, axes: tuple[Axis, Axis]) -> Tensor:

@@ -15,13 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from quantrt.gpu import GpuFacts
 from quantrt.kernels.conv2d.spec import ConvProblem
-from quantrt.kernels.conv_hopper.spec import BoxTile, kernel_of, why_not
-from quantrt.kernels.conv_hopper.tiles import configs
-from quantrt.kernels.kernel import KernelSpec
 
-__all__ = ["Axis", "Phases", "axis_of", "phase_tiles", "phases_of"]
+__all__ = ["Axis", "Phases", "axis_of", "phases_of"]
 
 
 @dataclass(frozen=True)
@@ -82,14 +78,19 @@ class Phases:
         """Of the window, whose weights are summed."""
         return self.axes[0].most * self.axes[1].most
 
-    def kernel_of(self, tile: BoxTile) -> KernelSpec:
-        """The kernel that computes all phases."""
-        leads = self.axes[0].lead, self.axes[1].lead
-        return kernel_of(self.problem, tile, phases=self.repeats, leads=leads)
+    @property
+    def leads(self) -> tuple[int, int]:
+        """Of both axes."""
+        return self.axes[0].lead, self.axes[1].lead
+
+    @property
+    def every(self) -> ConvProblem:
+        """A convolution of as many tiles: of so many times the images."""
+        return replace(self.problem, images=self.problem.images * self.repeats[0] * self.repeats[1])
 
 
-def phases_of(problem: ConvProblem, device: GpuFacts) -> Phases | str:
-    """The phases of a convolution of repeated pixels; why there are none on the device, in one phrase."""
+def phases_of(problem: ConvProblem) -> Phases | str:
+    """The phases of a convolution of repeated pixels; why there are none, in one phrase."""
     if problem.strides != (1, 1) or problem.repeats == (1, 1):
         return "no convolution of repeated pixels in steps of one"
     top, left, bottom, right = problem.pads
@@ -107,15 +108,4 @@ def phases_of(problem: ConvProblem, device: GpuFacts) -> Phases | str:
         dilations=(1, 1),
         repeats=(1, 1),
     )
-    return why_not(one, device) or Phases(one, problem.repeats, (vertical, horizontal))
-
-
-def phase_tiles(phases: Phases, device: GpuFacts) -> tuple[BoxTile, ...]:
-    """Tiles of all phases, the most promising first: as of a convolution of as many times the images."""
-    problem, (lines, columns) = phases.problem, phases.repeats
-    every = replace(problem, images=problem.images * lines * columns)
-    return tuple(
-        replace(tile, box=(min(tile.box[0], problem.images), *tile.box[1:]))
-        for tile in configs(every, device)
-        if not tile.holds_w  # it is another one in every phase
-    )
+    return Phases(one, problem.repeats, (vertical, horizontal))
