@@ -62,14 +62,14 @@ def is_near(codes: torch.Tensor, scales: torch.Tensor, x: torch.Tensor, kind: st
     return bool(((back - x).abs() <= step * 0.501).all())
 
 
-@pytest.mark.parametrize("scores", ["int8", "fp8"])
+@pytest.mark.parametrize(("scores", "order"), [("int8", "fragments"), ("fp8", "fragments"), ("int8", "keys")])
 @pytest.mark.parametrize(
     ("B", "H", "S", "D", "block_n"), [(1, 1, 1, 32, 64), (2, 3, 77, 40, 64), (1, 2, 300, 64, 128)]
 )
-def test_codes_times_scales_are_what_was_coded(B, H, S, D, block_n, scores, rng):
+def test_codes_times_scales_are_what_was_coded(B, H, S, D, block_n, scores, order, rng):
     q, k, v = from_projection(rng, B, S, H, D)
     columns = max(32, 1 << (D - 1).bit_length())
-    form = CodeFormat(scores, "fp8", block_n, columns)
+    form = CodeFormat(scores, "fp8", block_n, columns, order)
     q_codes, q_scale, k_codes, k_scale, v_codes, v_scale = encoded([q, k, v], form)
     assert not q_codes[..., D:].float().any()
     assert not k_codes[..., D:].float().any()
@@ -89,8 +89,9 @@ def test_codes_times_scales_are_what_was_coded(B, H, S, D, block_n, scores, rng)
     assert width == -(-S // 16) * 16
     natural = torch.empty(B, H, width, columns, dtype=torch.float64)
     turned = v_codes.double().swapaxes(2, 3)
+    rows = columns_in_order(columns) if order == "fragments" else np.arange(columns)
     for place, key in enumerate(keys_in_order(width)):
-        natural[:, :, key, columns_in_order(columns)] = turned[:, :, place]
+        natural[:, :, key, rows] = turned[:, :, place]
     assert not natural[:, :, S:].any()
     assert not natural[..., D:].any()
     for start in range(0, S, block_n):

@@ -52,7 +52,7 @@ class CodedAttention:
 
     def format_of(self, problem: AttentionProblem) -> CodeFormat:
         """The codes that it reads."""
-        return CodeFormat(self.scores, self.values, self.block_n, block_d_of(problem), "natural")
+        return CodeFormat(self.scores, self.values, self.block_n, block_d_of(problem), "keys")
 
 
 def block_d_of(problem: AttentionProblem) -> int:

@@ -21,9 +21,10 @@ TILES = {
 }
 """Queries and keys of a step, warps and stages, by the columns of a tile, the most promising first."""
 
-MAX_REGISTERS = 160
-"""Of a thread, for results and scores: with more, machine code of other capabilities than 9.0 spills, where
-tensor cores read factors from registers alone."""
+MAX_REGISTERS = 112
+MAX_REGISTERS_90 = 128
+"""Of a thread, for results and scores: with more the machine code spills. Tensor cores of 9.0 read one factor
+from shared memory instead of registers; that room goes to a mask, or to finding what comes after a query."""
 
 FORMS = (("int8", "fp8"), ("int8", "floats"))
 PER_FORM = 2
@@ -45,19 +46,18 @@ def _tiles(problem: AttentionProblem, device: GpuFacts, scores: str, values: str
         how = CodedAttention(scores, values, *tile)
         tiles = problem.B * problem.H * -(-problem.S // how.block_m)
         is_busy = tiles >= LEAST_TILES_RATIO * device.multiprocessors
-        has_room = device.capability == hopper.CAPABILITY or _held(problem, how) <= MAX_REGISTERS
-        if is_busy and has_room and _fits(problem, how, device):
+        if is_busy and _fits(problem, how, device):
             yield how
 
 
 def _fits(problem: AttentionProblem, how: CodedAttention, device: GpuFacts) -> bool:
-    return shared_bytes(problem, how) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
-
-
-def _held(problem: AttentionProblem, how: CodedAttention) -> int:
-    """Registers of a thread: FP8's products of a block, results of all blocks, and scores."""
-    columns = block_d_of(problem) * (2 if how.values == "fp8" else 1) + how.block_n
-    return how.block_m * columns // how.threads
+    is_plain = not problem.has_mask_rows and not problem.is_causal
+    has_more = device.capability == hopper.CAPABILITY and is_plain
+    held = how.block_m * (block_d_of(problem) + how.block_n) // how.threads
+    return (
+        held <= (MAX_REGISTERS_90 if has_more else MAX_REGISTERS)
+        and shared_bytes(problem, how) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
+    )
 
 
 def shared_bytes(problem: AttentionProblem, how: CodedAttention) -> int:

@@ -4,7 +4,7 @@
 q [B, H, S, D], k [B, G, T, D]: int8 or FP8 codes with a scale for every row of q and every BLOCK_N rows of k,
 that of q holding scale * log2(e) too; or floats without scales. v: FP8 codes [B, G, D, T'], T' being T filled
 up to a multiple of 16, with a scale for every BLOCK_N keys; or floats [B, G, T, D]. Codes are those of
-`kernels.attention_codes`, keys and columns in their order. Zhang et al., "SageAttention2", arXiv 2411.10958.
+`kernels.attention_codes`, values in the order "keys". Zhang et al., "SageAttention2", arXiv 2411.10958.
 
 One program computes BLOCK_M queries of one head: it walks over the keys in blocks, see
 `kernels.attention_blocks`. Masks are those of `kernels.attention`.
@@ -216,12 +216,19 @@ def attend(
             v = tl.load(pointers, mask=(seen // KEY_GROUP * KEY_GROUP < T)[None, :], other=0.0)
         else:
             v = tl.load(pointers)
-        part = multiply(to_fp8(weights), tl.trans(v), tl.zeros(sums.shape, tl.float32))
+        part = multiply(to_fp8(in_order(weights)), tl.trans(v), tl.zeros(sums.shape, tl.float32))
         sums = part * tl.load(v_scales + block) + sums * rescale[:, None]
     else:
         v = load_rows(v_tile, places * v_step, offs_d, D)
         sums = multiply(weights.to(v.dtype), v, sums * rescale[:, None])
     return peak, total * rescale + tl.sum(weights, axis=1), sums
+
+
+@triton.jit
+def in_order(weights):
+    """Columns as keys of codes of v lie: place 16 h + 4 t + 2 a + b is key 16 h + 8 a + 2 t + b."""
+    parts = weights.reshape(weights.shape[0], weights.shape[1] // 16, 2, 4, 2)
+    return parts.permute(0, 1, 3, 2, 4).reshape(weights.shape[0], weights.shape[1])
 
 
 @triton.jit

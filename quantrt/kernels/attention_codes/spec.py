@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Codes of q, k and v for attention: which kernel makes them, and in which order values lie.
 
-In the order "fragments" values are kept as the tensor cores of compute capability 9.0 take and give them (PTX
-ISA, wgmma, fragments of matrices A and D), so that no thread hands a number to another: keys within each 16,
-and columns. In the order "natural" they are kept as they come.
+Values are kept as tensor cores take and give them (PTX ISA, wgmma, fragments of matrices A and D; mma has the
+same), so that no thread hands a number to another: keys within each 16, and in the order "fragments" columns
+too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CodeFormat:
         values: "fp8", or "floats" for v as it is.
         block_n: keys with one scale.
         block_d: columns that codes are stored with, zeros behind those of the head.
-        order: of values' keys and columns, "fragments" or "natural".
+        order: of values, "fragments" or "keys", in which columns are as they come.
     """
 
     scores: str

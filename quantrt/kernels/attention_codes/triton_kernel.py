@@ -164,18 +164,17 @@ def encode_values(
 ):
     """One scale; turned round, keys and columns in an order of spec.py."""
     at = tl.arange(0, BLOCK_N)
-    columns = tl.arange(0, BLOCK_D)
-    places = block * BLOCK_N + at
-    turned = columns
-    if ORDER == "fragments":
-        # Place 16 h + 4 t + 2 a + b is key 16 h + 8 a + 2 t + b; column BLOCK_D / 4 t + 2 j + b is row
-        # 8 j + 2 t + b.
-        places = block * BLOCK_N + (at // 16 * 16 + at // 2 % 2 * 8 + at // 4 % 4 * 2 + at % 2)
-        QUARTER: tl.constexpr = BLOCK_D // 4
-        turned = columns % QUARTER // 2 * 8 + columns // QUARTER * 2 + columns % 2
+    # Place 16 h + 4 t + 2 a + b is key 16 h + 8 a + 2 t + b.
+    places = block * BLOCK_N + (at // 16 * 16 + at // 2 % 2 * 8 + at // 4 % 4 * 2 + at % 2)
     x = load_block(x_ptr, head, heads, places, rows, strides, UNIT, D, BLOCK_D)
     scale = scale_of(tl.max(tl.abs(x)), tl.sum(x * 0.0), "fp8")
     codes = tl.trans(to_fp8(x * (1.0 / scale)))
+    columns = tl.arange(0, BLOCK_D)
+    turned = columns
+    if ORDER == "fragments":
+        # Column BLOCK_D / 4 t + 2 j + b is row 8 j + 2 t + b.
+        QUARTER: tl.constexpr = BLOCK_D // 4
+        turned = columns % QUARTER // 2 * 8 + columns // QUARTER * 2 + columns % 2
     width = tl.cdiv(rows, 16) * 16
     keys = block * BLOCK_N + at
     start = codes_ptr + head.to(tl.int64) * BLOCK_D * width
