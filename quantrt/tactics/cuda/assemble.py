@@ -48,6 +48,7 @@ def assemble(
     plans: Mapping[str, CudnnPlan] | None = None,
     *,
     places: Mapping[str, Place] | None = None,
+    moves_weights: bool = True,
 ) -> Program:
     """The program that runs `items` in order, by the tactic that is chosen for each.
 
@@ -57,6 +58,7 @@ def assemble(
         kernels: machine code of every kernel of those tactics.
         plans: of their graphs, by key; None on a CPU, where a graph is evaluated as it is defined.
         places: of the buffers that are slices of larger images.
+        moves_weights: False for tactics that read all of them as they are: there is nothing to share out.
     """
     plans = plans or {}
     steps: list[Step] = []
@@ -75,17 +77,19 @@ def assemble(
                 constants.setdefault(_weight_key(item, constant.key), constant)
             for spec in draft.kernels:
                 used[kernel_key(spec)] = kernels[spec]
-    weights = {**_made(constants), **frame.weights}
+    weights = {**_made(constants, usable_cores() if moves_weights else 1), **frame.weights}
     return replace(frame, steps=tuple(steps), weights=weights, kernels=used, plans=used_plans)
 
 
-def _made(constants: Mapping[str, Constant]) -> dict[str, np.ndarray]:
+def _made(constants: Mapping[str, Constant], cores: int) -> dict[str, np.ndarray]:
     """The arrays of a tactic's constants, by the same keys."""
 
     def make(constant: Constant) -> np.ndarray:
         return np.ascontiguousarray(constant.make())
 
-    with ThreadPoolExecutor(usable_cores()) as pool:  # numpy copies without Python's lock
+    if cores == 1:
+        return {key: make(constant) for key, constant in constants.items()}
+    with ThreadPoolExecutor(cores) as pool:  # numpy copies without Python's lock
         return dict(zip(constants, pool.map(make, constants.values()), strict=True))
 
 

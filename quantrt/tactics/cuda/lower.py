@@ -385,7 +385,7 @@ def _without(frame: Frame, nodes: Collection[str] | None) -> set[str]:
 
 
 def _by_reference(frame: Frame) -> Program:
-    return assemble(frame.program, frame.items, _references(frame), {})
+    return assemble(frame.program, frame.items, _references(frame), {}, moves_weights=False)
 
 
 def _shapes(profile: Profile) -> list[dict[str, tuple[int, ...]]]:
