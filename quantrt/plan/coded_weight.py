@@ -35,6 +35,9 @@ MIN_ROW = 8
 SAMPLE = 2048
 """Of a row: so many values of a weight that is no codes are hardly ever as few numbers as codes are."""
 
+FEW = 2 * 128
+"""Most have more numbers in so many already. In a column of a mapped file each of them may be a page."""
+
 SURE = 32.0
 """Up to this, codes are told by a scale that is off by the rounding of the largest value, 2**-9 in bfloat16.
 Together they tell the scale well enough for the others."""
@@ -128,7 +131,8 @@ class _Grid:
     def may_hold(self, channels: Array) -> bool:
         """Whether parts of a few channels are codes: most weights that are none are found out here."""
         picked = {0, len(channels) // 2, len(channels) - 1}
-        return all(self._search(channels[place].reshape(-1)[:SAMPLE]) is not None for place in picked)
+        parts = (channels[place].reshape(-1) for place in picked)
+        return all(self._search(part[:n]) is not None for part in parts for n in (FEW, SAMPLE))
 
     def codes_of(self, channels: Array, *, has_top: bool) -> tuple[Array, Array] | None:
         """The codes of every channel in a row and its scale, float32 [C]; None where a channel has none.
