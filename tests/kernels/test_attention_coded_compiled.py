@@ -67,7 +67,7 @@ def test_tiles_are_few_and_fit(gpu: str) -> None:
     for D in (40, 64, 80, 128, 160, 256):
         problem, facts = replace(MASKED, D=D, unit=8), gpu_named(gpu)
         found = configs(problem, facts)
-        assert 1 <= len(found) <= 4
+        assert 1 <= len(found) <= 3
         assert len({how.name for how in found}) == len(found)
         assert max(shared_bytes(problem, how) for how in found) < facts.shared_memory_bytes
 

@@ -27,7 +27,8 @@ MAX_REGISTERS_90 = 128
 from shared memory instead of registers; that room goes to a mask, or to finding what comes after a query."""
 
 FORMS = (("int8", "fp8"), ("int8", "floats"))
-PER_FORM = 2
+TILES_OF_FIRST = 2
+"""How many of the first form that a device has; of others one, for attention in floats is timed too."""
 OTHER_SHARED_BYTES = 1024
 
 
@@ -36,8 +37,8 @@ def configs(problem: AttentionProblem, device: GpuFacts) -> tuple[CodedAttention
     if problem.T < LEAST_CODED_KEYS:
         return ()
     forms = FORMS if device.has_fp8_tensor_cores else FORMS[1:]
-    found = (tuple(_tiles(problem, device, *form))[:PER_FORM] for form in forms)
-    return tuple(how for form in found for how in form)
+    tiles = [tuple(_tiles(problem, device, *form)) for form in forms]
+    return (*tiles[0][:TILES_OF_FIRST], *(how for others in tiles[1:] for how in others[:1]))
 
 
 def _tiles(problem: AttentionProblem, device: GpuFacts, scores: str, values: str) -> Iterator[CodedAttention]:
