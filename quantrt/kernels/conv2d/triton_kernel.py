@@ -220,9 +220,10 @@ def has_padding(pads):
 @triton.jit
 def _parts_of(accumulator, PARTS: tl.constexpr, BLOCK_M: tl.constexpr, PART: tl.constexpr):
     """The accumulator, or its left and its right half."""
+    parts = (accumulator,)
     if PARTS == 2:
-        return tl.split(tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, PART)), (0, 2, 1)))
-    return (accumulator,)
+        parts = tl.split(tl.permute(tl.reshape(accumulator, (BLOCK_M, 2, PART)), (0, 2, 1)))
+    return parts
 
 
 @triton.jit
