@@ -19,8 +19,8 @@ __all__ = ["coded_attention", "describe_program", "node_tactics", "show_program"
 WITHOUT_WORK = ("view", "host")
 """Runners of steps that do nothing on the GPU."""
 
-DEQUANTIZED = "dequantized"
-"""A word in the name of a tactic that computes with codes in floats."""
+IN_FLOATS = frozenset(("dequantized", "halves"))
+"""Words in the names of tactics that compute with codes in floats."""
 
 COSTLY_ROWS = 12
 """Regions that are shown without being asked for, the longest first."""
@@ -113,13 +113,13 @@ def _region(name: str, row: Mapping[str, Any], runners: list[str], float_precisi
     formula = row.get("formula") or runners[0]
     works = formula not in WITHOUT_WORK
     codes = row.get("codes") or ("int8" if row.get("is_int8") else "")  # as engines before fp8 say it
-    is_dequantized = DEQUANTIZED in str(row.get("tactic") or "").split()
+    is_in_floats = not IN_FLOATS.isdisjoint(str(row.get("tactic") or "").split())
     return {
         "name": name,
         "formula": formula,
         "nodes": list(row.get("nodes", ())),
         "precision": codes or (float_precision if works else None),
-        "computes_in": (not is_dequantized and codes) or (float_precision if works else None),
+        "computes_in": (not is_in_floats and codes) or (float_precision if works else None),
         "runners": runners,
         "tactic": row.get("tactic"),
         "median_us": row.get("median_us"),

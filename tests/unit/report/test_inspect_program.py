@@ -146,8 +146,13 @@ def test_profiles_are_written_as_they_are_given(tmp_path: Path, capsys: pytest.C
     assert "shapes   n=::,x=1x3x4x4:8x3x4x4:32x3x4x4" in capsys.readouterr().out
 
 
-def test_codes_that_are_computed_with_in_floats_are_called_so(capsys: pytest.CaptureFixture[str]):
-    row = region_note(formula="Conv", is_int8=True, tactic="cudnn: convolution dequantized", median_us=3.0)
+@pytest.mark.parametrize(
+    "tactic", ["cudnn: convolution dequantized", "triton: conv2d phases in halves windows 1x8x8 64x128 s5"]
+)
+def test_codes_that_are_computed_with_in_floats_are_called_so(
+    tactic: str, capsys: pytest.CaptureFixture[str]
+):
+    row = region_note(formula="Conv", is_int8=True, tactic=tactic, median_us=3.0)
     notes = {"regions": {"region of pool": row}, "mismatches": []}
     data = describe_program(program_to_model(pooled_program(notes=notes)), "fp16")
     found = data["regions"][0]
