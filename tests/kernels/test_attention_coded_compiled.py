@@ -21,7 +21,7 @@ PADDED = replace(LONG, mask="kept", mask_dtype="bool")
 
 PRODUCTS = {80: "IMMA", 86: "IMMA", 89: "IMMA", 90: "IGMMA", 100: "IMMA", 120: "IMMA"}
 """Of int8. B200's tensor cores have none but those of older instructions that Triton knows."""
-FEW_WORDS = {100: 16, 120: 40}
+FEW_WORDS = {89: 2, 100: 16, 120: 40}
 """Of a thread, spilled before and behind the loop over keys. Attention in floats spills up to 164 there."""
 FP8_PRODUCTS = {89: "QMMA", 90: "QGMMA", 120: "QMMA"}
 
