@@ -144,7 +144,6 @@ def time_interleaved(
     with without_collector():
         least_ms = _warm_up(runs, config, clock)
         turn_runs = _turn_runs(least_ms, has_clock=has_clock, is_search=floats is not None)
-        order = np.random.default_rng(seed)
         return _time_rounds(
             runs,
             config,
@@ -156,7 +155,7 @@ def time_interleaved(
             leaving=leaving,
             before_turn=before_turn,
             most_rounds=most_rounds,
-            order=order,
+            order=np.random.default_rng(seed),
             clock=clock,
         )
 
