@@ -19,7 +19,14 @@ TILES = {
     128: ((128, 64, 8, 3), (128, 128, 8, 3), (64, 64, 4, 3)),
     256: ((64, 64, 8, 2), (128, 64, 8, 2), (64, 32, 8, 2)),
 }
-"""Queries and keys of a step, warps and stages, by the columns of a tile, the most promising first."""
+TILES_90 = {
+    64: ((64, 128, 4, 3), (64, 64, 4, 3)),
+    128: ((128, 128, 8, 3), (64, 64, 4, 3)),
+    256: ((64, 64, 8, 3), (64, 64, 8, 2)),
+}
+"""Queries and keys of a step, warps and stages, by the columns of a tile, the most promising first; those of
+9.0 in the order of an H200 (docs/results/cuda-attention8-h200.md). There groups of four warps multiply 64
+queries; elsewhere warps share out what has fewer queries than keys or columns by both, and hand weights on."""
 
 MAX_REGISTERS = 112
 MAX_REGISTERS_90 = 128
@@ -43,7 +50,8 @@ def configs(problem: AttentionProblem, device: GpuFacts) -> tuple[CodedAttention
 
 def _tiles(problem: AttentionProblem, device: GpuFacts, scores: str, values: str) -> Iterator[CodedAttention]:
     columns = block_d_of(problem)
-    for tile in TILES[max(64, columns)]:
+    known = TILES_90 if device.capability == hopper.CAPABILITY else TILES
+    for tile in known[max(64, columns)]:
         how = CodedAttention(scores, values, *tile)
         tiles = problem.B * problem.H * -(-problem.S // how.block_m)
         is_busy = tiles >= LEAST_TILES_RATIO * device.multiprocessors
