@@ -13,7 +13,6 @@ from triton import knobs
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.attention_fragments import triton_kernel as fragments
-from quantrt.kernels.attention_loads import triton_kernel as loads
 from quantrt.kernels.attention_short import triton_kernel
 from quantrt.kernels.attention_short.spec import NEIGHBOURS, ShortAttention, configs, kernel_of, why_not
 from quantrt.kernels.compile_all import CompileFailure, compile_all
@@ -28,8 +27,6 @@ H200 = gpu_named("H200")
 ROWS = 128
 BLOCK_D = 16
 BLOCK_N = 32
-BLOCK_KEYS = 64
-"""Of a step as it is compiled."""
 RESERVED_BYTES = 1024
 """Of shared memory, for each program (CUDA C++ programming guide, shared memory of 9.0)."""
 
@@ -45,10 +42,7 @@ def attended(
     tail=BLOCK_N,
     programs=2,
     seed=0,
-    is_alone=False,
-    is_overlapped=False,
     module=triton_kernel,
-    loads=loads,
 ):
     """softmax(0.7 q @ k^T + mask) @ v by the kernel, and by numpy in float64; floats are float32.
 
@@ -99,8 +93,6 @@ def attended(
         stages,
         8,
         NEIGHBOURS,
-        is_alone,
-        is_overlapped,
     )
     for program in range(programs):
         run_program(
@@ -110,8 +102,7 @@ def attended(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments, loads),
-            is_one_group=is_alone,
+            others=(fragments,),
             reads_once=False,
             exp2=np.exp2,
             evaluate=lambda program, r: r,
@@ -150,57 +141,13 @@ CASES = [
 ]
 
 
-ALONE = {"is_alone": True}
-OVERLAPPED = {"is_alone": True, "is_overlapped": True}
-
-
-@pytest.mark.parametrize("form", [{}, ALONE, OVERLAPPED], ids=["producer", "alone", "overlapped"])
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("sizes", "options"), CASES)
-def test_every_element_is_that_of_the_reference(sizes, options, seed, form):
-    found, expected = attended(sizes, seed=seed, **form, **options)
+def test_every_element_is_that_of_the_reference(sizes, options, seed):
+    found, expected = attended(sizes, seed=seed, **options)
     assert np.isfinite(found).all()
     assert (found != -77777).all()
     assert relative(found, expected) < 3e-6
-
-
-GIVEN_BACK = "asked = give_back(state[6:], stage, rings, barriers, descs, lengths, tiles, last, sizes)"
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("    if left == 1:", "    if left == 2:"),
-        (f"        {GIVEN_BACK}\n        stage", "        asked = state[6:]\n        stage"),
-        ("    await_kernels_before()\n    last", "    last"),
-        ("ask_queries(tile + gl.num_programs(0),", "ask_queries(tile,"),
-    ],
-)
-@pytest.mark.parametrize("form", [ALONE, OVERLAPPED], ids=["alone", "overlapped"])
-def test_a_wrong_protocol_of_one_that_loads_for_itself_is_found(right, wrong, form, tmp_path):
-    module = altered(triton_kernel, right, wrong, tmp_path)
-    with pytest.raises((Rules, AssertionError)):
-        for seed in range(12):
-            found, expected = attended((1, 3, 300, 150), seed=seed, module=module, **form)
-            assert relative(found, expected) < 2e-4
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("if block > last:", "if block >= last:"),
-        ("key = (last - block) * sizes[2]", "key = block * sizes[2]"),
-        ("is_there = tile < B * H * tiles", "is_there = tile <= B * H * tiles"),
-        ("        tile += gl.num_programs(0)\n", ""),
-        ("        sample = tile // tiles // H\n", ""),
-    ],
-)
-def test_wrong_blocks_are_found(right, wrong, tmp_path):
-    module = altered(loads, right, wrong, tmp_path)
-    with pytest.raises((Rules, AssertionError)):
-        for seed in range(12):
-            found, expected = attended((3, 1, 300, 150), seed=seed, loads=module, is_alone=True, programs=1)
-            assert relative(found, expected) < 2e-4
 
 
 @pytest.mark.parametrize(
@@ -209,13 +156,13 @@ def test_wrong_blocks_are_found(right, wrong, tmp_path):
         ("    stage = 0\n    parity = 1\n", "    stage = 0\n    parity = 0\n"),
         ("    q_parity = 1\n", "    q_parity = 0\n"),
         (
-            "        scores = warpgroup_mma_wait(OTHERS, deps=(scores,))\n    return",
+            "        scores = warpgroup_mma_wait(0, deps=(scores,))\n    return",
             "        scores = scores\n    return",
         ),
-        ("    if left == 1:", "    if left == 99:"),
-        ("    if left == 1:", "    if left == 2:"),
-        (f"        {GIVEN_BACK}\n        stage", "        asked = state[6:]\n        stage"),
-        (f"    {GIVEN_BACK.replace('state[6:]', 'asked')}\n    if left", "    if left"),
+        ("    mbarrier.arrive(q_empty.index(0), count=1, pred=left == 1)\n", ""),
+        ("pred=left == 1)", "pred=left == 2)"),
+        ("        mbarrier.arrive(empty.index(last), count=1)\n", ""),
+        ("    mbarrier.arrive(empty.index(stage), count=1)\n    mbarrier", "    mbarrier"),
         ("    mbarrier.wait(full.index(following), next_parity)\n", ""),
         ("        q_parity = q_parity ^ 1\n        mbarrier.wait(full", "        mbarrier.wait(full"),
         (
@@ -228,12 +175,10 @@ def test_wrong_blocks_are_found(right, wrong, tmp_path):
     ],
 )
 def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
-    of_producer = right in Path(loads.__file__).read_text(encoding="utf-8")
-    module = altered(loads if of_producer else triton_kernel, right, wrong, tmp_path)
-    altered_one = {"loads" if of_producer else "module": module}
+    module = altered(triton_kernel, right, wrong, tmp_path)
     with pytest.raises((Rules, AssertionError, TypeError, AttributeError)):
         for seed in range(12):
-            found, expected = attended((1, 3, 200, 150), seed=seed, programs=1, **altered_one)
+            found, expected = attended((1, 3, 200, 150), seed=seed, module=module, programs=1)
             assert relative(found, expected) < 2e-4
 
 
@@ -242,12 +187,6 @@ FORMS = {
     "row of a mask": (replace(ROW, epilogue=IDENTITY, outputs=("float16",)), ShortAttention()),
     "tail, codes": (replace(bert(mask="none", S=197), H=12), ShortAttention(16)),
     "bfloat16": (replace(bert(mask="none"), dtype="bfloat16"), ShortAttention()),
-}
-FORMS |= {f"{name}, alone": (problem, replace(how, is_alone=True)) for name, (problem, how) in FORMS.items()}
-FORMS |= {
-    f"{name}, overlapped": (problem, replace(how, is_overlapped=True))
-    for name, (problem, how) in FORMS.items()
-    if how.is_alone and how.tail == BLOCK_KEYS
 }
 
 
@@ -274,10 +213,8 @@ def test_machine_code(compiled, name, tmp_path: Path):
     used = re.findall(r"\b(?:[A-Z0-9]*MMA|UTMALDG|USETMAXREG|STL|LDL|STG)\b[\w.]*", text)
     assert "HGMMA.64x64x16.F32" in {one.removesuffix(".BF16") for one in used}
     assert "UTMALDG.4D" in used
-    assert any(one.startswith("USETMAXREG") for one in used) != FORMS[name][1].is_alone
+    assert any(one.startswith("USETMAXREG") for one in used)
     assert not any(one.startswith(("STL", "LDL")) for one in used)
-    if FORMS[name][1].is_alone:  # products are waited for where the source says so, and not one by one
-        assert text.count("WARPGROUP.DEPBAR") < text.count("HGMMA") / 3
     assert {one for one in used if one.startswith("STG")} == {"STG.E.128"}
 
 
@@ -293,16 +230,13 @@ def test_what_it_is_not_for():
 
 def test_the_last_step_is_as_wide_as_its_keys():
     def tails(**fields):
-        found = configs(replace(bert(mask="none"), **fields), H200)
-        return [how.tail for how in found if how.is_alone and not how.is_overlapped]
+        return [how.tail for how in configs(replace(bert(mask="none"), **fields), H200)]
 
     assert tails() == [64]
     assert tails(T=197) == [16]
     assert tails(T=90) == [32]
     assert tails(T=100) == tails(T=5) == [64]
-    assert [how.tail for how in configs(replace(ROW, T=197), H200)] == [64] * 3
+    assert [how.tail for how in configs(replace(ROW, T=197), H200)] == [64]
     assert tails(B=1, H=12) == []
     assert ShortAttention(16).name == "short 128x64+16"
     assert ShortAttention().name == "short 128x64"
-    forms = [how.name for how in configs(ROW, H200)]
-    assert forms == ["short 128x64 alone overlapped", "short 128x64 alone", "short 128x64"]

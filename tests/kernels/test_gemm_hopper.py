@@ -10,7 +10,6 @@ from quantrt.errors import DeviceError
 from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order
-from quantrt.kernels.paired import triton_kernel as paired
 from quantrt.kernels.producer import triton_kernel as producer
 from quantrt.kernels.ring import triton_kernel as ring
 from quantrt.kernels.slices import triton_kernel as slices
@@ -48,14 +47,12 @@ def product(
     is_sliced=False,
     is_shared=False,
     is_fetched=False,
-    is_paired=False,
     is_gated=False,
     pitches=(),
     live=None,
     module=triton_kernel,
     slices=slices,
     producer=producer,
-    paired=paired,
     fetched=None,
 ):
     """x @ w^T * scale by the kernel, and by numpy."""
@@ -90,8 +87,6 @@ def product(
         is_sliced,
         is_shared,
         is_fetched,
-        8 if is_paired else 4,
-        2 if is_paired else 1,
     )
     ordered = rows_in_order(w, halves * run)
     main, rest = HopperTile(block_m, block_n, stages).columns
@@ -122,9 +117,8 @@ def product(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments, ring, slices, producer, paired),
+            others=(fragments, ring, slices, producer),
             reads_once=not (is_sliced or is_shared),
-            is_one_group=is_paired,
             four_raw_floats=four_raw_floats,
             fetch=([] if fetched is None else fetched).append,
             slice_of=lambda w_ring, stage, number, _, shape: w_ring.index(stage).slice(
@@ -232,30 +226,6 @@ def product(
         ),
         (300, 200, 16, {"tile": (256, 64), "stages": 2, "is_gated": True, "run": 8, "is_shared": True}),
         (300, 200, 48, {"tile": (128, 128), "has_rows": True, "has_tensor": True, "is_shared": True}),
-        (128, 64, 48, {"tile": (128, 64), "programs": 1, "is_paired": True}),  # as many blocks as stages
-        (100, 64, 80, {"tile": (128, 64), "programs": 3, "is_paired": True}),  # two programs without a tile
-        (500, 260, 80, {"tile": (128, 64), "run": 8, "is_paired": True, "has_tensor": True, "stages": 2}),
-        (
-            300,
-            340,
-            80,
-            {"tile": (128, 128), "run": 8, "is_paired": True, "ahead": (2, 3), "has_tensor": True},
-        ),
-        (
-            500,
-            340,
-            80,
-            {
-                "tile": (128, 128),
-                "run": 8,
-                "is_paired": True,
-                "has_tensor": True,
-                "is_looped": True,
-                "stages": 4,
-            },
-        ),
-        (300, 200, 64, {"tile": (128, 64), "dtype": np.float32, "is_paired": True, "has_rows": True}),
-        (100, 130, 80, {"tile": (128, 64), "has_tensor": True, "pitches": (0, 160, 256), "is_paired": True}),
     ],
 )
 def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
@@ -263,11 +233,7 @@ def test_every_element_is_that_of_the_reference(M, N, K, options, seed):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"tile": (128, 64), "is_shared": True}, {"tile": (128, 64), "is_paired": True}],
-    ids=["turns", "shared", "paired"],
-)
+@pytest.mark.parametrize("options", [{}, {"tile": (128, 64), "is_shared": True}], ids=["turns", "shared"])
 @pytest.mark.parametrize("live", [0, 1, 64, 130, 500, 900])
 def test_rows_behind_the_last_that_counts_are_left_alone(live, options):
     found, expected = product(500, 260, 48, programs=3, live=live, **options)
@@ -358,27 +324,6 @@ def test_a_wrong_protocol_of_shared_tiles_is_found(right, wrong, tmp_path):
     with pytest.raises(Rules):
         for seed in range(10):
             product(300, 200, 80, seed=seed, tile=(128, 64), is_shared=True, module=module)
-
-
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("    await_kernels_before()\n    for i", "    for i"),
-        ("mbarrier.wait(full.index(stage), parity)", "mbarrier.wait(full.index(stage), parity ^ 1)"),
-        ("mbarrier.wait(full.index(stage), parity)", "pass"),
-        ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
-        ("is_there = tile + programs < tiles", "is_there = tile < tiles"),
-        ("is_asked = (k > 0) & (", "is_asked = (k > 1) & ("),
-        ("number = k - 1 + STAGES", "number = k + STAGES"),
-        ("ask_rows(x_desc, x_ring, full, next_m, STAGES - 1, empty, is_there, sizes)", "pass"),
-    ],
-)
-def test_a_wrong_protocol_of_paired_programs_is_found(right, wrong, tmp_path):
-    module = altered(paired, right, wrong, tmp_path)
-    with pytest.raises((Rules, AssertionError)):
-        for seed in range(10):
-            options = {"tile": (128, 64), "stages": 3, "is_paired": True}
-            np.testing.assert_array_equal(*product(300, 200, 80, seed=seed, paired=module, **options))
 
 
 def test_rows_in_order_are_those_of_the_fragments():

@@ -18,15 +18,13 @@ from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.pixels import as_product
 from quantrt.kernels.gemm_hopper.spec import (
     HopperTile,
-    fits_pair,
     fits_registers,
     kernel_of,
     rows_in_order,
     steps_of,
     why_not,
 )
-from quantrt.kernels.gemm_hopper.tiles import PAIRED, configs
-from quantrt.kernels.paired import triton_kernel as paired
+from quantrt.kernels.gemm_hopper.tiles import configs
 from quantrt.kernels.producer import triton_kernel as producer
 from quantrt.kernels.ring import triton_kernel as ring
 from quantrt.kernels.slices import triton_kernel as slices
@@ -36,7 +34,6 @@ from quantrt.tactics.cuda.gemm import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 from tests.kernels.gemm_problems import (
     gated_codes,
-    gelu_codes,
     heavy_codes,
     heavy_floats,
     plain_codes,
@@ -49,7 +46,7 @@ from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm
 
 LAYER = (6304, 3072, 768)
 SHARED_BYTES = 227 * 1024
-MODULES = (triton_kernel, paired, producer, slices, ring, fragments)
+MODULES = (triton_kernel, producer, slices, ring, fragments)
 FILES = tuple(module.__file__ for module in MODULES)
 
 PROBLEMS = {
@@ -76,9 +73,6 @@ CASES += [("short sum", HopperTile(128, 256, 4, is_sliced=True, is_fetched=True)
 SHARED = replace(WIDE, is_shared=True)
 CASES += [(name, SHARED) for name in ("codes", "residual", "heavy floats")]
 CASES += [("heavy codes", replace(SHARED, is_looped=True))]
-PROBLEMS |= {"gelu": gelu_codes(*LAYER), "gelu, FP8": gelu_codes(*LAYER, "float8_e4m3fn")}
-LONG = [name for name, problem in PROBLEMS.items() if fits_pair(problem) and steps_of(problem) >= 3]
-CASES += [(name, tile) for name in LONG for tile in PAIRED]
 CASES += [(name, WIDE) for name, problem in PROBLEMS.items() if fits_registers(problem, WIDE)]
 
 
@@ -101,13 +95,10 @@ def test_machine_code(compiled, name, tile, tmp_path: Path):
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     names = "[A-Z]*MMA|UTMALDG|USETMAXREG|WARPGROUP|STL|LDL|STS|STG"
     used = set(re.findall(rf"\b(?:{names})\b[\w.]*", text))
-    product = {"int8": "IGMMA", "float8_e4m3fn": "QGMMA"}.get(PROBLEMS[name].dtype, "HGMMA")
+    product = "IGMMA" if PROBLEMS[name].dtype == "int8" else "HGMMA"
     assert any(one.startswith(product) for one in used)
     assert any(one.startswith("UTMALDG.2D") for one in used)
-    assert any(one.startswith("USETMAXREG") for one in used) != tile.is_paired
-    if tile.is_paired:
-        assert kernel.registers <= 128
-        assert 2 * (kernel.shared_bytes[90] + 1024) <= 228 * 1024
+    assert any(one.startswith("USETMAXREG") for one in used)
     assert not any(one.startswith(("STL", "LDL")) for one in used)
     if name not in ("columns left over", "gate"):
         assert used & {"STG.E.128", "STG.E.64"}
@@ -174,24 +165,6 @@ def test_a_tile_is_shared_where_programs_have_few():
     assert first.name == "hopper 128x160 s5 shared"
     for size in ((4352, 1280, 1280), (12288, 1024, 1024)):
         assert not any(tile.is_shared for tile in configs(residual_floats(*size), h200))
-
-
-def test_two_programs_to_a_multiprocessor_are_tried_behind_the_best_two():
-    h200 = gpu_named("H200")
-    names = [tile.name for tile in configs(gelu_codes(12288, 4096, 1024), h200)]
-    assert names[2:4] == ["hopper 128x128 s3 paired", "hopper 128x128 s3 looped paired"]
-    assert not any("paired" in name for name in (names[:2] + names[4:]))
-    short = [tile.name for tile in configs(residual_floats(12288, 1024, 1024), h200)]
-    assert [name for name in short if "paired" in name] == ["hopper 128x128 s3 paired"]
-    for problem in (
-        gated_codes(12288, 4096, 1024),
-        heavy_codes(12288, 4096, 1024),  # no registers for it
-        heavy_floats(12288, 4096, 1024),
-        plain_codes(12288, 4096, 256),  # fewer blocks than stages
-        plain_codes(2048, 1280, 1280),  # fewer tiles than programs
-    ):
-        assert not any(tile.is_paired for tile in configs(problem, h200))
-    assert {(tile.warps, tile.sums, tile.part_rows) for tile in PAIRED} == {(8, 64, 128)}
 
 
 def test_what_makes_codes_of_residuals_is_tried_in_a_loop_too():

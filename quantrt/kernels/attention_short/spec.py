@@ -40,23 +40,14 @@ class ShortAttention:
 
     Attributes:
         tail: keys of the step with the last ones, a power of two.
-        is_alone: the warps that compute ask for what they read by themselves.
-        is_overlapped: they compute weights while values are multiplied.
     """
 
     tail: int = BLOCK_N
-    is_alone: bool = False
-    is_overlapped: bool = False
 
     @property
     def name(self) -> str:
         """As tactics are named: "short 128x64+16"."""
-        return (
-            f"short {QUERIES}x{BLOCK_N}"
-            + (f"+{self.tail}" if self.tail < BLOCK_N else "")
-            + " alone" * self.is_alone
-            + " overlapped" * self.is_overlapped
-        )
+        return f"short {QUERIES}x{BLOCK_N}" + (f"+{self.tail}" if self.tail < BLOCK_N else "")
 
 
 def why_not(problem: AttentionProblem, device: GpuFacts) -> str | None:
@@ -78,9 +69,7 @@ def configs(problem: AttentionProblem, device: GpuFacts) -> tuple[ShortAttention
         return ()
     rest = problem.T % BLOCK_N
     has_tail = problem.mask == "none" and problem.T > BLOCK_N and 0 < rest <= BLOCK_N // 2
-    tail = max(MIN_TAIL, 1 << (rest - 1).bit_length()) if has_tail else BLOCK_N
-    overlapped = (ShortAttention(tail, is_alone=True, is_overlapped=True),) if tail == BLOCK_N else ()
-    return (*overlapped, ShortAttention(tail, is_alone=True), ShortAttention(tail))
+    return (ShortAttention(max(MIN_TAIL, 1 << (rest - 1).bit_length()) if has_tail else BLOCK_N),)
 
 
 def kernel_of(problem: AttentionProblem, how: ShortAttention) -> KernelSpec:
@@ -119,8 +108,6 @@ def kernel_of(problem: AttentionProblem, how: ShortAttention) -> KernelSpec:
         "STAGES": STAGES,
         "FIRST_WARPS": WARPS,
         "NEIGHBOURS": NEIGHBOURS,
-        "ALONE": how.is_alone,
-        "OVERLAPPED": how.is_overlapped,
     }
     return KernelSpec(
         family="attention_short",
@@ -128,7 +115,7 @@ def kernel_of(problem: AttentionProblem, how: ShortAttention) -> KernelSpec:
         signature=tuple(types.items()),
         aligned=pointers_of(types),
         constants=tuple(fixed.items()),
-        num_warps=WARPS + (0 if how.is_alone else hopper.WARPS),
+        num_warps=WARPS + hopper.WARPS,
         num_stages=STAGES,
         is_exact=False,
     )

@@ -28,6 +28,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
+    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
@@ -40,14 +41,6 @@ from quantrt.kernels.attention_fragments.triton_kernel import (
     over_columns,
     uniform,
 )
-from quantrt.kernels.attention_loads.triton_kernel import (
-    ROWS,
-    ask_block,
-    ask_queries,
-    first_asked,
-    produce,
-    whole_blocks,
-)
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.functions.triton_kernel import INF, LOG2E, await_kernels_before, exp2
 
@@ -55,6 +48,8 @@ __all__ = ["attention_short"]
 
 WARPS = gl.constexpr(8)
 """Of the consumer."""
+ROWS = gl.constexpr(128)
+"""Queries of a tile."""
 COUNTS = gl.constexpr(8)
 """Columns of sums of weights: a thread has two of every 8."""
 
@@ -96,8 +91,6 @@ def attention_short(
     STAGES: gl.constexpr,
     FIRST_WARPS: gl.constexpr,
     NEIGHBOURS: gl.constexpr,
-    ALONE: gl.constexpr,
-    OVERLAPPED: gl.constexpr,
 ):
     gl.static_assert((MASK == "none") | (TAIL == BLOCK_N))
     gl.static_assert(FIRST_WARPS == WARPS)
@@ -123,24 +116,66 @@ def attention_short(
     barriers = (full, empty, q_full, q_empty)
     lengths = (B, H, S, T)
     y = ((y0_ptr, y1_ptr), (y_b, y_h, y_s), (arg0, arg1, arg2, arg3))
-    sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, UNIT, TAIL, MASK != "none", ALONE, OVERLAPPED)
+    sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, UNIT, TAIL, MASK != "none")
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     descs = (q_desc, k_desc, v_desc, (mask_desc, mask_b, mask_h))
-    if ALONE:
-        consume(rings, barriers, descs, lengths, y, scale, sizes, formula)
-    else:
-        gl.warp_specialize(
-            [
-                (consume, (rings, barriers, descs, lengths, y, scale, sizes, formula)),
-                (produce, (rings, barriers, descs, lengths, sizes)),
-            ],
-            [1],
-            [24],
-        )
+    gl.warp_specialize(
+        [
+            (consume, (rings, barriers, lengths, y, scale, sizes, formula)),
+            (produce, (rings, barriers, descs, lengths, sizes)),
+        ],
+        [1],
+        [24],
+    )
 
 
 @gluon.jit
-def consume(rings, barriers, descs, lengths, y, scale, sizes: gl.constexpr, formula: gl.constexpr):
+def produce(rings, barriers, descs, lengths, sizes: gl.constexpr):
+    """Load queries, keys, values and what is masked of all tiles of this program."""
+    q_tile, k_ring, v_ring, mask_ring = rings
+    full, empty, q_full, q_empty = barriers
+    q_desc, k_desc, v_desc, masks = descs
+    mask_desc, mask_b, mask_h = masks
+    B, H, S, T = lengths
+    GROUPS: gl.constexpr = sizes[0]
+    BLOCK_N: gl.constexpr = sizes[2]
+    MASK_BYTES: gl.constexpr = mask_desc.block_type.nbytes if sizes[7] else 0
+    BLOCK_BYTES: gl.constexpr = k_desc.block_type.nbytes + v_desc.block_type.nbytes + MASK_BYTES
+    tiles = gl.cdiv(S, ROWS)
+    whole = whole_blocks(T, BLOCK_N, sizes[6])
+    await_kernels_before()
+    stage = 0
+    parity = 1
+    q_parity = 1
+    for tile in range(gl.program_id(0), B * H * tiles, gl.num_programs(0)):
+        sample = tile // tiles // H
+        head = tile // tiles % H
+        mbarrier.wait(q_empty.index(0), q_parity)
+        q_parity = q_parity ^ 1
+        mbarrier.expect(q_full.index(0), q_desc.block_type.nbytes)
+        tma.async_copy_global_to_shared(
+            q_desc, [sample, head, tile % tiles * ROWS, 0], q_full.index(0), q_tile.index(0)
+        )
+        for i in range(whole + 1):
+            key = (whole - i) * BLOCK_N
+            mbarrier.wait(empty.index(stage), parity)
+            there = full.index(stage)
+            mbarrier.expect(there, BLOCK_BYTES)
+            if sizes[7]:
+                tma.async_copy_global_to_shared(
+                    mask_desc, [sample * mask_b, head * mask_h, 0, key], there, mask_ring.index(stage)
+                )
+            tma.async_copy_global_to_shared(
+                k_desc, [sample, head // GROUPS, key, 0], there, k_ring.index(stage)
+            )
+            tma.async_copy_global_to_shared(
+                v_desc, [sample, head // GROUPS, key, 0], there, v_ring.index(stage)
+            )
+            stage, parity = next_stage(stage, parity, sizes[4])
+
+
+@gluon.jit
+def consume(rings, barriers, lengths, y, scale, sizes: gl.constexpr, formula: gl.constexpr):
     """Attend for all tiles of this program. Nothing is unfinished before or after a tile."""
     q_tile, k_ring, v_ring, mask_ring = rings
     full, empty, q_full, q_empty = barriers
@@ -154,18 +189,12 @@ def consume(rings, barriers, descs, lengths, y, scale, sizes: gl.constexpr, form
     tiles = gl.cdiv(S, ROWS)
     q = q_tile.index(0).reshape([ROWS, BLOCK_D])
     await_kernels_before()
-    last = whole_blocks(T, BLOCK_N, TAIL)
-    asked = first_asked(tiles, H)
-    if sizes[8]:
-        ask_queries(gl.program_id(0), q_tile, q_full, descs[0], lengths, tiles)
-        for first in gl.static_range(STAGES):
-            asked = ask_block(asked, first, rings, full, descs, lengths, tiles, last, sizes)
     stage = 0
     parity = 0
     q_parity = 0
     for tile in range(gl.program_id(0), B * H * tiles, gl.num_programs(0)):
         place = (tile // tiles // H, tile // tiles % H, tile % tiles * ROWS)
-        whole = last + 0
+        whole = whole_blocks(T, BLOCK_N, TAIL)
         mbarrier.wait(q_full.index(0), q_parity)
         q_parity = q_parity ^ 1
         mbarrier.wait(full.index(stage), parity)
@@ -173,34 +202,27 @@ def consume(rings, barriers, descs, lengths, y, scale, sizes: gl.constexpr, form
             # What is padded at the end of a sample is hidden from all queries.
             while (whole > 0) & (not differs(mask_ring, stage, -INF, T - whole * BLOCK_N)):
                 fence_async_shared()
-                asked = give_back(asked, stage, rings, barriers, descs, lengths, tiles, last, sizes)
+                mbarrier.arrive(empty.index(stage), count=1)
                 stage, parity = next_stage(stage, parity, STAGES)
                 mbarrier.wait(full.index(stage), parity)
                 whole -= 1
         scores = begin_scores(q, k_ring, stage, TAIL)
-        scores = end_scores(scores, mask_ring, stage, scale, sizes, 0)
-        if whole == 0:
-            if sizes[8]:
-                gl.thread_barrier()
-                ask_queries(tile + gl.num_programs(0), q_tile, q_full, descs[0], lengths, tiles)
-            else:
-                mbarrier.arrive(q_empty.index(0), count=1)
+        scores = end_scores(scores, mask_ring, stage, scale, sizes)
+        mbarrier.arrive(q_empty.index(0), count=1, pred=whole == 0)
         scores = hide_behind(scores, T - whole * BLOCK_N)
         peak = gl.full([ROWS], -INF, gl.float32, ROW)
         total = gl.full([ROWS, COUNTS], 0.0, gl.float32, sums_layout(COUNTS))
         sums = gl.full([ROWS, BLOCK_D], 0.0, gl.float32, SUMS)
         weights, peak, shrink, total = weigh(scores, scale, peak, total, SUMS, v_ring.dtype)
-        state = (weights, peak, total, sums, stage, parity) + asked
+        state = (weights, peak, total, sums, stage, parity)
         if TAIL != BLOCK_N:
             # A step of another width is not one of a loop.
-            count = T - (whole - 1) * BLOCK_N
-            state = attend(state, whole, count, tile, q, rings, barriers, descs, lengths, last, scale, sizes)
+            state = attend(state, whole, T - (whole - 1) * BLOCK_N, q, rings, barriers, scale, sizes)
             whole -= 1
         for i in range(0, whole):
-            left = whole - i
-            state = attend(state, left, BLOCK_N, tile, q, rings, barriers, descs, lengths, last, scale, sizes)
-        weights, peak, total, sums, stage, parity = state[:6]
-        sums = begin_values(weights, v_ring, stage, sums)
+            state = attend(state, whole - i, BLOCK_N, q, rings, barriers, scale, sizes)
+        weights, peak, total, sums, last, last_parity = state
+        sums = begin_values(weights, v_ring, last, sums)
         row_total = gl.convert_layout(gl.sum(total, axis=1), ROW, assert_trivial=True)
         if sizes[7]:
             row_total = gl.where(peak < HIDDEN, 0.0, row_total)
@@ -209,70 +231,35 @@ def consume(rings, barriers, descs, lengths, y, scale, sizes: gl.constexpr, form
         if sizes[7]:
             # What was read by threads is given back to the copy engine.
             fence_async_shared()
-        asked = give_back(state[6:], stage, rings, barriers, descs, lengths, tiles, last, sizes)
-        stage, parity = next_stage(stage, parity, STAGES)
+        mbarrier.arrive(empty.index(last), count=1)
+        stage, parity = next_stage(last, last_parity, STAGES)
         store(sums * over_columns(factor, SUMS), place, S, y, sizes, formula)
 
 
 @gluon.jit
-def give_back(asked, stage, rings, barriers, descs, lengths, tiles, last, sizes: gl.constexpr):
-    """Let go of a stage, whose products are over, for the next block that is asked for."""
-    if sizes[8]:
-        gl.thread_barrier()
-        asked = ask_block(asked, stage, rings, barriers[0], descs, lengths, tiles, last, sizes)
-    else:
-        mbarrier.arrive(barriers[1].index(stage), count=1)
-    return asked
-
-
-@gluon.jit
-def attend(state, left, count, tile, q, rings, barriers, descs, lengths, last, scale, sizes: gl.constexpr):
+def attend(state, left, count, q, rings, barriers, scale, sizes: gl.constexpr):
     """The product of a block's weights and values, and weights of the block before it, of `count` keys.
 
     That one is the first of `left` blocks; with the last one the queries are let go of.
     """
-    weights, peak, total, sums, stage, parity = state[:6]
-    asked = state[6:]
+    weights, peak, total, sums, stage, parity = state
     _, k_ring, v_ring, mask_ring = rings
-    full, _, _, _ = barriers
+    full, empty, _, q_empty = barriers
     SUMS: gl.constexpr = sums_layout(sizes[3])
     following, next_parity = next_stage(stage, parity, sizes[4])
     mbarrier.wait(full.index(following), next_parity)
-    if sizes[9]:
-        # Weights are computed while values are multiplied.
-        scores = begin_scores(q, k_ring, following, sizes[2])
-        sums = begin_values(weights, v_ring, stage, sums)
-        scores = end_scores(scores, mask_ring, following, scale, sizes, 1)
-    else:
-        sums = begin_values(weights, v_ring, stage, sums)
-        scores = begin_scores(q, k_ring, following, sizes[2])
-        scores = end_scores(scores, mask_ring, following, scale, sizes, 0)
-        sums, asked = end_values(sums, asked, stage, left, tile, rings, barriers, descs, lengths, last, sizes)
-    if sizes[6] != sizes[2]:
-        scores = hide_behind(scores, count)
-    shrink = peak + 0.0
-    if not sizes[9] or left > 0:
-        # Always; behind a branch, for ptxas puts what is beside a wait behind it.
-        weights, peak, shrink, total = weigh(scores, scale, peak, total, SUMS, v_ring.dtype)
-    if sizes[9]:
-        sums, asked = end_values(sums, asked, stage, left, tile, rings, barriers, descs, lengths, last, sizes)
-    return (weights, peak, total, sums * over_columns(shrink, SUMS), following, next_parity) + asked
-
-
-@gluon.jit
-def end_values(sums, asked, stage, left, tile, rings, barriers, descs, lengths, last, sizes: gl.constexpr):
-    """Sums of a product that was begun. Its stage is let go of, behind the last scores queries are too."""
-    tiles = gl.cdiv(lengths[2], ROWS)
+    sums = begin_values(weights, v_ring, stage, sums)
+    scores = begin_scores(q, k_ring, following, sizes[2])
+    scores = end_scores(scores, mask_ring, following, scale, sizes)
     sums = warpgroup_mma_wait(0, deps=(sums,))
     if sizes[7]:
         fence_async_shared()
-    asked = give_back(asked, stage, rings, barriers, descs, lengths, tiles, last, sizes)
-    if left == 1:
-        if sizes[8]:
-            ask_queries(tile + gl.num_programs(0), rings[0], barriers[2], descs[0], lengths, tiles)
-        else:
-            mbarrier.arrive(barriers[3].index(0), count=1)
-    return sums, asked
+    mbarrier.arrive(empty.index(stage), count=1)
+    mbarrier.arrive(q_empty.index(0), count=1, pred=left == 1)
+    if sizes[6] != sizes[2]:
+        scores = hide_behind(scores, count)
+    weights, peak, shrink, total = weigh(scores, scale, peak, total, SUMS, v_ring.dtype)
+    return weights, peak, total, sums * over_columns(shrink, SUMS), following, next_parity
 
 
 @gluon.jit
@@ -289,12 +276,12 @@ def begin_scores(q, k_ring, stage, KEYS: gl.constexpr):
 
 
 @gluon.jit
-def end_scores(scores, mask_ring, stage, scale, sizes: gl.constexpr, OTHERS: gl.constexpr):
-    """Scores of a product that was begun, with the mask in them; of others so many may be unfinished."""
+def end_scores(scores, mask_ring, stage, scale, sizes: gl.constexpr):
+    """Scores of a product that was begun, with the mask in them; nothing is unfinished."""
     if sizes[7]:
         # While the tensor cores multiply.
         is_masked = differs(mask_ring, stage, 0.0, mask_ring.index(stage).shape[3])
-        scores = warpgroup_mma_wait(OTHERS, deps=(scores,))
+        scores = warpgroup_mma_wait(0, deps=(scores,))
         if is_masked:
             part = mask_ring.index(stage)
             KEYS: gl.constexpr = part.shape[3]
@@ -302,7 +289,7 @@ def end_scores(scores, mask_ring, stage, scale, sizes: gl.constexpr, OTHERS: gl.
             added = given.to(gl.float32) * (LOG2E / scale)
             scores = scores + gl.where(added < LEAST_MASK, LEAST_MASK, added)[None, :]
     else:
-        scores = warpgroup_mma_wait(OTHERS, deps=(scores,))
+        scores = warpgroup_mma_wait(0, deps=(scores,))
     return scores
 
 
@@ -384,6 +371,15 @@ def store(x, place, S, y, sizes: gl.constexpr, formula: gl.constexpr):
         if D != BLOCK_D:
             mask = mask & (columns < D)[None, :]
         gl.store(pointers[i] + start + offsets, result, mask=mask)
+
+
+@gluon.jit
+def whole_blocks(T, BLOCK_N: gl.constexpr, TAIL: gl.constexpr):
+    """Blocks before the last step; one at least where that is narrower, which then may have no key."""
+    whole = gl.cdiv(T - TAIL, BLOCK_N)
+    if TAIL != BLOCK_N:
+        whole = gl.maximum(whole, 1)
+    return whole
 
 
 @gluon.constexpr_function

@@ -6,8 +6,6 @@ the order of `kernels.gemm_hopper.spec.rows_in_order`, those are RUN columns sid
 
 sizes: (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, sums for an output).
 formula: (KINDS, PROGRAM, OUTPUTS, PITCHES), as of every kernel with an epilogue.
-ahead: (columns of parts whose constants are loaded before the product, parts whose tensors are, whether a
-loop over the columns finishes a tile).
 place: row and column of a part's first element, rows and columns of all from there, and which rows there are.
 """
 
@@ -23,10 +21,8 @@ from quantrt.kernels.functions.triton_kernel import fetch
 __all__ = [
     "fetch_tensors",
     "finish_part",
-    "finish_tile",
     "load_blocks",
     "load_constants",
-    "operands_ahead",
     "part_layout",
     "part_of",
     "parts_of",
@@ -210,77 +206,6 @@ def elements_of(place, PITCH: gl.constexpr):
     """Offset of the first element of a part whose rows are PITCH elements apart, and of all from there."""
     row, column, rows, columns, _ = place
     return row * PITCH + column, rows[:, None] * PITCH + columns[None, :]
-
-
-@gluon.jit
-def operands_ahead(
-    slots,
-    tile_m,
-    tile_n,
-    M,
-    ahead: gl.constexpr,
-    sizes: gl.constexpr,
-    formula: gl.constexpr,
-    LAYOUT: gl.constexpr,
-):
-    """Constants and tensors of the first parts of a tile, before there is anything to finish."""
-    PARTS_N: gl.constexpr = sizes[3] // (LAYOUT.shape[1] * sizes[8])
-    PARTS: gl.constexpr = sizes[2] // LAYOUT.shape[0] * PARTS_N
-    constants = ()
-    for j in gl.static_range(min(ahead[0], PARTS_N)):
-        constants = constants + (load_constants(slots, tile_n, j, sizes, formula, LAYOUT),)
-    tensors = ()
-    for p in gl.static_range(min(ahead[1], PARTS)):
-        place = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
-        tensors = tensors + (load_blocks(slots, place, sizes, formula),)
-    return constants, tensors
-
-
-@gluon.jit
-def finish_tile(
-    parts,
-    constants,
-    tensors,
-    slots,
-    pointers,
-    tile_m,
-    tile_n,
-    M,
-    ahead: gl.constexpr,
-    sizes: gl.constexpr,
-    formula: gl.constexpr,
-    LAYOUT: gl.constexpr,
-):
-    """The epilogue of all parts of a tile, behind `operands_ahead`, and their stores."""
-    PARTS_M: gl.constexpr = sizes[2] // LAYOUT.shape[0]
-    PARTS_N: gl.constexpr = sizes[3] // (LAYOUT.shape[1] * sizes[8])
-    if ahead[2]:
-        for column in range(PARTS_N):
-            # What the next columns read is on its way while these are finished.
-            following = load_constants(slots, tile_n, (column + 1) % PARTS_N, sizes, formula, LAYOUT)
-            later = ()
-            for q in gl.static_range(PARTS_M):
-                place = part_of(tile_m, tile_n, (column + 1) * PARTS_M + q, M, sizes, LAYOUT)
-                there = place[:4] + (place[4] & (column + 1 < PARTS_N),)
-                later = later + (load_blocks(slots, there, sizes, formula),)
-            for q in gl.static_range(PARTS_M):
-                place = part_of(tile_m, tile_n, column * PARTS_M + q, M, sizes, LAYOUT)
-                finish_part(parts[q], constants[0], tensors[q], pointers, place, sizes, formula, LAYOUT)
-            constants = (following,)
-            tensors = tensors[PARTS_M:] + later
-            parts = parts[PARTS_M:] + parts[PARTS_M * (PARTS_N - 1) :]
-    else:
-        for p in gl.static_range(PARTS_M * PARTS_N):
-            if p % PARTS_M == 0 and p // PARTS_M + ahead[0] < PARTS_N:
-                further = load_constants(slots, tile_n, p // PARTS_M + ahead[0], sizes, formula, LAYOUT)
-                constants = constants + (further,)
-            if p + ahead[1] < PARTS_M * PARTS_N:
-                place = part_of(tile_m, tile_n, p + ahead[1], M, sizes, LAYOUT)
-                tensors = tensors + (load_blocks(slots, place, sizes, formula),)
-            place = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
-            finish_part(
-                parts[p], constants[p // PARTS_M], tensors[p], pointers, place, sizes, formula, LAYOUT
-            )
 
 
 @gluon.jit

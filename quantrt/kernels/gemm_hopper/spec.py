@@ -33,7 +33,6 @@ __all__ = [
     "ELEMENTS",
     "WARPS",
     "HopperTile",
-    "fits_pair",
     "fits_registers",
     "ahead_of",
     "kernel_of",
@@ -54,13 +53,10 @@ MIN_STAGE_K_BYTES = 32
 
 CONSUMER_WARPS = 4
 WARPS = 12
-PAIRED_WARPS = 8
-"""Two consumers and the producer, whose other three warps sleep: registers belong to groups of four warps.
-And those of a program that shares its multiprocessor, without a producer."""
+"""Two consumers and the producer, whose other three warps sleep: registers belong to groups of four warps."""
 
 REGISTERS = 240
 SHARED_REGISTERS = 104
-PAIRED_REGISTERS = 128
 OTHER_REGISTERS = 48
 OTHER_REGISTERS_WITH_TENSORS = 72
 TENSOR_REGISTERS = 16
@@ -69,8 +65,8 @@ FREE_REGISTERS = 40
 beside sums and operands, about; and what it may have of tensor operands that it will need later, in a tile of
 its own and in one that it shares."""
 
-WARP_ROWS = 16
-"""Of a part of a tile, for each warp."""
+PART_ROWS = 64
+"""Of a part of a tile: what a consumer multiplies at once."""
 
 TMA_BYTES = 16
 """Rows in memory begin at multiples of this; PTX ISA, tensor maps."""
@@ -101,7 +97,6 @@ class HopperTile:
             tiles, where one has two, with less than half of the registers for each.
         is_fetched: tensors that finish a tile are brought into L2 ahead of it.
         is_shared: both consumers take every tile, half of its rows each: for programs of one tile.
-        is_paired: two programs to a multiprocessor, of eight warps each that take every tile together.
     """
 
     block_m: int
@@ -113,7 +108,6 @@ class HopperTile:
     is_sliced: bool = False
     is_shared: bool = False
     is_fetched: bool = False
-    is_paired: bool = False
 
     @property
     def name(self) -> str:
@@ -121,7 +115,6 @@ class HopperTile:
         name = f"hopper {self.block_m}x{self.block_n} s{self.stages}"
         name += f" x{self.neighbours}" * (self.neighbours > 1)
         name += " looped" * self.is_looped + " sliced" * self.is_sliced + " shared" * self.is_shared
-        name += " paired" * self.is_paired
         return name + " fetched" * self.is_fetched
 
     @property
@@ -140,34 +133,14 @@ class HopperTile:
         """Of one thread."""
         if self.is_sliced:
             return self.rows * SLICE_COLUMNS // (WARP * CONSUMER_WARPS)
-        return self.rows * self.block_n // (WARP * self.warps)
-
-    @property
-    def warps(self) -> int:
-        """That multiply and finish a tile."""
-        return PAIRED_WARPS if self.is_paired else CONSUMER_WARPS
-
-    @property
-    def part_rows(self) -> int:
-        """Of a part of a tile: what they multiply at once."""
-        return WARP_ROWS * self.warps
+        return self.rows * self.block_n // (WARP * CONSUMER_WARPS)
 
 
 def fits_registers(problem: GemmProblem, tile: HopperTile) -> bool:
     """Whether a consumer has room for the sums of a tile beside what finishes them."""
-    return tile.sums <= MANY_SUMS or _is_simple(problem)
-
-
-def fits_pair(problem: GemmProblem) -> bool:
-    """Whether a program has room for what finishes a tile where it has half of the registers."""
-    return _is_simple(problem) or (len(problem.outputs) == 1 and not problem.tensors and not problem.is_gated)
-
-
-def _is_simple(problem: GemmProblem) -> bool:
-    """Whether its epilogue is short, with one result."""
     is_short = flops_of(problem.epilogue, problem.outputs) <= gemm.MAX_SHORT_FLOPS
-    is_one = len(problem.outputs) == 1 and not problem.is_gated
-    return is_short and is_one and not makes_codes_of_tensors(problem)
+    is_simple = len(problem.outputs) == 1 and not problem.is_gated and not makes_codes_of_tensors(problem)
+    return tile.sums <= MANY_SUMS or (is_short and is_simple)
 
 
 def makes_codes_of_tensors(problem: GemmProblem) -> bool:
@@ -224,8 +197,6 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "SLICED": tile.is_sliced,
         "SHARED": tile.is_shared,
         "FETCHED": tile.is_fetched,
-        "FIRST_WARPS": tile.warps,
-        "NEIGHBOURS": 2 if tile.is_paired else 1,
     }
     return KernelSpec(
         family="gemm_hopper",
@@ -241,7 +212,7 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         ),
         aligned=pointers_of(pointers),
         constants=tuple(fixed.items()),
-        num_warps=PAIRED_WARPS if tile.is_paired else WARPS,
+        num_warps=WARPS,
         num_stages=tile.stages,
         is_exact=needs_exact(problem.epilogue, problem.outputs),
     )
@@ -252,7 +223,6 @@ def run_of(problem: GemmProblem, tile: HopperTile) -> int:
     widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.blocks)), default=1)
     is_tight = (
         tile.is_sliced
-        or tile.is_paired
         or problem.is_gated
         or tile.sums > MANY_SUMS
         or ((tile.sums == MANY_SUMS or tile.neighbours > 1) and problem.blocks)
@@ -274,20 +244,19 @@ def weight_run_of(problem: GemmProblem, tile: HopperTile) -> int:
 def ahead_of(problem: GemmProblem, tile: HopperTile) -> tuple[int, int]:
     """For how many columns of parts constants are loaded before the product; for how many parts tensors."""
     if tile.is_looped:
-        return 1, tile.rows // tile.part_rows
+        return 1, tile.rows // PART_ROWS
     if tile.sums > MANY_SUMS and problem.blocks:
         return 1, 1
     run = run_of(problem, tile)
     constants = sum(operand.kind == "constant" for operand in problem.epilogue.operands)
     other = OTHER_REGISTERS_WITH_TENSORS if problem.blocks else OTHER_REGISTERS
-    shared = PAIRED_REGISTERS if tile.is_paired else SHARED_REGISTERS
-    left = (shared if tile.is_paired or tile.neighbours > 1 else REGISTERS) - tile.sums - other
+    left = (REGISTERS if tile.neighbours == 1 else SHARED_REGISTERS) - tile.sums - other
     of_tensors = sum(2 * run * ELEMENT_BYTES[dtype] for dtype in problem.blocks) // 4
     kept = FREE_REGISTERS if tile.is_shared else TENSOR_REGISTERS
     tensors_ahead = max(1, kept // of_tensors) if of_tensors else 0
     left -= tensors_ahead * of_tensors
     if problem.per_row:  # a number for each of a thread's rows, the same for all columns of a tile
-        tensors_ahead = max(tensors_ahead, tile.block_m // tile.part_rows)
+        tensors_ahead = max(tensors_ahead, tile.block_m // PART_ROWS)
     return max(1, left // max(run * constants, 1)), tensors_ahead
 
 

@@ -13,11 +13,10 @@ from dataclasses import replace
 from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
-from quantrt.kernels.gemm.spec import MAX_SHORT_FLOPS, GemmProblem
+from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.gemm.tiles import cost
 from quantrt.kernels.gemm_hopper.spec import (
     HopperTile,
-    fits_pair,
     fits_registers,
     makes_codes_of_tensors,
     shared_bytes,
@@ -34,9 +33,6 @@ TILES = (
     HopperTile(128, 64, 6),
     HopperTile(64, 64, 8),
 )
-PAIRED = (HopperTile(128, 128, 3, is_paired=True), HopperTile(128, 128, 3, is_paired=True, is_looped=True))
-"""Of programs that share a multiprocessor: sums for 128 registers, and as many stages as there is room."""
-
 SLICED_BLOCKS = ((128, 256), (128, 128), (64, 128))
 MAX_SLICED_STAGES = 8
 """Of tiles in slices: the whole of K of a tile stays in the ring until its last slice is finished."""
@@ -72,9 +68,6 @@ OTHER_SHARED_BYTES = 1024
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     """At most 4 and one that is shared, the most promising first; none for a product that is too small.
 
-    In the place of the fourth, behind the best two, come those of two programs to a multiprocessor, where
-    these have a tile each.
-
     Where codes are made of sums and residuals, the best two in a loop come ahead of them, and where K is
     short, tiles in slices come first. Tensors that finish those are fetched where they are not in L2 anyway.
     """
@@ -89,30 +82,15 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
         and shared_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
     ]
     ranked = sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))
-    paired = _paired(problem, device)
-    alone = [tile for tile in ranked if not tile.is_shared][: MAX_CONFIGS - bool(paired)]
+    alone = [tile for tile in ranked if not tile.is_shared][:MAX_CONFIGS]
     together = [tile for tile in ranked if tile.is_shared][:1]
     chosen = [tile for tile in ranked if tile in alone or tile in together]
     tensor_bytes = sum(problem.M * problem.columns * ELEMENT_BYTES[dtype] for dtype in problem.blocks)
     is_fetched = tensor_bytes > FETCHED_RATIO * device.l2_bytes
     sliced = tuple(replace(tile, is_fetched=is_fetched) for tile in _sliced(problem, device))
-    chosen[2:2] = paired
     if not makes_codes_of_tensors(problem):
         return (*sliced, *chosen)
     return (*sliced, *(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED]), *chosen)
-
-
-def _paired(problem: GemmProblem, device: GpuFacts) -> list[HopperTile]:
-    """Tiles of programs that share a multiprocessor; none for sums of fewer blocks than stages."""
-    is_long = flops_of(problem.epilogue, problem.outputs) > MAX_SHORT_FLOPS
-    return [
-        tile
-        for tile in PAIRED[: 1 + is_long]
-        if fits_pair(problem)
-        and steps_of(problem) >= tile.stages
-        and _tiles(problem, tile) >= LEAST_TILES_RATIO * 2 * device.multiprocessors
-        and tile.block_n < 2 * problem.columns
-    ]
 
 
 def _sliced(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:

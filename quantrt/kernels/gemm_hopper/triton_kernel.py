@@ -38,8 +38,7 @@ All but weights is read when kernels before this one are done. LOOPED is one loo
 where what finishes a tile is so long that its machine code, of a whole tile and of two consumers, is fetched
 more slowly than it runs. SHARED: both consumers take every tile, half of its rows each; `empty` counts both,
 and there are no turns. That is for programs of one tile, which one consumer would finish alone. SLICED:
-consumers are those of kernels/slices, which take no turns. PAIRED: a program has neither a producer nor
-consumers, and shares its multiprocessor with another (kernels/paired).
+consumers are those of kernels/slices, which take no turns.
 """
 
 # mypy: ignore-errors
@@ -53,13 +52,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from quantrt.kernels.fragments.triton_kernel import (
-    finish_tile,
-    operands_ahead,
+    load_blocks,
+    load_constants,
     part_layout,
+    part_of,
     parts_of,
+    store_part,
 )
 from quantrt.kernels.functions.triton_kernel import await_kernels_before
-from quantrt.kernels.paired.triton_kernel import PAIRED_WARPS, work
 from quantrt.kernels.producer.triton_kernel import produce
 from quantrt.kernels.ring.triton_kernel import (
     WARPS,
@@ -121,12 +121,8 @@ def gemm_hopper(
     SLICED: gl.constexpr,
     SHARED: gl.constexpr,
     FETCHED: gl.constexpr,
-    FIRST_WARPS: gl.constexpr,
-    NEIGHBOURS: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
-    PAIRED: gl.constexpr = NEIGHBOURS == 2
-    gl.static_assert(FIRST_WARPS == (PAIRED_WARPS if PAIRED else WARPS))
     if HAS_LIVE:
         await_kernels_before()
         M = gl.minimum(M, gl.load(live_ptr))
@@ -155,9 +151,7 @@ def gemm_hopper(
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED, SHARED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
     early: gl.constexpr = (not HAS_LIVE, FETCHED)
-    if PAIRED:
-        work(ring, x_desc, w_desc, pointers, slots, M, sizes, ahead, formula)
-    elif SLICED:
+    if SLICED:
         gl.warp_specialize(
             [
                 (consume_slices, (ring, pointers, slots, M, 0, sizes, formula)),
@@ -203,6 +197,12 @@ def consume(
     sizes: gl.constexpr = shapes[:2] + (BLOCK_M,) + shapes[3:]
     TILES_N: gl.constexpr = (N * sizes[8] + BLOCK_N - 1) // BLOCK_N
     STEPS: gl.constexpr = (K + sizes[4] - 1) // sizes[4]
+    ROWS: gl.constexpr = 16 * WARPS
+    PARTS_M: gl.constexpr = BLOCK_M // ROWS
+    PARTS_N: gl.constexpr = BLOCK_N // (4 * RUN * sizes[8])
+    CONSTANTS_AHEAD: gl.constexpr = min(ahead[0], PARTS_N)
+    TENSORS_AHEAD: gl.constexpr = min(ahead[1], PARTS_M * PARTS_N)
+    LOOPED: gl.constexpr = ahead[2]
     PART: gl.constexpr = part_layout(RUN, WARPS)
     SUM: gl.constexpr = gl.int32 if x_ring.dtype == gl.int8 else gl.float32
     MAIN_N: gl.constexpr = main_columns(BLOCK_N)
@@ -224,7 +224,13 @@ def consume(
         parity = (block // STAGES) & 1
         block += TURNS * STEPS
         # What the first parts read is on its way before there is anything to multiply.
-        constants, tensors = operands_ahead(slots, tile_m, tile_n, M, ahead, sizes, formula, PART)
+        constants = ()
+        for j in gl.static_range(CONSTANTS_AHEAD):
+            constants = constants + (load_constants(slots, tile_n, j, sizes, formula, PART),)
+        tensors = ()
+        for p in gl.static_range(TENSORS_AHEAD):
+            place = part_of(tile_m, tile_n, p, M, sizes, PART)
+            tensors = tensors + (load_blocks(slots, place, sizes, formula),)
         if not SHARED:
             mbarrier.wait(turns.index(CONSUMER), turn)
             turn ^= 1
@@ -259,6 +265,55 @@ def consume(
         parts = parts_of(sums, BLOCK_M, MAIN_N, part_layout(RUN * sizes[8], WARPS))
         if REST_N > 0:
             parts = parts + parts_of(rest, BLOCK_M, REST_N, part_layout(RUN * sizes[8], WARPS))
-        finish_tile(
-            parts, constants, tensors, slots, pointers, tile_m, tile_n, M, ahead, sizes, formula, PART
-        )
+        if LOOPED:
+            for column in range(PARTS_N):
+                # What the next columns read is on its way while these are finished.
+                following = load_constants(slots, tile_n, (column + 1) % PARTS_N, sizes, formula, PART)
+                later = ()
+                for q in gl.static_range(PARTS_M):
+                    next_part = (column + 1) * PARTS_M + q
+                    place = part_of(tile_m, tile_n, next_part, M, sizes, PART)
+                    there = place[:4] + (place[4] & (column + 1 < PARTS_N),)
+                    later = later + (load_blocks(slots, there, sizes, formula),)
+                for q in gl.static_range(PARTS_M):
+                    store_part(
+                        parts[q],
+                        constants[0],
+                        tensors[q],
+                        pointers,
+                        tile_m,
+                        tile_n,
+                        column * PARTS_M + q,
+                        M,
+                        sizes,
+                        formula,
+                        PART,
+                    )
+                constants = (following,)
+                tensors = tensors[PARTS_M:] + later
+                parts = parts[PARTS_M:] + parts[PARTS_M * (PARTS_N - 1) :]
+        else:
+            for p in gl.static_range(PARTS_M * PARTS_N):
+                if p % PARTS_M == 0:
+                    if p // PARTS_M + CONSTANTS_AHEAD < PARTS_N:
+                        constants = constants + (
+                            load_constants(
+                                slots, tile_n, p // PARTS_M + CONSTANTS_AHEAD, sizes, formula, PART
+                            ),
+                        )
+                if p + TENSORS_AHEAD < PARTS_M * PARTS_N:
+                    place = part_of(tile_m, tile_n, p + TENSORS_AHEAD, M, sizes, PART)
+                    tensors = tensors + (load_blocks(slots, place, sizes, formula),)
+                store_part(
+                    parts[p],
+                    constants[p // PARTS_M],
+                    tensors[p],
+                    pointers,
+                    tile_m,
+                    tile_n,
+                    p,
+                    M,
+                    sizes,
+                    formula,
+                    PART,
+                )

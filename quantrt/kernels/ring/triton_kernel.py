@@ -18,9 +18,9 @@ def main_columns(columns):
 
 
 @gluon.constexpr_function
-def sums_layout(columns, bits, warps=4):
+def sums_layout(columns, bits):
     return gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[warps, 1], instr_shape=[16, columns, 256 // bits]
+        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 256 // bits]
     )
 
 

@@ -38,14 +38,14 @@ def enqueue(launch: Launcher, x: Tensor, weight: Tensor, others: Sequence[Any], 
 
     Args:
         others: the outputs and the operands of the epilogue.
-        programs: at most, where each has a multiprocessor for itself; fewer where there are fewer tiles.
+        programs: at most; fewer where there are fewer tiles.
     """
     fixed = dict(launch.spec.constants)
     M, columns = x.shape[0], int(fixed["N"]) * (2 if fixed["GATED"] else 1)
     tiles = -(-M // int(fixed["BLOCK_M"])) * -(-columns // int(fixed["BLOCK_N"]))
     if tiles:
         copied = sum(name in ("w_desc", "rest_desc") for name, _ in launch.spec.signature)
-        launch((min(tiles, programs * int(fixed["NEIGHBOURS"])), 1, 1), [x, *(weight,) * copied, *others, M])
+        launch((min(tiles, programs), 1, 1), [x, *(weight,) * copied, *others, M])
 
 
 class _GemmHopperRunner(GemmRunner):

@@ -52,10 +52,10 @@ def few_multiprocessors(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: facts)
 
 
-def opened(module, options, N, K, seed, is_paired=False):
+def opened(module, options, N, K, seed):
     rng = np.random.default_rng(seed)
     problem = GemmProblem(500, N, K, "int8", 16, EPILOGUE, ("float32",), ("float32",))
-    tile = HopperTile(64, 64, 2, is_paired=is_paired)
+    tile = HopperTile(64, 64, 2)
     weight = rng.integers(-20, 20, (N, K), dtype=np.int8)
     scale = torch.from_numpy(rng.integers(1, 9, N).astype(np.float32))
     weights = {"w": torch.from_numpy(rows_in_order(weight, run_of(problem, tile))), "scale": scale}
@@ -71,16 +71,15 @@ def allocate(number, shape, dtype, *, channels_last=False):
     return torch.empty(shape, dtype=dtype).contiguous(memory_format=layout)
 
 
-@pytest.mark.parametrize("is_paired", [False, True])
 @pytest.mark.parametrize("rows", [1, 70, 700])
-def test_products(rows, is_paired):
-    runner, launcher, w, scale = opened(gemm_hopper, {}, 72, 48, rows, is_paired)
+def test_products(rows):
+    runner, launcher, w, scale = opened(gemm_hopper, {}, 72, 48, rows)
     x = torch.randint(-20, 20, (2, rows, 48), dtype=torch.int8)
     residual = torch.randn(2, rows, 72).round()
     (y,) = runner.run([x, residual], allocate)
     assert torch.equal(y, x.float() @ w.float().T * scale + residual)
     tiles = -(-2 * rows // 64) * 2
-    assert launcher.grids == [(min(tiles, PROGRAMS * (1 + is_paired)), 1, 1)]
+    assert launcher.grids == [(min(tiles, PROGRAMS), 1, 1)]
 
 
 def test_nothing_to_multiply():
