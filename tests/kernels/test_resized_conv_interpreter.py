@@ -12,7 +12,7 @@ from quantrt.regions.expression import Operand
 from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import check, off_by_one_ratio
-from quantrt.tactics.cuda.resized_conv import why_not
+from quantrt.tactics.cuda.resized_conv import _problem_of, _whole, why_not
 from quantrt.tactics.cuda.tactic import Rejected, Tactic
 from tests.kernels.convolutions import (
     Case,
@@ -44,7 +44,8 @@ IDS = [f"{case.id} x{repeats[0]}x{repeats[1]}" for case, repeats in CASES]
 
 
 def gathered(workload) -> Tactic:
-    found = [x for x in list_tactics(workload, A100) if isinstance(x, Tactic) and "repeated" in x.name]
+    """Whole windows, which are listed where there are no phases."""
+    found = _whole(workload, _problem_of(workload), A100)
     return found[0]
 
 
@@ -187,3 +188,4 @@ def test_what_has_no_phases_is_gathered_alone(rng: np.random.Generator):
     (rejected,) = (x for x in list_tactics(resized(problem, (2, 2)), A100) if isinstance(x, Rejected))
     assert rejected.name == "conv2d phases in halves"
     assert "no tap" in rejected.reason
+    assert any("repeated" in x.name for x in list_tactics(resized(problem, (2, 2)), A100))

@@ -4,14 +4,14 @@
 As the convolutions of its phases, of which the weights are sums: windows in boxes on compute capability 9.0,
 pixels that are gathered everywhere. Codes run as float16 so: sums of a few weights' codes have too many bits
 for int8, but are exact, and so are sums of their products up to 2**24; what is larger is rounded to 24 bits.
-And as it is, every tap of the window for itself, codes as codes.
+Windows that have no phases are gathered whole, codes as codes: slower on an H200 wherever there are phases
+(docs/decisions/0023).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import zip_longest
 
 import numpy as np
 
@@ -40,9 +40,6 @@ _HALVES_PHASES = "conv2d phases in halves"
 _HALVES = "halves"
 """The buffer of codes as float16."""
 
-_FIRST = 6
-"""Tactics by phases that are tried before others."""
-
 _LARGEST_CODE = 128
 _MAX_EXACT = 1 << 11
 """Whole numbers up to it are exact in float16."""
@@ -51,14 +48,14 @@ _AS_IT_IS = Expression((Operand("tensor"),), (), (0,), (False,))
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
-    """Our kernels in their tiles, the likely fastest first: phases, then these and whole windows in turns."""
+    """Our kernels in their tiles, the likely fastest first: by phases, whole windows where there are none."""
     reason = why_not(workload, device)
     if reason:
         return [Rejected(_SOURCE, _CONV2D, reason)]
     problem = _problem_of(workload)
-    phased, whole = _in_phases(workload, problem, device), _whole(workload, problem, device)
-    turns = zip_longest(phased[_FIRST:], whole)
-    return [*phased[:_FIRST], *(x for pair in turns for x in pair if x is not None)]
+    phased = _in_phases(workload, problem, device)
+    has_phases = any(isinstance(x, Tactic) for x in phased)
+    return phased if has_phases else [*phased, *_whole(workload, problem, device)]
 
 
 def why_not(workload: Workload, device: GpuFacts) -> str | None:
