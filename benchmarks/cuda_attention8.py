@@ -28,7 +28,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from benchmarks.cuda_attention8_cases import FLOATS, SHAPES, Case, Shape, cases_of, mask_size
-from benchmarks.cuda_attention8_page import attention_page
+from benchmarks.cuda_attention8_page import attention_page, commits_of
 from benchmarks.cuda_timing import commit, environment, graph_us
 from quantrt.gpu import GpuFacts, gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
@@ -71,12 +71,17 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="SUBSTRING", help="of forms; default: all")
     parser.add_argument("--shapes", type=int, default=len(SHAPES), metavar="N", help="the first N shapes")
     parser.add_argument("--seconds", type=float, default=300.0, help="end after this long")
+    parser.add_argument("--join", type=Path, metavar="JSON", help="add what OUT lacks; measures nothing")
     parser.add_argument("--compile-only", action="store_true", help="fill Triton's cache; needs no GPU")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     shapes = SHAPES[: args.shapes]
     if args.measure:
         _measure(args.out, shapes, args.names)
+        return
+    if args.join:
+        _write(args.out, joined(json.loads(args.out.read_text()), json.loads(args.join.read_text())))
+        print(attention_page(json.loads(args.out.read_text())))
         return
     end_s = time.monotonic() + args.seconds
     _compile(cases_of(shapes, args.names, gpu_named("H200")))
@@ -124,7 +129,7 @@ def _note_failure(out: Path, status: int | None) -> bool:
 def _measure(out: Path, shapes: Sequence[Shape], names: Sequence[str]) -> None:
     """Everything that the file does not have yet."""
     results = json.loads(out.read_text()) if out.exists() else {"rows": {}}
-    results |= {"environment": environment(), "commit": commit()}
+    results |= {"environment": environment(), "commits": [commit() or "unknown"]}
     _write(out, results)
     gpu = describe_gpu()
     cases = cases_of(shapes, names, gpu)
@@ -309,6 +314,18 @@ def _floors(shape: Shape, kinds: tuple[str, str], gpu: GpuFacts) -> dict[str, fl
         "exponential_us": 1e6 * exponentials / (EXPONENTIALS_PER_CLOCK * gpu.multiprocessors * CLOCK_HZ),
         "bytes_us": moved / gpu.memory_bytes_per_us,
     }
+
+
+def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The first of two results, with shapes and forms that it lacks where the second has kernels of ours."""
+    if first["environment"] != second["environment"]:
+        raise SystemExit(f"not of one machine: {first['environment']} and {second['environment']}")
+    rows = {shape: dict(forms) for shape, forms in first["rows"].items()}
+    for shape, forms in second["rows"].items():
+        if any(name.startswith("attention") for name in forms):
+            rows[shape] = {**forms, **rows.get(shape, {})}
+    commits = sorted({*commits_of(first), *commits_of(second)})
+    return {"environment": first["environment"], "commits": commits, "rows": rows}
 
 
 def _write(out: Path, results: dict[str, Any]) -> None:

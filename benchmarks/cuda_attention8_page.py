@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of tables that `benchmarks.cuda_attention8` writes beside its results."""
 
-__all__ = ["attention_page"]
+__all__ = ["attention_page", "commits_of"]
 
 import math
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ PORTABLE = "attention coded int8"
 
 INTRO = """# Attention in 8 bits
 
-{machine}; commit {commit}. `python -m benchmarks.cuda_attention8 docs/results/cuda-attention8-h200.json`
+{machine}; {commits}. `python -m benchmarks.cuda_attention8 docs/results/cuda-attention8-h200.json`
 
 Microseconds of one call in a CUDA graph, inputs in L2 where they fit ("hot"), medians; the rate counts the
 four operations per score and column of the exact computation. "coded" is a kernel of ours over codes that the
@@ -71,8 +71,9 @@ def attention_page(results: Mapping[str, Any]) -> str:
         "ours in fp16",
         "is",
     )
-    parts = [INTRO.format(machine=machine, commit=results.get("commit") or "unknown")]
+    parts = [INTRO.format(machine=machine, commits=_told(commits_of(results)))]
     parts.append(table(head, [_best(shape, forms) for shape, forms in rows.items()]))
+    parts.append(_without_hopper(rows))
     costs = (
         "attention",
         "SDPA",
@@ -95,6 +96,18 @@ def attention_page(results: Mapping[str, Any]) -> str:
         names = ("form", "us", "of SDPA", "TFLOP/s", "relative L2", "cosine", "registers", "spills")
         parts.append(table(names, list(_all(rows[shape]))))
     return "\n".join(parts)
+
+
+def _told(commits: list[str]) -> str:
+    """One commit; or those of results that were joined."""
+    if len(commits) == 1:
+        return f"commit {commits[0]}"
+    return f"commits {' and '.join(commits)}, the results of one joined to those of the other (`--join`)"
+
+
+def commits_of(results: Mapping[str, Any]) -> list[str]:
+    """Of the runs that results were measured in."""
+    return list(results.get("commits") or [results.get("commit") or "unknown"])
 
 
 def _fastest(forms: Mapping[str, Row], start: str | tuple[str, ...]) -> tuple[str, Row]:
@@ -122,8 +135,25 @@ def _best(shape: str, forms: Mapping[str, Row]) -> tuple[str, ...]:
     )
 
 
+def _without_hopper(rows: Mapping[str, Mapping[str, Row]]) -> str:
+    """Which rows have a mask that the kernel of 9.0 takes in fp16, and no figure of it."""
+    names = [
+        shape
+        for shape, forms in rows.items()
+        if shape.endswith(("keys", "padding"))
+        and not any(name.startswith("attention hopper") for name in forms)
+    ]
+    if not names:
+        return ""
+    return f"\n{', '.join(names)}: the kernel of 9.0, which takes this mask in fp16, was not measured.\n"
+
+
 def _has_portable(forms: Mapping[str, Row]) -> bool:
     return any(name.startswith(PORTABLE) for name in forms)
+
+
+def _has_hopper(forms: Mapping[str, Row]) -> bool:
+    return any(name.startswith(HOPPER) and "hot_us" in row for name, row in forms.items())
 
 
 def _cost(shape: str, forms: Mapping[str, Row]) -> tuple[str, ...]:
@@ -133,7 +163,7 @@ def _cost(shape: str, forms: Mapping[str, Row]) -> tuple[str, ...]:
     return (
         shape,
         number(library_us, 1),
-        number(_fastest(forms, HOPPER)[1]["hot_us"], 1),
+        number(_fastest(forms, HOPPER)[1]["hot_us"] if _has_hopper(forms) else None, 1),
         number(best["hot_us"], 1),
         f"{library_us / best['hot_us']:.2f}x",
         f"{best.get('relative_l2', math.nan):.1%}",

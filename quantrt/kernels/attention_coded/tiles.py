@@ -26,7 +26,7 @@ TILES_90 = {
 }
 """Queries and keys of a step, warps and stages, by the columns of a tile, the most promising first; those of
 9.0 in the order of an H200 (docs/results/cuda-attention8-h200.md). There groups of four warps multiply 64
-queries; elsewhere warps share out what has fewer queries than keys or columns by both, and hand weights on."""
+queries; elsewhere tiles of fewer queries than keys or columns have warps side by side that share weights."""
 
 MAX_REGISTERS = 112
 MAX_REGISTERS_90 = 128
