@@ -8,10 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from quantrt.config import CudaConfig  # noqa: E402
 from quantrt.gpu import gpu_named  # noqa: E402
+from quantrt.kernels.kernel import CompiledKernel  # noqa: E402
+from quantrt.tactics.cuda import lower, tune  # noqa: E402
 from quantrt.tactics.cuda.build_caches import BuildCaches  # noqa: E402
 from quantrt.tactics.cuda.choices import Choices  # noqa: E402
 from quantrt.tactics.cuda.timing_cache import TimingCache  # noqa: E402
+from tests.nets import resnet, samples  # noqa: E402
 from tests.unit.tactics.cuda.test_code_cache import HERE, PLANS, kernel  # noqa: E402
 
 GPU = torch.device("cuda", 0)
@@ -78,3 +82,23 @@ def test_without_a_path_nothing_is_kept(tmp_path: Path):
     kept.add(choices("gemm"))
     kept.save()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_code_of_what_was_chosen_and_not_taken_is_kept(monkeypatch: pytest.MonkeyPatch):
+    """It is chosen again by the next build, before it is held against what is taken instead."""
+
+    def compiled(specs, capabilities, **options):
+        return {spec: CompiledKernel(spec, spec.function, {90: b"code"}, {90: 0}) for spec in specs}
+
+    def nothing_taken(frame, choices, pairs):
+        return frame, replace(choices, kernels={}), ()
+
+    for module in (lower, tune):
+        monkeypatch.setattr(module, "compile_all", compiled)
+    monkeypatch.setattr(lower, "take_pairs", nothing_taken)
+    x = samples(2, 3, 16, 16)
+    lowering = lower.CudaLowering(resnet(), CudaConfig(), {"x": x}, gpu=H200, device=None)
+    tuned = lowering._tuned(None, "fp16", {}, None)
+    assert not tuned.choices.kernels
+    assert lowering._caches.code.kernels
+    lowering.close()
