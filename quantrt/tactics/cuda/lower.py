@@ -301,7 +301,7 @@ class CudaLowering:
                 pool=self._compilers,
                 on_progress=self._on_progress,
             )
-        self._caches.add(choices)  # machine code of what is not taken too: it will be chosen again
+        self._caches.add(choices)  # with the code of pairs as one and apart: another build compares them too
         frame, choices, apart = take_pairs(frame, choices, pairs)
         if not self._profiles:  # where a reference may be needed, it reads codes
             frame, choices = fold_conversions(frame, choices, facts, self._compile)

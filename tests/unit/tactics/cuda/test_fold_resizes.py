@@ -16,6 +16,7 @@ from quantrt.regions.formula_json import from_json, to_json  # noqa: E402
 from quantrt.regions.partition import partition  # noqa: E402
 from quantrt.regions.region import Conv, Resize, ResizedConv  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of  # noqa: E402
+from quantrt.tactics.cuda.build_caches import BuildCaches  # noqa: E402
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic  # noqa: E402
 from quantrt.tactics.cuda.choices import Choice, Choices  # noqa: E402
 from quantrt.tactics.cuda.estimate import work_of  # noqa: E402
@@ -199,3 +200,14 @@ def test_a_size_that_is_computed_stays_a_region_of_its_own():
     }"""
     model = net(text, weights({"w": (16, 16, 3, 3), "b": (16,)}), opset=21)
     assert not any(isinstance(x.formula, Resize) for x in partition(model.graph).regions)
+
+
+def test_what_is_kept_for_other_builds_has_the_code_of_both_ways(monkeypatch):
+    kept = []
+    monkeypatch.setattr(BuildCaches, "add", lambda caches, choices: kept.append(set(choices.by_region)))
+    low = CudaLowering(model_of(), CudaConfig(), {"x": X}, gpu=H200, device=None)
+    low.lower(None, "fp16")
+    low.close()
+    (fused,) = (name for name in kept[0] if name.endswith(", resized"))
+    assert {fused.removesuffix(", resized"), fused} <= kept[0]
+    assert fused not in kept[-1]
