@@ -32,6 +32,16 @@ def heavy_codes(M: int, N: int, K: int) -> GemmProblem:
     return GemmProblem(M, N, K, "int8", 16, b.build(y, b("quantize", y, 5)), ("int8",), ("float16", "int8"))
 
 
+def gelu_codes(M: int, N: int, K: int, dtype: str = "int8") -> GemmProblem:
+    """Codes in, + bias, GELU, codes out."""
+    b = Builder(SUM, constant("scale"), constant("bias"), scalar(0.05))
+    x = b("add", b("mul", 0, 1), 2)
+    cdf = b("add", b("erf", b("mul", x, b.const(0.5**0.5))), b.const(1.0))
+    y = b("mul", b("mul", x, cdf), b.const(0.5))
+    y = b("quantize" if dtype == "int8" else "quantize_fp8", y, 3)
+    return GemmProblem(M, N, K, dtype, 16, b.build(y), (), (dtype,))
+
+
 def scaled_rows(M: int, N: int, K: int) -> GemmProblem:
     """Codes in, times a scale of each row, + bias, GELU, + residual, float16 out."""
     b = Builder(SUM, TENSOR, constant("bias"), TENSOR, constant("scale"))

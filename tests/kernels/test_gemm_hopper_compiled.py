@@ -34,6 +34,7 @@ from quantrt.tactics.cuda.gemm import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 from tests.kernels.gemm_problems import (
     gated_codes,
+    gelu_codes,
     heavy_codes,
     heavy_floats,
     plain_codes,
@@ -174,6 +175,25 @@ def test_what_makes_codes_of_residuals_is_tried_in_a_loop_too():
     assert found[0] == replace(found[2], is_looped=True)
     for problem in (plain_codes(*LAYER), residual_floats(*LAYER)):
         assert not any(tile.is_looped for tile in configs(problem, h200))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn"])
+def test_a_gelu_is_tried_in_a_loop_too(dtype):
+    """Behind the others, in two thirds of the machine code; one word of the producer is on the stack."""
+    h200 = gpu_named("H200")
+    problem = gelu_codes(*LAYER, dtype)
+    found = configs(problem, h200)
+    looped = [tile for tile in found if tile.is_looped]
+    assert found[-2:] == tuple(looped)
+    assert looped == [replace(tile, is_looped=True) for tile in found[:2]]
+    usual, short = (
+        next(iter(compile_all([kernel_of(problem, tile)], (90,), workers=1).values()))
+        for tile in (found[0], looped[0])
+    )
+    assert usual.spills == 0
+    assert short.spills <= 2
+    assert len(short.cubins[90]) < 0.75 * len(usual.cubins[90])
+    assert not any(tile.is_looped for tile in configs(heavy_floats(*LAYER), h200))  # a tensor, but no codes
 
 
 def test_short_products_are_tried_in_slices_first():

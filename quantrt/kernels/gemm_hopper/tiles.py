@@ -13,7 +13,7 @@ from dataclasses import replace
 from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
-from quantrt.kernels.gemm.spec import GemmProblem
+from quantrt.kernels.gemm.spec import MAX_SHORT_FLOPS, GemmProblem
 from quantrt.kernels.gemm.tiles import cost
 from quantrt.kernels.gemm_hopper.spec import (
     HopperTile,
@@ -68,8 +68,9 @@ OTHER_SHARED_BYTES = 1024
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     """At most 4 and one that is shared, the most promising first; none for a product that is too small.
 
-    Where codes are made of sums and residuals, the best two in a loop come ahead of them, and where K is
-    short, tiles in slices come first. Tensors that finish those are fetched where they are not in L2 anyway.
+    Where codes are made of sums and residuals, the best two in a loop come ahead of them, and where another
+    end is long, behind them. Where K is short, tiles in slices come first; tensors that finish those are
+    fetched where they are not in L2 anyway.
     """
     shared = (replace(tile, is_shared=True) for tile in TILES if tile.block_m >= SHARED_ROWS)
     fitting = [
@@ -88,9 +89,11 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     tensor_bytes = sum(problem.M * problem.columns * ELEMENT_BYTES[dtype] for dtype in problem.blocks)
     is_fetched = tensor_bytes > FETCHED_RATIO * device.l2_bytes
     sliced = tuple(replace(tile, is_fetched=is_fetched) for tile in _sliced(problem, device))
-    if not makes_codes_of_tensors(problem):
-        return (*sliced, *chosen)
-    return (*sliced, *(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED]), *chosen)
+    looped = tuple(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED])
+    if makes_codes_of_tensors(problem):
+        return (*sliced, *looped, *chosen)
+    is_long = flops_of(problem.epilogue, problem.outputs) > MAX_SHORT_FLOPS
+    return (*sliced, *chosen, *(looped if is_long and not problem.tensors and not problem.is_gated else ()))
 
 
 def _sliced(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
