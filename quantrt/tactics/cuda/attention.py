@@ -35,6 +35,9 @@ __all__ = ["list_tactics"]
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
 _MAX_FLASH_HEAD = 256
 _MAX_CUDNN_HEAD = 128
+_WIDE_CUDNN_HEADS = {90: 256}
+"""By compute capability, where torch 2.11 has cuDNN compute wider heads: for heads of 256 on an H200 it takes
+half of FlashAttention's time (docs/results/cuda-attention8-h200.md)."""
 _MAX_CUDNN_BATCH = 65_535
 _MASK_UNIT = 16
 """Elements that rows of a mask begin at multiples of (memory-efficient attention; it copies others)."""
@@ -219,10 +222,10 @@ def _why_not_cudnn(case: _Case, device: GpuFacts) -> str | None:
         return f"cuDNN's attention needs compute capability 8.0, {device.name} has {_version(device)}"
     if case.dtype == "float32":
         return "cuDNN's attention has no float32"
-    if case.D % 8 or case.E % 8 or max(case.D, case.E) > _MAX_CUDNN_HEAD:
+    largest = _WIDE_CUDNN_HEADS.get(device.capability, _MAX_CUDNN_HEAD)
+    if case.D % 8 or case.E % 8 or max(case.D, case.E) > largest:
         return (
-            f"cuDNN's attention needs heads of a multiple of 8, at most {_MAX_CUDNN_HEAD}, "
-            f"got {case.D} and {case.E}"
+            f"cuDNN's attention needs heads of a multiple of 8, at most {largest}, got {case.D} and {case.E}"
         )
     if case.T == 1:
         return "cuDNN's attention needs more than one key"
