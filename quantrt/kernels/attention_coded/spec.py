@@ -16,7 +16,7 @@ from quantrt.kernels.epilogue.spec import POINTERS, WARP
 from quantrt.kernels.expression.spec import program_of
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
-__all__ = ["CodedAttention", "kernel_of", "why_not"]
+__all__ = ["CodedAttention", "block_d_of", "kernel_of", "why_not"]
 
 MIN_BLOCK_D = 32
 """The least that a product of 8 bits sums over."""

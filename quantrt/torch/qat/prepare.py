@@ -30,7 +30,7 @@ from quantrt.torch.qat.prepared import PreparedModel
 from quantrt.torch.qat.start import Start
 from quantrt.torch.qat.trace import trace
 
-__all__ = ["prepare"]
+__all__ = ["TorchBatches", "prepare"]
 
 LEAST_EXAMPLES = 2
 """In a batch that is traced: torch.export takes an axis of 1 for one of that size alone."""
