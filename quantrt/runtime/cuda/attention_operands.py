@@ -120,6 +120,22 @@ class AttentionReader:
             raise self.error(tensor, hint="shorter sequences: offsets in a sample are beyond 32 bits")
         return packed
 
+    def with_codes(
+        self, given: Sequence[Tensor], coded: Sequence[Tensor], are_floats: Sequence[bool], batch: int
+    ) -> tuple[list[Tensor], Sequence[Tensor]]:
+        """Q, k and v, each as it can be read or as its codes; and the scales of codes.
+
+        Args:
+            given: q, k and v as floats.
+            coded: codes and scales in turns, of those that are no floats.
+        """
+        codes = iter(coded[0::2])
+        operands = [
+            self.readable(tensor, batch) if is_float else next(codes)
+            for tensor, is_float in zip(given, are_floats, strict=True)
+        ]
+        return operands, coded[1::2]
+
     def steps(self, tensors: Sequence[Tensor]) -> list[int]:
         """Strides of the first three axes of each, in units."""
         return [step // self.unit for tensor in tensors for step in tensor.stride()[:3]]

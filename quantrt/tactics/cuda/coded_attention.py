@@ -11,7 +11,7 @@ from quantrt.kernels.attention_hopper import spec as hopper
 from quantrt.regions.region import Attention
 from quantrt.tactics.cuda.attention_codes import code_bytes, encoder_draft
 from quantrt.tactics.cuda.check import CODED
-from quantrt.tactics.cuda.fused_attention import problem_of, why_not_scaled
+from quantrt.tactics.cuda.fused_attention import options_of, problem_of, why_not_scaled
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 
 __all__ = ["list_tactics", "tactic_of"]
@@ -49,15 +49,7 @@ def tactic_of(
         runner="coded_attention",
         inputs=("in0", "in1", "in2", *(("in3",) if formula.has_mask else ()), *codes),
         outputs=tuple(f"out{number}" for number in range(len(problem.outputs))),
-        options={
-            "scale": formula.scale,
-            "is_transposed": formula.is_transposed,
-            "mask_value": formula.mask_value,
-            "dtype": problem.dtype,
-            "scalars": [operand.value for operand in problem.epilogue.operands[1:]],
-            "outputs": list(problem.outputs),
-            "codes": len(codes),
-        },
+        options={**options_of(formula, problem), "codes": len(codes)},
         constants=(mask,) if mask is not None else (),
         kernels=(kernel_of(problem, how),),
     )

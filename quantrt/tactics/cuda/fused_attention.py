@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from quantrt.dtypes import precision_of
 from quantrt.gpu import GpuFacts
@@ -12,7 +13,7 @@ from quantrt.kernels.attention.tiles import configs
 from quantrt.regions.region import Attention
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, TensorFacts, Workload
 
-__all__ = ["float_type", "list_tactics", "problem_of", "why_not_scaled"]
+__all__ = ["float_type", "list_tactics", "options_of", "problem_of", "why_not_scaled"]
 
 _SOURCE = "triton"
 _NAME = "attention"
@@ -71,6 +72,18 @@ def problem_of(workload: Workload, formula: Attention) -> AttentionProblem | str
     )
 
 
+def options_of(formula: Attention, problem: AttentionProblem) -> dict[str, Any]:
+    """Of a step: what its runner has to know beside the kernel."""
+    return {
+        "scale": formula.scale,
+        "is_transposed": formula.is_transposed,
+        "mask_value": formula.mask_value,
+        "dtype": problem.dtype,
+        "scalars": [operand.value for operand in problem.epilogue.operands[1:]],
+        "outputs": list(problem.outputs),
+    }
+
+
 def float_type(workload: Workload) -> str:
     """What a workload computes in: of its first output that is a float, else of q."""
     floats = [dtype for dtype in workload.outputs if not precision_of(dtype)]
@@ -107,14 +120,7 @@ def _tactic(
         runner="fused_attention",
         inputs=tuple(f"in{number}" for number in range(3 + formula.has_mask + formula.is_packed)),
         outputs=tuple(f"out{number}" for number in range(len(problem.outputs))),
-        options={
-            "scale": formula.scale,
-            "is_transposed": formula.is_transposed,
-            "mask_value": formula.mask_value,
-            "dtype": problem.dtype,
-            "scalars": [operand.value for operand in problem.epilogue.operands[1:]],
-            "outputs": list(problem.outputs),
-        },
+        options=options_of(formula, problem),
         constants=(mask,) if mask is not None else (),
         kernels=(kernel_of(problem, config),),
     )

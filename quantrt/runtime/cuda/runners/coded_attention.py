@@ -58,11 +58,7 @@ class _CodedAttentionRunner:
         if sizes.B * sizes.H * sizes.S == 0:
             return outputs
         coded = inputs[len(inputs) - self._codes :]
-        codes, scales = iter(coded[0::2]), coded[1::2]
-        operands = [
-            self._reader.readable(tensor, sizes.B) if is_float else next(codes)
-            for tensor, is_float in zip(given, self._are_floats, strict=True)
-        ]
+        operands, scales = self._reader.with_codes(given, coded, self._are_floats, sizes.B)
         masks = [self._mask.read(inputs, sizes)] if "mask_ptr" in self._given else []
         steps = [
             step // unit

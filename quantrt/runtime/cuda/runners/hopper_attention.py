@@ -53,11 +53,7 @@ class _HopperAttentionRunner:
         if sizes.T == 0:
             return [output.zero_() for output in outputs]
         coded = inputs[len(inputs) - self._codes :]
-        codes, scales = iter(coded[0::2]), coded[1::2]
-        operands = [
-            self._reader.readable(tensor, sizes.B) if is_float else next(codes)
-            for tensor, is_float in zip(given, self._are_floats, strict=True)
-        ]
+        operands, scales = self._reader.with_codes(given, coded, self._are_floats, sizes.B)
         factor = [self._scale] if self._are_floats[0] else []
         steps = self._reader.steps(outputs[:1])
         lengths = [sizes.B, sizes.H, sizes.S, sizes.T]

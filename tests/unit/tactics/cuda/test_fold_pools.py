@@ -8,13 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from quantrt.config import CudaConfig  # noqa: E402
 from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.kernels.kernel import CompiledKernel  # noqa: E402
 from quantrt.plan.program import Program  # noqa: E402
-from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
 from quantrt.regions.formula_json import from_json, to_json  # noqa: E402
-from quantrt.regions.partition import partition  # noqa: E402
 from quantrt.regions.region import Conv, PooledConv  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of  # noqa: E402
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic  # noqa: E402
@@ -24,14 +21,12 @@ from quantrt.tactics.cuda.estimate import work_of  # noqa: E402
 from quantrt.tactics.cuda.fold_conversion import fold_conversions  # noqa: E402
 from quantrt.tactics.cuda.fold_pairs import take_pairs  # noqa: E402
 from quantrt.tactics.cuda.fold_pools import find_pooled  # noqa: E402
-from quantrt.tactics.cuda.forms import choose_forms  # noqa: E402
-from quantrt.tactics.cuda.frame import make_frame  # noqa: E402
-from quantrt.tactics.cuda.lower import CudaLowering, _by_reference  # noqa: E402
+from quantrt.tactics.cuda.lower import _by_reference  # noqa: E402
 from quantrt.tactics.cuda.pooled_conv import POOLED  # noqa: E402
 from quantrt.tactics.cuda.tactic import Tactic  # noqa: E402
 from quantrt.tactics.cuda.timing_cache import TimingCache  # noqa: E402
-from quantrt.tactics.cuda.trace import trace  # noqa: E402
-from tests.nets import net, quantized, samples, weights  # noqa: E402
+from tests.nets import net, samples, weights  # noqa: E402
+from tests.unit.tactics.cuda.framed import framed_as  # noqa: E402
 
 H200 = gpu_named("H200")
 STEM = """net (float[2,3,{size},{size}] x) => ({outputs}) {{
@@ -57,16 +52,7 @@ def framed(precision="int8", *, gpu=H200, **options):
     given = weights({"w": (64, 3, 7, 7), "w3": (64, 64, 3, 3), "b": (64,)})
     model = net(text, given, opset=21)
     x = samples(2, 3, size, size)
-    if precision == "int8":
-        codes = quantized(model, CUDA, {"x": x})
-        regions = partition(codes.graph)
-        forms = choose_forms(codes.graph.graph, regions, codes)
-        frame = make_frame(codes.graph, regions, forms, codes, "float16")
-    else:
-        low = CudaLowering(model, CudaConfig(), {"x": x}, gpu=gpu, device="cpu")
-        frame = low._framed(None, "fp16")[0]
-        low.close()
-    facts = trace(_by_reference(frame), {"x": x}, torch.device("cpu")).facts
+    frame, facts, _ = framed_as(precision, model, {"x": x}, gpu)
     return frame, facts, find_pooled(frame, facts, gpu), x
 
 

@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch")
 from quantrt.config import CudaConfig  # noqa: E402
 from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.plan.program import Place  # noqa: E402
-from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
 from quantrt.regions.formula_json import from_json, to_json  # noqa: E402
 from quantrt.regions.partition import partition  # noqa: E402
 from quantrt.regions.region import Conv, Resize, ResizedConv  # noqa: E402
@@ -22,14 +21,12 @@ from quantrt.tactics.cuda.choices import Choice, Choices  # noqa: E402
 from quantrt.tactics.cuda.estimate import work_of  # noqa: E402
 from quantrt.tactics.cuda.fold_pairs import take_pairs  # noqa: E402
 from quantrt.tactics.cuda.fold_resizes import find_resized  # noqa: E402
-from quantrt.tactics.cuda.forms import choose_forms  # noqa: E402
-from quantrt.tactics.cuda.frame import make_frame  # noqa: E402
 from quantrt.tactics.cuda.lower import CudaLowering, _by_reference  # noqa: E402
 from quantrt.tactics.cuda.program_notes import program_notes  # noqa: E402
 from quantrt.tactics.cuda.tactic import Tactic  # noqa: E402
 from quantrt.tactics.cuda.timing_cache import TimingCache  # noqa: E402
-from quantrt.tactics.cuda.trace import trace  # noqa: E402
-from tests.nets import net, quantized, samples, weights  # noqa: E402
+from tests.nets import net, samples, weights  # noqa: E402
+from tests.unit.tactics.cuda.framed import framed_as  # noqa: E402
 
 H200 = gpu_named("H200")
 UP = """net (float[2,16,5,6] x) => ({outputs}) {{
@@ -65,17 +62,7 @@ def model_of(**options):
 
 
 def framed(precision="int8", *, gpu=H200, **options):
-    model = model_of(**options)
-    if precision == "int8":
-        codes = quantized(model, CUDA, {"x": X})
-        regions = partition(codes.graph)
-        forms = choose_forms(codes.graph.graph, regions, codes)
-        frame = make_frame(codes.graph, regions, forms, codes, "float16")
-    else:
-        low = CudaLowering(model, CudaConfig(), {"x": X}, gpu=gpu, device="cpu")
-        frame, regions = low._framed(None, precision)
-        low.close()
-    facts = trace(_by_reference(frame), {"x": X}, torch.device("cpu")).facts
+    frame, facts, regions = framed_as(precision, model_of(**options), {"x": X}, gpu)
     return frame, facts, find_resized(frame, facts, gpu), regions
 
 
