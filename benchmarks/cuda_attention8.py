@@ -69,13 +69,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time attention in 8 bits.")
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="SUBSTRING", help="of forms; default: all")
-    parser.add_argument("--shapes", type=int, default=len(SHAPES), metavar="N", help="the first N shapes")
+    parser.add_argument("--shape", action="append", metavar="NAME", help="such as 2x10x8192x64; default: all")
     parser.add_argument("--seconds", type=float, default=300.0, help="end after this long")
     parser.add_argument("--join", type=Path, metavar="JSON", help="add what OUT lacks; measures nothing")
     parser.add_argument("--compile-only", action="store_true", help="fill Triton's cache; needs no GPU")
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
-    shapes = SHAPES[: args.shapes]
+    shapes = _chosen(parser, args.shape)
     if args.measure:
         _measure(args.out, shapes, args.names)
         return
@@ -92,11 +92,21 @@ def main() -> None:
         print(attention_page(json.loads(args.out.read_text())))
 
 
+def _chosen(parser: argparse.ArgumentParser, names: Sequence[str] | None) -> Sequence[Shape]:
+    """The shapes of these names; all of them by default."""
+    known = {shape.name: shape for shape in SHAPES}
+    unknown = [name for name in names or () if name not in known]
+    if unknown:
+        parser.error(f"no shape {unknown[0]!r}: there are {', '.join(known)}")
+    return SHAPES if names is None else [known[name] for name in names]
+
+
 def _watch(args: argparse.Namespace, end_s: float) -> None:
     """Run the measurement in a process of its own, again without the form at which it stood still."""
     args.out.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.cuda_attention8", str(args.out), *args.names, "--measure"]
-    command += ["--shapes", str(args.shapes)]
+    for name in args.shape or ():
+        command += ["--shape", name]
     while time.monotonic() < end_s:
         process = subprocess.Popen(command)
         status, since, news = None, time.monotonic(), ""
