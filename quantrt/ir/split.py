@@ -8,6 +8,7 @@ as arrays are neither bounded nor copied: a memory-mapped weight stays memory-ma
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 
 import numpy as np
 import onnx_ir as ir
@@ -24,7 +25,9 @@ SIZES_BYTES = 2**20
 """Sizes, axes and the like of fewer bytes stay in the protobuf, where shape inference reads them."""
 
 
-def split_weights(graph: ir.Model, min_bytes: int = 1024) -> tuple[bytes, dict[str, np.ndarray]]:
+def split_weights(
+    graph: ir.Model, min_bytes: int = 1024, *, inside: Collection[str] = ()
+) -> tuple[bytes, dict[str, np.ndarray]]:
     """The protobuf of `graph` without its large initializers, and these by name.
 
     In the protobuf they are marked as external data at the location "weights", a file that need not
@@ -33,6 +36,7 @@ def split_weights(graph: ir.Model, min_bytes: int = 1024) -> tuple[bytes, dict[s
 
     Args:
         min_bytes: initializers of fewer bytes stay inside.
+        inside: names of others that do.
 
     Returns:
         Protobuf and arrays. The arrays are the graph's own memory and must not be written to.
@@ -45,7 +49,7 @@ def split_weights(graph: ir.Model, min_bytes: int = 1024) -> tuple[bytes, dict[s
     offset = 0
     for name, value in light.graph.initializers.items():
         tensor = value.const_value
-        if tensor is None or not _is_splittable(tensor, min_bytes):
+        if tensor is None or name in inside or not _is_splittable(tensor, min_bytes):
             continue
         weights[name] = tensor.numpy()
         value.const_value = ir.ExternalTensor(

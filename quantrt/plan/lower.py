@@ -13,6 +13,7 @@ from quantrt.errors import DeviceError
 from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
+from quantrt.plan.moved_weights import moved_weights
 from quantrt.plan.openvino_codes import respell_codes
 from quantrt.plan.openvino_norms import part_norms
 from quantrt.plan.plan import LibraryModel
@@ -26,8 +27,8 @@ log = logging.getLogger(__name__)
 
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
-    """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of the weights."""
-    proto, weights = split_weights(graph)
+    """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of what it leaves alone."""
+    proto, weights = split_weights(graph, inside=moved_weights(graph))
     return LibraryModel("onnxruntime", proto, weights)
 
 

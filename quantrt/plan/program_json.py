@@ -19,7 +19,7 @@ code are one compressed stream: packed.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -47,6 +47,9 @@ ZERO = "zero/"
 CUBIN = "cubin/"
 PLAN = "plan/"
 NODES = "nodes"
+
+SMALL_BYTES = 1 << 16
+"""Of weights that are compared with each other: biases and the like."""
 
 _STEP_FIELDS = (
     "runner", "region", "inputs", "outputs", "options", "weights", "kernels", "plans", "is_host",
@@ -137,16 +140,26 @@ def _found_codes(weights: Mapping[str, np.ndarray]) -> dict[str, CodedWeight | G
     """Those of the weights that are codes times scales.
 
     Most are none by a look at a few values: that is Python's work, in which several threads would only wait
-    for each other.
+    for each other. Small ones that are equal, such as biases of zeros, are looked at once.
     """
-    likely = {key: weight for key, weight in weights.items() if may_be_groups(weight) or may_be_codes(weight)}
+    alike: dict[Hashable, list[str]] = {}
+    for key, weight in weights.items():
+        alike.setdefault(_content(key, weight), []).append(key)
+    firsts = {keys[0]: weights[keys[0]] for keys in alike.values()}
+    likely = {key: weight for key, weight in firsts.items() if may_be_groups(weight) or may_be_codes(weight)}
 
     def find(weight: np.ndarray) -> CodedWeight | GroupedWeight | None:
         return as_groups(weight) or as_codes(weight)
 
     with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
         found = dict(zip(likely, pool.map(find, likely.values()), strict=True))
-    return {key: weight for key, weight in found.items() if weight is not None}
+    every = ((key, found.get(keys[0])) for keys in alike.values() for key in keys)
+    return {key: weight for key, weight in every if weight is not None}
+
+
+def _content(key: str, weight: np.ndarray) -> Hashable:
+    """Equal for small weights that are equal; a large one is alone."""
+    return (weight.dtype.str, weight.shape, weight.tobytes()) if weight.nbytes <= SMALL_BYTES else key
 
 
 def _zero_points(coded: Mapping[str, CodedWeight | GroupedWeight]) -> Iterator[tuple[str, np.ndarray]]:

@@ -62,3 +62,35 @@ def test_a_model_that_openvino_cannot_import_is_a_device_error():
     with pytest.raises(DeviceError, match="OpenVINO cannot import this model") as caught:
         lower_to_openvino(model.graph)
     assert "Frobnicate" in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 16), (1, 1, 300), (9, 15, 4)])
+def test_constants_that_onnx_runtime_transposes_stay_what_they_are(shape: tuple[int, ...]):
+    """ConvNeXt's global response norm: channels go last, are scaled, and go back."""
+    text = """net (float[N,C,H,W] x) => (float[N,C,H,W] y) {
+      last = Transpose<perm=[0,2,3,1]>(x) scaled = Mul(last, w) y = Transpose<perm=[0,3,1,2]>(scaled)
+    }"""
+    model = net(text, weights({"w": shape}))
+    height, width, channels = (max(size, 2) for size in shape)
+    images = {"x": samples(2, channels, height, width)}
+    executor = open_executor(lower_to_onnxruntime(model.graph), ExecOptions())
+    want = images["x"] * model.graph.graph.initializers["w"].const_value.numpy().transpose(2, 0, 1)
+    np.testing.assert_array_equal(executor.run(images)["y"], want)
+    executor.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "is_shared"),
+    [
+        ("y = Gemm(x, w)", (64, 64), True),
+        ("d = DequantizeLinear(w, s) y = MatMul(x, d)", (64, 64), True),
+        ("d = DequantizeLinear(w, s) y = Add(x, d)", (1, 1024), False),
+        ("d = MatMul(x, w) y = Mul(d, w)", (64, 64), False),
+    ],
+)
+def test_weights_are_shared_where_nothing_moves_them(text: str, shape: tuple[int, ...], is_shared: bool):
+    own = weights({"w": shape})["w"]
+    if "Dequantize" in text:
+        own = own.astype(np.int8)
+    model = net(f"net (float[N,M] x) => (float[N,M] y) {{ {text} }}", {"w": own, "s": np.float32(0.1)})
+    assert ("w" in lower_to_onnxruntime(model.graph).weights) is is_shared
