@@ -19,11 +19,11 @@ from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.cuts import Cut, cut_part, list_cuts
 from quantrt.model.model import Model
 
-__all__ = ["FLOAT_TYPES", "Taps"]
+__all__ = ["Taps", "is_float"]
 
 logger = logging.getLogger(__name__)
 
-FLOAT_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
+_FLOAT_TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -43,6 +43,11 @@ class _Part:
     outputs: list[str]
     names: list[str]
     kept: tuple[str, ...]
+
+
+def is_float(value: ir.Value) -> bool:
+    """Whether a value is a tensor of floats that can be tapped; a sequence of such tensors is none."""
+    return isinstance(value.type, ir.TensorType) and value.dtype in _FLOAT_TYPES
 
 
 class Taps:
@@ -69,7 +74,8 @@ class Taps:
                 raise UsageError(f"the model has no tensor '{name}'", hint=f"'{near}'" if near else None)
         self._model = model
         self._memory_bytes = memory_bytes
-        floats = [name for name in dict.fromkeys(names) if values[name].dtype in (*FLOAT_TYPES, None)]
+        wanted = dict.fromkeys(names)
+        floats = [name for name in wanted if values[name].dtype is None or is_float(values[name])]
         self.names = tuple(floats)
         self.untyped = frozenset(name for name in floats if values[name].dtype is None)
         inputs = {spec.name for spec in model.inputs}

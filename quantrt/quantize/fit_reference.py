@@ -14,7 +14,7 @@ import onnx_ir as ir
 import onnxruntime
 
 from quantrt.calibrate.dataset import Batch, Dataset
-from quantrt.calibrate.taps import FLOAT_TYPES
+from quantrt.calibrate.taps import is_float
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.device import saturates
 from quantrt.errors import ModelError
@@ -73,7 +73,7 @@ class Reference:
     @property
     def is_comparable(self) -> bool:
         """Whether there is an output that noise can be measured on."""
-        return bool(self.batches) and any(value.dtype in FLOAT_TYPES for value in self.graph.graph.outputs)
+        return bool(self.batches) and any(is_float(value) for value in self.graph.graph.outputs)
 
     @cached_property
     def outputs(self) -> Sequence[Sequence[Array]]:

@@ -17,7 +17,7 @@ import numpy as np
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.calibrate.stats import Stats
-from quantrt.calibrate.taps import FLOAT_TYPES
+from quantrt.calibrate.taps import is_float
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelSums
@@ -78,7 +78,7 @@ class _Watch:
         self._extremes = EdgeExtremes(model.graph) if is_equalized else None
         self._scales: Scales = {}
         self._divided: DividedRanges | None = None
-        floats = [value for value in graph.outputs if value.dtype in FLOAT_TYPES]
+        floats = [value for value in graph.outputs if is_float(value)]
         self._outputs = [value.name or "" for value in floats]
         self._has_outputs = made.issuperset(self._outputs)
         self._first = 0

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
-from quantrt.calibrate.taps import FLOAT_TYPES, Taps
+from quantrt.calibrate.taps import Taps, is_float
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.model import Model
 from quantrt.quantize.place_by_config import place_by_config
@@ -124,7 +124,7 @@ def make_scene(
 def _observe_extremes(model: Model, data: Dataset, samples: int, on_stage: OnStage) -> Extremes:
     """Of everything that is float in the main graph, whatever is not finite left out."""
     values = (value for node in model.graph.graph for value in node.outputs)
-    names = [value.name for value in values if value.name and value.dtype in FLOAT_TYPES]
+    names = [value.name for value in values if value.name and is_float(value)]
     taps = Taps(model, names, MEMORY_BYTES)
     found: dict[str, tuple[float, float]] = {}
     for batch in data.batches(ROWS, samples):

@@ -296,3 +296,15 @@ def test_given_ranges_are_used_beside_samples():
     )
     assert looked.stats is stats
     assert kinds(find_trouble(looked)) == ["outlier channels"]
+
+
+def test_sequences_are_not_observed():
+    """A Loop that collects embeddings in a sequence, as an EmbeddingBag is exported."""
+    text = """bag (float[N,12] x) => (float[M,6] y) {
+      parts = SequenceConstruct(x, x) both = ConcatFromSequence<axis=0>(parts) y = MatMul(both, w)
+    }"""
+    model = net(text, weights({"w": (12, 6)}))
+    scene = make_scene(
+        model, OPENVINO, is_gpu=False, config=QuantizeConfig(), data=dataset(model, {"x": samples(4, 12)})
+    )
+    assert {"both", "y"} <= scene.extremes.keys() and "parts" not in scene.extremes
