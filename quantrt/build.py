@@ -236,7 +236,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         opener = stack.enter_context(closing(_opener(job, quantized, inputs)))
         candidates, rejected = _open_candidates(job, quantized.fits, opener, stack)
         check = remembered(make_checker(candidates, metric, checked, job, stack), candidates)
-        size_check = make_size_checker(job, candidates, quantized.samples or truth)
+        size_check = make_size_checker(job, candidates, quantized.samples or truth, opener.environment)
 
         def held(names: Iterable[str]) -> Contest:
             left: dict[str, Latency] = {}

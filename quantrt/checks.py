@@ -7,10 +7,12 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 from quantrt.assign.accuracy import Accuracy, Metric, Run
 from quantrt.assign.batch_sizes import trials, why_wrong
 from quantrt.assign.checked import BATCH_SIZE, Checked
+from quantrt.assign.kept_sizes import KeptSizes
 from quantrt.assign.replayed import Replayed
 from quantrt.bind import unbound
 from quantrt.calibrate.dataset import Dataset, random_dataset
@@ -87,9 +89,17 @@ def _for_samples(candidate: Candidate, names: Sequence[str], stack: ExitStack) -
 
 
 def make_size_checker(
-    job: Job, candidates: Mapping[str, Candidate], data: Dataset | None
+    job: Job,
+    candidates: Mapping[str, Candidate],
+    data: Dataset | None,
+    environment: Mapping[str, str] | None = None,
 ) -> Callable[[str], str | None]:
-    """Tells what a candidate computes wrongly at other batch sizes than its accuracy is measured at."""
+    """Tells what a candidate computes wrongly at other batch sizes than its accuracy is measured at.
+
+    Args:
+        environment: what the values of a GPU's programs depend on beside these: where there is a timing cache
+            too, what was found right is kept, and not run by a later build.
+    """
     model = job.model
     data = data or random_dataset(model.inputs, BATCH_SIZE, 0)
     if not data.layout.is_batched or data.layout.fixed_batch is not None:
@@ -99,21 +109,29 @@ def make_size_checker(
     tried = trials(samples, rows, read_profiles(job.config.cuda.profiles, model.inputs))
     names = [output.name for output in model.outputs]
     floating = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
+    path = job.config.cuda.timing_cache
+    kept = None if path is None or environment is None else KeptSizes(Path(path), environment)
 
-    @functools.cache  # it is asked for again once a mixed candidate is there
-    def check(name: str) -> str | None:
-        found = candidates[name]
+    def run_all(found: Candidate) -> str | None:
         with closing(_fresh(found, names)) as fresh:
             run, usual, float_run = (
                 unbound(executor.run, model.outputs, model.bindings)
                 for executor in (fresh, found.executor, floating)
             )
             faults = (why_wrong(run, float_run, trial, usual(trial.inputs)) for trial in tried)
-            try:
-                return next((fault for fault in faults if fault is not None), None)
-            except DeviceError as error:  # a GPU holds every candidate now, and later one alone
-                log.warning("%s was not checked at every batch size: %s", name, error.message)
-                return None
+            return next((fault for fault in faults if fault is not None), None)
+
+    @functools.cache  # it is asked for again once a mixed candidate is there
+    def check(name: str) -> str | None:
+        found = candidates[name]
+        try:
+            if kept is None:
+                return run_all(found)
+            told = [*names, repr(model.bindings)]
+            return kept.fault(found.model, told, tried, lambda: run_all(found))
+        except DeviceError as error:  # a GPU holds every candidate now, and later one alone
+            log.warning("%s was not checked at every batch size: %s", name, error.message)
+            return None
 
     return check
 

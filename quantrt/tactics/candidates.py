@@ -260,6 +260,11 @@ class Opener:
             return Rejected(spec, error.message)
         return Candidate(spec, lowered, options, executor, fitted, kept)
 
+    @property
+    def environment(self) -> Mapping[str, str] | None:
+        """What the values of programs for a GPU depend on beside them; None where none was made."""
+        return next((lowering.environment for lowering in self._cuda.values()), None)
+
     def widen(self, specs: Sequence[Spec], samples: Sequence[Mapping[str, np.ndarray]]) -> bool:
         """See on more samples what fp16 is too narrow for; whether that is more than was known.
 

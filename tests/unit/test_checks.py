@@ -2,6 +2,7 @@
 """What is checked of a candidate before it ships."""
 
 from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,9 +13,9 @@ from quantrt.assign.accuracy import find_metric
 from quantrt.assign.checked import Checked
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.checks import make_checker, make_size_checker
-from quantrt.config import Budget, BuildConfig, DeviceConfig
+from quantrt.config import Budget, BuildConfig, CudaConfig, DeviceConfig
 from quantrt.plan.lower import lower_to_onnxruntime
-from quantrt.plan.plan import ExecOptions
+from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.prepare import Job
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.onnxruntime import ORT
@@ -111,15 +112,16 @@ def test_a_candidate_of_onnxruntime_is_checked_by_threads_that_sleep(rng: np.ran
     assert found is not None and (found.samples, found.drop_ratio) == (12, pytest.approx(0.0, abs=1e-9))
 
 
-def checker(engine: Lanes):
-    job = Job(MODEL, BuildConfig(device=DeviceConfig(device="cuda")), {}, lambda event: None)
+def checker(engine: Lanes, cuda: CudaConfig | None = None, environment: dict[str, str] | None = None):
+    config = BuildConfig(device=DeviceConfig(device="cuda"), cuda=cuda or CudaConfig())
+    job = Job(MODEL, config, {}, lambda event: None)
     specs = {"cuda fp32": Spec("cuda", "fp32"), "cuda fp16": Spec("cuda", "fp16", "fp16")}
     engines = {"cuda fp32": Lanes(), "cuda fp16": engine}
-    model = SimpleNamespace(library="cuda")
+    model = LibraryModel("cuda", b"{}", {})
     candidates = {
         name: Candidate(spec, model, ExecOptions(), engines[name], None) for name, spec in specs.items()
     }
-    return make_size_checker(job, candidates, None)
+    return make_size_checker(job, candidates, None, environment)
 
 
 def test_other_batch_sizes_run_in_a_lane_beside_the_weights_that_are_there(monkeypatch: pytest.MonkeyPatch):
@@ -136,3 +138,16 @@ def test_a_lane_that_is_wrong_at_one_size_is_told():
     engine = Lanes(worst=3.0)
     assert "its outputs are wrong at batch 1" in str(checker(engine)("cuda fp16"))
     assert engine.closed == 1
+
+
+def test_with_a_timing_cache_what_was_right_is_not_run_again(tmp_path: Path):
+    """Nor is it run at the usual size; without a GPU's environment nothing is kept."""
+    for environment, opened in (({"gpu": "H200"}, [1, 0]), (None, [1, 1])):
+        cache = str(tmp_path / f"{environment}.json")
+        counted = []
+        for _ in opened:
+            engine = Lanes()
+            assert checker(engine, CudaConfig(timing_cache=cache), environment)("cuda fp16") is None
+            counted.append(engine.opened)
+        assert counted == opened
+    assert "wrong at batch 1" in str(checker(Lanes(worst=3.0), CudaConfig(), None)("cuda fp16"))

@@ -7,10 +7,12 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.ir.collector import without_collector
+from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.cudnn_plan import graph_key
 from quantrt.tactics.cuda.choices import Candidate, Choice
@@ -152,8 +154,9 @@ def make_groups(
         tactics: of every workload, by its region.
     """
     groups: dict[str, Group] = {}
+    kernel_keys = cache(kernel_key)  # of thousands, most again and again
     for workload in workloads:
-        key = work_key(workload, tactics[workload.region])
+        key = work_key(workload, tactics[workload.region], kernel_keys)
         if key in groups:
             groups[key].members.append(workload)
         else:
@@ -161,15 +164,19 @@ def make_groups(
     return list(groups.values())
 
 
-def work_key(workload: Workload, tactics: Sequence[Tactic | Rejected]) -> str:
+def work_key(
+    workload: Workload,
+    tactics: Sequence[Tactic | Rejected],
+    kernel_keys: Callable[[KernelSpec], str] = kernel_key,
+) -> str:
     """A digest of the work and of its kernels and graphs, which may hold what the work does not show."""
-    kernels = [(tactic.name, _keys(tactic)) for tactic in tactics if isinstance(tactic, Tactic)]
+    kernels = [(tactic.name, _keys(tactic, kernel_keys)) for tactic in tactics if isinstance(tactic, Tactic)]
     text = json.dumps([workload.structure(), kernels], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
-def _keys(tactic: Tactic) -> list[str]:
-    kernels = [kernel_key(spec) for draft in tactic.drafts for spec in draft.kernels]
+def _keys(tactic: Tactic, kernel_keys: Callable[[KernelSpec], str]) -> list[str]:
+    kernels = [kernel_keys(spec) for draft in tactic.drafts for spec in draft.kernels]
     return kernels + [graph_key(graph) for draft in tactic.drafts for graph in draft.graphs]
 
 

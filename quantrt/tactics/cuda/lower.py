@@ -93,6 +93,9 @@ class _Tuned:
 class CudaLowering:
     """Lowers one model in several precisions; what is timed for one serves the others.
 
+    Attributes:
+        environment: what timings depend on; see `timing_environment`.
+
     Args:
         inputs: one batch of samples. Tactics are timed at its shapes, or at those of the first profile.
         gpu, device: the GPU; by default the first of this machine. Device None is for a GPU that is not here:
@@ -123,9 +126,8 @@ class CudaLowering:
         self._device = None if device is None else torch.device(device)
         self._on_progress = on_progress
         self._listing = Listing(config, self._gpu, self._targets, self._device)
-        self._caches = BuildCaches(
-            config.timing_cache, timing_environment(self._gpu), self._gpu, self._targets, self._device
-        )
+        self.environment = environment = timing_environment(self._gpu)
+        self._caches = BuildCaches(config.timing_cache, environment, self._gpu, self._targets, self._device)
         self._compiled = dict(self._caches.code.kernels)
         self._plans = self._plan_maker()
         self._compilers = compilers()
@@ -246,9 +248,7 @@ class CudaLowering:
         path, config = self._config.timing_cache, self._config
         if path is None or self._device is None:
             return None
-        return KeptWide(
-            Path(path), self._model, self._inputs, timing_environment(self._gpu), [config.remove_padding]
-        )
+        return KeptWide(Path(path), self._model, self._inputs, self.environment, [config.remove_padding])
 
     @property
     def _live_rows(self) -> int | None:

@@ -22,6 +22,7 @@ from quantrt.runtime.cuda.assets import upload
 from quantrt.runtime.cuda.runner import Allocate, Assets
 from quantrt.runtime.cuda.steps import FreshMemory, open_program, open_runner, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on
+from quantrt.tactics.cuda.alike import Alike
 from quantrt.tactics.cuda.tactic import TensorFacts
 
 __all__ = ["Traced", "trace", "trace_facts"]
@@ -62,9 +63,10 @@ def trace(program: Program, inputs: Mapping[str, np.ndarray], device: torch.devi
         DeviceError: out of memory.
     """
     values: dict[str, Any] = {name: tensor_on(inputs[name]).to(device) for name, _ in program.inputs}
+    alike = Alike() if device == META else None
 
     def passing(step: Step, assets: Assets) -> _Passing:
-        return _Passing(step, assets, program.weights)
+        return _Passing(step, assets, program.weights, alike)
 
     opened = open_program(replace(program, weights={}), device, passing)
     memory = _Watched(device, lambda number: opened.steps[number].step.outputs)
@@ -91,18 +93,30 @@ def trace_facts(
 
 
 class _Passing:
-    """A runner whose weights come when it runs, and go with it."""
+    """A runner whose weights come when it runs, and go with it.
 
-    def __init__(self, step: Step, assets: Assets, weights: Mapping[str, np.ndarray]) -> None:
+    Args:
+        alike: where there are no values: what steps like it have made.
+    """
+
+    def __init__(
+        self, step: Step, assets: Assets, weights: Mapping[str, np.ndarray], alike: Alike | None
+    ) -> None:
         self._step = step
         self._assets = assets
-        self._weights = weights
+        self._weights = {key: weights[key] for key in step.weights}
+        self._alike = alike
 
     def run(self, inputs: Sequence[Any], allocate: Allocate) -> Sequence[Any]:
         """See Runner."""
-        device = self._assets.device
-        weights = {key: upload(key, self._weights[key], device) for key in self._step.weights}
-        return open_runner(self._step, replace(self._assets, weights=weights)).run(inputs, allocate)
+
+        def compute() -> Sequence[Any]:
+            weights = {key: upload(key, x, self._assets.device) for key, x in self._weights.items()}
+            return open_runner(self._step, replace(self._assets, weights=weights)).run(inputs, allocate)
+
+        if self._alike is None:
+            return compute()
+        return self._alike.outputs(self._step, inputs, list(self._weights.values()), compute)
 
 
 class _Watched:

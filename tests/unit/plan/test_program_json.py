@@ -12,6 +12,7 @@ import pytest
 from quantrt.errors import InternalError, ModelError
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
+from quantrt.plan import program_json
 from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.plan.program import Program, Step
 from quantrt.plan.program_json import program_from_model, program_to_model
@@ -118,6 +119,22 @@ def test_weights_that_are_codes_times_scales_are_held_as_codes(tmp_path):
     path.write_bytes(path.read_bytes()[:-5000])
     with pytest.raises(ModelError, match="damaged"):
         load_plan(path)
+
+
+def test_small_weights_that_are_equal_are_looked_at_once(monkeypatch):
+    """Of the same type and shape; each has its codes all the same."""
+    looked = []
+    inner = program_json.as_codes
+    monkeypatch.setattr(program_json, "as_codes", lambda weight: looked.append(weight) or inner(weight))
+    ones = np.ones(16, np.float32)
+    weights = {"a": ones, "b": ones.copy(), "c": ones.reshape(4, 4), "d": ones.astype(np.float16), "e": -ones}
+    program = small_program(steps=(), outputs=(), weights=weights)
+    read = program_from_model(program_to_model(program))
+    assert len(looked) == 4
+    for key, weight in weights.items():
+        coded = read.coded[key]
+        floats = (coded.codes * coded.scale.reshape(coded.scale_shape())).astype(coded.dtype)
+        np.testing.assert_array_equal(floats, weight, strict=True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that was right at every batch size is not run again for that by a build of the very same."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantrt.assign import kept_sizes as module
+from quantrt.assign.batch_sizes import Trial
+from quantrt.assign.kept_sizes import KeptSizes
+from quantrt.errors import DataError
+from quantrt.plan.program_json import program_to_model
+from tests.programs import KERNEL, pooled_program
+
+ENVIRONMENT = {"gpu": "NVIDIA H200"}
+TRIED = (Trial({"x": np.ones((2, 3), np.float32)}, (1, 2)),)
+
+
+def model_of(weight: float = 1.0, notes: str = "", dtype: str = "float32", code: bytes = b"code"):
+    """A program's model, with a weight and a kernel that nothing reads."""
+    return program_to_model(
+        pooled_program(
+            dtype,
+            weights={"w": np.full((2, 2), weight, np.float32)},
+            kernels={"kernel": replace(KERNEL, cubins={90: code}, shared_bytes={90: 0})},
+            notes={"tuning": notes},
+        )
+    )
+
+
+class Finding:
+    """What is found, and how often it was looked for."""
+
+    def __init__(self, fault: str | None = None) -> None:
+        self.fault, self.count = fault, 0
+
+    def __call__(self) -> str | None:
+        self.count += 1
+        return self.fault
+
+
+def test_what_was_right_is_looked_at_once(tmp_path: Path):
+    find = Finding()
+    for notes in ("timed", "cached"):
+        kept = KeptSizes(tmp_path / "t.json", ENVIRONMENT)
+        assert kept.fault(model_of(notes=notes), ["y"], TRIED, find) is None
+    assert find.count == 1
+    assert len(json.loads((tmp_path / "t.json.sizes").read_text())["right"]) == 1
+
+
+def test_what_was_wrong_is_looked_at_again(tmp_path: Path):
+    find = Finding("wrong at batch 1")
+    for _ in range(2):
+        assert KeptSizes(tmp_path / "t.json", ENVIRONMENT).fault(model_of(), ["y"], TRIED, find) == find.fault
+    assert find.count == 2
+    assert not (tmp_path / "t.json.sizes").exists()
+
+
+@pytest.mark.parametrize(
+    "differs", ["weight", "step", "code", "told", "sizes", "samples", "environment", "sources"]
+)
+def test_what_it_follows_from_tells_it_apart(differs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    find = Finding()
+    KeptSizes(tmp_path / "t.json", ENVIRONMENT).fault(model_of(), ["y"], TRIED, find)
+    if differs == "sources":
+        monkeypatch.setattr(module, "source_digest", lambda folders: "0")
+    environment = {"gpu": "another"} if differs == "environment" else ENVIRONMENT
+    other = {"weight": {"weight": 2.0}, "step": {"dtype": "float16"}, "code": {"code": b"edoc"}}
+    model = model_of(**other.get(differs, {}))
+    (trial,) = TRIED
+    trial = replace(trial, sizes=(1,)) if differs == "sizes" else trial
+    trial = replace(trial, inputs={"x": np.zeros((2, 3), np.float32)}) if differs == "samples" else trial
+    told = ["z"] if differs == "told" else ["y"]
+    KeptSizes(tmp_path / "t.json", environment).fault(model, told, [trial], find)
+    assert find.count == 2
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"format": "quantrt kept batch sizes", "right": 1}'])
+def test_a_damaged_file_is_named(text: str, tmp_path: Path):
+    (tmp_path / "t.json.sizes").write_text(text)
+    with pytest.raises(DataError, match=r"t\.json\.sizes"):
+        KeptSizes(tmp_path / "t.json", ENVIRONMENT).fault(model_of(), ["y"], TRIED, Finding())
