@@ -26,6 +26,7 @@ from quantrt.regions.pool import find_pool
 from quantrt.regions.region import Concat, GroupNorm, Host, Mismatch, Nodes, Region, Regions, Rows, View
 from quantrt.regions.resize import find_resize
 from quantrt.regions.rows import find_rows
+from quantrt.regions.sequences import find_sequences
 from quantrt.regions.views import is_view
 
 __all__ = ["partition"]
@@ -34,10 +35,11 @@ __all__ = ["partition"]
 def partition(graph: ir.Model) -> Regions:
     """The nodes of a canonical graph in regions, each in one, in an order in which these can run.
 
-    Attention first, because its parts would fit elsewhere too; then products with their epilogues, the last
-    of the graph first, so that a sum of two products belongs to the later one; then pools, resized images and
-    norms over groups of channels with theirs; then chains of what is left that is elementwise or reduces
-    rows. A node that nothing fits is a region of its own. What no region reads in the end is left out.
+    Attention first, behind what shares sequences, because its parts would fit elsewhere too; then products
+    with their epilogues, the last of the graph first, so that a sum of two products belongs to the later one;
+    then pools, resized images and norms over groups of channels with theirs; then chains of what is left that
+    is elementwise or reduces rows. A node that nothing fits is a region of its own. What no region reads in
+    the end is left out.
 
     Raises:
         InternalError: nodes without a name, or with one name.
@@ -52,7 +54,8 @@ def partition(graph: ir.Model) -> Regions:
     pools = partial(_find_around, "pool", find_pool)
     resizes = partial(_find_around, "resize", find_resize)
     norms = partial(_find_around, "group norm", find_group_norm)
-    for part in (find_attention, find_linear_attention, products, pools, resizes, norms, find_rows):
+    families = (find_attention, find_linear_attention, products, pools, resizes, norms, find_rows)
+    for part in (find_sequences, *families):
         regions, failed = part(facts, clusters, claimed)
         places = {facts.nodes[position].name: position for position in range(len(facts.nodes))}
         claimed.update(places[name] for region in regions for name in region.nodes)

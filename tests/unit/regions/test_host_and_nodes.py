@@ -221,3 +221,33 @@ def test_a_tensor_whose_shape_alone_is_read_stays_on_the_device(rng):
     )
     assert found.regions.host_values == {"s", "n", "t"}
     check_values(found, random_feeds(found.graph, rng), tolerance=TOLERANCE)
+
+
+def test_what_shares_a_sequence_runs_as_one(rng):
+    found = partitioned(
+        "a = Relu(x) s = SequenceConstruct(a, x) z = Neg(x) t = SequenceInsert(s, z)"
+        " c = ConcatFromSequence<axis=1>(t) y = Exp(c)",
+        inputs="float[B,6] x",
+    )
+    kinds = [
+        "Rows: Relu",
+        "Rows: Neg",
+        "Nodes: SequenceConstruct SequenceInsert ConcatFromSequence",
+        "Rows: Exp",
+    ]
+    assert sorted(found.kinds()) == sorted(kinds)
+    check_values(found, random_feeds(found.graph, rng), tolerance=TOLERANCE)
+
+
+def test_what_a_sequence_leaves_for_and_comes_back_from_is_in_between(rng):
+    found = partitioned(
+        "s = SequenceConstruct(x, x) a = SequenceAt(s, zero) r = Exp(a) b = Neg(r) t = SequenceInsert(s, b)"
+        " c = ConcatFromSequence<axis=0>(t) y = MatMul(c, w) z = Exp(r)",
+        inputs="float[B,6] x",
+        outputs="float[M,6] y, float[B,6] z",
+        weights={"zero": np.array(0), "w": rng.standard_normal((6, 6)).astype(np.float32)},
+    )
+    (one,) = (region for region in found.regions.regions if isinstance(region.formula, Nodes))
+    assert len(one.nodes) == 6 and one.inputs == ("x",) and one.outputs == ("r", "c")
+    assert not one.formula.reads_values
+    check_values(found, random_feeds(found.graph, rng), tolerance=TOLERANCE)
