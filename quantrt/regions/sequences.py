@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that hand sequences of tensors, or optional ones, to each other, as one region: no buffer holds those.
+"""Nodes that hand sequences of tensors, or optional ones, to each other, as one region: no buffer holds them.
 
 torch writes an EmbeddingBag as a Loop that inserts a row in a sequence at every turn, with a
 ConcatFromSequence behind it.
