@@ -16,7 +16,7 @@ from quantrt.model.check_tensors import check_initializers, check_tensor
 
 __all__ = ["MAX_OPSET", "MIN_OPSET", "check_proto", "foreign_operators", "subgraphs_of"]
 
-MIN_OPSET, MAX_OPSET = 9, 25
+MIN_OPSET, MAX_OPSET = 7, 25  # 7 is the first that ONNX Runtime runs
 MIN_IR_VERSION = 3  # the first of the 1.0 format; https://onnx.ai/onnx/repo-docs/Versioning.html
 
 _STANDARD_DOMAINS = ("", "ai.onnx")

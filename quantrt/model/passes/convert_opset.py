@@ -10,7 +10,7 @@ import onnx
 import onnx.version_converter
 import onnx_ir as ir
 
-from quantrt.ir.edit import constant_of, is_operator
+from quantrt.ir.edit import constant_of, int_attribute, is_operator
 from quantrt.ir.shapes import ONNX_ERRORS
 from quantrt.ir.split import split_weights
 from quantrt.model.name_nodes import name_nodes
@@ -74,12 +74,14 @@ def _obstacle(graph: ir.Model, opset: int) -> str | None:
             return f"no tested conversion of {node.op_type}"
         if opset < _RESIZE_WITH_MODES and is_operator(node, "Resize", "Upsample") and _rounding(node) is None:
             return f"{node.op_type} enlarges and shrinks at once, or by a computed factor"
+        if is_operator(node, "BatchNormalization") and not int_attribute(node, "spatial", 1):
+            return "BatchNormalization has statistics for every pixel"
     return None
 
 
 def _rounding(node: ir.Node) -> str | None:
     """How ONNX Runtime rounds in a Resize before opset 11: down to enlarge, up to shrink; None for both."""
-    scales = constant_of(node.inputs[1]) if len(node.inputs) == 2 else None
+    scales = constant_of(node.inputs[1]) if len(node.inputs) == 2 else _written_scales(node)
     if scales is None:
         return None
     if (scales >= 1).all():
@@ -87,18 +89,21 @@ def _rounding(node: ir.Node) -> str | None:
     return "ceil" if (scales <= 1).all() else None
 
 
+def _written_scales(node: ir.Node) -> np.ndarray | None:
+    """Those of an Upsample before opset 9, an attribute."""
+    scales = node.attributes.get("scales")
+    return None if scales is None else np.array(scales.as_floats(), np.float32)
+
+
 def _keep_coordinates(old: ir.Model, new: ir.Model) -> None:
     """Say in each Resize what it meant before opset 11; the converter leaves the new default, half_pixel."""
-    rounding = {
-        node.outputs[0].name: _rounding(node) for node in old.graph if node.op_type in ("Resize", "Upsample")
-    }
-    for node in new.graph:
-        if is_operator(node, "Resize"):
-            mode = rounding[node.outputs[0].name] or ""
-            node.attributes["coordinate_transformation_mode"] = ir.AttrString(
-                "coordinate_transformation_mode", "asymmetric"
-            )
-            node.attributes["nearest_mode"] = ir.AttrString("nearest_mode", mode)
+    before = [node for node in old.graph if is_operator(node, "Resize", "Upsample")]
+    after = [node for node in new.graph if is_operator(node, "Resize")]  # an Upsample of 8 has lost its name
+    for node, was in zip(after, before, strict=True):
+        node.attributes["coordinate_transformation_mode"] = ir.AttrString(
+            "coordinate_transformation_mode", "asymmetric"
+        )
+        node.attributes["nearest_mode"] = ir.AttrString("nearest_mode", _rounding(was) or "")
 
 
 def _take_over(graph: ir.Model, converted: ir.Model) -> None:
