@@ -8,7 +8,7 @@ load -> calibrate -> fit (place, choose ranges, correct biases) -> open candidat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ import numpy as np
 
 from quantrt.assign.accuracy import Metric, find_metric
 from quantrt.assign.checked import Checked
-from quantrt.assign.choose import Choice, choose, choose_small
+from quantrt.assign.choose_candidate import choose_candidate
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
@@ -31,7 +31,7 @@ from quantrt.device import describe_device
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.profile import read_profiles
 from quantrt.mix.coded_attention import keep_attention_float, told_attention
-from quantrt.mix.contest import Check, Contest, remembered
+from quantrt.mix.contest import Contest, remembered
 from quantrt.mix.measure import check_tables
 from quantrt.mix.mixer import add_mixed
 from quantrt.mix.overflow import mend_overflows
@@ -66,8 +66,9 @@ from quantrt.tactics.candidates import (
     with_bf16,
 )
 from quantrt.tactics.cuda.padding.zero_padding import zero_padding
-from quantrt.tactics.time_candidates import time_candidates, timed_inputs
+from quantrt.tactics.time_candidates import HALVES, time_candidates, timed_inputs
 from quantrt.tactics.timing import Latency
+from quantrt.yardstick import Lost, kept_floats, open_floats
 
 __all__ = [
     "Data",
@@ -81,9 +82,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
-SMALL_RATIO = 0.9
-"""Of FP32's bytes: weights in 4 bits that leave more are shipped for their speed alone, as all others are."""
 
 Data = Dataset | str | Path | Iterable[Mapping[str, np.ndarray]] | Mapping[str, np.ndarray]
 """Samples: a path, an array per input, or an iterable of dicts of arrays."""
@@ -228,34 +226,36 @@ def has_labels(dataset: Dataset | None) -> bool:
 
 def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metric) -> BuildFacts:
     """Open, time and check the candidates, and choose one; all are closed again."""
-    data = truth or quantized.samples
+    data, samples = truth or quantized.samples, quantized.samples or truth
     inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
     checked = Checked.choose(truth, quantized.samples, job.config, job.model.inputs)
     with ExitStack() as stack:
         stack.enter_context(_memory_limit(job.config))
         opener = stack.enter_context(closing(_opener(job, quantized, inputs)))
-        candidates, rejected = _open_candidates(job, quantized.fits, opener, stack)
+        kept = kept_floats(job, quantized, truth, inputs, opener)
+        candidates, rejected = _open_candidates(job, quantized.fits, opener, stack, kept.load())
         check = remembered(make_checker(candidates, metric, checked, job, stack), candidates)
-        size_check = make_size_checker(job, candidates, quantized.samples or truth, opener.environment)
+        floats = partial(open_floats, candidates, opener, stack)
+        size_check = make_size_checker(job, candidates, samples, opener.environment, floats)
 
         def held(names: Iterable[str]) -> Contest:
             left: dict[str, Latency] = {}
             latencies = _time(job, {name: candidates[name] for name in names}, inputs, left)
-            choice = _choose(job, candidates, latencies, check, size_check)
+            choice = choose_candidate(candidates, latencies, check, job.config.budget, size_check)
             return Contest(candidates, latencies, choice, check, inputs, opener, left)
 
         contest = held(candidates)
+        kept.keep(candidates, contest.latencies, opener)
         for mend in (partial(mend_overflows, checked=checked), keep_attention_float):
             mended = mend(job, contest)
             for name in mended:
                 stack.callback(candidates[name].executor.close)
             if mended:
                 contest = held(contest.latencies)
-        mixed = add_mixed(job, contest, quantized.samples or truth)
+        mixed = add_mixed(job, contest, samples)
         if mixed.name is not None:
             stack.callback(candidates[mixed.name].executor.close)
-            choice = contest.choice
-            first = dict.fromkeys((choice.winner, choice.baseline, *mixed.beside, mixed.name))
+            first = dict.fromkeys((contest.choice.winner, contest.choice.baseline, *mixed.beside, mixed.name))
             contest = held(first).with_others(contest)
         memory = {name: candidate.memory_report() for name, candidate in candidates.items()}
     told = told_candidates(candidates, contest.latencies, contest.choice)
@@ -309,26 +309,6 @@ def _time(
     return time_candidates(candidates, inputs, job.config, on_progress, on_left=left.__setitem__)
 
 
-def _choose(
-    job: Job,
-    candidates: Mapping[str, Candidate],
-    latencies: Mapping[str, Latency],
-    check: Check,
-    size_check: Callable[[str], str | None],
-) -> Choice:
-    specs = {name: candidates[name].spec for name in latencies}
-    is_float = {name: spec.precision == "fp32" for name, spec in specs.items()}
-    limit = job.config.budget.max_drop_ratio
-    codes = {name for name, spec in specs.items() if spec.has_codes or spec.precision == "int4"}
-    choice = choose(latencies, is_float, check, limit, codes=codes, why_wrong=size_check)
-    bytes_of = {name: candidates[name].model.size_bytes for name in latencies}
-    most = SMALL_RATIO * bytes_of[choice.baseline]
-    small = [name for name, spec in specs.items() if spec.precision == "int4" and bytes_of[name] <= most]
-    if small and size_check(small[0]) is None:
-        return choose_small(choice, small[0], latencies, check, limit)
-    return choice
-
-
 def _opener(job: Job, quantized: Quantized, inputs: Mapping[str, np.ndarray]) -> Opener:
     """What makes the candidates of a build; mixed ones too, with the kernels that were timed before."""
     own = (
@@ -347,14 +327,26 @@ def _opener(job: Job, quantized: Quantized, inputs: Mapping[str, np.ndarray]) ->
 
 
 def _open_candidates(
-    job: Job, fits: Mapping[tuple[str, str], Fitted], opener: Opener, stack: ExitStack
+    job: Job,
+    fits: Mapping[tuple[str, str], Fitted],
+    opener: Opener,
+    stack: ExitStack,
+    lost: Lost | None = None,
 ) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
-    """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere."""
+    """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere.
+
+    Args:
+        lost: how FP32 was behind in an earlier build: it is left out, unless nothing else is there.
+    """
     opened: dict[str, Candidate] = {}
     rejected = [*lacking_specs(job.config, job.device)]
     specs = list_specs(job.config, job.device)
     for done, spec in enumerate(specs):
         job.emit(Event("opening", done, len(specs), "candidates"))
+        if lost is not None and spec.precision == "fp32":
+            opener.expect_finite()
+            rejected.append(Rejected(spec, lost.reason, "left out"))
+            continue
         found = _open_one(spec, opener, fits.get((spec.library, spec.precision)))
         if isinstance(found, Rejected):
             rejected.append(found)
@@ -362,7 +354,11 @@ def _open_candidates(
             opened[spec.name] = found
             stack.callback(found.executor.close)
     job.emit(Event("opening", len(specs), len(specs), "candidates"))
-    if not any(candidate.spec.precision == "fp32" for candidate in opened.values()):
+    precisions = {candidate.spec.precision for candidate in opened.values()}
+    if lost is not None:
+        has_yardstick = not precisions.isdisjoint(HALVES)
+        return (opened, tuple(rejected)) if has_yardstick else _open_candidates(job, fits, opener, stack)
+    if "fp32" not in precisions:
         reasons = "; ".join(f"{item.spec.name}: {item.reason}" for item in rejected)
         raise ModelError("no library can run this model in FP32", got=reasons)
     return opened, tuple(rejected)

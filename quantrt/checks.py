@@ -42,10 +42,10 @@ def make_checker(
         stack: closes what is opened for it.
     """
     model = job.model
-    reference = next(c for c in candidates.values() if c.spec.precision == "fp32")
 
     @functools.cache  # opened where there is something to check
     def opened() -> Executor:
+        reference = _float_candidate(candidates)
         return _for_samples(reference, [output.name for output in model.outputs], stack)
 
     def on_progress(done: int, total: int | None) -> None:
@@ -74,6 +74,10 @@ def make_checker(
     return check
 
 
+def _float_candidate(candidates: Mapping[str, Candidate]) -> Candidate:
+    return next(candidate for candidate in candidates.values() if candidate.spec.precision == "fp32")
+
+
 def _for_samples(candidate: Candidate, names: Sequence[str], stack: ExitStack) -> Executor:
     """What runs a model on every sample: nobody times it, so its threads need not spin.
 
@@ -93,12 +97,14 @@ def make_size_checker(
     candidates: Mapping[str, Candidate],
     data: Dataset | None,
     environment: Mapping[str, str] | None = None,
+    floats: Callable[[], Executor] | None = None,
 ) -> Callable[[str], str | None]:
     """Tells what a candidate computes wrongly at other batch sizes than its accuracy is measured at.
 
     Args:
         environment: what the values of a GPU's programs depend on beside these: where there is a timing cache
             too, what was found right is kept, and not run by a later build.
+        floats: FP32, opened where sizes differ; by default that of the candidates.
     """
     model = job.model
     data = data or random_dataset(model.inputs, BATCH_SIZE, 0)
@@ -108,15 +114,18 @@ def make_size_checker(
     samples = next(iter(data.batches(rows, rows))).inputs
     tried = trials(samples, rows, read_profiles(job.config.cuda.profiles, model.inputs))
     names = [output.name for output in model.outputs]
-    floating = next(c.executor for c in candidates.values() if c.spec.precision == "fp32")
     path = job.config.cuda.timing_cache
     kept = None if path is None or environment is None else KeptSizes(Path(path), environment)
+
+    @functools.cache
+    def floating() -> Executor:
+        return _float_candidate(candidates).executor if floats is None else floats()
 
     def run_all(found: Candidate) -> str | None:
         with closing(_fresh(found, names)) as fresh:
             run, usual, float_run = (
-                unbound(executor.run, model.outputs, model.bindings)
-                for executor in (fresh, found.executor, floating)
+                unbound(one, model.outputs, model.bindings)
+                for one in (fresh.run, found.executor.run, lambda inputs: floating().run(inputs))
             )
             faults = (why_wrong(run, float_run, trial, usual(trial.inputs)) for trial in tried)
             return next((fault for fault in faults if fault is not None), None)

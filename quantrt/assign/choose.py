@@ -57,6 +57,7 @@ def choose(
     *,
     codes: Collection[str] = (),
     why_wrong: Callable[[str], str | None] = lambda name: None,
+    floats: str = "fp32",
 ) -> Choice:
     """Decide from paired timings and measured accuracy.
 
@@ -65,11 +66,12 @@ def choose(
     for no more of them than that takes.
 
     Args:
-        latencies: of candidates timed in the same rounds, at least one FP32 among them.
-        is_float: by name, whether it is FP32 and needs no check.
+        latencies: of candidates timed in the same rounds, at least one float one among them.
+        is_float: by name, whether it is a float one, such as FP32, and needs no check.
         codes: names of those that compute with codes.
         check: measures a candidate's accuracy; None when there is nothing to measure it on.
         why_wrong: asked of what would be shipped: what it computes wrongly elsewhere than it was checked.
+        floats: what the float ones are.
     """
     baseline = fastest({name: latency for name, latency in latencies.items() if is_float[name]})
     verdicts: dict[str, Verdict] = {}
@@ -87,10 +89,10 @@ def choose(
                 winner = name
             else:
                 verdicts[name] = replace(verdicts[name], status="wrong", reason=fault)
-    reason = _reason(winner, baseline, verdicts)
+    reason = _reason(winner, baseline, verdicts, floats)
     for name in latencies:
         if is_float[name]:
-            verdicts[name] = _float_verdict(name, winner, baseline, reason)
+            verdicts[name] = _float_verdict(name, winner, baseline, reason, floats)
     return Choice(winner, baseline, reason, verdicts)
 
 
@@ -194,7 +196,7 @@ def _lost(accuracy: Accuracy, max_drop_ratio: float) -> str:
     return f"{accuracy.metric} drop {accuracy.drop_ratio:.4f} is over the budget of {max_drop_ratio:.4f}"
 
 
-def _reason(winner: str, baseline: str, verdicts: Mapping[str, Verdict]) -> str:
+def _reason(winner: str, baseline: str, verdicts: Mapping[str, Verdict], floats: str) -> str:
     shipped = verdicts.get(winner)
     if shipped is not None and shipped.against_float is not None:
         is_checked = shipped.accuracy is not None
@@ -205,7 +207,7 @@ def _reason(winner: str, baseline: str, verdicts: Mapping[str, Verdict]) -> str:
         return f"{winner} is {speedup:.2f}x as fast as {baseline}{' and ' if is_checked else '; '}{end}"
     for name, verdict in verdicts.items():
         return f"{baseline} is shipped: {name} is {_after_is(verdict)}"
-    return "fp32 was the only precision to choose from"
+    return f"{floats} was the only precision to choose from"
 
 
 def _after_is(verdict: Verdict) -> str:
@@ -213,9 +215,9 @@ def _after_is(verdict: Verdict) -> str:
     return verdict.reason if text is None else f"{text} ({verdict.reason})"
 
 
-def _float_verdict(name: str, winner: str, baseline: str, reason: str) -> Verdict:
+def _float_verdict(name: str, winner: str, baseline: str, reason: str, floats: str) -> Verdict:
     if name == winner:
         return Verdict("shipped", reason)
     if name == baseline:
-        return Verdict("baseline", "the fastest FP32 candidate")
+        return Verdict("baseline", f"the fastest {floats.upper()} candidate")
     return Verdict("passed over", f"slower than {baseline}")

@@ -107,7 +107,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         "candidates": [
             *rows,
             *(
-                {"name": item.spec.name, "status": "rejected", "reason": item.reason}
+                {"name": item.spec.name, "status": item.status, "reason": item.reason}
                 for item in facts.rejected
             ),
         ],

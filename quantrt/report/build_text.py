@@ -37,7 +37,7 @@ def verdict_table(report: Report, engine_bytes: int, precision_counts: Mapping[s
         *_accuracy_rows(shipped),
         _latency_row(baseline, shipped),
         _size_row(report["model"]["file_bytes"], engine_bytes),
-        *_layer_rows(precision_counts),
+        *_layer_rows(precision_counts, baseline.get("precision", "fp32")),
     ]
     return table(("", "float model", "engine", ""), rows, left=("",))
 
@@ -84,18 +84,20 @@ def _size_row(model_bytes: int, engine_bytes: int) -> tuple[str, str, str, str]:
     )
 
 
-def _layer_rows(counts: Mapping[str, int]) -> list[tuple[str, str, str, str]]:
+def _layer_rows(counts: Mapping[str, int], floats: str) -> list[tuple[str, str, str, str]]:
+    """Args: floats: the precision of the float model."""
     total = sum(counts.values())
-    names = dict.fromkeys(("fp32", *counts))
+    names = dict.fromkeys((floats, *counts))
     return [
-        (f"layers in {name}", str(total) if name == "fp32" else "0", str(counts.get(name, 0)), "")
+        (f"layers in {name}", str(total) if name == floats else "0", str(counts.get(name, 0)), "")
         for name in names
     ]
 
 
 def _candidate_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    if row["status"] == "rejected":
-        return (row["name"], "-", "-", "-", "-", "-", f"cannot run: {row['reason']}")
+    if row["status"] in ("rejected", "left out"):
+        what = "cannot run" if row["status"] == "rejected" else row["status"]
+        return (row["name"], "-", "-", "-", "-", "-", f"{what}: {row['reason']}")
     pair, accuracy = row["against_float"], row["accuracy"]
     return (
         row["name"],

@@ -110,10 +110,15 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A spec that cannot be run here, and why."""
+    """A spec that cannot be run here, and why.
+
+    Attributes:
+        status: "left out" of one that could, and need not.
+    """
 
     spec: Spec
     reason: str
+    status: str = "rejected"
 
 
 def with_bf16(config: BuildConfig, device: Mapping[str, Any]) -> BuildConfig:
@@ -235,6 +240,7 @@ class Opener:
         self._cuda: dict[str, CudaLowering] = {}  # by which graph it lowers
         self._lowered: dict[tuple[str, str], _Lowered] = {}  # by library, and which graph it is of
         self._floats: dict[str, Mapping[str, np.ndarray]] = {}  # FP32's outputs, by library
+        self._all_finite = False
 
     def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
         """Lower and open one spec; a library that refuses the model is a rejection, not an error.
@@ -262,8 +268,19 @@ class Opener:
 
     @property
     def environment(self) -> Mapping[str, str] | None:
-        """What the values of programs for a GPU depend on beside them; None where none was made."""
-        return next((lowering.environment for lowering in self._cuda.values()), None)
+        """What the values of programs for a GPU depend on beside them; None for a CPU."""
+        is_gpu = self._config.device.device == "cuda"
+        return self._cuda_lowering(Spec("cuda", "fp32")).environment if is_gpu else None
+
+    @property
+    def has_finite_floats(self) -> bool:
+        """Whether FP32 ran, and every number that it made is one."""
+        outputs = [array for found in self._floats.values() for array in found.values()]
+        return bool(outputs) and all(np.isfinite(x).all() for x in outputs if x.dtype.kind == "f")
+
+    def expect_finite(self) -> None:
+        """FP32 need not run: it is known that all of its outputs are finite on these inputs."""
+        self._all_finite = True
 
     def widen(self, specs: Sequence[Spec], samples: Sequence[Mapping[str, np.ndarray]]) -> bool:
         """See on more samples what fp16 is too narrow for; whether that is more than was known.
@@ -284,7 +301,8 @@ class Opener:
         """One run; the executor is closed where that is refused, or overflows where FP32 does not."""
         try:
             outputs = executor.run(self._inputs)
-            lost = first_not_finite(outputs, self._floats.get(spec.library, {}))
+            finite = {name: np.zeros_like(x) for name, x in outputs.items()} if self._all_finite else {}
+            lost = first_not_finite(outputs, self._floats.get(spec.library, finite))
             if lost is not None:
                 raise DeviceError(f"output '{lost}' is not finite where FP32's is")
         except QuantRtError:

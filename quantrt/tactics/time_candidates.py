@@ -21,9 +21,10 @@ from quantrt.tactics.parallel import RUNS_PER_LANE, parallel_runs
 from quantrt.tactics.race import race
 from quantrt.tactics.timing import Latency, TimesItself
 
-__all__ = ["time_candidates", "timed_inputs"]
+__all__ = ["HALVES", "time_candidates", "timed_inputs"]
 
 HALVES = ("fp16", "bf16")
+"""Precisions of 16-bit floats."""
 
 OWN_CLOCK_RATIO = 1 / 30
 """Of the seconds asked for, what is spent where candidates time themselves: their times spread much less."""
@@ -93,8 +94,8 @@ def time_candidates(
             for by their size.
         on_left: called with others that were timed, and the first rounds, which they share with finalists.
     """
-    floats = {name for name, candidate in candidates.items() if candidate.spec.precision == "fp32"}
     halves = {name for name, candidate in candidates.items() if candidate.spec.precision in HALVES}
+    floats = {name for name, candidate in candidates.items() if candidate.spec.precision == "fp32"} or halves
     small = {name for name, candidate in candidates.items() if candidate.spec.precision == "int4"}
     timed = partial(race, halves=halves, staying=small.union(staying))
     runs: dict[str, Callable[[], object]] = {
