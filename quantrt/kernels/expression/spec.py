@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from functools import lru_cache
 
 from quantrt.errors import InternalError
 from quantrt.kernels.expression.gelu import find_gelus
@@ -26,6 +27,9 @@ OPS = (
     *("quantize_fp8_near", "sub_zero"),
 )
 """Every operation; its place is its number. The last are what `program_of` makes of others."""
+
+REMEMBERED = 1024
+"""Expressions that are known: every tile of a kernel asks for the same one."""
 
 _POWERS = {2.0: "square", 3.0: "cube", 0.5: "sqrt", -0.5: "rsqrt", -1.0: "reciprocal"}
 """Exponents with an operation of their own: exact or correctly rounded, and cheap."""
@@ -61,13 +65,7 @@ def program_of(expression: Expression, outputs: Collection[str]) -> Program:
     Raises:
         InternalError: an instruction reads a register that comes after it.
     """
-    first = len(expression.operands)
-    rows = []
-    reductions = 0
-    for number, instruction in enumerate(_simplified(expression, outputs)):
-        rows.append(_row(instruction, first + number, reductions))
-        reductions += instruction.op.startswith("row_")
-    return tuple(rows)
+    return _program(_This(expression), "float32" in outputs)
 
 
 def needs_exact(expression: Expression, outputs: Collection[str]) -> bool:
@@ -89,7 +87,7 @@ def flops_of(expression: Expression, outputs: Collection[str], narrow: Collectio
     """
     wide = [i not in narrow and x.kind != "scalar" for i, x in enumerate(expression.operands)]
     flops = 0
-    for instruction in _simplified(expression, outputs):
+    for instruction in _simplified(_This(expression), "float32" in outputs):
         is_wide = any(wide[arg] for arg in instruction.args)
         flops += _FLOPS.get(instruction.op, 1) if is_wide else 0
         wide.append(is_wide and not instruction.op.startswith("row_"))
@@ -104,13 +102,44 @@ def _fixed_values(expression: Expression) -> dict[int, float]:
     return {**operands, **consts}
 
 
-def _simplified(expression: Expression, outputs: Collection[str]) -> list[Instruction]:
+class _This:
+    """One expression as itself: others that are equal may have a zero of another sign."""
+
+    __slots__ = ("expression",)
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+
+    def __hash__(self) -> int:
+        return id(self.expression)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _This) and self.expression is other.expression
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _program(this: _This, stores_floats: bool) -> Program:
+    first = len(this.expression.operands)
+    rows = []
+    reductions = 0
+    for number, instruction in enumerate(_simplified(this, stores_floats)):
+        rows.append(_row(instruction, first + number, reductions))
+        reductions += instruction.op.startswith("row_")
+    return tuple(rows)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _simplified(this: _This, stores_floats: bool) -> tuple[Instruction, ...]:
     """Powers with one of the usual exponents as operations of their own; the rest as cheap as may be.
 
     What only an unread register was for stays, and costs nothing: the compiler drops it.
+
+    Args:
+        stores_floats: whether float32 is among what is stored.
     """
+    expression = this.expression
     fixed = _fixed_values(expression)
-    gelus = {} if "float32" in outputs else find_gelus(expression, fixed)
+    gelus = {} if stores_floats else find_gelus(expression, fixed)
     first = len(expression.operands)
     zeros = _zero_points(expression)
     simplified = []
@@ -130,7 +159,7 @@ def _simplified(expression: Expression, outputs: Collection[str]) -> list[Instru
             simplified.append(Instruction("quantize_at_even", instruction.args))
         else:
             simplified.append(instruction)
-    return simplified
+    return tuple(simplified)
 
 
 def _zero_points(expression: Expression) -> frozenset[int]:

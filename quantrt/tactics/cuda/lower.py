@@ -336,7 +336,7 @@ class CudaLowering:
         Raises:
             DataError: the reference does not run there either.
         """
-        tactics, references = choices.tactics, _references(frame)
+        tactics = choices.tactics
         while True:
             program = assemble(
                 frame.program, frame.items, tactics, choices.kernels, choices.plans, places=frame.places
@@ -344,6 +344,7 @@ class CudaLowering:
             failing = self._failing_in_profiles(program)
             if not failing:
                 return program
+            references = _references(frame)
             for region, error in failing.items():
                 if references.get(region) in (None, tactics.get(region)):
                     raise error  # nothing computes it there

@@ -24,8 +24,12 @@ __all__ = ["list_tactics", "problem_of"]
 _SOURCE = "triton"
 
 
-def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
-    """At most four tiles, the most promising first; or the reason why there is none."""
+def list_tactics(workload: Workload, device: GpuFacts, most: int | None = None) -> list[Tactic | Rejected]:
+    """At most four tiles, the most promising first; or the reason why there is none.
+
+    Args:
+        most: how many are wanted; None: all.
+    """
     try:
         problem = problem_of(workload)
     except DataError as error:
@@ -37,7 +41,7 @@ def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected
         return [Rejected(_SOURCE, "rows", reason)]
     tiles = configs(problem, device)
     other = _in_channels_last(workload, problem)
-    carried = {tile: variants(problem, tile, tiles[0], other) for tile in tiles}
+    carried = {tile: variants(problem, tile, tiles[0], other) for tile in tiles[:most]}
     return [
         _tactic(workload, tile, [kernel_of(problem, variant) for variant in chosen])
         for tile, chosen in carried.items()

@@ -38,7 +38,8 @@ def rows_drafts(
     """
     used = [operand.name for operand in expression.operands if operand.kind == "constant"]
     read = {name: constants[name] for name in used} if constants is not None else {}
-    found = list_tactics(Workload(workload.region, Rows(expression), facts, outputs, None, read), device)
+    rest = Workload(workload.region, Rows(expression), facts, outputs, None, read)
+    found = list_tactics(rest, device, most=1)
     tactic = next((item for item in found if isinstance(item, Tactic)), None)
     if tactic is None:
         reasons = [item.reason for item in found if isinstance(item, Rejected)]
