@@ -99,12 +99,24 @@ def work_of(workload: Workload) -> Work:
             elements = math.prod(formula.output_shape(shapes[0]))
         case Concat():
             elements = sum(math.prod(shape) for shape in shapes)
-        case Rows():
-            elements = math.prod(np.broadcast_shapes(*shapes)) if shapes else 0
+        case Rows(expression=expression):
+            elements = math.prod(np.broadcast_shapes(*_walked(expression, workload))) if shapes else 0
         case _:
             pass
     written = sum(elements * np.dtype(dtype).itemsize for dtype in workload.outputs)
     return Work(products, read + written + _held_bytes(workload), elements)
+
+
+def _walked(expression: Expression, workload: Workload) -> list[tuple[int, ...]]:
+    """Shapes of an expression's tensors; of numbers of rows, that of the rows themselves."""
+    tensors = (number for number, x in enumerate(expression.operands) if x.kind == "tensor")
+    shapes = {number: facts.shape for number, facts in zip(tensors, workload.inputs, strict=True)}
+    rows = []
+    for table, index in expression.lookups.items():
+        width = workload.constants[expression.operands[table].name].shape[-1]
+        rows.append((*shapes[index], width))
+    picked = set(expression.lookups.values())
+    return rows + [shape for number, shape in shapes.items() if number not in picked]
 
 
 def _held_bytes(workload: Workload) -> int:

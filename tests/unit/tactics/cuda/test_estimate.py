@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from quantrt.gpu import gpu_named
-from quantrt.regions.region import Attention, Conv
+from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.region import Attention, Conv, Rows
 from quantrt.tactics.cuda.estimate import LAUNCH_US, Work, estimate_us, work_of
 from quantrt.tactics.cuda.tactic import Draft, Tactic
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm, scaled_rows
@@ -46,6 +47,22 @@ def test_work_of_attention():
 
 def test_work_of_rows():
     assert work_of(scaled_rows(rows=7)) == Work(0, 2 * 4 * 7 * 41, 7 * 41)
+
+
+def test_work_of_rows_that_are_looked_up():
+    """Codes and scales of words, and positions as they come: numbers of rows have no axis along the row."""
+    operands = (
+        Operand("tensor", "ids", ("gather", 1)),
+        Operand("lookup", "codes", ("gather", 0)),
+        Operand("lookup", "scales", ("gather", 0)),
+        Operand("tensor", "positions", ("add", 1)),
+    )
+    instructions = (Instruction("mul", (1, 2)), Instruction("add", (4, 3)))
+    formula = Rows(Expression(operands, instructions, (5,), (False,)))
+    inputs = (facts("int64", 2, 7), facts("float16", 1, 7, 40))
+    constants = {"codes": np.zeros((50, 40), np.int8), "scales": np.ones((50, 1), np.float32)}
+    work = replace(scaled_rows(), formula=formula, inputs=inputs, outputs=("float16",), constants=constants)
+    assert work_of(work) == Work(0, 8 * 2 * 7 + 2 * 7 * 40 + 2 * 2 * 7 * 40, 2 * 7 * 40)
 
 
 def test_a_large_product_takes_what_the_peak_allows():
