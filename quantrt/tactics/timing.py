@@ -149,6 +149,7 @@ def time_interleaved(
             config,
             on_progress,
             turn_runs=turn_runs,
+            slow={name for name, ms in least_ms.items() if ms >= SLOW_RUN_MS},
             min_rounds=min_rounds,
             floats=floats,
             halves=halves,
@@ -166,6 +167,7 @@ def _time_rounds(
     on_progress: Callable[[int, int | None], None] | None,
     *,
     turn_runs: Mapping[str, int],
+    slow: Collection[str],
     min_rounds: int,
     floats: Collection[str] | None,
     halves: Collection[str],
@@ -186,8 +188,7 @@ def _time_rounds(
         for index in order.permutation(len(names)):
             name = names[index]
             before_turn()
-            is_slow = bool(samples[name]) and samples[name][-1] >= SLOW_RUN_MS
-            turn = _turn(runs[name], turn_runs[name], clock, is_slow=is_slow)
+            turn = _turn(runs[name], turn_runs[name], clock, is_slow=name in slow)
             samples[name] += turn
             spent_ms[name] += math.fsum(turn)
         rounds += 1
