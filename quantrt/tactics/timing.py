@@ -143,12 +143,11 @@ def time_interleaved(
         gc.collect()
     with without_collector():
         least_ms = _warm_up(runs, config, clock)
-        turn_runs = _turn_runs(least_ms, has_clock=has_clock, is_search=floats is not None)
         return _time_rounds(
             runs,
             config,
             on_progress,
-            turn_runs=turn_runs,
+            turn_runs=_turn_runs(least_ms, has_clock=has_clock, is_search=floats is not None),
             slow={name for name, ms in least_ms.items() if ms >= SLOW_RUN_MS},
             min_rounds=min_rounds,
             floats=floats,
