@@ -7,6 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 from quantrt.assign.accuracy import Accuracy, Metric, Run
@@ -15,19 +16,17 @@ from quantrt.assign.checked import BATCH_SIZE, Checked
 from quantrt.assign.kept_sizes import KeptSizes
 from quantrt.assign.replayed import Replayed
 from quantrt.bind import unbound
-from quantrt.calibrate.dataset import Dataset, random_dataset
+from quantrt.calibrate.dataset import Batch, Dataset, random_dataset
 from quantrt.errors import DeviceError
 from quantrt.ir.profile import read_profiles
 from quantrt.prepare import Event, Job
 from quantrt.runtime.executor import Executor, ExecutorContext, open_executor
 from quantrt.tactics.candidates import Candidate
+from quantrt.tactics.sample_lanes import lanes_of
 
 __all__ = ["make_checker", "make_size_checker"]
 
 log = logging.getLogger(__name__)
-
-MOST_ASLEEP_BYTES = 256 << 20
-"""Of a model that is opened once more to be run on what accuracy is measured on."""
 
 
 def make_checker(
@@ -42,33 +41,41 @@ def make_checker(
         stack: closes what is opened for it.
     """
     model = job.model
-
-    @functools.cache  # opened where there is something to check
-    def opened() -> Executor:
-        reference = _float_candidate(candidates)
-        return _for_samples(reference, [output.name for output in model.outputs], stack)
+    names = [output.name for output in model.outputs]
 
     def on_progress(done: int, total: int | None) -> None:
         job.emit(Event("checking", done, total, "samples"))
 
-    def run_of(executor: Executor) -> Run:
-        return unbound(executor.run, model.outputs, model.bindings)
+    @functools.cache
+    def first() -> Batch | None:
+        return next(checked.batches(lambda done, total: None), None)
 
-    floats = Replayed(lambda inputs: run_of(opened())(inputs))
+    def opened(candidate: Candidate, stack: ExitStack) -> tuple[Run, int]:
+        batch = first()
+        runner = candidate.executor if batch is None else lanes_of(candidate, names, batch.inputs, stack)
+        return unbound(runner.run, model.outputs, model.bindings), runner.parallel_runs
+
+    @functools.cache  # opened where there is something to check
+    def floats() -> Replayed:
+        run, lanes = opened(_float_candidate(candidates), stack)
+        return Replayed(run, lanes=lanes)
 
     def check(name: str) -> Accuracy | None:
         on_progress(0, None)
+        if checked.data is None:
+            return None
         with ExitStack() as brief:
-            executor = _for_samples(candidates[name], [output.name for output in model.outputs], brief)
+            run, lanes = opened(candidates[name], brief)
             # The figures of tables are for other budgets too, and those of mixes for what is mixed next.
             is_spared = job.config.assign.tables is None and not candidates[name].spec.is_mixed
             return checked.measure(
                 metric,
-                floats,
-                run_of(executor),
+                floats(),
+                run,
                 on_progress,
                 max_drop_ratio=job.config.budget.max_drop_ratio,
                 is_spared=is_spared,
+                lanes=lanes,
             )
 
     return check
@@ -76,20 +83,6 @@ def make_checker(
 
 def _float_candidate(candidates: Mapping[str, Candidate]) -> Candidate:
     return next(candidate for candidate in candidates.values() if candidate.spec.precision == "fp32")
-
-
-def _for_samples(candidate: Candidate, names: Sequence[str], stack: ExitStack) -> Executor:
-    """What runs a model on every sample: nobody times it, so its threads need not spin.
-
-    The kernels are the candidate's own, and so are their outputs, bit for bit.
-    """
-    if candidate.spec.library != "onnxruntime" or candidate.model.size_bytes > MOST_ASLEEP_BYTES:
-        return candidate.executor
-    from quantrt.runtime.onnxruntime_executor import open_asleep  # heavy
-
-    executor = open_asleep(candidate.model, candidate.options, output_names=names)
-    stack.callback(executor.close)
-    return executor
 
 
 def make_size_checker(
@@ -114,6 +107,7 @@ def make_size_checker(
     samples = next(iter(data.batches(rows, rows))).inputs
     tried = trials(samples, rows, read_profiles(job.config.cuda.profiles, model.inputs))
     names = [output.name for output in model.outputs]
+    timed = () if job.config.device.device == "cuda" else (job.config.bench.batch or 1,)
     path = job.config.cuda.timing_cache
     kept = None if path is None or environment is None else KeptSizes(Path(path), environment)
 
@@ -127,7 +121,12 @@ def make_size_checker(
                 unbound(one, model.outputs, model.bindings)
                 for one in (fresh.run, found.executor.run, lambda inputs: floating().run(inputs))
             )
-            faults = (why_wrong(run, float_run, trial, usual(trial.inputs)) for trial in tried)
+            faults = (
+                why_wrong(each, float_run, replace(trial, sizes=sizes), wanted)
+                for trial in tried
+                for wanted in (usual(trial.inputs),)
+                for each, sizes in ((run, trial.sizes), (usual, timed))
+            )
             return next((fault for fault in faults if fault is not None), None)
 
     @functools.cache  # it is asked for again once a mixed candidate is there
@@ -146,9 +145,16 @@ def make_size_checker(
 
 
 def _fresh(candidate: Candidate, names: Sequence[str]) -> Executor | ExecutorContext:
-    """The engine before it has seen any shape; on a GPU beside the weights that are there."""
+    """The engine before it has seen any shape; on a GPU beside the weights that are there.
+
+    Of OpenVINO what it compiles for any shape: the candidate has what it compiles for one.
+    """
     if candidate.spec.library == "cuda":
         return candidate.executor.create_context()
+    if candidate.spec.library == "openvino":
+        from quantrt.runtime.openvino_guarded import GuardedOpenVino  # heavy
+
+        return GuardedOpenVino(candidate.model, candidate.options, output_names=names, own_shapes=0)
     return open_executor(candidate.model, candidate.options, output_names=names)
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from quantrt.assign.ahead import over
 from quantrt.assign.collected import Collected
 from quantrt.assign.surely_over import Looks, is_surely_over
 from quantrt.calibrate.dataset import Batch
@@ -137,10 +139,11 @@ def measure_accuracy(
     error, samples = Error(), 0
     wanted, found, labels = Collected(), Collected(), Collected()
     looks = Looks()
-    for batch in batches:
+    each = map(over, (float_run, run), itertools.tee(batches))
+    for (batch, wanted_all), (_, found_all) in zip(*each, strict=True):
         ref, got = (
-            {name: layout.own_rows(array, batch.count) for name, array in made(batch.inputs).items()}
-            for made in (float_run, run)
+            {name: layout.own_rows(array, batch.count) for name, array in outputs.items()}
+            for outputs in (wanted_all, found_all)
         )
         add_error(error, ref, got)
         samples += batch.count

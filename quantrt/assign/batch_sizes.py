@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
 USUAL = (1, 2, 4, 3)
-"""Without profiles. OpenVINO compiles the first three for themselves, and one model for all others."""
+"""Without profiles."""
 
 SAME_RATIO = 1e-4
 """Noise power between two sizes that is a code here and there: 40 dB."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from quantrt.assign.accuracy import Accuracy, Metric, Run, measure_accuracy
-from quantrt.assign.replayed import Replayed
+from quantrt.assign.replayed import MOST_BYTES, Replayed
 from quantrt.assign.spared import spared_accuracy
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.config import BuildConfig
@@ -66,10 +66,12 @@ class Checked:
         *,
         max_drop_ratio: float = math.inf,
         is_spared: bool = False,
+        lanes: int = 1,
     ) -> Accuracy | None:
         """A candidate's accuracy beside that of the float model; None without data.
 
         Args:
+            lanes: runs of the candidate that may be made at once.
             on_progress: called with (samples done, samples in all or None).
             max_drop_ratio: what is surely worse need not be measured to the end.
             is_spared: whether it is enough to know that the drop is no more, for which the float model has to
@@ -77,19 +79,19 @@ class Checked:
         """
         if self.data is None:
             return None
-        if is_spared and metric.margins is not None and self._has_many:
-            candidate = Replayed(run)
+        is_spared = is_spared and metric.margins is not None and self._has_many
+        candidate = Replayed(run, MOST_BYTES if is_spared else 0, lanes=lanes)
+        if is_spared:
             accuracy = spared_accuracy(
                 metric, lambda: self.batches(on_progress), floats, candidate, max_drop_ratio=max_drop_ratio
             )
             if accuracy is not None:
                 return accuracy
-            run = candidate.again()
         return measure_accuracy(
             metric,
             self.batches(on_progress),
             floats.again(),
-            run,
+            candidate.again(),
             fixed_batch=self.batch_size,
             max_drop_ratio=max_drop_ratio,
         )

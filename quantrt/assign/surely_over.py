@@ -29,13 +29,14 @@ class Looks:
     """When to look: at ever larger numbers of samples."""
 
     def __init__(self) -> None:
-        self._next = float(FIRST_LOOK)
+        self.due = float(FIRST_LOOK)
+        """Samples before the next look."""
 
     def is_due(self, samples: int) -> bool:
         """Whether to look now; asked with a growing number."""
-        is_due = samples >= self._next
+        is_due = samples >= self.due
         if is_due:
-            self._next = samples * GROWTH
+            self.due = samples * GROWTH
         return is_due
 
 

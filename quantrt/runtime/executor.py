@@ -19,6 +19,8 @@ __all__ = [
     "Executor",
     "ExecutorContext",
     "HasClock",
+    "Lanes",
+    "LanesBeside",
     "ReportsMemory",
     "RunsThere",
     "check_library",
@@ -103,6 +105,28 @@ class ContextThere(Protocol):
 
     def device_inputs(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
         """Tensors to put inputs into; see CudaContext.device_inputs."""
+
+
+class Lanes(Protocol):
+    """Runs that share nothing but weights, each on one thread."""
+
+    @property
+    def parallel_runs(self) -> int:
+        """How many there may be at once."""
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """As Executor.run, from any thread."""
+
+    def close(self) -> None:
+        """Free what they hold."""
+
+
+@runtime_checkable
+class LanesBeside(Protocol):
+    """An executor whose compiled models can be had again, to be run by one thread each."""
+
+    def lanes(self, inputs: Mapping[str, np.ndarray]) -> Lanes | None:
+        """What runs inputs of these shapes by the same kernels; None where it would be no other."""
 
 
 @runtime_checkable

@@ -21,13 +21,13 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
-from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS, SPIN_BRIEFLY, WAIT_ASLEEP
+from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS, SPIN_BRIEFLY
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
 from quantrt.threads import bounded_threads, usable_cores
 
-__all__ = ["OnnxRuntimeContext", "OnnxRuntimeExecutor", "open_asleep"]
+__all__ = ["OnnxRuntimeContext", "OnnxRuntimeExecutor"]
 
 _FLOAT8 = (17, 18, 19, 20)
 """ONNX's numbers of the float8 types."""
@@ -126,20 +126,6 @@ class OnnxRuntimeExecutor:
         """Free the session, then let go of the weights it reads."""
         self._session = None
         self._weights = {}
-
-
-def open_asleep(
-    model: LibraryModel, options: ExecOptions, *, output_names: Sequence[str] | None = None
-) -> OnnxRuntimeExecutor:
-    """The same kernels on threads that wait asleep, for many runs that nobody times.
-
-    Threads that spin between two layers answer sooner, and take up to twice the processor's time: in FP32 at
-    batch 8, on 2 busy cores of an AMD EPYC, 7.5 against 4.8 ms a picture for a small ViT, 3.0 against 1.7 for
-    ResNet-56.
-    """
-    asleep = onnxruntime.SessionOptions()
-    asleep.add_session_config_entry(*WAIT_ASLEEP)
-    return OnnxRuntimeExecutor(model, options, output_names=output_names, session_options=asleep)
 
 
 class OnnxRuntimeContext:

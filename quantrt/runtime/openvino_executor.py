@@ -32,6 +32,7 @@ from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
 from quantrt.runtime.openvino_joined import HAS_CODES, WITHOUT_JOINED, joins_products
+from quantrt.runtime.openvino_lanes import OpenVinoLanes
 from quantrt.runtime.openvino_tensor import shared_tensor
 from quantrt.runtime.request_pool import RequestPool
 from quantrt.threads import bounded_threads, usable_cores
@@ -78,6 +79,7 @@ class OpenVinoExecutor:
         self._model = _read_model(self._core, model.graph, self._weights)
         if HAS_CODES in model.graph and joins_products(self._model):
             self._config |= WITHOUT_JOINED
+        self._threads = options.threads
         self.parallel_runs = (options.threads or usable_cores()) if options.hint == "throughput" else 1
         self.inputs = tuple(_spec(port, None) for port in self._model.inputs)
         self._input_index = {name: i for i, port in enumerate(self._model.inputs) for name in _names(port)}
@@ -98,8 +100,15 @@ class OpenVinoExecutor:
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs by name; see Executor.run. A new shape may compile first; see the module."""
+        return self.run_in(None, (), inputs)
+
+    def run_in(
+        self, own: CompiledVariant | None, own_shapes: Shapes, inputs: Mapping[str, np.ndarray]
+    ) -> dict[str, np.ndarray]:
+        """As `run`; inputs of these shapes in a variant that the caller has, where there is one."""
         arrays = self._in_order(inputs)
-        variant = self._variant(tuple([array.shape for array in arrays]))
+        shapes = tuple([array.shape for array in arrays])
+        variant = own if own is not None and shapes == own_shapes else self._variant(shapes)
         request = variant.requests.take()
         try:
             return self._infer(request, arrays)
@@ -115,6 +124,22 @@ class OpenVinoExecutor:
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
         """One run for timing; see Executor.prepare."""
         return partial(self.run, inputs)
+
+    def lanes(self, inputs: Mapping[str, np.ndarray]) -> OpenVinoLanes | None:
+        """What runs inputs of these shapes on one thread each; see LanesBeside.lanes."""
+        arrays = self._in_order(inputs)
+        shapes = tuple([array.shape for array in arrays])
+        own = self._variant(shapes)
+        if own is self._dynamic:
+            return None
+        lanes = self._threads or usable_cores()
+        try:
+            config = {**self._config, "NUM_STREAMS": lanes, "INFERENCE_NUM_THREADS": lanes}
+            variant = CompiledVariant(_imported(self._core, own.compiled, config), self._weights)
+        except _LIBRARY_ERRORS as error:
+            _LOGGER.info("OpenVINO does not import what it compiled: %s", library_reason(error))
+            return None
+        return OpenVinoLanes(self, shapes, variant, lanes)
 
     def create_context(self) -> OpenVinoContext:
         """A lane with its own infer request for every compiled model that it meets."""
@@ -252,6 +277,14 @@ def _compile_config(core: openvino.Core, options: ExecOptions) -> dict[str, Any]
     if threads:
         config["INFERENCE_NUM_THREADS"] = threads
     return config
+
+
+def _imported(
+    core: openvino.Core, compiled: openvino.CompiledModel, config: Mapping[str, Any]
+) -> openvino.CompiledModel:
+    """A compiled model under other options, without its graph being rewritten again."""
+    blob = compiled.export_model()
+    return core.import_model(blob, "CPU", dict(config))
 
 
 def _read_model(core: openvino.Core, graph: bytes, weights: np.ndarray) -> openvino.Model:

@@ -17,7 +17,13 @@ import openvino
 from quantrt.errors import ModelError
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.first_run import how_it_crashes
-from quantrt.runtime.openvino_executor import CompiledVariant, OpenVinoExecutor, Shapes, shapes_text
+from quantrt.runtime.openvino_executor import (
+    OWN_SHAPES,
+    CompiledVariant,
+    OpenVinoExecutor,
+    Shapes,
+    shapes_text,
+)
 
 __all__ = ["GuardedOpenVino", "may_crash"]
 
@@ -39,9 +45,12 @@ class GuardedOpenVino(OpenVinoExecutor):
         *,
         output_names: Sequence[str] | None = None,
         properties: Mapping[str, Any] | None = None,
+        own_shapes: int = OWN_SHAPES,
     ) -> None:
         self._source = model, options
-        super().__init__(model, options, output_names=output_names, properties=properties)
+        super().__init__(
+            model, options, output_names=output_names, properties=properties, own_shapes=own_shapes
+        )
 
     def _compile(self, shapes: Shapes | None, arrived: Shapes) -> CompiledVariant:
         """As there, after another process has lived through it.

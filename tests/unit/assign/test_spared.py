@@ -18,7 +18,7 @@ from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.onnxruntime import ORT
-from quantrt.runtime.onnxruntime_executor import open_asleep
+from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
 from tests.nets import quantized, resnet, samples
 
 TOP1 = find_metric("top1", has_labels=True)
@@ -140,8 +140,8 @@ def test_engines_are_judged_as_by_all_samples(count: int, budget: float, *, is_s
     coded = lower_to_onnxruntime(write(quantized(model, ORT, {"x": data[:64]})))
     lowered = lower_to_onnxruntime(model.graph)
     with (
-        closing(open_asleep(lowered, ExecOptions())) as floats,
-        closing(open_asleep(coded, ExecOptions())) as codes,
+        closing(OnnxRuntimeExecutor(lowered, ExecOptions())) as floats,
+        closing(OnnxRuntimeExecutor(coded, ExecOptions())) as codes,
     ):
         labels = floats.run({"x": data})["y"].argmax(axis=1)
         truth = open_dataset({"x": data, "labels": labels}, model.inputs)
