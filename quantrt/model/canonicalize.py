@@ -20,6 +20,7 @@ from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.model.passes.spell_contrib import spell_contrib
 from quantrt.model.passes.spell_sequences import spell_sequences
+from quantrt.model.passes.widen_halves import widen_inside
 
 __all__ = ["PASSES", "canonicalize"]
 
@@ -31,6 +32,7 @@ PASSES: tuple[tuple[Callable[[ir.Model], int], str], ...] = (
     (lift_constants, "turned {} Constant nodes into initializers"),
     (remove_identities, "removed {} nodes that change nothing"),
     (spell_contrib, "wrote {} quantized operators of ONNX Runtime's own as standard ones"),
+    (widen_inside, "made {} constants and casts of 16-bit floats float32"),
     (convert_opset, "raised the opset to 13"),
     (fold_constants, "folded {} constant nodes"),
     (remove_identities, "removed {} nodes that change nothing, now that types are known"),

@@ -24,6 +24,8 @@ __all__ = ["load_model", "make_model"]
 
 logger = logging.getLogger(__name__)
 
+_BFLOAT16 = ir.DataType.BFLOAT16
+
 
 @without_collector()
 def load_model(path: Path | str) -> Model:
@@ -58,6 +60,9 @@ def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[
     opset = graph.opset_imports.get("", TARGET_OPSET)
     if opset < TARGET_OPSET:
         notes = (*notes, f"opset {opset} cannot be raised to {TARGET_OPSET}: no per-channel quantization")
+    wide = [value.name for value in (*graph.graph.inputs, *graph.graph.outputs) if value.dtype == _BFLOAT16]
+    if wide:
+        notes = (*notes, f"'{wide[0]}' is bfloat16: nothing is quantized, and a CPU cannot run it")
     for note in notes:
         logger.warning("%s: %s", path.name if path is not None else "model", note)
     return Model(

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import free_name, is_operator, prepend
 
-__all__ = ["widen_halves"]
+__all__ = ["widen_halves", "widen_inside"]
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -43,6 +43,12 @@ def widen_halves(graph: ir.Model) -> int:
     return count
 
 
+def widen_inside(graph: ir.Model) -> int:
+    """`widen_halves`, for models whose inputs and outputs can be arrays: numpy has no bfloat16."""
+    ends = (*graph.graph.inputs, *graph.graph.outputs)
+    return 0 if any(value.dtype == ir.DataType.BFLOAT16 for value in ends) else widen_halves(graph)
+
+
 def _ends(values: Iterable[ir.Value]) -> list[tuple[ir.Value, ir.DataType]]:
     return [(value, value.dtype) for value in dict.fromkeys(values) if value.dtype in HALVES]
 
@@ -52,8 +58,15 @@ def _widened(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
 
 
 def _set_float(value: ir.Value) -> None:
-    if value.dtype in HALVES:
-        value.type = ir.TensorType(ir.DataType.FLOAT)
+    if value.type is not None and value.dtype in HALVES:
+        value.type = _float_type(value.type)
+
+
+def _float_type(kind: ir.TypeProtocol) -> ir.TypeProtocol:
+    """The type in float32: of tensors, or of sequences of them."""
+    if isinstance(kind, ir.SequenceType | ir.OptionalType):
+        return type(kind)(_float_type(kind.elem_type))
+    return ir.TensorType(ir.DataType.FLOAT)
 
 
 def _widen_attributes(node: ir.Node) -> int:

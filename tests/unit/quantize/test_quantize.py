@@ -11,6 +11,7 @@ from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.quantize.targets.tensorrt import TENSORRT
+from quantrt.reference.metrics import sqnr_db
 from tests.nets import CONV, constant, net, observe, quantized, resnet, run_ort, samples, weights
 
 IMAGES = {"x": samples(4, 3, 16, 16)}
@@ -114,10 +115,21 @@ def test_a_bias_that_a_computed_value_provides_stays_float():
     assert not result.biases and ("Conv_0", 1) in result.weights
 
 
-def test_a_float16_model_has_nothing_to_quantize():
-    text = "net (float16[N,4] x) => (float16[N,4] y) { y = MatMul(x, w) }"
-    model = net(text, {"w": np.eye(4, dtype=np.float16)})
+def test_a_double_model_has_nothing_to_quantize():
+    text = "net (double[N,4] x) => (double[N,4] y) { y = MatMul(x, w) }"
+    model = net(text, {"w": np.eye(4)})
     assert observed_values(model, TARGETS, QuantizeConfig()) == ()
+
+
+def test_a_float16_model_is_quantized():
+    text = "net (float16[N,4] x) => (float16[N,4] y) { m = MatMul(x, w) y = Relu(m) }"
+    model = net(text, {"w": np.eye(4, dtype=np.float16)})
+    inputs = {"x": samples(8, 4).astype(np.float16)}
+    made = quantized(model, ORT, inputs)
+    assert ("MatMul_0", 1) in made.weights
+    (got,) = run_ort(write(made), inputs)
+    assert got.dtype == np.float16
+    assert sqnr_db(np.maximum(inputs["x"], 0).astype(np.float32), got.astype(np.float32)) > 30
 
 
 def test_every_bias_gets_codes_on_the_unit_of_its_sums():

@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs in 16-bit floats as graphs in float32: the same ends, nothing narrow in between."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
+from quantrt.ir.shapes import infer_shapes
 from quantrt.model.load import load_model, make_model
+from quantrt.model.name_nodes import name_nodes
 from quantrt.model.passes.widen_halves import widen_halves
+from quantrt.quantize.placement import place
 from quantrt.quantize.qdq_read import read
+from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.reference.metrics import sqnr_db
 from tests.nets import net, run_ort
 
@@ -35,14 +41,23 @@ def halves(graph: ir.Model) -> list[str]:
     return [value.name or "" for value in values if value.dtype == ir.DataType.FLOAT16]
 
 
+def as_written(text: str, arrays: Mapping[str, np.ndarray], opset: int) -> ir.Model:
+    """The graph of a text, not canonical."""
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]> {text}')
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(x, name) for name, x in arrays.items())
+    name_nodes(proto.graph)
+    return ir.from_proto(proto)
+
+
 def test_only_the_ends_stay_narrow(rng):
-    model = net(TEXT, WEIGHTS, opset=19)
-    graph = clone(model.graph)
+    model = as_written(TEXT, WEIGHTS, 19)
+    graph = clone(model)
     assert widen_halves(graph) == 3
+    infer_shapes(graph)
     assert halves(graph) == ["y"]
     onnx.checker.check_model(ir.to_proto(graph), full_check=True)
     inputs = {"x": rng.standard_normal((5, 6)).astype(HALF)}
-    (want,), (got,) = run_ort(model.graph, inputs), run_ort(graph, inputs)
+    (want,), (got,) = run_ort(model, inputs), run_ort(graph, inputs)
     assert got.dtype == HALF
     assert sqnr_db(want.astype(np.float32), got.astype(np.float32)) > 50
 
@@ -54,7 +69,7 @@ def test_a_graph_without_halves_is_left(rng):
 
 def test_casts_between_floats_cancel():
     text = "net (float[N,6] x) => (float[N,6] y) { h = Cast<to=10>(x) r = Exp(h) y = Cast<to=1>(r) }"
-    graph = clone(net(text, opset=17).graph)
+    graph = as_written(text, {}, 17)
     assert widen_halves(graph) == 1
     assert halves(graph) == []
     assert make_model(graph).graph.graph.num_nodes() == 1
@@ -62,8 +77,34 @@ def test_casts_between_floats_cancel():
 
 def test_a_quantized_model_in_float16_reads_codes(tmp_path):
     path = tmp_path / "half.onnx"
-    onnx.save(ir.to_proto(net(TEXT, WEIGHTS, opset=19).graph), path)
+    onnx.save(ir.to_proto(as_written(TEXT, WEIGHTS, 19)), path)
     found = read(load_model(path))
     assert found.has_int8
     (name,) = found.activations
     assert float(found.activations[name].scale) == float(np.float32(HALF(0.02)))
+
+
+def test_sequences_are_of_float32_too():
+    text = """net (float16[N,6] x) => (float16[M,6] y) {
+      s = SequenceConstruct(x, x) y = ConcatFromSequence<axis=0>(s)
+    }"""
+    graph = net(text, opset=17).graph
+    inputs = {"x": np.arange(12, dtype=HALF).reshape(2, 6)}
+    (sequence,) = (value for node in graph.graph for value in node.outputs if value.name == "s")
+    assert sequence.type == ir.SequenceType(ir.TensorType(ir.DataType.FLOAT))
+    (got,) = run_ort(graph, inputs)
+    assert got.dtype == HALF and got.shape == (4, 6)
+
+
+def test_a_loaded_model_computes_in_float32_and_is_quantized():
+    text = "net (float16[N,6] x) => (float16[N,6] y) { m = MatMul(x, w) r = Relu(m) y = Add(r, b) }"
+    model = net(text, {"w": np.eye(6, dtype=HALF), "b": np.ones(6, HALF)})
+    assert halves(model.graph) == ["y"] and [spec.dtype for spec in model.inputs] == ["float16"]
+    assert place(model.graph, OPENVINO).weights.keys() == {("MatMul_0", 1)}
+
+
+def test_a_model_with_bfloat16_ends_stays_as_it_is():
+    text = "net (bfloat16[N,6] x) => (float[N,6] y) { r = Relu(x) y = Cast<to=1>(r) }"
+    model = net(text, opset=17)
+    assert any("'x' is bfloat16" in note for note in model.notes)
+    assert [value.dtype for node in model.graph.graph for value in node.outputs][0] == ir.DataType.BFLOAT16
