@@ -18,7 +18,7 @@ from quantrt.assign.surely_over import Looks, is_surely_over
 from quantrt.calibrate.dataset import Batch
 from quantrt.calibrate.records import Layout
 from quantrt.errors import DataError, InternalError, UsageError, close_match
-from quantrt.reference.metrics import Error, top1
+from quantrt.reference.metrics import Error, in_one_shape, top1
 
 __all__ = [
     "METRICS",
@@ -175,7 +175,8 @@ def add_error(error: Error, ref: Outputs, got: Outputs) -> None:
 
 
 def comparable(ref: Array, got: Array) -> tuple[Array, Array]:
-    """Both without the elements where both are the same infinity, or NaN: masks and padding."""
+    """Both in one shape, without the elements where both are the same infinity, or NaN: masks and padding."""
+    ref, got = in_one_shape(ref, got)
     if ref.shape != got.shape or np.isfinite(ref).all():
         return ref, got
     keep = np.isfinite(ref) | ~((ref == got) | (np.isnan(ref) & np.isnan(got)))

@@ -25,7 +25,7 @@ from quantrt.quantize.equalized import Equalized, make_twins
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import with_integer_biases
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.reference.metrics import Error
+from quantrt.reference.metrics import Error, in_one_shape
 
 __all__ = [
     "FIT_SAMPLES",
@@ -180,7 +180,7 @@ class _Noise:
     def add(self, batch: Inputs, wanted: Sequence[Array]) -> None:
         """Run one batch, beside the float model's outputs."""
         for error, ref, got in zip(self._errors, wanted, _run(self._session, batch), strict=True):
-            error.add(ref, got)
+            error.add(*in_one_shape(ref, got))
 
     @property
     def ratio(self) -> float:

@@ -16,6 +16,7 @@ __all__ = [
     "Error",
     "cosine",
     "decibels",
+    "in_one_shape",
     "max_abs_diff",
     "mean_noise_ratio",
     "noise_ratio",
@@ -101,14 +102,32 @@ def mean_noise_ratio(ref: Iterable[Mapping[str, Array]], got: Iterable[Mapping[s
     """Noise over signal power of outputs, given batch by batch: of each one over all, then their mean.
 
     Raises:
-        DataError: the shapes of two differ.
+        DataError: two have other numbers of axes.
         ValueError: one has more batches than the other.
     """
     errors: dict[str, Error] = {}
     for wanted, found in zip(ref, got, strict=True):
         for name, array in wanted.items():
-            errors.setdefault(name, Error()).add(array, found[name])
+            errors.setdefault(name, Error()).add(*in_one_shape(array, found[name]))
     return float(np.mean([error.noise_ratio for error in errors.values()]))
+
+
+def in_one_shape(ref: Array, got: Array) -> tuple[Array, Array]:
+    """Two arrays as large as the larger of them along each axis, 0 where one has no element.
+
+    The shape of what a detector finds depends on values: a box more or less is noise, and no error. Arrays of
+    other numbers of axes stay as they are.
+    """
+    if ref.shape == got.shape or ref.ndim != got.ndim:
+        return ref, got
+    shape = tuple(map(max, ref.shape, got.shape))
+    return _filled(ref, shape), _filled(got, shape)
+
+
+def _filled(array: Array, shape: tuple[int, ...]) -> Array:
+    large = np.zeros(shape, array.dtype)
+    large[tuple(map(slice, array.shape))] = array
+    return large
 
 
 def _compared(ref: Array, got: Array) -> Error:

@@ -19,7 +19,7 @@ from quantrt.quantize.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.reference.metrics import Error
+from quantrt.reference.metrics import Error, in_one_shape
 
 __all__ = ["Alone"]
 
@@ -62,7 +62,7 @@ class Alone:
         errors = [Error() for _ in self._wanted[0]]
         for wanted, got in zip(self._wanted, self._run(write(mixed), batches), strict=True):
             for error, ref, array in zip(errors, wanted, got, strict=True):
-                error.add(ref, array)
+                error.add(*in_one_shape(ref, array))
         return float(np.mean([error.noise_ratio for error in errors])) if errors else 0.0
 
     def _run(self, graph: ir.Model, batches: Sequence[Batch]) -> list[list[Array]]:

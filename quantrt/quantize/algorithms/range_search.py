@@ -26,7 +26,7 @@ from quantrt.ir.session import float_session
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qparams import QParams
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.reference.metrics import Error
+from quantrt.reference.metrics import Error, in_one_shape
 
 __all__ = ["search_ranges"]
 
@@ -73,7 +73,7 @@ def search_ranges(
         for batch, floats in zip(batches, wanted, strict=True):
             outputs = [x for x in session.run(None, {**batch, **feed}) if x.dtype.kind == "f"]
             for error, ref, got in zip(errors, floats, outputs, strict=True):
-                error.add(ref, got)
+                error.add(*in_one_shape(ref, got))
         return float(np.mean([error.noise_ratio for error in errors]))
 
     def noise_with(name: str, scale: Array) -> float:

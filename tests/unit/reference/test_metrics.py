@@ -9,6 +9,7 @@ from quantrt.reference.metrics import (
     Error,
     cosine,
     decibels,
+    in_one_shape,
     max_abs_diff,
     mean_noise_ratio,
     noise_ratio,
@@ -93,6 +94,17 @@ def test_arrays_of_two_shapes_are_not_compared():
     with pytest.raises(DataError, match="compare") as caught:
         Error().add(np.zeros((2, 1)), np.zeros((2, 3)))
     assert "(2, 3)" in str(caught.value)
+
+
+def test_what_one_of_two_arrays_lacks_is_zero_in_one_shape():
+    boxes, found = np.arange(6.0).reshape(3, 2), np.arange(8.0).reshape(4, 2)
+    ref, got = in_one_shape(boxes, found)
+    np.testing.assert_array_equal(ref, [[0, 1], [2, 3], [4, 5], [0, 0]])
+    np.testing.assert_array_equal(got, found)
+    ref, got = in_one_shape(np.ones((2, 3)), np.ones((3, 2)))
+    assert (ref.tolist(), got.tolist()) == ([[1, 1, 1], [1, 1, 1], [0, 0, 0]], [[1, 1, 0]] * 3)
+    one, other = in_one_shape(boxes, boxes[0])
+    assert one is boxes and other.shape == (2,)
 
 
 def test_float16_is_compared_in_double_precision():
