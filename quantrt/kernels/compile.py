@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from quantrt.errors import DeviceError, InternalError
@@ -17,6 +19,7 @@ from quantrt.kernels.overlap import has_wait, may_overlap, with_wait
 __all__ = ["compile_kernel", "find_function"]
 
 FOLDER = Path(__file__).parent
+FAMILIES = "quantrt.kernels."
 WARP_SIZE = 32
 ALIGNMENT = 16
 """Of pointers in bytes and of integers, in `KernelSpec.aligned`."""
@@ -101,6 +104,7 @@ def find_function(spec: KernelSpec) -> Any:
     if not is_named or not (FOLDER / spec.family / "triton_kernel.py").is_file():
         raise InternalError(f"there is no kernel family '{spec.family}' with '{spec.function}'")
     module = importlib.import_module(f"quantrt.kernels.{spec.family}.triton_kernel")
+    _make_keys(module, set())
     function = getattr(module, spec.function, None)
     if function is None:
         raise InternalError(f"kernel family '{spec.family}' has no function '{spec.function}'")
@@ -110,6 +114,20 @@ def find_function(spec: KernelSpec) -> Any:
             hint="a process without TRITON_INTERPRET in its environment",
         )
     return function
+
+
+def _make_keys(module: ModuleType, known: set[str]) -> None:
+    """Make Triton's keys of a module's functions in its cache, behind those of what the module imports.
+
+    A key has the constants of the functions that are called only where these had keys before: made in
+    another order, it would not be that of what was compiled in another process.
+    """
+    known.add(module.__name__)
+    for value in vars(module).values():
+        name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+        if name not in known and str(name).startswith(FAMILIES):
+            _make_keys(sys.modules[str(name)], known)
+        getattr(value, "cache_key", None)
 
 
 def _source(spec: KernelSpec, function: Any) -> Any:

@@ -5,9 +5,20 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel's module is imported
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+
 import pytest
 import triton.language as tl
 from triton.runtime import interpreter
+
+from quantrt.kernels.compile_all import CompileFailure, compile_all, compilers
+from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+
+CompileKernels = Callable[
+    [Sequence[KernelSpec], Sequence[int]], dict[KernelSpec, CompiledKernel | CompileFailure]
+]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,3 +36,25 @@ def one_patch_for_each_launch():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", replace_what_is_not)
         yield
+
+
+@pytest.fixture(scope="session")
+def compile_kernels() -> Iterator[CompileKernels]:
+    """compile_kernels(specs, capabilities) -> by spec, its machine code or why there is none.
+
+    In processes that all tests share: to start one and import the compiler takes longer than most kernels.
+    """
+    with closing(compilers()) as pool:
+        yield partial(compile_all, pool=pool)
+
+
+@pytest.fixture(scope="session")
+def compiled_all(compile_kernels: CompileKernels) -> Callable[..., list[CompiledKernel]]:
+    """compiled_all(specs, capabilities) -> the machine code of each, in the order of `specs`."""
+
+    def compile_each(specs: Sequence[KernelSpec], capabilities: Sequence[int]) -> list[CompiledKernel]:
+        results = compile_kernels(specs, capabilities)
+        assert not [x for x in results.values() if not isinstance(x, CompiledKernel)]
+        return [results[spec] for spec in specs]
+
+    return compile_each

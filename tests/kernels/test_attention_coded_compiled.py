@@ -12,7 +12,7 @@ from quantrt.kernels.attention_coded.spec import CodedAttention, kernel_of, why_
 from quantrt.kernels.attention_coded.tiles import configs, shared_bytes
 from quantrt.kernels.attention_codes.spec import encoder_of
 from tests.kernels.test_attention_compiled import bert
-from tests.kernels.test_conv2d_compiled import compiled_all, instructions
+from tests.kernels.test_conv2d_compiled import instructions
 
 GPUS = {80: "a100", 86: "a10", 89: "4090", 90: "h200", 100: "b200", 120: "5090"}
 LONG = replace(bert(mask="none", B=2), H=10, S=4096, T=4096)
@@ -27,7 +27,7 @@ FP8_PRODUCTS = {89: "QMMA", 90: "QGMMA", 120: "QMMA"}
 
 
 @pytest.mark.parametrize("capability", GPUS)
-def test_products_are_of_8_bits(capability: int, tmp_path: Path) -> None:
+def test_products_are_of_8_bits(compiled_all, capability: int, tmp_path: Path) -> None:
     how, *_ = configs(LONG, gpu_named(GPUS[capability]))
     assert how.values == ("fp8" if capability >= 89 else "floats")
     kernel, encoder = compiled_all(
@@ -44,7 +44,7 @@ def test_products_are_of_8_bits(capability: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("capability", GPUS)
 @pytest.mark.parametrize("problem", [LONG, MASKED, PADDED, replace(LONG, is_causal=True)])
 @pytest.mark.parametrize("D", [64, 80, 160])
-def test_nothing_spills_on_the_way(D: int, problem: AttentionProblem, capability: int) -> None:
+def test_nothing_spills_on_the_way(compiled_all, D: int, problem: AttentionProblem, capability: int) -> None:
     problem, gpu = replace(problem, D=D, unit=8), gpu_named(GPUS[capability])
     found = configs(problem, gpu)
     assert found

@@ -10,7 +10,7 @@ from quantrt.kernels.attention.spec import AttentionProblem, kernel_of
 from quantrt.kernels.attention.tiles import NEAR_RATIO, configs, cost, estimate_us
 from quantrt.regions.expression import Operand
 from tests.kernels.expressions import Builder, scalar
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all, instructions
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
 
 H200 = gpu_named("H200")
 
@@ -37,7 +37,7 @@ def bert(*, mask: str = "added", B: int = 32, S: int = 384) -> AttentionProblem:
     )
 
 
-def test_it_compiles_everywhere(tmp_path: Path) -> None:
+def test_it_compiles_everywhere(compiled_all, tmp_path: Path) -> None:
     problem = bert()
     (kernel,) = compiled_all([kernel_of(problem, configs(problem, H200)[0])], CAPABILITIES)
     assert set(kernel.cubins) == set(CAPABILITIES)
@@ -48,7 +48,7 @@ def test_it_compiles_everywhere(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", ["added", "none"])
-def test_no_tile_spills_on_hopper(mask: str) -> None:
+def test_no_tile_spills_on_hopper(compiled_all, mask: str) -> None:
     problem = bert(mask=mask)
     tiles = configs(problem, H200)
     kernels = compiled_all([kernel_of(problem, tile) for tile in tiles], (90,))

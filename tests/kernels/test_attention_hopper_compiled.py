@@ -16,7 +16,7 @@ from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_hopper import triton_kernel
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of, shared_bytes, why_not
 from quantrt.kernels.attention_weights import triton_kernel as weights
-from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.compile_all import CompileFailure
 from quantrt.regions.region import Attention
 from tests.kernels.test_attention_compiled import bert
 from tests.kernels.test_conv2d_compiled import CAPABILITIES
@@ -62,9 +62,9 @@ FORMS = {
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled(compile_kernels):
     specs = {name: kernel_of(problem, how) for name, (problem, how, _) in FORMS.items()}
-    results = compile_all(list(specs.values()), (90,), workers=2)
+    results = compile_kernels(list(specs.values()), (90,))
     return {name: results[spec] for name, spec in specs.items()}
 
 
@@ -93,11 +93,11 @@ def test_machine_code(compiled, name, tmp_path: Path):
     assert {one for one in used if one.startswith("STG")} <= {"STG.E.128", "STG.E.64"}
 
 
-def test_codes_are_made_everywhere():
+def test_codes_are_made_everywhere(compile_kernels):
     spec = encoder_of(bert(mask="none"), CodeFormat("int8", "fp8", 128, 64))
     plain = encoder_of(bert(mask="none"), CodeFormat("int8", "floats", 64, 64))
-    results = compile_all([spec, plain], (89, 90), workers=2)
-    results |= compile_all([plain], CAPABILITIES, workers=2)
+    results = compile_kernels([spec, plain], (89, 90))
+    results |= compile_kernels([plain], CAPABILITIES)
     assert not [kernel for kernel in results.values() if isinstance(kernel, CompileFailure)]
     assert all(kernel.spills == 0 for kernel in results.values())
 

@@ -15,7 +15,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_short import triton_kernel
 from quantrt.kernels.attention_short.spec import NEIGHBOURS, ShortAttention, configs, kernel_of, why_not
-from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.compile_all import CompileFailure
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, run_program
 from tests.kernels.test_attention_compiled import bert
 from tests.kernels.test_attention_hopper import relative
@@ -191,9 +191,9 @@ FORMS = {
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled(compile_kernels):
     specs = {name: kernel_of(problem, how) for name, (problem, how) in FORMS.items()}
-    results = compile_all(list(specs.values()), (90,), workers=2)
+    results = compile_kernels(list(specs.values()), (90,))
     return {name: results[spec] for name, spec in specs.items()}
 
 

@@ -3,7 +3,6 @@
 
 import numpy as np
 
-from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic
@@ -21,10 +20,10 @@ def kernels_of(name: str, rng: np.random.Generator) -> dict[str, KernelSpec]:
     return {f"{name}: {spec.function}": spec for spec in reversed(specs) if spec.family == family}
 
 
-def test_every_family_compiles(rng: np.random.Generator):
+def test_every_family_compiles(compile_kernels, rng: np.random.Generator):
     specs = {name: spec for case in CASES for name, spec in kernels_of(case, rng).items()}
     assert len(specs) >= len(CASES)
-    found = compile_all(list(specs.values()), CAPABILITIES, workers=2)
+    found = compile_kernels(list(specs.values()), CAPABILITIES)
     for name, spec in specs.items():
         kernel = found[spec]
         assert isinstance(kernel, CompiledKernel), (name, kernel)

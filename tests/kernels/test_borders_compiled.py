@@ -8,7 +8,7 @@ import pytest
 from quantrt.kernels.borders.spec import inner_problem, kernel_of
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.regions.expression import Expression, Operand
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all, instructions
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
 
 SUMS = Expression((Operand("accumulator"),), (), (0,), (False,))
 
@@ -34,7 +34,7 @@ def problem(C: int, pad_code: int = -128, pads: tuple[int, int, int, int] = (1, 
 
 
 @pytest.mark.parametrize("channels", [64, 1024])
-def test_sixteen_codes_are_copied_at_a_time_without_spills(channels: int, tmp_path: Path):
+def test_sixteen_codes_are_copied_at_a_time_without_spills(compiled_all, channels: int, tmp_path: Path):
     (kernel,) = compiled_all([kernel_of(problem(channels))], CAPABILITIES)
     assert kernel.spills == 0
     for capability in CAPABILITIES:

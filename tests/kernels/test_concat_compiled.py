@@ -9,7 +9,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.concat.spec import Run, is_aligned, kernel_of, word_bytes_of
 from quantrt.kernels.concat.tiles import configs
 from quantrt.kernels.kernel import KernelSpec
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all, instructions
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
 
 H200 = gpu_named("H200")
 PIXELS = 8 * 80 * 80
@@ -23,7 +23,7 @@ def spec_of(channels: tuple[int, ...], *, rows: int = PIXELS) -> KernelSpec:
     return kernel_of(len(runs), word, configs(words, H200)[0], is_aligned=is_aligned(words))
 
 
-def test_it_compiles_everywhere(tmp_path: Path):
+def test_it_compiles_everywhere(compiled_all, tmp_path: Path):
     (kernel,) = compiled_all([spec_of((128, 128, 256))], CAPABILITIES)
     assert kernel.spills == 0 and kernel.registers > 0
     for capability in CAPABILITIES:
@@ -31,7 +31,7 @@ def test_it_compiles_everywhere(tmp_path: Path):
         assert loads and all(x.startswith("LDG.E.128") for x in loads), loads
 
 
-def test_channels_that_are_no_multiple_of_sixteen_words_move_as_whole_words(tmp_path: Path):
+def test_channels_that_are_no_multiple_of_sixteen_words_move_as_whole_words(compiled_all, tmp_path: Path):
     (kernel,) = compiled_all([spec_of((64, 32, 8))], (90,))
     loads = {x for x in instructions(kernel.cubins[90], tmp_path) if x.startswith("LDG")}
     assert loads and all(x.startswith("LDG.E.64") for x in loads), loads

@@ -10,11 +10,10 @@ import pytest
 from triton import knobs
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, is_early, kernel_of
 from quantrt.kernels.conv2d.tiles import configs, default_config
 from quantrt.kernels.depthwise import spec as depthwise
-from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.pixel_tile import PixelTile
 from quantrt.regions.expression import Expression, Operand
 from tests.kernels.expressions import Builder, constant, scalar
@@ -60,19 +59,12 @@ def problem(dtype: str, C: int = 256, taps: int = 3) -> ConvProblem:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[str, CompiledKernel]:
+def compiled(compiled_all) -> dict[str, CompiledKernel]:
     """The same tile for codes and floats, and a depthwise one, for every capability."""
     specs = {dtype: kernel_of(problem(dtype), TILE) for dtype in ("int8", "float16")}
     alone = problem("int8")
     specs["depthwise"] = depthwise.kernel_of(alone, PixelTile(32, 32, 2))
     return dict(zip(specs, compiled_all(list(specs.values()), CAPABILITIES), strict=True))
-
-
-def compiled_all(specs: list[KernelSpec], capabilities: tuple[int, ...]) -> list[CompiledKernel]:
-    results = compile_all(specs, capabilities, workers=2)
-    failures = [x for x in results.values() if not isinstance(x, CompiledKernel)]
-    assert not failures
-    return [results[spec] for spec in specs]
 
 
 def instructions(cubin: bytes, folder: Path) -> set[str]:
@@ -121,7 +113,7 @@ def test_products_are_those_of_the_tensor_cores(
     assert any(name.startswith(product) for name in used), used
 
 
-def test_short_sums_with_a_residual_do_not_spill():
+def test_short_sums_with_a_residual_do_not_spill(compiled_all):
     """Their epilogue's operands are loaded before the products, and kept meanwhile."""
     h200 = gpu_named("H200")
     problems = [replace(problem(dtype, C=64, taps=1), H=56, W=56) for dtype in ("int8", "float16")]
@@ -130,7 +122,7 @@ def test_short_sums_with_a_residual_do_not_spill():
     assert all(kernel.spills == 0 for kernel in compiled_all(specs, (90,)))
 
 
-def test_the_default_tiles_do_not_spill():
+def test_the_default_tiles_do_not_spill(compiled_all):
     h200 = gpu_named("H200")
     problems = [problem("int8"), problem("float16"), problem("int8", C=3, taps=7)]
     specs = [kernel_of(x, default_config(x, h200)) for x in problems]

@@ -13,7 +13,7 @@ import pytest
 from triton import knobs
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv_hopper import triton_kernel
 from quantrt.kernels.conv_hopper.spec import BoxTile, channel_block, kernel_of, why_not
@@ -53,9 +53,9 @@ def tile_of(name: str, one: ConvProblem) -> BoxTile:
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled(compile_kernels):
     specs = {name: kernel_of(one, tile_of(name, one)) for name, one in PROBLEMS.items()}
-    results = compile_all(list(specs.values()), (90,), workers=2)
+    results = compile_kernels(list(specs.values()), (90,))
     return {name: results[spec] for name, spec in specs.items()}
 
 

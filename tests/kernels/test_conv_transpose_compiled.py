@@ -10,7 +10,7 @@ from quantrt.kernels.conv_transpose.spec import SpreadProblem, TileConfig, confi
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.regions.expression import Expression, Operand
 from tests.kernels.expressions import Builder, constant, scalar
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all, instructions
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
 
 TILE = TileConfig(128, 64, 64, 4, 3)
 
@@ -26,7 +26,7 @@ def problem(dtype: str, K: int = 256) -> SpreadProblem:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[str, CompiledKernel]:
+def compiled(compiled_all) -> dict[str, CompiledKernel]:
     specs = {dtype: kernel_of(problem(dtype), TILE) for dtype in ("int8", "float16")}
     return dict(zip(specs, compiled_all(list(specs.values()), CAPABILITIES), strict=True))
 

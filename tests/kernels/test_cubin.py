@@ -10,7 +10,7 @@ from triton import knobs
 
 from quantrt.kernels.conv2d.spec import TileConfig, kernel_of
 from quantrt.kernels.cubin import Resources, resources_of
-from tests.kernels.test_conv2d_compiled import compiled_all, problem
+from tests.kernels.test_conv2d_compiled import problem
 
 
 def told(cubin: bytes, folder: Path) -> Resources:
@@ -23,7 +23,7 @@ def told(cubin: bytes, folder: Path) -> Resources:
 
 
 @pytest.mark.parametrize("capability", [80, 90, 120])
-def test_registers_and_stack_are_those_that_cuobjdump_tells(capability: int, tmp_path: Path):
+def test_registers_and_stack_are_those_that_cuobjdump_tells(compiled_all, capability: int, tmp_path: Path):
     tiles = [TileConfig(64, 32, 64, 4, 2), TileConfig(256, 256, 64, 4, 2)]
     small, large = compiled_all([kernel_of(problem("int8"), tile) for tile in tiles], (capability,))
     for kernel in (small, large):

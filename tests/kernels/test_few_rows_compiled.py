@@ -9,7 +9,7 @@ import pytest
 from triton import knobs
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.few_rows.spec import kernel_of
 from quantrt.kernels.few_rows.tiles import configs
 from tests.kernels.gemm_problems import (
@@ -36,13 +36,13 @@ PROBLEMS = {
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled(compile_kernels):
     specs = {
         (name, tile.name): kernel_of(problem, tile)
         for name, problem in PROBLEMS.items()
         for tile in configs(problem, H200)
     }
-    found = compile_all(list(specs.values()), (90,), workers=1)
+    found = compile_kernels(list(specs.values()), (90,))
     return {key: found[spec] for key, spec in specs.items()}
 
 

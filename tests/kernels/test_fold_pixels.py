@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.conv_hopper import spec as conv_hopper
 from quantrt.kernels.conv_hopper.tiles import configs
 from quantrt.kernels.fold_pixels.spec import BLOCK, folding_of, kernel_of, why_not_before
@@ -149,13 +149,13 @@ def test_what_is_not_folded():
     assert folding_of(replace(STEM, R=2, S=2, pads=(0,) * 4)) is None  # squares that do not overlap
 
 
-def test_machine_code():
+def test_machine_code(compile_kernels):
     stem = replace(STEM, images=32, H=224, W=224, N=64)
     folding = folding_of(stem)
     assert folding.problem.C == 64 and folding.problem.R == 4
     tile = next(tile for tile in configs(folding.problem, H200) if tile.is_column)
     specs = [conv_hopper.kernel_of(folding.problem, tile), kernel_of(stem, folding)]
-    found = compile_all(specs, (90,), workers=2)
+    found = compile_kernels(specs, (90,))
     for result in found.values():
         assert not isinstance(result, CompileFailure), result.reason
         assert result.spills == 0

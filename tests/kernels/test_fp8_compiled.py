@@ -8,7 +8,6 @@ import pytest
 
 from quantrt.dtypes import FP8
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.gemm.spec import GemmProblem, TileConfig, kernel_of, why_not
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.tactics.cuda.candidates import list_tactics
@@ -53,9 +52,9 @@ def specs(rng: np.random.Generator) -> dict[str, KernelSpec]:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[str, CompiledKernel]:
+def compiled(compile_kernels) -> dict[str, CompiledKernel]:
     wanted = specs(np.random.default_rng(0))
-    results = compile_all(list(wanted.values()), CAPABILITIES, workers=2)
+    results = compile_kernels(list(wanted.values()), CAPABILITIES)
     failures = {name: results[spec] for name, spec in wanted.items()}
     assert all(isinstance(kernel, CompiledKernel) for kernel in failures.values()), failures
     return failures

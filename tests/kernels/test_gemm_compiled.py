@@ -10,10 +10,9 @@ import pytest
 from triton import knobs
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.gemm.spec import GemmProblem, TileConfig, kernel_of
 from quantrt.kernels.gemm.tiles import configs
-from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.kernel import CompiledKernel
 from tests.kernels.gemm_problems import (
     both_forms,
     gated_codes,
@@ -34,7 +33,7 @@ LAYER = (6304, 3072, 768)
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[str, CompiledKernel]:
+def compiled(compiled_all) -> dict[str, CompiledKernel]:
     """Codes and floats in tiles of the same bytes, for every capability."""
     specs = {
         "int8": kernel_of(plain_codes(*LAYER), TileConfig(128, 64, 128, 4, 3)),
@@ -48,13 +47,6 @@ def compiled() -> dict[str, CompiledKernel]:
         "float16 gate": kernel_of(gated_floats(*LAYER), TileConfig(128, 64, 64, 4, 3)),
     }
     return dict(zip(specs, compiled_all(list(specs.values()), CAPABILITIES), strict=True))
-
-
-def compiled_all(specs: list[KernelSpec], capabilities: tuple[int, ...]) -> list[CompiledKernel]:
-    results = compile_all(specs, capabilities, workers=2)
-    failures = [x for x in results.values() if not isinstance(x, CompiledKernel)]
-    assert not failures
-    return [results[spec] for spec in specs]
 
 
 def instructions(cubin: bytes, folder: Path) -> set[str]:
@@ -110,7 +102,7 @@ def test_products_are_those_of_the_tensor_cores(
 @pytest.mark.parametrize(
     "make", [plain_codes, both_forms, heavy_codes, plain_floats, heavy_floats, gated_codes]
 )
-def test_no_tile_spills_on_hopper(make):
+def test_no_tile_spills_on_hopper(compiled_all, make):
     h200 = gpu_named("H200")
     problem: GemmProblem = make(*LAYER)
     tiles = configs(problem, h200)

@@ -12,7 +12,7 @@ import pytest
 from triton import knobs
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.pixels import as_product
@@ -78,9 +78,9 @@ CASES += [(name, WIDE) for name, problem in PROBLEMS.items() if fits_registers(p
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled(compile_kernels):
     specs = {case: kernel_of(PROBLEMS[case[0]], case[1]) for case in CASES}
-    results = compile_all(list(specs.values()), (90,), workers=2)
+    results = compile_kernels(list(specs.values()), (90,))
     return {case: results[spec] for case, spec in specs.items()}
 
 
@@ -107,9 +107,9 @@ def test_machine_code(compiled, name, tile, tmp_path: Path):
         assert not any(re.fullmatch(r"STG\.E(\.U8|\.U16)?", one) for one in used)
 
 
-def test_for_other_gpus_there_is_no_machine_code():
+def test_for_other_gpus_there_is_no_machine_code(compile_kernels):
     spec = kernel_of(PROBLEMS["codes"], HopperTile(128, 128, 4))
-    (result,) = compile_all([spec], (80,), workers=1).values()
+    (result,) = compile_kernels([spec], (80,)).values()
     assert isinstance(result, CompileFailure)
     assert "for compute capability 90 alone" in result.reason
 
@@ -178,7 +178,7 @@ def test_what_makes_codes_of_residuals_is_tried_in_a_loop_too():
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float8_e4m3fn"])
-def test_a_gelu_is_tried_in_a_loop_too(dtype):
+def test_a_gelu_is_tried_in_a_loop_too(compile_kernels, dtype):
     """Behind the others, in two thirds of the machine code; one word of the producer is on the stack."""
     h200 = gpu_named("H200")
     problem = gelu_codes(*LAYER, dtype)
@@ -187,7 +187,7 @@ def test_a_gelu_is_tried_in_a_loop_too(dtype):
     assert found[-2:] == tuple(looped)
     assert looped == [replace(tile, is_looped=True) for tile in found[:2]]
     usual, short = (
-        next(iter(compile_all([kernel_of(problem, tile)], (90,), workers=1).values()))
+        next(iter(compile_kernels([kernel_of(problem, tile)], (90,)).values()))
         for tile in (found[0], looped[0])
     )
     assert usual.spills == 0

@@ -16,7 +16,7 @@ from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.split_k.spec import SplitConfig
 from tests.kernels.gemm_problems import gated_floats, heavy_floats, plain_floats
 from tests.kernels.grouped_products import grouped
-from tests.kernels.test_gemm_compiled import CAPABILITIES, SHARED_BYTES, compiled_all
+from tests.kernels.test_gemm_compiled import CAPABILITIES, SHARED_BYTES
 
 FEW = SplitConfig(TileConfig(16, 64, 128, 4, 4), 4)
 WHOLE = SplitConfig(TileConfig(32, 64, 64, 4, 3), 1)
@@ -32,7 +32,7 @@ def specs() -> dict[str, KernelSpec]:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[str, CompiledKernel]:
+def compiled(compiled_all) -> dict[str, CompiledKernel]:
     return dict(zip(specs(), compiled_all(list(specs().values()), CAPABILITIES), strict=True))
 
 
@@ -71,7 +71,7 @@ def test_decoded_weights_go_into_the_tensor_cores_from_registers(
 
 @pytest.mark.parametrize("M", [1, 128, 4096])
 @pytest.mark.parametrize("group_size", [32, 64, 128])
-def test_no_tile_spills(M: int, group_size: int):
+def test_no_tile_spills(compiled_all, M: int, group_size: int):
     h200 = gpu_named("H200")
     problem = grouped(heavy_floats(M, 1024, 4096), group_size, has_zeros=group_size == 64)
     chosen = configs(problem, h200)

@@ -10,7 +10,7 @@ from quantrt.kernels.group_norm.spec import GroupNormProblem, TileConfig, kernel
 from quantrt.kernels.group_norm.tiles import configs, cost, estimate_us
 from quantrt.kernels.kernel import CompiledKernel
 from tests.kernels.group_norms import NOTHING, silu_to_codes
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all, instructions
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
 
 H200 = gpu_named("H200")
 
@@ -23,7 +23,7 @@ def problem(C: int = 320, HW: int = 128 * 128, *, to_codes: bool = True, shift: 
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[str, CompiledKernel]:
+def compiled(compiled_all) -> dict[str, CompiledKernel]:
     """The kernels of both ways, for codes behind SiLU, with something added to x."""
     one = problem(C=1280, HW=32 * 32, shift="float16")
     specs = [

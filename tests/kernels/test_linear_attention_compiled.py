@@ -5,13 +5,13 @@ from pathlib import Path
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.linear_attention.spec import LinearProblem, configs, kernel_of, why_not
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all, instructions
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
 
 PROBLEM = LinearProblem(16, 16, ("float16",) * 4, 1e-5)
 """A block of EfficientViT-B1."""
 
 
-def test_it_compiles_everywhere(tmp_path: Path):
+def test_it_compiles_everywhere(compiled_all, tmp_path: Path):
     tile = configs(PROBLEM)[0]
     dense, strided = compiled_all([kernel_of(PROBLEM, tile, is_dense=x) for x in (True, False)], CAPABILITIES)
     assert dense.spills == strided.spills == 0
@@ -20,7 +20,7 @@ def test_it_compiles_everywhere(tmp_path: Path):
         assert loads and all(".64" in x or ".128" in x for x in loads), loads
 
 
-def test_no_tile_spills():
+def test_no_tile_spills(compiled_all):
     largest = LinearProblem(64, 64, ("float16",) * 4, 1e-5)
     specs = [kernel_of(x, tile, is_dense=True) for x in (PROBLEM, largest) for tile in configs(x)]
     assert len(specs) == 6

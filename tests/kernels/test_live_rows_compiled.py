@@ -9,7 +9,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.attention.spec import AttentionProblem
 from quantrt.kernels.attention.spec import kernel_of as attention_kernel
 from quantrt.kernels.attention.tiles import configs as attention_tiles
-from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.gemm.spec import TileConfig
 from quantrt.kernels.gemm.spec import kernel_of as gemm_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile
@@ -28,14 +28,14 @@ PACKED = AttentionProblem(
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled(compile_kernels):
     whole = {
         "gemm": gemm_kernel(plain_codes(*LAYER), TileConfig(128, 128, 128, 8, 3)),
         "hopper": hopper_kernel(heavy_codes(*LAYER), HopperTile(128, 128, 6)),
     }
     specs = whole | {f"{name} live": with_live_rows(spec) for name, spec in whole.items()}
     specs["attention"] = attention_kernel(PACKED, attention_tiles(PACKED, gpu_named("H200"))[0])
-    results = compile_all(list(specs.values()), (90,), workers=2)
+    results = compile_kernels(list(specs.values()), (90,))
     return {name: results[spec] for name, spec in specs.items()}
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from triton import knobs
 
 from quantrt.kernels.compile import FOLDER
-from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.conv2d import spec as conv2d
 from quantrt.kernels.gemm.spec import TileConfig
 from quantrt.kernels.gemm.spec import kernel_of as gemm_of
@@ -36,8 +35,8 @@ def instructions(kernel, folder: Path) -> list[str]:
     return re.findall(rf"\b(PREEXIT|ACQBULK|{MEMORY})\b", text)
 
 
-def test_the_wait_is_ahead_of_all_memory(tmp_path: Path):
-    kernel = compile_all([TRITON], (80, 90), workers=1)[TRITON]
+def test_the_wait_is_ahead_of_all_memory(compile_kernels, tmp_path: Path):
+    kernel = compile_kernels([TRITON], (80, 90))[TRITON]
     assert kernel.overlaps
     found = instructions(kernel, tmp_path)
     assert found[:2] == ["PREEXIT", "ACQBULK"], "the next kernel may come, then the wait"
@@ -45,8 +44,8 @@ def test_the_wait_is_ahead_of_all_memory(tmp_path: Path):
     assert not {"PREEXIT", "ACQBULK"} & set(found[2:])
 
 
-def test_weights_of_the_first_blocks_are_ahead_of_the_wait(tmp_path: Path):
-    kernel = compile_all([GLUON], (90,), workers=1)[GLUON]
+def test_weights_of_the_first_blocks_are_ahead_of_the_wait(compile_kernels, tmp_path: Path):
+    kernel = compile_kernels([GLUON], (90,))[GLUON]
     assert kernel.overlaps
     begin, *found = instructions(kernel, tmp_path)
     assert begin == "PREEXIT"
@@ -57,9 +56,9 @@ def test_weights_of_the_first_blocks_are_ahead_of_the_wait(tmp_path: Path):
     assert "UTMALDG" not in other
 
 
-def test_kernels_over_images_are_launched_behind_one_another():
+def test_kernels_over_images_are_launched_behind_one_another(compile_kernels):
     """Chains of small ones waited beside each other, and were slower for it."""
-    kernel = compile_all([CONVOLUTION], (90,), workers=1)[CONVOLUTION]
+    kernel = compile_kernels([CONVOLUTION], (90,))[CONVOLUTION]
     assert not kernel.overlaps
     assert all((FOLDER / family / "triton_kernel.py").is_file() for family in IMAGE_FAMILIES)
     assert not any(may_overlap(family, 90) for family in IMAGE_FAMILIES)
@@ -67,8 +66,8 @@ def test_kernels_over_images_are_launched_behind_one_another():
     assert not may_overlap("gemm", 89)
 
 
-def test_older_gpus_have_no_such_instructions():
-    assert not compile_all([TRITON], (80,), workers=1)[TRITON].overlaps
+def test_older_gpus_have_no_such_instructions(compile_kernels):
+    assert not compile_kernels([TRITON], (80,))[TRITON].overlaps
 
 
 def test_the_wait_goes_behind_the_brace_of_the_entry_alone():

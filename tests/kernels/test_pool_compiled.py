@@ -13,7 +13,7 @@ from quantrt.kernels.pool.tiles import configs, cost, default_config, estimate_u
 from quantrt.regions.expression import Expression, Operand
 from tests.kernels.expressions import Builder, scalar
 from tests.kernels.pools import POOLED
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all, instructions
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
 
 H200 = gpu_named("H200")
 
@@ -52,7 +52,7 @@ EVERYWHERE = ("maxima of codes", "means of floats")
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[str, CompiledKernel]:
+def compiled(compiled_all) -> dict[str, CompiledKernel]:
     specs = {name: kernel_of(problem, default_config(problem, H200)) for name, problem in PROBLEMS.items()}
     others = [name for name in specs if name not in EVERYWHERE]
     found = zip(EVERYWHERE, compiled_all([specs[name] for name in EVERYWHERE], CAPABILITIES), strict=True)

@@ -9,7 +9,7 @@ import pytest
 from triton import knobs
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.fold_pixels.spec import folding_of
 from quantrt.kernels.pooled_conv.spec import PooledTile, configs, folded_bytes, kernel_of, why_not
@@ -35,9 +35,9 @@ STEMS = {name: stem(name) for name in ("int8", "float16")}
 
 
 @pytest.fixture(scope="module")
-def compiled():
+def compiled(compile_kernels):
     specs = {name: kernel_of(one, folding_of(one), PooledTile(14, 8)) for name, one in STEMS.items()}
-    results = compile_all(list(specs.values()), (90,), workers=2)
+    results = compile_kernels(list(specs.values()), (90,))
     return {name: results[spec] for name, spec in specs.items()}
 
 

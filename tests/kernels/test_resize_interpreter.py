@@ -19,7 +19,7 @@ from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from tests.kernels.convolutions import channels_last, retiled, run
 from tests.kernels.expressions import Builder, constant, scalar
 from tests.kernels.run_tactic import facts_of
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, compiled_all
+from tests.kernels.test_conv2d_compiled import CAPABILITIES
 
 H200 = gpu_named("H200")
 MOVED = Expression((Operand("accumulator"),), (), (0,), (False,))
@@ -147,7 +147,7 @@ def test_the_kernel_of_one_shape_serves_all(rng: np.random.Generator):
         run(tactic, [torch.zeros(2, 5, 5, 7, dtype=torch.int8)])
 
 
-def test_it_compiles_everywhere():
+def test_it_compiles_everywhere(compiled_all):
     problem = ResizeProblem(2, 64, 64, 640, 2, 2, "int8", MOVED, (), ("int8",))
     spec = kernel_of(problem, configs(problem, H200)[0])
     (kernel,) = compiled_all([spec], CAPABILITIES)

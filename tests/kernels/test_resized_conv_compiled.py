@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import CompileFailure, compile_all
+from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.conv2d.spec import kernel_of
 from quantrt.kernels.phases.spec import Phases, phases_of
 from quantrt.tactics.cuda.resized_conv import _windows
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, SHARED_BYTES, TILE, compiled_all, problem
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, SHARED_BYTES, TILE, problem
 
 H200 = gpu_named("H200")
 
@@ -26,7 +26,7 @@ PHASES = {
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16", "bfloat16"])
-def test_gathered(dtype):
+def test_gathered(compiled_all, dtype):
     """Copies still run ahead of the products: shared memory holds the stages."""
     specs = [kernel_of(replace(problem(dtype), repeats=(2, 2)), TILE)]
     if dtype != "int8":
@@ -39,13 +39,13 @@ def test_gathered(dtype):
 
 
 @pytest.fixture(scope="module")
-def phased():
+def phased(compile_kernels):
     specs = {}
     for name, one in PHASES.items():
         phases = phases_of(one)
         assert isinstance(phases, Phases), phases
         specs |= {f"{name} {tile}": spec for tile, spec in _windows(phases, H200)}
-    results = compile_all(list(specs.values()), (90,), workers=2)
+    results = compile_kernels(list(specs.values()), (90,))
     return {name: results[spec] for name, spec in specs.items()}
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.gemm.spec import TileConfig
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.split_k.spec import SplitConfig, add_kernel_of
@@ -112,10 +111,10 @@ def test_sums_in_parts_and_hopper_are_tried_too(rng):
     assert all(not isinstance(x, Rejected) for x in library), library
 
 
-def test_the_kernel_that_adds_parts_compiles_everywhere():
+def test_the_kernel_that_adds_parts_compiles_everywhere(compile_kernels):
     config = SplitConfig(TileConfig(32, 64, 128, 4, 3), 4)
     spec = add_kernel_of(scaled_rows(16, 1024, 4096), config)
-    assert isinstance(compile_all([spec], CAPABILITIES, workers=2)[spec], CompiledKernel)
+    assert isinstance(compile_kernels([spec], CAPABILITIES)[spec], CompiledKernel)
 
 
 def rows_with_scales() -> Expression:

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels of Rows regions compiled for every architecture, without a GPU."""
 
-import os
-
 import numpy as np
 import pytest
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.regions.expression import ARITY, Expression, Operand
 from quantrt.regions.region import Rows
@@ -83,11 +80,11 @@ def every_operation(*, with_fp8: bool) -> tuple[KernelSpec, ...]:
     return kernels_of(b.build(total), [facts("float16", 64, 256)] * 2, "float16")
 
 
-def test_kernels_compile_for_all_architectures() -> None:
+def test_kernels_compile_for_all_architectures(compile_kernels) -> None:
     norm, softmax, truth = norm_kernels(), softmax_kernels(), truth_kernels()
     assert [len(kernels) for kernels in (norm, softmax, truth)] == [3, 3, 3]
     specs = [norm[0], norm[-1], softmax[0], truth[1], lookup_kernels()[0], every_operation(with_fp8=False)[0]]
-    results = compile_all(specs, CAPABILITIES, workers=min(2, os.cpu_count() or 1))
+    results = compile_kernels(specs, CAPABILITIES)
     for result in results.values():
         assert isinstance(result, CompiledKernel), result
         assert set(result.cubins) == set(CAPABILITIES)
@@ -95,7 +92,7 @@ def test_kernels_compile_for_all_architectures() -> None:
 
 
 @pytest.mark.parametrize("outputs", [("float16",), ("float16", "int8")])
-def test_programs_that_load_a_row_ahead_have_room_for_it(outputs: tuple[str, ...]) -> None:
+def test_programs_that_load_a_row_ahead_have_room_for_it(compile_kernels, outputs: tuple[str, ...]) -> None:
     """As many share a multiprocessor as are launched for each: 65536 registers, in units of 8 a thread."""
     b = Builder(TENSOR, constant("gamma"), constant("beta"), scalar(1e-5), scalar(0.03))
     y = spelled.layer_norm(b, 0, 1, 2, 3)
@@ -105,15 +102,15 @@ def test_programs_that_load_a_row_ahead_have_room_for_it(outputs: tuple[str, ...
         "region", Rows(expression), (facts("float16", 12288, 1024),), outputs, None, constants
     )
     (ahead,) = (tactic for tactic in list_tactics(workload, H200) if "ahead" in tactic.name)
-    (result,) = compile_all(ahead.drafts[0].kernels[:1], CAPABILITIES, workers=1).values()
+    (result,) = compile_kernels(ahead.drafts[0].kernels[:1], CAPABILITIES).values()
     assert isinstance(result, CompiledKernel), result
     assert result.spills == 0
     programs = dict(result.spec.constants)["PROGRAMS"] // H200.multiprocessors
     assert programs * 32 * (-(-result.registers // 8) * 8) <= 65536
 
 
-def test_fp8_codes_compile_where_there_are_any() -> None:
+def test_fp8_codes_compile_where_there_are_any(compile_kernels) -> None:
     capabilities = [capability for capability in CAPABILITIES if capability >= 89]
-    (result,) = compile_all([every_operation(with_fp8=True)[0]], capabilities, workers=1).values()
+    (result,) = compile_kernels([every_operation(with_fp8=True)[0]], capabilities).values()
     assert isinstance(result, CompiledKernel), result
     assert set(result.cubins) == set(capabilities)

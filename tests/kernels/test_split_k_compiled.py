@@ -12,7 +12,7 @@ from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.split_k.spec import SplitConfig, add_kernel_of, parts_kernel_of
 from quantrt.kernels.split_k.tiles import configs
 from tests.kernels.gemm_problems import heavy_codes, heavy_floats
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, SHARED_BYTES, compiled_all, instructions, problem
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, SHARED_BYTES, instructions, problem
 from tests.unit.kernels.split_k.test_split_tiles import PROBLEMS
 
 
@@ -29,7 +29,7 @@ def specs() -> dict[str, KernelSpec]:
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
-def test_they_compile_everywhere(capability: int, tmp_path: Path):
+def test_they_compile_everywhere(compiled_all, capability: int, tmp_path: Path):
     found = dict(zip(specs(), compiled_all(list(specs().values()), (capability,)), strict=True))
     for name, kernel in found.items():
         assert kernel.shared_bytes[capability] <= SHARED_BYTES[capability] * 1024
@@ -39,7 +39,7 @@ def test_they_compile_everywhere(capability: int, tmp_path: Path):
         assert any(".128" in text for text in used), name
 
 
-def test_no_tile_spills():
+def test_no_tile_spills(compiled_all):
     h200 = gpu_named("H200")
     found = [parts_kernel_of(x, config) for x in PROBLEMS.values() for config in configs(x, h200)]
     assert all(kernel.spills == 0 and kernel.registers > 16 for kernel in compiled_all(found, (90,)))

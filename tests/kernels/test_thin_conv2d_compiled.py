@@ -9,7 +9,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.thin_conv2d.spec import TileConfig, border_kernel_of, kernel_of
 from quantrt.kernels.thin_conv2d.tiles import configs
-from tests.kernels.test_conv2d_compiled import CAPABILITIES, SHARED_BYTES, compiled_all, instructions
+from tests.kernels.test_conv2d_compiled import CAPABILITIES, SHARED_BYTES, instructions
 from tests.unit.kernels.thin_conv2d.test_tiles import PROBLEMS
 
 TILE = TileConfig(4, 16, 64, 4, 2)
@@ -17,7 +17,7 @@ H200 = gpu_named("H200")
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[str, CompiledKernel]:
+def compiled(compiled_all) -> dict[str, CompiledKernel]:
     """The same tile for codes and floats for every capability."""
     dtypes = "int8", "float16"
     specs = [kernel_of(PROBLEMS[dtype], TILE) for dtype in dtypes]
@@ -38,7 +38,7 @@ def test_it_compiles_everywhere(
     assert "LDGSTS.E.64" in used and "LDGSTS.E.BYPASS.128" not in used
 
 
-def test_no_tile_spills():
+def test_no_tile_spills(compiled_all):
     specs = [kernel_of(problem, x) for problem in PROBLEMS.values() for x in configs(problem, H200)[:2]]
     kernels = compiled_all([*specs, border_kernel_of(PROBLEMS["int8"])], (90,))
     assert all(kernel.spills == 0 and kernel.registers > 16 for kernel in kernels)

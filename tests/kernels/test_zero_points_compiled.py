@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from triton import knobs
 
-from quantrt.kernels.compile_all import compile_all
 from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, kernel_of
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.kernel import CompiledKernel
@@ -58,10 +57,10 @@ def problem(zero_point: int | None, taps: int) -> ConvProblem:
 
 
 @pytest.fixture(scope="module")
-def compiled() -> dict[tuple[str, int | None], CompiledKernel]:
+def compiled(compile_kernels) -> dict[tuple[str, int | None], CompiledKernel]:
     specs = {("pointwise", zero): kernel_of(problem(zero, 1), TILE) for zero in (None, -128, -101)}
     specs |= {("depthwise", zero): depthwise.kernel_of(problem(zero, 3), ALONE) for zero in (None, -128)}
-    found = compile_all(list(specs.values()), CAPABILITIES, workers=2)
+    found = compile_kernels(list(specs.values()), CAPABILITIES)
     failures = [row for row in found.values() if not isinstance(row, CompiledKernel)]
     assert not failures, failures[0].reason
     return {name: found[spec] for name, spec in specs.items()}
