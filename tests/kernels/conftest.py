@@ -5,9 +5,10 @@ import os
 
 os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel's module is imported
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from timeit import timeit
 
 import pytest
 import triton.language as tl
@@ -15,6 +16,8 @@ from triton.runtime import interpreter
 
 from quantrt.kernels.compile_all import CompileFailure, compile_all, compilers
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.tactics.cuda import trial
+from quantrt.tactics.cuda.timing import Timing, timing_of
 
 CompileKernels = Callable[
     [Sequence[KernelSpec], Sequence[int]], dict[KernelSpec, CompiledKernel | CompileFailure]
@@ -35,6 +38,19 @@ def one_patch_for_each_launch():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "_patch_lang", replace_what_is_not)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_run_to_time_a_candidate():
+    """Where programs are lowered for the interpreter, what is tried is timed by one run: by the dozens that a
+    GPU does, the slowest would take minutes, and which is the fastest here says nothing."""
+
+    def measure(runs: Mapping[str, Callable[[], object]], **_: object) -> dict[str, Timing]:
+        return {name: timing_of([1e6 * timeit(run, number=1)]) for name, run in runs.items()}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trial, "measure", measure)
         yield
 
 
