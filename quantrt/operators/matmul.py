@@ -9,7 +9,7 @@ from quantrt.errors import ModelError
 from quantrt.operators.element_types import restored, stored
 from quantrt.operators.operator import Operator
 
-__all__ = ["OPERATORS", "einsum", "gemm", "gemm_by_attribute", "matmul"]
+__all__ = ["OPERATORS", "det", "einsum", "gemm", "gemm_by_attribute", "matmul"]
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -74,7 +74,14 @@ def einsum(*tensors: torch.Tensor, equation: str) -> torch.Tensor:
     return torch.einsum(equation, *tensors)
 
 
+def det(x: torch.Tensor) -> torch.Tensor:
+    """The determinant of each matrix [..., M, M]; of 16-bit floats in float32."""
+    found: torch.Tensor = torch.linalg.det(x.to(torch.promote_types(x.dtype, torch.float32)))
+    return found.to(x.dtype)
+
+
 OPERATORS = (
+    Operator("Det", 11, det),
     Operator("MatMul", 1, matmul),
     Operator("Gemm", 6, gemm_by_attribute, until=6),
     Operator("Gemm", 7, gemm),

@@ -24,6 +24,7 @@ __all__ = [
     "global_max_pool",
     "lp_pool",
     "max_pool",
+    "max_unpool",
 ]
 
 
@@ -131,6 +132,35 @@ def global_lp_pool(x: torch.Tensor, *, p: int = 2) -> torch.Tensor:
     return (wide.sum(tuple(range(2, x.dim())), keepdim=True) ** (1 / p)).to(x.dtype)
 
 
+def max_unpool(
+    x: torch.Tensor,
+    indices: torch.Tensor,
+    output_shape: torch.Tensor | None = None,
+    *,
+    kernel_shape: Sequence[int],
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> torch.Tensor:
+    """The elements of a max pool back where they came from, 0 elsewhere.
+
+    Args:
+        indices: of MaxPool, counted in the flattened tensor of the size that the attributes tell.
+        output_shape: a larger one, at whose beginning that lies.
+    """
+    rank = x.dim() - 2
+    steps, pads = strides or [1] * rank, pads or [0] * (2 * rank)
+    sizes = [
+        (x.shape[2 + i] - 1) * steps[i] + kernel_shape[i] - pads[i] - pads[rank + i] for i in range(rank)
+    ]
+    small = x.new_zeros([*x.shape[:2], *sizes])
+    small.view(-1)[indices.reshape(-1)] = x.reshape(-1)
+    if output_shape is None:
+        return small
+    large = x.new_zeros(output_shape.tolist())
+    large[tuple(slice(0, size) for size in small.shape)] = small
+    return large
+
+
 def _torch_can(window: Window, x: torch.Tensor) -> bool:
     halves = all(2 * pad <= size for pad, size in zip(window.before, window.kernel, strict=True))
     return 3 <= x.dim() <= 5 and window.is_symmetric and halves and x.is_floating_point()
@@ -188,6 +218,7 @@ def _max_with_indices(
 OPERATORS = (
     Operator("AveragePool", 1, average_pool),
     Operator("MaxPool", 1, max_pool, takes_context=True),
+    Operator("MaxUnpool", 9, max_unpool),
     Operator("LpPool", 2, lp_pool),
     Operator("GlobalAveragePool", 1, global_average_pool),
     Operator("GlobalMaxPool", 1, global_max_pool),

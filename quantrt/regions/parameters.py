@@ -15,12 +15,9 @@ _COUNTED = ("ConcatFromSequence", "NonMaxSuppression")
 PARAMETERS: dict[str, tuple[int, ...]] = {
     **{op_type: places for op_type, places in NUMBERS.items() if op_type not in _COUNTED},
     "CenterCropPad": (1,),
-    "Col2Im": (1, 2),
     "CumProd": (1,),
-    "DFT": (1, 2),
     "GRU": (4,),
     "LSTM": (4,),
-    "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "Pad": (1, 2, 3),
     "RNN": (4,),
