@@ -250,7 +250,7 @@ class BenchConfig:
     warmup_s: float = option(0.5, "untimed seconds before measuring", metavar="S")
     duration_s: float = option(
         3.0,
-        "timed seconds per candidate, at least (in builds a third, less where one wins; a GPU: a thirtieth)",
+        "timed seconds per candidate, at least (builds: an eighth, less where one wins; a GPU: a thirtieth)",
         metavar="S",
     )
     min_runs: int = option(30, "timed runs per candidate, at least", metavar="N")

@@ -29,7 +29,7 @@ HALVES = ("fp16", "bf16")
 OWN_CLOCK_RATIO = 1 / 30
 """Of the seconds asked for, what is spent where candidates time themselves: their times spread much less."""
 
-SEARCH_RATIO, SEARCH_MAX_RATIO = 1 / 3, 1 / 10
+SEARCH_RATIO, SEARCH_MAX_RATIO = 1 / 8, 1 / 10
 """The same by the host's clock, and of the seconds at most."""
 
 

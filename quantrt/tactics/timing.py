@@ -10,7 +10,6 @@ has one of its own.
 
 from __future__ import annotations
 
-import gc
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -28,8 +27,9 @@ __all__ = ["Latency", "Paired", "TimesItself", "compare_paired", "time_interleav
 TURN_MS = 20.0
 """Timed part of a turn, at least: long enough that a waking thread pool is a small part of it."""
 
-SEARCH_TURN_MS = 10.0
-"""The same in a search, where the threads of the previous turn may be waited for."""
+SEARCH_TURN_MS = 4.0
+"""The same in a search, where the threads of the previous turn may be waited for: how far apart rounds are
+counts for more than how long their turns are."""
 
 OWN_TURN_MS = 5.0
 """The same where all runs time themselves: there is no thread to be woken."""
@@ -139,8 +139,6 @@ def time_interleaved(
     if not runs:
         raise UsageError("nothing to time: no candidates")
     has_clock = all(isinstance(run, TimesItself) for run in runs.values())
-    if not has_clock:  # the host's clock alone sees what the host does
-        gc.collect()
     with without_collector():
         least_ms = _warm_up(runs, config, clock)
         return _time_rounds(
