@@ -10,6 +10,7 @@ from quantrt.kernels.fold_pixels.spec import Folding
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
 from quantrt.kernels.spatial import as_pair
 from quantrt.kernels.thin_conv2d.spec import PIXEL, line_width, window_lines
+from quantrt.tactics.cuda.rounded import rounded
 from quantrt.tactics.cuda.tactic import Constant
 
 __all__ = [
@@ -31,7 +32,7 @@ def channels_last(name: str, weight: np.ndarray, dtype: str, *, channels: int | 
     missing = 0 if channels is None else channels - weight.shape[1]
 
     def make() -> np.ndarray:
-        last = np.moveaxis(weight, 1, -1)
+        last = np.moveaxis(rounded(weight, dtype), 1, -1)
         filled = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, missing)]) if missing else last
         return np.ascontiguousarray(filled, dtype)
 
@@ -43,7 +44,7 @@ def rows_of_windows(name: str, weight: np.ndarray, dtype: str, run: int) -> Cons
     """[rows, *kernel * C] for the kernels of compute capability 9.0; see `rows_in_order`."""
 
     def make() -> np.ndarray:
-        rows = np.moveaxis(weight, 1, -1).reshape(len(weight), -1)
+        rows = np.moveaxis(rounded(weight, dtype), 1, -1).reshape(len(weight), -1)
         return rows_in_order(rows, run, dtype)
 
     return Constant(f"{name}:run{run}:{dtype}", make)

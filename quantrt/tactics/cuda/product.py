@@ -12,6 +12,7 @@ from quantrt.dtypes import CODE_TYPES, FP8
 from quantrt.kernels.gemm.spec import MAX_STRIDE_UNIT, GemmProblem
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
 from quantrt.regions.region import Gemm
+from quantrt.tactics.cuda.rounded import rounded
 from quantrt.tactics.cuda.tactic import Constant, TensorFacts, Workload
 
 __all__ = ["Product", "problem_of", "product_of"]
@@ -62,6 +63,7 @@ class Product:
             rows = self.weight if self.formula.is_transposed else self.weight.T
             if in_turns:
                 rows = rows.reshape(2, self.N, self.K).swapaxes(0, 1).reshape(-1, self.K)
+            rows = rounded(rows, self.dtype)
             return rows_in_order(rows, run, self.dtype) if run else np.ascontiguousarray(rows, self.dtype)
 
         order = ("turns" if in_turns else "nk") + (f" run{run}" if run else "")
@@ -72,7 +74,7 @@ class Product:
         order = "nk" if self.formula.is_transposed else "kn"
         return Constant(
             f"{self.formula.weight}:{order}:{self.dtype}",
-            lambda: np.ascontiguousarray(self.weight, self.dtype),
+            lambda: np.ascontiguousarray(rounded(self.weight, self.dtype), self.dtype),
         )
 
     def channel_constant(self, name: str, dtype: str) -> Constant:
