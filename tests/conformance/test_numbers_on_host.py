@@ -21,7 +21,17 @@ from quantrt.operators.element_types import from_numpy
 from quantrt.operators.interpret import TorchGraph
 from quantrt.operators.numbers import NUMBERS
 
-READERS = {"If", "Loop", "NonMaxSuppression", "NonZero", "RoiAlign", "SequenceInsert", "SequenceMap"}
+READERS = {
+    "Compress",
+    "If",
+    "Loop",
+    "NonMaxSuppression",
+    "NonZero",
+    "RoiAlign",
+    "SequenceInsert",
+    "SequenceMap",
+    "Unique",
+}
 """Operators whose course or result depends on values, or that are computed on the host."""
 
 SIZES_ARE_INPUTS = (
