@@ -17,7 +17,8 @@ INTRODUCTION = """
 By `benchmarks.diffusion_builds`: each row is a process of its own, from its start to its end, Python's
 imports in it. *first* knows nothing; *again* has what the first kept beside its timing cache; *load* opens
 the engine and ends. *GPU in use* is the most that torch had handed out, *reserved* the most that it had taken
-of the GPU for that. All three candidates, FP32, fp16 and the one named, are built and timed in each.
+of the GPU for that. Candidates are FP32, fp16 and the one named; each is built and timed, but for what is
+told below.
 
 """
 
@@ -44,7 +45,18 @@ def whole_builds(results: Mapping[str, Any]) -> str:
     rows = {name: row for name, row in results.get(WHOLE, {}).items() if name.split()[0] in STEPS}
     if not rows:
         return ""
-    return INTRODUCTION + table(HEAD, [_line(name, row) for name, row in rows.items()]) + row_notes(rows)
+    lines = [_line(name, row) for name, row in rows.items()]
+    return INTRODUCTION + table(HEAD, lines) + row_notes(rows) + _left_out(rows)
+
+
+def _left_out(rows: Mapping[str, Any]) -> str:
+    """Which candidates were not opened, and why, as their reports say."""
+    return "".join(
+        f"\n{name}: {candidate['name']} was left out: {candidate['reason']}.\n"
+        for name, row in rows.items()
+        for candidate in row.get("candidates", ())
+        if candidate["status"] == "left out"
+    )
 
 
 def _line(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
