@@ -360,7 +360,8 @@ def _open_candidates(
         return (opened, tuple(rejected)) if has_yardstick else _open_candidates(job, fits, opener, stack)
     if "fp32" not in precisions:
         reasons = "; ".join(f"{item.spec.name}: {item.reason}" for item in rejected)
-        raise ModelError("no library can run this model in FP32", got=reasons)
+        hint = next((item.hint for item in rejected if item.hint is not None), None)
+        raise ModelError("no library can run this model in FP32", got=reasons, hint=hint)
     return opened, tuple(rejected)
 
 

@@ -114,11 +114,13 @@ class Rejected:
 
     Attributes:
         status: "left out" of one that could, and need not.
+        hint: what to try.
     """
 
     spec: Spec
     reason: str
     status: str = "rejected"
+    hint: str | None = None
 
 
 def with_bf16(config: BuildConfig, device: Mapping[str, Any]) -> BuildConfig:
@@ -263,7 +265,7 @@ class Opener:
                 self._run_once(spec, executor)
         except QuantRtError as error:
             log.info("%s cannot run this model: %s", spec.name, error.message)
-            return Rejected(spec, error.message)
+            return Rejected(spec, error.message, hint=error.hint)
         return Candidate(spec, lowered, options, executor, fitted, kept)
 
     @property

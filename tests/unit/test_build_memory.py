@@ -70,6 +70,7 @@ def test_a_limit_below_the_float_model_says_what_had_no_room(model: Model):
     with pytest.raises(ModelError, match="no library can run this model in FP32") as error:
         built(model, 2)
     assert "no room for weight" in str(error.value.got)
+    assert "more --device-memory" in str(error.value.hint)
 
 
 def test_no_room_to_try_kernels_is_a_reason(model: Model, monkeypatch: pytest.MonkeyPatch):

@@ -18,10 +18,11 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.program import Program
 from quantrt.runtime.cuda.assets import weight_bytes
 from quantrt.runtime.cuda.available import open_device
+from quantrt.runtime.cuda.host_copies import RecordCopies, ReuseCopies
 from quantrt.runtime.cuda.lane import Lane, Shapes
 from quantrt.runtime.cuda.launcher import CubinLauncher
-from quantrt.runtime.cuda.step_timers import GpuTimer, HostTimer
-from quantrt.runtime.cuda.steps import OpenProgram, open_program
+from quantrt.runtime.cuda.step_timers import timed_passes
+from quantrt.runtime.cuda.steps import Around, OpenProgram, open_program
 from quantrt.runtime.cuda.timed_runs import TimedRuns
 from quantrt.runtime.request_pool import RequestPool
 
@@ -115,16 +116,6 @@ class CudaExecutor:
         """
         return CudaContext(self, self._make_lane(capture=capture))
 
-    def profile(self, inputs: Mapping[str, np.ndarray]) -> list[tuple[str, str, float]]:
-        """(region, runner, milliseconds) of every step, run one by one after one run that is not timed."""
-        is_gpu = self._device.type == "cuda"
-        timer = GpuTimer(len(self._program.steps)) if is_gpu else HostTimer()
-        with self._lane() as lane:
-            lane.run_steps_eagerly(inputs, lambda _, call: call())
-            lane.run_steps_eagerly(inputs, timer.around)
-        pairs = zip(self._program.steps, timer.read(), strict=True)
-        return [(step.region, step.runner, latency_ms) for step, latency_ms in pairs]
-
     @property
     def watch_method(self) -> str:
         """How `watch` takes times, one phrase."""
@@ -135,22 +126,31 @@ class CudaExecutor:
     def watch(
         self, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int
     ) -> list[list[tuple[str, float]]]:
-        """For every run (region, milliseconds) of every step, run one by one in a lane of its own."""
-        is_gpu = self._device.type == "cuda"
+        """For every run (region, milliseconds) of every step, run one by one in a lane of its own.
+
+        What steps copy from host memory is there before: such a copy makes the host wait for the device,
+        which would then wait for the host at every step that follows.
+        """
+        steps, copies = self._program.steps, RecordCopies()
         lane = self._make_lane()
-        found = []
+
+        def run(around: Around) -> None:
+            with ReuseCopies(copies.copies):
+                lane.run_steps_eagerly(inputs, around)
+
         try:
-            for number in range(warmup_runs + runs):
-                timer = GpuTimer(len(self._program.steps)) if is_gpu else HostTimer()
-                lane.run_steps_eagerly(inputs, timer.around)
-                latencies_ms = timer.read()
-                if number >= warmup_runs:
-                    pairs = zip(self._program.steps, latencies_ms, strict=True)
-                    found.append([(step.region, latency_ms) for step, latency_ms in pairs])
+            lane.run_steps_eagerly(inputs, _alone)  # what steps keep from their first run is made here
+            with copies:
+                lane.run_steps_eagerly(inputs, _alone)
+            is_gpu = self._device.type == "cuda"
+            found = list(timed_passes(run, len(steps), count=warmup_runs + runs, is_gpu=is_gpu))
         finally:
             lane.close()
             self._drop(lane)
-        return found
+        return [
+            [(step.region, time_ms) for step, time_ms in zip(steps, row, strict=True)]
+            for row in found[warmup_runs:]
+        ]
 
     def memory_report(self) -> dict[str, Any]:
         """Bytes on the device, JSON-ready.
@@ -259,6 +259,11 @@ class CudaContext:
         self._lane.close()
         if self._lane in self._executor._open_lanes():
             self._executor._drop(self._lane)
+
+
+def _alone(number: int, call: Callable[[], None]) -> None:
+    """Around a step: nothing."""
+    call()
 
 
 def specs_of(program: Program) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:

@@ -18,6 +18,7 @@ from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Gemm
+from quantrt.runtime.cuda import host_copies
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.runtime.executor import check_library, open_executor
 from tests.plans import make_plan
@@ -237,14 +238,35 @@ def test_an_empty_batch():
     assert (found["y"].shape, found["yt"].shape) == ((0, 5), (5, 0))
 
 
-def test_the_profile_has_a_row_per_step(rng):
+def test_a_watched_run_has_a_row_per_step(rng):
     executor = on_cpu(pooled_program())
-    rows = executor.profile({"x": rng.standard_normal((2, 3, 4, 4)).astype(np.float32)})
-    assert [(region, runner) for region, runner, _ in rows] == [
-        ("region of pool", "nodes"), ("region of shape", "host"),
-        ("region of flat", "view"), ("region of soft", "nodes"),
-    ]  # fmt: skip
-    assert all(latency_ms > 0 for _, _, latency_ms in rows)
+    x = {"x": rng.standard_normal((2, 3, 4, 4)).astype(np.float32)}
+    found = executor.watch(x, runs=3, warmup_runs=1)
+    assert len(found) == 3
+    for rows in found:
+        assert [region for region, _ in rows] == [
+            "region of pool", "region of shape", "region of flat", "region of soft"
+        ]  # fmt: skip
+        assert all(time_ms > 0 for _, time_ms in rows)
+    assert executor.memory_report()["recordings"] == []
+
+
+def test_what_steps_copy_to_a_device_is_copied_before_they_are_watched(rng, monkeypatch):
+    passes = []
+
+    class Counted(host_copies.ReuseCopies):
+        def __init__(self, copies):
+            passes.append(list(copies))
+            super().__init__(copies)
+
+    monkeypatch.setattr(host_copies, "_copies", lambda func, args, kwargs: func is torch.Tensor.to)
+    monkeypatch.setattr("quantrt.runtime.cuda.executor.ReuseCopies", Counted)
+    x = rng.standard_normal((2, 3, 4, 4)).astype(np.float32)
+    on_cpu(pooled_program()).watch({"x": x}, runs=2, warmup_runs=1)
+    first, *others = passes
+    assert np.array_equal(first[0], x)  # the input, which is no step's
+    assert len(others) == 2
+    assert all(one is other for copies in others for one, other in zip(copies, first, strict=True))
 
 
 def test_a_prepared_run_can_be_repeated(rng):
