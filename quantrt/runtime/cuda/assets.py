@@ -105,7 +105,7 @@ def _no_room(key: str, size_bytes: int, device: torch.device, error: Exception) 
     return DeviceError(
         f"{device} has no room for weight '{key}' of {size_bytes} bytes",
         got=str(error).partition("\n")[0],
-        hint="freeing memory on the GPU, or a larger one",
+        hint="more --device-memory, freeing memory on the GPU, or a larger one",
     )
 
 
