@@ -17,12 +17,15 @@ __all__ = ["without_collector"]
 FROZEN = gc.get_freeze_count()
 """Objects that no collection looks at, before anything is done here: Python 3.12 has a few hundred."""
 
+FEW = 5_000
+"""Objects that are walked over in less time than it may take to count what others have frozen."""
+
 
 @contextmanager
 def without_collector() -> Iterator[None]:
     """Nothing is collected in the block, or in a function that this decorates.
 
-    What was made by then is old behind it: a full collection alone looks at it.
+    What was made by then is old behind it, unless it is little: a full collection alone looks at it.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -30,7 +33,9 @@ def without_collector() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if gc.get_freeze_count() <= FROZEN:  # what others have frozen stays so
+            if (
+                gc.get_count()[0] > FEW and gc.get_freeze_count() <= FROZEN
+            ):  # what others have frozen stays so
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

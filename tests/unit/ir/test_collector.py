@@ -52,6 +52,7 @@ def test_what_was_made_meanwhile_is_looked_at_by_a_full_collection_alone():
     gone = weakref.ref(cycle[0])
     with without_collector():
         del cycle
+        made += [[number] for number in range(10_000)]
     gc.collect(1)
     assert gone() is not None
     gc.collect()
@@ -64,12 +65,28 @@ def test_what_others_have_frozen_stays_so():
     made = [[number] for number in range(10_000)]
     gc.freeze()
     with without_collector():
-        pass
-    assert gc.get_freeze_count() > len(made) > collector.FROZEN
+        made += [[number] for number in range(10_000)]
+    assert gc.get_freeze_count() > 10_000 > collector.FROZEN
     gc.unfreeze()
     with without_collector():
-        pass
+        made += [[number] for number in range(10_000)]
     assert gc.get_freeze_count() == 0
+
+
+def test_what_is_frozen_is_not_counted_for_little(monkeypatch: pytest.MonkeyPatch):
+    """To count takes as long as there are objects: of servers, and of tests, all that they have imported."""
+    monkeypatch.setattr(collector, "FROZEN", -1)
+    counted = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(True) or 0)
+    gc.enable()
+    gc.collect()
+    with without_collector():
+        few = [[number] for number in range(1000)]
+    assert not counted
+    with without_collector():
+        many = [[number] for number in range(10_000)]
+    assert counted
+    assert len(few) < collector.FEW < len(many)
 
 
 class _Watched:
