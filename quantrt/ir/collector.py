@@ -33,9 +33,7 @@ def without_collector() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if (
-                gc.get_count()[0] > FEW and gc.get_freeze_count() <= FROZEN
-            ):  # what others have frozen stays so
-                gc.freeze()
+            if gc.get_count()[0] > FEW and gc.get_freeze_count() <= FROZEN:
+                gc.freeze()  # but not where others froze something, which stays so
                 gc.unfreeze()
             gc.enable()
