@@ -16,6 +16,7 @@ from quantrt.errors import ModelError
 from quantrt.ir.mapped import map_file
 from quantrt.ir.missing_file import missing_file
 from quantrt.model.check import check_proto, foreign_operators
+from quantrt.model.declared_shapes import settle_declared_shapes
 from quantrt.model.name_nodes import name_nodes
 from quantrt.model.tensors import attach_tensors
 from quantrt.model.wire import TRUNCATED, strip_weights
@@ -70,6 +71,7 @@ def read_model(path: Path) -> ReadModel:
         raise _not_onnx(path, mapping, error) from error
     check_proto(proto, path, {index: span.end - span.start for index, span in skeleton.weights.items()})
     name_nodes(proto.graph)
+    settled = settle_declared_shapes(proto)
     try:
         graph = ir.from_proto(proto)
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
@@ -79,7 +81,8 @@ def read_model(path: Path) -> ReadModel:
     lifted = {names[index]: span for index, span in skeleton.weights.items()}
     external_bytes = attach_tensors(graph, path, mapping, lifted)
     graph.graph.sort()  # stable: a sorted graph keeps its order
-    return ReadModel(graph, len(mapping) + external_bytes, _notes(proto))
+    notes = _notes(proto) if settled is None else (*_notes(proto), settled)
+    return ReadModel(graph, len(mapping) + external_bytes, notes)
 
 
 def _notes(proto: onnx.ModelProto) -> tuple[str, ...]:
