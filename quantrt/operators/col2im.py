@@ -24,7 +24,8 @@ def col2im(
     strides: Sequence[int] | None = None,
 ) -> torch.Tensor:
     """[N, C * prod(block), blocks] to [N, C, *image]: the reverse of taking windows out of an image."""
-    image, block = image_shape.tolist(), block_shape.tolist()
+    image: list[int] = image_shape.tolist()
+    block: list[int] = block_shape.tolist()
     rank = len(image)
     steps, gaps, pads = strides or [1] * rank, dilations or [1] * rank, pads or [0] * (2 * rank)
     sizes = [size + pads[i] + pads[rank + i] for i, size in enumerate(image)]
@@ -32,15 +33,16 @@ def col2im(
     batch, channels = x.shape[0], x.shape[1] // math.prod(block)
     parts = x.reshape(batch, channels, *block, *counts)
     large = x.new_zeros(batch, channels, *sizes)
-    whole = slice(None)
     for offset in itertools.product(*(range(size) for size in block)):
-        spans = [
-            slice(gap * at, gap * at + step * (count - 1) + 1, step)
-            for at, gap, step, count in zip(offset, gaps, steps, counts, strict=True)
-        ]
-        large[(whole, whole, *spans)] += parts[(whole, whole, *offset)]
-    inner = (slice(pads[i], pads[i] + image[i]) for i in range(rank))
-    return large[(whole, whole, *inner)]
+        part, place = parts, large
+        for i in range(rank):
+            start = gaps[i] * offset[i]
+            part = part.select(2, offset[i])
+            place = place[(slice(None),) * (2 + i) + (slice(start, start + steps[i] * counts[i], steps[i]),)]
+        place += part
+    for i in range(rank):
+        large = large.narrow(2 + i, pads[i], image[i])
+    return large
 
 
 OPERATORS = (Operator("Col2Im", 18, col2im),)
