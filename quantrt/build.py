@@ -108,7 +108,8 @@ def build(
     Args:
         model: path of an ONNX file, or a loaded model.
         config: all options; `device`, `precisions` and `budget` replace its parts.
-        precisions: any of "fp32", "bf16", "int8", on a GPU also "fp16" and "fp8"; FP32 is always a candidate.
+        precisions: any of "fp32", "bf16", "int8", on a GPU also "fp16" and "fp8"; FP32 is always a candidate,
+            or known to have lost: see quantrt.yardstick.
         calibration: samples that show the usual range of activations; needed for int8 and fp8 without
             `stats`. Read twice, so no generator.
         validation: samples, with labels for top1, on which the accuracy drop is measured. Without them it is
