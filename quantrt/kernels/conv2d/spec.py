@@ -7,6 +7,7 @@ int8 codes accumulate in int32, exactly; float16 in float32. The epilogue reads 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.epilogue.spec import (
@@ -102,7 +103,7 @@ class ConvProblem:
         """Products in one sum."""
         return self.R * self.S * self.C
 
-    @property
+    @cached_property
     def output(self) -> tuple[int, int, int]:
         """Images, height and width."""
         top, left, bottom, right = self.pads
