@@ -22,6 +22,9 @@ __all__ = ["TorchGraph", "open_device"]
 
 Scope = dict[ir.Value, Value]
 
+_CONTRIB = "com.microsoft"
+"""The domain of what ONNX Runtime's optimizer and quantizer put in the place of the standard's operators."""
+
 
 @dataclass(frozen=True)
 class _Step:
@@ -142,6 +145,9 @@ class TorchGraph:
                 f"no torch implementation for {label(node)}",
                 got=f"an operator of domain '{node.domain}'",
                 expected="operators of the default ONNX domain",
+                hint="the model as it was before ONNX Runtime optimized it, or --device cpu"
+                if node.domain == _CONTRIB
+                else "--device cpu, where ONNX Runtime has it",
             )
         operator = find_operator(node.op_type, self._opset, node=node.name or "?")
         bodies = {

@@ -159,6 +159,11 @@ def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency
         model = lower_to_onnxruntime(graph)
         options = ExecOptions(threads=threads, hint=hint)
         executor = open_executor(model, options)
+        unranked = {value.name for value in graph.graph.inputs if value.shape is None}
+        inputs = (
+            replace(spec, shape=None) if spec.name in unranked else spec  # to ONNX Runtime such are scalars
+            for spec in executor.inputs
+        )
         is_quantized = any(node.op_type == "DequantizeLinear" for node in graph.graph)
         precision = "Q/DQ" if is_quantized else "float"
         return Subject(
@@ -166,7 +171,7 @@ def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency
             executor,
             model,
             options,
-            executor.inputs,
+            tuple(inputs),
             executor=executor,
             kind="onnx",
             precision=precision,

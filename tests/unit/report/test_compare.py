@@ -128,6 +128,17 @@ def test_shapes_that_differ_are_no_pass(tmp_path: Path, data: Dataset):
         compare(a, b, data, CompareConfig())
 
 
+def test_an_input_of_no_declared_rank_takes_any(tmp_path: Path, data: Dataset):
+    proto = onnx.parser.parse_model(MODEL.format(last=4))
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(proto, tmp_path / "free.onnx")
+    with open_subject(tmp_path / "free.onnx") as free:
+        (spec,) = free.inputs
+        given = open_dataset({"x": np.ones((5, 4), np.float32)}, free.inputs)
+        found = compare(free, free, given, CompareConfig())
+    assert spec.shape is None and found["passed"] is True and found["samples"] == 5
+
+
 def test_different_inputs_are_refused(tmp_path: Path, data: Dataset):
     other = MODEL.format(last=4).replace(" x)", " input)").replace("Mul(x", "Mul(input")
     with (
