@@ -33,7 +33,7 @@ from quantrt.ir.profile import read_profiles
 from quantrt.mix.coded_attention import keep_attention_float, told_attention
 from quantrt.mix.contest import Contest, remembered
 from quantrt.mix.measure import check_tables
-from quantrt.mix.mixer import add_mixed
+from quantrt.mix.mixer import Mixed, add_mixed
 from quantrt.mix.overflow import mend_overflows
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
@@ -259,7 +259,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
             first = dict.fromkeys((contest.choice.winner, contest.choice.baseline, *mixed.beside, mixed.name))
             contest = held(first).with_others(contest)
         memory = {name: candidate.memory_report() for name, candidate in candidates.items()}
-    told = told_candidates(candidates, contest.latencies, contest.choice)
+        layer_times = _layer_times(job, contest, mixed)
     return BuildFacts(
         model=job.model,
         config=job.config,
@@ -274,15 +274,21 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         memory=memory,
         mixed=mixed.report,
         int4_nodes=frozenset() if quantized.weight_only is None else quantized.weight_only.nodes,
-        layer_times=candidate_times(
-            {name: candidates[name] for name in told},
-            job.model,
-            inputs,
-            lambda done: job.emit(Event("timing layers", done, len(told), "candidates")),
-            watched=mixed.watched,
-        ),
+        layer_times=layer_times,
         peak_memory=peak_memory(),
         notes=(*job.model.notes, *quantized.notes, *told_attention(candidates), *_told_data(data, inputs)),
+    )
+
+
+def _layer_times(job: Job, contest: Contest, mixed: Mixed) -> dict[str, dict[str, Any]]:
+    """What candidates that the report tells of took layer by layer; they are open still."""
+    told = told_candidates(contest.candidates, contest.latencies, contest.choice)
+    return candidate_times(
+        {name: contest.candidates[name] for name in told},
+        job.model,
+        contest.inputs,
+        lambda done: job.emit(Event("timing layers", done, len(told), "candidates")),
+        watched=mixed.watched,
     )
 
 

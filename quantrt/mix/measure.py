@@ -177,8 +177,9 @@ class Measurer:
     def _watched(self, name: str) -> WatchedLayers:
         """That candidate, with all that it was watched for."""
         if name not in self.watched:
-            plan = candidate_plan(self._contest.candidates[name], self._job.model)
-            self.watched[name] = WatchedLayers(plan, self._contest.inputs)
+            candidate = self._contest.candidates[name]
+            plan = candidate_plan(candidate, self._job.model)
+            self.watched[name] = WatchedLayers(plan, self._contest.inputs, beside=candidate.executor)
         return self.watched[name]
 
     def with_damages(self, tables: Tables) -> Tables:

@@ -74,7 +74,9 @@ def candidate_times(
     found = {}
     for number, (name, candidate) in enumerate(candidates.items()):
         try:
-            found[name] = _times(candidate_plan(candidate, model), inputs, (watched or {}).get(name))
+            plan = candidate_plan(candidate, model)
+            known = (watched or {}).get(name) or WatchedLayers(plan, inputs, beside=candidate.executor)
+            found[name] = _times(plan, inputs, known)
         except QuantRtError as error:
             log.warning("the layers of %s were not timed: %s", name, error.message)
         on_progress(number + 1)
@@ -184,14 +186,13 @@ def _beside(
     return replace(layer, rivals=(*layer.rivals, *rivals), attributes={**layer.attributes, **beside})
 
 
-def _times(plan: Plan, inputs: Mapping[str, np.ndarray], known: WatchedLayers | None) -> dict[str, Any]:
+def _times(plan: Plan, inputs: Mapping[str, np.ndarray], watched: WatchedLayers) -> dict[str, Any]:
     shapes = {name: tuple(array.shape) for name, array in inputs.items()}
     layer_us: Mapping[str, float | None]
     if plan.model.library == "cuda":
         layers = engine_layers(plan, shapes=shapes)
         layer_us = {layer.name: 0.0 if runs_nothing(layer) else layer.median_us for layer in layers}
     else:
-        watched = known or WatchedLayers(plan, inputs)
         layers = watched.layers
         layer_us = {name: time_ms * 1e3 for name, time_ms in watched.least_ms().items()}
     numbers = {layer.name: number for number, layer in enumerate(plan.layers)}

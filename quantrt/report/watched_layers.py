@@ -11,6 +11,7 @@ import numpy as np
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layer import EngineLayer
 from quantrt.report.engine_layers import engine_layers
+from quantrt.runtime.executor import Executor
 from quantrt.runtime.layer_times import LayerTimes, open_watched, time_plan, time_watched
 
 __all__ = ["WatchedLayers"]
@@ -27,14 +28,21 @@ class WatchedLayers:
     Args:
         inputs: of one run.
         layers: where they are known already.
+        beside: the candidate's open executor, where there is one.
 
     Attributes:
         sessions: so far.
     """
 
     def __init__(
-        self, plan: Plan, inputs: Mapping[str, np.ndarray], layers: tuple[EngineLayer, ...] | None = None
+        self,
+        plan: Plan,
+        inputs: Mapping[str, np.ndarray],
+        layers: tuple[EngineLayer, ...] | None = None,
+        *,
+        beside: Executor | None = None,
     ) -> None:
+        self._beside = beside
         self._plan = plan
         self._inputs = inputs
         self._layers = layers
@@ -48,7 +56,7 @@ class WatchedLayers:
         return self._layers or ()
 
     def watch(self) -> None:
-        """Add a session: the library is opened anew, and runs the model layer by layer.
+        """Add a session: the library opens the model again, and runs it layer by layer.
 
         Raises:
             QuantRtError: its library does not let itself be watched.
@@ -58,7 +66,8 @@ class WatchedLayers:
             return
         if self._layers is None:
             self._layers = engine_layers(self._plan, shapes=self._shapes)
-        self.sessions.append(time_plan(self._plan, self._inputs, runs=RUNS, warmup_runs=WARMUP_RUNS))
+        times = time_plan(self._plan, self._inputs, runs=RUNS, warmup_runs=WARMUP_RUNS, beside=self._beside)
+        self.sessions.append(times)
 
     def least_ms(self) -> dict[str, float]:
         """The least time of each layer, in milliseconds."""
@@ -70,7 +79,7 @@ class WatchedLayers:
 
     def anew(self) -> WatchedLayers:
         """The same layers without the sessions."""
-        return WatchedLayers(self._plan, self._inputs, self.layers)
+        return WatchedLayers(self._plan, self._inputs, self.layers, beside=self._beside)
 
     @property
     def _shapes(self) -> dict[str, tuple[int, ...]]:
@@ -80,7 +89,7 @@ class WatchedLayers:
         """What OpenVINO compiled to be watched tells the layers too."""
         from quantrt.report.openvino_layers import layers_compiled  # openvino is optional
 
-        with open_watched(self._plan) as executor:
+        with open_watched(self._plan, self._beside) as executor:
             self._layers = layers_compiled(executor, self._plan, self._shapes)
             self.sessions.append(
                 time_watched(executor, self._plan, self._inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)

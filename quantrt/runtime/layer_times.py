@@ -80,8 +80,18 @@ def time_layers(
     return _time_cuda(engine, InputCheck(engine.plan.inputs).check(inputs), runs, warmup_runs)
 
 
-def time_plan(plan: Plan, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int) -> LayerTimes:
+def time_plan(
+    plan: Plan,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    runs: int,
+    warmup_runs: int,
+    beside: Executor | None = None,
+) -> LayerTimes:
     """As `time_layers`, for what runs on a CPU and need not be open.
+
+    Args:
+        beside: an open executor of the plan's model, where there is one.
 
     Raises:
         DataError: as for `time_layers`.
@@ -89,7 +99,7 @@ def time_plan(plan: Plan, inputs: Mapping[str, np.ndarray], *, runs: int, warmup
         InternalError: the plan is for a GPU.
     """
     if plan.model.library == "openvino":
-        with open_watched(plan) as executor:
+        with open_watched(plan, beside) as executor:
             return time_watched(executor, plan, inputs, runs=runs, warmup_runs=warmup_runs)
     if plan.model.library == "onnxruntime":
         _check_runs(runs, warmup_runs)
@@ -103,11 +113,21 @@ def _check_runs(runs: int, warmup_runs: int) -> None:
 
 
 @contextmanager
-def open_watched(plan: Plan) -> Iterator[WatchedOpenVino]:
-    """What runs a plan for OpenVINO and tells of its layers; closed behind."""
-    from quantrt.runtime.openvino_watch import WatchedOpenVino  # openvino is optional
+def open_watched(plan: Plan, beside: Executor | None = None) -> Iterator[WatchedOpenVino]:
+    """What runs a plan for OpenVINO and tells of its layers; closed behind.
 
-    executor = WatchedOpenVino(plan.model, plan.options, output_names=[spec.name for spec in plan.outputs])
+    Args:
+        beside: an open executor of the same model, whose compiled models are watched then.
+    """
+    from quantrt.runtime.openvino_executor import OpenVinoExecutor  # openvino is optional
+    from quantrt.runtime.openvino_watch import WatchedOpenVino
+
+    executor = WatchedOpenVino(
+        plan.model,
+        plan.options,
+        output_names=[spec.name for spec in plan.outputs],
+        beside=beside if isinstance(beside, OpenVinoExecutor) else None,
+    )
     try:
         yield executor
     finally:

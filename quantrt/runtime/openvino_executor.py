@@ -42,6 +42,9 @@ __all__ = ["OWN_SHAPES", "CompiledVariant", "OpenVinoContext", "OpenVinoExecutor
 OWN_SHAPES = 3
 """Input shapes that get a compiled model, and so a repacked copy of the weights, of their own."""
 
+MOST_AGAIN_BYTES = 256 << 20
+"""Of weights, which are copied into what is exported, and out of it."""
+
 _LOGGER = logging.getLogger(__name__)
 
 _LIBRARY_ERRORS = (
@@ -76,7 +79,7 @@ class OpenVinoExecutor:
         self._core = openvino.Core()
         self._config = {**_compile_config(self._core, options), **(properties or {})}
         self._weights = model.weights.get("bin", np.zeros(0, np.uint8))
-        self._model = _read_model(self._core, model.graph, self._weights)
+        self._model = self._read(model)
         if HAS_CODES in model.graph and joins_products(self._model):
             self._config |= WITHOUT_JOINED
         self._threads = options.threads
@@ -127,19 +130,34 @@ class OpenVinoExecutor:
 
     def lanes(self, inputs: Mapping[str, np.ndarray]) -> OpenVinoLanes | None:
         """What runs inputs of these shapes on one thread each; see LanesBeside.lanes."""
-        arrays = self._in_order(inputs)
-        shapes = tuple([array.shape for array in arrays])
+        shapes = tuple([array.shape for array in self._in_order(inputs)])
+        count = self._threads or usable_cores()
+        variant = self.again(shapes, {"NUM_STREAMS": count, "INFERENCE_NUM_THREADS": count})
+        return None if variant is None else OpenVinoLanes(self, shapes, variant, count)
+
+    def again(self, shapes: Shapes, properties: Mapping[str, Any]) -> CompiledVariant | None:
+        """What is compiled for these shapes, with other options beside its own; no graph is rewritten for it.
+
+        None where it is no model of their own, or is not to be had a second time, or is large.
+        """
         own = self._variant(shapes)
-        if own is self._dynamic:
+        if own is self._dynamic or self._weights.nbytes > MOST_AGAIN_BYTES:
             return None
-        lanes = self._threads or usable_cores()
         try:
-            config = {**self._config, "NUM_STREAMS": lanes, "INFERENCE_NUM_THREADS": lanes}
-            variant = CompiledVariant(_imported(self._core, own.compiled, config), self._weights)
+            blob = own.compiled.export_model()
+            compiled = self._core.import_model(blob, "CPU", {**self._config, **properties})
         except _LIBRARY_ERRORS as error:
             _LOGGER.info("OpenVINO does not import what it compiled: %s", library_reason(error))
             return None
-        return OpenVinoLanes(self, shapes, variant, lanes)
+        return CompiledVariant(compiled, self._weights)
+
+    def source_model(self) -> openvino.Model:
+        """The model as the engine file holds it."""
+        return self._model
+
+    def runtime_model(self, shapes: Shapes) -> openvino.Model:
+        """What the plugin runs for these shapes, layer by layer."""
+        return self._variant(shapes).compiled.get_runtime_model()
 
     def create_context(self) -> OpenVinoContext:
         """A lane with its own infer request for every compiled model that it meets."""
@@ -151,6 +169,9 @@ class OpenVinoExecutor:
             self._is_closed = True
             self._variants.clear()
             self._dynamic = None
+
+    def _read(self, model: LibraryModel) -> openvino.Model:
+        return _read_model(self._core, model.graph, self._weights)
 
     def _in_order(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The arrays by the model's input index; an input that no layer reads is not in the model."""
@@ -277,14 +298,6 @@ def _compile_config(core: openvino.Core, options: ExecOptions) -> dict[str, Any]
     if threads:
         config["INFERENCE_NUM_THREADS"] = threads
     return config
-
-
-def _imported(
-    core: openvino.Core, compiled: openvino.CompiledModel, config: Mapping[str, Any]
-) -> openvino.CompiledModel:
-    """A compiled model under other options, without its graph being rewritten again."""
-    blob = compiled.export_model()
-    return core.import_model(blob, "CPU", dict(config))
 
 
 def _read_model(core: openvino.Core, graph: bytes, weights: np.ndarray) -> openvino.Model:

@@ -12,7 +12,7 @@ import numpy as np
 import openvino
 
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.runtime.openvino_executor import Shapes
+from quantrt.runtime.openvino_executor import CompiledVariant, OpenVinoExecutor, Shapes
 from quantrt.runtime.openvino_guarded import GuardedOpenVino
 from quantrt.runtime.unique_names import unique_names
 
@@ -27,13 +27,27 @@ _PORTS = ("Input", "Output")
 """Layer types of the model's own inputs and outputs."""
 
 
+COUNTERS = {"PERF_COUNT": True}
+
+
 class WatchedOpenVino(GuardedOpenVino):
-    """The model with performance counters on."""
+    """The model with performance counters on.
+
+    Args:
+        beside: an open executor of the same model, where there is one: what it has compiled is not compiled
+            again to be watched.
+    """
 
     def __init__(
-        self, model: LibraryModel, options: ExecOptions, *, output_names: Sequence[str] | None = None
+        self,
+        model: LibraryModel,
+        options: ExecOptions,
+        *,
+        output_names: Sequence[str] | None = None,
+        beside: OpenVinoExecutor | None = None,
     ) -> None:
-        super().__init__(model, options, output_names=output_names, properties={"PERF_COUNT": True})
+        self._beside = beside
+        super().__init__(model, options, output_names=output_names, properties=COUNTERS)
 
     def input_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> Shapes | None:
         """The shapes of the library's inputs in its order; None where one is not given and is free."""
@@ -59,11 +73,25 @@ class WatchedOpenVino(GuardedOpenVino):
                 (size if isinstance(size, int) else 1 for size in spec.shape or ()) for spec in self.inputs
             )
             return self._compile(None, tuple(map(tuple, least))).compiled.get_runtime_model()
-        return self._variant(shapes).compiled.get_runtime_model()
+        own = self._variant(shapes).compiled.get_runtime_model()
+        # A kernel of what was imported does not tell all that it joins.
+        return own if self._beside is None else self._beside.runtime_model(shapes)
 
-    def source_model(self) -> openvino.Model:
-        """The model as the engine file holds it."""
-        return self._model
+    def _read(self, model: LibraryModel) -> openvino.Model:
+        return super()._read(model) if self._beside is None else self._beside.source_model()
+
+    def _compile(self, shapes: Shapes | None, arrived: Shapes) -> CompiledVariant:
+        if shapes is not None and self._beside is not None:
+            variant = self._beside.again(shapes, COUNTERS)
+            if variant is not None and self._has_layers_of(self._beside, variant, shapes):
+                return variant
+            self._beside = None
+        return super()._compile(shapes, arrived)
+
+    def _has_layers_of(self, beside: OpenVinoExecutor, variant: CompiledVariant, shapes: Shapes) -> bool:
+        models = (beside.runtime_model(shapes), variant.compiled.get_runtime_model())
+        one, other = ([name for name, _ in layers_of(model, self.source_model())] for model in models)
+        return one == other
 
     def watch(
         self, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int

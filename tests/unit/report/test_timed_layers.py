@@ -32,7 +32,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[LayerTimes]:
     """Those that were watched: the first is the slowest."""
     found: list[LayerTimes] = []
 
-    def time_plan(plan, inputs, *, runs, warmup_runs) -> LayerTimes:
+    def time_plan(plan, inputs, *, runs, warmup_runs, beside) -> LayerTimes:
         slow = 4.0 - len(found)
         times_ms = ((slow, slow + 1.0), (2.0 * slow, 2.0 * slow + 1.0))
         found.append(

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compiled model run by one thread per run."""
+"""A compiled model again: run by one thread per run, or watched."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import numpy as np
+import openvino
 import pytest
 
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
@@ -14,6 +15,7 @@ from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
 from quantrt.runtime.openvino_executor import OpenVinoExecutor
+from quantrt.runtime.openvino_watch import WatchedOpenVino, layers_of
 from tests.nets import quantized, resnet, samples
 
 
@@ -49,3 +51,24 @@ def test_onnxruntime_computes_the_same_on_one_thread(is_int8: bool):
     ):
         assert (own.parallel_runs, lanes.parallel_runs) == (1, 2)
         np.testing.assert_array_equal(own.run({"x": data})["y"], lanes.run({"x": data})["y"])
+
+
+@pytest.mark.parametrize("is_int8", [False, True], ids=["fp32", "int8"])
+def test_an_open_executor_is_watched_without_being_compiled_again(
+    monkeypatch: pytest.MonkeyPatch, is_int8: bool
+):
+    """Its layers are those of a model that was compiled to be watched, and each has a time."""
+    source, data = graph(OPENVINO, is_int8=is_int8)
+    lowered, feed = lower_to_openvino(source), {"x": data[:2]}
+    with closing(OpenVinoExecutor(lowered, ExecOptions(threads=2))) as executor:
+        executor.run(feed)
+        with closing(WatchedOpenVino(lowered, ExecOptions(threads=2))) as compiled:
+            names, _, _ = compiled.watch(feed, runs=2, warmup_runs=1)
+        monkeypatch.setattr(openvino.Core, "compile_model", lambda *given: pytest.fail("it was compiled"))
+        with closing(WatchedOpenVino(lowered, ExecOptions(threads=2), beside=executor)) as watched:
+            found, times_ms, run_ms = watched.watch(feed, runs=5, warmup_runs=1)
+            shapes = watched.input_shapes({"x": feed["x"].shape})
+            assert shapes is not None
+            layers = [name for name, _ in layers_of(watched.runtime_model(shapes), watched.source_model())]
+        assert found == names == tuple(layers) and len(run_ms) == 5
+        assert 0.0 < sum(times_ms) <= sum(run_ms)
