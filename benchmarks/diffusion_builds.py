@@ -26,6 +26,7 @@ import torch
 import quantrt
 from benchmarks.diffusion import GRAPH, RANGES, config_of, options, record
 from quantrt.calibrate.stats import load_stats
+from quantrt.ir.collector import leave_cycles
 from quantrt.model.load import load_model
 from quantrt.prepare import Event
 from quantrt.runtime.peak_memory import peak_memory
@@ -44,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     if args.step is not None:
         print(json.dumps(_load(args) if args.step == "load" else _build(args)))
+        leave_cycles()  # as the command line does
         return
     for name in args.engines:
         for path in args.folder.glob(f"{CACHES}*"):

@@ -29,6 +29,7 @@ from quantrt.cli.command import Command
 from quantrt.cli.failure import Failure, explain
 from quantrt.cli.json_text import json_text
 from quantrt.cli.parser import parse
+from quantrt.ir.collector import leave_cycles
 from quantrt.log import setup_logging
 
 __all__ = ["COMMANDS", "entry_point", "main"]
@@ -63,6 +64,7 @@ def entry_point() -> int:
         # The reader (`| head`) has gone. Python would complain once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 141  # 128 + SIGPIPE, what a shell reports for any other program in a broken pipe
+    leave_cycles()
     return code
 
 

@@ -149,3 +149,16 @@ def test_control_c_gives_130():
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert err == "interrupted\n"
+
+
+def test_a_process_that_ends_searches_for_no_cycles():
+    """What is left is the system's to free."""
+    code = (
+        "import sys, weakref\nfrom quantrt.cli.main import entry_point\n"
+        "class Link: pass\none = Link()\none.self = one\n"
+        "weakref.finalize(one, print, 'found').atexit = False\n"
+        "sys.argv = ['quantrt', 'doctor', '--json']\ncode = entry_point()\ndel one\nsys.exit(code)"
+    )
+    done = quantrt(code=code)
+    assert done.returncode == 0, done.stderr
+    assert "found" not in done.stdout
