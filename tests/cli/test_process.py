@@ -152,13 +152,13 @@ def test_control_c_gives_130():
 
 
 def test_a_process_that_ends_searches_for_no_cycles():
-    """What is left is the system's to free."""
+    """Collections do not look at what is frozen: it is left for the system to free."""
     code = (
-        "import sys, weakref\nfrom quantrt.cli.main import entry_point\n"
-        "class Link: pass\none = Link()\none.self = one\n"
-        "weakref.finalize(one, print, 'found').atexit = False\n"
-        "sys.argv = ['quantrt', 'doctor', '--json']\ncode = entry_point()\ndel one\nsys.exit(code)"
+        "import gc, sys\nfrom quantrt.cli.main import entry_point\n"
+        "sys.argv = ['quantrt', 'doctor', '--json']\ncode = entry_point()\nprint(len(gc.get_objects()), gc.get_freeze_count(), file=sys.stderr)\n"
+        "sys.exit(code)"
     )
     done = quantrt(code=code)
-    assert done.returncode == 0, done.stderr
-    assert "found" not in done.stdout
+    assert done.returncode == 0
+    seen, frozen = map(int, done.stderr.split())
+    assert frozen > 100 * seen
