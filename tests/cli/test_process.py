@@ -155,8 +155,8 @@ def test_a_process_that_ends_searches_for_no_cycles():
     """Collections do not look at what is frozen: it is left for the system to free."""
     code = (
         "import gc, sys\nfrom quantrt.cli.main import entry_point\n"
-        "sys.argv = ['quantrt', 'doctor', '--json']\ncode = entry_point()\nprint(len(gc.get_objects()), gc.get_freeze_count(), file=sys.stderr)\n"
-        "sys.exit(code)"
+        "sys.argv = ['quantrt', 'doctor', '--json']\ncode = entry_point()\n"
+        "print(len(gc.get_objects()), gc.get_freeze_count(), file=sys.stderr)\nsys.exit(code)"
     )
     done = quantrt(code=code)
     assert done.returncode == 0
