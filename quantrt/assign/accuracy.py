@@ -17,6 +17,7 @@ from quantrt.assign.collected import Collected
 from quantrt.assign.surely_over import Looks, is_surely_over
 from quantrt.calibrate.dataset import Batch
 from quantrt.calibrate.records import Layout
+from quantrt.config import DEFAULT_MIN_SQNR_DB
 from quantrt.errors import DataError, InternalError, UsageError, close_match
 from quantrt.reference.metrics import Error, in_one_shape, top1
 
@@ -52,6 +53,8 @@ class Accuracy:
         samples: how many were compared.
         float_samples: how many of them the float model ran on. Where it did not run on all, its score and the
             drop are at most what is told here, and sqnr_db and cosine are of the first samples.
+        noisy: outputs that alone have less than DEFAULT_MIN_SQNR_DB, and what they have. In sqnr_db and
+            cosine large outputs hide small ones. Only of metrics that compare outputs.
     """
 
     metric: str
@@ -62,6 +65,7 @@ class Accuracy:
     cosine: float
     samples: int
     float_samples: int
+    noisy: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,7 @@ def measure_accuracy(
     error, samples = Error(), 0
     wanted, found, labels = Collected(), Collected(), Collected()
     looks = Looks()
+    alone: dict[str, Error] = {}
     each = map(over, (float_run, run), itertools.tee(batches))
     for (batch, wanted_all), (_, found_all) in zip(*each, strict=True):
         ref, got = (
@@ -147,6 +152,9 @@ def measure_accuracy(
         )
         add_error(error, ref, got)
         samples += batch.count
+        if metric.score is None and len(ref) > 1:
+            for name, array in ref.items():
+                add_error(alone.setdefault(name, Error()), {name: array}, got)
         if metric.score is not None:
             wanted.add(ref, batch.count)
             found.add(got, batch.count)
@@ -164,7 +172,12 @@ def measure_accuracy(
         drop = drop_of(float_score, score)
     if not math.isfinite(error.noise) or math.isnan(drop):
         drop = math.inf
-    return Accuracy(metric.name, float_score, score, drop, error.sqnr_db, error.cosine, samples, samples)
+    noisy = tuple(
+        (name, one.sqnr_db) for name, one in alone.items() if not one.sqnr_db >= DEFAULT_MIN_SQNR_DB
+    )
+    return Accuracy(
+        metric.name, float_score, score, drop, error.sqnr_db, error.cosine, samples, samples, noisy
+    )
 
 
 def add_error(error: Error, ref: Outputs, got: Outputs) -> None:

@@ -91,6 +91,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         *facts.notes,
         *(winner.fitted.model.notes if winner.fitted else ()),
         *_kept_float_notes(winner),
+        *_noisy_notes(facts),
     )
     rows = [_candidate_row(facts, name) for name in _order(facts)]
     cache = None if facts.cache is None else _cache(facts, facts.cache, rows)
@@ -122,6 +123,16 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         "tensors": _tensors(facts, winner),
         "notes": [*notes, *([] if cache is None else missing_notes(cache))],
     }
+
+
+def _noisy_notes(facts: BuildFacts) -> tuple[str, ...]:
+    """Outputs that the shipped engine loses while all of them together are inside the budget."""
+    verdict = facts.choice.verdicts.get(facts.choice.winner)
+    noisy = () if verdict is None or verdict.accuracy is None else verdict.accuracy.noisy
+    return tuple(
+        f"output '{name}' alone has an SQNR of {db:.1f} dB: larger outputs hide it from the metric"
+        for name, db in noisy
+    )
 
 
 def _kept_float_notes(winner: Candidate) -> tuple[str, ...]:
@@ -245,9 +256,8 @@ def _paired(pair: Paired) -> dict[str, float | int | None]:
 
 
 def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
-    return {
-        key: _finite(value) if isinstance(value, float) else value for key, value in asdict(accuracy).items()
-    }
+    found = asdict(accuracy) | {"noisy": {name: _finite(db) for name, db in accuracy.noisy}}
+    return {key: _finite(value) if isinstance(value, float) else value for key, value in found.items()}
 
 
 def _noise(fitted: Fitted) -> dict[str, float | None]:

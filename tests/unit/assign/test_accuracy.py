@@ -260,6 +260,19 @@ def test_what_an_output_lacks_is_noise():
     assert found.sqnr_db == pytest.approx(-10 * np.log10((all_of - kept) / all_of), rel=1e-6)
 
 
+def test_an_output_that_a_larger_one_hides_is_named():
+    def floats(inputs: Arrays) -> dict[str, np.ndarray]:
+        return {"large": 1e3 * inputs["x"], "small": inputs["x"]}
+
+    def engine(inputs: Arrays) -> dict[str, np.ndarray]:
+        return floats(inputs) | {"small": inputs["x"] * np.float32(0.5)}
+
+    found = measure_accuracy(find_metric("cosine", has_labels=False), batches(logits()), floats, engine)
+    ((name, db),) = found.noisy
+    assert found.drop_ratio < 1e-6 and name == "small"
+    assert db == pytest.approx(-10 * np.log10(0.25), abs=1e-6)
+
+
 def test_an_output_of_another_number_of_axes_is_an_error():
     with pytest.raises(DataError, match="compare"):
         measure("cosine", lambda x: x[:, 0])

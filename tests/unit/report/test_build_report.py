@@ -68,6 +68,16 @@ def test_the_report_is_plain_json(facts: BuildFacts):
     assert json.loads(json.dumps(report, allow_nan=False)) == report
 
 
+def test_an_output_that_others_hide_is_noted(facts: BuildFacts):
+    verdict = facts.choice.verdicts["openvino int8+bf16"]
+    noisy = replace(verdict, accuracy=replace(verdict.accuracy, noisy=(("boxes", 3.25),)))
+    choice = replace(facts.choice, verdicts={**facts.choice.verdicts, "openvino int8+bf16": noisy})
+    report = build_report(replace(facts, choice=choice))
+    (note,) = (note for note in report["notes"] if "'boxes'" in note)
+    assert "alone has an SQNR of 3.2 dB" in note
+    assert report["candidates"][0]["accuracy"]["noisy"] == {"boxes": 3.25}
+
+
 def test_infinities_and_nan_become_null(facts: BuildFacts):
     row = build_report(facts)["candidates"][0]
     assert row["name"] == "openvino int8+bf16"
