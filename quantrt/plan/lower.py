@@ -16,6 +16,7 @@ from quantrt.model.save import save_model
 from quantrt.plan.moved_weights import moved_weights
 from quantrt.plan.openvino_codes import respell_codes
 from quantrt.plan.openvino_norms import part_norms
+from quantrt.plan.openvino_shapes import fold_shapes
 from quantrt.plan.plan import LibraryModel
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def lower_to_openvino(graph: ir.Model) -> LibraryModel:
             model = ov.Core().read_model(source)
         except RuntimeError as error:
             raise DeviceError(f"OpenVINO cannot import this model: {_last_line(error)}") from error
+        fold_shapes(model)
         return from_openvino(model)
 
 
