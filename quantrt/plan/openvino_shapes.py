@@ -32,4 +32,4 @@ def _has_known_shape(node: Any) -> bool:
     if node.get_type_name() != "Reshape" or node.get_output_partial_shape(0).is_dynamic:
         return False
     data, shape = (value.get_node().get_type_name() for value in node.input_values())
-    return data == "Constant" and shape != "Constant"
+    return bool(data == "Constant" and shape != "Constant")
