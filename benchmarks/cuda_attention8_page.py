@@ -102,7 +102,7 @@ def _told(commits: list[str]) -> str:
     """One commit; or those of results that were joined."""
     if len(commits) == 1:
         return f"commit {commits[0]}"
-    return f"commits {' and '.join(commits)}, the results of one joined to those of the other (`--join`)"
+    return f"commits {', '.join(commits)}, their results joined (`--join`)"
 
 
 def commits_of(results: Mapping[str, Any]) -> list[str]:
