@@ -7,7 +7,7 @@ import torch
 
 from quantrt.regions.expression import Instruction
 from quantrt.tactics.cuda.check import FLOAT16_RATIO, check, off_by_one_ratio, poison
-from quantrt.tactics.cuda.tactic import Tactic
+from quantrt.tactics.cuda.tactic import Tactic, Workload
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm, scaled_rows
 
 EXACT = Tactic("triton", "gemm 64x64", ())
@@ -112,6 +112,50 @@ def test_shapes_and_types_must_agree():
     assert "float32[2, 4] instead of float32[4, 2]" in reason(scaled_rows(), EXACT, torch.zeros(2, 4), want)
     assert "float16" in reason(scaled_rows(), EXACT, want.half(), want)
     assert check(scaled_rows(), EXACT, [], [want]).reason == "gives 0 outputs instead of 1"
+
+
+def fp8_gemm(*, is_gated: bool) -> Workload:
+    gemm = int8_gemm()
+    formula = replace(gemm.formula, is_gated=is_gated)
+    return replace(gemm, formula=formula, inputs=(facts("float8_e4m3fn", 7, 41),))
+
+
+def gated_codes(error_ratio: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """GEGLU of half a million pairs of normal sums in E4M3; of sums that are off, and of the right ones."""
+    generator = torch.Generator().manual_seed(5)
+    left, right, *errors = (torch.randn(500_000, generator=generator) for _ in range(4))
+    want = left * torch.nn.functional.gelu(right)
+    off = [x + error_ratio * error for x, error in zip((left, right), errors, strict=True)]
+    got = off[0] * torch.nn.functional.gelu(off[1])
+    scale = want.abs().max() / 448
+    return (got / scale).to(torch.float8_e4m3fn), (want / scale).to(torch.float8_e4m3fn)
+
+
+def test_behind_a_gate_an_error_of_sums_may_be_two_steps_of_fp8():
+    got, want = gated_codes(0.0018)
+    assert "by up to" in reason(fp8_gemm(is_gated=False), EXACT, got, want)
+    assert reason(fp8_gemm(is_gated=True), EXACT, got, want) == ""
+
+
+def test_more_than_sums_of_fp8_may_be_off_is_told_behind_a_gate_too():
+    got, want = gated_codes(0.01)
+    assert "codes, by up to" in reason(fp8_gemm(is_gated=True), EXACT, got, want)
+
+
+@pytest.mark.parametrize("value", [0.0, 20.0, float("nan")])
+def test_one_wrong_code_behind_a_gate_is_enough(value: float):
+    _, want = gated_codes(0.0)
+    got = want.float()
+    got[17] = value if value != 0.0 else -got[17] + 8.0
+    told = reason(fp8_gemm(is_gated=True), EXACT, got.to(torch.float8_e4m3fn), want)
+    assert "in 1 of 500000 codes" in told
+
+
+def test_nan_is_not_next_to_the_largest_number_of_fp8():
+    want = torch.full((1000,), 448.0).to(torch.float8_e4m3fn)
+    got = want.float()
+    got[3] = float("nan")
+    assert reason(fp8_gemm(is_gated=True), EXACT, got.to(torch.float8_e4m3fn), want)
 
 
 def test_empty_outputs_pass():
