@@ -35,6 +35,12 @@ NETWORKS = {
     "flux": "One block of two streams and two of one like FLUX.1's, 4,608 tokens",
     "sam": "The image encoder of EfficientViT-SAM-L0, 512 x 512 pixels",
 }
+
+SAME = {
+    "flux": "No layer is a convolution: at level 1 nothing is in codes, and the engine is that in fp16.",
+    "sam": "Every product is a convolution: levels 1 to 4 place the same ones, in int8 as in FP8, 2.5 among them.",
+}
+"""Of levels that are not in the table of a network, what they are."""
 """Titles, by the names under "networks"; all at batch 2."""
 
 LEVELS = """
@@ -122,7 +128,8 @@ def diffusion_page(results: dict[str, Any]) -> str:
 def _network(name: str, found: dict[str, Any]) -> str:
     """A section of another network; what torch.compile took is told where it was timed."""
     peer_ms = _alone_ms(found["peer"]) if "peer" in found else None
-    return f"\n### {NETWORKS[name]}\n\n{levels_table(found, peer_ms)}{peers_table(found)}"
+    same = f"\n{SAME[name]}\n" if name in SAME else ""
+    return f"\n### {NETWORKS[name]}\n\n{levels_table(found, peer_ms)}{same}{peers_table(found)}"
 
 
 def peers_table(results: dict[str, Any]) -> str:
