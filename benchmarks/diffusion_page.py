@@ -35,14 +35,13 @@ NETWORKS = {
     "flux": "One block of two streams and two of one like FLUX.1's, 4,608 tokens",
     "sam": "The image encoder of EfficientViT-SAM-L0, 512 x 512 pixels",
 }
+"""Titles, by the names under "networks"; all at batch 2."""
 
 SAME = {
     "flux": "No layer is a convolution: at level 1 nothing is in codes, and the engine is that in fp16.",
-    "sam": "Every product is a convolution: levels 1 to 4 place the same ones, in int8 as in FP8, 2.5 among them.",
+    "sam": "Every product is a convolution: levels 1 to 4, 2.5 among them, place the same ones, in FP8 too.",
 }
 """Of levels that are not in the table of a network, what they are."""
-"""Titles, by the names under "networks"; all at batch 2."""
-
 LEVELS = """
 ## Levels
 
