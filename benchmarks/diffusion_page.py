@@ -42,6 +42,7 @@ SAME = {
     "sam": "Every product is a convolution: levels 1 to 4, 2.5 among them, place the same ones, in FP8 too.",
 }
 """Of levels that are not in the table of a network, what they are."""
+
 LEVELS = """
 ## Levels
 
