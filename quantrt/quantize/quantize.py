@@ -16,7 +16,7 @@ from quantrt.calibrate.grid import Grid as RangeGrid
 from quantrt.calibrate.ranges import choose_range
 from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.errors import DataError
+from quantrt.errors import DataError, ModelError
 from quantrt.ir.edit import is_operator
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
@@ -137,6 +137,9 @@ def weight_codes(
         axes: of their scales.
         floors: the least scales of some.
         scales: that earlier builds found.
+
+    Raises:
+        ModelError: one has NaN or infinite values; names its node.
     """
     operands = _operands(graph)
     types = {node.name or "": node.op_type for node in graph.graph}
@@ -144,12 +147,28 @@ def weight_codes(
 
     def quantized(use: Use) -> QuantizedTensor:
         dtype, qmax = target.weight_codes(types[use[0]])
-        return quantize_weight(
-            operands[use], axis=axes[use], dtype=dtype, qmax=qmax, min_scale=least.get(use), kept=scales
-        )
+        try:
+            return quantize_weight(
+                operands[use], axis=axes[use], dtype=dtype, qmax=qmax, min_scale=least.get(use), kept=scales
+            )
+        except ModelError as error:
+            raise _named(error, use[0], operands[use]) from error
 
     with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
         return dict(zip(axes, pool.map(quantized, axes), strict=True))
+
+
+def _named(error: ModelError, node: str, weight: np.ndarray) -> ModelError:
+    """Why a weight cannot be quantized, with its node and where it is not finite."""
+    wrong = np.argwhere(~np.isfinite(weight))
+    if not len(wrong):
+        return error
+    return ModelError(
+        f"cannot quantize the weight of node '{node}'",
+        got=f"{len(wrong)} of {weight.size} values NaN or infinite, the first at {wrong[0].tolist()}",
+        expected="numbers",
+        hint="exporting the model again from a checkpoint whose weights are finite",
+    )
 
 
 def with_activations(quantized: QuantizedModel, activations: Mapping[str, QParams]) -> QuantizedModel:

@@ -54,6 +54,16 @@ def test_members_of_a_group_get_the_grid_of_their_joint_range():
     assert float(grid_a.scale) * 255 == pytest.approx(widest, rel=1e-5)
 
 
+def test_a_weight_that_is_not_finite_is_named_with_where_it_is_not():
+    text = "net (float[N,8] x) => (float[N,8] y) { [first] h = MatMul (x, w) [second] y = MatMul (h, v) }"
+    arrays = weights({"w": (8, 8), "v": (8, 8)})
+    stats = observe(net(text, arrays), (OPENVINO,), {"x": samples(4, 8)})
+    arrays["v"][2, 5], arrays["v"][3, 0] = np.nan, np.inf
+    with pytest.raises(ModelError, match="the weight of node 'second'") as caught:
+        quantize(net(text, arrays), stats, OPENVINO, QuantizeConfig(), CalibrationConfig())
+    assert caught.value.got == "2 of 64 values NaN or infinite, the first at [2, 5]"
+
+
 def test_a_value_without_statistics_is_an_error_that_names_it():
     model = resnet()
     stats = observe(model, (OPENVINO,), IMAGES)
