@@ -132,14 +132,17 @@ def make_size_checker(
     @functools.cache  # it is asked for again once a mixed candidate is there
     def check(name: str) -> str | None:
         found = candidates[name]
+        key = None if kept is None else kept.key(found.model, [*names, repr(model.bindings)], tried)
+        if kept is not None and key is not None and kept.is_right(key):
+            return None
         try:
-            if kept is None:
-                return run_all(found)
-            told = [*names, repr(model.bindings)]
-            return kept.fault(found.model, told, tried, lambda: run_all(found))
+            fault = run_all(found)
         except DeviceError as error:  # a GPU holds every candidate now, and later one alone
             log.warning("%s was not checked at every batch size: %s", name, error.message)
             return None
+        if kept is not None and key is not None and fault is None:
+            kept.keep(key, tried)
+        return fault
 
     return check
 

@@ -11,8 +11,6 @@ options, GPU and code; the fastest engine of 16-bit floats is the yardstick then
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -22,8 +20,8 @@ import numpy as np
 
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.sample_hash import hash_sample
-from quantrt.errors import DataError, DeviceError
-from quantrt.ir.atomic import replace_file
+from quantrt.errors import DeviceError
+from quantrt.ir.kept_rows import KeptRows, digest_of
 from quantrt.model.fingerprint import structure
 from quantrt.prepare import Job, Quantized
 from quantrt.runtime.executor import Executor
@@ -77,8 +75,9 @@ class KeptFloats:
     """
 
     def __init__(self, timing_cache: Path | None, origin: object = None) -> None:
-        self.path = None if timing_cache is None else timing_cache.with_name(timing_cache.name + SUFFIX)
-        self._key = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()
+        path = None if timing_cache is None else timing_cache.with_name(timing_cache.name + SUFFIX)
+        self._rows = None if path is None else KeptRows(path, FORMAT, "lost", _lost)
+        self._key = digest_of(origin)
 
     def load(self) -> Lost | None:
         """How FP32 was behind in an earlier build; None where none has shown that.
@@ -86,7 +85,7 @@ class KeptFloats:
         Raises:
             DataError: the file is damaged; names it.
         """
-        return self._rows().get(self._key)
+        return None if self._rows is None else self._rows.load().get(self._key)
 
     def keep(
         self, candidates: Mapping[str, Candidate], latencies: Mapping[str, Latency], opener: Opener
@@ -99,27 +98,14 @@ class KeptFloats:
         timed = {name: candidates[name].spec.precision for name in latencies}
         floats = [name for name, precision in timed.items() if precision == "fp32"]
         halves = [name for name, precision in timed.items() if precision in HALVES]
-        if self.path is None or not floats or not halves or not opener.has_finite_floats:
+        if self._rows is None or not floats or not halves or not opener.has_finite_floats:
             return
         slow, fast = (min(names, key=lambda name: latencies[name].median_ms) for names in (floats, halves))
         pair = compare_paired(latencies[slow], latencies[fast])
         if pair.lo < FAR_RATIO:
             return
         lost = Lost(latencies[slow].median_ms, fast, latencies[fast].median_ms, pair.lo, pair.rounds)
-        rows = {key: asdict(row) for key, row in {**self._rows(), self._key: lost}.items()}
-        with replace_file(self.path) as file:
-            file.write((json.dumps({"format": FORMAT, "lost": rows}, indent=1) + "\n").encode())
-
-    def _rows(self) -> dict[str, Lost]:
-        if self.path is None or not self.path.exists():
-            return {}
-        try:
-            data = json.loads(self.path.read_text(encoding="utf-8"))
-            rows = {key: _lost(row) for key, row in data["lost"].items()}
-            return rows if data["format"] == FORMAT else {}
-        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-            hint = f"`rm '{self.path}'`: it is made anew"
-            raise DataError(f"cannot read '{self.path}'", got=repr(error)[:200], hint=hint) from error
+        self._rows.add(self._key, asdict(lost))
 
 
 def kept_floats(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines for a GPU that were right at every batch size, known again by the next build.
 
-    FILE.sizes    JSON beside the timing cache: a digest of all that such a finding follows from, for each
+    FILE.sizes    JSON beside the timing cache: the sizes, by the digest of all that the finding follows from
 
 It follows from the program with its weights and machine code, the samples, the sizes that were tried, the
 GPU, its libraries and the code that runs programs. What was wrong is not kept: it is looked at again.
@@ -9,15 +9,12 @@ GPU, its libraries and the code that runs programs. What was wrong is not kept: 
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from quantrt.assign.batch_sizes import Trial
 from quantrt.calibrate.sample_hash import hash_sample
-from quantrt.errors import DataError
-from quantrt.ir.atomic import replace_file
+from quantrt.ir.kept_rows import KeptRows, digest_of
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program_digest import program_digest
 from quantrt.source_digest import source_digest
@@ -40,47 +37,31 @@ class KeptSizes:
 
     def __init__(self, timing_cache: Path, environment: Mapping[str, str]) -> None:
         self.path = timing_cache.with_name(timing_cache.name + SUFFIX)
+        self._rows = KeptRows(self.path, FORMAT, "right", list)
         self._environment = [dict(environment), source_digest(SOURCES)]
 
-    def fault(
-        self,
-        model: LibraryModel,
-        told: Sequence[str],
-        trials: Sequence[Trial],
-        find: Callable[[], str | None],
-    ) -> str | None:
-        """What a program computes wrongly; found where no earlier build has found it right.
+    def key(self, model: LibraryModel, told: Sequence[str], trials: Sequence[Trial]) -> str:
+        """The digest of all that such a finding follows from.
 
         Args:
-            told: names of the outputs that are compared, and what else the finding depends on.
-            trials: what it is tried at.
+            told: names of the outputs that are compared, and what else it depends on.
+            trials: what the program is tried at.
+        """
+        tried = [[hash_sample(trial.inputs), list(trial.sizes)] for trial in trials]
+        return digest_of([program_digest(model), list(told), tried, self._environment])
+
+    def is_right(self, key: str) -> bool:
+        """Whether an earlier build has found it right.
 
         Raises:
             DataError: the file is damaged; names it.
-            DeviceError: it cannot be written.
         """
-        key = self._key(model, told, trials)
-        if key in self._read():
-            return None
-        found = find()
-        if found is None:
-            data = {"format": FORMAT, "right": sorted({*self._read(), key})}
-            with replace_file(self.path) as file:
-                file.write((json.dumps(data, indent=1) + "\n").encode())
-        return found
+        return key in self._rows.load()
 
-    def _key(self, model: LibraryModel, told: Sequence[str], trials: Sequence[Trial]) -> str:
-        tried = [[hash_sample(trial.inputs), list(trial.sizes)] for trial in trials]
-        origin = [program_digest(model), list(told), tried, self._environment]
-        return hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()
+    def keep(self, key: str, trials: Sequence[Trial]) -> None:
+        """That it was found right at the sizes of these.
 
-    def _read(self) -> list[str]:
-        if not self.path.exists():
-            return []
-        try:
-            data = json.loads(self.path.read_text(encoding="utf-8"))
-            is_ours = data["format"] == FORMAT and all(isinstance(key, str) for key in data["right"])
-        except (KeyError, TypeError, ValueError, OSError) as error:
-            hint = f"`rm '{self.path}'`: it is made anew"
-            raise DataError(f"cannot read '{self.path}'", got=repr(error)[:200], hint=hint) from error
-        return list(data["right"]) if is_ours else []
+        Raises:
+            DeviceError: the file cannot be written.
+        """
+        self._rows.add(key, [list(trial.sizes) for trial in trials])

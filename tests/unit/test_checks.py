@@ -14,6 +14,7 @@ from quantrt.assign.checked import Checked
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.checks import make_checker, make_size_checker
 from quantrt.config import Budget, BuildConfig, CudaConfig, DeviceConfig
+from quantrt.errors import QuantRtError
 from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.prepare import Job
@@ -149,3 +150,18 @@ def test_with_a_timing_cache_what_was_right_is_not_run_again(tmp_path: Path):
             counted.append(engine.opened)
         assert counted == opened
     assert "wrong at batch 1" in str(checker(Lanes(worst=3.0), CudaConfig(), None)("cuda fp16"))
+
+
+def test_with_a_timing_cache_what_was_wrong_is_looked_at_again(tmp_path: Path):
+    cuda = CudaConfig(timing_cache=str(tmp_path / "t.json"))
+    for _ in range(2):
+        engine = Lanes(worst=3.0)
+        assert "wrong at batch 1" in str(checker(engine, cuda, {"gpu": "H200"})("cuda fp16"))
+        assert engine.opened == 1
+    assert not (tmp_path / "t.json.sizes").exists()
+
+
+def test_what_cannot_be_kept_is_not_told_as_unchecked(tmp_path: Path):
+    cuda = CudaConfig(timing_cache=str(tmp_path / "gone" / "t.json"))
+    with pytest.raises(QuantRtError, match=r"t\.json\.sizes"):
+        checker(Lanes(), cuda, {"gpu": "H200"})("cuda fp16")

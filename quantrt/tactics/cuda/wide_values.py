@@ -9,8 +9,6 @@ in float32. It holds for the same model, inputs, options, GPU and code, and is s
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from operator import or_
@@ -21,8 +19,7 @@ import numpy as np
 import torch
 
 from quantrt.calibrate.sample_hash import hash_sample
-from quantrt.errors import DataError
-from quantrt.ir.atomic import replace_file
+from quantrt.ir.kept_rows import KeptRows, digest_of
 from quantrt.model.fingerprint import structure
 from quantrt.model.model import Model
 from quantrt.plan.program import Program
@@ -59,10 +56,12 @@ class KeptWide:
         options: Iterable[object] = (),
     ) -> None:
         self.path = timing_cache.with_name(timing_cache.name + SUFFIX)
+        self._rows = KeptRows(self.path, FORMAT, "found", _wide)
         identity = (model.fingerprint.graph, model.fingerprint.weights, structure(model.graph))
         spelled = [repr(item) for item in (model.bindings, model.stored, *options)]
-        origin = [identity, hash_sample(inputs), spelled, dict(environment), source_digest(SOURCES)]
-        self._key = hashlib.sha256(json.dumps(origin, sort_keys=True).encode()).hexdigest()
+        self._key = digest_of(
+            [identity, hash_sample(inputs), spelled, dict(environment), source_digest(SOURCES)]
+        )
 
     def load(self) -> Wide | None:
         """What an earlier build saw; None where there was none.
@@ -70,8 +69,7 @@ class KeptWide:
         Raises:
             DataError: the file is damaged; names it.
         """
-        row = self._rows().get(self._key)
-        return None if row is None else Wide(frozenset(row["values"]), frozenset(row["sums"]))
+        return self._rows.load().get(self._key)
 
     def save(self, wide: Wide) -> None:
         """Keep it for later builds.
@@ -79,21 +77,7 @@ class KeptWide:
         Raises:
             DeviceError: the file cannot be written.
         """
-        found = {"values": sorted(wide.values), "sums": sorted(wide.sums)}
-        data = {"format": FORMAT, "found": {**self._rows(), self._key: found}}
-        with replace_file(self.path) as file:
-            file.write((json.dumps(data, indent=1, sort_keys=True) + "\n").encode())
-
-    def _rows(self) -> dict[str, Any]:
-        if not self.path.exists():
-            return {}
-        try:
-            data = json.loads(self.path.read_text(encoding="utf-8"))
-            rows = {key: {part: _names(row[part]) for part in _PARTS} for key, row in data["found"].items()}
-            return rows if data["format"] == FORMAT else {}
-        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-            hint = f"`rm '{self.path}'`: it is made anew"
-            raise DataError(f"cannot read '{self.path}'", got=repr(error)[:200], hint=hint) from error
+        self._rows.add(self._key, {"values": sorted(wide.values), "sums": sorted(wide.sums)})
 
 
 class WideValues:
@@ -147,7 +131,8 @@ class WideValues:
         return traced.facts
 
 
-_PARTS = ("values", "sums")
+def _wide(row: Any) -> Wide:
+    return Wide(frozenset(_names(row["values"])), frozenset(_names(row["sums"])))
 
 
 def _names(row: Any) -> list[str]:

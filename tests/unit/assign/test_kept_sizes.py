@@ -31,40 +31,27 @@ def model_of(weight: float = 1.0, notes: str = "", dtype: str = "float32", code:
     )
 
 
-class Finding:
-    """What is found, and how often it was looked for."""
-
-    def __init__(self, fault: str | None = None) -> None:
-        self.fault, self.count = fault, 0
-
-    def __call__(self) -> str | None:
-        self.count += 1
-        return self.fault
+def kept_by_default(path: Path) -> tuple[KeptSizes, str]:
+    kept = KeptSizes(path, ENVIRONMENT)
+    return kept, kept.key(model_of(notes="timed"), ["y"], TRIED)
 
 
-def test_what_was_right_is_looked_at_once(tmp_path: Path):
-    find = Finding()
-    for notes in ("timed", "cached"):
-        kept = KeptSizes(tmp_path / "t.json", ENVIRONMENT)
-        assert kept.fault(model_of(notes=notes), ["y"], TRIED, find) is None
-    assert find.count == 1
-    assert len(json.loads((tmp_path / "t.json.sizes").read_text())["right"]) == 1
-
-
-def test_what_was_wrong_is_looked_at_again(tmp_path: Path):
-    find = Finding("wrong at batch 1")
-    for _ in range(2):
-        assert KeptSizes(tmp_path / "t.json", ENVIRONMENT).fault(model_of(), ["y"], TRIED, find) == find.fault
-    assert find.count == 2
+def test_what_was_right_is_known_whatever_is_told_of_it(tmp_path: Path):
+    kept, key = kept_by_default(tmp_path / "t.json")
+    assert not kept.is_right(key)
     assert not (tmp_path / "t.json.sizes").exists()
+    kept.keep(key, TRIED)
+    other = KeptSizes(tmp_path / "t.json", ENVIRONMENT)
+    assert other.is_right(other.key(model_of(notes="cached"), ["y"], TRIED))
+    assert json.loads((tmp_path / "t.json.sizes").read_text())["right"] == {key: [[1, 2]]}
 
 
 @pytest.mark.parametrize(
     "differs", ["weight", "step", "code", "told", "sizes", "samples", "environment", "sources"]
 )
 def test_what_it_follows_from_tells_it_apart(differs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    find = Finding()
-    KeptSizes(tmp_path / "t.json", ENVIRONMENT).fault(model_of(), ["y"], TRIED, find)
+    kept, key = kept_by_default(tmp_path / "t.json")
+    kept.keep(key, TRIED)
     if differs == "sources":
         monkeypatch.setattr(module, "source_digest", lambda folders: "0")
     environment = {"gpu": "another"} if differs == "environment" else ENVIRONMENT
@@ -74,12 +61,16 @@ def test_what_it_follows_from_tells_it_apart(differs: str, tmp_path: Path, monke
     trial = replace(trial, sizes=(1,)) if differs == "sizes" else trial
     trial = replace(trial, inputs={"x": np.zeros((2, 3), np.float32)}) if differs == "samples" else trial
     told = ["z"] if differs == "told" else ["y"]
-    KeptSizes(tmp_path / "t.json", environment).fault(model, told, [trial], find)
-    assert find.count == 2
+    other_kept = KeptSizes(tmp_path / "t.json", environment)
+    assert not other_kept.is_right(other_kept.key(model, told, [trial]))
+    assert kept.is_right(key)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "quantrt kept batch sizes", "right": 1}'])
 def test_a_damaged_file_is_named(text: str, tmp_path: Path):
     (tmp_path / "t.json.sizes").write_text(text)
-    with pytest.raises(DataError, match=r"t\.json\.sizes"):
-        KeptSizes(tmp_path / "t.json", ENVIRONMENT).fault(model_of(), ["y"], TRIED, Finding())
+    kept, key = kept_by_default(tmp_path / "t.json")
+    for use in (lambda: kept.is_right(key), lambda: kept.keep(key, TRIED)):
+        with pytest.raises(DataError, match=r"t\.json\.sizes"):
+            use()
+    assert (tmp_path / "t.json.sizes").read_text() == text
