@@ -103,11 +103,6 @@ class GpuFacts:
         """Whether tensor cores multiply FP8, and numbers are converted to it and back."""
         return self.capability >= FP8_CAPABILITY
 
-    @property
-    def triton_int8(self) -> bool:
-        """Whether Triton compiles int8 products for it: from mma m16n8k32 (8.0) on, not for Turing."""
-        return self.capability >= 80
-
 
 GPUS = (
     GpuFacts(

@@ -20,7 +20,6 @@ __all__ = ["OPERATORS", "gru", "lstm", "rnn"]
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 State = tuple[torch.Tensor, ...]
-Step = Callable[[torch.Tensor, State], State]
 
 
 @dataclass(frozen=True)

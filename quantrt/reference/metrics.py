@@ -17,12 +17,10 @@ __all__ = [
     "cosine",
     "decibels",
     "in_one_shape",
-    "max_abs_diff",
     "mean_noise_ratio",
     "noise_ratio",
     "sqnr_db",
     "top1",
-    "top1_agreement",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -151,11 +149,6 @@ def cosine(ref: Array, got: Array) -> float:
     return _compared(ref, got).cosine
 
 
-def max_abs_diff(ref: Array, got: Array) -> float:
-    """Largest absolute difference of two arrays of one shape."""
-    return _compared(ref, got).max_abs
-
-
 def top1(logits: Array, labels: Array) -> float:
     """Fraction of rows whose largest logit is at the label.
 
@@ -173,18 +166,3 @@ def top1(logits: Array, labels: Array) -> float:
             expected="logits [N, classes] and labels [N]",
         )
     return float(np.mean(np.argmax(logits, axis=1) == labels))
-
-
-def top1_agreement(ref: Array, got: Array) -> float:
-    """Fraction of rows on whose largest element two arrays [N, classes] agree.
-
-    Raises:
-        DataError: the shapes differ, or are no [N, classes].
-    """
-    if ref.shape != got.shape or ref.ndim != 2 or ref.size == 0:
-        raise DataError(
-            "cannot compare the top1 of two arrays",
-            got=f"{ref.shape} and {got.shape}",
-            expected="two of one shape [N, classes]",
-        )
-    return top1(got, np.argmax(ref, axis=1))

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from quantrt.kernels.attention.spec import AttentionProblem
-from quantrt.kernels.attention_codes.spec import CodeFormat, columns_in_order, encoder_of, keys_in_order
+from quantrt.kernels.attention_codes.spec import CodeFormat, encoder_of
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.program import Step
 from quantrt.regions.region import Attention
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.runners.encode_attention import open_runner
+from tests.kernels.value_orders import columns_in_order, keys_in_order
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 

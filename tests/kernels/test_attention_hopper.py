@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from quantrt.errors import DeviceError
-from quantrt.kernels.attention_codes.spec import columns_in_order, keys_in_order
 from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_hopper import triton_kernel
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
@@ -17,6 +16,7 @@ from quantrt.kernels.attention_weights import triton_kernel as weights
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, block, run_program
 from tests.kernels.test_attention_compiled import bert
+from tests.kernels.value_orders import columns_in_order, keys_in_order
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")  # of what is not taken
 

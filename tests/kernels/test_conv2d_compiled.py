@@ -11,7 +11,7 @@ from triton import knobs
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, is_early, kernel_of
-from quantrt.kernels.conv2d.tiles import configs, default_config
+from quantrt.kernels.conv2d.tiles import configs
 from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.pixel_tile import PixelTile
@@ -125,7 +125,7 @@ def test_short_sums_with_a_residual_do_not_spill(compiled_all):
 def test_the_default_tiles_do_not_spill(compiled_all):
     h200 = gpu_named("H200")
     problems = [problem("int8"), problem("float16"), problem("int8", C=3, taps=7)]
-    specs = [kernel_of(x, default_config(x, h200)) for x in problems]
+    specs = [kernel_of(x, configs(x, h200)[0]) for x in problems]
     kernels = compiled_all(specs, (90,))
     assert [kernel.spills for kernel in kernels] == [0, 0, 0]
     assert all(kernel.registers > 32 for kernel in kernels)  # the compiler did say

@@ -9,7 +9,7 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.pool.spec import PoolProblem, kernel_of
-from quantrt.kernels.pool.tiles import configs, cost, default_config, estimate_us
+from quantrt.kernels.pool.tiles import configs, cost, estimate_us
 from quantrt.regions.expression import Expression, Operand
 from tests.kernels.expressions import Builder, scalar
 from tests.kernels.pools import POOLED
@@ -53,7 +53,7 @@ EVERYWHERE = ("maxima of codes", "means of floats")
 
 @pytest.fixture(scope="module")
 def compiled(compiled_all) -> dict[str, CompiledKernel]:
-    specs = {name: kernel_of(problem, default_config(problem, H200)) for name, problem in PROBLEMS.items()}
+    specs = {name: kernel_of(problem, configs(problem, H200)[0]) for name, problem in PROBLEMS.items()}
     others = [name for name in specs if name not in EVERYWHERE]
     found = zip(EVERYWHERE, compiled_all([specs[name] for name in EVERYWHERE], CAPABILITIES), strict=True)
     return dict(found) | dict(zip(others, compiled_all([specs[x] for x in others], (90,)), strict=True))

@@ -72,7 +72,6 @@ def test_a_name_like_none_lists_them_all(name: str):
 
 def test_int8_by_generation():
     assert [gpu_named(name).has_int8_tensor_cores for name in ("v100", "t4", "a10")] == [False, True, True]
-    assert [gpu_named(name).triton_int8 for name in ("v100", "t4", "a10")] == [False, False, True]
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -25,8 +25,6 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".ti
 MAX_FILE_BYTES = 256 << 20
 """An uncompressed picture of 89 million pixels, the most that Pillow opens without a warning."""
 
-Opener = Callable[[ExitStack], Callable[[str], IO[bytes]]]
-
 
 def folder_images(folder: Path) -> list[str]:
     """Pictures below `folder`, sorted, as paths relative to it."""

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from quantrt.kernels.attention.spec import AttentionProblem
 from quantrt.kernels.epilogue.spec import POINTERS
 from quantrt.kernels.kernel import KernelSpec
 
-__all__ = ["CODES", "KEY_GROUP", "CodeFormat", "columns_in_order", "encoder_of", "keys_in_order"]
+__all__ = ["CODES", "KEY_GROUP", "CodeFormat", "encoder_of"]
 
 SAMPLES = 128
 """Keys that the mean is taken of."""
@@ -81,16 +79,6 @@ def encoder_of(problem: AttentionProblem, form: CodeFormat) -> KernelSpec:
         num_stages=1,
         is_exact=False,
     )
-
-
-def keys_in_order(keys: int) -> np.ndarray:
-    """Which key lies at each place of a row of values; `keys` is a multiple of 16."""
-    return np.arange(keys).reshape(-1, 2, 4, 2).swapaxes(1, 2).reshape(-1)
-
-
-def columns_in_order(columns: int) -> np.ndarray:
-    """Which column of v lies at each row of its codes."""
-    return np.arange(columns).reshape(4, -1, 2).swapaxes(0, 1).reshape(-1)
 
 
 def _axes(name: str) -> str:

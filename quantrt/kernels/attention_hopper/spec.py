@@ -31,8 +31,6 @@ WARPS = 4
 QUERY_SLOTS = 2
 MAX_BLOCK_D = 128
 MIN_BLOCK_D = 32
-TMA_BYTES = 16
-"""Rows in memory begin at multiples of this; PTX ISA, tensor maps."""
 SWIZZLE_BYTES = 128
 
 _ELEMENTS = {"int8": "i8", "fp8": "fp8e4nv", "float16": "fp16", "bfloat16": "bf16"}

@@ -17,7 +17,7 @@ from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig
 from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 
-__all__ = ["FILL_US", "LOAD_US", "configs", "configs_of_taps", "cost", "default_config", "estimate_us"]
+__all__ = ["FILL_US", "LOAD_US", "configs", "configs_of_taps", "cost", "estimate_us"]
 
 MAX_CONFIGS = 10
 MAX_CONFIGS_PER_TILE = 2
@@ -113,11 +113,6 @@ def _chosen(problem: ConvProblem, tiles: Iterable[TileConfig], device: GpuFacts)
         if same < most and len(chosen) < MAX_CONFIGS:
             chosen.append(config)
     return tuple(chosen)
-
-
-def default_config(problem: ConvProblem, device: GpuFacts) -> TileConfig:
-    """The first of `configs`, without timing."""
-    return configs(problem, device)[0]
 
 
 def estimate_us(problem: ConvProblem, config: TileConfig, device: GpuFacts) -> float:

@@ -18,7 +18,7 @@ from quantrt.kernels.epilogue.spec import ELEMENT_BYTES, WARP
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.pixel_tile import PixelTile
 
-__all__ = ["configs", "cost", "default_config", "estimate_us"]
+__all__ = ["configs", "cost", "estimate_us"]
 
 MAX_CONFIGS = 8
 BLOCKS_M = (4, 8, 16, 32, 64, 128)
@@ -64,11 +64,6 @@ def configs(problem: ConvProblem, device: GpuFacts) -> tuple[PixelTile, ...]:
     )
     ranked = sorted(fitting, key=lambda tile: (estimate_us(problem, tile, device), tile.name))
     return tuple(ranked[:MAX_CONFIGS])
-
-
-def default_config(problem: ConvProblem, device: GpuFacts) -> PixelTile:
-    """The first of `configs`, without timing."""
-    return configs(problem, device)[0]
 
 
 def estimate_us(problem: ConvProblem, config: PixelTile, device: GpuFacts) -> float:

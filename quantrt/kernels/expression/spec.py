@@ -77,15 +77,15 @@ def needs_exact(expression: Expression, outputs: Collection[str]) -> bool:
     return expression.is_rounded and not {*QUANTIZE, "bool"}.isdisjoint(outputs)
 
 
-def flops_of(expression: Expression, outputs: Collection[str], narrow: Collection[int] = ()) -> int:
+def flops_of(expression: Expression, outputs: Collection[str]) -> int:
     """Instructions for one element of the iteration shape, roughly: for estimates of time.
+
+    What is computed from constants alone, or from the results of row_* instructions, is left out.
 
     Args:
         outputs: element types of what is stored.
-        narrow: operands that hold few elements. What is computed from such and from constants alone is left
-            out, as is what is computed from the results of row_* instructions.
     """
-    wide = [i not in narrow and x.kind != "scalar" for i, x in enumerate(expression.operands)]
+    wide = [x.kind != "scalar" for x in expression.operands]
     flops = 0
     for instruction in _simplified(_This(expression), "float32" in outputs):
         is_wide = any(wide[arg] for arg in instruction.args)

@@ -18,7 +18,7 @@ from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.gemm.spec import MANY_STORED, GemmProblem, TileConfig
 
-__all__ = ["configs", "cost", "default_config", "estimate_us"]
+__all__ = ["configs", "cost", "estimate_us"]
 
 MAX_CONFIGS = 10
 MAX_CONFIGS_PER_TILE = 2
@@ -100,11 +100,6 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
         narrow = [config for config in ranked if config.accumulators <= MAX_PROMOTED_ACCUMULATORS]
         chosen += [replace(config, promotes=True) for config in narrow[:MAX_PROMOTED]]
     return tuple(chosen)
-
-
-def default_config(problem: GemmProblem, device: GpuFacts) -> TileConfig:
-    """The first of `configs`, without timing."""
-    return configs(problem, device)[0]
 
 
 def estimate_us(problem: GemmProblem, config: TileConfig, device: GpuFacts) -> float:

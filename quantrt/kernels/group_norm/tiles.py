@@ -24,7 +24,7 @@ from quantrt.kernels.group_norm.spec import (
     sum_rows,
 )
 
-__all__ = ["configs", "cost", "default_config", "estimate_us", "parts_of"]
+__all__ = ["configs", "cost", "estimate_us", "parts_of"]
 
 MAX_EACH = 3
 """Tiles of either way."""
@@ -81,11 +81,6 @@ def configs(problem: GroupNormProblem, device: GpuFacts) -> tuple[TileConfig, ..
 def _preference(tile: TileConfig) -> tuple[int, int, str]:
     """Among tiles that should take as long: 8 elements for each thread, then wide ones."""
     return abs(tile.elements - PREFERRED_ELEMENTS), -tile.block_n, tile.name
-
-
-def default_config(problem: GroupNormProblem, device: GpuFacts) -> TileConfig:
-    """The first of `configs`, without timing."""
-    return configs(problem, device)[0]
 
 
 def parts_of(problem: GroupNormProblem, config: TileConfig, device: GpuFacts) -> int:

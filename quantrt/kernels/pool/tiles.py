@@ -17,7 +17,7 @@ from quantrt.kernels.expression.spec import flops_of
 from quantrt.kernels.pixel_tile import PixelTile
 from quantrt.kernels.pool.spec import PoolProblem
 
-__all__ = ["configs", "cost", "default_config", "estimate_us"]
+__all__ = ["configs", "cost", "estimate_us"]
 
 MAX_CONFIGS = 6
 MAX_ALIKE = 2
@@ -79,11 +79,6 @@ def configs(problem: PoolProblem, device: GpuFacts) -> tuple[PixelTile, ...]:
 def _preference(tile: PixelTile) -> tuple[int, int, str]:
     """Among tiles that should take as long: four warps, then wide ones, which read whole lines of memory."""
     return abs(tile.num_warps - 4), -tile.block_n, tile.name
-
-
-def default_config(problem: PoolProblem, device: GpuFacts) -> PixelTile:
-    """The first of `configs`, without timing."""
-    return configs(problem, device)[0]
 
 
 def estimate_us(problem: PoolProblem, config: PixelTile, device: GpuFacts) -> float:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from quantrt.gpu import LAUNCH_US, GpuFacts
-from quantrt.kernels.cost import Cost
-from quantrt.kernels.expression.spec import flops_of
+from quantrt.gpu import GpuFacts
 from quantrt.kernels.rows.spec import (
     ALIGNMENT,
     BLOCK,
@@ -33,10 +31,7 @@ from quantrt.kernels.rows.spec import (
     arguments_of,
 )
 
-__all__ = ["configs", "cost", "default_config", "variants"]
-
-ELEMENT_BYTES = {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "float16": 2, "bfloat16": 2, "float32": 4}
-WIDEST_BYTES = 8
+__all__ = ["configs", "variants"]
 
 MAX_CONFIGS = 4
 LANES = 32
@@ -76,32 +71,6 @@ BUSY_PROGRAMS = 2
 """Programs for each multiprocessor below which a smaller tile is the better one."""
 
 
-def cost(problem: RowsProblem, device: GpuFacts) -> Cost:
-    """time_us = launch + max(bytes / bandwidth, instructions / rate)."""
-    walk = problem.walk
-    elements = walk.rows * walk.columns
-    sizes = (*walk.outer, walk.columns)
-    size_bytes = sum(
-        ELEMENT_BYTES.get(dtype, WIDEST_BYTES)
-        * math.prod(size for size, stride in zip(sizes, strides, strict=True) if stride)
-        for dtype, strides in zip(problem.memory_types, walk.strides, strict=True)
-    )
-    # The walk sees one row of each table; at most every row of the outputs reads another.
-    size_bytes += sum(
-        ELEMENT_BYTES[table.dtype] * table.columns * max(min(walk.rows, table.rows) - 1, 0)
-        for table in problem.tables.values()
-    )
-    for dtype, is_row in zip(problem.outputs, problem.expression.row_outputs, strict=True):
-        size_bytes += ELEMENT_BYTES.get(dtype, WIDEST_BYTES) * (walk.rows if is_row else elements)
-    slots = [i for i, x in enumerate(problem.expression.operands) if x.kind != "scalar"]
-    narrow = [i for i, strides in zip(slots, walk.strides, strict=True) if not strides[-1]]
-    flops = flops_of(problem.expression, problem.outputs, narrow) * elements
-    # A fused multiply-add counts twice in the peak; these instructions are not fused.
-    math_us = flops / (0.5e6 * device.fp32_tflops)
-    memory_us = size_bytes / device.memory_bytes_per_us
-    return Cost(flops, size_bytes, LAUNCH_US + max(math_us, memory_us))
-
-
 def configs(problem: RowsProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     """At most 4 tiles, the most promising first; then those that read less of what rows have in common.
 
@@ -118,11 +87,6 @@ def configs(problem: RowsProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     chosen = (busy + rest)[:MAX_CONFIGS]
     taller = [tile for tile in _taller(problem) if tile in busy and tile not in chosen]
     return (*chosen, *taller, *_shared_out(problem, device), *held)
-
-
-def default_config(problem: RowsProblem, device: GpuFacts) -> TileConfig:
-    """The first of `configs`, without timing."""
-    return configs(problem, device)[0]
 
 
 def variants(

@@ -11,7 +11,6 @@ which without the factors would set the step of all others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -21,8 +20,6 @@ from quantrt.ir.edit import add_constant, constant_of, is_operator
 from quantrt.quantize.quantized_model import Use
 
 __all__ = ["balance_tables"]
-
-Array = np.ndarray[Any, Any]
 
 
 def balance_tables(graph: ir.Model, weights: Mapping[Use, int | None]) -> ir.Model:

@@ -26,7 +26,7 @@ from quantrt.quantize.lint.pairs import (
 )
 from quantrt.quantize.lint.placement_rules import placement_findings
 
-__all__ = ["RULES", "tensorrt_findings"]
+__all__ = ["tensorrt_findings"]
 
 OPERATORS = "onnx-tensorrt, docs/operators.md, Supported ONNX Operators"
 SCHEMES = "TensorRT documentation, Quantization Schemes"
@@ -45,9 +45,6 @@ WEIGHT_AXIS = Rule("weight-axis", "error", "scales along the output channels of 
 BIAS = Rule("quantized-bias", "error", "leave the bias in floats", OPERATORS)
 LOW_BITS = Rule("weight-only", "error", "4 bits are for weights; int8 or FP8 for activations", SCHEMES)
 OUTPUT = Rule("output", "advice", "quantize inputs; leave what is read in floats in floats", PLACEMENT)
-
-RULES = (OPERATOR, ZERO_POINT, TYPE, SCALE, PER_TENSOR, WEIGHT_AXIS, BIAS, LOW_BITS, OUTPUT)
-"""Rules of TensorRT's own, besides those of placement."""
 
 REFUSED = (
     "ConvInteger",

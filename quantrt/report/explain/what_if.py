@@ -22,9 +22,7 @@ from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.rows import LayerRow
 from quantrt.report.explain.times import AT_BUILD, ESTIMATED
 
-__all__ = ["PRECISIONS", "Prediction", "predict", "select"]
-
-PRECISIONS = (*CODE_PRECISIONS, "fp16", "bf16", "fp32")
+__all__ = ["Prediction", "predict", "select"]
 
 _BYTES = {**dict.fromkeys(CODE_PRECISIONS, 1), "fp16": 2, "bf16": 2, "fp32": 4}
 

@@ -8,7 +8,6 @@ and nothing is compiled.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,8 +34,6 @@ from quantrt.tactics.cuda.trial import Device, Trial, Verdict, first_right, try_
 from quantrt.worker_process import WorkerPool
 
 __all__ = ["TuneOptions", "tune"]
-
-log = logging.getLogger(__name__)
 
 Samples = Callable[[Workload, torch.device], Sequence[torch.Tensor]]
 Progress = Callable[[str, int, int], None]

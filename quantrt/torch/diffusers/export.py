@@ -8,7 +8,6 @@ are those of the recorded calls, as are the constants.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -21,8 +20,6 @@ from quantrt.errors import ModelError, UsageError
 from quantrt.torch.diffusers.calls import CallForm, ResultForm, batch_of
 
 __all__ = ["export_module"]
-
-log = logging.getLogger(__name__)
 
 EXPORT_BATCH = 2
 """torch.export takes a size of 1 for a constant."""
