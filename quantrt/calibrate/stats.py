@@ -29,7 +29,10 @@ __all__ = ["Stats", "TensorStats", "load_stats", "save_stats", "stats_notes"]
 _MAKE = "`quantrt calibrate MODEL.onnx --calib-data P -o X.ranges` to make one"
 
 FORMAT = "quantrt-ranges"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""From 2 on the checksum is of the header too."""
+ARRAYS_ONLY_VERSION = 1
+"""Its checksum is of the arrays alone; read, not written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,12 +205,12 @@ def save_stats(stats: Stats, path: Path | str) -> None:
         "fingerprint": {"graph": stats.fingerprint.graph, "weights": stats.fingerprint.weights},
         "is_random": stats.is_random,
         "notes": stats.data_notes,
-        "sha256": _checksum(arrays),
         "tensors": [
             {"name": name, "lo": tensor.lo, "hi": tensor.hi, "count": tensor.count, "bins": len(keys)}
             for (name, tensor), (keys, _) in zip(stats.tensors.items(), parts, strict=True)
         ],
     }
+    header["sha256"] = _checksum(arrays, header)
     with replace_file(Path(path)) as file:
         file.write(save(arrays, metadata={"quantrt": json.dumps(header)}))
 
@@ -222,7 +225,7 @@ def load_stats(path: Path | str) -> Stats:
     header, arrays = _read(path)
     if header.get("format") != FORMAT:
         raise DataError(f"cannot read '{path}': it is not a ranges file", hint=_MAKE)
-    if header.get("version") != FORMAT_VERSION:
+    if header.get("version") not in (ARRAYS_ONLY_VERSION, FORMAT_VERSION):
         raise DataError(
             f"cannot read '{path}': its format is of another version",
             got=str(header.get("version")),
@@ -253,7 +256,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
 
 
 def _decode(header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Stats:
-    if header["sha256"] != _checksum(arrays):
+    covered = None if header["version"] == ARRAYS_ONLY_VERSION else header
+    if header["sha256"] != _checksum(arrays, covered):
         raise ValueError("the checksum does not match")
     tensors: dict[str, TensorStats] = {}
     start = 0
@@ -282,8 +286,12 @@ def _occupied(tensor: TensorStats) -> tuple[npt.NDArray[np.uint16], npt.NDArray[
     return keys.astype(np.uint16), tensor.counts[keys]
 
 
-def _checksum(arrays: dict[str, npt.NDArray[Any]]) -> str:
+def _checksum(arrays: dict[str, npt.NDArray[Any]], header: dict[str, Any] | None) -> str:
+    """SHA-256 of the arrays, and of a header but for the field that holds it."""
     digest = hashlib.sha256()
     for name in ("keys", "counts"):
         digest.update(np.ascontiguousarray(arrays[name]).view(np.uint8).data)
+    if header is not None:
+        covered = {key: value for key, value in header.items() if key != "sha256"}
+        digest.update(json.dumps(covered, sort_keys=True).encode())
     return digest.hexdigest()

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
+import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,7 +94,7 @@ def test_a_truncated_file_is_an_error(stats, tmp_path, size):
         load_stats(path)
 
 
-def test_every_flipped_byte_is_an_error_or_changes_nothing(stats, tmp_path):
+def test_every_flipped_byte_of_the_arrays_is_an_error(stats, tmp_path):
     path = tmp_path / "x.ranges"
     save_stats(stats, path)
     data = path.read_bytes()
@@ -103,6 +105,33 @@ def test_every_flipped_byte_is_an_error_or_changes_nothing(stats, tmp_path):
         path.write_bytes(damaged)
         with pytest.raises(DataError, match="damaged"):
             load_stats(path)
+
+
+@pytest.mark.parametrize("bit", [0x01, 0x04, 0x10, 0x20])
+def test_every_flipped_byte_of_the_header_is_an_error_or_changes_nothing(rng, tmp_path, bit):
+    stats = replace(make_stats(rng), notes=("12 samples were cast from float64",))
+    path = tmp_path / "x.ranges"
+    save_stats(stats, path)
+    data = path.read_bytes()
+    (header_bytes,) = np.frombuffer(data[:8], np.uint64)
+    for position in range(8 + int(header_bytes)):
+        damaged = bytearray(data)
+        damaged[position] ^= bit
+        path.write_bytes(damaged)
+        try:
+            loaded = load_stats(path)
+        except DataError:
+            continue
+        assert (loaded, loaded.notes) == (stats, stats.notes), f"byte {position}"
+
+
+def test_a_file_whose_checksum_is_of_the_arrays_alone_is_read(stats, tmp_path):
+    path = tmp_path / "x.ranges"
+    save_stats(stats, path)
+    with safetensors.safe_open(path, framework="np") as file:
+        arrays = b"".join(file.get_tensor(name).tobytes() for name in ("keys", "counts"))
+    rewrite(path, lambda h: h.update(version=1, sha256=hashlib.sha256(arrays).hexdigest()))
+    assert load_stats(path) == stats
 
 
 def rewrite(path, change) -> None:
