@@ -52,6 +52,7 @@ from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.build_report import BuildFacts, build_report, layer_rows
 from quantrt.report.candidate_times import candidate_times, told_candidates
+from quantrt.report.chosen_shapes import shape_rows
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine
@@ -271,6 +272,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         rejected=rejected,
         latencies=contest.latencies,
         choice=contest.choice,
+        timed_shapes=shape_rows(inputs),
         memory=memory,
         mixed=mixed.report,
         int4_nodes=frozenset() if quantized.weight_only is None else quantized.weight_only.nodes,

@@ -34,13 +34,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     from quantrt.cli.progress import progress_bars
     from quantrt.report.bench import measure, show_bench
+    from quantrt.report.chosen_shapes import best_shapes
     from quantrt.report.subject import open_subject
 
     config, device = read_config(args, BenchConfig), read_config(args, DeviceConfig)
     with ExitStack() as stack:
         subjects = [stack.enter_context(open_subject(path, threads=device.threads)) for path in args.files]
         inputs, batches = zip(
-            *(timed_inputs(args, item.inputs, item.name, item.model) for item in subjects), strict=True
+            *(timed_inputs(args, item.inputs, item.name, best_shapes(item.model)) for item in subjects),
+            strict=True,
         )
         if len(set(batches)) > 1:
             sizes = ", ".join(f"{size} for '{s.name}'" for s, size in zip(subjects, batches, strict=True))

@@ -66,6 +66,7 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
     from dataclasses import replace
 
     from quantrt.cli.progress import progress_bars
+    from quantrt.report.chosen_shapes import chosen_shapes
     from quantrt.report.explain.gather import gather_against, gather_from_file, gather_from_runs
     from quantrt.report.same_model import check_same_model
     from quantrt.runtime.engine import load
@@ -90,7 +91,7 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
         other = stack.enter_context(load(args.against)) if args.against else None
         if other is not None:
             check_same_model(plan, str(args.engine), other.plan, str(args.against))
-        inputs, _ = timed_inputs(args, engine.inputs, str(args.engine), engine.plan.model)
+        inputs, _ = timed_inputs(args, engine.inputs, str(args.engine), chosen_shapes(engine.plan))
         step(0, count)
         evidence = gather_from_runs(engine, args.engine, inputs)
         step(1, count)

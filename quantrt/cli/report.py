@@ -79,8 +79,11 @@ def _open(path: Path, plan: Plan, args: argparse.Namespace, stack: ExitStack) ->
 
 def _inputs(args: argparse.Namespace, plan: Plan) -> dict[str, np.ndarray]:
     """The first samples of --data, or random values."""
+    from quantrt.report.chosen_shapes import chosen_shapes
+
     otherwise = ", --data with real inputs, or --no-run"
-    return timed_inputs(args, plan.inputs, str(args.engine), plan.model, otherwise=otherwise)[0]
+    shapes = chosen_shapes(plan)
+    return timed_inputs(args, plan.inputs, str(args.engine), shapes, otherwise=otherwise)[0]
 
 
 def _show(report: Report, path: Path) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
@@ -14,8 +14,8 @@ from quantrt.errors import DataError, UsageError
 if TYPE_CHECKING:
     import numpy as np
 
+    from quantrt.calibrate.records import Layout
     from quantrt.ir.tensor_spec import TensorSpec
-    from quantrt.plan.plan import LibraryModel
 
 __all__ = ["add_timed_inputs", "timed_inputs"]
 
@@ -39,7 +39,10 @@ def add_timed_inputs(parser: argparse._ActionsContainer, *, with_batch: bool = T
     )
     if with_batch:
         parser.add_argument(
-            "--batch", type=int, metavar="N", help="samples per run, where the batch is free (default: 1)"
+            "--batch",
+            type=int,
+            metavar="N",
+            help="samples per run, where the batch is free (default: what the engine was timed at)",
         )
 
 
@@ -47,7 +50,7 @@ def timed_inputs(
     args: argparse.Namespace,
     specs: Sequence[TensorSpec],
     name: str,
-    model: LibraryModel | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
     *,
     otherwise: str = ", or --data with real inputs",
 ) -> tuple[dict[str, np.ndarray], int]:
@@ -57,7 +60,8 @@ def timed_inputs(
         args: with data, shape, preprocess and batch.
         specs: what the model takes.
         name: of its file.
-        model: of an engine; where neither data nor sizes are given, the best shapes of its first profile.
+        shapes: that an engine was chosen at: those of random inputs where no sizes are given, and the batch
+            of data. Without any a batch is of one.
         otherwise: what else there is to try where a size is not given.
 
     Raises:
@@ -70,11 +74,10 @@ def timed_inputs(
         raise UsageError(
             "cannot use this batch size", got=str(args.batch), expected="at least 1", hint="--batch 1"
         )
+    own = {} if shapes is None or args.batch is not None else shapes
     if args.data is None:
-        shapes = given_shapes(args.shape)
-        if model is not None and not shapes and args.batch is None:
-            shapes = _best_shapes(model)
-        dataset = random_dataset(with_shapes(specs, shapes, name, otherwise=otherwise), args.batch or 1, 0)
+        sizes = given_shapes(args.shape) or own
+        dataset = random_dataset(with_shapes(specs, sizes, name, otherwise=otherwise), args.batch or 1, 0)
     else:
         dataset = open_data(args.data, specs, preprocess=args.preprocess)
     fixed = dataset.layout.fixed_batch
@@ -82,7 +85,7 @@ def timed_inputs(
         raise UsageError(
             f"'{name}' takes batches of {fixed} only", got=f"--batch {args.batch}", hint=f"--batch {fixed}"
         )
-    batch = fixed or args.batch or 1
+    batch = fixed or args.batch or _batch_of(own, dataset.layout)
     first = next(iter(dataset.batches(batch, batch)))
     if fixed is None and first.count < batch:
         raise DataError(
@@ -93,9 +96,7 @@ def timed_inputs(
     return first.inputs, batch
 
 
-def _best_shapes(model: LibraryModel) -> dict[str, tuple[int, ...]]:
-    """What an engine's kernels were chosen at; nothing where its shapes are free."""
-    from quantrt.runtime.profile_check import profiles_of
-
-    profiles = profiles_of(model)
-    return profiles[0].best if profiles else {}
+def _batch_of(shapes: Mapping[str, tuple[int, ...]], layout: Layout) -> int:
+    """The samples in inputs of these shapes; 1 where their first axes do not count samples."""
+    sizes = {shape[0] for shape in shapes.values() if shape}
+    return sizes.pop() if layout.is_batched and len(sizes) == 1 else 1

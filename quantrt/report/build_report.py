@@ -21,6 +21,7 @@ from quantrt.quantize.cache_match import CacheMatch
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.quantized_model import Decision
 from quantrt.report.bench import unsteady_notes
+from quantrt.report.chosen_shapes import TIMED_SHAPES
 from quantrt.report.inspect_cache import describe_match, missing_notes
 from quantrt.report.inspect_program import coded_attention, node_tactics
 from quantrt.report.latency_bins import latency_bins
@@ -49,6 +50,7 @@ class BuildFacts:
         cache: the calibration cache that scales were taken from.
         checked_on: what accuracy was measured on.
         latencies: of the finalists; the other candidates were slower in the first heat.
+        timed_shapes: of the inputs that they are of; none where nothing was timed.
         memory: bytes on the GPU for the timed inputs, by candidate; None on a CPU.
         layer_times: of some candidates, as quantrt.report.candidate_times tells them.
         notes: what the user should know, whatever was shipped.
@@ -66,6 +68,7 @@ class BuildFacts:
     rejected: tuple[Rejected, ...]
     latencies: Mapping[str, Latency]
     choice: Choice
+    timed_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     memory: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
     peak_memory: Mapping[str, int | None] = field(default_factory=dict)
     layer_times: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -118,6 +121,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
             "reason": facts.choice.reason,
             "checked_on": facts.checked_on,
         },
+        TIMED_SHAPES: dict(facts.timed_shapes),
         "peak_memory": dict(facts.peak_memory),
         "mixed": None if facts.mixed is None else dict(facts.mixed),
         "tensors": _tensors(facts, winner),

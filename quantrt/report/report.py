@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from quantrt.calibrate.dataset import random_dataset
 from quantrt.config import LayerTimingConfig
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError
@@ -18,6 +19,7 @@ from quantrt.ir.atomic import replace_file
 from quantrt.notebook import rich_table, table_html
 from quantrt.plan.plan import Plan
 from quantrt.report.build_text import most_text
+from quantrt.report.chosen_shapes import chosen_shapes
 from quantrt.report.engine_layer import EngineLayer
 from quantrt.report.engine_layers import engine_layers
 from quantrt.report.engine_view import Measured, engine_view, flat_layers, layers_of_plan
@@ -31,8 +33,6 @@ from quantrt.runtime.engine import Engine
 from quantrt.runtime.layer_times import time_layers
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.notes import engine_notes
-from quantrt.runtime.profile_check import profiles_of
-from quantrt.tactics.time_candidates import timed_inputs
 from quantrt.version import __version__
 
 if TYPE_CHECKING:
@@ -226,9 +226,10 @@ def _measure(subject: Subject, inputs: Inputs | None, inputs_are: str, config: L
 
 
 def _best_inputs(engine: Engine) -> dict[str, np.ndarray]:
-    """Random values in the best shapes of the first profile; without profiles a batch of one."""
-    profiles = [str(profile) for profile in profiles_of(engine.plan.model)]
-    return timed_inputs(None, engine.inputs, None, profiles)
+    """Random values in the shapes that its build timed; of an engine that was not timed a batch of one."""
+    shapes = chosen_shapes(engine.plan)
+    specs = [replace(spec, shape=shapes.get(spec.name, spec.shape)) for spec in engine.inputs]
+    return next(iter(random_dataset(specs, 1, 0).batches(1, 1))).inputs
 
 
 def _layers(source: Source, inputs: Inputs | None) -> tuple[tuple[EngineLayer, ...], tuple[str, ...]]:

@@ -67,6 +67,18 @@ def test_an_engine_is_explained(engine: Path, quantrt_json, quantrt_text):
         assert part in text
 
 
+def test_an_engine_is_explained_at_the_batch_that_it_was_built_at(tmp_path: Path, quantrt_json):
+    config = replace(
+        CONFIG, device=DeviceConfig(libraries=("onnxruntime",)), bench=replace(CONFIG.bench, batch=3)
+    )
+    with build(resnet(), config=config, calibration={"x": samples(4, 3, 16, 16)}) as engine:
+        engine.save(tmp_path / "m.qrt")
+        assert engine.report["timed_shapes"] == {"x": [3, 3, 16, 16]}
+    path = str(tmp_path / "m.qrt")
+    assert quantrt_json("explain", path)["shapes"] == {"x": [3, 3, 16, 16]}
+    assert quantrt_json("explain", path, "--batch", "2")["shapes"] == {"x": [2, 3, 16, 16]}
+
+
 def test_the_precision_that_was_not_shipped_is_explained(engine: Path, quantrt_json):
     """Whichever the timing chose, the build measured the layers of the other."""
     data = quantrt_json("explain", "m.qrt")

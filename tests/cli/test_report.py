@@ -4,6 +4,7 @@
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,20 @@ def test_free_sizes_are_not_made_up(here: Path, quantrt_json: Call):
     assert error["hint"] == "--shape x=..., --data with real inputs, or --no-run"
     data = quantrt_json("report", "free.qrt", "-o", "report.html", "--shape", "x=1x7", *QUICK)
     assert data["engines"][0]["measured"]["inputs"] == "random values, x [1, 7]"
+
+
+def test_an_engine_is_reported_at_the_shapes_that_it_was_timed_at(here: Path, quantrt_json: Call):
+    plan = make_plan("onnxruntime", FREE)
+    save_plan(replace(plan, report={**plan.report, "timed_shapes": {"x": [4, 7]}}), here / "free.qrt")
+    data = quantrt_json("report", "free.qrt", "-o", "report.html", *QUICK)
+    assert data["engines"][0]["measured"]["inputs"] == "random values, x [4, 7]"
+
+
+def test_shapes_that_are_none_are_an_error(here: Path, quantrt_json: Call):
+    plan = make_plan("onnxruntime", FREE)
+    save_plan(replace(plan, report={**plan.report, "timed_shapes": {"x": "4"}}), here / "free.qrt")
+    error = quantrt_json("report", "free.qrt", "-o", "report.html", code=3)["error"]
+    assert "cannot read the shapes" in error["message"]
 
 
 @pytest.mark.parametrize(
