@@ -9,14 +9,12 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.errors import DeviceError
-from quantrt.ir.pick_codes import pick_codes
 from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
 from quantrt.plan.moved_weights import moved_weights
 from quantrt.plan.openvino_codes import respell_codes
 from quantrt.plan.openvino_norms import part_norms
-from quantrt.plan.openvino_pixels import multiply_pixels
 from quantrt.plan.openvino_shapes import fold_shapes
 from quantrt.plan.plan import LibraryModel
 
@@ -28,7 +26,6 @@ __all__ = ["from_openvino", "lower_to_onnxruntime", "lower_to_openvino"]
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
     """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of what it leaves alone."""
-    graph = pick_codes(graph)
     proto, weights = split_weights(graph, inside=moved_weights(graph))
     return LibraryModel("onnxruntime", proto, weights)
 
@@ -43,7 +40,7 @@ def lower_to_openvino(graph: ir.Model) -> LibraryModel:
 
     with scratch_folder() as folder:
         source = folder / "model.onnx"
-        save_model(multiply_pixels(part_norms(respell_codes(graph))), source)
+        save_model(part_norms(respell_codes(graph)), source)
         try:
             model = ov.Core().read_model(source)
         except RuntimeError as error:
