@@ -5,8 +5,10 @@
 
 The times of regions come from the layer profiles of two whole engines, float and 8-bit, so they are times in
 context: with the fusions, layouts and conversions that the library chose. A layer outside all regions counts
-with the region it stands before. The sums are scaled to what the whole engines take unwatched. The rate of
-conversions is first that of layers that move data, then what measured mixed engines say it is.
+with the region it stands before. The sums are scaled to what the whole engines take unwatched: layers that
+compute in codes and in floats by factors of their own, where they were timed alone. The rate of conversions
+is first that of layers that move data, then what measured mixed engines say it is; what these take beyond
+that, the factors say.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from quantrt.assign.region import FLOAT, Region, Surroundings
 from quantrt.assign.solve import Boundary
+from quantrt.assign.whole_engines import Factors, TimedKernels, fit_factors
 
 __all__ = ["CostModel", "Crossing", "TimedEngine", "TimedLayer", "cost_model"]
 
@@ -40,11 +43,13 @@ class TimedLayer:
         time_ms: of one run.
         reads: for each input that another layer makes (place of that layer, elements, numpy's name of
             the type).
+        in_codes: whether it was timed alone and computes in codes.
     """
 
     nodes: tuple[str, ...]
     time_ms: float
     reads: tuple[tuple[int, int, str], ...] = ()
+    in_codes: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,21 @@ class TimedEngine:
 
     layers: Sequence[TimedLayer]
     latency_ms: float
+
+    @property
+    def kernels(self) -> TimedKernels:
+        """The sums of its layers."""
+        codes_ms = sum(layer.time_ms for layer in self.layers if layer.in_codes)
+        floats_ms = sum(layer.time_ms for layer in self.layers if not layer.in_codes)
+        return TimedKernels(floats_ms, codes_ms, self.latency_ms)
+
+    def in_context(self, factors: Factors) -> tuple[TimedLayer, ...]:
+        """Its layers with what they take in it: by the factors, and so that their sum is what it takes."""
+        kernels = self.kernels
+        together_ms = factors.together_ms(kernels.floats_ms, kernels.codes_ms)
+        rest = self.latency_ms / together_ms if together_ms else 0.0
+        by_kind = {False: factors.floats * rest, True: factors.codes * rest}
+        return tuple(replace(layer, time_ms=layer.time_ms * by_kind[layer.in_codes]) for layer in self.layers)
 
 
 @dataclass(frozen=True)
@@ -79,12 +99,17 @@ class CostModel:
         ns_per_element: of a conversion.
         most_ns_per_element: what a conversion can take at most. Whole engines differ by more than by their
             conversions: by how warm the device is, and that is not these.
+        codes_ms: of `times_ms` what layers take that compute in codes; empty where these have no factor of
+            their own.
+        unfitted: as it was before engines that were built changed it; None where none did.
     """
 
     times_ms: Mapping[str, Mapping[str, float]]
     crossings: tuple[Crossing, ...]
     ns_per_element: float
     most_ns_per_element: float = math.inf
+    codes_ms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    unfitted: CostModel | None = field(default=None, compare=False)
 
     def predict_ms(self, assignment: Assignment) -> float:
         """What an engine with this assignment takes."""
@@ -108,18 +133,46 @@ class CostModel:
     def fitted(self, engines: Iterable[tuple[Assignment, float]]) -> CostModel:
         """The model with the rate of conversions that least squares give, from 0 to the most there can be.
 
+        What engines take beyond that, layers in floats and in codes take, where these have factors.
+
         Args:
             engines: every one that was built and timed: its assignment and milliseconds.
         """
+        timed = tuple(engines)
+        before = self if self.unfitted is None else self.unfitted
+        found = replace(before, ns_per_element=before._fitted_rate(timed), unfitted=before)
+        return found._scaled(fit_factors([found._kernels(*one) for one in timed])) if self.codes_ms else found
+
+    def _fitted_rate(self, engines: Iterable[tuple[Assignment, float]]) -> float:
         power, product = 0, 0.0
         for assignment, latency_ms in engines:
             crossed = self._crossed(assignment)
             power += crossed * crossed
             product += crossed * (latency_ms - self._inside_ms(assignment))
         if not power:
-            return self
-        rate = min(max(product / power * 1e6, 0.0), self.most_ns_per_element)
-        return replace(self, ns_per_element=rate)
+            return self.ns_per_element
+        return min(max(product / power * 1e6, 0.0), self.most_ns_per_element)
+
+    def _kernels(self, assignment: Assignment, latency_ms: float) -> TimedKernels:
+        """What layers of an engine are predicted to take, and what it takes without conversions."""
+        codes_ms = sum(row[assignment[name]] for name, row in self.codes_ms.items())
+        converting_ms = self.predict_ms(assignment) - self._inside_ms(assignment)
+        return TimedKernels(self._inside_ms(assignment) - codes_ms, codes_ms, latency_ms - converting_ms)
+
+    def _scaled(self, factors: Factors) -> CostModel:
+        """With all layers in floats, and all in codes, by so much slower."""
+        times_ms = {
+            name: {
+                kind: factors.together_ms(time_ms - self.codes_ms[name][kind], self.codes_ms[name][kind])
+                for kind, time_ms in row.items()
+            }
+            for name, row in self.times_ms.items()
+        }
+        codes_ms = {
+            name: {kind: factors.codes * time_ms for kind, time_ms in row.items()}
+            for name, row in self.codes_ms.items()
+        }
+        return replace(self, times_ms=times_ms, codes_ms=codes_ms)
 
     def _inside_ms(self, assignment: Assignment) -> float:
         return sum(times[assignment[name]] for name, times in self.times_ms.items())
@@ -145,21 +198,24 @@ def cost_model(
         most_ns_per_element: of a conversion, however slow a mixed engine turns out to be.
     """
     times: list[dict[str, float]] = [{} for _ in regions]
+    codes: list[dict[str, float]] = [{} for _ in regions]
     crossings: dict[tuple[int, int], int] = {}
     rates: list[float] = []
+    factors = fit_factors([engine.kernels for engine in engines.values()])
     for precision, engine in engines.items():
-        owners = _owners(engine.layers, around)
-        watched_ms = sum(layer.time_ms for layer in engine.layers)
-        factor = engine.latency_ms / watched_ms if watched_ms else 0.0
-        for row in times:
+        layers = engine.in_context(factors)
+        owners = _owners(layers, around)
+        for row in (*times, *codes):
             row[precision] = 0.0
-        for layer, owner in zip(engine.layers, owners, strict=True):
+        for layer, owner in zip(layers, owners, strict=True):
             if owner is not None:
-                times[owner][precision] += layer.time_ms * factor
+                times[owner][precision] += layer.time_ms
+                codes[owner][precision] += layer.time_ms if layer.in_codes else 0.0
         _spread_rest(times, precision, engine.latency_ms)
         if precision != FLOAT:
-            crossings |= _crossings(engine.layers, owners)
-            rates += _rates(engine.layers, around, factor)
+            crossings |= _crossings(layers, owners)
+            rates += _rates(layers, around)
+    has_codes = any(layer.in_codes for engine in engines.values() for layer in engine.layers)
     return CostModel(
         times_ms={region.name: row for region, row in zip(regions, times, strict=True)},
         crossings=tuple(
@@ -168,6 +224,7 @@ def cost_model(
         ),
         ns_per_element=statistics.median(rates) if rates else unseen_ns_per_element,
         most_ns_per_element=most_ns_per_element,
+        codes_ms={region.name: row for region, row in zip(regions, codes, strict=True)} if has_codes else {},
     )
 
 
@@ -216,11 +273,11 @@ def _is_code(dtype: str) -> bool:
     return dtype in ("int8", "uint8") or dtype.startswith("float8")
 
 
-def _rates(layers: Iterable[TimedLayer], around: Surroundings, factor: float) -> list[float]:
+def _rates(layers: Iterable[TimedLayer], around: Surroundings) -> list[float]:
     """Nanoseconds per element of layers that compute no region."""
     found = []
     for layer in layers:
         elements = sum(count for _, count, _ in layer.reads)
         if elements >= LEAST_ELEMENTS and not any(node in around.of_node for node in layer.nodes):
-            found.append(layer.time_ms * factor * 1e6 / elements)
+            found.append(layer.time_ms * 1e6 / elements)
     return found

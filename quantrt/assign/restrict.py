@@ -34,7 +34,9 @@ def restrict(tables: Tables, floats: Collection[str]) -> Tables:
     return replace(
         tables,
         damages=cut(tables.damages),
-        costs=None if costs is None else replace(costs, times_ms=cut(costs.times_ms)),
+        costs=None
+        if costs is None
+        else replace(costs, times_ms=cut(costs.times_ms), codes_ms=cut(costs.codes_ms), unfitted=None),
         sizes=None if sizes is None else replace(sizes, bytes_of=cut(sizes.bytes_of)),
     )
 

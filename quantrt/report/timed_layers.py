@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from quantrt.assign.cost_model import TimedEngine, TimedLayer
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.ir.sources import sources_of
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer, Plan
@@ -102,7 +103,8 @@ def _timed(layer: EngineLayer, time_ms: float, makers: Mapping[str, int]) -> Tim
         for form in layer.inputs
         if form.name in makers
     )
-    return TimedLayer(layer.nodes, time_ms, reads)
+    is_alone = layer.median_us is not None
+    return TimedLayer(layer.nodes, time_ms, reads, is_alone and layer.computes_in in CODE_PRECISIONS)
 
 
 def candidate_plan(candidate: Candidate, model: Model) -> Plan:

@@ -109,3 +109,48 @@ def test_no_measured_engine_makes_conversions_slower_than_they_can_be():
     assert model.fitted([(mixed, 3.6)]).ns_per_element == 0.004
     assert model.fitted([(mixed, 3.002)]).ns_per_element == pytest.approx(0.002)
     assert model.fitted([(mixed, 2.0)]).ns_per_element == 0.0
+
+
+def gpu_engines() -> dict[str, TimedEngine]:
+    """Kernels timed alone: 10 ms in floats that take 10 together; 4 in floats and 5 in codes that take 8."""
+    floats = [TimedLayer((name,), 2.5) for name in PRODUCTS]
+    codes = [TimedLayer((name,), 1.25, in_codes=True) for name in PRODUCTS]
+    glue = TimedLayer((SECOND_SIGMOID,), 4.0)
+    return {"fp32": TimedEngine(floats, 10.0), "int8": TimedEngine([*codes[:3], glue, codes[3]], 8.0)}
+
+
+def test_layers_in_codes_are_faster_in_an_engine_than_those_in_floats(around):
+    """In it they find more in L2: (8 - 4) / 5 = 0.8 of what they take alone, as far as two engines tell."""
+    model = cost_model(REGIONS, around, gpu_engines())
+    for precision, total in (("fp32", 10.0), ("int8", 8.0)):
+        assert model.predict_ms(dict.fromkeys(PRODUCTS, precision)) == pytest.approx(total)
+    in_codes = model.codes_ms[HEAD]
+    assert in_codes == {"fp32": 0.0, "int8": pytest.approx(0.8 * 1.25, rel=0.02)}
+    assert model.times_ms[HEAD]["int8"] - in_codes["int8"] == pytest.approx(4.0, rel=0.02)  # its glue
+    assert model.codes_ms[STEM] == pytest.approx(in_codes)
+    assert model.times_ms[STEM]["int8"] == pytest.approx(in_codes["int8"])
+
+
+def test_layers_of_a_cpu_have_no_factors(around):
+    assert not cost_model(REGIONS, around, {"fp32": float_engine(), "int8": int8_engine()}).codes_ms
+
+
+def test_a_mixed_engine_that_took_longer_makes_layers_slower():
+    times = {"a": {"fp16": 2.0, "int8": 1.0}, "b": {"fp16": 2.0, "int8": 1.0}}
+    codes = {"a": {"fp16": 0.0, "int8": 1.0}, "b": {"fp16": 0.0, "int8": 1.0}}
+    model = CostModel(times, (Crossing("a", "b", 10**6),), 0.0, most_ns_per_element=0.3, codes_ms=codes)
+    mixed = {"a": "int8", "b": "fp16"}
+    fitted = model.fitted([(mixed, 3.6)])  # 3.0 by layers, 0.3 by conversions at most: all are 1.1x as slow
+    assert fitted.ns_per_element == 0.3
+    assert fitted.predict_ms(mixed) == pytest.approx(3.6)
+    assert fitted.times_ms["a"] == pytest.approx({"fp16": 2.2, "int8": 1.1})
+    assert fitted.fitted([(mixed, 3.6)]) == fitted  # from what layers took at first
+    assert fitted.fitted([(dict.fromkeys("ab", "fp16"), 4.0)]).times_ms["b"] == pytest.approx(times["b"])
+
+
+def test_codes_are_slower_where_only_engines_with_them_were():
+    times = {"a": {"fp16": 2.0, "int8": 1.0}}
+    model = CostModel(times, (), 0.0, codes_ms={"a": {"fp16": 0.0, "int8": 1.0}})
+    fitted = model.fitted([({"a": "fp16"}, 2.0), ({"a": "int8"}, 1.25)])
+    assert fitted.times_ms["a"]["fp16"] == pytest.approx(2.0, rel=0.01)
+    assert fitted.times_ms["a"]["int8"] == pytest.approx(1.25, rel=0.01)
