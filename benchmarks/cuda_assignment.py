@@ -31,7 +31,7 @@ from unittest.mock import patch
 from benchmarks.assignment_cases import Material
 from benchmarks.cuda_assignment_cases import CASES, Case, sdxl_case
 from benchmarks.cuda_assignment_page import FLOATS, SHIPPED, cuda_assignment_page
-from benchmarks.cuda_predicted import predicted_ms
+from benchmarks.cuda_predicted import kernels_of, predicted_ms
 from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.record import write_results
 from quantrt.assign.accuracy import find_metric, measure_accuracy
@@ -181,11 +181,10 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
         inputs = decided[0].model.inputs
         accuracies = _judge(open_dataset(material.validation, inputs), inputs, executors, float_run, config)
         ms = place.time({name: one.prepare(feed, waits=False) for name, one in executors.items()})
-        predicted = predicted_ms(
+        kernels = kernels_of(
             _uniform(decided[0]),
             uniform,
             {name: row["p50"] for name, row in ms.items()},
-            floats=FLOATS,
             model=decided[0].model,
             inputs=feed,
         )
@@ -195,7 +194,8 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
         "ships": report["verdict"]["shipped"],
         "why": report["verdict"]["reason"],
         "ms": ms,
-        "predicted_ms": predicted,
+        "kernels_ms": {name: [one.floats_ms, one.codes_ms] for name, one in kernels.items()},
+        "predicted_ms": predicted_ms(kernels, floats=FLOATS),
         "accuracies": accuracies,
         "rejected": rejected,
         **_mixed(report["mixed"]),

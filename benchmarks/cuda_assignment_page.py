@@ -38,9 +38,12 @@ Reproduce on a machine with a GPU: `python -m benchmarks.cuda_assignment docs/re
 IN_CODES = """
 *8-bit regions*: in a mixed engine, of those that were faster in 8 bits; in another the convolutions and products in 8 bits, of those
 that the rules have there: the others were timed, and slower. *Predicted* is of the engine that is shipped, and of the fastest in
-codes where that is not mixed: the sum of its kernels as they were timed one by one, corrected by what the fp16 engine takes over
-the sum of its own.
+codes where that is not mixed; never by its own time. A mixed engine is predicted before it is built, by the layers of the two that it
+is a mix of. Another is by its kernels as they were timed one by one, with nothing in L2: the sums of those that compute in floats and
+in codes, each by the factor that the row's other engines have for it{before}.
 """  # noqa: E501
+
+BEFORE = "; of {names}, measured before that, both by the fp16 engine's"
 
 BEST = "\n*Best of the three*: the fastest inside the budget, and its time over the assigned engine's.\n"
 
@@ -75,11 +78,20 @@ def cuda_assignment_page(results: dict[str, Any]) -> str:
             ),
             [_search(name, row) for name, row in rows.items()],
         ),
-        IN_CODES,
+        IN_CODES.format(before=_before(rows)),
         *(f"\n{name}: {text}.\n" for name, row in rows.items() for text in _told(row)),
         *(text for name, row in rows.items() for text in culprits(name, row)),
     ]
     return "".join(parts) + row_notes(rows)
+
+
+def _before(rows: dict[str, Any]) -> str:
+    """Rows that are predicted as floats alone tell, and have another engine that would tell more."""
+    names = [
+        name for name, row in rows.items() if len(row.get("predicted_ms", ())) > 1 and "kernels_ms" not in row
+    ]
+    shown = [name for name in names if not rows[name]["ships"].endswith("mixed")]
+    return BEFORE.format(names=", ".join(shown)) if shown else ""
 
 
 def _told(row: dict[str, Any]) -> Iterator[str]:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine for a GPU is predicted to take, by its kernels as they were timed one by one, before it ran.
+"""What an engine for a GPU is predicted to take, by its kernels as they were timed alone and other engines.
 
-    predicted(codes) = kernels(codes) * measured(fp16) / kernels(fp16)
+    predicted(e) = floats * alone(e, floats) + codes * alone(e, codes)
 
-The same kernels are faster one behind the other in a whole engine than alone, and what they gain is learned
-from the engine in fp16: it was timed first, and holds no codes.
+The two factors are fitted to the other engines of one model (`quantrt.assign.whole_engines`), each with the
+sums of its own kernels. The time of the engine itself is in no prediction of it.
 """
 
-__all__ = ["kernels_ms", "predicted_ms"]
+__all__ = ["kernels_of", "predicted_ms"]
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,41 +15,48 @@ from typing import Any
 
 import numpy as np
 
+from quantrt.assign.whole_engines import TimedKernels, fit_factors
 from quantrt.model.model import Model
 from quantrt.report.timed_layers import timed_engine
 from quantrt.runtime.executor import Executor
 from quantrt.tactics.candidates import Candidate
 
 
-def predicted_ms(
+def kernels_of(
     candidates: Mapping[str, Candidate],
     executors: Mapping[str, Executor],
     measured_ms: Mapping[str, float],
     *,
-    floats: str,
     model: Model,
     inputs: Mapping[str, np.ndarray[Any, Any]],
-) -> dict[str, float]:
-    """Milliseconds of every engine in codes, by precision.
+) -> dict[str, TimedKernels]:
+    """The kernels of every open engine; those that had no rival are watched in a run of it.
 
     Args:
         candidates: of a build, by precision.
         executors: open ones of them, by precision.
-        measured_ms: by precision; only that of `floats` counts.
-        floats: the precision of the engine that is learned from; nothing is predicted without it.
+        measured_ms: by precision.
         inputs: of one run.
     """
-    if floats not in executors:
-        return {}
-    sums = {
-        name: kernels_ms(replace(candidates[name], executor=executor), model, inputs)
+    return {
+        name: timed_engine(
+            replace(candidates[name], executor=executor), model, inputs, latency_ms=measured_ms[name]
+        ).kernels
         for name, executor in executors.items()
     }
-    factor = measured_ms[floats] / sums[floats]
-    return {name: sums[name] * factor for name in sums if name != floats}
 
 
-def kernels_ms(candidate: Candidate, model: Model, inputs: Mapping[str, np.ndarray[Any, Any]]) -> float:
-    """All kernels of an open candidate; those that had no rival are watched in a run of it."""
-    layers = timed_engine(candidate, model, inputs, latency_ms=0.0).layers
-    return sum(layer.time_ms for layer in layers)
+def predicted_ms(kernels: Mapping[str, TimedKernels], *, floats: str) -> dict[str, float]:
+    """Milliseconds of every engine in codes, by precision: each by all of the others.
+
+    Args:
+        floats: the precision of the engine in floats; nothing is predicted without it.
+    """
+    if floats not in kernels:
+        return {}
+    found = {}
+    for name, one in kernels.items():
+        if name != floats:
+            factors = fit_factors([other for key, other in kernels.items() if key != name])
+            found[name] = factors.together_ms(one.floats_ms, one.codes_ms)
+    return found
