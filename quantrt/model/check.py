@@ -14,7 +14,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from quantrt.errors import ModelError
 from quantrt.model.check_tensors import check_initializers, check_tensor
 
-__all__ = ["MAX_OPSET", "MIN_OPSET", "check_proto", "foreign_operators", "subgraphs_of"]
+__all__ = ["MAX_OPSET", "MIN_OPSET", "check_proto", "subgraphs_of"]
 
 MIN_OPSET, MAX_OPSET = 7, 25  # 7 is the first that ONNX Runtime runs
 MIN_IR_VERSION = 3  # the first of the 1.0 format; https://onnx.ai/onnx/repo-docs/Versioning.html
@@ -47,17 +47,6 @@ def check_proto(proto: onnx.ModelProto, path: Path, lifted_bytes: Mapping[int, i
     for function in proto.functions:
         for node in function.node:
             _check_attributes(node, frozenset(), is_function=True)
-
-
-def foreign_operators(proto: onnx.ModelProto) -> tuple[str, ...]:
-    """Operators from outside the ONNX standard as "domain.Operator (count)", by name; local functions not."""
-    local = {(function.domain, function.name) for function in proto.functions}
-    found = Counter(
-        f"{node.domain}.{node.op_type}"
-        for node in _all_nodes(proto.graph)
-        if node.domain not in _STANDARD_DOMAINS and (node.domain, node.op_type) not in local
-    )
-    return tuple(f"{name} ({count})" for name, count in sorted(found.items()))
 
 
 def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import onnx_ir as ir
+
 from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
 from quantrt.ir.collector import without_collector
@@ -23,6 +25,7 @@ from quantrt.model.passes.narrow_masks import narrow_masks
 from quantrt.model.passes.pick_tokens_early import pick_tokens_early
 from quantrt.model.passes.settle_reshapes import settle_reshapes
 from quantrt.model.passes.spell_batch_norm import spell_batch_norm
+from quantrt.model.passes.spell_contrib import why_left
 from quantrt.model.passes.split_attention_heads import split_attention_heads
 from quantrt.model.passes.split_convolutions import split_convolutions
 from quantrt.model.passes.whole_gathers import whole_gathers
@@ -38,7 +41,8 @@ def for_gpu(model: Model) -> Model:
     """The same function of the same inputs; the model given is not changed.
 
     Raises:
-        ModelError: an input or output has elements of less than a byte.
+        ModelError: an input or output has elements of less than a byte, or an operator of ONNX Runtime's own
+            is not in a form that standard ones express.
     """
     for spec in (*model.inputs, *model.outputs):
         if spec.dtype in NARROW:
@@ -51,6 +55,7 @@ def for_gpu(model: Model) -> Model:
     graph = clone(model.graph)
     dequantize_narrow(graph)
     decode_tables(graph)
+    _refuse_contrib(graph)
     settle_reshapes(graph)
     whole_gathers(graph)
     narrow_masks(graph)
@@ -65,3 +70,13 @@ def for_gpu(model: Model) -> Model:
     gone = absent_tensors(tensors_of(model.graph), graph)
     absent = {name: None if same in gone else same for name, same in model.absent.items()}
     return replace(model, graph=graph, absent={**absent, **gone})
+
+
+def _refuse_contrib(graph: ir.Model) -> None:
+    for node, reason in why_left(graph):
+        raise ModelError(
+            f"an engine for a GPU cannot have '{node.name}', ONNX Runtime's own {node.op_type}",
+            got=reason,
+            expected="a form that operators of the ONNX standard express",
+            hint="the model as it was before ONNX Runtime optimized it, or --device cpu",
+        )

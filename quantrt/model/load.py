@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from pathlib import Path
 
 import onnx_ir as ir
@@ -24,6 +25,7 @@ __all__ = ["load_model", "make_model"]
 
 logger = logging.getLogger(__name__)
 
+_STANDARD = ("", "ai.onnx")
 _BFLOAT16 = ir.DataType.BFLOAT16
 
 
@@ -63,6 +65,12 @@ def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[
     wide = [value.name for value in (*graph.graph.inputs, *graph.graph.outputs) if value.dtype == _BFLOAT16]
     if wide:
         notes = (*notes, f"'{wide[0]}' is bfloat16: nothing is quantized, and a CPU cannot run it")
+    foreign = Counter(
+        f"{node.domain}.{node.op_type}" for node in graph.graph.all_nodes() if node.domain not in _STANDARD
+    )
+    if foreign:
+        told = ", ".join(f"{name} ({count})" for name, count in sorted(foreign.items()))
+        notes = (f"operators from outside the ONNX standard: {told}", *notes)
     for note in notes:
         logger.warning("%s: %s", path.name if path is not None else "model", note)
     return Model(

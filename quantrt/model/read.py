@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from quantrt.errors import ModelError
 from quantrt.ir.mapped import map_file
 from quantrt.ir.missing_file import missing_file
-from quantrt.model.check import check_proto, foreign_operators
+from quantrt.model.check import check_proto
 from quantrt.model.declared_shapes import settle_declared_shapes
 from quantrt.model.name_nodes import name_nodes
 from quantrt.model.tensors import attach_tensors
@@ -81,13 +81,7 @@ def read_model(path: Path) -> ReadModel:
     lifted = {names[index]: span for index, span in skeleton.weights.items()}
     external_bytes = attach_tensors(graph, path, mapping, lifted)
     graph.graph.sort()  # stable: a sorted graph keeps its order
-    notes = _notes(proto) if settled is None else (*_notes(proto), settled)
-    return ReadModel(graph, len(mapping) + external_bytes, notes)
-
-
-def _notes(proto: onnx.ModelProto) -> tuple[str, ...]:
-    foreign = foreign_operators(proto)
-    return (f"operators from outside the ONNX standard: {', '.join(foreign)}",) if foreign else ()
+    return ReadModel(graph, len(mapping) + external_bytes, () if settled is None else (settled,))
 
 
 def _open(path: Path) -> mmap.mmap:

@@ -33,6 +33,39 @@ as many pass: [conformance-h200.md](results/conformance-h200.md).
 |---|---|
 """
 
+_TAIL = """
+## Operators of ONNX Runtime's own
+
+What `onnxruntime.transformers.optimizer`, Olive or Optimum put in the place of standard operators is
+written in those again as a model is read, on every device: what is inside an Attention is quantized like
+any product, and ONNX Runtime and OpenVINO fuse again what they have kernels for. Each is written by its
+formula in ONNX Runtime's ContribOperators.md, and held against its own kernel in the tests.
+
+| operators (com.microsoft) | left as they are |
+|---|---|
+| Gelu, FastGelu, BiasGelu, QuickGelu, BiasSplitGelu, BiasAdd | |
+| LayerNormalization and SimplifiedLayerNormalization below opset 17, SkipLayerNormalization, \
+SkipSimplifiedLayerNormalization | with the mean or the deviation as outputs |
+| EmbedLayerNormalization | its mask_index without a mask |
+| GroupNorm, SkipGroupNorm | |
+| Attention, QAttention, MultiHeadAttention: masks of lengths, of ends and starts, of keys, of queries; \
+biases; past and present; packed keys and values | masks of four axes; buffers that past and present \
+share; scores as an output; beams; rotation inside Attention |
+| GroupQueryAttention: with and without caches, texts of several lengths, rotation, windows, softcap, \
+biases | head_sink, smooth_softmax, caches in codes, windows as caches, chunks with padding |
+| RotaryEmbedding | packed batches, scale |
+| FusedMatMul, TransposeMatMul, FusedMatMulActivation, FusedGemm, GemmFastGelu, FusedConv, NhwcConv, \
+BiasSoftmax | softmax over several axes |
+| MatMulIntegerToFloat, DynamicQuantizeMatMul | |
+| QLinearAdd, QLinearMul, QLinearConcat, QLinearWhere, QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax, \
+QLinearAveragePool, QLinearGlobalAveragePool, QGemm, QuantizeLinear, DequantizeLinear, MatMulNBits | \
+computed weights, channels last |
+
+What is left runs in ONNX Runtime on a CPU, in float. For a GPU it is refused with the node's name and
+what it has; so is what is inside If, Loop or Scan, and optimization level 99, whose channels lie in the
+blocks of one processor.
+"""
+
 
 def operators_page() -> str:
     """The page's text."""
@@ -40,7 +73,7 @@ def operators_page() -> str:
         f"| {op_type} | {', '.join(_ranges(op_type))} |\n"
         for op_type in sorted({row.op_type for row in OPERATORS})
     ]
-    return _HEAD + "".join(lines)
+    return _HEAD + "".join(lines) + _TAIL
 
 
 def _ranges(op_type: str) -> list[str]:

@@ -39,6 +39,9 @@ CONVERTIBLE = frozenset(
 )
 """Operators whose conversion is tested to leave the result as it was."""
 
+_UNVERSIONED = ("LayerNormalization", "SimplifiedLayerNormalization")
+"""Of ONNX Runtime's own, in the default domain of older opsets too; the converter leaves them as they are."""
+
 
 def convert_opset(graph: ir.Model) -> int:
     """Raise `graph` to opset 13 with ONNX's converter; 1 if that was done, 0 if not.
@@ -70,7 +73,9 @@ def convert_opset(graph: ir.Model) -> int:
 
 def _obstacle(graph: ir.Model, opset: int) -> str | None:
     for node in graph.graph:
-        if node.domain not in ("", "ai.onnx") or node.op_type not in CONVERTIBLE:
+        if node.domain not in ("", "ai.onnx"):
+            continue  # the converter leaves what is not the standard's
+        if node.op_type not in CONVERTIBLE and node.op_type not in _UNVERSIONED:
             return f"no tested conversion of {node.op_type}"
         if opset < _RESIZE_WITH_MODES and is_operator(node, "Resize", "Upsample") and _rounding(node) is None:
             return f"{node.op_type} enlarges and shrinks at once, or by a computed factor"

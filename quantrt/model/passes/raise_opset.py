@@ -23,7 +23,7 @@ __all__ = ["FLOAT8_OPSET", "NARROW_OPSET", "raise_opset", "why_not_raised"]
 FLOAT8_OPSET = 19
 NARROW_OPSET = 21
 
-IR_VERSIONS = {FLOAT8_OPSET: 9, NARROW_OPSET: 10}
+IR_VERSIONS = {17: 8, FLOAT8_OPSET: 9, NARROW_OPSET: 10}
 """The format of files that goes with each: that of the ONNX release which brought it."""
 
 CHANGED = {"DFT": 20, "GridSample": 20, "GroupNormalization": 21}

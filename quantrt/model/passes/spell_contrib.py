@@ -1,302 +1,182 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantized operators of ONNX Runtime's own, as its quantizer writes them, become standard ones.
+"""Operators of ONNX Runtime's own become standard ones: those of its optimizer and those of its quantizer.
 
-    QLinearAdd, QLinearSigmoid, QGemm, ...      DequantizeLinear -> operator -> QuantizeLinear
-    QuantizeLinear, DequantizeLinear            the standard's, at opset 21 where they have 16 or 4 bits
-    MatMulNBits                                 MatMul by a DequantizeLinear of codes in blocks, at opset 21
+    onnxruntime.transformers.optimizer, Olive, Optimum     FastGelu, SkipLayerNormalization, Attention, ...
+    onnxruntime.quantization                               QLinearAdd, QGemm, MatMulNBits, ...
 
-What their documentation (onnxruntime, docs/ContribOperators.md) says of each is computed in floats, between
-the same roundings. Forms that no quantizer writes (computed weights, other layouts) stay as they are.
+All later stages know the standard's alone: what is inside Attention is quantized as any product, and the
+libraries fuse again what they have kernels for. How each is written: quantrt/model/contrib. A form that has
+no spelling stays as it is, which ONNX Runtime runs on a CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator
 
-import ml_dtypes
-import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import add_constant, constant_of, float_attribute, int_attribute
-from quantrt.ir.sources import SOURCES_KEY, sources_of
-from quantrt.model.passes.raise_opset import NARROW_OPSET, raise_opset, why_not_raised
+from quantrt.ir.clone import clone
+from quantrt.ir.edit import taken_names
+from quantrt.ir.shapes import infer_shapes
+from quantrt.model.contrib.activations import (
+    spell_bias_add,
+    spell_bias_split_gelu,
+    spell_fast_gelu,
+    spell_gelu,
+    spell_quick_gelu,
+)
+from quantrt.model.contrib.attention import (
+    spell_attention,
+    spell_multi_head_attention,
+    spell_q_attention,
+)
+from quantrt.model.contrib.codes import has_code_spelling, spell_codes
+from quantrt.model.contrib.grouped_attention import spell_group_query_attention
+from quantrt.model.contrib.norms import (
+    spell_embed_layer_norm,
+    spell_group_norm,
+    spell_simplified_layer_norm,
+    spell_skip_group_norm,
+    spell_skip_layer_norm,
+    spell_skip_simplified_layer_norm,
+)
+from quantrt.model.contrib.products import (
+    spell_bias_softmax,
+    spell_dynamic_quantize_matmul,
+    spell_fused_conv,
+    spell_fused_gemm,
+    spell_fused_matmul,
+    spell_gemm_fast_gelu,
+    spell_matmul_integer_to_float,
+    spell_nhwc_conv,
+)
+from quantrt.model.contrib.rotary import spell_rotary_embedding
+from quantrt.model.contrib.writer import NoSpellingError, Writer
+from quantrt.model.passes.convert_opset import TARGET_OPSET
+from quantrt.model.passes.raise_opset import raise_opset
 
-__all__ = ["spell_contrib"]
+__all__ = ["CONTRIB", "has_spelling", "spell_contrib", "why_left"]
 
-Array = np.ndarray[Any, Any]
+CONTRIB = "com.microsoft"
 
-DOMAIN = "com.microsoft"
+_BLOCKED = f"{CONTRIB}.nchwc"
+"""The domain of operators on channels in blocks of a processor's width."""
 
-WIDE = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT32)
-"""Codes that the standard's own operators have had from opset 10 on."""
+_NORM_OPSET = 17
+"""The first opset with LayerNormalization; ONNX Runtime's optimizer writes it into older ones."""
 
-AXIS_OPSET = 13
-"""The first opset with scales along an axis."""
+_SPELLINGS: dict[str, Callable[[Writer], None]] = {
+    "Attention": spell_attention,
+    "BiasAdd": spell_bias_add,
+    "BiasGelu": spell_gelu,
+    "BiasSoftmax": spell_bias_softmax,
+    "BiasSplitGelu": spell_bias_split_gelu,
+    "DynamicQuantizeMatMul": spell_dynamic_quantize_matmul,
+    "EmbedLayerNormalization": spell_embed_layer_norm,
+    "FastGelu": spell_fast_gelu,
+    "FusedConv": spell_fused_conv,
+    "FusedGemm": spell_fused_gemm,
+    "FusedMatMul": spell_fused_matmul,
+    "FusedMatMulActivation": spell_fused_matmul,
+    "Gelu": spell_gelu,
+    "GemmFastGelu": spell_gemm_fast_gelu,
+    "GroupNorm": spell_group_norm,
+    "GroupQueryAttention": spell_group_query_attention,
+    "MatMulIntegerToFloat": spell_matmul_integer_to_float,
+    "MultiHeadAttention": spell_multi_head_attention,
+    "NhwcConv": spell_nhwc_conv,
+    "QAttention": spell_q_attention,
+    "QuickGelu": spell_quick_gelu,
+    "RotaryEmbedding": spell_rotary_embedding,
+    "SkipGroupNorm": spell_skip_group_norm,
+    "SkipLayerNormalization": spell_skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": spell_skip_simplified_layer_norm,
+    "TransposeMatMul": spell_fused_matmul,
+}
+"""How each operator of the optimizer is written."""
 
-BLOCKED = (2, 4, 8)
-"""Bits of MatMulNBits whose codes the standard can hold; 2 are widened to 4."""
+_IN_DEFAULT_DOMAIN = {"SimplifiedLayerNormalization": spell_simplified_layer_norm}
+"""Operators of ONNX Runtime's own that are called as if they were the standard's."""
+
+
+def has_spelling(node: ir.Node) -> bool:
+    """Whether a node is of an operator that this pass replaces in most forms."""
+    if node.domain in ("", "ai.onnx"):
+        return node.op_type in _IN_DEFAULT_DOMAIN
+    return node.domain == CONTRIB and (node.op_type in _SPELLINGS or has_code_spelling(node.op_type))
 
 
 def spell_contrib(graph: ir.Model) -> int:
     """Replace each such node of the main graph whose form is known; how many."""
+    _admit_norms(graph)
     count = 0
+    spelled = _Spelled(graph)
     for node in list(graph.graph):
-        spell = _SPELLINGS.get(node.op_type) if node.domain == DOMAIN else None
-        if spell is None:
+        if not has_spelling(node):
             continue
-        speller = _Speller(graph, node)
-        if spell(speller):
+        if has_code_spelling(node.op_type):
+            count += spell_codes(graph, node)
+        elif spelled.why_not(node) is None:
             count += 1
-        else:
-            speller.forget()
     return count
 
 
-class _Speller:
-    """Writes standard nodes in the place of one node."""
+def why_left(graph: ir.Model) -> Iterator[tuple[ir.Node, str]]:
+    """Nodes of ONNX Runtime's own that a graph still has, subgraphs included, each with the reason."""
+    left = [node for node in graph.graph.all_nodes() if node.domain in (CONTRIB, _BLOCKED)]
+    if not left:
+        return
+    trial = _Spelled(clone(graph))
+    copies = {node.name: node for node in trial.graph.graph}
+    for node in left:
+        if node.domain == _BLOCKED:
+            yield node, "it has channels in the blocks of one processor, as optimization level 99 writes it"
+        elif node.graph is not graph.graph:
+            yield node, "it is inside a subgraph"
+        elif node.op_type in _SPELLINGS:
+            yield node, trial.why_not(copies[node.name]) or "it was put in after the model was read"
+        elif has_code_spelling(node.op_type):
+            yield node, "it has a form that ONNX Runtime's quantizer does not write"
+        else:
+            yield node, "no spelling of it is known"
 
-    def __init__(self, graph: ir.Model, node: ir.Node) -> None:
+
+class _Spelled:
+    """Spells nodes of one graph, whose shapes it infers where one needs them."""
+
+    def __init__(self, graph: ir.Model) -> None:
         self.graph = graph
-        self.node = node
-        self.made: list[ir.Node] = []
+        self._taken = taken_names(graph) | {node.name or "" for node in graph.graph.all_nodes()}
+        self._is_stale = True
 
-    def input(self, index: int) -> ir.Value | None:
-        """An input; None where it is absent."""
-        return self.node.inputs[index] if index < len(self.node.inputs) else None
+    def why_not(self, node: ir.Node) -> str | None:
+        """None once the node is replaced."""
+        writer = Writer(self.graph, node, self._taken, self._refresh)
+        spell = _SPELLINGS.get(node.op_type) or _IN_DEFAULT_DOMAIN[node.op_type]
+        opset = self.graph.opset_imports.get("", TARGET_OPSET)
+        try:
+            if opset < TARGET_OPSET:
+                raise NoSpellingError(f"the model is of opset {opset}, which could not be raised")
+            spell(writer)
+        except NoSpellingError as reason:
+            writer.forget()
+            return str(reason)
+        self._is_stale = True
+        return None
 
-    def add(
-        self,
-        op_type: str,
-        inputs: Sequence[ir.Value | None],
-        what: str,
-        attributes: dict[str, Any] | None = None,
-    ) -> ir.Value:
-        """A new node called after the node it stands for."""
-        name = f"{self.node.name}_{what}" if what else self.node.name
-        made = ir.node(op_type, list(inputs), attributes=attributes or {}, name=name)
-        made.outputs[0].name = f"{self.node.outputs[0].name}_{what or 'float'}"
-        made.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
-        made.metadata_props[SOURCES_KEY] = "\n".join(sources_of(self.node))
-        self.made.append(made)
-        return made.outputs[0]
-
-    def dequantized(self, index: int, what: str, axis: int | None = None) -> ir.Value | None:
-        """The floats of a triple (codes, scale, zero point) that starts at an input.
-
-        None where its scales need an axis and there is none.
-        """
-        codes, scale, zero = (self.input(index + part) for part in range(3))
-        if codes is None or scale is None:
-            return None
-        array = constant_of(scale)
-        is_row = array is not None and array.size > 1
-        if is_row and (axis is None or self.graph.opset_imports.get("", 0) < AXIS_OPSET):
-            return None
-        attributes = {"axis": axis} if is_row else {}
-        value = self.add("DequantizeLinear", [codes, self.number(scale), self.number(zero)], what, attributes)
-        value.shape = codes.shape
-        return value
-
-    def number(self, value: ir.Value | None) -> ir.Value | None:
-        """A scale or zero point; one of a single element in the shape of a scalar."""
-        array = constant_of(value)
-        if value is None or array is None or array.size != 1 or array.ndim == 0:
-            return value
-        return add_constant(self.graph, f"{value.name}_scalar", array.reshape(()))
-
-    def quantized(self, value: ir.Value, scale_index: int) -> bool:
-        """End with codes of a value on the grid of two inputs."""
-        scale, zero = self.input(scale_index), self.input(scale_index + 1)
-        result = self.node.outputs[0]
-        value.shape = result.shape
-        codes = self.add("QuantizeLinear", [value, self.number(scale), self.number(zero)], "quantize")
-        return self.replace(codes)
-
-    def replace(self, value: ir.Value) -> bool:
-        """Put what was made in the place of the node; `value` becomes its result."""
-        result = self.node.outputs[0]
-        name, shape, type_ = result.name, result.shape, result.type
-        self.graph.graph.insert_before(self.node, self.made)
-        result.replace_all_uses_with(value, replace_graph_outputs=True)
-        self.graph.graph.remove(self.node, safe=True)
-        result.name = None  # frees it
-        value.name, value.shape, value.type = name, shape, type_
+    def _refresh(self) -> bool:
+        if not self._is_stale:
+            return False
+        infer_shapes(self.graph, follow_values=False)
+        self._is_stale = False
         return True
 
-    def forget(self) -> None:
-        """Take back what was begun: nothing is read by it any more."""
-        for made in self.made:
-            for index in range(len(made.inputs)):
-                made.replace_input_with(index, None)
 
-    def copied(self, *names: str) -> dict[str, Any]:
-        """Those of the node's attributes that it has."""
-        return {name: self.node.attributes[name] for name in names if name in self.node.attributes}
-
-
-def _binary(op_type: str) -> Callable[[_Speller], bool]:
-    def spell(speller: _Speller) -> bool:
-        one, other = speller.dequantized(0, "first"), speller.dequantized(3, "second")
-        if one is None or other is None:
-            return False
-        return speller.quantized(speller.add(op_type, [one, other], ""), 6)
-
-    return spell
-
-
-def _unary(op_type: str, *attributes: str) -> Callable[[_Speller], bool]:
-    def spell(speller: _Speller) -> bool:
-        x = speller.dequantized(0, "input")
-        if x is None or int_attribute(speller.node, "channels_last", 0):
-            return False
-        return speller.quantized(speller.add(op_type, [x], "", speller.copied(*attributes)), 3)
-
-    return spell
-
-
-def _softmax(speller: _Speller) -> bool:
-    """Along one axis, as from opset 13 on; before, all axes behind it were one."""
-    if min(int_attribute(speller.node, "opset", 0), speller.graph.opset_imports.get("", 0)) < AXIS_OPSET:
-        return False
-    return _unary("Softmax", "axis")(speller)
-
-
-def _concat(speller: _Speller) -> bool:
-    """Inputs: scale and zero point of the result, then a triple for each part."""
-    count = (len(speller.node.inputs) - 2) // 3
-    parts = [speller.dequantized(2 + 3 * index, f"part_{index}") for index in range(count)]
-    if not parts or any(part is None for part in parts):
-        return False
-    return speller.quantized(speller.add("Concat", parts, "", speller.copied("axis")), 0)
-
-
-def _where(speller: _Speller) -> bool:
-    one, other = speller.dequantized(1, "first"), speller.dequantized(4, "second")
-    if one is None or other is None:
-        return False
-    return speller.quantized(speller.add("Where", [speller.input(0), one, other], ""), 7)
-
-
-def _gemm(speller: _Speller) -> bool:
-    """A, B and an int32 bias in units of their scales; floats where no scale of a result is given."""
-    node = speller.node
-    turned = int_attribute(node, "transB", 0)
-    a, b = speller.dequantized(0, "input"), speller.dequantized(3, "weight", 0 if turned else 1)
-    scales = [constant_of(speller.input(index)) for index in (1, 4)]
-    alpha = float_attribute(node, "alpha", 1.0)
-    if a is None or b is None or scales[0] is None or scales[1] is None or scales[0].size != 1:
-        return False
-    operands = [a, b]
-    codes = speller.input(6)
-    if codes is not None:
-        # alpha scales the product alone, and the bias is in its units.
-        product = (np.float32(alpha) * scales[0].reshape(()) * scales[1]).astype(np.float32)
-        is_row = product.size > 1
-        scale = add_constant(
-            speller.graph, f"{node.name}_bias_scale", product.reshape(-1) if is_row else product.reshape(())
-        )
-        operands.append(
-            speller.add("DequantizeLinear", [codes, scale], "bias", {"axis": 0} if is_row else {})
-        )
-    value = speller.add("Gemm", operands, "", speller.copied("alpha", "transA", "transB"))
-    if speller.input(7) is None:
-        return speller.replace(value)
-    return speller.quantized(value, 7)
-
-
-def _pair(op_type: str) -> Callable[[_Speller], bool]:
-    def spell(speller: _Speller) -> bool:
-        node = speller.node
-        zero = speller.input(2)
-        kind = (
-            zero.dtype if zero is not None else node.inputs[0].dtype if node.inputs[0] is not None else None
-        )
-        if kind is None or (kind not in WIDE and not _raised(speller.graph)):
-            return False
-        inputs = [speller.input(0), speller.number(speller.input(1)), speller.number(zero)]
-        array = constant_of(speller.input(1))
-        is_row = array is not None and array.size > 1
-        return speller.replace(
-            speller.add(op_type, inputs, "", speller.copied("axis", "block_size") if is_row else {})
-        )
-
-    return spell
-
-
-def _raised(graph: ir.Model) -> bool:
-    """Bring a graph to the first opset with codes of 16 and 4 bits; whether it is there."""
-    if why_not_raised(graph, NARROW_OPSET) is not None:
-        return False
-    raise_opset(graph, NARROW_OPSET)
-    return True
-
-
-def _matmul_n_bits(speller: _Speller) -> bool:
-    node = speller.node
-    bits, block = int_attribute(node, "bits", 4), int_attribute(node, "block_size", 0)
-    sizes = int_attribute(node, "K", 0), int_attribute(node, "N", 0)
-    packed, scales = constant_of(speller.input(1)), constant_of(speller.input(2))
-    zeros = constant_of(speller.input(3))
-    is_known = (
-        packed is not None
-        and scales is not None
-        and scales.dtype == np.float32
-        and speller.input(4) is None
-        and (zeros is not None or speller.input(3) is None)
-        and (zeros is None or zeros.dtype == np.uint8)
-    )
-    if not is_known or bits not in BLOCKED or block < 16 or packed is None or scales is None:
-        return False
-    if not all(sizes) or not _raised(speller.graph):
-        return False
-    k, n = sizes
-    blocks = -(-k // block)
-    codes = _unpacked(packed.reshape(n, -1), bits)[:, :k]
-    points = (
-        np.full((n, blocks), 1 << (bits - 1), np.uint8)
-        if zeros is None
-        else _unpacked(zeros.reshape(n, -1), bits)[:, :blocks]
-    )
-    kind = np.uint8 if bits == 8 else ml_dtypes.uint4
-    name = node.inputs[1].name if node.inputs[1] is not None else node.name
-    constants = [
-        add_constant(speller.graph, f"{name}_{what}", np.ascontiguousarray(array.T))
-        for what, array in (
-            ("codes", codes.astype(kind)),
-            ("scale", scales.reshape(n, blocks)),
-            ("zero_point", points.astype(kind)),
-        )
-    ]
-    weight = speller.add("DequantizeLinear", constants, "dequantize", {"axis": 0, "block_size": block})
-    product = speller.add("MatMul", [speller.input(0), weight], "")
-    bias = speller.input(5)
-    return speller.replace(product if bias is None else speller.add("Add", [product, bias], "biased"))
-
-
-def _unpacked(array: Array, bits: int) -> Array:
-    """Codes of rows of bytes, the first in the lowest bits."""
-    per_byte = 8 // bits
-    shifts = np.arange(per_byte, dtype=np.uint8) * np.uint8(bits)
-    parts = (array[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return np.asarray(parts.reshape(*array.shape[:-1], -1))
-
-
-_POOL = ("auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides")
-
-_SPELLINGS: dict[str, Callable[[_Speller], bool]] = {
-    "DequantizeLinear": _pair("DequantizeLinear"),
-    "MatMulNBits": _matmul_n_bits,
-    "QGemm": _gemm,
-    "QLinearAdd": _binary("Add"),
-    "QLinearAveragePool": _unary("AveragePool", *_POOL),
-    "QLinearConcat": _concat,
-    "QLinearGlobalAveragePool": _unary("GlobalAveragePool"),
-    "QLinearLeakyRelu": _unary("LeakyRelu", "alpha"),
-    "QLinearMul": _binary("Mul"),
-    "QLinearSigmoid": _unary("Sigmoid"),
-    "QLinearSoftmax": _softmax,
-    "QLinearWhere": _where,
-    "QuantizeLinear": _pair("QuantizeLinear"),
-}
-"""How each operator is written; one that is not here stays."""
+def _admit_norms(graph: ir.Model) -> None:
+    """Bring a graph that has LayerNormalization, or will have, to an opset that knows it."""
+    opset = graph.opset_imports.get("", TARGET_OPSET)
+    makers = ("EmbedLayerNormalization", "LayerNormalization", "SkipLayerNormalization")
+    if TARGET_OPSET <= opset < _NORM_OPSET and any(
+        node.op_type in makers for node in graph.graph.all_nodes()
+    ):
+        raise_opset(graph, _NORM_OPSET)

@@ -8,7 +8,7 @@ import pytest
 from quantrt.plan.openvino_codes import respell_codes
 from quantrt.reference.metrics import sqnr_db
 from tests.nets import net, run_openvino, samples
-from tests.unit.model.passes.test_spell_contrib import run
+from tests.unit.model.contrib.test_codes import run
 
 IMAGE = {"x": samples(2, 8, 6, 6)}
 CONSTANTS = {

@@ -10,7 +10,7 @@ from quantrt.errors import ModelError
 from quantrt.ir.clone import clone
 from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from tests.nets import net, samples
-from tests.unit.model.passes.test_spell_contrib import run
+from tests.unit.model.contrib.test_codes import run
 
 HEAD = "net (float[N,6] x) => (float[N,5] y) {"
 

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Normalizations of ONNX Runtime's own.
+
+    SkipLayerNormalization              LayerNormalization(x + skip + bias); the sum is an output too
+    SkipSimplifiedLayerNormalization    the same without mean and beta
+    SimplifiedLayerNormalization        x / sqrt(mean(x^2) + epsilon) * gamma
+    EmbedLayerNormalization             LayerNormalization(word[ids] + position[places] + segment[segments])
+    GroupNorm, SkipGroupNorm            per group of channels, channels last; then SiLU where told
+
+Source: onnxruntime, docs/ContribOperators.md; SimplifiedLayerNormalization is in the default domain there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from quantrt.ir.edit import constant_of
+from quantrt.model.contrib.writer import NoSpellingError, Writer
+
+__all__ = [
+    "rms_of",
+    "spell_embed_layer_norm",
+    "spell_group_norm",
+    "spell_simplified_layer_norm",
+    "spell_skip_group_norm",
+    "spell_skip_layer_norm",
+    "spell_skip_simplified_layer_norm",
+]
+
+_SKIP_EPSILON = 1e-12  # the default of ONNX Runtime's fused norms
+_EPSILON = 1e-5  # of its SimplifiedLayerNormalization and GroupNorm
+_SUM = 3
+"""The output of a Skip...Normalization that is what is normalized."""
+
+
+def spell_skip_layer_norm(w: Writer) -> None:
+    """Write SkipLayerNormalization."""
+    total = _skipped(w, bias=4)
+    gamma, beta = w.need(2, "gamma"), w.input(3)
+    operands = [total, gamma] if beta is None else [total, gamma, beta]
+    y = w.op("LayerNormalization", *operands, axis=-1, epsilon=w.float_of("epsilon", _SKIP_EPSILON))
+    w.put({0: y, **({_SUM: total} if w.is_used(_SUM) else {})})
+
+
+def spell_skip_simplified_layer_norm(w: Writer) -> None:
+    """Write SkipSimplifiedLayerNormalization."""
+    total = _skipped(w, bias=3)
+    y = rms_of(w, total, w.need(2, "gamma"), w.float_of("epsilon", _SKIP_EPSILON))
+    w.put({0: y, **({_SUM: total} if w.is_used(_SUM) else {})})
+
+
+def spell_simplified_layer_norm(w: Writer) -> None:
+    """Write SimplifiedLayerNormalization."""
+    x, axis = w.need(0, "X"), w.int_of("axis", -1)
+    if w.is_used(1):
+        raise NoSpellingError("its second output is used")
+    if axis != -1 and axis != w.rank(x) - 1:
+        raise NoSpellingError(f"its axis is {axis}, not the last")
+    w.put({0: rms_of(w, x, w.need(1, "scale"), w.float_of("epsilon", _EPSILON))})
+
+
+def spell_embed_layer_norm(w: Writer) -> None:
+    """Write EmbedLayerNormalization."""
+    ids, segments = w.need(0, "input_ids"), w.input(1)
+    parts = [w.op("Gather", w.need(2, "word_embedding"), ids, axis=0), _positions(w, ids)]
+    if segments is not None:
+        parts.append(w.op("Gather", w.need(4, "segment_embedding"), segments, axis=0))
+    total = parts[0]
+    for part in parts[1:]:
+        total = w.op("Add", total, part)
+    epsilon = w.float_of("epsilon", _SKIP_EPSILON)
+    gamma, beta = w.need(5, "gamma"), w.need(6, "beta")
+    results = {0: w.op("LayerNormalization", total, gamma, beta, axis=-1, epsilon=epsilon)}
+    if w.is_used(1):
+        mask = w.input(7)
+        if mask is None:
+            raise NoSpellingError("its mask_index is used, and it has no mask")
+        kept = w.op("Equal", mask, w.constant(np.asarray(1, _integers(mask)), "kept"))
+        words = w.op("ReduceSum", w.op("Cast", kept, to=_INT32), w.integers(1), keepdims=0)
+        results[1] = words
+    if w.is_used(2):
+        results[2] = total
+    w.put(results)
+
+
+def spell_group_norm(w: Writer) -> None:
+    """Write GroupNorm."""
+    w.put({0: _grouped(w, w.need(0, "X"))})
+
+
+def spell_skip_group_norm(w: Writer) -> None:
+    """Write SkipGroupNorm."""
+    x, skip, bias = w.need(0, "X"), w.need(3, "skip"), w.input(4)
+    if w.rank(skip) == 2:  # [N, C] for all pixels
+        skip = w.unsqueezed(skip, 1, 2) if w.int_of("channels_last", 1) else w.unsqueezed(skip, 2, 3)
+    total = w.op("Add", x, skip)
+    if bias is not None:
+        total = w.op("Add", total, _per_channel(w, bias))
+    w.put({0: _grouped(w, total), **({1: total} if w.is_used(1) else {})})
+
+
+def rms_of(w: Writer, x: ir.Value, gamma: ir.Value, epsilon: float) -> ir.Value:
+    """RMS norm: x / sqrt(mean(x^2) + epsilon) * gamma along the last axis, as torch exports it."""
+    square = w.op("Pow", x, w.number(2.0, "two"))
+    mean = _mean(w, square)
+    root = w.op("Sqrt", w.op("Add", mean, w.number(epsilon, "epsilon")))
+    return w.op("Mul", w.op("Mul", x, w.op("Div", w.number(1.0, "one"), root)), gamma)
+
+
+_INT32 = int(ir.DataType.INT32)
+_AXES_OPSET = 18
+"""The first opset whose ReduceMean has its axes as an input."""
+
+
+def _mean(w: Writer, x: ir.Value) -> ir.Value:
+    if w.graph.opset_imports.get("", 0) >= _AXES_OPSET:
+        return w.op("ReduceMean", x, w.integers(-1), keepdims=1)
+    return w.op("ReduceMean", x, axes=[-1], keepdims=1)
+
+
+def _skipped(w: Writer, bias: int) -> ir.Value:
+    if w.is_used(1) or w.is_used(2):
+        raise NoSpellingError("its mean or its deviation is used, which ONNX Runtime computes on no CPU")
+    total = w.op("Add", w.need(0, "input"), w.need(1, "skip"))
+    extra = w.input(bias)
+    return total if extra is None else w.op("Add", total, extra)
+
+
+def _positions(w: Writer, ids: ir.Value) -> ir.Value:
+    """The embeddings of places: those that are given, or the first of the table."""
+    table, places = w.need(3, "position_embedding"), w.input(8)
+    if places is not None:
+        return w.op("Gather", table, places, axis=0)
+    first = w.op("Slice", table, w.integers(0), w.size(ids, 1), w.integers(0))
+    return w.unsqueezed(first, 0)
+
+
+def _integers(value: ir.Value) -> type[np.int32] | type[np.int64]:
+    return np.int64 if value.dtype == ir.DataType.INT64 else np.int32
+
+
+def _grouped(w: Writer, x: ir.Value) -> ir.Value:
+    """GroupNorm of x, in x's layout: InstanceNormalization over groups, as torch exports it."""
+    groups = w.int_of("groups")
+    gamma, beta = w.need(1, "gamma"), w.need(2, "beta")
+    if w.rank(x if w.input(0) is None else w.need(0, "X")) != 4:
+        raise NoSpellingError("its input does not have four axes")
+    is_last = bool(w.int_of("channels_last", 1))
+    image = w.op("Transpose", x, perm=(0, 3, 1, 2)) if is_last else x
+    flat = w.reshaped(image, 0, groups, -1)
+    ones, zeros = (
+        w.constant(np.full(groups, n, np.float32), what) for n, what in ((1, "ones"), (0, "zeros"))
+    )
+    epsilon = w.float_of("epsilon", _EPSILON)
+    norm = w.op("InstanceNormalization", flat, ones, zeros, epsilon=epsilon)
+    y = w.op("Reshape", norm, w.op("Shape", image))
+    y = w.op("Mul", y, _channels(w, gamma, "gamma"))
+    y = w.op("Add", y, _channels(w, beta, "beta"))
+    if w.int_of("activation"):
+        y = w.op("Mul", y, w.op("Sigmoid", y))
+    return w.op("Transpose", y, perm=(0, 2, 3, 1)) if is_last else y
+
+
+def _channels(w: Writer, value: ir.Value, what: str) -> ir.Value:
+    """[C] -> [C, 1, 1]."""
+    array = constant_of(value)
+    if array is not None:
+        return w.constant(array.reshape(-1, 1, 1), what)
+    return w.unsqueezed(value, 1, 2)
+
+
+def _per_channel(w: Writer, bias: ir.Value) -> ir.Value:
+    return bias if w.int_of("channels_last", 1) else _channels(w, bias, "bias")
