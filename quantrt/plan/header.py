@@ -57,14 +57,31 @@ def plan_from_header(header: Mapping[str, Any], model: LibraryModel) -> Plan:
     )
 
 
-def _options(*, threads: Any, hint: Any, float_precision: Any, keeps_floats: Any = False) -> ExecOptions:
+def _options(
+    *,
+    threads: Any,
+    hint: Any,
+    float_precision: Any,
+    keeps_floats: Any = False,
+    one_thread_shapes: Any = None,
+) -> ExecOptions:
     if threads is not None and (type(threads) is not int or threads < 1):
         raise TypeError(f"a number of threads is positive or null, not {threads!r}")
     if hint not in HINTS or float_precision not in FLOAT_PRECISIONS:
         raise ValueError(f"no such execution options: {hint!r}, {float_precision!r}")
     return ExecOptions(
-        threads=threads, hint=hint, float_precision=float_precision, keeps_floats=_truth(keeps_floats)
+        threads=threads,
+        hint=hint,
+        float_precision=float_precision,
+        keeps_floats=_truth(keeps_floats),
+        one_thread_shapes=None if one_thread_shapes is None else tuple(map(_sizes, one_thread_shapes)),
     )
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, list) and all(type(size) is int and size >= 0 for size in shape):
+        return tuple(shape)
+    raise TypeError(f"a shape is a list of sizes, not {shape!r}")
 
 
 def _spec_row(spec: TensorSpec) -> list[Any]:

@@ -40,6 +40,7 @@ def describe_engine(plan: Plan, path: Path) -> dict[str, Any]:
             "threads": plan.options.threads,
             "hint": plan.options.hint,
             "float_precision": plan.options.float_precision,
+            "one_thread_shapes": plan.options.one_thread_shapes,
         },
         "inputs": [str(spec) for spec in plan.inputs],
         "outputs": [str(spec) for spec in plan.outputs],
@@ -105,6 +106,9 @@ def _pairs(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         threads = "CUDA graphs"
     else:
         threads = "all cores" if options["threads"] is None else f"{options['threads']} threads"
+        alone = options["one_thread_shapes"]
+        if alone is not None:
+            threads += f", one for inputs {' '.join('x'.join(map(str, shape)) for shape in alone)}"
     return [
         *(("input", text) for text in data["inputs"]),
         *(("output", text) for text in data["outputs"]),

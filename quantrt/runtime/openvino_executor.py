@@ -83,6 +83,8 @@ class OpenVinoExecutor:
         if HAS_CODES in model.graph and joins_products(self._model):
             self._config |= WITHOUT_JOINED
         self._threads = options.threads
+        alone = options.one_thread_shapes
+        self._one_thread_shapes = None if alone is None else tuple(tuple(shape) for shape in alone)
         self.parallel_runs = (options.threads or usable_cores()) if options.hint == "throughput" else 1
         self.inputs = tuple(_spec(port, None) for port in self._model.inputs)
         self._input_index = {name: i for i, port in enumerate(self._model.inputs) for name in _names(port)}
@@ -145,7 +147,7 @@ class OpenVinoExecutor:
             return None
         try:
             blob = own.compiled.export_model()
-            compiled = self._core.import_model(blob, "CPU", {**self._config, **properties})
+            compiled = self._core.import_model(blob, "CPU", {**self._config_for(shapes), **properties})
         except _LIBRARY_ERRORS as error:
             _LOGGER.info("OpenVINO does not import what it compiled: %s", library_reason(error))
             return None
@@ -229,12 +231,17 @@ class OpenVinoExecutor:
                 ) from error
         start = time.perf_counter()
         try:
-            compiled = self._core.compile_model(model, "CPU", self._config)
+            compiled = self._core.compile_model(model, "CPU", self._config_for(shapes))
         except _LIBRARY_ERRORS as error:
             raise ModelError(f"OpenVINO cannot compile the model: {library_reason(error)}") from error
         text = "any input shapes" if shapes is None else f"input shapes {shapes_text(shapes)}"
         _LOGGER.debug("OpenVINO compiled for %s in %.2f s", text, time.perf_counter() - start)
         return CompiledVariant(compiled, self._weights)
+
+    def _config_for(self, shapes: Shapes | None) -> dict[str, Any]:
+        """The library's properties of what is compiled for these input shapes, or for any when None."""
+        is_alone = shapes is not None and shapes == self._one_thread_shapes
+        return {**self._config, "INFERENCE_NUM_THREADS": 1} if is_alone else self._config
 
     def _infer(self, request: openvino.InferRequest, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         """Run one request: inputs are shared with the library, outputs are copied out of it."""

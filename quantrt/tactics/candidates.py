@@ -31,6 +31,7 @@ from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.executor import Executor, ReportsMemory, open_executor
+from quantrt.tactics.one_thread import with_its_threads
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
@@ -266,7 +267,10 @@ class Opener:
         except QuantRtError as error:
             log.info("%s cannot run this model: %s", spec.name, error.message)
             return Rejected(spec, error.message, hint=error.hint)
-        return Candidate(spec, lowered, options, executor, fitted, kept)
+        candidate = Candidate(spec, lowered, options, executor, fitted, kept)
+        if spec.precision == "fp32" and self._config.code_precisions:
+            return candidate
+        return with_its_threads(candidate, self._inputs, outputs)
 
     @property
     def environment(self) -> Mapping[str, str] | None:

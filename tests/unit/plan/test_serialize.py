@@ -137,6 +137,8 @@ plans = st.builds(
         threads=st.none() | st.integers(1, 64),
         hint=st.just("latency"),
         keeps_floats=st.booleans(),
+        one_thread_shapes=st.none()
+        | st.lists(st.lists(st.integers(0, 9), max_size=4).map(tuple), max_size=3).map(tuple),
     ),
     inputs=st.lists(specs, max_size=3).map(tuple),
     outputs=st.lists(specs, max_size=3).map(tuple),

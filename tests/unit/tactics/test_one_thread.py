@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which candidates are run by one thread, and what of them is."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
+from quantrt.plan.plan import ExecOptions
+from quantrt.runtime.executor import open_executor
+from quantrt.tactics import one_thread
+from quantrt.tactics.candidates import Candidate, Spec
+from quantrt.tactics.one_thread import MOST_MS, with_its_threads
+from tests.nets import resnet, samples
+
+FEED = {"x": samples(2, 3, 16, 16)}
+SHAPES = ((2, 3, 16, 16),)
+
+
+@pytest.fixture(autouse=True)
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one_thread, "usable_cores", lambda: 2)
+
+
+@pytest.fixture
+def candidate() -> Iterator[Candidate]:
+    found = opened("openvino", ExecOptions())
+    with closing(found.executor):
+        yield found
+
+
+def opened(library: str, options: ExecOptions) -> Candidate:
+    lower = {"onnxruntime": lower_to_onnxruntime, "openvino": lower_to_openvino}[library]
+    model = lower(resnet().graph)
+    executor = open_executor(model, options, output_names=["y"])
+    executor.run(FEED)
+    return Candidate(Spec(library, "int8"), model, options, executor, None)
+
+
+def taking(alone_ms: float, all_ms: float) -> Callable[..., float]:
+    """Times for what one thread runs, and for what all do."""
+
+    def least_ms(run, count: int = 1) -> float:
+        is_alone = bool(run.args) and run.func.__name__ == "run_in"
+        return alone_ms if is_alone else all_ms
+
+    return least_ms
+
+
+def threads_of(executor, feed) -> int:
+    outputs = executor.run(feed)
+    assert list(outputs) == ["y"]
+    variant = executor._variant(tuple(array.shape for array in feed.values()))
+    return int(variant.compiled.get_property("INFERENCE_NUM_THREADS"))
+
+
+def test_what_one_thread_runs_faster_is_compiled_for_it_at_the_timed_shapes_alone(monkeypatch, candidate):
+    wanted, others = candidate.executor.run(FEED)["y"], {"x": samples(5, 3, 16, 16)}
+    all_threads = threads_of(candidate.executor, others)
+    monkeypatch.setattr(one_thread, "_least_ms", taking(alone_ms=0.9 * MOST_MS, all_ms=MOST_MS))
+    found = with_its_threads(candidate, FEED, ["y"])
+    with closing(found.executor) as executor:
+        assert found.options == replace(candidate.options, one_thread_shapes=SHAPES)
+        np.testing.assert_array_equal(executor.run(FEED)["y"], wanted)
+        assert threads_of(executor, FEED) == 1
+        assert threads_of(executor, others) == all_threads
+
+
+@pytest.mark.parametrize(
+    ("alone_ms", "all_ms"),
+    [(MOST_MS, MOST_MS), (1.1 * MOST_MS, MOST_MS), (0.5 * MOST_MS, 1.01 * MOST_MS)],
+    ids=["as fast", "slower", "all threads take long"],
+)
+def test_others_keep_all_threads(monkeypatch, candidate, alone_ms: float, all_ms: float):
+    monkeypatch.setattr(one_thread, "_least_ms", taking(alone_ms, all_ms))
+    assert with_its_threads(candidate, FEED, ["y"]) is candidate
+
+
+@pytest.mark.parametrize(
+    ("library", "options"),
+    [
+        ("openvino", ExecOptions(threads=2)),
+        ("openvino", ExecOptions(hint="throughput")),
+        ("onnxruntime", ExecOptions()),
+    ],
+    ids=["a number that was asked for", "throughput", "another library"],
+)
+def test_nothing_is_timed_where_threads_are_settled(monkeypatch, library: str, options: ExecOptions):
+    monkeypatch.setattr(one_thread, "_least_ms", lambda *given: pytest.fail("it was timed"))
+    found = opened(library, options)
+    with closing(found.executor):
+        assert with_its_threads(found, FEED, ["y"]) is found
+
+
+def test_real_runs_are_timed(candidate):
+    """Which is faster depends on the machine; outputs do not."""
+    wanted = candidate.executor.run(FEED)["y"]
+    found = with_its_threads(candidate, FEED, ["y"])
+    with closing(found.executor):
+        np.testing.assert_array_equal(found.executor.run(FEED)["y"], wanted)
