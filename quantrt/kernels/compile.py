@@ -14,6 +14,7 @@ from quantrt.errors import DeviceError, InternalError
 from quantrt.kernels.cubin import resources_of
 from quantrt.kernels.descriptor import parameters_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.nested import are_filled, nested, paths_of
 from quantrt.kernels.overlap import has_wait, may_overlap, with_wait
 
 __all__ = ["compile_kernel", "find_function"]
@@ -137,7 +138,10 @@ def _source(spec: KernelSpec, function: Any) -> Any:
     from triton.experimental.gluon._runtime import GluonASTSource
 
     source = GluonASTSource if function.is_gluon() else ASTSource
-    return source(function, _signature(spec, function), dict(spec.constants), _attributes(spec, function))
+    signature, paths = _signature(spec, function)
+    constants = {paths[name]: value for name, value in spec.constants}
+    aligned = {path: [["tt.divisibility", ALIGNMENT]] for name, path in paths.items() if name in spec.aligned}
+    return source(function, signature, constants, aligned)
 
 
 def _resources_asked(spec: KernelSpec, function: Any) -> dict[str, int]:
@@ -161,35 +165,28 @@ def _overlapping(backend: Any, stages: dict[str, Any], options: Any, language: A
     stages["ptx"] = lambda source, metadata: with_wait(make(source, metadata))
 
 
-def _signature(spec: KernelSpec, function: Any) -> dict[str, str]:
-    """Triton's signature: every argument in the function's order, constants as "constexpr"."""
+def _signature(spec: KernelSpec, function: Any) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """Triton's signature, arguments in the function's order, constants as "constexpr"; and where each is."""
+    types = {**dict(spec.signature), **{name: "constexpr" for name, _ in spec.constants}}
     names = [name for name, _ in (*spec.signature, *spec.constants)]
-    if sorted(names) != sorted(function.arg_names):
+    paths = paths_of(names, function.arg_names)
+    if len(paths) != len(names) or not are_filled(paths, function.arg_names):
         raise InternalError(
             f"the arguments of kernel '{spec.function}' are not those of its spec",
             got=", ".join(names),
             expected=", ".join(function.arg_names),
         )
-    types = {**dict(spec.signature), **{name: "constexpr" for name, _ in spec.constants}}
-    launched = [name for name in function.arg_names if types[name] != "constexpr"]
+    launched = [name for name in sorted(paths, key=lambda name: paths[name]) if types[name] != "constexpr"]
     if launched != [name for name, _ in spec.signature]:
         raise InternalError(
             f"kernel '{spec.function}' takes its arguments in another order than its spec",
             got=", ".join(name for name, _ in spec.signature),
             expected=", ".join(launched),
         )
-    return {name: types[name] for name in function.arg_names}
-
-
-def _attributes(spec: KernelSpec, function: Any) -> dict[tuple[int, ...], list[list[Any]]]:
     unknown = spec.aligned - {name for name, _ in spec.signature}
     if unknown:
         raise InternalError(f"kernel '{spec.function}' has no arguments {sorted(unknown)} to be aligned")
-    return {
-        (position,): [["tt.divisibility", ALIGNMENT]]
-        for position, name in enumerate(function.arg_names)
-        if name in spec.aligned
-    }
+    return nested(types, function.arg_names), paths
 
 
 def _extra_pointers(ptx: str, spec: KernelSpec) -> int:

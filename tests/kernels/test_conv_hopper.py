@@ -114,11 +114,8 @@ def convolution(
     arguments = (
         Windows(x, copied, case.strides, block_m * (2 if is_column else 1)),  # a power of 2
         Descriptor(rows_in_order(w.reshape(case.N, -1), run), (block_n, BLOCK_K)),
-        Pointer(y),
-        *(0,) * 3,
-        Pointer(scale),
-        Pointer(given.reshape(-1)),
-        *(0,) * 10,
+        (Pointer(y),),
+        (Pointer(scale), Pointer(given.reshape(-1))),
         *map(Scalar, shape[:3]),
         case.N,
         *case.kernel,

@@ -88,8 +88,8 @@ def by_kernel(case, repeats, box, x, w, *, seed, pitch=0, is_column=False, progr
     arguments = (
         Windows(x, (box[0], box[1] + further, box[2]), (1, 1), block_m * (2 if is_column else 1)),
         Descriptor(rows_in_order(weight, RUN), (block_n, BLOCK_K)),
-        Pointer(flat),
-        *(0,) * 15,
+        (Pointer(flat),),
+        (),
         *map(Scalar, one.output),
         case.N,
         one.R,

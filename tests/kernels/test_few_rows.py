@@ -46,7 +46,7 @@ def product(
     operands = [Pointer(scale), *[Pointer(residual.reshape(-1))] * has_tensor, *[Pointer(of_rows)] * has_rows]
     kinds = ("constant", *["tensor"] * has_tensor, *["row"] * has_rows)
     arguments = (
-        *(*descriptors, Pointer(y), 0, 0, 0, *operands, *[0] * (12 - len(operands))),
+        *(*descriptors, (Pointer(y),), operands),
         *(M, N, K, is_gated, kinds, (), (1,), ()),
         *(run, *tile, BLOCK_K, stages, 2),
     )

@@ -97,13 +97,8 @@ def product(
     )
     arguments = (
         *matrices,
-        Pointer(y),
-        0,
-        0,
-        0,
-        Pointer(scale),
-        *(Pointer(other) for other in others),
-        *(0,) * (11 - len(others)),
+        (Pointer(y),),
+        (Pointer(scale), *(Pointer(other) for other in others)),
         M,
         0 if live is None else Pointer(np.array([live], np.int32)),
         live is not None,

@@ -36,10 +36,8 @@ def pooled(P, Q, *, images=2, lines=3, stages=8, seed=0, dtype=np.int8, module=t
     arguments = (
         Descriptor(windows, (1, 4, 2, 8, C)),
         Descriptor(rows_in_order(w.reshape(CHANNELS, -1), RUN), (CHANNELS, C)),
-        Pointer(y),
-        *(0,) * 3,
-        Pointer(scale),
-        *(0,) * 11,
+        (Pointer(y),),
+        (Pointer(scale),),
         *map(Scalar, (P, Q, U)),
         *(CHANNELS, R, C, ("constant",), (), (1,), (), RUN, lines, stages),
     )

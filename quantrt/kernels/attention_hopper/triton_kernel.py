@@ -90,12 +90,8 @@ def attention_hopper(
     q_scale_ptr,
     k_scale_ptr,
     v_scale_ptr,
-    y0_ptr,
-    y1_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
+    pointers,
+    slots,
     B,
     H,
     S,
@@ -157,7 +153,7 @@ def attention_hopper(
     barriers = (full, empty, q_full, q_empty, turns)
     scales = (q_scale_ptr, k_scale_ptr, v_scale_ptr, scale)
     lengths = (B, H, S, T)
-    y = ((y0_ptr, y1_ptr), (y_b, y_h, y_s), (arg0, arg1, arg2, arg3))
+    y = (pointers, (y_b, y_h, y_s), slots)
     sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, UNIT)
     how: gl.constexpr = (IS_CAUSAL, LINES, MASK != "none", TURNS)
     masks = (mask_desc, mask_b, mask_h)

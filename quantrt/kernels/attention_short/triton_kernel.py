@@ -60,12 +60,8 @@ def attention_short(
     k_desc,
     v_desc,
     mask_desc,
-    y0_ptr,
-    y1_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
+    pointers,
+    slots,
     B,
     H,
     S,
@@ -115,7 +111,7 @@ def attention_short(
     rings = (q_tile, k_ring, v_ring, mask_ring)
     barriers = (full, empty, q_full, q_empty)
     lengths = (B, H, S, T)
-    y = ((y0_ptr, y1_ptr), (y_b, y_h, y_s), (arg0, arg1, arg2, arg3))
+    y = (pointers, (y_b, y_h, y_s), slots)
     sizes: gl.constexpr = (GROUPS, D, BLOCK_N, BLOCK_D, STAGES, UNIT, TAIL, MASK != "none")
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS)
     descs = (q_desc, k_desc, v_desc, (mask_desc, mask_b, mask_h))

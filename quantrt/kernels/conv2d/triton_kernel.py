@@ -24,22 +24,8 @@ from quantrt.kernels.phases.triton_kernel import first_row, further_on, has_repe
 def conv2d(
     x_ptr,
     w_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     H,
     W,
@@ -85,8 +71,6 @@ def conv2d(
     x_ptrs = x_ptr + pixel * X_PITCH
     W_ROW: tl.constexpr = PHASES[0] * PHASES[1] * R * S * C
     w_ptrs = w_ptr + column.to(tl.int64) * W_ROW + rows_w * W_ROW
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     if has_repeats(PHASES):
         down, right = steps_of(phase, PHASES, LEADS)
         y_in += down
@@ -98,13 +82,14 @@ def conv2d(
         slots = moved(slots, further, KINDS, 0, PITCHES, N)
     IS_WHOLE: tl.constexpr = N % BLOCK_N == 0
     TERMS: tl.constexpr = R * S * C
+    formula: tl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
     # One half of the columns after the other where the epilogue takes too many registers at once.
     PART: tl.constexpr = BLOCK_N // PARTS
     early = ()
     if IS_EARLY:
         for i in tl.static_range(PARTS):
             first = column + i * PART
-            early = early + (load_operands(slots, row, first, M, N, KINDS, IS_WHOLE, BLOCK_M, PART, PITCHES),)
+            early = early + (load_operands(slots, (row, first, M), N, formula, IS_WHOLE, BLOCK_M, PART),)
 
     if IS_PACKED:
         accumulator = _multiply_packed(
@@ -136,41 +121,9 @@ def conv2d(
     for i in tl.static_range(PARTS):
         first = column + i * PART
         if IS_EARLY:
-            store_loaded(
-                parts[i],
-                early[i],
-                pointers,
-                row,
-                first,
-                M,
-                N,
-                TERMS,
-                PROGRAM,
-                OUTPUTS,
-                IS_WHOLE,
-                BLOCK_M,
-                PART,
-                len(KINDS),
-                PITCHES,
-            )
+            store_loaded(parts[i], early[i], pointers, (row, first, M), N, TERMS, formula, IS_WHOLE)
         else:
-            store_tile(
-                parts[i],
-                pointers,
-                slots,
-                row,
-                first,
-                M,
-                N,
-                TERMS,
-                KINDS,
-                PROGRAM,
-                OUTPUTS,
-                IS_WHOLE,
-                BLOCK_M,
-                PART,
-                PITCHES,
-            )
+            store_tile(parts[i], pointers, slots, (row, first, M), N, TERMS, formula, IS_WHOLE)
 
 
 @triton.jit

@@ -60,22 +60,8 @@ PERIOD = gl.constexpr(8)
 def conv_hopper(
     x_desc,
     w_desc,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     images,
     P,
     Q,
@@ -131,8 +117,6 @@ def conv_hopper(
     fence_async_shared()
 
     ring = (x_ring, w_ring, full, empty)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     outputs = (images, P, Q)
     sizes: gl.constexpr = (N, R * S * C, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1)
     cut: gl.constexpr = (STEPS, BOX, TAPS, HOLDS_W, REACH, X_ROWS, PHASES)

@@ -18,22 +18,8 @@ from quantrt.kernels.gemm.triton_kernel import multiply
 def spread(
     x_ptr,
     w_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     W,
     K: tl.constexpr,
@@ -70,7 +56,6 @@ def spread(
     mask_n = offs_n < N - column
     mask = (pixel < M)[:, None] & mask_n[None, :]
     channel = (column + offs_n) % C
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     operands = (sums_to_float(accumulator, K),)
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
@@ -82,7 +67,6 @@ def spread(
         else:
             operands = operands + (tl.load(slots[i] + channel, mask=mask_n, other=0.0)[None, :],)
     results = evaluate(PROGRAM, operands)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)

@@ -18,22 +18,8 @@ from quantrt.kernels.epilogue.triton_kernel import store_tile
 def depthwise(
     x_ptr,
     w_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     H,
     W,
@@ -82,21 +68,5 @@ def depthwise(
         else:
             accumulator = tl.fma(value, tl.broadcast_to(weight[None, :], (BLOCK_M, BLOCK_N)), accumulator)
 
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    store_tile(
-        accumulator,
-        pointers,
-        slots,
-        row,
-        column,
-        M,
-        N,
-        R * S,
-        KINDS,
-        PROGRAM,
-        OUTPUTS,
-        IS_WHOLE,
-        BLOCK_M,
-        BLOCK_N,
-    )
+    formula: tl.constexpr = (KINDS, PROGRAM, OUTPUTS, None)
+    store_tile(accumulator, pointers, slots, (row, column, M), N, R * S, formula, IS_WHOLE)

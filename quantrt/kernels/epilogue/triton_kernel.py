@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the sums of one tile [BLOCK_M, BLOCK_N] of a row-major matrix to what is stored of it."""
+"""From the sums of one tile [BLOCK_M, BLOCK_N] of a row-major matrix to what is stored of it.
+
+place: (row, column, M): the tile's first row and column, and rows of the matrix, which has N columns.
+formula: (KINDS, PROGRAM, OUTPUTS, PITCHES); of PITCHES see `pitch_of`.
+IS_WHOLE: no tile has columns beyond N.
+"""
 
 # mypy: ignore-errors
 import triton
@@ -30,71 +35,37 @@ def store_tile(
     accumulator,
     pointers,
     slots,
-    row,
-    column,
-    M,
+    place,
     N: tl.constexpr,
     TERMS: tl.constexpr,
-    KINDS: tl.constexpr,
-    PROGRAM: tl.constexpr,
-    OUTPUTS: tl.constexpr,
+    formula: tl.constexpr,
     IS_WHOLE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PITCHES: tl.constexpr = None,
 ):
     """The epilogue of one tile, or of a part of one.
 
     Args:
         TERMS: products in each sum.
-        IS_WHOLE: no tile has columns beyond N.
-        PITCHES: see `pitch_of`.
     """
-    operands = load_operands(slots, row, column, M, N, KINDS, IS_WHOLE, BLOCK_M, BLOCK_N, PITCHES)
-    store_loaded(
-        accumulator,
-        operands,
-        pointers,
-        row,
-        column,
-        M,
-        N,
-        TERMS,
-        PROGRAM,
-        OUTPUTS,
-        IS_WHOLE,
-        BLOCK_M,
-        BLOCK_N,
-        len(KINDS),
-        PITCHES,
-    )
+    BLOCK_M: tl.constexpr = accumulator.shape[0]
+    BLOCK_N: tl.constexpr = accumulator.shape[1]
+    operands = load_operands(slots, place, N, formula, IS_WHOLE, BLOCK_M, BLOCK_N)
+    store_loaded(accumulator, operands, pointers, place, N, TERMS, formula, IS_WHOLE)
 
 
 @triton.jit
-def store_as_is(
-    values,
-    pointers,
-    row,
-    column,
-    M,
-    N: tl.constexpr,
-    KINDS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    IS_WHOLE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    PITCHES: tl.constexpr,
-):
+def store_as_is(values, pointers, place, N: tl.constexpr, formula: tl.constexpr, IS_WHOLE: tl.constexpr):
     """A tile without an epilogue: codes that stay what they are need not become floats for it."""
-    offs_m = tl.arange(0, BLOCK_M)
-    offs_n = tl.arange(0, BLOCK_N)
+    row, column, M = place
+    KINDS: tl.constexpr = formula[0]
+    offs_m = tl.arange(0, values.shape[0])
+    offs_n = tl.arange(0, values.shape[1])
     mask = (offs_m < M - row)[:, None]
     if not IS_WHOLE:
         mask = mask & (offs_n < N - column)[None, :]
-    for i in tl.static_range(len(OUTPUTS)):
+    for i in tl.static_range(len(formula[2])):
         y_ptr = pointers[i]
-        tile = row.to(tl.int64) * pitch_of(PITCHES, len(KINDS) + i, N) + column
-        rows = offs_m[:, None] * pitch_of(PITCHES, len(KINDS) + i, N)
+        tile = row.to(tl.int64) * pitch_of(formula[3], len(KINDS) + i, N) + column
+        rows = offs_m[:, None] * pitch_of(formula[3], len(KINDS) + i, N)
         y_ptrs = y_ptr + tile + (rows + offs_n[None, :])
         tl.store(y_ptrs, values.to(y_ptr.dtype.element_ty), mask=mask)
 
@@ -102,17 +73,16 @@ def store_as_is(
 @triton.jit
 def load_operands(
     slots,
-    row,
-    column,
-    M,
+    place,
     N: tl.constexpr,
-    KINDS: tl.constexpr,
+    formula: tl.constexpr,
     IS_WHOLE: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    PITCHES: tl.constexpr = None,
 ):
     """What the epilogue of a tile reads beside the sums: blocks, rows and numbers."""
+    row, column, M = place
+    KINDS: tl.constexpr = formula[0]
     offs_m = tl.arange(0, BLOCK_M)
     offs_n = tl.arange(0, BLOCK_N)
     mask_n = offs_n < N - column
@@ -122,8 +92,8 @@ def load_operands(
     operands = ()
     for i in tl.static_range(len(KINDS)):
         if KINDS[i] == "tensor":
-            tile = row.to(tl.int64) * pitch_of(PITCHES, i, N) + column
-            offsets = offs_m[:, None] * pitch_of(PITCHES, i, N) + offs_n[None, :]
+            tile = row.to(tl.int64) * pitch_of(formula[3], i, N) + column
+            offsets = offs_m[:, None] * pitch_of(formula[3], i, N) + offs_n[None, :]
             operands = operands + (tl.load(slots[i] + tile + offsets, mask=mask, other=0.0),)
         elif KINDS[i] == "row":
             value = tl.load(slots[i] + row + offs_m, mask=offs_m < M - row, other=0.0)
@@ -141,26 +111,19 @@ def store_loaded(
     accumulator,
     operands,
     pointers,
-    row,
-    column,
-    M,
+    place,
     N: tl.constexpr,
     TERMS: tl.constexpr,
-    PROGRAM: tl.constexpr,
-    OUTPUTS: tl.constexpr,
+    formula: tl.constexpr,
     IS_WHOLE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    SLOTS: tl.constexpr = 0,
-    PITCHES: tl.constexpr = None,
 ):
-    """The rest of `store_tile`, behind `load_operands`.
-
-    Args:
-        SLOTS: how many operands there are.
-    """
-    offs_m = tl.arange(0, BLOCK_M)
-    offs_n = tl.arange(0, BLOCK_N)
+    """The rest of `store_tile`, behind `load_operands`."""
+    row, column, M = place
+    KINDS: tl.constexpr = formula[0]
+    PROGRAM: tl.constexpr = formula[1]
+    OUTPUTS: tl.constexpr = formula[2]
+    offs_m = tl.arange(0, accumulator.shape[0])
+    offs_n = tl.arange(0, accumulator.shape[1])
     mask = (offs_m < M - row)[:, None]
     if not IS_WHOLE:
         mask = mask & (offs_n < N - column)[None, :]
@@ -168,9 +131,9 @@ def store_loaded(
     for i in tl.static_range(len(OUTPUTS)):
         y_ptr = pointers[i]
         y = stored(PROGRAM, OUTPUTS[i], results, y_ptr.dtype.element_ty)
-        tile = row.to(tl.int64) * pitch_of(PITCHES, SLOTS + i, N) + column
-        offsets = offs_m[:, None] * pitch_of(PITCHES, SLOTS + i, N) + offs_n[None, :]
-        tl.store(y_ptr + tile + offsets, tl.broadcast_to(y, (BLOCK_M, BLOCK_N)), mask=mask)
+        tile = row.to(tl.int64) * pitch_of(formula[3], len(KINDS) + i, N) + column
+        offsets = offs_m[:, None] * pitch_of(formula[3], len(KINDS) + i, N) + offs_n[None, :]
+        tl.store(y_ptr + tile + offsets, tl.broadcast_to(y, accumulator.shape), mask=mask)
 
 
 @triton.constexpr_function

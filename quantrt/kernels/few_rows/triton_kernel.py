@@ -39,22 +39,8 @@ __all__ = ["few_rows"]
 def few_rows(
     x_desc,
     w_desc,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     N: gl.constexpr,
     K: gl.constexpr,
@@ -78,8 +64,6 @@ def few_rows(
     PART: gl.constexpr = part_layout(RUN, WARPS)
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, HALVES)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
 
     x_ring = gl.allocate_shared_memory(x_desc.dtype, [STAGES, BLOCK_M, BLOCK_K], x_desc.layout)
     w_ring = gl.allocate_shared_memory(w_desc.dtype, [STAGES, BLOCK_N, BLOCK_K], w_desc.layout)

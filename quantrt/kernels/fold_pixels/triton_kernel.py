@@ -14,10 +14,7 @@ __all__ = ["fold_pixels"]
 def fold_pixels(
     x_ptr,
     y_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
+    slots,
     M,
     U,
     V,
@@ -59,9 +56,8 @@ def fold_pixels(
         x = tl.load(x_ptrs, mask=there & inside, other=PAD_CODE)
     else:
         registers = (tl.load(x_ptrs, mask=there & inside, other=0).to(tl.float32),)
-        numbers = (arg0, arg1, arg2, arg3)
         for i in tl.static_range(ARGUMENTS):
-            registers = registers + (numbers[i],)
+            registers = registers + (slots[i],)
         x = stored(PROGRAM, OUTPUT, evaluate(PROGRAM, registers), y_ptr.dtype.element_ty)
         x = tl.where(inside, x, tl.full((BLOCK, WIDTH), PAD_CODE, y_ptr.dtype.element_ty))
     x = tl.where(there, x, tl.zeros_like(x))

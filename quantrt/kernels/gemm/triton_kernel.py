@@ -25,22 +25,8 @@ PROMOTED_TERMS = tl.constexpr(128)
 def gemm(
     x_ptr,
     w_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     stride_xm,
     live_ptr,
@@ -82,8 +68,6 @@ def gemm(
     w_ptrs = w_ptr + column.to(tl.int64) * K + rows_w[None, :] * K
     accumulator = multiply(x_ptrs, w_ptrs, K, PRECISION, BLOCK_M, BLOCK_N, BLOCK_K, PROMOTES)
 
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     # A long epilogue on a part of the columns at a time, for it has not the registers for all.
     PART: tl.constexpr = BLOCK_N // PARTS
     parts = (accumulator,)
@@ -91,41 +75,14 @@ def gemm(
         parts = _halves(accumulator)
     if PARTS == 4:
         parts = _halves(parts[0]) + _halves(parts[1])
+    formula: tl.constexpr = (KINDS, PROGRAM, OUTPUTS, None)
     for i in tl.static_range(PARTS):
         if GATED:
-            store_gate(
-                parts[i],
-                pointers,
-                slots,
-                row,
-                (column + i * PART) // 2,
-                M,
-                N,
-                K,
-                KINDS,
-                PROGRAM,
-                OUTPUTS,
-                COLUMNS % BLOCK_N == 0,
-                BLOCK_M,
-                PART // 2,
-            )
+            place = (row, (column + i * PART) // 2, M)
+            store_gate(parts[i], pointers, slots, place, N, K, formula, COLUMNS % BLOCK_N == 0)
         else:
-            store_tile(
-                parts[i],
-                pointers,
-                slots,
-                row,
-                column + i * PART,
-                M,
-                N,
-                K,
-                KINDS,
-                PROGRAM,
-                OUTPUTS,
-                N % BLOCK_N == 0,
-                BLOCK_M,
-                PART,
-            )
+            place = (row, column + i * PART, M)
+            store_tile(parts[i], pointers, slots, place, N, K, formula, N % BLOCK_N == 0)
 
 
 @triton.jit
@@ -133,36 +90,19 @@ def store_gate(
     accumulator,
     pointers,
     slots,
-    row,
-    column,
-    M,
+    place,
     N: tl.constexpr,
     TERMS: tl.constexpr,
-    KINDS: tl.constexpr,
-    PROGRAM: tl.constexpr,
-    OUTPUTS: tl.constexpr,
+    formula: tl.constexpr,
     IS_WHOLE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
 ):
     """The epilogue of a tile [BLOCK_M, 2 BLOCK_N] with columns of the left and the right half in turns."""
+    BLOCK_M: tl.constexpr = accumulator.shape[0]
+    BLOCK_N: tl.constexpr = accumulator.shape[1] // 2
     left, right = tl.split(tl.reshape(accumulator, (BLOCK_M, BLOCK_N, 2)))
-    operands = load_operands(slots, row, column, M, N, KINDS, IS_WHOLE, BLOCK_M, BLOCK_N)
-    store_loaded(
-        left,
-        (sums_to_float(right, TERMS),) + operands,
-        pointers,
-        row,
-        column,
-        M,
-        N,
-        TERMS,
-        PROGRAM,
-        OUTPUTS,
-        IS_WHOLE,
-        BLOCK_M,
-        BLOCK_N,
-    )
+    operands = load_operands(slots, place, N, formula, IS_WHOLE, BLOCK_M, BLOCK_N)
+    operands = (sums_to_float(right, TERMS),) + operands
+    store_loaded(left, operands, pointers, place, N, TERMS, formula, IS_WHOLE)
 
 
 @triton.jit

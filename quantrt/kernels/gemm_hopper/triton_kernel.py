@@ -83,22 +83,8 @@ def gemm_hopper(
     x_desc,
     w_desc,
     rest_desc,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     live_ptr,
     HAS_LIVE: gl.constexpr,
@@ -145,8 +131,6 @@ def gemm_hopper(
     fence_async_shared()
 
     ring = (x_ring, w_ring, rest_ring, full, empty)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED, SHARED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)

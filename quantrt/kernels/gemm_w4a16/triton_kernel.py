@@ -32,22 +32,8 @@ def gemm_w4a16(
     w_ptr,
     scale_ptr,
     zero_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     stride_xm,
     STRIDE_UNIT: tl.constexpr,
@@ -109,32 +95,15 @@ def gemm_w4a16(
         w_ptrs += COLUMNS * QUARTER
         groups += GROUPS * COLUMNS
 
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     share = tl.program_id(1).to(tl.int64) * M * N if SPLITS > 1 else 0
-    pointers = (y0_ptr + share, y1_ptr, y2_ptr, y3_ptr)
+    pointers = (pointers[0] + share, pointers[1], pointers[2], pointers[3])
     tile = tl.trans(accumulator)
     IS_WHOLE: tl.constexpr = COLUMNS % BLOCK_N == 0
+    formula: tl.constexpr = (KINDS, PROGRAM, OUTPUTS, None)
     if GATED:
-        store_gate(
-            tile,
-            pointers,
-            slots,
-            row,
-            column // 2,
-            M,
-            N,
-            K,
-            KINDS,
-            PROGRAM,
-            OUTPUTS,
-            IS_WHOLE,
-            BLOCK_M,
-            BLOCK_N // 2,
-        )
+        store_gate(tile, pointers, slots, (row, column // 2, M), N, K, formula, IS_WHOLE)
     else:
-        store_tile(
-            tile, pointers, slots, row, column, M, N, K, KINDS, PROGRAM, OUTPUTS, IS_WHOLE, BLOCK_M, BLOCK_N
-        )
+        store_tile(tile, pointers, slots, (row, column, M), N, K, formula, IS_WHOLE)
 
 
 @triton.jit

@@ -15,22 +15,8 @@ from quantrt.kernels.expression.triton_kernel import evaluate, stored
 @triton.jit
 def whole_groups(
     x_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     shift_ptr,
     shift_stride,
     epsilon,
@@ -64,8 +50,6 @@ def whole_groups(
     variance = (tl.sum(inside, axis=0) / count + tl.sum(between * between, axis=0)) / D
     rstd = tl.div_rn(1.0, tl.sqrt_rn(tl.maximum(variance, 0.0, propagate_nan=tl.PropagateNan.ALL) + epsilon))
 
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     operands = _of_channels(slots, image, column, mask_n, KINDS, C, BLOCK_N)
     offset = mean - shift
     rstd = tl.zeros((BLOCK_N,), tl.float32) + rstd
@@ -166,22 +150,8 @@ def merge_parts(
 @triton.jit
 def normalize(
     x_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     shift_ptr,
     shift_stride,
     stats_ptr,
@@ -208,8 +178,6 @@ def normalize(
     stats = stats_ptr + image.to(tl.int64) * 2 * C + column + offs_n
     mean = tl.load(stats, mask=mask_n, other=0.0)
     rstd = tl.load(stats + C, mask=mask_n, other=0.0)
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
     operands = _of_channels(slots, image, column, mask_n, KINDS, C, BLOCK_N)
     offset = mean - shift
     start = (image.to(tl.int64) * HW + row) * C + column

@@ -23,22 +23,8 @@ LOADS = tl.constexpr(4)
 @triton.jit
 def pool(
     x_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     H,
     W,
@@ -106,45 +92,15 @@ def pool(
             mean = tl.div_rn(total, tl.broadcast_to(divisor, (BLOCK_M, BLOCK_N)))
             pooled = tl.where((count > 0)[:, None], mean, float("nan"))
 
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    _store(
-        pooled,
-        pointers,
-        slots,
-        row,
-        column,
-        M,
-        N,
-        KINDS,
-        PROGRAM,
-        OUTPUTS,
-        PITCHES,
-        IS_WHOLE,
-        BLOCK_M,
-        BLOCK_N,
-    )
+    formula: tl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
+    _store(pooled, pointers, slots, (row, column, M), N, formula, IS_WHOLE)
 
 
 @triton.jit
 def global_pool(
     x_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     HW,
     N: tl.constexpr,
@@ -183,9 +139,8 @@ def global_pool(
         total = tl.sum(pooled, axis=0, keep_dims=True).to(tl.float32)
         pooled = tl.div_rn(total, tl.cast(HW, tl.float32))
 
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    _store(pooled, pointers, slots, image, column, M, N, KINDS, PROGRAM, OUTPUTS, None, IS_WHOLE, 1, BLOCK_N)
+    formula: tl.constexpr = (KINDS, PROGRAM, OUTPUTS, None)
+    _store(pooled, pointers, slots, (image, column, M), N, formula, IS_WHOLE)
 
 
 @triton.jit
@@ -292,40 +247,9 @@ def _count(
 
 
 @triton.jit
-def _store(
-    pooled,
-    pointers,
-    slots,
-    row,
-    column,
-    M,
-    N: tl.constexpr,
-    KINDS: tl.constexpr,
-    PROGRAM: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    PITCHES: tl.constexpr,
-    IS_WHOLE: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-):
+def _store(pooled, pointers, slots, place, N: tl.constexpr, formula: tl.constexpr, IS_WHOLE: tl.constexpr):
     """The epilogue, where there is one."""
-    if pooled.dtype == tl.int32 and len(PROGRAM) == 0:
-        store_as_is(pooled, pointers, row, column, M, N, KINDS, OUTPUTS, IS_WHOLE, BLOCK_M, BLOCK_N, PITCHES)
+    if pooled.dtype == tl.int32 and len(formula[1]) == 0:
+        store_as_is(pooled, pointers, place, N, formula, IS_WHOLE)
     else:
-        store_tile(
-            pooled,
-            pointers,
-            slots,
-            row,
-            column,
-            M,
-            N,
-            1,
-            KINDS,
-            PROGRAM,
-            OUTPUTS,
-            IS_WHOLE,
-            BLOCK_M,
-            BLOCK_N,
-            PITCHES,
-        )
+        store_tile(pooled, pointers, slots, place, N, 1, formula, IS_WHOLE)

@@ -42,22 +42,8 @@ PAIRS = gl.constexpr(8)
 def pooled_conv(
     x_desc,
     w_desc,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     P,
     Q,
     U,
@@ -101,8 +87,6 @@ def pooled_conv(
     POOLED: gl.constexpr = pooled_layout(RUN)
     sizes: gl.constexpr = (N, R * C, SEGMENTS * PAIRS, N, C, STAGES, 1, RUN, 1)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
     rows = gl.arange(0, SEGMENTS * PAIRS, gl.SliceLayout(1, POOLED))
     offs_n = gl.arange(0, N, gl.SliceLayout(0, POOLED))
     q = (segment + rows // PAIRS) * (PAIRS - 1) + rows % PAIRS - 1

@@ -14,22 +14,8 @@ from quantrt.kernels.epilogue.triton_kernel import store_as_is, store_tile
 @triton.jit
 def repeat_pixels(
     x_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     P,
     Q,
@@ -61,25 +47,9 @@ def repeat_pixels(
     source = (line // R).to(tl.int64) * (Q // S) + pixel % Q // S
     x = tl.load(x_ptr + (source * X_PITCH + column)[:, None] + offs_n[None, :], mask=mask, other=0.0)
 
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    if len(PROGRAM) == 0 and x_ptr.dtype == y0_ptr.dtype:
-        store_as_is(x, pointers, row, column, M, C, KINDS, OUTPUTS, IS_WHOLE, BLOCK_M, BLOCK_N, PITCHES)
+    place = (row, column, M)
+    formula: tl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
+    if len(PROGRAM) == 0 and x_ptr.dtype == pointers[0].dtype:
+        store_as_is(x, pointers, place, C, formula, IS_WHOLE)
     else:
-        store_tile(
-            x,
-            pointers,
-            slots,
-            row,
-            column,
-            M,
-            C,
-            1,
-            KINDS,
-            PROGRAM,
-            OUTPUTS,
-            IS_WHOLE,
-            BLOCK_M,
-            BLOCK_N,
-            PITCHES,
-        )
+        store_tile(x, pointers, slots, place, C, 1, formula, IS_WHOLE)

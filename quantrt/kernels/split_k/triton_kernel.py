@@ -135,22 +135,8 @@ def _store_part(
 @triton.jit
 def add_parts(
     parts_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     M,
     N: tl.constexpr,
     TERMS: tl.constexpr,
@@ -175,22 +161,5 @@ def add_parts(
     total = tl.load(first + offsets, mask=mask, other=0)
     for split in tl.static_range(1, SPLITS):
         total += tl.load(first + M.to(tl.int64) * (split * N) + offsets, mask=mask, other=0)
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
-    store_tile(
-        total,
-        pointers,
-        slots,
-        row,
-        column,
-        M,
-        N,
-        TERMS,
-        KINDS,
-        PROGRAM,
-        OUTPUTS,
-        N % BLOCK_N == 0,
-        BLOCK_M,
-        BLOCK_N,
-        PITCHES,
-    )
+    formula: tl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
+    store_tile(total, pointers, slots, (row, column, M), N, TERMS, formula, N % BLOCK_N == 0)

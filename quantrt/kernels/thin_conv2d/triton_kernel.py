@@ -26,22 +26,8 @@ PIXEL = tl.constexpr(4)
 def thin_conv2d(
     x_ptr,
     w_ptr,
-    y0_ptr,
-    y1_ptr,
-    y2_ptr,
-    y3_ptr,
-    arg0,
-    arg1,
-    arg2,
-    arg3,
-    arg4,
-    arg5,
-    arg6,
-    arg7,
-    arg8,
-    arg9,
-    arg10,
-    arg11,
+    pointers,
+    slots,
     images,
     P,
     Q,
@@ -79,8 +65,6 @@ def thin_conv2d(
     place = offs_m % TILE_Q
     windows = line * (STRIDES[0] * pitch) + place * (STRIDES[1] * PIXEL)
     w = _weights(w_ptr, column, N, WIDTH, LINES, BLOCK_N)
-    slots = (arg0, arg1, arg2, arg3, arg4, arg5, arg6, arg7, arg8, arg9, arg10, arg11)
-    pointers = (y0_ptr, y1_ptr, y2_ptr, y3_ptr)
 
     turns = tl.cdiv(images * tiles_p * tiles_q - tl.program_id(0), tl.num_programs(0))
     if INTERPRETED:

@@ -15,6 +15,7 @@ import torch
 from quantrt.errors import DeviceError, InternalError, ModelError
 from quantrt.kernels.descriptor import descriptor_type_of
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
+from quantrt.kernels.nested import nested
 from quantrt.kernels.overlap import OVERLAP_CAPABILITY
 from quantrt.runtime.cuda.driver import CudaDriver, LaunchConfig
 from quantrt.runtime.cuda.tensor_maps import Boxes, TensorMaps, strides_of
@@ -252,7 +253,8 @@ class InterpreterLauncher:
         if not all(grid):
             return
         named = {name: value for (name, _), value in zip(self.spec.signature, arguments, strict=True)}
-        self._function[tuple(grid)](**named, **self._constants)
+        parameters = self._function.arg_names
+        self._function[tuple(grid)](**nested({**named, **self._constants}, parameters))
 
     def close(self) -> None:
         """Nothing is held."""
