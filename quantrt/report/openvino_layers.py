@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import openvino
@@ -21,7 +21,7 @@ from quantrt.report.engine_layer import (
 )
 from quantrt.report.layer_nodes import PlanNodes, default_shapes, nodes_by_layer
 from quantrt.runtime.layer_times import open_watched
-from quantrt.runtime.openvino_watch import CONSTANT, WatchedOpenVino, layer_type, layers_of, text_of
+from quantrt.runtime.openvino_watch import WatchedOpenVino, constant_names, layer_type, layers_of, text_of
 
 __all__ = ["layers_compiled", "openvino_layers"]
 
@@ -80,8 +80,10 @@ def layers_compiled(
     names = _value_names(rows, model, source, [spec.name for spec in plan.outputs])
     operators = {op.get_friendly_name(): op for op in source.get_ordered_ops()}
     plan_nodes = PlanNodes.of(plan)
+    constants = constant_names(model)
     return tuple(
-        _layer(name, node, nodes[name], plan_nodes, operators=operators, names=names) for name, node in rows
+        _layer(name, node, nodes[name], plan_nodes, operators=operators, names=names, constants=constants)
+        for name, node in rows
     )
 
 
@@ -134,12 +136,14 @@ def _layer(
     *,
     operators: Mapping[str, Any],
     names: Mapping[tuple[str, int], str],
+    constants: Set[str],
 ) -> EngineLayer:
     """One layer.
 
     Args:
         operators: of the engine's model, by name.
         names: of values, by what the plugin calls the layer that makes them and by its output.
+        constants: unique names of nodes that do not change from run to run.
     """
     primitive = text_of(node, "primitiveType")
     precision = _PRECISIONS.get(text_of(node, "runtimePrecision"), "")
@@ -147,14 +151,15 @@ def _layer(
     computes_in = _PRIMITIVES.get(last, precision)
     kind = layer_type(node)
     ports = list(node.inputs())
-    activations = [port for port in ports if not _is_constant(port)]
+    weights = [port for port in ports if _maker(port) in constants]
+    activations = [port for port in ports if _maker(port) not in constants]
     inputs = tuple(_form_of_input(port, names) for port in activations)
     own = node.get_friendly_name()
     outputs = tuple(
         _form(names.get((own, number), name), port, node, number)
         for number, port in enumerate(node.outputs())
     )
-    weights = _weights([port for port in ports if _is_constant(port)])
+    weight_bytes = _weights(weights)
     return EngineLayer(
         name=name,
         kind=kind,
@@ -164,13 +169,18 @@ def _layer(
         computes_in=computes_in,
         reason=plan.reason(nodes, computes_in) or _conversion_reason(inputs, outputs),
         tactic=None if primitive in _NO_PRIMITIVE or stem in _NO_PRIMITIVE else f"openvino: {primitive}",
-        bytes_moved=bytes_moved((*inputs, *outputs), weights),
+        bytes_moved=bytes_moved((*inputs, *outputs), weight_bytes),
         operations=_operations(kind, ports, outputs),
         inputs=inputs,
         outputs=outputs,
-        weights=weights,
+        weights=weight_bytes,
         attributes=dict(_attributes(node, ports, operators)),
     )
+
+
+def _maker(port: Any) -> str:
+    name: str = port.get_source_output().get_node().get_name()
+    return name
 
 
 def _conversion_reason(inputs: Sequence[TensorForm], outputs: Sequence[TensorForm]) -> str:
@@ -181,15 +191,6 @@ def _conversion_reason(inputs: Sequence[TensorForm], outputs: Sequence[TensorFor
     if read.dtype != made.dtype:
         return f"a conversion from {read.dtype} to {made.dtype}"
     return f"a conversion from {read.layout} to {made.layout}" if read.layout != made.layout else ""
-
-
-def _is_constant(port: Any) -> bool:
-    """Whether a port reads what does not change from run to run."""
-    source = port.get_source_output().get_node()
-    if layer_type(source) == CONSTANT:
-        return True
-    ports = source.inputs()
-    return bool(ports) and all(_is_constant(one) for one in ports)
 
 
 def _form_of_input(port: Any, names: Mapping[tuple[str, int], str]) -> TensorForm:

@@ -16,9 +16,9 @@ from quantrt.runtime.openvino_executor import CompiledVariant, OpenVinoExecutor,
 from quantrt.runtime.openvino_guarded import GuardedOpenVino
 from quantrt.runtime.unique_names import unique_names
 
-__all__ = ["CONSTANT", "WatchedOpenVino", "layer_type", "layers_of", "stable_names", "text_of"]
+__all__ = ["WatchedOpenVino", "constant_names", "layer_type", "layers_of", "stable_names", "text_of"]
 
-CONSTANT = "Const"
+_CONSTANT = "Const"
 
 _NUMBERED = re.compile(r"([A-Z][A-Za-z]*)_\d+")
 """Names of operators that transformations make without naming them: a type and a running number."""
@@ -126,18 +126,26 @@ def layers_of(model: openvino.Model, source: openvino.Model) -> Iterator[tuple[s
     Names are the same whenever the source is compiled: of operators that OpenVINO made and numbered
     ("FakeQuantize_63344") the number, which counts on in a process, is left out.
     """
-    fixed: set[str] = set()
-    nodes = []
-    for node in model.get_ordered_ops():
-        sources = [port.get_source_output().get_node().get_friendly_name() for port in node.inputs()]
-        kind = layer_type(node)
-        if kind == CONSTANT or (sources and kind != "Output" and all(name in fixed for name in sources)):
-            fixed.add(node.get_friendly_name())
-        elif kind not in _PORTS:
-            nodes.append(node)
+    fixed = constant_names(model)
+    nodes = [
+        node
+        for node in model.get_ordered_ops()
+        if node.get_name() not in fixed and layer_type(node) not in _PORTS
+    ]
     nodes.sort(key=lambda node: int(text_of(node, "execOrder") or 0))
     stable = stable_names([node.get_friendly_name() for node in nodes], source)
     yield from zip(unique_names(stable), nodes, strict=True)
+
+
+def constant_names(model: openvino.Model) -> frozenset[str]:
+    """Unique names of the nodes of a runtime model, but for outputs, that are the same in every run."""
+    found: set[str] = set()
+    for node in model.get_ordered_ops():
+        makers = [port.get_source_output().get_node().get_name() for port in node.inputs()]
+        kind = layer_type(node)
+        if kind == _CONSTANT or (makers and kind != "Output" and all(name in found for name in makers)):
+            found.add(node.get_name())
+    return frozenset(found)
 
 
 def stable_names(names: Sequence[str], source: openvino.Model) -> list[str]:
@@ -169,7 +177,7 @@ def text_of(node: Any, key: str) -> str:
 
 def _means_of(request: openvino.InferRequest, names: Sequence[str]) -> list[float]:
     """Milliseconds of each layer, the mean over all runs so far."""
-    rows = [info for info in request.get_profiling_info() if info.node_type != CONSTANT]
+    rows = [info for info in request.get_profiling_info() if info.node_type != _CONSTANT]
     keys = unique_names([info.node_name for info in rows])
     times = {key: info.real_time.total_seconds() * 1e3 for key, info in zip(keys, rows, strict=True)}
     return [times.get(name, 0.0) for name in names]

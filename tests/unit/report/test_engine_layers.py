@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layers of engines: what they compute, in what, from what, as the library or the program tells it."""
 
+import sys
 from collections import Counter
 
 import numpy as np
@@ -13,7 +14,7 @@ from quantrt.report.engine_layer import CHANNELS_LAST, EngineLayer, is_conversio
 from quantrt.report.engine_layers import engine_layers
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.layer_times import time_layers
-from tests.plans import LIBRARIES
+from tests.plans import LIBRARIES, make_plan
 from tests.programs import cuda_plan
 from tests.unit.report.quantized_plans import IMAGES, cuda_plan_of, int8_plan
 
@@ -90,6 +91,15 @@ def test_codes_come_from_a_conversion_that_no_node_asked_for(library: str):
     assert first.inputs[0].name == "x" and first.inputs[0].dtype == "float32"
     assert first.outputs[0].dtype in ("uint8", "int8")
     assert "conversion" in first.reason
+
+
+def test_a_model_may_be_deeper_than_python_calls_nest():
+    depth = sys.getrecursionlimit() // 2 + 100  # a call and its generator for each layer were too many
+    steps = "".join(f"h{number + 1} = MatMul(h{number}, w{number})\n" for number in range(depth))
+    weights = {f"w{number}": np.eye(4, dtype=np.float32) for number in range(depth)}
+    plan = make_plan("openvino", f"g (float[1,4] h0) => (float[1,4] h{depth}) {{ {steps} }}", weights)
+    layers = engine_layers(plan, shapes={"h0": (1, 4)})
+    assert sum(layer.weights.get("float32", 0) for layer in layers) == depth * 64
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
