@@ -133,8 +133,8 @@ def _rotated(w: Writer, q: ir.Value, k: ir.Value, texts: _Texts, size: int) -> t
     return turned[0], turned[1]
 
 
-def _order(w: Writer, k: ir.Value, texts: _Texts) -> ir.Value:
-    """[B, 1, T, 1]: which row of the cache with the new keys behind it is row p of the present."""
+def _order(w: Writer, k: ir.Value, texts: _Texts) -> tuple[ir.Value, ir.Value]:
+    """[B, 1, T, 1]: which row of the cache with the new keys behind it is row p of the present; if any is."""
     rows, length = w.size(w.need(_PAST[0], "past_key"), 2), w.size(k, 2)
     places = w.unsqueezed(counted(w, w.op("Max", rows, _total(w))), 0)
     behind = w.op("Sub", places, texts.past)
@@ -142,16 +142,18 @@ def _order(w: Writer, k: ir.Value, texts: _Texts) -> ir.Value:
     last = w.op("Sub", w.op("Add", rows, length), one)
     new = w.op("Min", w.op("Add", behind, rows), last)
     chosen = w.op("Where", w.op("Less", behind, zero), w.op("Min", places, last), new)
-    return w.unsqueezed(chosen, 1, 3)
+    return w.unsqueezed(chosen, 1, 3), w.unsqueezed(w.op("Less", behind, length), 1, 3)
 
 
-def _joined(w: Writer, past: ir.Value, new: ir.Value, order: ir.Value) -> ir.Value:
-    """The rows of a cache and the new ones as `_order` says."""
+def _joined(w: Writer, past: ir.Value, new: ir.Value, order: tuple[ir.Value, ir.Value]) -> ir.Value:
+    """The rows of a cache and the new ones as `_order` says; zeros behind them."""
+    chosen, is_row = order
     both = w.op("Concat", past, new, axis=2)
     shape = w.op("Shape", both)
     ends = [w.op("Gather", shape, w.integers(axis), axis=0) for axis in (0, 1, 3)]
-    target = w.op("Concat", ends[0], ends[1], w.size(order, 2), ends[2], axis=0)
-    return w.op("GatherElements", both, w.op("Expand", order, target), axis=2)
+    target = w.op("Concat", ends[0], ends[1], w.size(chosen, 2), ends[2], axis=0)
+    rows = w.op("GatherElements", both, w.op("Expand", chosen, target), axis=2)
+    return w.op("Where", is_row, rows, w.number(0.0, "empty"))
 
 
 def _repeated(w: Writer, value: ir.Value, times: int, shared: int) -> ir.Value:
