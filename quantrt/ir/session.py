@@ -15,6 +15,7 @@ from quantrt.errors import ModelError, UsageError, close_match
 from quantrt.ir.clone import clone
 from quantrt.ir.mapped import release_pages
 from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS, WAIT_ASLEEP
+from quantrt.ir.pick_codes import pick_codes
 from quantrt.ir.split import split_weights
 from quantrt.threads import bounded_threads
 
@@ -58,7 +59,7 @@ def float_session(
     """
     if extra_outputs:
         graph = _with_outputs(graph, extra_outputs)
-    protobuf, weights = split_weights(graph)
+    protobuf, weights = split_weights(pick_codes(graph))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _QUIET
     options.inter_op_num_threads = 1

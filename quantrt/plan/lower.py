@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.errors import DeviceError
+from quantrt.ir.pick_codes import pick_codes
 from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
@@ -27,6 +28,7 @@ __all__ = ["from_openvino", "lower_to_onnxruntime", "lower_to_openvino"]
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
     """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of what it leaves alone."""
+    graph = pick_codes(graph)
     proto, weights = split_weights(graph, inside=moved_weights(graph))
     return LibraryModel("onnxruntime", proto, weights)
 

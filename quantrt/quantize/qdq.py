@@ -144,7 +144,9 @@ class _Writer:
         key = (name, tensor.qparams.axis, tensor.qparams.scale.tobytes())
         if key not in self.stored:
             codes = self.constant(f"{name}_quantized", tensor.codes)
-            inputs = [codes, *self.grid_of(name, tensor.qparams)]
+            grid = self.grid_of(name, tensor.qparams)
+            # A zero point of each row is read with its codes: OpenVINO subtracts those of 0 too.
+            inputs = [codes, *(grid[:1] if is_operator(node, "Gather") else grid)]
             self.stored[key] = self.add(
                 "DequantizeLinear", inputs, f"{name}_dequantize", like=value, axis=tensor.qparams.axis
             )

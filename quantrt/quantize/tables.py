@@ -10,7 +10,10 @@ import onnx_ir as ir
 from quantrt.ir.edit import int_attribute
 from quantrt.quantize.target import OpRule
 
-__all__ = ["is_table_rule", "why_no_table", "why_not_table"]
+__all__ = ["SHOWN_TABLE", "is_table_rule", "why_no_table", "why_not_table"]
+
+SHOWN_TABLE = 1 << 16
+"""Elements from which a table is codes on a CPU: a smaller one does not show in the size of an engine."""
 
 AXIS_OPSET = 13
 """The first opset whose DequantizeLinear has an axis."""

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embedding tables as codes: where, why not, and what that does to their rows."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -13,6 +15,8 @@ from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
+from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
+from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.mixed import keep_float
@@ -22,10 +26,14 @@ from quantrt.quantize.qdq_read import read
 from quantrt.quantize.qparams import quantize_weight
 from quantrt.quantize.quantize import observed_values, quantize
 from quantrt.quantize.quantized_model import Decision, QuantizedModel
+from quantrt.quantize.tables import SHOWN_TABLE
+from quantrt.quantize.target import Target
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
+from quantrt.quantize.targets.tensorrt import TENSORRT
 from quantrt.reference.metrics import sqnr_db
+from quantrt.runtime.executor import open_executor
 from tests.nets import net, run_ort
 
 ROWS, COLUMNS = 8192, 128
@@ -53,10 +61,10 @@ def numbers(rng: np.random.Generator, high: int = ROWS) -> dict[str, np.ndarray]
     return {"ids": rng.integers(0, high, (4, 50))}
 
 
-def in_codes(model: Model, **options: bool) -> QuantizedModel:
+def in_codes(model: Model, target: Target = CUDA, **options: bool) -> QuantizedModel:
     """Nothing is to be observed: a table has its own range."""
     return quantize(
-        model, Stats({}, 0, "", model.fingerprint), CUDA, QuantizeConfig(**options), CalibrationConfig()
+        model, Stats({}, 0, "", model.fingerprint), target, QuantizeConfig(**options), CalibrationConfig()
     )
 
 
@@ -71,8 +79,24 @@ def test_a_large_table_is_placed_and_says_so(rng: np.random.Generator):
 
 
 @pytest.mark.parametrize("target", [ORT, OPENVINO], ids=lambda target: target.name)
-def test_the_libraries_of_a_cpu_keep_their_tables(target, rng: np.random.Generator):
-    assert not place(embedding(rng).graph, target).weights
+def test_the_libraries_of_a_cpu_have_small_ones_in_codes_too(target, rng: np.random.Generator):
+    for rows, is_shown in ((SHOWN_TABLE // COLUMNS, True), (SHOWN_TABLE // COLUMNS - 1, False)):
+        graph = embedding(rng, rows=rows).graph
+        assert bool(place(graph, target).weights) is is_shown
+        assert not place(graph, CUDA).weights
+
+
+def test_tables_have_all_codes_where_products_have_half_of_them(rng: np.random.Generator):
+    """What saturates on a CPU without VNNI is a sum of products, and a table is in none."""
+    codes = in_codes(embedding(rng), replace(ORT, weight_qmax=63))
+    (tensor,) = codes.weights.values()
+    assert tensor.codes.max() == 127
+
+
+def test_tensorrt_picks_no_rows_of_codes(rng: np.random.Generator):
+    placement = place(embedding(rng).graph, TENSORRT)
+    assert not placement.weights
+    assert placement.decisions[0].reason == "Gather has no 8-bit form for tensorrt"
 
 
 CASES = {
@@ -146,7 +170,7 @@ READ = "net (int64[B,S] ids) => (float[B,S,16] y) { e = Gather(table, ids) y = M
 
 
 def read_by_a_product(rng: np.random.Generator) -> Fitted:
-    """The table and the product in codes, and their float graph."""
+    """The table and the product in codes for a GPU, and their float graph."""
     weights = {"table": table(rng), "w": rng.standard_normal((COLUMNS, 16)).astype(np.float32)}
     model = net(READ, weights)
     options = QuantizeConfig()
@@ -154,6 +178,23 @@ def read_by_a_product(rng: np.random.Generator) -> Fitted:
         model, observed_values(model, (CUDA,), options), open_dataset(numbers(rng), model.inputs), MINMAX
     )
     return Fitted(quantize(model, stats, CUDA, options, MINMAX), "minmax", {}, floats=model.graph)
+
+
+@pytest.mark.parametrize("lower", [lower_to_onnxruntime, lower_to_openvino])
+def test_engines_of_a_cpu_hold_codes_and_compute_what_the_graph_does(lower, rng: np.random.Generator):
+    """The file has the codes, and rows are what the Q/DQ graph makes of them.
+
+    OpenVINO multiplies by a column's factor and adds in one step, with one rounding instead of two.
+    """
+    model, feeds = embedding(rng), numbers(rng)
+    graph = write(in_codes(model, OPENVINO))
+    made = lower(graph)
+    assert ROWS * COLUMNS < made.size_bytes < 1.2 * ROWS * COLUMNS
+    executor = open_executor(made, ExecOptions(threads=1))
+    (want,) = run_ort(graph, feeds)
+    got = executor.run(feeds)["y"]
+    executor.close()
+    assert np.array_equal(got, want) if made.library == "onnxruntime" else sqnr_db(want, got) > 140
 
 
 def test_a_table_in_codes_beside_a_float_product_keeps_its_factors(rng: np.random.Generator):
