@@ -230,7 +230,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
     """Open, time and check the candidates, and choose one; all are closed again."""
     data, samples = truth or quantized.samples, quantized.samples or truth
     inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
-    checked = Checked.choose(truth, quantized.samples, job.config, job.model.inputs)
+    checked = Checked.choose(truth, quantized.samples, job.config, job.model)
     with ExitStack() as stack:
         stack.enter_context(_memory_limit(job.config))
         opener = stack.enter_context(closing(_opener(job, quantized, inputs)))

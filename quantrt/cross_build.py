@@ -150,7 +150,7 @@ def _decide(
     if quantized.weight_only is not None:
         graph = quantized.weight_only.graph
         lowerings["int4"] = make(replace(job.model, graph=graph), on_progress=job.on_kernels)
-    checked = Checked.choose(truth, quantized.samples, config, job.model.inputs)
+    checked = Checked.choose(truth, quantized.samples, config, job.model)
     with ExitStack() as stack:
         candidates, rejected = _open_references(
             job, lambda spec: lowerings.get(spec.precision, own), quantized.fits, stack

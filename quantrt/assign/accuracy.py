@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from quantrt.calibrate.records import Layout
 from quantrt.config import DEFAULT_MIN_SQNR_DB
 from quantrt.errors import DataError, InternalError, UsageError, close_match
 from quantrt.reference.metrics import Error, in_one_shape, top1
+from quantrt.reference.row_sets import ComparedSet, RowSet, RowTally, compared_sets, in_rows_of
 
 __all__ = [
     "METRICS",
@@ -55,6 +56,7 @@ class Accuracy:
             drop are at most what is told here, and sqnr_db and cosine are of the first samples.
         noisy: outputs that alone have less than DEFAULT_MIN_SQNR_DB, and what they have. In sqnr_db and
             cosine large outputs hide small ones. Only of metrics that compare outputs.
+        sets: outputs whose rows have no order of their own, and what became of these rows.
     """
 
     metric: str
@@ -66,6 +68,7 @@ class Accuracy:
     samples: int
     float_samples: int
     noisy: tuple[tuple[str, float], ...] = ()
+    sets: tuple[ComparedSet, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ def measure_accuracy(
     *,
     fixed_batch: int | None = None,
     max_drop_ratio: float = math.inf,
+    sets: Sequence[RowSet] = (),
 ) -> Accuracy:
     """Score a candidate and the float model on the same samples, in one pass.
 
@@ -134,36 +138,34 @@ def measure_accuracy(
     Args:
         fixed_batch: rows of a batch that the model insists on; those that only pad it do not count.
         max_drop_ratio: the pass ends where the drop is surely more: top1 is a mean, whose error is known.
+        sets: outputs whose rows have no order of their own, and are compared with those they are nearest to.
 
     Raises:
         DataError: the outputs do not fit the metric.
         UsageError: the user's metric returns no number.
     """
     layout = Layout(is_batched=True, fixed_batch=fixed_batch)
-    error, samples = Error(), 0
+    samples, differences = 0, _Differences(sets, with_each=metric.score is None)
     wanted, found, labels = Collected(), Collected(), Collected()
     looks = Looks()
-    alone: dict[str, Error] = {}
     each = map(over, (float_run, run), itertools.tee(batches))
     for (batch, wanted_all), (_, found_all) in zip(*each, strict=True):
         ref, got = (
             {name: layout.own_rows(array, batch.count) for name, array in outputs.items()}
             for outputs in (wanted_all, found_all)
         )
-        add_error(error, ref, got)
+        differences.add(ref, got)
         samples += batch.count
-        if metric.score is None and len(ref) > 1:
-            for name, array in ref.items():
-                add_error(alone.setdefault(name, Error()), {name: array}, got)
         if metric.score is not None:
             wanted.add(ref, batch.count)
             found.add(got, batch.count)
             labels.add(batch.labels, batch.count)
         if metric.each is not None and looks.is_due(samples):
             truth = labels.joined()
-            floats, scores = (metric.each(one.joined(), truth) for one in (wanted, found))
-            if is_surely_over(floats, scores, max_drop_ratio):
+            own, theirs = (metric.each(one.joined(), truth) for one in (wanted, found))
+            if is_surely_over(own, theirs, max_drop_ratio):
                 break
+    error = differences.error
     if metric.score is None:
         float_score, score, drop = _relative(metric.name, error)
     else:
@@ -172,12 +174,43 @@ def measure_accuracy(
         drop = drop_of(float_score, score)
     if not math.isfinite(error.noise) or math.isnan(drop):
         drop = math.inf
-    noisy = tuple(
-        (name, one.sqnr_db) for name, one in alone.items() if not one.sqnr_db >= DEFAULT_MIN_SQNR_DB
-    )
-    return Accuracy(
-        metric.name, float_score, score, drop, error.sqnr_db, error.cosine, samples, samples, noisy
-    )
+    scores = (float_score, score, drop, error.sqnr_db, error.cosine)
+    return Accuracy(metric.name, *scores, samples, samples, differences.noisy, differences.sets)
+
+
+class _Differences:
+    """How the outputs of a candidate differ from the float model's, over the batches of a pass.
+
+    Args:
+        sets: outputs whose rows have no order of their own.
+        with_each: whether each output by itself is looked at too, where there are several.
+    """
+
+    def __init__(self, sets: Sequence[RowSet], *, with_each: bool) -> None:
+        self.error = Error()
+        self._sets = sets
+        self._with_each = with_each
+        self._alone: dict[str, Error] = {}
+        self._tallies = {one.node: RowTally() for one in sets}
+
+    def add(self, ref: Outputs, got: Outputs) -> None:
+        """Compare one more batch."""
+        ordered = in_rows_of(ref, got, self._sets, self._tallies)
+        add_error(self.error, ref, ordered)
+        if self._with_each and len(ref) > 1:
+            for name, array in ref.items():
+                add_error(self._alone.setdefault(name, Error()), {name: array}, ordered)
+
+    @property
+    def noisy(self) -> tuple[tuple[str, float], ...]:
+        """Outputs with less than DEFAULT_MIN_SQNR_DB by themselves."""
+        each = ((name, one.sqnr_db) for name, one in self._alone.items())
+        return tuple((name, db) for name, db in each if not db >= DEFAULT_MIN_SQNR_DB)
+
+    @property
+    def sets(self) -> tuple[ComparedSet, ...]:
+        """What became of the rows of sets."""
+        return compared_sets(self._sets, self._tallies)
 
 
 def add_error(error: Error, ref: Outputs, got: Outputs) -> None:

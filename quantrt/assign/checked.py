@@ -14,6 +14,8 @@ from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.config import BuildConfig
 from quantrt.ir.profile import at_shapes, read_profiles
 from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.model.model import Model
+from quantrt.reference.row_sets import RowSet, row_sets
 
 __all__ = ["Checked"]
 
@@ -32,30 +34,30 @@ class Checked:
         data: None when there is nothing that means anything.
         max_samples: None for all.
         batch_size: rows of every run, the last ones filled up; None where any number can run.
+        sets: outputs whose rows have no order of their own.
     """
 
     name: str
     data: Dataset | None
     max_samples: int | None = None
     batch_size: int | None = None
+    sets: tuple[RowSet, ...] = ()
 
     @classmethod
     def choose(
-        cls, truth: Dataset | None, samples: Dataset | None, config: BuildConfig, specs: Sequence[TensorSpec]
+        cls, truth: Dataset | None, samples: Dataset | None, config: BuildConfig, model: Model
     ) -> Checked:
         """Validation data if there are any, else real calibration samples.
 
         With profiles, in the batches that kernels are chosen at: those no profile refuses.
-
-        Args:
-            specs: the model's inputs.
         """
+        sets = row_sets(model.graph.graph)
         if truth is not None:
-            return cls("validation data", truth, None, _batch_size(truth, config, specs))
+            return cls("validation data", truth, None, _batch_size(truth, config, model.inputs), sets)
         if samples is None or samples.is_random:
             return cls("nothing: no data", None)
-        batch_size = _batch_size(samples, config, specs)
-        return cls("calibration samples", samples, config.calibration.max_samples, batch_size)
+        batch_size = _batch_size(samples, config, model.inputs)
+        return cls("calibration samples", samples, config.calibration.max_samples, batch_size, sets)
 
     def measure(
         self,
@@ -94,6 +96,7 @@ class Checked:
             candidate.again(),
             fixed_batch=self.batch_size,
             max_drop_ratio=max_drop_ratio,
+            sets=self.sets,
         )
 
     @property

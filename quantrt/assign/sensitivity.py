@@ -31,6 +31,7 @@ from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.segments import find_cuts, with_switches
 from quantrt.quantize.switches import FLAGS, Switched, switch_layers
 from quantrt.reference.metrics import mean_noise_ratio
+from quantrt.reference.row_sets import RowSet, row_sets
 
 __all__ = ["Sensitivity"]
 
@@ -77,6 +78,7 @@ class Sensitivity:
         self._floats = fitted.floats
         self._switched = _switched(fitted.model, fitted.floats)
         self._outputs = _float_outputs(fitted.floats)
+        self._sets = row_sets(fitted.floats.graph)
         around = Surroundings(fitted.floats.graph, regions)
         self._switches = switches_of_regions(self._switched, regions, around)
         self._samples = _Samples(list(data.batches(ROWS, samples)), data.layout.fixed_batch)
@@ -148,7 +150,7 @@ class Sensitivity:
 
     def _part(self, cut: Cut, held: Sequence[Arrays], kept: Collection[int]) -> _Part:
         graph = cut_part(with_switches(self._switched.graph, kept), cut.tensors, self._outputs)
-        return _Part(graph, self._outputs, self._switched, self._samples, held)
+        return _Part(graph, self._outputs, self._switched, self._samples, held, sets=self._sets)
 
 
 class _Part:
@@ -161,17 +163,20 @@ class _Part:
         switched: Switched,
         samples: _Samples,
         held: Sequence[Arrays],
+        *,
+        sets: Sequence[RowSet],
     ) -> None:
         self._session = float_session(graph, optimize=False)
         self._names = list(outputs)
         self._switched = switched
         self._samples = samples
         self._held = held
+        self._sets = sets
         self._floats = self._run(())
 
     def noise_ratio(self, switches: Sequence[int]) -> float:
         """Noise over signal power of the outputs with these switches on; the mean over the outputs."""
-        return mean_noise_ratio(self._floats, self._run(switches))
+        return mean_noise_ratio(self._floats, self._run(switches), self._sets)
 
     def _run(self, switches: Sequence[int]) -> list[Arrays]:
         flags = self._switched.flags(*switches)

@@ -26,6 +26,7 @@ from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import with_integer_biases
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.reference.metrics import Error, in_one_shape
+from quantrt.reference.row_sets import RowSet, in_rows_of, row_sets
 
 __all__ = [
     "FIT_SAMPLES",
@@ -74,6 +75,16 @@ class Reference:
     def is_comparable(self) -> bool:
         """Whether there is an output that noise can be measured on."""
         return bool(self.batches) and any(is_float(value) for value in self.graph.graph.outputs)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the floating-point outputs, in the model's order."""
+        return tuple(value.name or "" for value in self.graph.graph.outputs if is_float(value))
+
+    @cached_property
+    def sets(self) -> tuple[RowSet, ...]:
+        """Outputs whose rows have no order of their own."""
+        return row_sets(self.graph.graph)
 
     @cached_property
     def outputs(self) -> Sequence[Sequence[Array]]:
@@ -146,7 +157,7 @@ def more_samples(
 
 def output_noise(quantized: QuantizedModel, reference: Reference) -> float:
     """Mean over outputs of noise power over signal power, in ONNX Runtime, in integers where sums fit."""
-    noise = _Noise(quantized, len(reference.outputs[0]))
+    noise = _Noise(quantized, reference)
     for batch, wanted in zip(reference.batches, reference.outputs, strict=True):
         noise.add(batch, wanted)
     return noise.ratio
@@ -159,7 +170,7 @@ def unseen_noises(
     if reference.more is None:
         return None
     floats, samples = float_session(reference.graph), 0
-    noises = [_Noise(model, len(reference.outputs[0])) for model in models]
+    noises = [_Noise(model, reference) for model in models]
     for batch in reference.more():
         samples += batch.count
         wanted = _run(floats, batch.inputs)
@@ -173,19 +184,24 @@ def unseen_noises(
 class _Noise:
     """Of a quantized model's outputs, over batches."""
 
-    def __init__(self, quantized: QuantizedModel, outputs: int) -> None:
+    def __init__(self, quantized: QuantizedModel, reference: Reference) -> None:
         self._session = float_session(write(quantized if saturates() else with_integer_biases(quantized)))
-        self._errors = [Error() for _ in range(outputs)]
+        self._sets = reference.sets
+        self._errors = {name: Error() for name in reference.names}
 
     def add(self, batch: Inputs, wanted: Sequence[Array]) -> None:
         """Run one batch, beside the float model's outputs."""
-        for error, ref, got in zip(self._errors, wanted, _run(self._session, batch), strict=True):
-            error.add(*in_one_shape(ref, got))
+        ref, got = (
+            dict(zip(self._errors, outputs, strict=True)) for outputs in (wanted, _run(self._session, batch))
+        )
+        ordered = in_rows_of(ref, got, self._sets)
+        for name, error in self._errors.items():
+            error.add(*in_one_shape(ref[name], ordered[name]))
 
     @property
     def ratio(self) -> float:
         """Mean over outputs of noise power over signal power."""
-        return float(np.mean([error.noise_ratio for error in self._errors]))
+        return float(np.mean([error.noise_ratio for error in self._errors.values()]))
 
 
 def _run(session: onnxruntime.InferenceSession, batch: Inputs) -> list[Array]:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from quantrt.errors import DataError
+from quantrt.reference.row_sets import RowSet, in_rows_of
 
 __all__ = [
     "Error",
@@ -96,8 +97,13 @@ def decibels(noise_ratio: float) -> float:
     return -10.0 * math.log10(noise_ratio) if noise_ratio != math.inf else -math.inf
 
 
-def mean_noise_ratio(ref: Iterable[Mapping[str, Array]], got: Iterable[Mapping[str, Array]]) -> float:
+def mean_noise_ratio(
+    ref: Iterable[Mapping[str, Array]], got: Iterable[Mapping[str, Array]], sets: Sequence[RowSet] = ()
+) -> float:
     """Noise over signal power of outputs, given batch by batch: of each one over all, then their mean.
+
+    Args:
+        sets: outputs whose rows have no order of their own.
 
     Raises:
         DataError: two have other numbers of axes.
@@ -105,8 +111,9 @@ def mean_noise_ratio(ref: Iterable[Mapping[str, Array]], got: Iterable[Mapping[s
     """
     errors: dict[str, Error] = {}
     for wanted, found in zip(ref, got, strict=True):
+        ordered = in_rows_of(wanted, found, sets)
         for name, array in wanted.items():
-            errors.setdefault(name, Error()).add(*in_one_shape(array, found[name]))
+            errors.setdefault(name, Error()).add(*in_one_shape(array, ordered[name]))
     return float(np.mean([error.noise_ratio for error in errors.values()]))
 
 

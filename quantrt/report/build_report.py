@@ -95,6 +95,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         *(winner.fitted.model.notes if winner.fitted else ()),
         *_kept_float_notes(winner),
         *_noisy_notes(facts),
+        *_set_notes(facts),
     )
     rows = [_candidate_row(facts, name) for name in _order(facts)]
     cache = None if facts.cache is None else _cache(facts, facts.cache, rows)
@@ -137,6 +138,13 @@ def _noisy_notes(facts: BuildFacts) -> tuple[str, ...]:
         f"output '{name}' alone has an SQNR of {db:.1f} dB: larger outputs hide it from the metric"
         for name, db in noisy
     )
+
+
+def _set_notes(facts: BuildFacts) -> tuple[str, ...]:
+    """How outputs of the shipped engine were compared whose rows have no order of their own."""
+    verdict = facts.choice.verdicts.get(facts.choice.winner)
+    sets = () if verdict is None or verdict.accuracy is None else verdict.accuracy.sets
+    return tuple(str(one) for one in sets)
 
 
 def _kept_float_notes(winner: Candidate) -> tuple[str, ...]:
@@ -260,7 +268,10 @@ def _paired(pair: Paired) -> dict[str, float | int | None]:
 
 
 def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
-    found = asdict(accuracy) | {"noisy": {name: _finite(db) for name, db in accuracy.noisy}}
+    found = asdict(accuracy) | {
+        "noisy": {name: _finite(db) for name, db in accuracy.noisy},
+        "sets": [asdict(one) | {"outputs": list(one.outputs)} for one in accuracy.sets],
+    }
     return {key: _finite(value) if isinstance(value, float) else value for key, value in found.items()}
 
 

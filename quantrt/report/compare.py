@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,9 @@ from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.ir.tensor_spec import Dim
+from quantrt.model.load import load_model
 from quantrt.reference.metrics import Error
+from quantrt.reference.row_sets import RowSet, RowTally, compared_sets, in_rows_of, row_sets
 from quantrt.report.layers.graphs import has_float_and_quantized
 from quantrt.report.layers.show import WORST, show_three_ways
 from quantrt.report.layers.three_way import Counter, compare_three_ways, uncounted
@@ -40,8 +42,11 @@ class _Tensors:
     errors: dict[str, Error] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     samples: int = 0
+    sets: tuple[RowSet, ...] = ()
+    tallies: dict[str, RowTally] = field(default_factory=dict)
 
     def add(self, ref: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray]) -> None:
+        got = in_rows_of(ref, got, self.sets, self.tallies)
         for name in dict.fromkeys((*ref, *got)):
             reason = _why_not(name, ref, got)
             if reason is not None:
@@ -83,11 +88,13 @@ def compare(
         _check_types(reference, subject)
     inner = _shared_tensors(reference, subject) if layers and not is_three_way else {}
     on_progress = counter("comparing", "samples")
-    found = _compare_runs(reference.run, _like(subject, reference), dataset, config, on_progress)
+    sets = row_sets(load_model(reference.path).graph.graph) if reference.kind == "onnx" else ()
+    found = _compare_runs(reference.run, _like(subject, reference), dataset, config, on_progress, sets=sets)
     if not found.errors:
         reasons = "; ".join(f"'{name}': {reason}" for name, reason in found.skipped.items())
         raise ModelError(f"'{reference.name}' and '{subject.name}' have no output to compare", got=reasons)
     rows = [_row(name, found, config) for name in (*found.errors, *found.skipped)]
+    compared = compared_sets(sets, found.tallies)
     return {
         "reference": reference.name,
         "subject": subject.name,
@@ -102,7 +109,8 @@ def compare(
         "three_way": compare_three_ways(reference, subject, dataset, config, counter)
         if is_three_way
         else None,
-        "notes": [*reference.notes, *subject.notes],
+        "sets": [asdict(one) for one in compared],
+        "notes": [*reference.notes, *subject.notes, *map(str, compared)],
         "passed": all(row["passed"] for row in rows if row["skipped"] is None),
     }
 
@@ -206,9 +214,15 @@ def _like(subject: Subject, reference: Subject) -> Run:
 
 
 def _compare_runs(
-    run_a: Run, run_b: Run, dataset: Dataset, config: CompareConfig, on_progress: Progress | None
+    run_a: Run,
+    run_b: Run,
+    dataset: Dataset,
+    config: CompareConfig,
+    on_progress: Progress | None,
+    *,
+    sets: tuple[RowSet, ...] = (),
 ) -> _Tensors:
-    found = _Tensors()
+    found = _Tensors(sets=sets, tallies={one.node: RowTally() for one in sets})
     for batch in dataset.batches(config.batch_size, config.max_samples):
         ref, got = (own_rows(run(batch.inputs), batch, dataset) for run in (run_a, run_b))
         found.add(ref, got)

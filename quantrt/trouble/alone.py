@@ -19,7 +19,8 @@ from quantrt.quantize.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.reference.metrics import Error, in_one_shape
+from quantrt.reference.metrics import mean_noise_ratio
+from quantrt.reference.row_sets import row_sets
 
 __all__ = ["Alone"]
 
@@ -44,7 +45,7 @@ class Alone:
     config: QuantizeConfig
     data: Dataset
     samples: int
-    _wanted: list[list[Array]] = field(default_factory=list, init=False)
+    _wanted: list[dict[str, Array]] = field(default_factory=list, init=False)
 
     def noise_ratio(self, nodes: Collection[str]) -> float:
         """Noise over signal power of the outputs, the mean over the floating-point ones; 0 without any.
@@ -59,15 +60,15 @@ class Alone:
         kept = {row.node: "" for row in decisions if row.is_int8 and row.node not in nodes}
         fitted = Fitted(self.quantized, "auto", {}, floats=self.model.graph)
         mixed = keep_float(fitted, kept, self.config).model
-        errors = [Error() for _ in self._wanted[0]]
-        for wanted, got in zip(self._wanted, self._run(write(mixed), batches), strict=True):
-            for error, ref, array in zip(errors, wanted, got, strict=True):
-                error.add(*in_one_shape(ref, array))
-        return float(np.mean([error.noise_ratio for error in errors])) if errors else 0.0
+        if not self._wanted[0]:
+            return 0.0
+        got = self._run(write(mixed), batches)
+        return mean_noise_ratio(self._wanted, got, row_sets(self.model.graph.graph))
 
-    def _run(self, graph: ir.Model, batches: Sequence[Batch]) -> list[list[Array]]:
+    def _run(self, graph: ir.Model, batches: Sequence[Batch]) -> list[dict[str, Array]]:
         """The floating-point outputs, without the rows that only fill a batch up."""
         session = float_session(graph)
+        names = [value.name or "" for value in graph.graph.outputs]
         found = []
         for batch in batches:
             try:
@@ -75,10 +76,10 @@ class Alone:
             except ORT_ERRORS as error:
                 raise DataError("ONNX Runtime cannot run the model", got=str(error).strip()) from error
             found.append(
-                [
-                    self.data.layout.own_rows(array, batch.count)
-                    for array in arrays
+                {
+                    name: self.data.layout.own_rows(array, batch.count)
+                    for name, array in zip(names, arrays, strict=True)
                     if isinstance(array, np.ndarray) and array.dtype.kind == "f"
-                ]
+                }
             )
         return found

@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.calibrate.taps import is_float
 from quantrt.ir.edit import is_operator
 from quantrt.ir.session import float_session
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qparams import QParams
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.reference.metrics import Error, in_one_shape
+from quantrt.reference.metrics import mean_noise_ratio
+from quantrt.reference.row_sets import row_sets
 
 __all__ = ["search_ranges"]
 
@@ -67,14 +69,16 @@ def search_ranges(
     session = float_session(_with_scale_inputs(quantized, grids))
     scales = {name: quantized.activations[members[0]].scale for name, members in grids.items()}
 
+    names = [value.name or "" for value in quantized.graph.graph.outputs if is_float(value)]
+    sets = row_sets(quantized.graph.graph)
+
+    def named(outputs: Sequence[Array]) -> dict[str, Array]:
+        return dict(zip(names, outputs, strict=True))
+
     def noise(changed: Mapping[str, Array]) -> float:
         feed = {PREFIX + name: scale for name, scale in {**scales, **changed}.items()}
-        errors = [Error() for _ in wanted[0]]
-        for batch, floats in zip(batches, wanted, strict=True):
-            outputs = [x for x in session.run(None, {**batch, **feed}) if x.dtype.kind == "f"]
-            for error, ref, got in zip(errors, floats, outputs, strict=True):
-                error.add(*in_one_shape(ref, got))
-        return float(np.mean([error.noise_ratio for error in errors]))
+        made = ([x for x in session.run(None, {**batch, **feed}) if x.dtype.kind == "f"] for batch in batches)
+        return mean_noise_ratio(map(named, wanted), map(named, made), sets)
 
     def noise_with(name: str, scale: Array) -> float:
         return noise({name: scale})

@@ -19,6 +19,7 @@ from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.quantize.switches import FLAGS, Switched
 from quantrt.reference.metrics import decibels, mean_noise_ratio
+from quantrt.reference.row_sets import RowSet
 from quantrt.report.layers.sessions import Part
 from quantrt.report.subject import own_rows
 
@@ -88,6 +89,7 @@ def measure_damage(
     config: CompareConfig,
     *,
     limit_db: float,
+    sets: Sequence[RowSet] = (),
     on_progress: Callable[[int, int | None], None] | None = None,
 ) -> Damage:
     """Measure layers or groups of them.
@@ -95,8 +97,9 @@ def measure_damage(
     Args:
         outputs: the floating-point outputs of the model.
         limit_db: worst layers are put back into floats until the outputs have this SQNR.
+        sets: outputs whose rows have no order of their own.
     """
-    runs = _Runs(switched, outputs, dataset, config, on_progress)
+    runs = _Runs(switched, outputs, dataset, config, sets=sets, on_progress=on_progress)
     count = len(switched.layers)
     total = runs.noise_ratio(range(count))
     ratios = _split(count, runs)
@@ -141,11 +144,14 @@ class _Runs:
         outputs: Sequence[str],
         dataset: Dataset,
         config: CompareConfig,
+        *,
+        sets: Sequence[RowSet],
         on_progress: Callable[[int, int | None], None] | None,
     ) -> None:
         self._switched = switched
         self._part = Part(switched.graph, outputs)
         self._dataset = dataset
+        self._sets = sets
         self._on_progress = on_progress
         limit = min(SAMPLES, config.max_samples or SAMPLES)
         self._batches = list(dataset.batches(config.batch_size, limit))
@@ -155,7 +161,7 @@ class _Runs:
 
     def noise_ratio(self, layers: Sequence[int] | range) -> float:
         """Noise over signal power of the outputs with these layers quantized."""
-        ratio = mean_noise_ratio(self._floats, self._outputs(layers))
+        ratio = mean_noise_ratio(self._floats, self._outputs(layers), self._sets)
         self.count += 1
         if self._on_progress is not None:
             self._on_progress(self.count, None)

@@ -19,6 +19,7 @@ from quantrt.ir.session import float_session
 from quantrt.model.model import Model
 from quantrt.quantize.switches import FLAGS, Switched, switch_layers
 from quantrt.reference.metrics import Error
+from quantrt.reference.row_sets import RowSet, in_rows_of, row_sets
 from quantrt.report.layers.damage import Damage, measure_damage
 from quantrt.report.layers.equalized import with_fitted_scales
 from quantrt.report.layers.extents import ACTIVATIONS, find_extents
@@ -64,7 +65,8 @@ def compare_three_ways(
     equalized = with_fitted_scales(model, fake)
     switched = switch_layers(fake, equalized.graph)
     outputs = _float_outputs(model)
-    _prove(switched, {"float": model.graph, "fake-quantized": fake}, outputs, _first(dataset, config))
+    sets = row_sets(model.graph.graph)
+    _prove(switched, {"float": model.graph, "fake-quantized": fake}, outputs, sets, _first(dataset, config))
     extents = find_extents(fake, switched.layers, subject.model.library, subject.tensors())
     on_layers = counter("comparing layers", "layers")
     found = measure_layers(switched, extents, subject, dataset, config, on_progress=on_layers)
@@ -75,6 +77,7 @@ def compare_three_ways(
         dataset,
         config,
         limit_db=limit_db,
+        sets=sets,
         on_progress=counter("one layer at a time", "runs"),
     )
     tolerance = PATH_TOLERANCES[subject.options.float_precision]
@@ -109,7 +112,11 @@ def _first(dataset: Dataset, config: CompareConfig) -> Arrays:
 
 
 def _prove(
-    switched: Switched, models: Mapping[str, ir.Model], outputs: Sequence[str], inputs: Arrays
+    switched: Switched,
+    models: Mapping[str, ir.Model],
+    outputs: Sequence[str],
+    sets: Sequence[RowSet],
+    inputs: Arrays,
 ) -> None:
     """Fail unless the switched graph is both models.
 
@@ -120,7 +127,7 @@ def _prove(
     every = range(len(switched.layers))
     for (what, graph), flags in zip(models.items(), (switched.flags(), switched.flags(*every)), strict=True):
         wanted = dict(zip(outputs, _run(graph, outputs, inputs), strict=True))
-        got = part.run({**inputs, FLAGS: flags})
+        got = in_rows_of(wanted, part.run({**inputs, FLAGS: flags}), sets)
         for name in outputs:
             if not _are_same(wanted[name], got[name]):
                 raise ModelError(

@@ -10,6 +10,7 @@ import pytest
 from quantrt.assign.accuracy import Accuracy, find_metric, measure_accuracy
 from quantrt.calibrate.dataset import Batch
 from quantrt.errors import DataError, UsageError
+from quantrt.reference.row_sets import RowSet
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -292,3 +293,13 @@ def test_what_is_surely_over_the_budget_is_not_measured_to_the_end():
     assert (accuracy.samples, accuracy.drop_ratio, len(asked)) == (128, 1.0, 16)
     whole = measure_accuracy(found, many, output, output, max_drop_ratio=0.01)
     assert (whole.samples, whole.drop_ratio) == (1000, 0.0)
+
+
+def test_rows_of_a_set_are_compared_with_those_they_are_nearest_to():
+    one = RowSet("choose", ("y",), 3)
+    found = measure("cosine", lambda x: np.roll(x, 1, axis=1), sets=(one,))
+    assert (found.drop_ratio, found.sqnr_db) == (0.0, math.inf)
+    (told,) = found.sets
+    assert (told.node, told.found_ratio) == ("choose", 1.0)
+    apart = measure("cosine", lambda x: np.roll(x, 1, axis=1))
+    assert apart.drop_ratio > 0.9 and apart.sets == ()

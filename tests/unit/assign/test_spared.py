@@ -145,7 +145,7 @@ def test_engines_are_judged_as_by_all_samples(count: int, budget: float, *, is_s
     ):
         labels = floats.run({"x": data})["y"].argmax(axis=1)
         truth = open_dataset({"x": data, "labels": labels}, model.inputs)
-        checked = Checked.choose(truth, None, BuildConfig(), model.inputs)
+        checked = Checked.choose(truth, None, BuildConfig(), model)
         exact = checked.measure(TOP1, Replayed(floats.run), codes.run, lambda done, total: None)
         found = checked.measure(
             TOP1,

@@ -39,6 +39,36 @@ def data(rng: np.random.Generator, tmp_path: Path) -> Dataset:
         return open_dataset({"x": rng.normal(size=(50, 4)).astype(np.float32)}, any_model.inputs)
 
 
+DETECTOR = """<ir_version: 8, opset_import: ["": 13]>
+g (float[n,4] x) => (float[n,3] best, float[n,3] found)
+<int64[1] k = {{3}}, float[4] w = {{{first}, 1, 1, 1}}, float[4] v = {{1, -1, 2, 3}}>
+{{ scores = Mul(x, w)
+   best, at = TopK(scores, k)
+   values = Mul(x, v)
+   found = GatherElements<axis=1>(values, at) }}"""
+
+
+def test_rows_that_a_node_chooses_are_compared_as_a_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The first two scores are nearly one; B has them the other way round."""
+    with (
+        subject(tmp_path, "a.onnx", DETECTOR.format(first=1)) as a,
+        subject(tmp_path, "b.onnx", DETECTOR.format(first=1.01)) as b,
+    ):
+        data = open_dataset({"x": np.array([[10, 10.05, 5, 1]], np.float32)}, a.inputs)
+        found = compare(a, b, data, CompareConfig())
+    assert found["passed"] is True
+    rows = {row["name"]: row for row in found["outputs"]}
+    assert rows["found"]["sqnr_db"] == math.inf  # place by place: -3 dB
+    assert rows["best"]["max_abs"] == pytest.approx(0.1, rel=1e-4)
+    (told,) = found["sets"]
+    assert told["outputs"] == ("best", "found")
+    assert (told["moved_ratio"], told["found_ratio"]) == (2 / 3, 1.0)
+    show_comparison(found)
+    assert "66.7% at another place; 100.0% are the same within 20 dB" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 def test_a_model_against_itself(tmp_path: Path, data: Dataset):
     with model(tmp_path, "a.onnx", 4) as a:
         found = compare(a, a, data, CompareConfig(), layers=True)
