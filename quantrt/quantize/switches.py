@@ -2,7 +2,6 @@
 """A fake-quantized graph in which every layer is quantized or float, as an input of the graph says.
 
     x, w of a layer   ->   Where(flags[layer], DequantizeLinear(QuantizeLinear(x)), x), and the same for w
-    rows of a table   ->   Where(flags[layer], Gather(DequantizeLinear(codes), i), Gather(table, i))
 
 All flags off is the float model, all on the fake-quantized one, one on is one layer quantized alone. A layer
 is a node that reads something rounded; what moves values only (Reshape, Transpose, ...) is no layer: whoever
@@ -121,6 +120,7 @@ class _Switcher:
         self._by_name = {node.name: node for node in floats.graph}
         self._by_output = {node.outputs[0].name: node for node in floats.graph if node.outputs}
         self._moved: dict[ir.Value, ir.Value] = {}
+        self._again: dict[ir.Value, ir.Value] = {}
         self._owner: dict[ir.Value, Layer] = {}
         self._conditions: dict[int, ir.Value] = {}
         self._constants: dict[int, ir.Value] = {}
@@ -139,10 +139,7 @@ class _Switcher:
         layer = self._layer(node, forms)
         for index, (quantized, floating) in forms.items():
             self.quantized[(node.name or "", index)] = quantized
-            if is_operator(node, "Gather") and index == 0:
-                self._switch_rows(layer, node, quantized, floating)
-            else:
-                node.replace_input_with(index, self._switch(layer, quantized, floating))
+            node.replace_input_with(index, self._switch(layer, quantized, floating))
         for value in node.outputs:
             self._owner[value] = layer
 
@@ -176,7 +173,7 @@ class _Switcher:
                 continue
             source = self._source(value)
             if source is not None and constant_of(source) is None:
-                yield index, (value, source)
+                yield index, (self._rounded_again(value, source), source)
             elif source is not None or _is_dequantized_constant(value):
                 yield index, (value, self._float_constant(node, index, value))
             elif value in self._moved:
@@ -185,6 +182,22 @@ class _Switcher:
                 changed = self._changed_constant(node, index, value)
                 if changed is not None:
                     yield index, (value, changed)
+
+    def _rounded_again(self, value: ir.Value, source: ir.Value) -> ir.Value:
+        """`value`, made of the rounded form of what it rounds: values that were moved may be on other grids."""
+        if source not in self._moved:
+            return value
+        if value not in self._again:
+            last = value.producer()
+            first = last.inputs[0].producer() if last is not None and last.inputs[0] is not None else None
+            made = self._moved[source]
+            for node in (first, last):
+                if node is not None:
+                    copy = copy_node(node, (made, *node.inputs[1:]), f"{SUFFIX}again")
+                    self.graph.append(copy)
+                    made = copy.outputs[0]
+            self._again[value] = made
+        return self._again[value]
 
     def _source(self, value: ir.Value) -> ir.Value | None:
         """What a QuantizeLinear -> DequantizeLinear rounds to make `value`; None for another value."""
@@ -223,24 +236,6 @@ class _Switcher:
         result = self._add("Where", self._conditions[layer.index], quantized, floating)
         result.shape, result.type = floating.shape, floating.type
         return result
-
-    def _switch_rows(self, layer: Layer, node: ir.Node, quantized: ir.Value, floating: ir.Value) -> None:
-        """Switch behind a Gather: the rows that it picks are few, and the table is large."""
-        rows = node.outputs[0]
-        coded = copy_node(node, [quantized, *node.inputs[1:]], f"{SUFFIX}coded")
-        self.graph.insert_after(node, coded)
-        node.replace_input_with(0, floating)
-        readers = tuple(rows.uses())
-        result = self._switch(layer, coded.outputs[0], rows)
-        for reader, index in readers:
-            reader.replace_input_with(index, result)
-        if rows.is_graph_output():
-            name = rows.name
-            rows.name, result.name = f"{name}{SUFFIX}float", name
-            for position, output in enumerate(self.graph.outputs):
-                if output is rows:
-                    self.graph.outputs[position] = result
-        self._owner[result] = layer
 
     def _add(self, op_type: str, *inputs: ir.Value) -> ir.Value:
         node = ir.node(op_type, list(inputs))
