@@ -2,6 +2,7 @@
 """A fake-quantized graph in which every layer is quantized or float, as an input of the graph says.
 
     x, w of a layer   ->   Where(flags[layer], DequantizeLinear(QuantizeLinear(x)), x), and the same for w
+    rows of a table   ->   Where(flags[layer], Gather(DequantizeLinear(codes), i), Gather(table, i))
 
 All flags off is the float model, all on the fake-quantized one, one on is one layer quantized alone. A layer
 is a node that reads something rounded; what moves values only (Reshape, Transpose, ...) is no layer: whoever
@@ -139,7 +140,10 @@ class _Switcher:
         layer = self._layer(node, forms)
         for index, (quantized, floating) in forms.items():
             self.quantized[(node.name or "", index)] = quantized
-            node.replace_input_with(index, self._switch(layer, quantized, floating))
+            if is_operator(node, "Gather") and index == 0:
+                self._switch_rows(layer, node, quantized, floating)
+            else:
+                node.replace_input_with(index, self._switch(layer, quantized, floating))
         for value in node.outputs:
             self._owner[value] = layer
 
@@ -236,6 +240,24 @@ class _Switcher:
         result = self._add("Where", self._conditions[layer.index], quantized, floating)
         result.shape, result.type = floating.shape, floating.type
         return result
+
+    def _switch_rows(self, layer: Layer, node: ir.Node, quantized: ir.Value, floating: ir.Value) -> None:
+        """Switch behind a Gather: the rows that it picks are few, and the table is large."""
+        rows = node.outputs[0]
+        coded = copy_node(node, [quantized, *node.inputs[1:]], f"{SUFFIX}coded")
+        self.graph.insert_after(node, coded)
+        node.replace_input_with(0, floating)
+        readers = tuple(rows.uses())
+        result = self._switch(layer, coded.outputs[0], rows)
+        for reader, index in readers:
+            reader.replace_input_with(index, result)
+        if rows.is_graph_output():
+            name = rows.name
+            rows.name, result.name = f"{name}{SUFFIX}float", name
+            for position, output in enumerate(self.graph.outputs):
+                if output is rows:
+                    self.graph.outputs[position] = result
+        self._owner[result] = layer
 
     def _add(self, op_type: str, *inputs: ir.Value) -> ir.Value:
         node = ir.node(op_type, list(inputs))
