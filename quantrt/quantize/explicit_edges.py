@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import constant_of, is_operator, only_consumer
+from quantrt.ir.edit import constant_of, is_operator, only_consumer, taken_names
 from quantrt.quantize.behind_conv import is_mean_of_images
 from quantrt.quantize.explicit_grids import CodeGrid, grid_of
 from quantrt.quantize.explicit_rounding import RoundingWriter
@@ -211,6 +211,7 @@ class _Reader:
         self._target = target
         self._products = products
         self._edges = edges
+        self._taken = taken_names(graph) | {node.name or "" for node in graph.graph}
 
     def take(self, quantize: ir.Node) -> None:
         """Replace the pairs behind one QuantizeLinear; codes that others read keep their node."""
@@ -226,7 +227,7 @@ class _Reader:
                 "computed as it is: its codes are an output, or read by integer operators"
             )
             return
-        phrase = self._replace(RoundingWriter(self._graph, quantize, x, grid), readers, outputs)
+        phrase = self._replace(RoundingWriter(self._graph, quantize, x, grid, self._taken), readers, outputs)
         self._edges.reasons[name] = phrase
         for node in pairs:
             self._edges.reasons.setdefault(node.name or "", phrase)

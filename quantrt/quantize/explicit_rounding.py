@@ -28,13 +28,17 @@ class RoundingWriter:
     Args:
         before: the QuantizeLinear node that they replace; new nodes go by its name.
         x: what it rounds.
+        taken: names of all nodes and values of the graph; those of what is written are added.
     """
 
-    def __init__(self, graph: ir.Model, before: ir.Node, x: ir.Value, grid: CodeGrid) -> None:
+    def __init__(
+        self, graph: ir.Model, before: ir.Node, x: ir.Value, grid: CodeGrid, taken: set[str]
+    ) -> None:
         self.x = x
         self.grid = grid
         self._graph = graph
         self._before = before
+        self._taken = taken
         self._scale: ir.Value | None = None
         self._steps: ir.Value | None = None
 
@@ -53,7 +57,7 @@ class RoundingWriter:
         value = self._add("Clip", "saturate", self.x, lo, hi)
         if not self.x.is_graph_output():
             name = self.x.name
-            self.x.name = self._free_value_name(f"{name}_unsaturated")
+            self.x.name = self._free_name(f"{name}_unsaturated")
             value.name = name
         return value
 
@@ -78,12 +82,13 @@ class RoundingWriter:
         return self._scale
 
     def _number(self, what: str, value: float) -> ir.Value:
-        return add_constant(self._graph, f"{self._before.name}_{what}", np.asarray(value, np.float32))
+        name = f"{self._before.name}_{what}"
+        return add_constant(self._graph, name, np.asarray(value, np.float32), self._taken)
 
     def _add(self, op_type: str, what: str, *inputs: ir.Value) -> ir.Value:
         name = self._free_name(f"{self._before.name}_{what}")
         node = ir.node(op_type, list(inputs), name=name)
-        node.outputs[0].name = f"{name}_output"
+        node.outputs[0].name = self._free_name(f"{name}_output")
         node.outputs[0].shape, node.outputs[0].type = self.x.shape, ir.TensorType(ir.DataType.FLOAT)
         self._graph.graph.insert_before(self._before, node)
         return node.outputs[0]
@@ -96,15 +101,8 @@ class RoundingWriter:
         y.type = ir.TensorType(dtype)
         return y
 
-    def _free_value_name(self, name: str) -> str:
-        graph = self._graph.graph
-        taken = {value.name for node in graph for value in node.outputs} | set(graph.initializers)
-        while name in taken:
-            name += "_"
-        return name
-
     def _free_name(self, name: str) -> str:
-        taken = {node.name for node in self._graph.graph}
-        while name in taken:
+        while name in self._taken:
             name += "_"
+        self._taken.add(name)
         return name

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import add_constant, constant_of, is_operator
+from quantrt.ir.edit import add_constant, constant_of, is_operator, taken_names
 from quantrt.quantize.explicit_grids import constant_params, recentred
 from quantrt.quantize.operands import is_plain_gemm, weight_axis
 from quantrt.quantize.qparams import QParams, QuantizedTensor, quantize_array
@@ -32,6 +32,7 @@ def dequantize_constants(graph: ir.Model) -> tuple[dict[ir.Value, QuantizedTenso
     """
     codes: dict[ir.Value, QuantizedTensor] = {}
     reasons: dict[str, str] = {}
+    taken = taken_names(graph)
     for node in list(graph.graph):
         if any(output.is_graph_output() for output in node.outputs):
             continue
@@ -45,7 +46,7 @@ def dequantize_constants(graph: ir.Model) -> tuple[dict[ir.Value, QuantizedTenso
         else:
             continue
         if isinstance(found, QuantizedTensor):
-            value = _replace(graph, node, found.dequantize())
+            value = _replace(graph, node, found.dequantize(), taken)
             codes[value] = found
             reasons[node.name or ""] = "stored as a constant"
         elif found is not None:
@@ -134,12 +135,13 @@ def _transposed(node: ir.Node, tensor: QuantizedTensor) -> QuantizedTensor:
     return QuantizedTensor(np.ascontiguousarray(tensor.codes.transpose(order)), moved)
 
 
-def _replace(graph: ir.Model, node: ir.Node, array: Array) -> ir.Value:
+def _replace(graph: ir.Model, node: ir.Node, array: Array, taken: set[str]) -> ir.Value:
     """A constant in the place of a node's output, under its name where that is free."""
     output = node.outputs[0]
     name = output.name or "constant"
     output.name = None  # frees it
-    value = add_constant(graph, name, array)
+    taken.discard(name)
+    value = add_constant(graph, name, array, taken)
     output.replace_all_uses_with(value)
     graph.graph.remove(node, safe=True)
     return value
