@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -12,8 +12,8 @@ from pathlib import Path
 import onnx_ir as ir
 
 from quantrt.assign.assignment import uniform
-from quantrt.assign.cost_model import TimedEngine, cost_model
-from quantrt.assign.region import FLOAT, Surroundings, find_regions
+from quantrt.assign.cost_model import CostModel, TimedEngine, cost_model
+from quantrt.assign.region import FLOAT, Region, Surroundings, find_regions
 from quantrt.assign.sensitivity import Sensitivity
 from quantrt.assign.sizes import size_model
 from quantrt.assign.tables import BuiltEngine, Tables, read_tables, write_tables
@@ -28,7 +28,7 @@ from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.time_candidates import time_candidates
 from quantrt.tactics.timing import Latency, compare_paired
 
-__all__ = ["Measurer", "check_tables"]
+__all__ = ["Measurer", "check_tables", "not_float_for_time"]
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +46,13 @@ at 2 TB/s."""
 GPU_MOST_NS_PER_ELEMENT = 4e-3
 """Of such a change where it is a kernel of its own, which reads and writes all of them, at 1 TB/s. Four mixed
 engines of a BERT-large were 6 % slower than predicted with 1 to 5 of 97 regions float: the GPU was hotter."""
+
+TABLES = ("Gather",)
+"""Operators of regions that are in codes for the size of the file."""
+
+FLOAT_TABLE_RATIO = 0.01
+"""Of what rows in codes take, by which picking them in floats counts as longer at least: a table takes as
+long either way, to within what timings tell apart, and four times the space."""
 
 
 def check_tables(path: str | None) -> None:
@@ -163,7 +170,7 @@ class Measurer:
             metric=self._job.config.budget.metric,
             samples=self._job.config.assign.sensitivity_samples,
             regions=regions,
-            costs=cost_model(regions, around, ordered, **rates),
+            costs=not_float_for_time(cost_model(regions, around, ordered, **rates), regions),
             sizes=size_model(
                 self._fitted.model,
                 regions,
@@ -246,3 +253,15 @@ class Measurer:
 
     def _emit(self, stage: str, done: int, total: int, unit: str) -> None:
         self._job.emit(Event(stage, done, total, unit))
+
+
+def not_float_for_time(costs: CostModel, regions: Sequence[Region]) -> CostModel:
+    """The times, with an embedding table in floats never the faster: damage alone makes it float."""
+    times_ms = dict(costs.times_ms)
+    for region in regions:
+        if all(op_type in TABLES for op_type in region.op_types):
+            row = times_ms[region.name]
+            codes_ms = max(time_ms for precision, time_ms in row.items() if precision != FLOAT)
+            least_ms = codes_ms + FLOAT_TABLE_RATIO * abs(codes_ms)
+            times_ms[region.name] = {**row, FLOAT: max(row[FLOAT], least_ms)}
+    return replace(costs, times_ms=times_ms)
