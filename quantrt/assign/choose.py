@@ -56,19 +56,21 @@ def choose(
     max_drop_ratio: float,
     *,
     codes: Collection[str] = (),
+    coarse: Collection[str] = (),
     why_wrong: Callable[[str], str | None] = lambda name: None,
     floats: str = "fp32",
 ) -> Choice:
     """Decide from paired timings and measured accuracy.
 
     Candidates are taken in order of their medians, but for codes that are not surely faster than 16-bit
-    floats; the first that is surely faster than the baseline and inside the budget wins. Accuracy is measured
-    for no more of them than that takes.
+    floats, and for those of FP8 that are not surely faster than others; the first that is surely faster than
+    the baseline and inside the budget wins. Accuracy is measured for no more of them than that takes.
 
     Args:
         latencies: of candidates timed in the same rounds, at least one float one among them.
         is_float: by name, whether it is a float one, such as FP32, and needs no check.
         codes: names of those that compute with codes.
+        coarse: of these, those in FP8, whose codes have 4 digits where int8's have up to 8.
         check: measures a candidate's accuracy; None when there is nothing to measure it on.
         why_wrong: asked of what would be shipped: what it computes wrongly elsewhere than it was checked.
         floats: what the float ones are.
@@ -76,7 +78,8 @@ def choose(
     baseline = fastest({name: latency for name, latency in latencies.items() if is_float[name]})
     verdicts: dict[str, Verdict] = {}
     winner = baseline
-    for name in _in_turn({name: x for name, x in latencies.items() if not is_float[name]}, codes):
+    others = {name: latency for name, latency in latencies.items() if not is_float[name]}
+    for name in _in_turn(others, codes, coarse):
         pair = compare_paired(latencies[name], latencies[baseline])
         if winner != baseline:
             reason = _not_faster(compare_paired(latencies[name], latencies[winner]), winner)
@@ -96,17 +99,28 @@ def choose(
     return Choice(winner, baseline, reason, verdicts)
 
 
-def _in_turn(latencies: Mapping[str, Latency], codes: Collection[str]) -> list[str]:
-    """Names by their medians; codes that are not surely faster than 16-bit floats come behind these."""
+def _in_turn(latencies: Mapping[str, Latency], codes: Collection[str], coarse: Collection[str]) -> list[str]:
+    """Names by their medians; what is not surely faster than what is likely more exact comes behind it."""
     order = sorted(latencies, key=lambda name: latencies[name].median_ms)
+    fine = next((name for name in order if name in codes and name not in coarse), None)
     halves = next((name for name in order if name not in codes), None)
-    if halves is None:
-        return order
-    ahead = order[: order.index(halves)]
+    return _behind(_behind(order, fine, coarse, latencies), halves, codes, latencies)
+
+
+def _behind(
+    order: Sequence[str], wanted: str | None, less: Collection[str], latencies: Mapping[str, Latency]
+) -> list[str]:
+    """The order with those of `less` that are ahead of `wanted`, and not surely faster, right behind it."""
+    if wanted is None:
+        return list(order)
+    place = order.index(wanted)
     unsure = [
-        name for name in ahead if compare_paired(latencies[name], latencies[halves]).verdict != "faster"
+        name
+        for name in order[:place]
+        if name in less and compare_paired(latencies[name], latencies[wanted]).verdict != "faster"
     ]
-    return [name for name in ahead if name not in unsure] + [halves, *unsure] + order[len(ahead) + 1 :]
+    ahead = [name for name in order[:place] if name not in unsure]
+    return [*ahead, wanted, *unsure, *order[place + 1 :]]
 
 
 def choose_small(

@@ -40,7 +40,14 @@ def choose_candidate(
     is_float = {name: spec.precision == floats for name, spec in specs.items()}
     codes = {name for name, spec in specs.items() if spec.has_codes or spec.precision == "int4"}
     choice = choose(
-        latencies, is_float, check, budget.max_drop_ratio, codes=codes, why_wrong=why_wrong, floats=floats
+        latencies,
+        is_float,
+        check,
+        budget.max_drop_ratio,
+        codes=codes,
+        coarse={name for name in codes if specs[name].precision == "fp8"},
+        why_wrong=why_wrong,
+        floats=floats,
     )
     bytes_of = {name: candidates[name].model.size_bytes for name in latencies}
     most = SMALL_RATIO * bytes_of[choice.baseline]

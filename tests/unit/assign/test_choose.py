@@ -219,6 +219,53 @@ def test_each_kind_of_codes_is_held_against_halves():
     assert shipped(latencies, {"int8 mixed": 0.5}) == "fp16"
 
 
+@pytest.mark.parametrize(
+    ("fp8_ms", "spread", "drops", "winner", "passed_over"),
+    [
+        (0.99, 0.05, {}, "int8", {"fp8": "not surely faster than int8", "fp16": "slower than int8"}),
+        (0.9, 0.0, {}, "fp8", {"int8": "slower than fp8", "fp16": "slower than fp8"}),
+        (0.99, 0.05, {"int8": 0.5}, "fp8", {"fp16": "slower than fp8"}),
+        (1.1, 0.0, {}, "int8", {"fp8": "slower than int8", "fp16": "slower than int8"}),
+    ],
+    ids=["as fast", "surely faster", "int8 is outside", "slower"],
+)
+def test_codes_of_fp8_ship_where_they_are_surely_faster_than_int8(fp8_ms, spread, drops, winner, passed_over):
+    latencies = {"fp32": latency(9), "fp16": latency(2), "fp8": latency(fp8_ms, spread), "int8": latency(1)}
+    choice = choose(
+        latencies,
+        {name: name == "fp32" for name in latencies},
+        lambda name: accuracy(drops.get(name, 0.0)),
+        0.01,
+        codes={"fp8", "int8"},
+        coarse={"fp8"},
+    )
+    assert choice.winner == winner
+    lost = {name: row.reason for name, row in choice.verdicts.items() if row.status == "passed over"}
+    assert lost == passed_over
+
+
+@pytest.mark.parametrize(
+    ("bad", "checked"), [({"fp16"}, ["fp16", "int8"]), ({"fp16", "int8"}, ["fp16", "int8", "fp8"])]
+)
+def test_codes_that_are_as_fast_as_halves_come_after_them_those_of_fp8_last(bad, checked):
+    latencies = {
+        "fp32": latency(9),
+        "fp16": latency(1),
+        "fp8": latency(0.99, 0.05),
+        "int8": latency(0.995, -0.05),
+    }
+    asked = []
+
+    def check(name: str) -> Accuracy:
+        asked.append(name)
+        return accuracy(0.5 if name in bad else 0.0)
+
+    is_float = {name: name == "fp32" for name in latencies}
+    choice = choose(latencies, is_float, check, 0.01, codes={"fp8", "int8"}, coarse={"fp8"})
+    assert choice.winner == checked[-1]
+    assert asked == checked
+
+
 def test_the_fastest_has_the_least_median():
     assert fastest({"a": latency(2), "b": latency(1), "c": latency(3)}) == "b"
 
