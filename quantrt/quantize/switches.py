@@ -188,7 +188,7 @@ class _Switcher:
                     yield index, (value, changed)
 
     def _rounded_again(self, value: ir.Value, source: ir.Value) -> ir.Value:
-        """`value`, made of the rounded form of what it rounds: values that were moved may be on other grids."""
+        """`value`, of the rounded form of what it rounds: values that were moved may be on another grid."""
         if source not in self._moved:
             return value
         if value not in self._again:
