@@ -74,9 +74,8 @@ def read_edges(model: Model, config: BuildConfig) -> Edges:
     Raises:
         UsageError: a name, type or layout is unknown, a tensor cannot have it, or codes can get no scale.
     """
+    types = _read_types(model, config)
     wanted = config.bindings
-    types = read_types(wanted.input_types, model.inputs, is_input=True, flag="--input-types")
-    types |= read_types(wanted.output_types, model.outputs, is_input=False, flag="--output-types")
     layouts = read_layouts(wanted.input_layouts, model.inputs, flag="--input-layouts")
     layouts |= read_layouts(wanted.output_layouts, model.outputs, flag="--output-layouts")
     own = {spec.name: spec.dtype for spec in (*model.inputs, *model.outputs)}
@@ -93,6 +92,20 @@ def read_edges(model: Model, config: BuildConfig) -> Edges:
             if edge_scale(model.graph, name) is None:
                 raise _no_range(name, "int8 is not allowed, so that nothing is calibrated")
     return edges
+
+
+def _read_types(model: Model, config: BuildConfig) -> dict[str, Binding]:
+    """Element types other than the graph's: those asked for, and on a GPU bfloat16 where the file has it."""
+    wanted, own = config.bindings, {spec.name: spec.dtype for spec in (*model.inputs, *model.outputs)}
+    halves = model.bfloats if config.device.device == "cuda" else ()
+    inputs, outputs = (
+        [replace(spec, dtype="bfloat16") if spec.name in halves else spec for spec in specs]
+        for specs in (model.inputs, model.outputs)
+    )
+    types = {name: Binding("bfloat16") for name in halves}
+    types |= read_types(wanted.input_types, inputs, is_input=True, flag="--input-types")
+    types |= read_types(wanted.output_types, outputs, is_input=False, flag="--output-types")
+    return {name: binding for name, binding in types.items() if binding.dtype != own[name]}
 
 
 def lay_out(model: Model, edges: Edges) -> Model:

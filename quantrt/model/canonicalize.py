@@ -16,11 +16,12 @@ from quantrt.model.passes.fold_channel_affine import fold_channel_affine
 from quantrt.model.passes.fold_constants import fold_constants
 from quantrt.model.passes.inline_functions import inline_functions
 from quantrt.model.passes.lift_constants import lift_constants
+from quantrt.model.passes.narrow_doubles import narrow_doubles
 from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.model.passes.spell_contrib import spell_contrib
 from quantrt.model.passes.spell_sequences import spell_sequences
-from quantrt.model.passes.widen_halves import widen_inside
+from quantrt.model.passes.widen_halves import widen_halves
 
 __all__ = ["PASSES", "canonicalize"]
 
@@ -31,7 +32,8 @@ PASSES: tuple[tuple[Callable[[ir.Model], int], str], ...] = (
     (drop_initializer_inputs, "made {} overridable initializers constant"),
     (lift_constants, "turned {} Constant nodes into initializers"),
     (remove_identities, "removed {} nodes that change nothing"),
-    (widen_inside, "made {} constants and casts of 16-bit floats float32"),
+    (widen_halves, "made {} constants, casts and ends of 16-bit floats float32"),
+    (narrow_doubles, "made {} constants and casts of float64 float32"),
     (convert_opset, "raised the opset to 13"),
     (spell_contrib, "wrote {} operators of ONNX Runtime's own as standard ones"),
     (fold_constants, "folded {} constant nodes"),

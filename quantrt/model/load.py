@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import onnx_ir as ir
@@ -19,6 +20,7 @@ from quantrt.model.check_pairs import check_pairs
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.model import Model
 from quantrt.model.passes.convert_opset import TARGET_OPSET
+from quantrt.model.passes.narrow_doubles import double_product
 from quantrt.model.read import read_model
 
 __all__ = ["load_model", "make_model"]
@@ -26,7 +28,6 @@ __all__ = ["load_model", "make_model"]
 logger = logging.getLogger(__name__)
 
 _STANDARD = ("", "ai.onnx")
-_BFLOAT16 = ir.DataType.BFLOAT16
 
 
 @without_collector()
@@ -57,20 +58,12 @@ def make_model(graph: ir.Model) -> Model:
 def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[str, ...]) -> Model:
     identity = fingerprint(graph)
     before = tuple(tensors_of(graph))
+    ends = (*graph.graph.inputs, *graph.graph.outputs)
+    bfloats = frozenset(value.name or "" for value in ends if value.dtype == ir.DataType.BFLOAT16)
+    changed_types = tuple(_told_types(graph, bfloats))
     changes = canonicalize(graph)
     check_pairs(graph)
-    opset = graph.opset_imports.get("", TARGET_OPSET)
-    if opset < TARGET_OPSET:
-        notes = (*notes, f"opset {opset} cannot be raised to {TARGET_OPSET}: no per-channel quantization")
-    wide = [value.name for value in (*graph.graph.inputs, *graph.graph.outputs) if value.dtype == _BFLOAT16]
-    if wide:
-        notes = (*notes, f"'{wide[0]}' is bfloat16: nothing is quantized, and a CPU cannot run it")
-    foreign = Counter(
-        f"{node.domain}.{node.op_type}" for node in graph.graph.all_nodes() if node.domain not in _STANDARD
-    )
-    if foreign:
-        told = ", ".join(f"{name} ({count})" for name, count in sorted(foreign.items()))
-        notes = (f"operators from outside the ONNX standard: {told}", *notes)
+    notes = (*_told_operators(graph), *notes, *changed_types)
     for note in notes:
         logger.warning("%s: %s", path.name if path is not None else "model", note)
     return Model(
@@ -83,7 +76,32 @@ def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[
         file_bytes=file_bytes,
         notes=notes,
         absent=absent_tensors(before, graph),
+        bfloats=bfloats,
     )
+
+
+def _told_types(graph: ir.Model, bfloats: Collection[str]) -> Iterator[str]:
+    """What becomes of types that engines have not."""
+    double = double_product(graph)
+    if double is not None:
+        what = f"'{double.name}' ({double.op_type})"
+        yield f"{what} is in float64: engines compute all of the model in float32"
+    if bfloats:
+        names = ", ".join(f"'{name}'" for name in sorted(bfloats))
+        yield f"{names}: bfloat16 in the file and in an engine for a GPU, float32 in one for a CPU"
+
+
+def _told_operators(graph: ir.Model) -> Iterator[str]:
+    """What a canonical graph has that not every stage knows."""
+    foreign = Counter(
+        f"{node.domain}.{node.op_type}" for node in graph.graph.all_nodes() if node.domain not in _STANDARD
+    )
+    if foreign:
+        told = ", ".join(f"{name} ({count})" for name, count in sorted(foreign.items()))
+        yield f"operators from outside the ONNX standard: {told}"
+    opset = graph.opset_imports.get("", TARGET_OPSET)
+    if opset < TARGET_OPSET:
+        yield f"opset {opset} cannot be raised to {TARGET_OPSET}: no per-channel quantization"
 
 
 def _spec(value: ir.Value) -> TensorSpec:

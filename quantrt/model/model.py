@@ -44,6 +44,8 @@ class Model:
             ONNX standard.
         absent: tensors of the file's main graph that the canonical one has no more -> the tensor that has the
             very same values; None where none has, as for what a BatchNormalization was folded into.
+        bfloats: inputs and outputs that the file has in bfloat16; the graph, and whoever passes arrays, has
+            float32.
         bindings: inputs and outputs that an engine takes or gives in another element type than the graph's
             -> that type; `inputs` and `outputs` tell it too.
         stored: values that an engine for a GPU has to store in a certain element type -> that type.
@@ -58,5 +60,6 @@ class Model:
     file_bytes: int = 0
     notes: tuple[str, ...] = ()
     absent: Mapping[str, str | None] = field(default_factory=dict, compare=False)
+    bfloats: frozenset[str] = frozenset()
     bindings: Mapping[str, Binding] = field(default_factory=dict)
     stored: Mapping[str, Binding] = field(default_factory=dict)

@@ -114,6 +114,18 @@ def test_codes_without_a_range_are_an_error():
         bind_floats(job, Quantized(None, None), None, edges)
 
 
+def test_bfloat16_of_a_file_stays_on_a_gpu_alone():
+    """Unless something else is asked for; a CPU's libraries take none from numpy."""
+    model = net("net (bfloat16[N,4] x) => (bfloat16[N,4] y) { y = Relu(x) }")
+    gpu = DeviceConfig(device="cuda")
+    edges = read_edges(model, BuildConfig(device=gpu))
+    assert {name: binding.dtype for name, binding in edges.floats.items()} == dict.fromkeys("xy", "bfloat16")
+    wanted = BindingConfig(input_types=("x:fp32",), output_types=("y:fp16",))
+    asked = read_edges(model, BuildConfig(device=gpu, bindings=wanted))
+    assert {name: binding.dtype for name, binding in asked.floats.items()} == {"y": "float16"}
+    assert not read_edges(model, BuildConfig()).floats
+
+
 @pytest.mark.parametrize("library", ["onnxruntime", "openvino"])
 def test_channels_innermost(library: str):
     model = net("net (float[N,3,16,16] x) => (float[N,3,16,16] y) { h = Relu(x) y = Neg(h) }")

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import free_name, is_operator, prepend
 
-__all__ = ["widen_halves", "widen_inside"]
+__all__ = ["HALVES", "TYPE_ATTRIBUTES", "widen_halves"]
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -18,24 +18,29 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 """Attributes that hold the number of an element type."""
 
 
-def widen_halves(graph: ir.Model) -> int:
-    """Give every float of 16 bits 32, subgraphs included; how many constants and casts changed.
+def widen_halves(graph: ir.Model, kinds: Collection[ir.DataType] = HALVES) -> int:
+    """Give every float of 16 bits 32, subgraphs included; how many constants, casts and ends changed.
 
-    Inputs and outputs of the model keep their types, behind a Cast.
+    Inputs and outputs of the model keep their types, behind a Cast, but for bfloat16, which numpy has not:
+    those are float32 themselves.
+
+    Args:
+        kinds: element types that become float32; numbers beyond its range become its ends.
     """
-    count = 0
-    inputs, outputs = _ends(graph.graph.inputs), _ends(graph.graph.outputs)
+    kept = [kind for kind in kinds if kind != ir.DataType.BFLOAT16]
+    inputs, outputs = _ends(graph.graph.inputs, kept), _ends(graph.graph.outputs, kept)
+    count = sum(value.dtype == ir.DataType.BFLOAT16 for value in (*graph.graph.inputs, *graph.graph.outputs))
     for part in graph.graphs():
         for value in part.initializers.values():
-            if value.const_value is not None and value.const_value.dtype in HALVES:
+            if value.const_value is not None and value.const_value.dtype in kinds:
                 value.const_value = _widened(value.const_value)
                 count += 1
         for node in part:
-            count += _widen_attributes(node)
+            count += _widen_attributes(node, kinds)
             for value in node.outputs:
-                _set_float(value)
+                _set_float(value, kinds)
         for value in (*part.inputs, *part.initializers.values()):
-            _set_float(value)
+            _set_float(value, kinds)
     for value, kind in inputs:
         _cast_behind(graph, value, kind)
     for value, kind in outputs:
@@ -43,22 +48,24 @@ def widen_halves(graph: ir.Model) -> int:
     return count
 
 
-def widen_inside(graph: ir.Model) -> int:
-    """`widen_halves`, for models whose inputs and outputs can be arrays: numpy has no bfloat16."""
-    ends = (*graph.graph.inputs, *graph.graph.outputs)
-    return 0 if any(value.dtype == ir.DataType.BFLOAT16 for value in ends) else widen_halves(graph)
-
-
-def _ends(values: Iterable[ir.Value]) -> list[tuple[ir.Value, ir.DataType]]:
-    return [(value, value.dtype) for value in dict.fromkeys(values) if value.dtype in HALVES]
+def _ends(values: Iterable[ir.Value], kinds: Collection[ir.DataType]) -> list[tuple[ir.Value, ir.DataType]]:
+    return [
+        (value, kind)
+        for value in dict.fromkeys(values)
+        if (kind := value.dtype) is not None and kind in kinds
+    ]
 
 
 def _widened(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
-    return ir.Tensor(np.asarray(tensor.numpy(), np.float32), name=tensor.name)
+    array = tensor.numpy()
+    if array.dtype == np.float64:
+        end = np.finfo(np.float32).max
+        array = np.where(np.isfinite(array), np.clip(array, -end, end), array)
+    return ir.Tensor(np.asarray(array, np.float32), name=tensor.name)
 
 
-def _set_float(value: ir.Value) -> None:
-    if value.type is not None and value.dtype in HALVES:
+def _set_float(value: ir.Value, kinds: Collection[ir.DataType]) -> None:
+    if value.type is not None and value.dtype in kinds:
         value.type = _float_type(value.type)
 
 
@@ -69,18 +76,16 @@ def _float_type(kind: ir.TypeProtocol) -> ir.TypeProtocol:
     return ir.TensorType(ir.DataType.FLOAT)
 
 
-def _widen_attributes(node: ir.Node) -> int:
+def _widen_attributes(node: ir.Node, kinds: Collection[ir.DataType]) -> int:
     count = 0
     for name, attribute in list(node.attributes.items()):
         if attribute.is_ref():
             continue
-        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in HALVES:
+        if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in kinds:
             node.attributes[name] = ir.AttrTensor(name, _widened(attribute.as_tensor()))
             count += 1
         elif (
-            name in TYPE_ATTRIBUTES
-            and attribute.type == ir.AttributeType.INT
-            and attribute.as_int() in HALVES
+            name in TYPE_ATTRIBUTES and attribute.type == ir.AttributeType.INT and attribute.as_int() in kinds
         ):
             node.attributes[name] = ir.AttrInt64(name, int(ir.DataType.FLOAT))
             count += 1
