@@ -8,16 +8,19 @@ one of them: in 8 bits it loses nearly all accuracy (Shi et al., "Trio-ViT", 202
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import onnx_ir as ir
 
 from quantrt.ir.edit import is_operator
 
-__all__ = ["attention_products"]
+__all__ = ["attention_products", "transposed_attention"]
 
 BETWEEN = ("Mul", "Div", "Add", "Where", "Reshape", "Transpose", "Cast", "Dropout", "Identity", "Clip")
 """Scaling, masking and moving that exporters put between a product and its Softmax."""
+
+MOVES = ("Transpose", "Reshape")
+"""What puts the heads of attention's output side by side."""
 
 MAX_STEPS = 8
 
@@ -30,6 +33,21 @@ def attention_products(graph: ir.Graph) -> frozenset[str]:
             for step in (_producers, _consumers):
                 found.update(_first_products(node, step))
     return frozenset(found)
+
+
+def transposed_attention(node: ir.Node, products: Collection[str]) -> ir.Value | None:
+    """What one of the products makes, where a node moves it and it is transposed up to there; else None."""
+    is_transposed = False
+    for _ in range(MAX_STEPS):
+        value = node.inputs[0] if is_operator(node, *MOVES) else None
+        producer = value.producer() if value is not None else None
+        if producer is None:
+            return None
+        is_transposed = is_transposed or is_operator(node, "Transpose")
+        if producer.name in products:
+            return value if is_transposed else None
+        node = producer
+    return None
 
 
 def _first_products(start: ir.Node, step: Callable[[ir.Node], Iterator[ir.Node]]) -> Iterator[str]:

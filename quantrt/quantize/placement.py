@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 import onnx_ir as ir
 
 from quantrt.ir.edit import is_operator
-from quantrt.quantize.attention import attention_products
+from quantrt.quantize.attention import attention_products, transposed_attention
 from quantrt.quantize.behind_conv import before_activation, is_mean_of_images
 from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.fused_output import FUSED_ACTIVATIONS, fused_output
@@ -313,7 +313,7 @@ class _Placer:
         """Quantize the inputs of `node` instead of its output, when every reader wants codes."""
         result = node.outputs[0]
         edges = [(_name(consumer), index) for consumer, index in result.uses()]
-        kept = result.is_graph_output() or _name(node) in self.excluded
+        kept = result.is_graph_output() or _name(node) in self.excluded or self._moves_short_rows(node)
         leaves = any(consumer.graph is not self.graph for consumer, _ in result.uses())
         if not edges or kept or leaves or not all(edge in self.uses for edge in edges):
             return
@@ -335,6 +335,12 @@ class _Placer:
                 self.symmetric.add((_name(node), index))
         # The result's too: a concatenation behind this node may share its grid with others.
         self.groups.append({_name_of(result), *(_name_of(node.inputs[index]) for index in data)})
+
+    def _moves_short_rows(self, node: ir.Node) -> bool:
+        """Whether attention's output is moved in rows that the target moves faster as floats."""
+        made = transposed_attention(node, self.attention)
+        size = made.shape[-1] if made is not None and made.shape else None
+        return self.target.row_bytes > 1 and isinstance(size, int) and size % self.target.row_bytes != 0
 
     def _absorb_activations(self) -> None:
         """An activation right after an 8-bit node is computed inside that node's kernel."""

@@ -108,6 +108,8 @@ class Target:
         int32_bias: the bias is stored as int32 with scale = s_x * s_w; otherwise it stays float32.
         quantizes_outputs: kernels make 8-bit values, which every reader sees as such, for runtimes that match
             DequantizeLinear -> op -> QuantizeLinear.
+        row_bytes: codes in rows of no multiple of it are transposed one by one; attention's output is
+            quantized behind such a transposition.
         codes_of_gates: weights of squeeze-and-excite gates are codes, for their size: floats multiply them.
         weight_dtype: of the codes of weights.
         weight_qmax: their largest: 127; 63 where the CPU's 16-bit sums could saturate; 448 of FP8.
@@ -123,6 +125,7 @@ class Target:
     fuses_activations: bool = False
     int32_bias: bool = False
     quantizes_outputs: bool = False
+    row_bytes: int = 1
     codes_of_gates: bool = False
     weight_dtype: DType = INT8
     weight_qmax: int = 127
