@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from quantrt.errors import DeviceError
-from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_hopper import triton_kernel
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
-from quantrt.kernels.attention_weights import triton_kernel as weights
+from quantrt.kernels.jit import attention_fragments as fragments
+from quantrt.kernels.jit import attention_weights as weights
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, block, run_program
 from tests.kernels.test_attention_compiled import bert

@@ -12,11 +12,11 @@ from triton import knobs
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.attention_codes.spec import CodeFormat, encoder_of
-from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_hopper import triton_kernel
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of, shared_bytes, why_not
-from quantrt.kernels.attention_weights import triton_kernel as weights
 from quantrt.kernels.compile_all import CompileFailure
+from quantrt.kernels.jit import attention_fragments as fragments
+from quantrt.kernels.jit import attention_weights as weights
 from quantrt.regions.region import Attention
 from tests.kernels.test_attention_compiled import bert
 from tests.kernels.test_conv2d_compiled import CAPABILITIES

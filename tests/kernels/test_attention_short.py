@@ -12,10 +12,10 @@ import pytest
 from triton import knobs
 
 from quantrt.gpu import gpu_named
-from quantrt.kernels.attention_fragments import triton_kernel as fragments
 from quantrt.kernels.attention_short import triton_kernel
 from quantrt.kernels.attention_short.spec import NEIGHBOURS, ShortAttention, configs, kernel_of, why_not
 from quantrt.kernels.compile_all import CompileFailure
+from quantrt.kernels.jit import attention_fragments as fragments
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, run_program
 from tests.kernels.test_attention_compiled import bert
 from tests.kernels.test_attention_hopper import relative

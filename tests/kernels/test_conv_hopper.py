@@ -8,12 +8,10 @@ import pytest
 import torch
 
 from quantrt.errors import DeviceError
-from quantrt.kernels.boxes import triton_kernel as boxes
 from quantrt.kernels.conv_hopper import triton_kernel
 from quantrt.kernels.conv_hopper.spec import BoxTile, kernel_of
-from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper.spec import HopperTile, rows_in_order
-from quantrt.kernels.ring import triton_kernel as ring
+from quantrt.kernels.jit import boxes, fragments, ring
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.convolutions import Case
 from tests.kernels.gluon_on_cpu import (

@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from quantrt.kernels.boxes import triton_kernel as boxes
 from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv_hopper import triton_kernel
-from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
+from quantrt.kernels.jit import boxes, fragments, ring
 from quantrt.kernels.phases.spec import Phases, phases_of
-from quantrt.kernels.ring import triton_kernel as ring
 from quantrt.runtime.cuda.runners.phased_conv2d import _in_order, sums_of
 from tests.kernels.convolutions import SUMS, Case
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Scalar, altered, run_program

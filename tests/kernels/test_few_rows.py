@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from quantrt.kernels.few_rows import triton_kernel
-from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
-from quantrt.kernels.ring import triton_kernel as ring
+from quantrt.kernels.jit import fragments, ring
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, altered, run_program
 
 EMPTY = -77777

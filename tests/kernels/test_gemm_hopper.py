@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 from quantrt.errors import DeviceError
-from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order
-from quantrt.kernels.producer import triton_kernel as producer
-from quantrt.kernels.ring import triton_kernel as ring
-from quantrt.kernels.slices import triton_kernel as slices
+from quantrt.kernels.jit import fragments, producer, ring, slices
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.gemm_problems import plain_codes
 from tests.kernels.gluon_on_cpu import (

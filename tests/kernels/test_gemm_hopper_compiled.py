@@ -13,7 +13,6 @@ from triton import knobs
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.compile_all import CompileFailure
-from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.pixels import as_product
 from quantrt.kernels.gemm_hopper.spec import (
@@ -25,9 +24,7 @@ from quantrt.kernels.gemm_hopper.spec import (
     why_not,
 )
 from quantrt.kernels.gemm_hopper.tiles import configs
-from quantrt.kernels.producer import triton_kernel as producer
-from quantrt.kernels.ring import triton_kernel as ring
-from quantrt.kernels.slices import triton_kernel as slices
+from quantrt.kernels.jit import fragments, producer, ring, slices
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda import conv2d
 from quantrt.tactics.cuda.gemm import list_tactics

@@ -6,11 +6,10 @@ import types
 import numpy as np
 import pytest
 
-from quantrt.kernels.fragments import triton_kernel as fragments
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
+from quantrt.kernels.jit import fragments, ring
 from quantrt.kernels.pooled_conv import triton_kernel
 from quantrt.kernels.pooled_conv.spec import BEFORE, CHANNELS, RUN, never_falls, segments_of
-from quantrt.kernels.ring import triton_kernel as ring
 from quantrt.regions.expression import Operand
 from tests.kernels.expressions import Builder, constant, scalar
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, run_program

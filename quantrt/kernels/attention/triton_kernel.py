@@ -2,7 +2,7 @@
 """y = epilogue(softmax(masked(scale * q @ k^T)) @ v) without the scores in memory.
 
 One program computes BLOCK_M queries of one head: it walks over the keys in blocks, see
-`kernels.attention_blocks`. Products are of float16 or bfloat16 with sums in float32.
+`kernels.jit.attention_blocks`. Products are of float16 or bfloat16 with sums in float32.
 
 IS_PACKED: samples lie behind each other without padding, sample b in the rows offsets_ptr[b] up to
 offsets_ptr[b + 1] of [B * S, H, D]; S = T is the most rows that one may have.
@@ -12,7 +12,7 @@ offsets_ptr[b + 1] of [B * S, H, D]; S = T is the most rows that one may have.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.attention_blocks.triton_kernel import (
+from quantrt.kernels.jit.attention_blocks import (
     counted,
     hide_unseen,
     load_rows,
@@ -21,7 +21,7 @@ from quantrt.kernels.attention_blocks.triton_kernel import (
     next_peak,
     store_attended,
 )
-from quantrt.kernels.functions.triton_kernel import INF, exp2
+from quantrt.kernels.jit.functions import INF, exp2
 
 __all__ = ["attention"]
 

@@ -7,7 +7,7 @@ up to a multiple of 16, with a scale for every BLOCK_N keys; or floats [B, G, T,
 `kernels.attention_codes`, values in the order "keys". Zhang et al., "SageAttention2", arXiv 2411.10958.
 
 One program computes BLOCK_M queries of one head: it walks over the keys in blocks, see
-`kernels.attention_blocks`. Masks are those of `kernels.attention`.
+`kernels.jit.attention_blocks`. Masks are those of `kernels.attention`.
 
 Sums of int8 begin at the bits of 1.5 * 2**23, so that they are those of 1.5 * 2**23 plus the sum, a float
 that no conversion has to make; it is taken off where the largest score is. That holds for sums below 2**22:
@@ -19,7 +19,8 @@ with FP8 are summed anew for every block, and added in float32: tensor cores kee
 import triton
 import triton.language as tl
 
-from quantrt.kernels.attention_blocks.triton_kernel import (
+from quantrt.kernels.codes.triton_kernel import to_fp8
+from quantrt.kernels.jit.attention_blocks import (
     counted,
     hide_unseen,
     load_rows,
@@ -28,8 +29,7 @@ from quantrt.kernels.attention_blocks.triton_kernel import (
     next_peak,
     store_attended,
 )
-from quantrt.kernels.codes.triton_kernel import to_fp8
-from quantrt.kernels.functions.triton_kernel import INF, exp2
+from quantrt.kernels.jit.functions import INF, exp2
 
 __all__ = ["attention_coded"]
 

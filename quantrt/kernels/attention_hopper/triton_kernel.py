@@ -49,7 +49,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from quantrt.kernels.attention_fragments.triton_kernel import (
+from quantrt.kernels.jit.attention_fragments import (
     HIDDEN,
     add_mask,
     blocks_of,
@@ -67,8 +67,8 @@ from quantrt.kernels.attention_fragments.triton_kernel import (
     store_attended,
     sums_layout,
 )
-from quantrt.kernels.attention_weights.triton_kernel import weights_of
-from quantrt.kernels.functions.triton_kernel import INF, await_kernels_before, reciprocal
+from quantrt.kernels.jit.attention_weights import weights_of
+from quantrt.kernels.jit.functions import INF, await_kernels_before, reciprocal
 
 __all__ = ["attention_hopper"]
 

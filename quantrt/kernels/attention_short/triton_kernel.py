@@ -33,7 +33,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from quantrt.kernels.attention_fragments.triton_kernel import (
+from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.jit.attention_fragments import (
     HIDDEN,
     LEAST_MASK,
     UNSEEN_FLOATS,
@@ -41,8 +42,7 @@ from quantrt.kernels.attention_fragments.triton_kernel import (
     over_columns,
     uniform,
 )
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import INF, LOG2E, await_kernels_before, exp2
+from quantrt.kernels.jit.functions import INF, LOG2E, await_kernels_before, exp2
 
 __all__ = ["attention_short"]
 

@@ -18,7 +18,7 @@ FP8 E4M3, by the conversions of compute capability 8.9 and above, which saturate
 import triton
 import triton.language as tl
 
-from quantrt.kernels.functions.triton_kernel import INF, INTERPRETED
+from quantrt.kernels.jit.functions import INF, INTERPRETED
 
 __all__ = [
     "CODE_OFFSET",

@@ -36,16 +36,16 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from quantrt.kernels.boxes.triton_kernel import boxes_of, corner_of, phase_of, pixels_of
-from quantrt.kernels.fragments.triton_kernel import (
+from quantrt.kernels.gemm_hopper.triton_kernel import CONSUMER_REGISTERS, PRODUCER_REGISTERS
+from quantrt.kernels.jit.boxes import boxes_of, corner_of, phase_of, pixels_of
+from quantrt.kernels.jit.fragments import (
     finish_part,
     load_blocks,
     load_constants,
     part_layout,
     parts_of,
 )
-from quantrt.kernels.gemm_hopper.triton_kernel import CONSUMER_REGISTERS, PRODUCER_REGISTERS
-from quantrt.kernels.ring.triton_kernel import WARPS, next_stage, place_of, stage_before
+from quantrt.kernels.jit.ring import WARPS, next_stage, place_of, stage_before
 
 __all__ = ["conv_hopper"]
 

@@ -12,7 +12,7 @@ import triton.language as tl
 
 from quantrt.kernels.codes.triton_kernel import ROUNDER
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.zero_points.triton_kernel import zero_point_of
+from quantrt.kernels.jit.zero_points import zero_point_of
 
 __all__ = [
     "load_operands",

@@ -166,7 +166,7 @@ def _zero_points(expression: Expression) -> frozenset[int]:
     """Registers that are an operand less a number, where nothing else reads either of the two.
 
     Of codes and of their sums that number is a zero point, which costs nothing: both become floats by taking
-    a constant off already, see kernels/zero_points.
+    a constant off already, see kernels/jit/zero_points.
     """
     first = len(expression.operands)
     kinds = [operand.kind for operand in expression.operands]

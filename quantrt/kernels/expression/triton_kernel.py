@@ -25,7 +25,7 @@ from quantrt.kernels.codes.triton_kernel import (
     to_fp8,
 )
 from quantrt.kernels.expression.spec import OPS
-from quantrt.kernels.functions.triton_kernel import (
+from quantrt.kernels.jit.functions import (
     INF,
     erf,
     exp,
@@ -35,7 +35,7 @@ from quantrt.kernels.functions.triton_kernel import (
     softplus,
     tanh,
 )
-from quantrt.kernels.zero_points.triton_kernel import operands_of
+from quantrt.kernels.jit.zero_points import operands_of
 
 __all__ = [
     "combine_rows",

@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from quantrt.kernels.fragments.triton_kernel import (
+from quantrt.kernels.jit.fragments import (
     load_blocks,
     load_constants,
     part_layout,
@@ -29,8 +29,8 @@ from quantrt.kernels.fragments.triton_kernel import (
     parts_of,
     store_part,
 )
-from quantrt.kernels.functions.triton_kernel import await_kernels_before
-from quantrt.kernels.ring.triton_kernel import WARPS, place_of, sums_layout
+from quantrt.kernels.jit.functions import await_kernels_before
+from quantrt.kernels.jit.ring import WARPS, place_of, sums_layout
 
 __all__ = ["few_rows"]
 

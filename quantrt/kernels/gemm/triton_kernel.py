@@ -13,7 +13,7 @@ import triton.language as tl
 
 from quantrt.kernels.codes.triton_kernel import to_float
 from quantrt.kernels.epilogue.triton_kernel import load_operands, store_loaded, store_tile, sums_to_float
-from quantrt.kernels.functions.triton_kernel import INTERPRETED
+from quantrt.kernels.jit.functions import INTERPRETED
 
 __all__ = ["factor", "gemm", "multiply", "tile_of"]
 

@@ -38,7 +38,7 @@ All but weights is read when kernels before this one are done. LOOPED is one loo
 where what finishes a tile is so long that its machine code, of a whole tile and of two consumers, is fetched
 more slowly than it runs. SHARED: both consumers take every tile, half of its rows each; `empty` counts both,
 and there are no turns. That is for programs of one tile, which one consumer would finish alone. SLICED:
-consumers are those of kernels/slices, which take no turns.
+consumers are those of kernels/jit/slices, which take no turns.
 """
 
 # mypy: ignore-errors
@@ -51,7 +51,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from quantrt.kernels.fragments.triton_kernel import (
+from quantrt.kernels.jit.fragments import (
     load_blocks,
     load_constants,
     part_layout,
@@ -59,9 +59,9 @@ from quantrt.kernels.fragments.triton_kernel import (
     parts_of,
     store_part,
 )
-from quantrt.kernels.functions.triton_kernel import await_kernels_before
-from quantrt.kernels.producer.triton_kernel import produce
-from quantrt.kernels.ring.triton_kernel import (
+from quantrt.kernels.jit.functions import await_kernels_before
+from quantrt.kernels.jit.producer import produce
+from quantrt.kernels.jit.ring import (
     WARPS,
     main_columns,
     next_stage,
@@ -69,7 +69,7 @@ from quantrt.kernels.ring.triton_kernel import (
     stage_before,
     sums_layout,
 )
-from quantrt.kernels.slices.triton_kernel import consume_slices
+from quantrt.kernels.jit.slices import consume_slices
 
 __all__ = ["CONSUMER_REGISTERS", "PRODUCER_REGISTERS", "gemm_hopper"]
 

@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.epilogue.triton_kernel import store_tile
-from quantrt.kernels.functions.triton_kernel import INTERPRETED
 from quantrt.kernels.gemm.triton_kernel import store_gate, tile_of
+from quantrt.kernels.jit.functions import INTERPRETED
 
 __all__ = ["gemm_w4a16"]
 

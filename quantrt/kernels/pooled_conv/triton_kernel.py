@@ -27,8 +27,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from quantrt.kernels.fragments.triton_kernel import finish_part, load_constants, part_layout, parts_of
-from quantrt.kernels.ring.triton_kernel import sums_layout
+from quantrt.kernels.jit.fragments import finish_part, load_constants, part_layout, parts_of
+from quantrt.kernels.jit.ring import sums_layout
 
 __all__ = ["pooled_conv"]
 
@@ -149,7 +149,7 @@ def pooled_columns(sums, q, N: gl.constexpr, RUN: gl.constexpr, LAYOUT: gl.const
 
 @gluon.constexpr_function
 def pooled_layout(run):
-    """[pairs, 4 run]: as kernels/fragments has parts, without the rows of odd columns."""
+    """[pairs, 4 run]: as kernels/jit/fragments has parts, without the rows of odd columns."""
     return gl.DistributedLinearLayout(
         reg_bases=[[0, 1 << i] for i in range(run.bit_length() - 1)],
         lane_bases=[[0, run], [0, 2 * run], [1, 0], [2, 0], [4, 0]],

@@ -13,8 +13,8 @@ import triton.language as tl
 
 from quantrt.kernels.epilogue.triton_kernel import registers_of
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import INTERPRETED
 from quantrt.kernels.gemm.triton_kernel import factor
+from quantrt.kernels.jit.functions import INTERPRETED
 
 __all__ = ["add_borders", "thin_conv2d"]
 

@@ -59,7 +59,7 @@ def pixels_of(
     phase,
     PHASES: gl.constexpr,
 ):
-    """The place of part p of a tile, as in kernels/fragments; rows are pixels.
+    """The place of part p of a tile, as in kernels/jit/fragments; rows are pixels.
 
     Args:
         phase: of the box, counted line by line.

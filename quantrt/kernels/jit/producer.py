@@ -9,9 +9,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 
-from quantrt.kernels.fragments.triton_kernel import fetch_tensors
-from quantrt.kernels.functions.triton_kernel import await_kernels_before
-from quantrt.kernels.ring.triton_kernel import main_columns, next_stage, place_of
+from quantrt.kernels.jit.fragments import fetch_tensors
+from quantrt.kernels.jit.functions import await_kernels_before
+from quantrt.kernels.jit.ring import main_columns, next_stage, place_of
 
 __all__ = ["produce"]
 

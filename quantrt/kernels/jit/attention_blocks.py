@@ -12,7 +12,7 @@ import triton.language as tl
 
 from quantrt.kernels.codes.triton_kernel import from_fp8
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import INF, INTERPRETED, LOG2E, exp2
+from quantrt.kernels.jit.functions import INF, INTERPRETED, LOG2E, exp2
 
 __all__ = ["counted", "hide_unseen", "load_rows", "masked", "multiply", "next_peak", "store_attended"]
 

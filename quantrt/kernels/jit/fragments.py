@@ -16,7 +16,7 @@ from triton.experimental.gluon import language as gl
 from quantrt.kernels.codes.triton_kernel import CODE_OFFSET, four_raw_floats
 from quantrt.kernels.epilogue.triton_kernel import pitch_of, registers_of
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import fetch
+from quantrt.kernels.jit.functions import fetch
 
 __all__ = [
     "fetch_tensors",

@@ -16,7 +16,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
-from quantrt.kernels.fragments.triton_kernel import (
+from quantrt.kernels.jit.fragments import (
     load_blocks,
     load_constants,
     part_layout,
@@ -24,8 +24,8 @@ from quantrt.kernels.fragments.triton_kernel import (
     parts_of,
     store_part,
 )
-from quantrt.kernels.functions.triton_kernel import await_kernels_before
-from quantrt.kernels.ring.triton_kernel import WARPS, next_stage, place_of, sums_layout
+from quantrt.kernels.jit.functions import await_kernels_before
+from quantrt.kernels.jit.ring import WARPS, next_stage, place_of, sums_layout
 
 __all__ = ["consume_slices"]
 

@@ -23,7 +23,7 @@ it gets 16 j + 2 t, the next, and those 8 behind, and finds the values in that o
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from quantrt.kernels.functions.triton_kernel import exp2
+from quantrt.kernels.jit.functions import exp2
 
 __all__ = ["MAGIC_FLOAT", "UNSEEN_CODES", "weights_of"]
 

@@ -6,9 +6,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
-from quantrt.kernels.attention_weights.triton_kernel import UNSEEN_CODES
 from quantrt.kernels.expression.triton_kernel import evaluate, stored
-from quantrt.kernels.functions.triton_kernel import LOG2E, exp2
+from quantrt.kernels.jit.attention_weights import UNSEEN_CODES
+from quantrt.kernels.jit.functions import LOG2E, exp2
 
 __all__ = [
     "HIDDEN",
