@@ -41,7 +41,7 @@ from quantrt.tactics.cuda import (
     rows,
 )
 from quantrt.tactics.cuda.prune import REFERENCE
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
+from quantrt.tactics.cuda.tactic import Constant, Rejected, Tactic, Workload, whole_draft
 
 __all__ = ["list_tactics", "reference_tactic"]
 
@@ -96,13 +96,8 @@ def list_tactics(
 
 def reference_tactic(workload: Workload) -> Tactic:
     """The formula evaluated operator by operator, in torch."""
-    draft = Draft(
-        runner="formula",
-        inputs=tuple(f"in{number}" for number in range(len(workload.inputs))),
-        outputs=tuple(f"out{number}" for number in range(len(workload.outputs))),
-        options={"formula": to_json(workload.formula), "outputs": list(workload.outputs)},
-        constants=tuple(_constants(workload)),
-    )
+    options = {"formula": to_json(workload.formula)}
+    draft = whole_draft("formula", workload, options, constants=tuple(_constants(workload)))
     return Tactic("torch", REFERENCE, (draft,))
 
 

@@ -12,7 +12,7 @@ from quantrt.kernels.concat import spec, tiles
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.rows.walk import View
 from quantrt.regions.region import Concat
-from quantrt.tactics.cuda.tactic import Draft, Rejected, Tactic, Workload
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload, whole_draft
 
 __all__ = ["list_tactics"]
 
@@ -73,11 +73,5 @@ def _runs(workload: Workload, formula: Concat) -> Sequence[spec.Run]:
 def _tactic(
     workload: Workload, formula: Concat, source: str, name: str, kernels: tuple[KernelSpec, ...]
 ) -> Tactic:
-    draft = Draft(
-        runner="concat",
-        inputs=tuple(f"in{number}" for number in range(len(workload.inputs))),
-        outputs=("out0",),
-        options={"axis": formula.axis, "outputs": list(workload.outputs)},
-        kernels=kernels,
-    )
+    draft = whole_draft("concat", workload, {"axis": formula.axis}, kernels=kernels)
     return Tactic(source, name, (draft,))

@@ -39,7 +39,7 @@ from quantrt.tactics.cuda.conv_weights import (
 from quantrt.tactics.cuda.convolution import list_library_tactics
 from quantrt.tactics.cuda.cudnn_graph import list_graph_tactics
 from quantrt.tactics.cuda.pixel_gaps import gaps_of, pixel_options
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload, whole_draft
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
 __all__ = ["FOLDED", "list_tactics", "problem_of", "tactic_of"]
@@ -378,17 +378,9 @@ def tactic_of(
         "channels": [problem.C, problem.N],
         "kinds": [operand.kind for operand in operands],
         "scalars": [operand.value for operand in operands if operand.kind == "scalar"],
-        "outputs": list(workload.outputs),
         **pixel_options(problem),
     }
     if problem.repeats != (1, 1):
         options["repeats"] = list(problem.repeats)
-    draft = Draft(
-        runner="conv2d",
-        inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
-        outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
-        options=options,
-        constants=(weight, *channel_constants(workload, problem.epilogue, problem.N)),
-        kernels=(spec,),
-    )
-    return Tactic(_SOURCE, name, (draft,))
+    constants = (weight, *channel_constants(workload, problem.epilogue, problem.N))
+    return Tactic(_SOURCE, name, (whole_draft("conv2d", workload, options, constants, (spec,)),))

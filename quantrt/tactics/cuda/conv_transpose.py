@@ -23,6 +23,7 @@ from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.conv_weights import channels_last, taps_first
 from quantrt.tactics.cuda.convolution import power_of_two
 from quantrt.tactics.cuda.epilogues import as_rows, scaled_accumulator, split_bias
+from quantrt.tactics.cuda.library_step import stored_facts
 from quantrt.tactics.cuda.pixel_gaps import gaps_of
 from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
 from quantrt.tactics.cuda.tactic import (
@@ -31,7 +32,7 @@ from quantrt.tactics.cuda.tactic import (
     Tactic,
     TensorFacts,
     Workload,
-    dense_strides,
+    whole_draft,
 )
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
@@ -103,15 +104,11 @@ def _own(job: _Job) -> list[Tactic | Rejected]:
         return [Rejected(_SOURCE, _OWN, reason)]
     tactics: list[Tactic | Rejected] = []
     for tile in tiles_of(spec.configs, problem, job.device):
-        draft = Draft(
-            runner="spread",
-            inputs=tuple(f"in{i}" for i in range(len(job.workload.inputs))),
-            outputs=tuple(f"out{i}" for i in range(len(job.workload.outputs))),
-            options={
-                "formula": to_json(job.formula),
-                "outputs": list(job.workload.outputs),
-                **({"pitches": list(problem.pitches)} if problem.pitches else {}),
-            },
+        pitches = {"pitches": list(problem.pitches)} if problem.pitches else {}
+        draft = whole_draft(
+            "spread",
+            job.workload,
+            {"formula": to_json(job.formula), **pitches},
             constants=(
                 taps_first(job.formula.weight, job.weight, problem.dtype),
                 *channel_constants(job.workload, problem.epilogue, problem.C),
@@ -202,7 +199,7 @@ def _sums(job: _Job) -> TensorFacts:
     """The convolution's result, channels-last."""
     x = job.workload.inputs[0].shape
     shape = (x[0], job.channels, *job.formula.output_size(tuple(x[2:])))
-    return TensorFacts(job.dtype, shape, dense_strides(shape, channels_last=True))
+    return stored_facts(job.dtype, shape)
 
 
 def _convolution(job: _Job, source: str, output: str, bias: str) -> Draft:

@@ -4,24 +4,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.group_norm import spec, tiles
-from quantrt.regions.expression import Expression
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import GroupNorm
 from quantrt.tactics.cuda.channel_constants import channel_constants
-from quantrt.tactics.cuda.epilogues import as_rows
-from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
-from quantrt.tactics.cuda.tactic import (
-    Draft,
-    Rejected,
-    Tactic,
-    TensorFacts,
-    Workload,
-    dense_strides,
-)
+from quantrt.tactics.cuda.library_step import library_tactic, stored_facts
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload, whole_draft
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
 __all__ = ["list_tactics", "problem_of"]
@@ -30,8 +21,7 @@ _SOURCE = "triton"
 _LIBRARY = "torch"
 _NAME = "group norm"
 _PARTS, _STATISTICS = "parts", "statistics"
-_NORMAL = "normal"
-"""Buffers: statistics of parts and of groups, and what torch normalized."""
+"""Buffers: statistics of parts and of groups."""
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -81,18 +71,14 @@ def _tactic(
 ) -> Tactic:
     scratch = () if tile.is_whole else (_PARTS, _STATISTICS)
     programs = tiles.parts_of(problem, tile, device)
-    draft = Draft(
-        runner="group_norm",
-        inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
-        outputs=(*(f"out{i}" for i in range(len(workload.outputs))), *scratch),
-        options={
-            "formula": to_json(workload.formula),
-            "outputs": list(workload.outputs),
-            "programs": programs,
-        },
+    draft = whole_draft(
+        "group_norm",
+        workload,
+        {"formula": to_json(workload.formula), "programs": programs},
         constants=channel_constants(workload, problem.epilogue, problem.C),
         kernels=spec.kernels_of(problem, tile),
     )
+    draft = replace(draft, outputs=(*draft.outputs, *scratch))
     workspace_bytes = 0 if tile.is_whole else 8 * problem.C * (programs + problem.images)
     return Tactic(_SOURCE, f"{_NAME} {tile.name}", (draft,), workspace_bytes)
 
@@ -105,30 +91,7 @@ def _library(workload: Workload, formula: GroupNorm, device: GpuFacts) -> Tactic
         reason = f"no norm of {x.dtype}"
     if reason:
         return Rejected(_LIBRARY, _NAME, reason)
-    first = 1 if formula.shift is None else 2
-    is_whole = formula.epilogue.is_identity and workload.outputs == (x.dtype,)
-    options = {"formula": to_json(formula)}
-    inputs = tuple(f"in{i}" for i in range(first))
-    norm = Draft("group_normalization", inputs, ("out0" if is_whole else _NORMAL,), options)
-    if is_whole:
-        return Tactic(_LIBRARY, _NAME, (norm,))
-    rest = _rest(workload, as_rows(formula.epilogue), first, device)
-    if isinstance(rest, str):
-        return Rejected(_LIBRARY, _NAME, rest)
-    size_bytes = math.prod(x.shape) * ELEMENT_BYTES[x.dtype]
-    return Tactic(_LIBRARY, _NAME, (norm, *rest), size_bytes)
-
-
-def _rest(workload: Workload, epilogue: Expression, first: int, device: GpuFacts) -> tuple[Draft, ...] | str:
-    """The epilogue over what was normalized, by the first rows tactic; why there is none."""
-    x = workload.inputs[0]
-    normal = TensorFacts(x.dtype, x.shape, dense_strides(x.shape, channels_last=True))
-    return rows_drafts(
-        workload,
-        epilogue,
-        (normal, *workload.inputs[first:]),
-        outputs=workload.outputs,
-        names={"in0": _NORMAL, **{f"in{1 + i}": f"in{first + i}" for i in range(len(workload.inputs))}},
-        device=device,
-        constants=by_channel(workload.constants, len(x.shape) - 2),
-    )
+    stored = stored_facts(x.dtype, x.shape)
+    first = "group_normalization", {"formula": to_json(formula)}
+    reads = 1 if formula.shift is None else 2
+    return library_tactic(workload, _NAME, first, stored, formula.epilogue, device=device, reads=reads)

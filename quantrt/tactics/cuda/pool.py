@@ -13,26 +13,15 @@ from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Pool
 from quantrt.tactics.cuda.channel_constants import channel_constants
 from quantrt.tactics.cuda.check import DEQUANTIZED
-from quantrt.tactics.cuda.epilogues import as_rows
+from quantrt.tactics.cuda.library_step import library_tactic, stored_facts
 from quantrt.tactics.cuda.pixel_gaps import gaps_of, pixel_options
-from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
-from quantrt.tactics.cuda.tactic import (
-    Draft,
-    Rejected,
-    Tactic,
-    TensorFacts,
-    Workload,
-    dense_strides,
-)
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload, whole_draft
 
 __all__ = ["list_tactics", "problem_of"]
 
 _SOURCE = "triton"
 _LIBRARY = "torch"
-_POOLED = "pooled"
-"""The buffer of what torch pooled."""
-
-_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4}
+_FLOATS = ("float16", "bfloat16", "float32")
 
 
 def list_tactics(workload: Workload, device: GpuFacts) -> list[Tactic | Rejected]:
@@ -87,15 +76,10 @@ def _own(workload: Workload, formula: Pool, device: GpuFacts) -> list[Tactic | R
     name = "global pool" if formula.is_global else "pool"
     found: list[Tactic | Rejected] = []
     for tile in tiles.configs(problem, device):
-        draft = Draft(
-            runner="pool",
-            inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
-            outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
-            options={
-                "formula": to_json(formula),
-                "outputs": list(workload.outputs),
-                **pixel_options(problem.window),
-            },
+        draft = whole_draft(
+            "pool",
+            workload,
+            {"formula": to_json(formula), **pixel_options(problem.window)},
             constants=channel_constants(workload, formula.epilogue, problem.window.N),
             kernels=(spec.kernel_of(problem, tile),),
         )
@@ -119,16 +103,9 @@ def _library(workload: Workload, formula: Pool, device: GpuFacts) -> Tactic | Re
         reason = "its input has a zero point, and float16 rounds a mean of codes before that is taken off"
     if reason:
         return Rejected(_LIBRARY, name, reason)
-    is_whole = formula.epilogue.is_identity and workload.outputs == (dtype,)
-    options = {"formula": to_json(formula), "dtype": dtype}
-    first = Draft("pooling", ("in0",), ("out0" if is_whole else _POOLED,), options)
-    if is_whole:
-        return Tactic(_LIBRARY, name, (first,))
-    rest = _rest(workload, formula, dtype, device)
-    if isinstance(rest, str):
-        return Rejected(_LIBRARY, name, rest)
-    size_bytes = math.prod(formula.output_shape(x.shape)) * _BYTES[dtype]
-    return Tactic(_LIBRARY, name, (first, *rest), size_bytes)
+    stored = stored_facts(dtype, formula.output_shape(x.shape))
+    first = "pooling", {"formula": to_json(formula), "dtype": dtype}
+    return library_tactic(workload, name, first, stored, formula.epilogue, device=device)
 
 
 def _has_zero_point(formula: Pool) -> bool:
@@ -141,7 +118,7 @@ def _why_not_library(formula: Pool, dtype: str) -> str | None:
     begins, ends = formula.pads[:half], formula.pads[half:]
     is_dilated = any(dilation != 1 for dilation in formula.dilations)
     reasons = (
-        (dtype not in _BYTES, f"no pool of {dtype}"),
+        (dtype not in _FLOATS, f"no pool of {dtype}"),
         (begins != ends, "its padding differs between the sides of an axis"),
         (
             any(2 * pad > size for pad, size in zip(begins, formula.kernel, strict=True)),
@@ -151,18 +128,3 @@ def _why_not_library(formula: Pool, dtype: str) -> str | None:
         (formula.pad_code != 0, f"its padding counts as the code {formula.pad_code}, and torch's as 0"),
     )
     return next((reason for is_so, reason in reasons if is_so), None)
-
-
-def _rest(workload: Workload, formula: Pool, dtype: str, device: GpuFacts) -> tuple[Draft, ...] | str:
-    """The epilogue over what was pooled, by the first rows tactic; why there is none."""
-    shape = formula.output_shape(workload.inputs[0].shape)
-    facts = (TensorFacts(dtype, shape, dense_strides(shape, channels_last=True)), *workload.inputs[1:])
-    return rows_drafts(
-        workload,
-        as_rows(formula.epilogue),
-        facts,
-        outputs=workload.outputs,
-        names={"in0": _POOLED},
-        device=device,
-        constants=by_channel(workload.constants, len(shape) - 2),
-    )

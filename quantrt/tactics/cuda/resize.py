@@ -3,35 +3,21 @@
 
 from __future__ import annotations
 
-import math
-
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.resize import spec
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Resize
 from quantrt.tactics.cuda.channel_constants import channel_constants
 from quantrt.tactics.cuda.check import DEQUANTIZED
-from quantrt.tactics.cuda.epilogues import as_rows
+from quantrt.tactics.cuda.library_step import library_tactic, stored_facts
 from quantrt.tactics.cuda.pixel_gaps import gaps_of, pixel_options
-from quantrt.tactics.cuda.rows_drafts import by_channel, rows_drafts
-from quantrt.tactics.cuda.tactic import (
-    Draft,
-    Rejected,
-    Tactic,
-    TensorFacts,
-    Workload,
-    dense_strides,
-)
+from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload, whole_draft
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
 __all__ = ["list_tactics"]
 
 _SOURCE, _LIBRARY = "triton", "torch"
 _NAME = "resize"
-_RESIZED = "resized"
-"""The buffer of what torch interpolated."""
-
 _FLOATS = ("float16", "bfloat16", "float32")
 
 
@@ -55,15 +41,10 @@ def _own(workload: Workload, formula: Resize, device: GpuFacts) -> list[Tactic |
         return [Rejected(_SOURCE, _NAME, reason)]
     found: list[Tactic | Rejected] = []
     for tile in tiles_of(spec.configs, problem, device):
-        draft = Draft(
-            runner="repeat_pixels",
-            inputs=tuple(f"in{i}" for i in range(len(workload.inputs))),
-            outputs=tuple(f"out{i}" for i in range(len(workload.outputs))),
-            options={
-                "formula": to_json(formula),
-                "outputs": list(workload.outputs),
-                **pixel_options(problem),
-            },
+        draft = whole_draft(
+            "repeat_pixels",
+            workload,
+            {"formula": to_json(formula), **pixel_options(problem)},
             constants=channel_constants(workload, problem.epilogue, problem.C),
             kernels=(spec.kernel_of(problem, tile),),
         )
@@ -106,21 +87,6 @@ def _library(workload: Workload, formula: Resize, device: GpuFacts) -> Tactic | 
     reason = _why_not(workload, formula) or (f"no resize of {dtype}" if dtype not in _FLOATS else None)
     if reason:
         return Rejected(_LIBRARY, name, reason)
-    is_whole = formula.epilogue.is_identity and workload.outputs == (dtype,)
-    options = {"formula": to_json(formula), "dtype": dtype}
-    first = Draft("interpolation", ("in0",), ("out0" if is_whole else _RESIZED,), options)
-    if is_whole:
-        return Tactic(_LIBRARY, name, (first,))
-    shape = (*x.shape[:2], *formula.output_size(tuple(x.shape[2:])))
-    rest = rows_drafts(
-        workload,
-        as_rows(formula.epilogue),
-        (TensorFacts(dtype, shape, dense_strides(shape, channels_last=True)), *workload.inputs[1:]),
-        outputs=workload.outputs,
-        names={"in0": _RESIZED},
-        device=device,
-        constants=by_channel(workload.constants, len(shape) - 2),
-    )
-    if isinstance(rest, str):
-        return Rejected(_LIBRARY, name, rest)
-    return Tactic(_LIBRARY, name, (first, *rest), math.prod(shape) * ELEMENT_BYTES[dtype])
+    stored = stored_facts(dtype, (*x.shape[:2], *formula.output_size(tuple(x.shape[2:]))))
+    first = "interpolation", {"formula": to_json(formula), "dtype": dtype}
+    return library_tactic(workload, name, first, stored, formula.epilogue, device=device)

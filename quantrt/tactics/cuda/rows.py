@@ -17,7 +17,7 @@ from quantrt.kernels.rows.tiles import configs, variants
 from quantrt.kernels.rows.walk import View, Walk, iteration_shape, make_walk, output_order
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Rows
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload, dense_strides
+from quantrt.tactics.cuda.tactic import Constant, Rejected, Tactic, Workload, dense_strides, whole_draft
 
 __all__ = ["list_tactics", "problem_of"]
 
@@ -113,11 +113,10 @@ def _in_channels_last(workload: Workload, problem: RowsProblem) -> RowsProblem |
 def _tactic(workload: Workload, tile: TileConfig, kernels: Sequence[KernelSpec]) -> Tactic:
     operands = workload.formula.expression.operands if isinstance(workload.formula, Rows) else ()
     constants = dict.fromkeys(x.name for x in operands if x.kind in ("constant", "lookup"))
-    draft = Draft(
-        runner="rows",
-        inputs=tuple(f"in{number}" for number in range(len(workload.inputs))),
-        outputs=tuple(f"out{number}" for number in range(len(workload.outputs))),
-        options={"formula": to_json(workload.formula), "outputs": list(workload.outputs)},
+    draft = whole_draft(
+        "rows",
+        workload,
+        {"formula": to_json(workload.formula)},
         constants=tuple(_constant(name, workload.constants[name]) for name in constants),
         kernels=tuple(dict.fromkeys(kernels)),
     )

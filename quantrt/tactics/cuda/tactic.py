@@ -28,6 +28,7 @@ __all__ = [
     "Workload",
     "dense_strides",
     "see_weights",
+    "whole_draft",
 ]
 
 LIVE = "live"
@@ -156,6 +157,19 @@ class Draft:
     constants: tuple[Constant, ...] = ()
     kernels: tuple[KernelSpec, ...] = ()
     graphs: tuple[CudnnGraph, ...] = ()
+
+
+def whole_draft(
+    runner: str,
+    workload: Workload,
+    options: Mapping[str, Any],
+    constants: tuple[Constant, ...] = (),
+    kernels: tuple[KernelSpec, ...] = (),
+) -> Draft:
+    """A step that computes a whole region: reads all inputs, stores all outputs, is told their types."""
+    inputs = tuple(f"in{number}" for number in range(len(workload.inputs)))
+    outputs = tuple(f"out{number}" for number in range(len(workload.outputs)))
+    return Draft(runner, inputs, outputs, {**options, "outputs": list(workload.outputs)}, constants, kernels)
 
 
 @dataclass(frozen=True)
