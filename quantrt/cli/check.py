@@ -12,7 +12,7 @@ from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.ranges import read_stats
-from quantrt.cli.shapes import given_shapes, parse_shape, with_shapes
+from quantrt.cli.shapes import given_shapes, parse_shape, usual_shapes, with_shapes
 from quantrt.config import QuantizeConfig
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, UsageError
@@ -51,7 +51,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=parse_shape,
         metavar="NAME=1x384",
-        help="shape of an input with free sizes, repeatable; a free batch is 1",
+        help="shape of an input with free sizes, repeatable (default: a batch of 1, pictures of 224x224, "
+        "128 of anything else)",
     )
     known = parser.add_argument_group("what is known of values; without any, the graph alone is looked at")
     known.add_argument("--calib-data", type=data_source, metavar="P", help=f"samples: {DATA_HELP}")
@@ -94,7 +95,8 @@ def _run(args: argparse.Namespace) -> Result:
 
 def _survey(args: argparse.Namespace, model: Model, gpus: Sequence[GpuFacts]) -> dict[str, Any]:
     """Which kernels there are."""
-    specs = with_shapes(model.inputs, given_shapes(args.shape), str(args.model), otherwise="")
+    chosen = usual_shapes(model.inputs) | given_shapes(args.shape)
+    specs = with_shapes(model.inputs, chosen, str(args.model), otherwise="")
     shapes = {
         spec.name: tuple(size if isinstance(size, int) else 1 for size in spec.shape or ()) for spec in specs
     }

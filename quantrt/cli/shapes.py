@@ -9,7 +9,7 @@ from dataclasses import replace
 from quantrt.errors import UsageError, close_match
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["given_shapes", "parse_shape", "with_shapes"]
+__all__ = ["given_shapes", "parse_shape", "usual_shapes", "with_shapes"]
 
 Shape = tuple[int, ...]
 
@@ -66,17 +66,41 @@ def with_shapes(
             raise UsageError(
                 f"'{model}' has no input '{name}'", expected=", ".join(map(repr, names)), hint=hint
             )
-    return [_with_shape(spec, shapes.get(spec.name), model, otherwise) for spec in specs]
+    missing = [spec for spec in specs if spec.name not in shapes and _is_free(spec)]
+    if missing:
+        raise UsageError(
+            f"cannot make up values for input '{missing[0].name}' of '{model}': its shape is free",
+            got=str(missing[0]),
+            hint=" ".join(f"--shape {spec.name}={_example(spec)}" for spec in missing) + otherwise,
+        )
+    return [_with_shape(spec, shapes.get(spec.name), model) for spec in specs]
 
 
-def _with_shape(spec: TensorSpec, shape: Shape | None, model: str, otherwise: str) -> TensorSpec:
+def usual_shapes(specs: Sequence[TensorSpec]) -> dict[str, Shape]:
+    """Shapes that many models of the kind are used at, of inputs with free sizes other than the batch."""
+    from quantrt.calibrate.readers.random import free_size
+
+    return {
+        spec.name: (
+            *(size if isinstance(size, int) else 1 for size in spec.shape[:1]),
+            *(size if isinstance(size, int) else free_size(spec) for size in spec.shape[1:]),
+        )
+        for spec in specs
+        if spec.shape is not None and _is_free(spec)
+    }
+
+
+def _is_free(spec: TensorSpec) -> bool:
+    return spec.shape is None or any(not isinstance(size, int) for size in spec.shape[1:])
+
+
+def _example(spec: TensorSpec) -> str:
+    found = usual_shapes([spec]).get(spec.name)
+    return "..." if found is None else "x".join(map(str, found))
+
+
+def _with_shape(spec: TensorSpec, shape: Shape | None, model: str) -> TensorSpec:
     if shape is None:
-        if spec.shape is None or any(not isinstance(size, int) for size in spec.shape[1:]):
-            raise UsageError(
-                f"cannot make up values for input '{spec.name}' of '{model}': its shape is free",
-                got=str(spec),
-                hint=f"--shape {spec.name}=...{otherwise}",
-            )
         return spec
     if spec.shape is not None and not _fits(shape, spec.shape):
         raise UsageError(f"input '{spec.name}' of '{model}' cannot have shape {shape}", expected=str(spec))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`quantrt check`: trouble, and GPUs that are not here, from the command line."""
 
+import json
 import os
 import subprocess
 import sys
@@ -76,16 +77,17 @@ def test_mistakes(words: tuple[str, ...], code: int, says: str, folder: Path, ca
     assert "Traceback" not in err
 
 
-def test_a_free_shape_is_asked_for(folder: Path, capsys):
+def test_free_sizes_are_the_usual_ones_and_told(folder: Path, capsys):
     import onnx
 
     model = onnx.load("model.onnx")
     for axis in (2, 3):
         model.graph.input[0].type.tensor_type.shape.dim[axis].dim_param = f"d{axis}"
     onnx.save(model, "free.onnx")
-    assert main(["check", "free.onnx", "--device", "t4"]) == 2
-    assert capsys.readouterr().err.endswith("try --shape image=...\n")
+    assert main(["check", "free.onnx", "--device", "t4"]) == 0
+    assert capsys.readouterr().out.startswith("free.onnx in int8: image 1x3x224x224\n")
     assert main(["check", "free.onnx", "--device", "t4", "--shape", "image=2x3x16x16", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["shapes"] == {"image": [2, 3, 16, 16]}
 
 
 def test_without_torch_the_package_is_named(folder: Path):

@@ -90,7 +90,7 @@ def test_an_engine_that_cannot_run_here_is_described(
 def test_free_sizes_are_not_made_up(here: Path, quantrt_json: Call):
     save_plan(make_plan("onnxruntime", FREE), here / "free.qrt")
     error = quantrt_json("report", "free.qrt", "-o", "report.html", code=2)["error"]
-    assert error["hint"] == "--shape x=..., --data with real inputs, or --no-run"
+    assert error["hint"] == "--shape x=1x128, --data with real inputs, or --no-run"
     data = quantrt_json("report", "free.qrt", "-o", "report.html", "--shape", "x=1x7", *QUICK)
     assert data["engines"][0]["measured"]["inputs"] == "random values, x [1, 7]"
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ LONGEST = 12
 
 FULL_LAYERS = 3
 """Layers asked for that are shown with everything known of them; more than that as a table."""
+
+SHORT_REASON = 30
+"""Characters that take no line of their own beside the other columns."""
 
 LEAST_SHARE = 0.001
 TERA = 1e3
@@ -114,6 +118,7 @@ def _rate_text(giga: float) -> str:
 
 
 def _show_layers(layers: Sequence[Data]) -> None:
+    shared = _shared_reason([_DETAIL.sub("", row["reason"]) for row in layers])
     columns = ("layer", "kind", "in", "us", "share", "of roof", "bound", "why")
     rows = [
         (
@@ -124,11 +129,20 @@ def _show_layers(layers: Sequence[Data]) -> None:
             _share(row["share_ratio"]),
             "" if row["reached_ratio"] is None else f"{row['reached_ratio']:.2f}",
             row["bound"] or "",
-            _DETAIL.sub("", row["reason"]),
+            "[1]" if reason == shared else reason,
         )
         for row in layers
+        for reason in (_DETAIL.sub("", row["reason"]),)
     ]
     show("", table(columns, rows, left=("kind", "in", "bound"), fold=("layer", "why")))
+    if shared:
+        show("", facts([("[1]", shared)]))
+
+
+def _shared_reason(reasons: Sequence[str]) -> str:
+    """A long reason that most layers have, which is said once; empty where there is none."""
+    reason, count = Counter(reasons).most_common(1)[0] if reasons else ("", 0)
+    return reason if len(reason) > SHORT_REASON and count > 1 and 2 * count > len(reasons) else ""
 
 
 def _title(row: Data) -> str:

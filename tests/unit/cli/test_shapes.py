@@ -51,6 +51,13 @@ def test_what_is_refused(spec: TensorSpec, shapes: dict[str, tuple[int, ...]], s
         with_shapes([spec], shapes, "m")
 
 
+def test_free_sizes_are_answered_with_what_to_type():
+    mask = TensorSpec("mask", "int64", ("batch", "length"))
+    with pytest.raises(UsageError) as caught:
+        with_shapes([IDS, IMAGE, mask], {}, "m")
+    assert caught.value.hint == "--shape input_ids=1x128 --shape mask=1x128, or --data with real inputs"
+
+
 def test_an_input_has_one_shape():
     assert given_shapes(None) == {}
     assert given_shapes([("a", (1, 2)), ("a", (1, 2)), ("b", (3,))]) == {"a": (1, 2), "b": (3,)}
