@@ -110,7 +110,7 @@ def compared_sets(sets: Sequence[RowSet], tallies: Mapping[str, RowTally]) -> tu
 
 
 def row_sets(graph: ir.Graph) -> tuple[RowSet, ...]:
-    """The sets among the outputs of a graph; of each output the last choice that it follows from."""
+    """The sets among the outputs of a graph; of each output the last choice of as many rows before it."""
     outputs = [value.name or "" for value in graph.outputs]
     chosen_by: dict[str, tuple[str, int | None]] = {}
     for node in graph:
@@ -120,7 +120,11 @@ def row_sets(graph: ir.Graph) -> tuple[RowSet, ...]:
             if is_topk and rows is None:
                 continue
             reached = _reached_from(node.outputs)
-            chosen_by |= {name: (node.name or "", rows) for name in outputs if name in reached}
+            chosen_by |= {
+                value.name or "": (node.name or "", rows)
+                for value in graph.outputs
+                if value.name in reached and _can_have(value, rows)
+            }
     choices = dict.fromkeys(chosen_by.values())
     return tuple(
         RowSet(node, tuple(name for name in outputs if chosen_by.get(name) == (node, rows)), rows)
@@ -175,6 +179,14 @@ def _reached_from(values: Sequence[ir.Value]) -> set[str]:
                     reached.add(made.name or "")
                     held.append(made)
     return reached
+
+
+def _can_have(output: ir.Value, rows: int | None) -> bool:
+    """Whether an output can have so many rows, by the shape that is known of it."""
+    shape = output.shape
+    if rows is None or shape is None:
+        return True
+    return len(shape) >= 2 and (not isinstance(shape[1], int) or shape[1] == rows)
 
 
 def _are_rows(array: Array, one: RowSet) -> bool:

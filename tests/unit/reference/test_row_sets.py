@@ -52,6 +52,16 @@ def test_rows_behind_nonmaximum_suppression_are_as_many_as_values_decide():
     assert (found.outputs, found.rows) == (("boxes",), None)
 
 
+def test_a_choice_of_another_number_behind_it_is_no_choice_of_rows():
+    """D-FINE takes the best four of the weights that each side of a box is a mean by."""
+    text = DETECTOR.replace("boxes = Gather", "chosen = Gather").replace(
+        "raw =",
+        "kept, where = TopK(chosen, two) ends = Concat<axis=2>(kept, kept) boxes = Identity(ends) raw =",
+    )
+    (found,) = row_sets(make_graph(text.replace("<int64[1] k", "<int64[1] two = {2}, int64[1] k")).graph)
+    assert (found.outputs, found.rows) == (("best", "boxes"), 5)
+
+
 @pytest.mark.parametrize("k", ["1", "3000"])
 def test_one_row_has_no_order_and_thousands_are_not_paired(k: str):
     assert row_sets(make_graph(DETECTOR.replace("k = {5}", f"k = {{{k}}}")).graph) == ()
