@@ -62,8 +62,7 @@ QLinearAveragePool, QLinearGlobalAveragePool, QGemm, QuantizeLinear, DequantizeL
 computed weights, channels last |
 
 What is left runs in ONNX Runtime on a CPU, in float. For a GPU it is refused with the node's name and
-what it has; so is what is inside If, Loop or Scan, and optimization level 99, whose channels lie in the
-blocks of one processor.
+what it has; so is optimization level 99, whose channels lie in the blocks of one processor.
 """
 
 

@@ -154,13 +154,15 @@ class Writer:
             results: by index of the node's output: what takes over its name, type, shape and readers.
         """
         wanted = {index: self._own(value, index, results) for index, value in results.items()}
-        self.graph.graph.insert_before(self.node, self._made)
+        part = self.node.graph
+        assert part is not None, "a node that was taken out has no place"
+        part.insert_before(self.node, self._made)
         for index, made in wanted.items():
             old = self.node.outputs[index]
             name, made.shape, made.type = old.name, old.shape, old.type
             old.replace_all_uses_with(made, replace_graph_outputs=True)
             old.name, made.name = None, name
-        self.graph.graph.remove(self.node, safe=True)
+        part.remove(self.node, safe=True)
 
     def _own(self, value: ir.Value, index: int, results: Mapping[int, ir.Value]) -> ir.Value:
         """A value made here that no earlier output has taken."""

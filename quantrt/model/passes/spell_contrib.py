@@ -107,15 +107,15 @@ def has_spelling(node: ir.Node) -> bool:
 
 
 def spell_contrib(graph: ir.Model) -> int:
-    """Replace each such node of the main graph whose form is known; how many."""
+    """Replace each such node whose form is known, those of codes in the main graph alone; how many."""
     _admit_norms(graph)
     count = 0
     spelled = _Spelled(graph)
-    for node in list(graph.graph):
+    for node in list(graph.graph.all_nodes()):
         if not has_spelling(node):
             continue
         if has_code_spelling(node.op_type):
-            count += spell_codes(graph, node)
+            count += node.graph is graph.graph and spell_codes(graph, node)
         elif spelled.why_not(node) is None:
             count += 1
     return count
@@ -127,16 +127,18 @@ def why_left(graph: ir.Model) -> Iterator[tuple[ir.Node, str]]:
     if not left:
         return
     trial = _Spelled(clone(graph))
-    copies = {node.name: node for node in trial.graph.graph}
+    copies = {node.name: node for node in trial.graph.graph.all_nodes()}
     for node in left:
         if node.domain == _BLOCKED:
             yield node, "it has channels in the blocks of one processor, as optimization level 99 writes it"
-        elif node.graph is not graph.graph:
-            yield node, "it is inside a subgraph"
         elif node.op_type in _SPELLINGS:
             yield node, trial.why_not(copies[node.name]) or "it was put in after the model was read"
         elif has_code_spelling(node.op_type):
-            yield node, "it has a form that ONNX Runtime's quantizer does not write"
+            is_inner = node.graph is not graph.graph
+            form = (
+                "it is inside a subgraph" if is_inner else "ONNX Runtime's quantizer does not write its form"
+            )
+            yield node, form
         else:
             yield node, "no spelling of it is known"
 

@@ -74,3 +74,13 @@ def test_an_unknown_activation_stays(rng):
     assert reason_of(body, {"x": floats(rng, 1, 4, 3, 3)}, {"w": floats(rng, 2, 4, 1, 1)}) == (
         "its activation is Swoosh"
     )
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_branches_are_spelled_too(flag: bool, rng):
+    body = (
+        f"y = If(c) <then_branch = a () => (float[2,8] t) {{ t = {M}.FastGelu(x, b) }}, "
+        f"else_branch = o () => (float[2,8] e) {{ h = {M}.Gelu(x) e = {M}.QuickGelu(h) }}>"
+    )
+    inputs = {"x": floats(rng, 2, 8), "c": np.asarray(flag)}
+    check(body, inputs, {"b": floats(rng, 8)}, most=4e-6)
