@@ -12,6 +12,7 @@ from typing import NoReturn
 import quantrt
 from quantrt.cli.command import Command
 from quantrt.errors import UsageError, close_match
+from quantrt.trtexec.flags import BY_NAME
 
 __all__ = ["make_parser", "parse", "verb_parsers"]
 
@@ -30,6 +31,8 @@ _BAD_CHOICE = re.compile(
     r"argument (?:-\w/)?(?P<option>--[\w-]+): "
     r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<choices>.*)\)"
 )
+
+_CAPITAL = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
 
@@ -155,10 +158,18 @@ def _check_flags(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         flag = word.split("=", 1)[0]
         if flag in known or (not word.startswith("--") and word[:2] in known):
             continue
-        names = [name[2:] for name in known if name.startswith("--")]  # dashes are alike in all
-        near = close_match(flag[2:], names) if flag.startswith("--") else None
-        hint = f"--{near}" if near else f"{parser.prog} -h"
-        raise UsageError(f"unknown option '{flag}' of {parser.prog}", hint=hint)
+        raise UsageError(f"unknown option '{flag}' of {parser.prog}", hint=_instead(parser.prog, flag, known))
+
+
+def _instead(prog: str, flag: str, known: Sequence[str]) -> str:
+    """The option that is meant: the nearest one, of trtexec's flags the one of their name."""
+    names = [name[2:] for name in known if name.startswith("--")]  # dashes are alike in all
+    if flag in BY_NAME:
+        name = _CAPITAL.sub(r"-\1", flag[2:]).lower()
+        same = next((known for known in names if name.startswith(known) or known.startswith(name)), None)
+        return f"--{same}" if same else f"quantrt trtexec {flag}, which takes trtexec's flags, or {prog} -h"
+    near = close_match(flag[2:], names) if flag.startswith("--") else None
+    return f"--{near}" if near else f"{prog} -h"
 
 
 def _is_flag(word: str) -> bool:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from quantrt.errors import UsageError, close_match
@@ -51,10 +51,12 @@ def read_words(words: Sequence[str]) -> Given:
     """
     items: list[tuple[Flag, str]] = []
     switches: dict[Flag, bool] = {}
+    spelled: dict[Flag, str] = {}
     rest = list(words)
     while rest:
         given_flag, text = _next(rest)
         flag = BY_NAME[given_flag.same_as] if given_flag.same_as else given_flag
+        spelled.setdefault(flag, given_flag.name)
         if flag.form is Form.SWITCH:
             is_on = _truth(given_flag, text)
             if switches.setdefault(flag, is_on) != is_on:
@@ -65,7 +67,7 @@ def read_words(words: Sequence[str]) -> Given:
         items.append((flag, text))
     _check_repeats(items)
     given = Given(tuple(dict.fromkeys(items)) if not _has_groups(items) else tuple(items))
-    _check_refused(given)
+    _check_refused(given, spelled)
     return given
 
 
@@ -120,8 +122,13 @@ def _check_repeats(items: Sequence[tuple[Flag, str]]) -> None:
             )
 
 
-def _check_refused(given: Given) -> None:
+def _check_refused(given: Given, spelled: Mapping[Flag, str]) -> None:
+    """Refuse what cannot be done, by the names that it was given under."""
     refused = list(given.of_effect(Effect.REFUSED))
     if refused:
-        names = ", ".join(flag.name for flag in refused)
-        raise UsageError(f"{refused[0].name} cannot be done: {refused[0].text}", hint=f"without {names}")
+        names = ", ".join(spelled[flag] for flag in refused)
+        has_model = given.has("--onnx") or given.has("--loadEngine")
+        raise UsageError(
+            f"{spelled[refused[0]]} cannot be done: {refused[0].text}",
+            hint=f"without {names}" if has_model else f"--onnx=MODEL.onnx, without {names}",
+        )

@@ -83,7 +83,7 @@ def by_input(shapes: Mapping[str, Shape], specs: Sequence[TensorSpec]) -> dict[s
             raise UsageError(
                 f"the model has no input '{key}'",
                 expected=", ".join(names),
-                hint=f"'{near}'" if near else None,
+                hint=f"'{near}'" if near else _example(specs[0]) if specs else None,
             )
         for name in matching:
             if "*" in key and name not in shapes and shapes[by_pattern.setdefault(name, key)] != shapes[key]:
@@ -104,6 +104,13 @@ def profile_text(ranges: Mapping[str, ShapeRange]) -> str:
 def shape_text(shape: Iterable[int]) -> str:
     """`1x3x224x224`; `scalar` without sizes."""
     return "x".join(map(str, shape)) or "scalar"
+
+
+def _example(spec: TensorSpec) -> str | None:
+    """What gives an input its shape; free sizes are 1."""
+    if spec.shape is None:
+        return None
+    return f"--shapes={spec.name}:{shape_text(size if isinstance(size, int) else 1 for size in spec.shape)}"
 
 
 def _complete(group: Mapping[str, dict[str, Shape]]) -> GivenProfile:

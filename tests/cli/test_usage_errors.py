@@ -24,6 +24,18 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
         pytest.param(
             ["build", "--itn8"], "unknown option '--itn8'", "--int8", id="flag before what is missing"
         ),
+        pytest.param(
+            [*BUILD, "--saveEngine=m.qrt"],
+            "unknown option '--saveEngine'",
+            "quantrt trtexec --saveEngine",
+            id="trtexec's flag",
+        ),
+        pytest.param(
+            [*BUILD, "--layerPrecisions=a:fp32"],
+            "unknown option",
+            "--layer-precisions",
+            id="trtexec's spelling",
+        ),
         pytest.param([*BUILD, "--thread=2"], "unknown option '--thread'", "--threads", id="no abbreviations"),
         pytest.param(
             ["--jsn", "doctor"], "unknown option '--jsn' of quantrt", "--json", id="flag before the verb"

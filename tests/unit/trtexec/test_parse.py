@@ -42,7 +42,16 @@ def test_other_names_count_as_the_first_one():
         ("--onnx", "--onnx needs a value", "--onnx=FILE"),
         ("--int8=maybe", "--int8 is a switch", None),
         ("--precisionConstraints=obeys", "unknown value 'obeys'", "--precisionConstraints=obey"),
-        ("--refit", "--refit cannot be done: engines cannot be refitted", "without --refit"),
+        (
+            "--refit",
+            "--refit cannot be done: engines cannot be refitted",
+            "--onnx=MODEL.onnx, without --refit",
+        ),
+        (
+            "--plugins=a.so",
+            "--plugins cannot be done: there are no plugins",
+            "--onnx=MODEL.onnx, without --plugins",
+        ),
     ],
 )
 def test_mistakes_are_answered_with_what_to_do(word: str, message: str, hint: str | None):

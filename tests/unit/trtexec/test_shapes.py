@@ -65,6 +65,9 @@ def test_a_name_that_means_no_input():
     assert caught.value.hint == "'input_ids'"
     with pytest.raises(UsageError):
         by_input({"mask*": (1, 1)}, SPECS)
+    with pytest.raises(UsageError) as caught:
+        by_input({"x": (1, 10)}, SPECS)
+    assert caught.value.hint == "--shapes=input_ids:1x1"
 
 
 def test_brackets_in_a_pattern_are_brackets():
