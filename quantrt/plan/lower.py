@@ -19,6 +19,7 @@ from quantrt.plan.openvino_norms import part_norms
 from quantrt.plan.openvino_pixels import multiply_pixels
 from quantrt.plan.openvino_shapes import fold_shapes
 from quantrt.plan.plan import LibraryModel
+from quantrt.plan.stored_weights import spell_stored_weights
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -28,7 +29,7 @@ __all__ = ["from_openvino", "lower_to_onnxruntime", "lower_to_openvino"]
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
     """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of what it leaves alone."""
-    graph = pick_codes(graph)
+    graph = spell_stored_weights(pick_codes(graph))
     proto, weights = split_weights(graph, inside=moved_weights(graph))
     return LibraryModel("onnxruntime", proto, weights)
 

@@ -16,6 +16,7 @@ __all__ = ["moved_weights"]
 _LEFT_ALONE = frozenset(
     {
         "Attention",
+        "Cast",
         "Conv",
         "ConvInteger",
         "ConvTranspose",
@@ -33,7 +34,7 @@ _LEFT_ALONE = frozenset(
         "RNN",
     }
 )
-"""Operators that no Transpose is carried through on a CPU; they read all weights that are large."""
+"""Operators that no Transpose is carried through to their constants on a CPU; they read all large weights."""
 
 
 def moved_weights(graph: ir.Model) -> frozenset[str]:
