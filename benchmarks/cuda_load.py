@@ -26,7 +26,7 @@ from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.program import Program, Step
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.plan.serialize import load_plan, save_plan
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Gemm
 
@@ -54,7 +54,7 @@ def make_program(size_bytes: int) -> Program:
     """x[M, 4096] through as many float16 products of 4096 x 4096 as make up `size_bytes`."""
     count = max(1, size_bytes // (2 * WIDTH * WIDTH))
     rng = np.random.default_rng(0)
-    plain = Expression((Operand("accumulator"),), (), (0,), (False,))
+    plain = IDENTITY
     steps, weights = [], {}
     for number in range(count):
         formula = Gemm((f"g{number}", 0), (f"g{number}", 1), f"w{number}", False, plain)

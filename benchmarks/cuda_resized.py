@@ -23,7 +23,7 @@ from benchmarks.cuda_cudnn import Shape, make_workload
 from benchmarks.cuda_timing import commit, environment
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY
 from quantrt.regions.region import Conv, Resize, ResizedConv
 from quantrt.runtime.cuda.local_gpu import describe_gpu
 from quantrt.tactics.cuda.candidates import list_tactics
@@ -43,8 +43,7 @@ SHAPES = {
 """Channels of x and of the result, and the size of x."""
 
 IMAGES = 2
-AS_IT_IS = Expression((Operand("accumulator"),), (), (0,), (False,))
-DOUBLED = Resize(("x", 0), True, (2.0, 2.0), False, AS_IT_IS)
+DOUBLED = Resize(("x", 0), True, (2.0, 2.0), False, IDENTITY)
 RESIZE, CONVOLUTION, BOTH = "resize", "convolution", "both"
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARITY", "QUANTIZE", "QUANTIZE_AT", "Expression", "Instruction", "Operand"]
+__all__ = ["ARITY", "IDENTITY", "QUANTIZE", "QUANTIZE_AT", "Expression", "Instruction", "Operand"]
 
 ARITY = {
     "const": 0,
@@ -151,3 +151,7 @@ class Expression:
     def is_identity(self) -> bool:
         """Whether its only output is operand 0, unchanged."""
         return not self.instructions and self.outputs == (0,)
+
+
+IDENTITY = Expression((Operand("accumulator"),), (), (0,), (False,))
+"""The epilogue that stores what the anchor computed."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY, Expression
 
 __all__ = [
     "Attention",
@@ -280,7 +280,7 @@ class Attention:
     mask_value: float = -math.inf
     mask_constant: str = ""
     is_causal: bool = False
-    epilogue: Expression = Expression((Operand("accumulator"),), (), (0,), (False,))
+    epilogue: Expression = IDENTITY
     is_packed: bool = False
 
 

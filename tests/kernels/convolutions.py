@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY, Expression
 from quantrt.regions.region import Conv
 from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.check import poison
@@ -16,7 +16,6 @@ from quantrt.tactics.cuda.open_tactic import OpenTactic
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts, Workload
 
 CPU = torch.device("cpu")
-SUMS = Expression((Operand("accumulator"),), (), (0,), (False,))
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ def integer_problem(case: Case, rng: np.random.Generator) -> Problem:
     """Codes in, the sums themselves out."""
     weight = np.maximum(codes(rng, (case.N, case.C // case.groups, *case.kernel)), -127)
     x = torch.from_numpy(codes(rng, (case.images, case.C, *case.size)))
-    return Problem(case, SUMS, channels_last(x), weight)
+    return Problem(case, IDENTITY, channels_last(x), weight)
 
 
 def float_problem(case: Case, rng: np.random.Generator, dtype: torch.dtype = torch.float16) -> Problem:
@@ -105,7 +104,7 @@ def float_problem(case: Case, rng: np.random.Generator, dtype: torch.dtype = tor
     weight /= np.float32(np.sqrt(weight[0].size))
     x = torch.from_numpy(rng.standard_normal((case.images, case.C, *case.size)).astype(np.float32))
     name = str(dtype).removeprefix("torch.")
-    return Problem(case, SUMS, channels_last(x.to(dtype)), weight, outputs=(name,))
+    return Problem(case, IDENTITY, channels_last(x.to(dtype)), weight, outputs=(name,))
 
 
 def with_epilogue(

@@ -1,25 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Norms over groups of channels for tests: a formula with its input, its workload and its reference."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from quantrt.gpu import gpu_named
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY, Expression, Operand
 from quantrt.regions.region import GroupNorm
-from quantrt.runtime.cuda.compute import compute
-from quantrt.tactics.cuda.group_norm import list_tactics
-from quantrt.tactics.cuda.tactic import Tactic, Workload
+from quantrt.tactics.cuda.tactic import Tactic
+from tests.kernels import problems
 from tests.kernels.convolutions import channels_last
 from tests.kernels.expressions import Builder, constant, scalar
-from tests.kernels.run_tactic import facts_of
 
 H200 = gpu_named("H200")
 NORMAL = Operand("accumulator")
-NOTHING = Expression((NORMAL,), (), (0,), (False,))
 
 
 @dataclass(frozen=True)
@@ -35,37 +31,12 @@ class Case:
     def id(self) -> str:
         return f"{self.images}x{self.C}x{'x'.join(map(str, self.size))}g{self.groups}"
 
-    def formula(self, epilogue: Expression = NOTHING) -> GroupNorm:
+    def formula(self, epilogue: Expression = IDENTITY) -> GroupNorm:
         return GroupNorm(("norm", 0), None, self.groups, self.C, 1e-5, epilogue)
 
 
-@dataclass
-class Problem:
+class Problem(problems.Problem):
     """A norm with numbers."""
-
-    formula: GroupNorm
-    x: torch.Tensor
-    tensors: Sequence[torch.Tensor] = ()
-    outputs: tuple[str, ...] = ("float32",)
-    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> list[torch.Tensor]:
-        return [self.x, *self.tensors]
-
-    def workload(self) -> Workload:
-        facts = tuple(facts_of(x) for x in self.inputs)
-        return Workload("region", self.formula, facts, self.outputs, None, self.constants)
-
-    def expected(self) -> list[torch.Tensor]:
-        constants = {name: torch.from_numpy(array) for name, array in self.constants.items()}
-        return compute(self.formula, self.inputs, self.outputs, None, constants)
-
-    def tactics(self, source: str = "triton") -> list[Tactic]:
-        found = [row for row in list_tactics(self.workload(), H200) if row.source == source]
-        assert found
-        assert all(isinstance(row, Tactic) for row in found), found
-        return found
 
     def one_of_each(self) -> list[Tactic]:
         """The first tactic over whole groups and the first in parts."""

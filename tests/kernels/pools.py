@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pools for tests: a formula with its input, its workload and its reference."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from quantrt.gpu import gpu_named
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY, Expression
 from quantrt.regions.region import Pool
-from quantrt.runtime.cuda.compute import compute
-from quantrt.tactics.cuda.pool import list_tactics
-from quantrt.tactics.cuda.tactic import Tactic, Workload
+from tests.kernels import problems
 from tests.kernels.convolutions import channels_last
-from tests.kernels.run_tactic import facts_of
 
 H200 = gpu_named("H200")
-POOLED = Expression((Operand("accumulator"),), (), (0,), (False,))
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,7 @@ class Case:
         flags = "ceil" * self.has_ceil + " padding" * self.counts_padding + " flat" * (not self.keeps_axes)
         return " ".join([*texts, flags]).replace(" ", "")
 
-    def formula(self, kind: str, epilogue: Expression = POOLED) -> Pool:
+    def formula(self, kind: str, epilogue: Expression = IDENTITY) -> Pool:
         return Pool(
             x=("pool", 0),
             kind=kind,
@@ -62,38 +57,13 @@ class Case:
         )
 
 
-@dataclass
-class Problem:
+class Problem(problems.Problem):
     """A pool with numbers."""
-
-    formula: Pool
-    x: torch.Tensor
-    tensors: Sequence[torch.Tensor] = ()
-    outputs: tuple[str, ...] = ("float32",)
-    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> list[torch.Tensor]:
-        return [self.x, *self.tensors]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the outputs."""
         return self.formula.output_shape(tuple(self.x.shape))
-
-    def workload(self) -> Workload:
-        facts = tuple(facts_of(x) for x in self.inputs)
-        return Workload("region", self.formula, facts, self.outputs, None, self.constants)
-
-    def expected(self) -> list[torch.Tensor]:
-        constants = {name: torch.from_numpy(array) for name, array in self.constants.items()}
-        return compute(self.formula, self.inputs, self.outputs, None, constants)
-
-    def tactics(self, source: str) -> list[Tactic]:
-        found = [row for row in list_tactics(self.workload(), H200) if row.source == source]
-        assert found
-        assert all(isinstance(row, Tactic) for row in found), found
-        return found
 
 
 def problem_of(case: Case, kind: str, dtype: torch.dtype, rng: np.random.Generator) -> Problem:

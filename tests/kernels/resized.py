@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import torch
 
+from quantrt.regions.expression import IDENTITY
 from quantrt.regions.region import Resize, ResizedConv
 from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.tactic import Workload
-from tests.kernels.convolutions import SUMS, Problem
+from tests.kernels.convolutions import Problem
 
 __all__ = ["expected", "resized"]
 
@@ -16,7 +17,7 @@ __all__ = ["expected", "resized"]
 def resized(problem: Problem, repeats: tuple[int, int], **changes) -> Workload:
     """The workload whose convolution reads the problem's x with its pixels repeated."""
     workload = problem.workload()
-    resize = Resize(("resize", 0), True, tuple(map(float, repeats)), False, SUMS)
+    resize = Resize(("resize", 0), True, tuple(map(float, repeats)), False, IDENTITY)
     return replace(workload, formula=ResizedConv(resize, workload.formula), **changes)
 
 

@@ -11,7 +11,7 @@ from quantrt.kernels.attention.spec import AttentionProblem
 from quantrt.kernels.attention_codes.spec import CodeFormat, encoder_of
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.program import Step
-from quantrt.regions.region import Attention
+from quantrt.regions.expression import IDENTITY
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.runners.encode_attention import open_runner
@@ -20,7 +20,6 @@ from tests.kernels.value_orders import columns_in_order, keys_in_order
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 CPU = torch.device("cpu")
-IDENTITY = Attention((("n", 0), ("n", 1), ("n", 2)), 1.0, False, False).epilogue
 LARGEST = {"int8": 127.0, "fp8": 448.0}
 SCALE = 0.125
 SAMPLES = 128

@@ -17,12 +17,11 @@ from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of, sh
 from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.jit import attention_fragments as fragments
 from quantrt.kernels.jit import attention_weights as weights
-from quantrt.regions.region import Attention
+from quantrt.regions.expression import IDENTITY
 from tests.kernels.test_attention_compiled import bert
 from tests.kernels.test_conv2d_compiled import CAPABILITIES
 
 H200 = gpu_named("H200")
-IDENTITY = Attention((("n", 0), ("n", 1), ("n", 2)), 1.0, False, False).epilogue
 WIDE = replace(bert(mask="none"), D=128, epilogue=IDENTITY, outputs=("float16",))
 ROW = replace(bert(), has_mask_rows=False)
 FILES = (triton_kernel.__file__, fragments.__file__, weights.__file__)

@@ -9,7 +9,7 @@ import torch
 
 from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
-from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.expression import IDENTITY, Expression, Instruction, Operand
 from quantrt.regions.region import Attention
 from quantrt.runtime.cuda.compute import compute
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 H200 = gpu_named("h200")
 EDGES = (("n", 0), ("n", 1), ("n", 2))
-IDENTITY = Attention(EDGES, 1.0, False, False).epilogue
 
 
 def quantized(scale: float, *, keeps_floats: bool = False) -> Expression:

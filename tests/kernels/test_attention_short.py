@@ -16,10 +16,11 @@ from quantrt.kernels.attention_short import triton_kernel
 from quantrt.kernels.attention_short.spec import NEIGHBOURS, ShortAttention, configs, kernel_of, why_not
 from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.jit import attention_fragments as fragments
+from quantrt.regions.expression import IDENTITY
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, run_program
 from tests.kernels.test_attention_compiled import bert
 from tests.kernels.test_attention_hopper import relative
-from tests.kernels.test_attention_hopper_compiled import IDENTITY, ROW
+from tests.kernels.test_attention_hopper_compiled import ROW
 
 pytestmark = pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")  # of what is not taken
 

@@ -7,30 +7,12 @@ import pytest
 
 from quantrt.kernels.borders.spec import inner_problem, kernel_of
 from quantrt.kernels.conv2d.spec import ConvProblem
-from quantrt.regions.expression import Expression, Operand
+from tests.conv_layers import layer
 from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
-
-SUMS = Expression((Operand("accumulator"),), (), (0,), (False,))
 
 
 def problem(C: int, pad_code: int = -128, pads: tuple[int, int, int, int] = (1, 1, 1, 1)) -> ConvProblem:
-    return ConvProblem(
-        images=1,
-        H=14,
-        W=14,
-        C=C,
-        N=C,
-        R=3,
-        S=3,
-        strides=(1, 1),
-        pads=pads,
-        dilations=(1, 1),
-        dtype="int8",
-        epilogue=SUMS,
-        tensors=(),
-        outputs=("float32",),
-        pad_code=pad_code,
-    )
+    return layer(14, C, C, images=1, pads=pads, outputs=("float32",), pad_code=pad_code)
 
 
 @pytest.mark.parametrize("channels", [64, 1024])

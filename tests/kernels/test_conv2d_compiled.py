@@ -16,6 +16,7 @@ from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.pixel_tile import PixelTile
 from quantrt.regions.expression import Expression, Operand
+from tests.conv_layers import layer
 from tests.kernels.expressions import Builder, constant, scalar
 
 CAPABILITIES = (80, 86, 89, 90, 100, 120)
@@ -40,22 +41,8 @@ def residual_relu(*, is_integer: bool) -> Expression:
 
 def problem(dtype: str, C: int = 256, taps: int = 3) -> ConvProblem:
     """A layer of ResNet-50."""
-    return ConvProblem(
-        images=32,
-        H=14,
-        W=14,
-        C=C,
-        N=256,
-        R=taps,
-        S=taps,
-        strides=(1, 1),
-        pads=(taps // 2,) * 4,
-        dilations=(1, 1),
-        dtype=dtype,
-        epilogue=residual_relu(is_integer=dtype == "int8"),
-        tensors=(dtype,),
-        outputs=(dtype,),
-    )
+    epilogue = residual_relu(is_integer=dtype == "int8")
+    return layer(14, C, 256, taps, dtype=dtype, epilogue=epilogue, tensors=(dtype,), outputs=(dtype,))
 
 
 @pytest.fixture(scope="module")

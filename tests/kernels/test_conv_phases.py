@@ -12,8 +12,9 @@ from quantrt.kernels.conv_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import rows_in_order
 from quantrt.kernels.jit import boxes, fragments, ring
 from quantrt.kernels.phases.spec import Phases, phases_of
+from quantrt.regions.expression import IDENTITY
 from quantrt.runtime.cuda.runners.phased_conv2d import _in_order, sums_of
-from tests.kernels.convolutions import SUMS, Case
+from tests.kernels.convolutions import Case
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Scalar, altered, run_program
 from tests.kernels.test_conv_hopper import BLOCK_K, EMPTY, Stages, Windows
 
@@ -42,7 +43,7 @@ def problem_of(case: Case, repeats: tuple[int, int], dtype: str = "float16") -> 
         case.pads,
         case.dilations,
         dtype,
-        SUMS,
+        IDENTITY,
         (),
         (dtype,),
         repeats=repeats,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transposed convolutions: our kernel in Triton's interpreter, the library on the CPU."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,18 +9,16 @@ import torch
 
 from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY, Operand
 from quantrt.regions.region import ConvTranspose
-from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.check import DEQUANTIZED, check, off_by_one_ratio
 from quantrt.tactics.cuda.conv_transpose import list_tactics
-from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
+from quantrt.tactics.cuda.tactic import Rejected, Tactic
 from tests.kernels.convolutions import channels_last, retiled, run
 from tests.kernels.expressions import Builder, constant, scalar
-from tests.kernels.run_tactic import facts_of
+from tests.kernels.problems import Problem
 
 H200 = gpu_named("H200")
-SUMS = Expression((Operand("accumulator"),), (), (0,), (False,))
 SMALL = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32}
 
 
@@ -54,37 +52,8 @@ class Case:
             pads=self.pads or (0,) * (2 * rank),
             output_padding=self.output_padding or (0,) * rank,
             groups=self.groups,
-            epilogue=SUMS,
+            epilogue=IDENTITY,
         )
-
-
-@dataclass
-class Problem:
-    formula: ConvTranspose
-    x: torch.Tensor
-    weight: np.ndarray
-    tensors: tuple[torch.Tensor, ...] = ()
-    outputs: tuple[str, ...] = ("float32",)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> list[torch.Tensor]:
-        return [self.x, *self.tensors]
-
-    def workload(self) -> Workload:
-        facts = tuple(facts_of(x) for x in self.inputs)
-        return Workload("region", self.formula, facts, self.outputs, self.weight, self.constants)
-
-    def expected(self) -> list[torch.Tensor]:
-        constants = {name: torch.from_numpy(array) for name, array in self.constants.items()}
-        weight = torch.from_numpy(self.weight)
-        weight = weight.to(self.x.dtype) if weight.is_floating_point() else weight
-        return compute(self.formula, self.inputs, self.outputs, weight, constants)
-
-    def tactics(self, source: str) -> list[Tactic]:
-        found = [row for row in list_tactics(self.workload(), H200) if row.source == source]
-        assert found and all(isinstance(row, Tactic) for row in found), found
-        return found
 
 
 def problem_of(case: Case, dtype: torch.dtype, rng: np.random.Generator) -> Problem:

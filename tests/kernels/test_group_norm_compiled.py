@@ -9,7 +9,8 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.group_norm.spec import GroupNormProblem, TileConfig, kernels_of, part_rows, why_not
 from quantrt.kernels.group_norm.tiles import configs, cost, estimate_us
 from quantrt.kernels.kernel import CompiledKernel
-from tests.kernels.group_norms import NOTHING, silu_to_codes
+from quantrt.regions.expression import IDENTITY
+from tests.kernels.group_norms import silu_to_codes
 from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
 
 H200 = gpu_named("H200")
@@ -17,7 +18,7 @@ H200 = gpu_named("H200")
 
 def problem(C: int = 320, HW: int = 128 * 128, *, to_codes: bool = True, shift: str = "") -> GroupNormProblem:
     """A norm of the SDXL UNet at batch 2, 1024 x 1024 pixels."""
-    epilogue = silu_to_codes() if to_codes else NOTHING
+    epilogue = silu_to_codes() if to_codes else IDENTITY
     outputs = ("int8",) if to_codes else ("float16",)
     return GroupNormProblem(2, HW, C, 32, "float16", epilogue, (), outputs, (), shift)
 

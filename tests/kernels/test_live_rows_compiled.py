@@ -15,11 +15,10 @@ from quantrt.kernels.gemm.spec import kernel_of as gemm_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile
 from quantrt.kernels.gemm_hopper.spec import kernel_of as hopper_kernel
 from quantrt.kernels.live_rows import with_live_rows
-from quantrt.regions.region import Attention
+from quantrt.regions.expression import IDENTITY
 from tests.kernels.gemm_problems import heavy_codes, plain_codes
 
 LAYER = (12288, 4096, 1024)
-IDENTITY = Attention((("n", 0), ("n", 1), ("n", 2)), 1.0, False, False).epilogue
 PACKED = AttentionProblem(
     B=32, H=16, S=384, T=384, groups=1, D=64, dtype="float16", unit=16, mask="none", mask_dtype="",
     mask_unit=1, has_mask_rows=False, is_causal=False, epilogue=IDENTITY, outputs=("float16",),

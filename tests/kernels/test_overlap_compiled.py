@@ -14,14 +14,16 @@ from quantrt.kernels.gemm.spec import kernel_of as gemm_of
 from quantrt.kernels.gemm_hopper.spec import HopperTile
 from quantrt.kernels.gemm_hopper.spec import kernel_of as hopper_of
 from quantrt.kernels.overlap import HERE, IMAGE_FAMILIES, has_wait, may_overlap, with_wait
+from quantrt.regions.expression import IDENTITY
 from tests.kernels.gemm_problems import plain_codes
-from tests.kernels.pools import POOLED
 
 PROBLEM = plain_codes(256, 256, 256)
 TRITON = gemm_of(PROBLEM, TileConfig(64, 64, 64, 4, 3))
 STAGES = 2
 GLUON = hopper_of(PROBLEM, HopperTile(64, 64, STAGES))
-WINDOW = conv2d.ConvProblem(1, 28, 28, 16, 16, 3, 3, (1, 1), (1,) * 4, (1, 1), "int8", POOLED, (), ("int8",))
+WINDOW = conv2d.ConvProblem(
+    1, 28, 28, 16, 16, 3, 3, (1, 1), (1,) * 4, (1, 1), "int8", IDENTITY, (), ("int8",)
+)
 CONVOLUTION = conv2d.kernel_of(WINDOW, conv2d.TileConfig(64, 16, 32, 4, 2))
 MEMORY = r"LDG|STG|LDGSTS|UTMALDG|RED|ATOMG|UTMASTG"
 

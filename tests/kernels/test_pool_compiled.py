@@ -10,9 +10,8 @@ from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.pool.spec import PoolProblem, kernel_of
 from quantrt.kernels.pool.tiles import configs, cost, estimate_us
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY, Expression, Operand
 from tests.kernels.expressions import Builder, scalar
-from tests.kernels.pools import POOLED
 from tests.kernels.test_conv2d_compiled import CAPABILITIES, instructions
 
 H200 = gpu_named("H200")
@@ -26,7 +25,7 @@ def to_codes() -> Expression:
 def first_of_resnet(dtype: str) -> PoolProblem:
     """3x3 maxima of ResNet-50 at batch 32."""
     window = ConvProblem(
-        32, 112, 112, 64, 64, 3, 3, (2, 2), (1, 1, 1, 1), (1, 1), dtype, POOLED, (), (dtype,)
+        32, 112, 112, 64, 64, 3, 3, (2, 2), (1, 1, 1, 1), (1, 1), dtype, IDENTITY, (), (dtype,)
     )
     return PoolProblem(window, "max")
 

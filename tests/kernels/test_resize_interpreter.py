@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Resized images: our kernel in Triton's interpreter, the library on the CPU, against the reference."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,46 +10,18 @@ import torch
 from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.kernels.resize.spec import ResizeProblem, configs, kernel_of
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY, Operand
 from quantrt.regions.region import Resize
-from quantrt.runtime.cuda.compute import compute
 from quantrt.tactics.cuda.check import check
 from quantrt.tactics.cuda.resize import list_tactics
-from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
+from quantrt.tactics.cuda.tactic import Rejected, Tactic
 from tests.kernels.convolutions import channels_last, retiled, run
 from tests.kernels.expressions import Builder, constant, scalar
-from tests.kernels.run_tactic import facts_of
+from tests.kernels.problems import Problem
 from tests.kernels.test_conv2d_compiled import CAPABILITIES
 
 H200 = gpu_named("H200")
-MOVED = Expression((Operand("accumulator"),), (), (0,), (False,))
 SMALL = {"BLOCK_M": 32, "BLOCK_N": 32}
-
-
-@dataclass
-class Problem:
-    formula: Resize
-    x: torch.Tensor
-    tensors: tuple[torch.Tensor, ...] = ()
-    outputs: tuple[str, ...] = ("float16",)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> list[torch.Tensor]:
-        return [self.x, *self.tensors]
-
-    def workload(self) -> Workload:
-        facts = tuple(facts_of(x) for x in self.inputs)
-        return Workload("region", self.formula, facts, self.outputs, None, self.constants)
-
-    def expected(self) -> list[torch.Tensor]:
-        constants = {name: torch.from_numpy(array) for name, array in self.constants.items()}
-        return compute(self.formula, self.inputs, self.outputs, None, constants)
-
-    def tactics(self, source: str) -> list[Tactic]:
-        found = [row for row in list_tactics(self.workload(), H200) if row.source == source]
-        assert found and all(isinstance(row, Tactic) for row in found), found
-        return found
 
 
 def problem_of(
@@ -61,7 +33,7 @@ def problem_of(
         x = torch.from_numpy(rng.standard_normal(shape).astype(np.float32)).to(dtype)
     fields = {"is_nearest": True, "has_corners": False, **formula}
     name = str(dtype).removeprefix("torch.")
-    made = Resize(("up", 0), fields["is_nearest"], scales, fields["has_corners"], MOVED)
+    made = Resize(("up", 0), fields["is_nearest"], scales, fields["has_corners"], IDENTITY)
     return Problem(made, channels_last(x), outputs=(name,))
 
 
@@ -148,7 +120,7 @@ def test_the_kernel_of_one_shape_serves_all(rng: np.random.Generator):
 
 
 def test_it_compiles_everywhere(compiled_all):
-    problem = ResizeProblem(2, 64, 64, 640, 2, 2, "int8", MOVED, (), ("int8",))
+    problem = ResizeProblem(2, 64, 64, 640, 2, 2, "int8", IDENTITY, (), ("int8",))
     spec = kernel_of(problem, configs(problem, H200)[0])
     (kernel,) = compiled_all([spec], CAPABILITIES)
     assert set(kernel.cubins) == set(CAPABILITIES)

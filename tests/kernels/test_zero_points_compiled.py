@@ -13,6 +13,7 @@ from quantrt.kernels.depthwise import spec as depthwise
 from quantrt.kernels.kernel import CompiledKernel
 from quantrt.kernels.pixel_tile import PixelTile
 from quantrt.regions.expression import Expression, Operand
+from tests.conv_layers import layer
 from tests.kernels.expressions import Builder, constant, scalar
 
 CAPABILITIES = (80, 86, 89, 90, 100, 120)
@@ -37,23 +38,8 @@ def residual(zero_point: int | None) -> Expression:
 
 
 def problem(zero_point: int | None, taps: int) -> ConvProblem:
-    return ConvProblem(
-        images=32,
-        H=14,
-        W=14,
-        C=256,
-        N=256,
-        R=taps,
-        S=taps,
-        strides=(1, 1),
-        pads=(taps // 2,) * 4,
-        dilations=(1, 1),
-        dtype="int8",
-        epilogue=residual(zero_point),
-        tensors=("int8",),
-        outputs=("int8",),
-        pad_code=-128 if taps > 1 and zero_point is not None else 0,
-    )
+    pad_code = -128 if taps > 1 and zero_point is not None else 0
+    return layer(14, 256, 256, taps, epilogue=residual(zero_point), tensors=("int8",), pad_code=pad_code)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from quantrt.kernels.gemm.spec import GemmProblem, kinds_of
 from quantrt.kernels.gemm.spec import why_not as why_no_product
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 from quantrt.kernels.split_k.spec import SplitConfig
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY
 
 __all__ = ["DIGITS", "GroupedProblem", "by_group", "kernel_of", "packed", "why_not"]
 
@@ -62,8 +62,7 @@ def kernel_of(problem: GroupedProblem, config: SplitConfig) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against; in parts the one that makes the parts."""
     tile = config.tile
     if config.splits > 1:
-        sums = Expression((Operand("accumulator"),), (), (0,), (False,))
-        problem = replace(problem, epilogue=sums, tensors=(), outputs=("float32",))
+        problem = replace(problem, epilogue=IDENTITY, tensors=(), outputs=("float32",))
     types = {"x_ptr": POINTERS[problem.dtype], "w_ptr": "*i16", "scale_ptr": POINTERS["float32"]}
     zeros = {"zero_ptr": POINTERS[problem.dtype]} if problem.has_zeros else {}
     types |= {**zeros, **output_types(problem), **operand_types(problem)}

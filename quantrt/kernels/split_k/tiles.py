@@ -20,7 +20,7 @@ from quantrt.kernels.gemm import tiles as gemm
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.gemm.spec import TileConfig as GemmTile
 from quantrt.kernels.split_k.spec import PART_BYTES, SplitConfig, rows_of
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY
 
 __all__ = ["configs", "estimate_us"]
 
@@ -103,8 +103,7 @@ def _tiles(problem: ConvProblem | GemmProblem, tile: ConvTile | GemmTile) -> int
 
 def _part(problem: ConvProblem | GemmProblem, splits: int) -> ConvProblem | GemmProblem:
     """The product that has the tiles of all parts."""
-    sums = Expression((Operand("accumulator"),), (), (0,), (False,))
-    wide = replace(problem, N=problem.N * splits, epilogue=sums, tensors=(), outputs=("float32",))
+    wide = replace(problem, N=problem.N * splits, epilogue=IDENTITY, tensors=(), outputs=("float32",))
     if isinstance(wide, ConvProblem):
         return replace(wide, C=wide.C // splits)
     return replace(wide, K=wide.K // splits)

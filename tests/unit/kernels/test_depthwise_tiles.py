@@ -6,28 +6,12 @@ from dataclasses import replace
 import pytest
 
 from quantrt.gpu import GPUS, GpuFacts, gpu_named
-from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.depthwise.spec import kernel_of, why_not
 from quantrt.kernels.depthwise.tiles import configs, cost, estimate_us
-from quantrt.regions.expression import Expression, Operand
+from tests.conv_layers import layer
 
 H200 = gpu_named("H200")
-LAYER = ConvProblem(
-    images=32,
-    H=56,
-    W=56,
-    C=144,
-    N=144,
-    R=3,
-    S=3,
-    strides=(1, 1),
-    pads=(1, 1, 1, 1),
-    dilations=(1, 1),
-    dtype="int8",
-    epilogue=Expression((Operand("accumulator"),), (), (0,), (False,)),
-    tensors=(),
-    outputs=("int8",),
-)
+LAYER = layer(56, 144, 144)
 PROBLEMS = {
     "layer": LAYER,
     "float": replace(LAYER, dtype="float16", outputs=("float16",)),

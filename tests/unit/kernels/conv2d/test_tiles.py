@@ -6,28 +6,13 @@ from dataclasses import replace
 import pytest
 
 from quantrt.gpu import GPUS, GpuFacts, gpu_named
-from quantrt.kernels.conv2d.spec import ConvProblem, TileConfig, kernel_of, why_not
+from quantrt.kernels.conv2d.spec import TileConfig, kernel_of, why_not
 from quantrt.kernels.conv2d.tiles import configs, cost, estimate_us
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY, Operand
+from tests.conv_layers import layer
 
 H200 = gpu_named("H200")
-SUMS = Expression((Operand("accumulator"),), (), (0,), (False,))
-LAYER = ConvProblem(
-    images=32,
-    H=14,
-    W=14,
-    C=256,
-    N=256,
-    R=3,
-    S=3,
-    strides=(1, 1),
-    pads=(1, 1, 1, 1),
-    dilations=(1, 1),
-    dtype="int8",
-    epilogue=SUMS,
-    tensors=("int8",),
-    outputs=("int8",),
-)
+LAYER = layer(14, 256, 256, tensors=("int8",))
 POINT = replace(LAYER, H=56, W=56, C=64, R=1, S=1, pads=(0, 0, 0, 0))
 PROBLEMS = {
     "layer": LAYER,
@@ -95,9 +80,12 @@ def test_a_kernel_does_not_depend_on_batch_or_image():
         ({"W": 2**24}, "32 bits"),
         ({"outputs": ("int8",) * 5}, "5 outputs"),
         ({"tensors": ("int64",)}, "int64"),
-        ({"epilogue": replace(SUMS, row_outputs=(True,))}, "rows"),
-        ({"epilogue": replace(SUMS, operands=(Operand("tensor"),))}, "accumulator"),
-        ({"epilogue": replace(SUMS, operands=(*SUMS.operands, *[Operand("scalar")] * 13))}, "13 operands"),
+        ({"epilogue": replace(IDENTITY, row_outputs=(True,))}, "rows"),
+        ({"epilogue": replace(IDENTITY, operands=(Operand("tensor"),))}, "accumulator"),
+        (
+            {"epilogue": replace(IDENTITY, operands=(*IDENTITY.operands, *[Operand("scalar")] * 13))},
+            "13 operands",
+        ),
     ],
 )
 def test_reasons(changes: dict, reason: str):

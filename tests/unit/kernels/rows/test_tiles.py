@@ -18,7 +18,7 @@ from quantrt.kernels.rows.spec import (
 )
 from quantrt.kernels.rows.tiles import configs, variants
 from quantrt.kernels.rows.walk import Walk
-from quantrt.regions.expression import Expression, Instruction, Operand
+from quantrt.regions.expression import IDENTITY, Expression, Instruction, Operand
 
 H200 = gpu_named("H200")
 TENSOR = Operand("tensor", "x")
@@ -155,7 +155,7 @@ def test_a_block_holds_no_longer_rows() -> None:
 
 def test_why_not() -> None:
     assert why_not(norm(4, 8)) is None
-    expression = Expression((Operand("accumulator"),), (), (0,), (False,))
+    expression = IDENTITY
     assert (
         why_not(RowsProblem(expression, (), ("float16",), Walk((), 1, ())))
         == "an operand that is an accumulator"

@@ -6,31 +6,15 @@ from dataclasses import replace
 import pytest
 
 from quantrt.gpu import GPUS, GpuFacts, gpu_named
-from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.gemm.spec import GemmProblem
 from quantrt.kernels.split_k.spec import add_kernel_of, parts_bytes, parts_kernel_of, rows_of
 from quantrt.kernels.split_k.tiles import configs, estimate_us
-from quantrt.regions.expression import Expression, Operand
+from quantrt.regions.expression import IDENTITY
+from tests.conv_layers import layer
 
 H200 = gpu_named("H200")
-SUMS = Expression((Operand("accumulator"),), (), (0,), (False,))
-PRODUCT = GemmProblem(128, 1024, 4096, "float16", 16, SUMS, (), ("float16",))
-LAYER = ConvProblem(
-    images=32,
-    H=7,
-    W=7,
-    C=512,
-    N=512,
-    R=3,
-    S=3,
-    strides=(1, 1),
-    pads=(1, 1, 1, 1),
-    dilations=(1, 1),
-    dtype="float16",
-    epilogue=SUMS,
-    tensors=(),
-    outputs=("float16",),
-)
+PRODUCT = GemmProblem(128, 1024, 4096, "float16", 16, IDENTITY, (), ("float16",))
+LAYER = layer(7, 512, 512, dtype="float16", outputs=("float16",))
 PROBLEMS = {
     "product": PRODUCT,
     "codes": replace(PRODUCT, dtype="int8"),

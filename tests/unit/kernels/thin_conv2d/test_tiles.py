@@ -6,29 +6,13 @@ from dataclasses import replace
 import pytest
 
 from quantrt.gpu import GPUS, GpuFacts, gpu_named
-from quantrt.kernels.conv2d.spec import ConvProblem
 from quantrt.kernels.conv2d.tiles import cost
 from quantrt.kernels.thin_conv2d.spec import line_width, output_size, why_not, window_lines
 from quantrt.kernels.thin_conv2d.tiles import bordered_bytes, configs, estimate_us, programs_of
-from quantrt.regions.expression import Expression, Operand
+from tests.conv_layers import layer
 
 H200 = gpu_named("H200")
-STEM = ConvProblem(
-    images=32,
-    H=224,
-    W=224,
-    C=3,
-    N=64,
-    R=7,
-    S=7,
-    strides=(2, 2),
-    pads=(3, 3, 3, 3),
-    dilations=(1, 1),
-    dtype="int8",
-    epilogue=Expression((Operand("accumulator"),), (), (0,), (False,)),
-    tensors=(),
-    outputs=("int8",),
-)
+STEM = layer(224, 3, 64, 7, strides=(2, 2))
 SMALL = replace(STEM, N=32, R=3, S=3, pads=(0, 0, 1, 1))
 PROBLEMS = {
     "int8": STEM,
