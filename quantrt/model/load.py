@@ -20,7 +20,7 @@ from quantrt.model.check_pairs import check_pairs
 from quantrt.model.fingerprint import fingerprint
 from quantrt.model.model import Model
 from quantrt.model.passes.convert_opset import TARGET_OPSET
-from quantrt.model.passes.narrow_doubles import double_product
+from quantrt.model.passes.narrow_doubles import doubles_of
 from quantrt.model.read import read_model
 
 __all__ = ["load_model", "make_model"]
@@ -82,10 +82,9 @@ def _model(graph: ir.Model, *, path: Path | None, file_bytes: int, notes: tuple[
 
 def _told_types(graph: ir.Model, bfloats: Collection[str]) -> Iterator[str]:
     """What becomes of types that engines have not."""
-    double = double_product(graph)
-    if double is not None:
-        what = f"'{double.name}' ({double.op_type})"
-        yield f"{what} is in float64: engines compute all of the model in float32"
+    doubles = doubles_of(graph)
+    if doubles:
+        yield f"{', '.join(doubles)}: float64 in the file, float32 in engines"
     if bfloats:
         names = ", ".join(f"'{name}'" for name in sorted(bfloats))
         yield f"{names}: bfloat16 in the file and in an engine for a GPU, float32 in one for a CPU"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph whose products are in float64 as one in float32.
+"""A graph that takes or gives doubles, or multiplies them, as one in float32.
 
 No library here has fast kernels for products of doubles, and none has codes for them: ONNX Runtime has no
-Conv of doubles at all on a CPU. Doubles around products of floats, as in sizes that a model computes, stay.
+Conv of doubles at all on a CPU. Other doubles stay, as in sizes that a model computes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from quantrt.ir.edit import is_operator
 from quantrt.ir.shapes import infer_shapes
 from quantrt.model.passes.widen_halves import TYPE_ATTRIBUTES, widen_halves
 
-__all__ = ["double_product", "narrow_doubles"]
+__all__ = ["doubles_of", "narrow_doubles"]
 
 _PRODUCTS = (
     "Attention",
@@ -30,23 +30,22 @@ _PRODUCTS = (
 
 
 def narrow_doubles(graph: ir.Model) -> int:
-    """Make every double of a graph that has such a product a float32; how many constants and casts changed.
-
-    Inputs and outputs of the model keep their types, behind a Cast.
-    """
-    return 0 if double_product(graph) is None else widen_halves(graph, (ir.DataType.DOUBLE,))
+    """Make every double of a graph that has such a float32; how many constants, casts and ends changed."""
+    return widen_halves(graph, (ir.DataType.DOUBLE,)) if doubles_of(graph) else 0
 
 
-def double_product(graph: ir.Model) -> ir.Node | None:
-    """The first product that reads doubles, subgraphs included; None where there is none."""
+def doubles_of(graph: ir.Model) -> tuple[str, ...]:
+    """Inputs and outputs that are doubles, and the first product that reads some, subgraphs included."""
     if not _has_doubles(graph):
-        return None
+        return ()
     infer_shapes(graph, follow_values=False)
+    ends = (*graph.graph.inputs, *graph.graph.outputs)
+    found = [f"'{value.name}'" for value in ends if value.dtype == ir.DataType.DOUBLE]
     for node in graph.graph.all_nodes():
         kinds = {value.dtype for value in node.inputs if value is not None}
         if is_operator(node, *_PRODUCTS) and ir.DataType.DOUBLE in kinds:
-            return node
-    return None
+            return (*found, f"'{node.name}' ({node.op_type})")
+    return tuple(found)
 
 
 def _has_doubles(graph: ir.Model) -> bool:
@@ -61,4 +60,5 @@ def _has_doubles(graph: ir.Model) -> bool:
         attribute.type == ir.AttributeType.INT and attribute.as_int() == ir.DataType.DOUBLE
         for attribute in attributes
     )
+    values.extend(graph.graph.outputs)
     return is_cast or any(value.dtype == ir.DataType.DOUBLE for value in values)

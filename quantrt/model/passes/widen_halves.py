@@ -21,15 +21,16 @@ TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 def widen_halves(graph: ir.Model, kinds: Collection[ir.DataType] = HALVES) -> int:
     """Give every float of 16 bits 32, subgraphs included; how many constants, casts and ends changed.
 
-    Inputs and outputs of the model keep their types, behind a Cast, but for bfloat16, which numpy has not:
-    those are float32 themselves.
+    Inputs and outputs of the model that are float16 stay so, behind a Cast. Others become float32 themselves:
+    numpy has no bfloat16, and float64 has more bits than anything behind it.
 
     Args:
         kinds: element types that become float32; numbers beyond its range become its ends.
     """
-    kept = [kind for kind in kinds if kind != ir.DataType.BFLOAT16]
+    kept = [kind for kind in kinds if kind == ir.DataType.FLOAT16]
     inputs, outputs = _ends(graph.graph.inputs, kept), _ends(graph.graph.outputs, kept)
-    count = sum(value.dtype == ir.DataType.BFLOAT16 for value in (*graph.graph.inputs, *graph.graph.outputs))
+    ends = (*graph.graph.inputs, *graph.graph.outputs)
+    count = sum(value.dtype in kinds and value.dtype not in kept for value in ends)
     for part in graph.graphs():
         for value in part.initializers.values():
             if value.const_value is not None and value.const_value.dtype in kinds:
