@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -22,6 +22,7 @@ __all__ = [
     "only_consumer",
     "prepend",
     "register_constant",
+    "remove_constants",
     "set_constant_input",
     "take_place",
     "taken_names",
@@ -118,6 +119,15 @@ def register_constant(graph: ir.Model, name: str, tensor: ir.TensorProtocol) -> 
     )
     graph.graph.register_initializer(value)
     return value
+
+
+def remove_constants(graph: ir.Model, values: Iterable[ir.Value | None]) -> None:
+    """Remove those of these initializers of the main graph that nothing reads any more."""
+    for value in values:
+        name = "" if value is None else value.name or ""
+        if value is not None and name in graph.graph.initializers and not value.uses():
+            if not value.is_graph_output():
+                del graph.graph.initializers[name]
 
 
 def set_constant_input(graph: ir.Model, node: ir.Node, index: int, array: np.ndarray, name: str) -> None:

@@ -16,7 +16,15 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator, take_place, taken_names
+from quantrt.ir.edit import (
+    add_constant,
+    constant_of,
+    int_attribute,
+    is_operator,
+    remove_constants,
+    take_place,
+    taken_names,
+)
 
 __all__ = ["pick_codes"]
 
@@ -36,7 +44,9 @@ def pick_codes(graph: ir.Model) -> ir.Model:
         else:
             _dequantize_rows(copy, pick, table)
         if not table.outputs[0].uses() and not table.outputs[0].is_graph_output():
-            _remove(copy, table)
+            constants = tuple(table.inputs)
+            copy.graph.remove(table, safe=True)
+            remove_constants(copy, constants)
     return copy
 
 
@@ -62,15 +72,6 @@ def _is_table(node: ir.Node) -> bool:
         return False
     is_by_rows = scale.shape == codes.shape[:1] and int_attribute(node, "axis", 1) in (0, -MATRIX)
     return not scale.ndim or (is_by_rows and (zero is None or not zero.any()))
-
-
-def _remove(graph: ir.Model, table: ir.Node) -> None:
-    """Remove what nothing reads any more, and its constants that nothing else does."""
-    constants = [value for value in table.inputs if value is not None]
-    graph.graph.remove(table, safe=True)
-    for value in constants:
-        if not value.uses() and not value.is_graph_output():
-            del graph.graph.initializers[value.name or ""]
 
 
 def _shape_of(value: ir.Value | None) -> tuple[int, ...]:

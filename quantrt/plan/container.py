@@ -37,9 +37,10 @@ from quantrt.threads import usable_cores
 
 __all__ = ["FORMAT_VERSION", "Container", "open_container", "write_container"]
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """1: machine code of GPUs stood beside the graph, as tensors. 2: "data_sha256" is the digest of the rest as a
-whole. 3: all weights are as kernels read them. Such files are still read."""
+whole. 3: all weights are as kernels read them. 4: models for CPUs and the report are not compressed. Such
+files are still read."""
 METADATA_KEY = "quantrt"
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library reads no longer ones
 

@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan as the JSON header of an engine file, and back; weights apart."""
+"""A plan as the JSON header of an engine file, and back; weights apart.
+
+What is long and alike from layer to layer is one compressed field, "packed": base64 of zlib of JSON.
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import json
 import math
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
+from quantrt.errors import InternalError
 from quantrt.ir.layout import LAYOUTS
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.model.model import Fingerprint
@@ -17,6 +24,11 @@ __all__ = ["header_of", "plan_from_header"]
 
 HINTS = ("latency", "throughput")
 FLOAT_PRECISIONS = ("fp32", "fp16", "bf16")
+
+PACKED = "packed"
+
+MAX_UNPACKED_BYTES = 100_000_000
+"""As long as a header may be that is not compressed."""
 
 
 def header_of(plan: Plan) -> dict[str, Any]:
@@ -30,10 +42,15 @@ def header_of(plan: Plan) -> dict[str, Any]:
         "is_calibrated": plan.is_calibrated,
         "fingerprint": dataclasses.asdict(plan.fingerprint),
         "device": dict(plan.device),
-        "layers": [
-            [row.name, row.op_type, row.precision, row.reason, list(row.sources)] for row in plan.layers
-        ],
-        "report": dict(plan.report),
+        PACKED: _packed(
+            {
+                "layers": [
+                    [row.name, row.op_type, row.precision, row.reason, list(row.sources)]
+                    for row in plan.layers
+                ],
+                "report": dict(plan.report),
+            }
+        ),
     }
 
 
@@ -43,6 +60,8 @@ def plan_from_header(header: Mapping[str, Any], model: LibraryModel) -> Plan:
     Raises:
         KeyError, TypeError, ValueError: the header lacks a field or has one of another kind.
     """
+    if PACKED in header:
+        header = {**_unpacked(_text(header[PACKED])), **header}
     return Plan(
         model=model,
         options=_options(**header["options"]),
@@ -55,6 +74,30 @@ def plan_from_header(header: Mapping[str, Any], model: LibraryModel) -> Plan:
         is_calibrated=_truth(header["is_calibrated"]),
         report=dict(header["report"]),
     )
+
+
+def _packed(fields: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(fields, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        raise InternalError("the header of an engine file is not JSON", got=str(error)) from error
+    return base64.b64encode(zlib.compress(text.encode(), zlib.Z_BEST_COMPRESSION)).decode()
+
+
+def _unpacked(text: str) -> Mapping[str, Any]:
+    """The fields that `_packed` took.
+
+    Raises:
+        ValueError: they are damaged, or longer than a header may be.
+    """
+    reader = zlib.decompressobj()
+    try:
+        raw = reader.decompress(base64.b64decode(text, validate=True), MAX_UNPACKED_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if not reader.eof or reader.unused_data:
+        raise ValueError("its compressed part is cut off, or does not end where it should")
+    return dict(json.loads(raw))
 
 
 def _options(

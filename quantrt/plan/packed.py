@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program of an engine for a GPU as its file holds it: all but large weights in one compressed stream.
+"""The model of an engine as its file holds it: all but large weights in one compressed stream.
 
     length of INDEX (8 bytes, little endian), INDEX, graph, one array after the other
 
 INDEX is JSON: {"graph": bytes, "arrays": [[name, element type as numpy writes it, shape], ...]}. Kernels of
-one family are nearly alike, so that together they shrink to a sixth; scales and biases of small layers would
-each take a line of the file's table. Larger weights stay beside the stream, mapped and not read.
+one family are nearly alike, so that together they shrink to a sixth, and the text of an OpenVINO model to a
+thirtieth; scales and biases of small layers would each take a line of the file's table. Larger weights stay
+beside the stream, mapped and not read; those of a model that is small as a whole are in it too.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterator
 from types import ModuleType
@@ -23,11 +25,13 @@ from quantrt.plan.program_json import CUBIN, LIBRARY, PLAN
 
 __all__ = ["is_packed", "pack", "unpack"]
 
+log = logging.getLogger(__name__)
+
 PLAIN_KINDS = "biuf"
 """Element types that numpy knows by itself: truths, integers, floats."""
 
 MAGIC = b"\xfd7zXZ\x00"
-"""With which a stream of the .xz format begins; a graph that is not packed is JSON, and begins with "{"."""
+"""With which a stream of the .xz format begins; a graph that is not packed is JSON, XML or a protobuf."""
 
 MAX_UNPACKED_BYTES = 1 << 30
 """Of graph and machine code: what claims to be more is no engine."""
@@ -38,32 +42,49 @@ MAX_WORKING_BYTES = 1 << 26
 SMALL_BYTES = 16384
 """Of weights, up to which they are in the stream."""
 
+SMALL_MODEL_BYTES = 1 << 20
+"""Of all weights of a model for a CPU, up to which they are in the stream: int8 codes shrink by a tenth to a
+fifth, which takes a second per megabyte."""
+
 LARGE_RATIO = 64
 """Of weights beside the stream, in its bytes: from there on a few percent of it are not worth seconds."""
 
 QUICK = 3
 """Level of compression there: a quarter of the default's time, for 4 % more of a graph (SDXL's UNet)."""
 
+ALIGNMENT = 64
+"""Of weights in memory: a cache line, and the widest vector register."""
+
 _LENGTH_BYTES = 8
 
 
 def pack(model: LibraryModel) -> LibraryModel:
-    """The program with machine code and small weights in its graph, compressed; models of others stay."""
-    if model.library != LIBRARY or is_packed(model):
+    """The model with machine code and small weights in its graph, compressed.
+
+    One for a CPU stays as it is where this Python cannot compress: it takes more space, and is as good.
+    """
+    if is_packed(model):
         return model
-    inside = {name: array for name, array in model.weights.items() if _goes_inside(name, array)}
+    try:
+        lzma = _lzma()
+    except DeviceError as error:
+        if model.library == LIBRARY:
+            raise
+        log.warning("the engine is not compressed: %s", error.got)
+        return model
+    inside = _inside(model)
     rows = [[name, array.dtype.str, list(array.shape)] for name, array in inside.items()]
     index = json.dumps({"graph": len(model.graph), "arrays": rows}, separators=(",", ":")).encode()
     parts = [len(index).to_bytes(_LENGTH_BYTES, "little"), index, model.graph]
     data = b"".join([*parts, *(array.tobytes() for array in inside.values())])
     kept = {name: array for name, array in model.weights.items() if name not in inside}
     is_small_part = sum(array.nbytes for array in kept.values()) >= LARGE_RATIO * len(data)
-    stream = _lzma().compress(data, preset=QUICK if is_small_part else None)
+    stream = lzma.compress(data, preset=QUICK if is_small_part else None)
     return LibraryModel(model.library, stream, kept)
 
 
 def unpack(model: LibraryModel) -> LibraryModel:
-    """The program that `pack` took; one that is not packed as it is.
+    """The model that `pack` took; one that is not packed as it is.
 
     Raises:
         ValueError: the stream is damaged, or not one of `pack`.
@@ -86,17 +107,34 @@ def unpack(model: LibraryModel) -> LibraryModel:
     sizes = [graph_bytes, *(kind.itemsize * math.prod(dims) for _, kind, dims in rows)]
     graph, *contents = _split(data[start:], sizes)
     pairs = zip(rows, contents, strict=True)
-    arrays = {name: np.frombuffer(part, kind).reshape(dims) for (name, kind, dims), part in pairs}
+    arrays = {name: _aligned(part).view(kind).reshape(dims) for (name, kind, dims), part in pairs}
     return LibraryModel(model.library, graph, {**model.weights, **arrays})
 
 
 def is_packed(model: LibraryModel) -> bool:
     """Whether the graph of a model is a stream of `pack`."""
-    return model.library == LIBRARY and model.graph.startswith(MAGIC)
+    return model.graph.startswith(MAGIC)
 
 
-def _goes_inside(name: str, array: np.ndarray) -> bool:
-    return name.startswith((CUBIN, PLAN)) or (array.nbytes <= SMALL_BYTES and array.dtype.kind in PLAIN_KINDS)
+def _inside(model: LibraryModel) -> dict[str, np.ndarray]:
+    """The weights that are in the stream."""
+    is_small = sum(array.nbytes for array in model.weights.values()) <= SMALL_MODEL_BYTES
+    most = SMALL_BYTES if model.library == LIBRARY or not is_small else SMALL_MODEL_BYTES
+    return {
+        name: array
+        for name, array in model.weights.items()
+        if name.startswith((CUBIN, PLAN)) or (array.nbytes <= most and array.dtype.kind in PLAIN_KINDS)
+    }
+
+
+def _aligned(part: bytes) -> np.ndarray:
+    """Read-only memory of these bytes that begins on a cache line, as it does in a file."""
+    memory = np.empty(len(part) + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    found: np.ndarray = memory[start : start + len(part)]
+    found[:] = np.frombuffer(part, np.uint8)
+    found.flags.writeable = False
+    return found
 
 
 def _split(data: bytes, sizes: list[int]) -> Iterator[bytes]:
@@ -127,7 +165,7 @@ def _lzma() -> ModuleType:
         import lzma
     except ImportError as error:
         raise DeviceError(
-            "cannot read or write engines for a GPU: this Python was built without lzma",
+            "cannot read or write compressed engines: this Python was built without lzma",
             got=str(error),
             hint="a Python with liblzma",
         ) from error

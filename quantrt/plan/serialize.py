@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan -> engine file -> Plan. The file is safetensors with a JSON header; nothing in it is ever executed.
 
-Tensor "graph" holds the bytes of the library's model, "weights/NAME" each of its weights; of an engine for a
-GPU the machine code is compressed into "graph" too (packed.py).
+Tensor "graph" holds the bytes of the library's model, "weights/NAME" each of its weights; small weights, and
+the machine code of an engine for a GPU, are compressed into "graph" too (packed.py).
 """
 
 from __future__ import annotations

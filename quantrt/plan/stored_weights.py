@@ -15,7 +15,15 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator, take_place, taken_names
+from quantrt.ir.edit import (
+    add_constant,
+    constant_of,
+    int_attribute,
+    is_operator,
+    remove_constants,
+    take_place,
+    taken_names,
+)
 
 __all__ = ["spell_stored_weights"]
 
@@ -76,8 +84,6 @@ def _spell(graph: ir.Model, node: ir.Node, taken: set[str]) -> None:
     floats = ir.node("Cast", [node.inputs[0]], attributes={"to": ir.DataType.FLOAT}, name=f"{name}_cast")
     product = ir.node("Mul", [floats.outputs[0], factors], name=name)
     floats.outputs[0].name = f"{name}_floats"
-    constants = [value for value in node.inputs if value is not None]
+    constants = tuple(node.inputs)
     take_place(graph, node, [floats, product], product.outputs[0])
-    for value in constants:
-        if not value.uses() and not value.is_graph_output() and value.name in graph.graph.initializers:
-            del graph.graph.initializers[value.name]
+    remove_constants(graph, constants)

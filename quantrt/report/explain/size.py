@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from quantrt.dtypes import precision_of
 from quantrt.plan.packed import pack
-from quantrt.plan.plan import Plan
+from quantrt.plan.plan import LibraryModel, Plan
 from quantrt.plan.program_json import program_from_model
 from quantrt.report.engine_layer import EngineLayer
 
@@ -30,6 +30,9 @@ ACCUMULATOR_SCALE = "accumulator scale"
 
 LARGE_FLOATS_BYTES = 1024
 """Of a product's float weights, from which on they are worth a line."""
+
+LARGE_TABLE_BYTES = 1 << 18
+"""The same of what is only picked from, or added."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,8 @@ class Size:
         file_bytes: of the file; of the model alone where there is none.
         parts: (what, bytes), the largest first; together file_bytes.
         duplicate_bytes: of arrays that are there once already.
-        float_layers: (layer, bytes of float weights, why it is float) of products without codes, the largest
-            first.
+        float_layers: (layer, bytes of float weights, why it is float) of products and tables without codes,
+            the largest first.
         model_bytes: of the float model that it was built from; None where it was made in memory.
     """
 
@@ -67,7 +70,7 @@ class Size:
 
     @property
     def float_bytes(self) -> int:
-        """Float weights of the products that stayed float."""
+        """Float weights of the products and tables that stayed float."""
         return sum(size for _, size, _ in self.float_layers)
 
 
@@ -89,7 +92,7 @@ def describe_size(plan: Plan, file_bytes: int | None, layers: Sequence[EngineLay
     sums[GRAPH] = sums.get(GRAPH, 0) + rest
     if file_bytes is not None:
         stored = pack(plan.model)
-        _shrink(sums, plan.model.size_bytes - stored.size_bytes)
+        _shrink(sums, plan.model, stored)
         sums[HEADER] = file_bytes - stored.size_bytes
     return Size(
         file_bytes=file_bytes if file_bytes is not None else plan.model.size_bytes,
@@ -100,13 +103,29 @@ def describe_size(plan: Plan, file_bytes: int | None, layers: Sequence[EngineLay
     )
 
 
-def _shrink(sums: dict[str, int], saved_bytes: int) -> None:
-    """Take off what compression saves, of the graph and the machine code in equal parts of their sizes."""
-    packed = [what for what in sums if what == GRAPH or what.startswith(MACHINE_CODE)]
-    total = sum(sums[what] for what in packed)
-    for what in packed:
+def _shrink(sums: dict[str, int], model: LibraryModel, stored: LibraryModel) -> None:
+    """Take off what compression saves.
+
+    Graph and machine code share what it saves in equal parts of their sizes. Where all of a small model is
+    compressed, the graph takes what it takes by itself, and all weights share the rest so.
+    """
+    saved_bytes = model.size_bytes - stored.size_bytes
+    texts = [what for what in sums if what == GRAPH or what.startswith(MACHINE_CODE)]
+    arrays = [what for what in sums if what not in texts]
+    if model.library != "cuda" and model.weights and not stored.weights:
+        graph = replace(model, weights={})
+        saved_bytes = len(graph.graph) - pack(graph).size_bytes
+        _share(sums, arrays, model.size_bytes - stored.size_bytes - saved_bytes)
+    _share(sums, texts, saved_bytes)
+
+
+def _share(sums: dict[str, int], parts: Sequence[str], saved_bytes: int) -> None:
+    """Take bytes off some parts, by their sizes; what rounding leaves, off the first."""
+    total = sum(sums[what] for what in parts)
+    for what in parts:
         sums[what] -= round(saved_bytes * sums[what] / max(total, 1))
-    sums[GRAPH] += total - saved_bytes - sum(sums[what] for what in packed)
+    if parts:
+        sums[parts[0]] += total - saved_bytes - sum(sums[what] for what in parts)
 
 
 def _float_layers(layers: Iterable[EngineLayer]) -> tuple[tuple[str, int, str], ...]:
@@ -114,7 +133,8 @@ def _float_layers(layers: Iterable[EngineLayer]) -> tuple[tuple[str, int, str], 
     for layer in layers:
         sizes = {dtype: size for dtype, size in layer.weights.items() if not precision_of(dtype)}
         floats = sum(size for dtype, size in sizes.items() if "float" in dtype)
-        if len(sizes) == len(layer.weights) and floats >= LARGE_FLOATS_BYTES and layer.operations:
+        least_bytes = LARGE_FLOATS_BYTES if layer.operations else LARGE_TABLE_BYTES
+        if len(sizes) == len(layer.weights) and floats >= least_bytes:
             found.append((layer.name, floats, layer.reason))
     return tuple(sorted(found, key=lambda row: -row[1]))
 

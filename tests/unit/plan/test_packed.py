@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from quantrt.errors import DeviceError
-from quantrt.plan.packed import LARGE_RATIO, MAX_UNPACKED_BYTES, is_packed, pack, unpack
+from quantrt.plan.packed import (
+    LARGE_RATIO,
+    MAX_UNPACKED_BYTES,
+    SMALL_MODEL_BYTES,
+    is_packed,
+    pack,
+    unpack,
+)
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program_json import CUBIN
 
@@ -62,12 +69,31 @@ def test_beside_large_weights_it_is_compressed_quickly(rng: np.random.Generator)
     assert_same(unpack(quick), larger)
 
 
+@pytest.mark.parametrize("library", ["onnxruntime", "openvino"])
+def test_a_small_model_for_a_cpu_is_packed_as_a_whole(library: str, rng: np.random.Generator):
+    weights = {
+        "bin": rng.integers(-40, 40, 200_000).astype(np.int8),
+        "fp8": np.ones(9, ml_dtypes.float8_e4m3fn),
+    }
+    model = LibraryModel(library, b"<layer name='conv'/>" * 500, weights)
+    packed = pack(model)
+    assert list(packed.weights) == ["fp8"], "numpy does not know its type"
+    assert len(packed.graph) < 180_000
+    assert_same(unpack(packed), model)
+
+
+def test_large_weights_of_a_model_for_a_cpu_are_not_copied(rng: np.random.Generator):
+    weights = {"bin": np.zeros(SMALL_MODEL_BYTES, np.uint8), "scale": np.ones(3, np.float32)}
+    model = LibraryModel("openvino", b"<net/>", weights)
+    packed = pack(model)
+    assert packed.weights.keys() == {"bin"}
+    assert packed.weights["bin"] is weights["bin"]
+    assert_same(unpack(packed), model)
+
+
 def test_what_is_not_packed_stays_as_it_is(rng: np.random.Generator):
     model = program(rng)
     assert unpack(model) is model
-    other = LibraryModel("onnxruntime", b"\x08\x0a", {f"{CUBIN}x": np.zeros(3)})
-    assert pack(other) is other
-    assert unpack(other) is other
 
 
 def stream(data: bytes) -> LibraryModel:

@@ -21,6 +21,7 @@ from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.model import Fingerprint
 from quantrt.plan.container import FORMAT_VERSION, open_container, write_container
 from quantrt.plan.header import header_of
+from quantrt.plan.packed import pack
 from quantrt.plan.plan import ExecOptions, Layer, LibraryModel, Plan
 from quantrt.plan.serialize import load_plan, peek_plan, save_plan
 
@@ -80,6 +81,16 @@ def assert_same(got: Plan, want: Plan) -> None:
 @pytest.fixture
 def engine_path(tmp_path: Path) -> Path:
     path = tmp_path / "model.qrt"
+    save_plan(small_plan(), path)
+    return path
+
+
+@pytest.fixture
+def large_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An engine whose weights are beside its graph, as large ones are."""
+    monkeypatch.setattr("quantrt.plan.packed.SMALL_BYTES", -1)
+    monkeypatch.setattr("quantrt.plan.packed.SMALL_MODEL_BYTES", -1)
+    path = tmp_path / "large.qrt"
     save_plan(small_plan(), path)
     return path
 
@@ -159,16 +170,16 @@ def test_load_gives_what_save_got(plan: Plan):
         assert_same(load_plan(path), plan)
 
 
-def test_the_file_is_a_valid_safetensors_file(engine_path: Path):
-    tensors = safetensors.numpy.load_file(engine_path)
+def test_the_file_is_a_valid_safetensors_file(large_path: Path):
+    tensors = safetensors.numpy.load_file(large_path)
     assert set(tensors) == {"graph", "weights/conv.w", "weights/q", "weights/empty", "weights/scalar"}
     np.testing.assert_array_equal(tensors["weights/conv.w"], small_plan().model.weights["conv.w"])
-    with safetensors.safe_open(engine_path, framework="np") as file:
+    with safetensors.safe_open(large_path, framework="np") as file:
         assert json.loads(file.metadata()["quantrt"])["format_version"] == FORMAT_VERSION
 
 
-def test_weights_are_mapped_aligned_and_read_only(engine_path: Path):
-    weights = load_plan(engine_path).model.weights
+def test_weights_are_mapped_aligned_and_read_only(large_path: Path):
+    weights = load_plan(large_path).model.weights
     for name in ("conv.w", "q"):
         base = weights[name]
         while isinstance(base, np.ndarray):
@@ -177,6 +188,12 @@ def test_weights_are_mapped_aligned_and_read_only(engine_path: Path):
         assert isinstance(owner, mmap.mmap), f"{name} was copied"
         assert weights[name].flags.aligned
         assert not weights[name].flags.writeable
+
+
+def test_small_weights_are_compressed_with_the_graph(engine_path: Path):
+    assert safetensors.numpy.load_file(engine_path).keys() == {"graph"}
+    weights = load_plan(engine_path).model.weights
+    assert all(array.flags.aligned and not array.flags.writeable for array in weights.values())
 
 
 def test_weights_of_widest_elements_start_on_a_cache_line(tmp_path: Path):
@@ -189,7 +206,7 @@ def test_peek_reads_everything_but_the_model(engine_path: Path):
     facts = peek_plan(engine_path)
     want = small_plan()
     assert_same(facts.plan, dataclasses.replace(want, model=LibraryModel("onnxruntime", b"", {})))
-    assert facts.model_bytes == want.model.size_bytes
+    assert facts.model_bytes == pack(want.model).size_bytes
     assert facts.file_bytes == engine_path.stat().st_size
     assert facts.format_version == FORMAT_VERSION
 
