@@ -46,7 +46,7 @@ formula in ONNX Runtime's ContribOperators.md, and held against its own kernel i
 | Gelu, FastGelu, BiasGelu, QuickGelu, BiasSplitGelu, BiasAdd | |
 | LayerNormalization and SimplifiedLayerNormalization below opset 17, SkipLayerNormalization, \
 SkipSimplifiedLayerNormalization | with the mean or the deviation as outputs |
-| EmbedLayerNormalization | its mask_index without a mask |
+| EmbedLayerNormalization, QEmbedLayerNormalization | its mask_index without a mask |
 | GroupNorm, SkipGroupNorm | |
 | Attention, QAttention, MultiHeadAttention: masks of lengths, of ends and starts, of keys, of queries; \
 biases; past and present; packed keys and values | masks of four axes; buffers that past and present \

@@ -44,6 +44,7 @@ def spell_q_attention(w: Writer) -> None:
         raise NoSpellingError("it has do_rotary or past_present_share_buffer")
     x = _dequantized(w, w.need(0, "input"), scales[0], w.input(6))
     weight = _dequantized(w, w.need(1, "weight"), scales[1], w.input(7))
+    weight.shape, weight.type = w.need(1, "weight").shape, ir.TensorType(ir.DataType.FLOAT)
     _spell(w, x, weight, w.input(2), mask=w.input(5), past=w.input(8), bias=None)
 
 
@@ -90,7 +91,7 @@ def _spell(
         k, v = (w.op("Concat", *pair, axis=2) for pair in zip(old, (k, v), strict=True))
     if w.is_used(1):
         results[1] = w.op("Concat", w.unsqueezed(k, 0), w.unsqueezed(v, 0), axis=0)
-    padding = None if mask is None else padding_mask(w, mask, x, k)
+    padding = None if mask is None else padding_mask(w, mask, w.need(0, "input"), k)
     is_causal = bool(w.int_of("unidirectional"))
     keys = Keys(added(w, bias, padding), is_causal, before if is_causal else None)
     size = head_size(w, widths[0], heads, "queries")
@@ -138,9 +139,7 @@ def _dequantized(w: Writer, codes: ir.Value, scale: ir.Value, zero: ir.Value | N
     numbers = constant_of(scale)
     is_row = numbers is not None and numbers.size > 1
     triple = [codes, *(_flat(w, value, is_row) for value in (scale, zero))]
-    value = w.op("DequantizeLinear", *triple, **({"axis": 1} if is_row else {}))
-    value.shape = codes.shape
-    return value
+    return w.op("DequantizeLinear", *triple, **({"axis": 1} if is_row else {}))
 
 
 def _flat(w: Writer, value: ir.Value | None, is_row: bool) -> ir.Value | None:

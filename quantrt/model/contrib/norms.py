@@ -4,7 +4,6 @@
     SkipLayerNormalization              LayerNormalization(x + skip + bias); the sum is an output too
     SkipSimplifiedLayerNormalization    the same without mean and beta
     SimplifiedLayerNormalization        x / sqrt(mean(x^2) + epsilon) * gamma
-    EmbedLayerNormalization             LayerNormalization(word[ids] + position[places] + segment[segments])
     GroupNorm, SkipGroupNorm            per group of channels, channels last; then SiLU where told
 
 Source: onnxruntime, docs/ContribOperators.md; SimplifiedLayerNormalization is in the default domain there.
@@ -19,8 +18,8 @@ from quantrt.ir.edit import constant_of
 from quantrt.model.contrib.writer import NoSpellingError, Writer
 
 __all__ = [
+    "SKIP_EPSILON",
     "rms_of",
-    "spell_embed_layer_norm",
     "spell_group_norm",
     "spell_simplified_layer_norm",
     "spell_skip_group_norm",
@@ -28,7 +27,7 @@ __all__ = [
     "spell_skip_simplified_layer_norm",
 ]
 
-_SKIP_EPSILON = 1e-12  # the default of ONNX Runtime's fused norms
+SKIP_EPSILON = 1e-12  # the default of ONNX Runtime's fused norms
 _EPSILON = 1e-5  # of its SimplifiedLayerNormalization and GroupNorm
 _SUM = 3
 """The output of a Skip...Normalization that is what is normalized."""
@@ -39,14 +38,14 @@ def spell_skip_layer_norm(w: Writer) -> None:
     total = _skipped(w, bias=4)
     gamma, beta = w.need(2, "gamma"), w.input(3)
     operands = [total, gamma] if beta is None else [total, gamma, beta]
-    y = w.op("LayerNormalization", *operands, axis=-1, epsilon=w.float_of("epsilon", _SKIP_EPSILON))
+    y = w.op("LayerNormalization", *operands, axis=-1, epsilon=w.float_of("epsilon", SKIP_EPSILON))
     w.put({0: y, **({_SUM: total} if w.is_used(_SUM) else {})})
 
 
 def spell_skip_simplified_layer_norm(w: Writer) -> None:
     """Write SkipSimplifiedLayerNormalization."""
     total = _skipped(w, bias=3)
-    y = rms_of(w, total, w.need(2, "gamma"), w.float_of("epsilon", _SKIP_EPSILON))
+    y = rms_of(w, total, w.need(2, "gamma"), w.float_of("epsilon", SKIP_EPSILON))
     w.put({0: y, **({_SUM: total} if w.is_used(_SUM) else {})})
 
 
@@ -58,30 +57,6 @@ def spell_simplified_layer_norm(w: Writer) -> None:
     if axis != -1 and axis != w.rank(x) - 1:
         raise NoSpellingError(f"its axis is {axis}, not the last")
     w.put({0: rms_of(w, x, w.need(1, "scale"), w.float_of("epsilon", _EPSILON))})
-
-
-def spell_embed_layer_norm(w: Writer) -> None:
-    """Write EmbedLayerNormalization."""
-    ids, segments = w.need(0, "input_ids"), w.input(1)
-    parts = [w.op("Gather", w.need(2, "word_embedding"), ids, axis=0), _positions(w, ids)]
-    if segments is not None:
-        parts.append(w.op("Gather", w.need(4, "segment_embedding"), segments, axis=0))
-    total = parts[0]
-    for part in parts[1:]:
-        total = w.op("Add", total, part)
-    epsilon = w.float_of("epsilon", _SKIP_EPSILON)
-    gamma, beta = w.need(5, "gamma"), w.need(6, "beta")
-    results = {0: w.op("LayerNormalization", total, gamma, beta, axis=-1, epsilon=epsilon)}
-    if w.is_used(1):
-        mask = w.input(7)
-        if mask is None:
-            raise NoSpellingError("its mask_index is used, and it has no mask")
-        kept = w.op("Equal", mask, w.constant(np.asarray(1, _integers(mask)), "kept"))
-        words = w.op("ReduceSum", w.op("Cast", kept, to=_INT32), w.integers(1), keepdims=0)
-        results[1] = words
-    if w.is_used(2):
-        results[2] = total
-    w.put(results)
 
 
 def spell_group_norm(w: Writer) -> None:
@@ -108,7 +83,6 @@ def rms_of(w: Writer, x: ir.Value, gamma: ir.Value, epsilon: float) -> ir.Value:
     return w.op("Mul", w.op("Mul", x, w.op("Div", w.number(1.0, "one"), root)), gamma)
 
 
-_INT32 = int(ir.DataType.INT32)
 _AXES_OPSET = 18
 """The first opset whose ReduceMean has its axes as an input."""
 
@@ -125,19 +99,6 @@ def _skipped(w: Writer, bias: int) -> ir.Value:
     total = w.op("Add", w.need(0, "input"), w.need(1, "skip"))
     extra = w.input(bias)
     return total if extra is None else w.op("Add", total, extra)
-
-
-def _positions(w: Writer, ids: ir.Value) -> ir.Value:
-    """The embeddings of places: those that are given, or the first of the table."""
-    table, places = w.need(3, "position_embedding"), w.input(8)
-    if places is not None:
-        return w.op("Gather", table, places, axis=0)
-    first = w.op("Slice", table, w.integers(0), w.size(ids, 1), w.integers(0))
-    return w.unsqueezed(first, 0)
-
-
-def _integers(value: ir.Value) -> type[np.int32] | type[np.int64]:
-    return np.int64 if value.dtype == ir.DataType.INT64 else np.int32
 
 
 def _grouped(w: Writer, x: ir.Value) -> ir.Value:

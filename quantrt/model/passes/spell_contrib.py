@@ -31,9 +31,9 @@ from quantrt.model.contrib.attention import (
     spell_q_attention,
 )
 from quantrt.model.contrib.codes import has_code_spelling, spell_codes
+from quantrt.model.contrib.embeddings import spell_embed_layer_norm, spell_q_embed_layer_norm
 from quantrt.model.contrib.grouped_attention import spell_group_query_attention
 from quantrt.model.contrib.norms import (
-    spell_embed_layer_norm,
     spell_group_norm,
     spell_simplified_layer_norm,
     spell_skip_group_norm,
@@ -86,6 +86,7 @@ _SPELLINGS: dict[str, Callable[[Writer], None]] = {
     "MultiHeadAttention": spell_multi_head_attention,
     "NhwcConv": spell_nhwc_conv,
     "QAttention": spell_q_attention,
+    "QEmbedLayerNormalization": spell_q_embed_layer_norm,
     "QuickGelu": spell_quick_gelu,
     "RotaryEmbedding": spell_rotary_embedding,
     "SkipGroupNorm": spell_skip_group_norm,

@@ -303,14 +303,14 @@ def test_the_axis_of_convolutions():
         ("y = Gemm<beta=0.5>(x, w, b)", "beta"),
         ("y = MatMul(w, x)", "first input"),
         ("h = Exp(x) y = MatMul(x, h)", "outside softmax attention"),
-        ("d = Cast<to=11>(x) y = MatMul(d, wd)", "not float32"),
+        ("i = Cast<to=6>(x) y = MatMul(i, wi)", "not float32"),
     ],
 )
 @pytest.mark.parametrize("target", [OPENVINO, TENSORRT], ids=["openvino", "tensorrt"])
 def test_products_without_an_8_bit_kernel_say_why(target: Target, text: str, why: str):
-    arrays = weights({"w": (4, 4), "b": (4,)}) | {"wd": np.ones((4, 4))}
+    arrays = weights({"w": (4, 4), "b": (4,)}) | {"wi": np.ones((4, 4), np.int32)}
     used = {name: array for name, array in arrays.items() if f"{name}," in text or f"{name})" in text}
-    kind = "double" if "wd" in text else "float"
+    kind = "int32" if "wi" in text else "float"
     model = net(f"net (float[4,4] x) => ({kind}[?,?] y) {{ {text} }}", used)
     placement = placed(model, target)
     assert not int8_nodes(placement)

@@ -125,10 +125,14 @@ def test_a_bias_that_a_computed_value_provides_stays_float():
     assert not result.biases and ("Conv_0", 1) in result.weights
 
 
-def test_a_double_model_has_nothing_to_quantize():
-    text = "net (double[N,4] x) => (double[N,4] y) { y = MatMul(x, w) }"
+def test_a_double_model_is_quantized():
+    text = "net (double[N,4] x) => (double[N,4] y) { m = MatMul(x, w) y = Relu(m) }"
     model = net(text, {"w": np.eye(4)})
-    assert observed_values(model, TARGETS, QuantizeConfig()) == ()
+    inputs = {"x": samples(8, 4)}
+    made = quantized(model, ORT, inputs)
+    assert ("MatMul_0", 1) in made.weights
+    (got,) = run_ort(write(made), inputs)
+    assert sqnr_db(np.maximum(inputs["x"], 0), got) > 30
 
 
 def test_a_float16_model_is_quantized():

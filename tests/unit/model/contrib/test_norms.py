@@ -34,30 +34,6 @@ def test_a_skip_norm_of_tokens_without_a_batch(rng):
     check(body, {"x": floats(rng, 7, 8), "s": floats(rng, 7, 8)}, weights)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "y, m = {}(ids, , word, places, , g, b)",
-        "y, , y2 = {}(ids, segments, word, places, segment, g, b)",
-        "y, y3 = {}<mask_index_type=1>(ids, segments, word, places, segment, g, b, mask)",
-        "y, y3, y2 = {}<epsilon=0.001>(ids, segments, word, places, segment, g, b, mask, at)",
-        "y, m = {}(ids, , word, places, , g, b, , row)",
-    ],
-)
-def test_embeddings(body: str, rng):
-    tables = {"word": floats(rng, 50, 16), "places": floats(rng, 12, 16), "segment": floats(rng, 2, 16)}
-    inputs = {
-        "ids": rng.integers(0, 50, (3, 9)).astype(np.int32),
-        "segments": rng.integers(0, 2, (3, 9)).astype(np.int32),
-        "mask": (np.arange(9) < np.array([[9], [4], [1]])).astype(np.int32),
-        "at": rng.integers(0, 12, (3, 9)).astype(np.int32),
-        "row": rng.integers(0, 12, (1, 9)).astype(np.int32),
-    }
-    used = {name: array for name, array in inputs.items() if name in body.replace("segment,", "")}
-    weights = tables | {"g": floats(rng, 16), "b": floats(rng, 16)}
-    check(body.format(f"{M}.EmbedLayerNormalization"), used, weights)
-
-
 @pytest.mark.parametrize("is_last", [0, 1])
 @pytest.mark.parametrize("activation", [0, 1])
 def test_group_norms(is_last: int, activation: int, rng):
@@ -85,7 +61,3 @@ def test_what_stays(rng):
     x = floats(rng, 2, 3, 4)
     body = f"y, y1 = {M}.SkipLayerNormalization(x, x, g)"
     assert "its mean or its deviation is used" in reason_of(body, {"x": x}, {"g": floats(rng, 4)})
-    ids = np.zeros((1, 2), np.int32)
-    body = f"y, y3 = {M}.EmbedLayerNormalization(ids, , t, t, , g, g)"
-    reason = reason_of(body, {"ids": ids}, {"t": floats(rng, 3, 4), "g": floats(rng, 4)})
-    assert reason == "its mask_index is used, and it has no mask"
