@@ -22,12 +22,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from quantrt.kernels.jit.fragments import (
+    finish_part,
     load_blocks,
     load_constants,
     part_layout,
     part_of,
     parts_of,
-    store_part,
 )
 from quantrt.kernels.jit.functions import await_kernels_before
 from quantrt.kernels.jit.ring import WARPS, place_of, sums_layout
@@ -90,19 +90,8 @@ def few_rows(
     sums = multiply(ring, tile_m, tile_n, sizes)
     parts = parts_of(sums, BLOCK_M, BLOCK_N, part_layout(RUN * HALVES, WARPS))
     for p in gl.static_range(PARTS_M * PARTS_N):
-        store_part(
-            parts[p],
-            constants[p // PARTS_M],
-            tensors[p],
-            pointers,
-            tile_m,
-            tile_n,
-            p,
-            M,
-            sizes,
-            formula,
-            PART,
-        )
+        place = part_of(tile_m, tile_n, p, M, sizes, PART)
+        finish_part(parts[p], constants[p // PARTS_M], tensors[p], pointers, place, sizes, formula, PART)
 
 
 @gluon.jit

@@ -52,12 +52,12 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from quantrt.kernels.jit.fragments import (
+    finish_part,
     load_blocks,
     load_constants,
     part_layout,
     part_of,
     parts_of,
-    store_part,
 )
 from quantrt.kernels.jit.functions import await_kernels_before
 from quantrt.kernels.jit.producer import produce
@@ -260,19 +260,8 @@ def consume(
                     there = place[:4] + (place[4] & (column + 1 < PARTS_N),)
                     later = later + (load_blocks(slots, there, sizes, formula),)
                 for q in gl.static_range(PARTS_M):
-                    store_part(
-                        parts[q],
-                        constants[0],
-                        tensors[q],
-                        pointers,
-                        tile_m,
-                        tile_n,
-                        column * PARTS_M + q,
-                        M,
-                        sizes,
-                        formula,
-                        PART,
-                    )
+                    place = part_of(tile_m, tile_n, column * PARTS_M + q, M, sizes, PART)
+                    finish_part(parts[q], constants[0], tensors[q], pointers, place, sizes, formula, PART)
                 constants = (following,)
                 tensors = tensors[PARTS_M:] + later
                 parts = parts[PARTS_M:] + parts[PARTS_M * (PARTS_N - 1) :]
@@ -288,16 +277,7 @@ def consume(
                 if p + TENSORS_AHEAD < PARTS_M * PARTS_N:
                     place = part_of(tile_m, tile_n, p + TENSORS_AHEAD, M, sizes, PART)
                     tensors = tensors + (load_blocks(slots, place, sizes, formula),)
-                store_part(
-                    parts[p],
-                    constants[p // PARTS_M],
-                    tensors[p],
-                    pointers,
-                    tile_m,
-                    tile_n,
-                    p,
-                    M,
-                    sizes,
-                    formula,
-                    PART,
+                place = part_of(tile_m, tile_n, p, M, sizes, PART)
+                finish_part(
+                    parts[p], constants[p // PARTS_M], tensors[p], pointers, place, sizes, formula, PART
                 )

@@ -26,7 +26,6 @@ __all__ = [
     "part_layout",
     "part_of",
     "parts_of",
-    "store_part",
 ]
 
 
@@ -209,25 +208,6 @@ def elements_of(place, PITCH: gl.constexpr):
 
 
 @gluon.jit
-def store_part(
-    part,
-    constants,
-    tensors,
-    pointers,
-    tile_m,
-    tile_n,
-    p,
-    M,
-    sizes: gl.constexpr,
-    formula: gl.constexpr,
-    LAYOUT: gl.constexpr,
-):
-    """The epilogue of part p of a tile, and its stores."""
-    place = part_of(tile_m, tile_n, p, M, sizes, LAYOUT)
-    finish_part(part, constants, tensors, pointers, place, sizes, formula, LAYOUT)
-
-
-@gluon.jit
 def finish_part(
     part,
     constants,
@@ -238,7 +218,7 @@ def finish_part(
     formula: gl.constexpr,
     LAYOUT: gl.constexpr,
 ):
-    """As `store_part`, of a part at `place`."""
+    """The epilogue of the part of a tile at `place`, and its stores."""
     KINDS: gl.constexpr = formula[0]
     PROGRAM: gl.constexpr = formula[1]
     OUTPUTS: gl.constexpr = formula[2]

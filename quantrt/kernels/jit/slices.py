@@ -17,12 +17,12 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, warpgroup_mma, warpgroup_mma_wait
 
 from quantrt.kernels.jit.fragments import (
+    finish_part,
     load_blocks,
     load_constants,
     part_layout,
     part_of,
     parts_of,
-    store_part,
 )
 from quantrt.kernels.jit.functions import await_kernels_before
 from quantrt.kernels.jit.ring import WARPS, next_stage, place_of, sums_layout
@@ -93,19 +93,8 @@ def consume_slices(
             sums = warpgroup_mma_wait(0, deps=(sums,))
             parts = parts_of(sums, BLOCK_M, SLICE, PART)
             for q in gl.static_range(PARTS_M):
-                store_part(
-                    parts[q],
-                    constants[0],
-                    tensors[q],
-                    pointers,
-                    tile_m,
-                    tile_n,
-                    column * PARTS_M + q,
-                    M,
-                    sizes,
-                    formula,
-                    PART,
-                )
+                place = part_of(tile_m, tile_n, column * PARTS_M + q, M, sizes, PART)
+                finish_part(parts[q], constants[0], tensors[q], pointers, place, sizes, formula, PART)
             constants = (following,)
             tensors = tensors[PARTS_M:] + later
 
