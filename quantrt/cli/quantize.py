@@ -133,10 +133,13 @@ def _quantize(args: argparse.Namespace) -> tuple[Fitted, bool]:
 def _write(fitted: Fitted, is_random: bool, args: argparse.Namespace) -> dict[str, Any]:
     from quantrt.model.read import read_model
     from quantrt.model.save import save_model
+    from quantrt.plan.lower import spell_for_onnxruntime
     from quantrt.quantize.qdq import write
 
     quantized = fitted.model
     made = write(quantized)
+    if quantized.target.name == "ort":
+        made = spell_for_onnxruntime(made)
     save_model(made, args.output)
     decisions = quantized.placement.decisions
     return {

@@ -24,14 +24,19 @@ from quantrt.plan.stored_weights import spell_stored_weights
 if TYPE_CHECKING:
     import openvino as ov
 
-__all__ = ["from_openvino", "lower_to_onnxruntime", "lower_to_openvino"]
+__all__ = ["from_openvino", "lower_to_onnxruntime", "lower_to_openvino", "spell_for_onnxruntime"]
 
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
     """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of what it leaves alone."""
-    graph = spell_stored_weights(pick_codes(graph))
+    graph = spell_for_onnxruntime(graph)
     proto, weights = split_weights(graph, inside=moved_weights(graph))
     return LibraryModel("onnxruntime", proto, weights)
+
+
+def spell_for_onnxruntime(graph: ir.Model) -> ir.Model:
+    """The graph, or a copy of it, with codes that no kernel reads made floats once, or where picked."""
+    return spell_stored_weights(pick_codes(graph))
 
 
 def lower_to_openvino(graph: ir.Model) -> LibraryModel:

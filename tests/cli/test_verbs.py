@@ -7,6 +7,9 @@ import numpy as np
 import onnx
 import pytest
 
+from quantrt.model.save import save_model
+from tests.nets import net
+
 FAST = ("--warmup", "0.01", "--duration", "0.05", "--max-duration", "0.1", "--min-runs", "3")
 
 
@@ -55,6 +58,38 @@ def test_quantize_writes_standard_onnx(target: str, folder: Path, quantrt_json):
     assert any(node.op_type == "DequantizeLinear" for node in model.graph.node)
     weights = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
     assert onnx.TensorProto.INT8 in weights.values()
+
+
+def test_a_table_of_codes_is_picked_from_before_it_is_dequantized(tmp_path: Path, quantrt_json, rng):
+    """In ONNX Runtime alone: there a DequantizeLinear before the Gather computes every row in every run."""
+    text = "net (int64[N,4] i) => (float[N,4,8] y) { e = Gather(t, i) y = MatMul(e, w) }"
+    arrays = {"t": rng.standard_normal((2048, 32)), "w": rng.standard_normal((32, 8))}
+    model = net(text, {name: array.astype(np.float32) for name, array in arrays.items()})
+    save_model(model.graph, tmp_path / "t.onnx")
+    np.savez(tmp_path / "i.npz", i=rng.integers(0, 2048, (64, 4)))
+    made = {}
+    for target in ("ort", "openvino", "tensorrt"):
+        path = tmp_path / f"{target}.onnx"
+        quantrt_json(
+            "quantize", str(tmp_path / "t.onnx"), "--calib-data", str(tmp_path / "i.npz"), "--target", target,
+            "-o", str(path),
+        )  # fmt: skip
+        made[target] = onnx.load(path)
+    picked = {
+        target: [
+            tensor.data_type
+            for node in graph.graph.node
+            if node.op_type == "Gather"
+            for tensor in graph.graph.initializer
+            if tensor.name == node.input[0]
+        ]
+        for target, graph in made.items()
+    }
+    codes, floats = onnx.TensorProto.INT8, onnx.TensorProto.FLOAT
+    assert picked == {"ort": [codes, floats], "openvino": [], "tensorrt": [floats]}
+    (table,) = (node for node in made["openvino"].graph.node if node.op_type == "Gather")
+    (maker,) = (node for node in made["openvino"].graph.node if node.output[0] == table.input[0])
+    assert maker.op_type == "DequantizeLinear"
 
 
 def test_ranges_save_the_pass_over_the_data(folder: Path, quantrt_json):
