@@ -56,6 +56,7 @@ biases | head_sink, smooth_softmax, caches in codes, windows as caches, chunks w
 | RotaryEmbedding | packed batches, scale |
 | FusedMatMul, TransposeMatMul, FusedMatMulActivation, FusedGemm, GemmFastGelu, FusedConv, NhwcConv, \
 BiasSoftmax | softmax over several axes |
+| ExpandDims, GridSample, Pad, Range, Trilu | with a computed axis or computed pads |
 | MatMulIntegerToFloat, DynamicQuantizeMatMul | |
 | QLinearAdd, QLinearMul, QLinearConcat, QLinearWhere, QLinearSigmoid, QLinearLeakyRelu, QLinearSoftmax, \
 QLinearAveragePool, QLinearGlobalAveragePool, QGemm, QuantizeLinear, DequantizeLinear, MatMulNBits | \

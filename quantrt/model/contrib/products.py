@@ -49,7 +49,7 @@ def spell_fused_matmul(w: Writer) -> None:
 def spell_fused_gemm(w: Writer) -> None:
     """Write FusedGemm."""
     operands = [w.need(0, "A"), w.need(1, "B"), w.input(2)]
-    product = w.op("Gemm", *operands, **_copied(w, _GEMM))
+    product = w.op("Gemm", *operands, **w.copied(*_GEMM))
     w.put({0: activated(w, product, _numbers(w))})
 
 
@@ -61,7 +61,7 @@ def spell_gemm_fast_gelu(w: Writer) -> None:
 
 def spell_fused_conv(w: Writer) -> None:
     """Write FusedConv."""
-    y = w.op("Conv", w.need(0, "X"), w.need(1, "W"), w.input(2), **_copied(w, _CONV))
+    y = w.op("Conv", w.need(0, "X"), w.need(1, "W"), w.input(2), **w.copied(*_CONV))
     addend = w.input(3)
     if addend is not None:
         y = w.op("Add", y, addend)
@@ -73,7 +73,7 @@ def spell_nhwc_conv(w: Writer) -> None:
     """Write NhwcConv."""
     image = w.op("Transpose", w.need(0, "X"), perm=(0, 3, 1, 2))
     weight = w.op("Transpose", w.need(1, "W"), perm=(0, 3, 1, 2))
-    y = w.op("Conv", image, weight, w.input(2), **_copied(w, _CONV))
+    y = w.op("Conv", image, weight, w.input(2), **w.copied(*_CONV))
     w.put({0: w.op("Transpose", y, perm=(0, 2, 3, 1))})
 
 
@@ -130,7 +130,3 @@ def _numbers(w: Writer) -> dict[str, float]:
     if "activation_gamma" in w.node.attributes:
         numbers["gamma"] = w.float_of("activation_gamma", 0.0)
     return numbers
-
-
-def _copied(w: Writer, names: tuple[str, ...]) -> dict[str, object]:
-    return {name: w.node.attributes[name] for name in names if name in w.node.attributes}

@@ -68,6 +68,10 @@ class Writer:
         """An attribute."""
         return float_attribute(self.node, name, default)
 
+    def copied(self, *names: str) -> dict[str, Any]:
+        """Those of the attributes that the node has."""
+        return {name: self.node.attributes[name] for name in names if name in self.node.attributes}
+
     def is_used(self, index: int) -> bool:
         """Whether an output is read, or is one of the model's."""
         if index >= len(self.node.outputs):

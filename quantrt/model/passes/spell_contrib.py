@@ -31,6 +31,13 @@ from quantrt.model.contrib.attention import (
     spell_q_attention,
 )
 from quantrt.model.contrib.codes import has_code_spelling, spell_codes
+from quantrt.model.contrib.early import (
+    spell_expand_dims,
+    spell_grid_sample,
+    spell_pad,
+    spell_range,
+    spell_trilu,
+)
 from quantrt.model.contrib.embeddings import spell_embed_layer_norm, spell_q_embed_layer_norm
 from quantrt.model.contrib.grouped_attention import spell_group_query_attention
 from quantrt.model.contrib.norms import (
@@ -62,8 +69,9 @@ CONTRIB = "com.microsoft"
 _BLOCKED = f"{CONTRIB}.nchwc"
 """The domain of operators on channels in blocks of a processor's width."""
 
-_NORM_OPSET = 17
-"""The first opset with LayerNormalization; ONNX Runtime's optimizer writes it into older ones."""
+_LATEST = 17
+"""The first opset with all operators that are written here: GridSample and Trilu, then LayerNormalization, which
+ONNX Runtime's optimizer writes into older ones too."""
 
 _SPELLINGS: dict[str, Callable[[Writer], None]] = {
     "Attention": spell_attention,
@@ -73,6 +81,7 @@ _SPELLINGS: dict[str, Callable[[Writer], None]] = {
     "BiasSplitGelu": spell_bias_split_gelu,
     "DynamicQuantizeMatMul": spell_dynamic_quantize_matmul,
     "EmbedLayerNormalization": spell_embed_layer_norm,
+    "ExpandDims": spell_expand_dims,
     "FastGelu": spell_fast_gelu,
     "FusedConv": spell_fused_conv,
     "FusedGemm": spell_fused_gemm,
@@ -80,21 +89,25 @@ _SPELLINGS: dict[str, Callable[[Writer], None]] = {
     "FusedMatMulActivation": spell_fused_matmul,
     "Gelu": spell_gelu,
     "GemmFastGelu": spell_gemm_fast_gelu,
+    "GridSample": spell_grid_sample,
     "GroupNorm": spell_group_norm,
     "GroupQueryAttention": spell_group_query_attention,
     "MatMulIntegerToFloat": spell_matmul_integer_to_float,
     "MultiHeadAttention": spell_multi_head_attention,
     "NhwcConv": spell_nhwc_conv,
+    "Pad": spell_pad,
     "QAttention": spell_q_attention,
     "QEmbedLayerNormalization": spell_q_embed_layer_norm,
     "QuickGelu": spell_quick_gelu,
+    "Range": spell_range,
     "RotaryEmbedding": spell_rotary_embedding,
     "SkipGroupNorm": spell_skip_group_norm,
     "SkipLayerNormalization": spell_skip_layer_norm,
     "SkipSimplifiedLayerNormalization": spell_skip_simplified_layer_norm,
     "TransposeMatMul": spell_fused_matmul,
+    "Trilu": spell_trilu,
 }
-"""How each operator of the optimizer is written."""
+"""How each operator of the optimizer and of exporters is written."""
 
 _IN_DEFAULT_DOMAIN = {"SimplifiedLayerNormalization": spell_simplified_layer_norm}
 """Operators of ONNX Runtime's own that are called as if they were the standard's."""
@@ -109,7 +122,7 @@ def has_spelling(node: ir.Node) -> bool:
 
 def spell_contrib(graph: ir.Model) -> int:
     """Replace each such node whose form is known, those of codes in the main graph alone; how many."""
-    _admit_norms(graph)
+    _admit(graph)
     count = 0
     spelled = _Spelled(graph)
     for node in list(graph.graph.all_nodes()):
@@ -175,11 +188,13 @@ class _Spelled:
         return True
 
 
-def _admit_norms(graph: ir.Model) -> None:
-    """Bring a graph that has LayerNormalization, or will have, to an opset that knows it."""
+def _admit(graph: ir.Model) -> None:
+    """Bring a graph that has such an operator, or will have, to an opset that knows it."""
     opset = graph.opset_imports.get("", TARGET_OPSET)
-    makers = ("EmbedLayerNormalization", "LayerNormalization", "SkipLayerNormalization")
-    if TARGET_OPSET <= opset < _NORM_OPSET and any(
-        node.op_type in makers for node in graph.graph.all_nodes()
-    ):
-        raise_opset(graph, _NORM_OPSET)
+    if TARGET_OPSET <= opset < _LATEST and any(_is_late(node) for node in graph.graph.all_nodes()):
+        raise_opset(graph, _LATEST)
+
+
+def _is_late(node: ir.Node) -> bool:
+    is_early = node.domain == CONTRIB and node.op_type in ("GridSample", "Trilu")
+    return is_early or node.op_type.endswith("LayerNormalization")
