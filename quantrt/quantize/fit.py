@@ -30,11 +30,20 @@ from quantrt.quantize.qdq_read import read
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.target import Target
-from quantrt.quantize.trials import ROUNDED, SEARCHED, Trials, try_searches
+from quantrt.quantize.trials import (
+    NOT_CORRECTED,
+    ROUNDED,
+    SEARCHED,
+    Trials,
+    try_searches,
+    try_without_correction,
+)
+from quantrt.reference.metrics import decibels
 
 __all__ = [
     "FIT_SAMPLES",
     "GIVEN_SCALES",
+    "NOT_CORRECTED",
     "OWN_SCALES",
     "ROUNDED",
     "ROW_SCALES",
@@ -74,6 +83,10 @@ GIVEN_SCALES = "those given"
 """Range method where every scale came from elsewhere, such as a calibration cache."""
 
 UNCORRECTED = "no samples to fit on: biases are not corrected"
+
+UNHELPFUL = (
+    "biases are not corrected: calibration samples have {0:.1f} dB with the correction and {1:.1f} dB without"
+)
 
 UNROUNDED = (
     "weights are rounded to the nearest codes: adaptive rounding is of int8, on samples and their ranges"
@@ -150,10 +163,16 @@ def fit(
         best, twin = _try_twins(best, trials, make)
     floats = model.graph if twin is None else twin.model.graph
     means = reference.means if twin is None else twin.means(reference.means)
+    told = []
+    if means is not None and best in trials.noise_ratios:  # a named method is taken as it is
+        corrected, best = best, try_without_correction(best, trials, floats, means)
+        if best != corrected:
+            means = None
+            told.append(UNHELPFUL.format(*(decibels(trials.noise(label)) for label in (corrected, best))))
     can_search = given is None and reference.is_comparable and not target.activation.dtype.is_float
     if can_search:
         best = try_searches(best, trials, config, floats, means)
-    left_out = [] if reference.batches else [UNCORRECTED if is_settled else UNFITTED]
+    left_out = told if reference.batches else [UNCORRECTED if is_settled else UNFITTED]
     left_out += [UNROUNDED] if config.adaptive_rounding and not can_search else []
     return Fitted(
         replace(trials.models[best], notes=(*trials.models[best].notes, *left_out)),

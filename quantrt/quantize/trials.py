@@ -17,7 +17,7 @@ from quantrt.quantize.fit_reference import LEAST_MORE, Inputs, Reference, output
 from quantrt.quantize.quantize import with_activations, with_weights
 from quantrt.quantize.quantized_model import QuantizedModel
 
-__all__ = ["ROUNDED", "SEARCHED", "Trials", "try_searches"]
+__all__ = ["NOT_CORRECTED", "ROUNDED", "SEARCHED", "Trials", "try_searches", "try_without_correction"]
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +26,9 @@ SEARCHED = ", searched"
 
 ROUNDED = ", rounded adaptively"
 """Added to the range method of a model whose weights were rounded by what their layers make."""
+
+NOT_CORRECTED = ", biases as they were"
+"""Added to the range method of a model whose outputs are nearer without the correction of its biases."""
 
 SEARCH_GAIN = 0.95
 """Measured noise with codes that were searched over that without, above which they are not worth it: a
@@ -63,6 +66,22 @@ class Trials:
         """Whether a model's noise is so far below that of the best on further samples too, if there are."""
         noises = unseen_noises((self.models[best], self.models[label]), self.reference, LEAST_MORE)
         return noises is None or noises[1] < gain * noises[0]
+
+
+def try_without_correction(best: str, trials: Trials, floats: ir.Model, means: ChannelMeans) -> str:
+    """Add the best model with its biases as they were; its name where further samples gain by that too.
+
+    A correction takes back the mean error of a layer. Where few loud samples make that mean (the magnitudes
+    of a speech detector), the error of all others grows by it, and behind a Relu they are what is heard.
+
+    Args:
+        floats: the float graph behind that model, with its channel means.
+    """
+    model, label = trials.models[best], best + NOT_CORRECTED
+    if trials.better(best, label, with_weights(model, model.weights, floats, None), SEARCH_GAIN) == best:
+        return best
+    noises = unseen_noises((model, trials.models[label]), trials.reference)
+    return label if noises is None or noises[1] < noises[0] else best
 
 
 def try_searches(

@@ -4,7 +4,7 @@ import pytest
 
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.quantize.equalized import EQUALIZED, LEAST_SAMPLES, STREAMS, equalize
-from quantrt.quantize.fit import TRIED, UNFITTED, fit, observe_reference
+from quantrt.quantize.fit import NOT_CORRECTED, TRIED, UNFITTED, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
@@ -22,7 +22,7 @@ def fitted(model, inputs, *, target=OPENVINO, method="auto", with_data=True, **o
 
 def test_the_methods_are_measured_and_the_one_with_the_least_noise_is_kept():
     result = fitted(resnet(), IMAGES)
-    assert set(result.noise_ratios) == set(TRIED)
+    assert set(result.noise_ratios) == {*TRIED, result.method + NOT_CORRECTED}
     assert result.noise_ratios[result.method] == min(result.noise_ratios.values())
     assert all(0 < ratio < 0.1 for ratio in result.noise_ratios.values())
 

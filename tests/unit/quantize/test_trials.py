@@ -8,14 +8,15 @@ import pytest
 
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.fit import UNSEEN_GAIN, fit
-from quantrt.quantize.fit_reference import FIT_SAMPLES, LEAST_MORE, sample_reference
+from quantrt.quantize.fit import NOT_CORRECTED, UNSEEN_GAIN, fit
+from quantrt.quantize.fit_reference import FIT_SAMPLES, LEAST_MORE, observe_reference, sample_reference
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.targets import ORT
-from quantrt.quantize.trials import RANGE_GAIN, SEARCHED, Trials
-from tests.nets import net, observe, samples, weights
+from quantrt.quantize.trials import RANGE_GAIN, SEARCH_GAIN, SEARCHED, Trials
+from tests.nets import constant, net, nodes, observe, samples, weights
 
 CONFIG = QuantizeConfig(range_search=True, equalization=False)
+PLAIN = replace(CONFIG, range_search=False)
 OPTIONS = CalibrationConfig(method="minmax")
 COUNT = FIT_SAMPLES + 2 * LEAST_MORE
 RARE = 20
@@ -26,6 +27,11 @@ def model():
     return net(
         "net (float[N,16] x) => (float[N,8] y) { h = Relu(x) y = MatMul(h, w) }", weights({"w": (16, 8)})
     )
+
+
+def model_with_bias():
+    text = "net (float[N,16] x) => (float[N,8] y) { y = Gemm(x, w, b) }"
+    return net(text, weights({"w": (16, 8), "b": (8,)}))
 
 
 def rows(*, first_rare: int) -> np.ndarray:
@@ -82,3 +88,40 @@ def test_a_gain_holds_where_further_samples_gain_too(first_rare: int, limit: int
         trials.models[label] = quantize(made, observe(made, (ORT,), {"x": seen}), ORT, CONFIG, OPTIONS)
     assert trials.better("wide", "narrow", trials.models["narrow"], UNSEEN_GAIN) == "narrow"
     assert trials.holds("wide", "narrow", UNSEEN_GAIN) == holds
+
+
+@pytest.mark.parametrize(("times", "is_kept"), [(1, True), (200, False)])
+def test_a_correction_that_costs_more_than_it_gains_is_dropped_and_told(times: int, is_kept: bool):
+    """Means as of a few samples far louder than the others."""
+    made, x = model_with_bias(), samples(COUNT, 16)
+    reference = uncorrected_reference(made, x)
+    loud = {name: mean + times - 1 for name, mean in (reference.means or {}).items()}
+    found = fit_auto(made, x, replace(reference, means=loud))
+    method = found.method.removesuffix(NOT_CORRECTED)
+    assert (found.method == method) == is_kept
+    assert (found.means is not None) == is_kept
+    assert any("biases are not corrected" in note for note in found.model.notes) != is_kept
+    bias = constant(nodes(found.model.graph, "Gemm")[0].inputs[2])
+    assert np.array_equal(bias, constant(nodes(made.graph, "Gemm")[0].inputs[2])) != is_kept
+    ratios = found.noise_ratios
+    assert (ratios[method + NOT_CORRECTED] < SEARCH_GAIN * ratios[method]) != is_kept
+
+
+def test_a_correction_that_further_samples_gain_by_is_kept():
+    """The first samples lose by it, and the others gain: those that it was made on say less."""
+    made, x = model_with_bias(), samples(COUNT, 16) + 4
+    x[:FIT_SAMPLES] -= 8
+    later = observe_reference(made, [{"x": x[FIT_SAMPLES:]}], PLAIN)
+    found = fit_auto(made, x, replace(uncorrected_reference(made, x), means=later.means))
+    assert found.noise_ratios[found.method + NOT_CORRECTED] < found.noise_ratios[found.method]
+
+
+def uncorrected_reference(made, x: np.ndarray):
+    data = open_dataset({"x": x}, made.inputs)
+    return sample_reference(made, data, PLAIN, CalibrationConfig(), batch_size=8)
+
+
+def fit_auto(made, x: np.ndarray, reference):
+    """By the best range method."""
+    stats = observe(made, (ORT,), {"x": x})
+    return fit(made, stats, ORT, reference, config=PLAIN, calibration=CalibrationConfig())
