@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.accuracy import Metric, find_metric
+from quantrt.assign.accuracy import Metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose_candidate import choose_candidate
+from quantrt.assign.class_labels import metric_of_data
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
@@ -77,7 +78,6 @@ __all__ = [
     "OnEvent",
     "build",
     "constrained",
-    "has_labels",
     "make_plan",
     "open_data",
 ]
@@ -142,7 +142,7 @@ def build(
     data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
     samples, truth = (laid_out_data(item, model, edges, merged) for item in data)
     stats = laid_out_stats(stats, edges)
-    metric = find_metric(merged.budget.metric, has_labels=has_labels(truth))
+    metric = metric_of_data(merged.budget.metric, truth, model.outputs)
     quantized = _quantize(job, samples, stats, cache)
     job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
     facts = constrained(_decide(job, quantized, truth, metric), constraints)
@@ -219,11 +219,6 @@ def open_data(what: str, data: Data | None, model: Model) -> Dataset | None:
             hint=f"{what}=list(...)",
         )
     return open_dataset(data, model.inputs)
-
-
-def has_labels(dataset: Dataset | None) -> bool:
-    """Whether the first sample has a label."""
-    return dataset is not None and bool(next(iter(dataset.batches(1, 1))).labels)
 
 
 def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metric) -> BuildFacts:

@@ -19,11 +19,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantrt.assign.accuracy import Metric, find_metric
+from quantrt.assign.accuracy import Metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
+from quantrt.assign.class_labels import metric_of_data
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
-from quantrt.build import Data, OnEvent, constrained, has_labels, make_plan, open_data
+from quantrt.build import Data, OnEvent, constrained, make_plan, open_data
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
@@ -98,7 +99,7 @@ def cross_build(
     data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
     samples, truth = (laid_out_data(item, model, edges, config) for item in data)
     stats = laid_out_stats(stats, edges)
-    metric = find_metric(config.budget.metric, has_labels=has_labels(truth))
+    metric = metric_of_data(config.budget.metric, truth, model.outputs)
     quantized = Quantized(samples, stats)
     if config.code_precisions:
         quantized = quantize_for_device(job, samples, stats, cache)

@@ -28,6 +28,7 @@ __all__ = [
     "Metric",
     "Run",
     "add_error",
+    "check_labels",
     "comparable",
     "drop_of",
     "find_metric",
@@ -288,7 +289,44 @@ def _logits_and_labels(outputs: Mapping[str, Any], labels: Mapping[str, Any]) ->
         raise DataError(
             "cannot measure top1: no output has the shape [samples, classes]", hint="--metric module:function"
         )
-    return logits, np.asarray(truth).reshape(-1)
+    return logits, check_labels(np.asarray(truth), len(logits), logits.shape[1])
+
+
+def check_labels(labels: Array, samples: int, classes: int | None) -> Array:
+    """Labels [samples], of which each is the number of a class.
+
+    Args:
+        labels: [samples], or with further axes of 1.
+        classes: None where it is not known.
+
+    Raises:
+        DataError: they are more or fewer, no whole numbers, or below 0 or beyond the last class.
+    """
+    if labels.size != samples:
+        hint = "one whole number for each sample: `labels.argmax(axis=1)` of one-hot ones"
+        raise DataError(
+            "cannot measure top1 with these labels",
+            got=f"shape {list(labels.shape)}",
+            expected=f"[{samples}]",
+            hint=hint,
+        )
+    found = labels.reshape(-1)
+    if found.dtype.kind not in "iubf" or (found != np.floor(found)).any():
+        raise DataError(
+            "cannot measure top1 with labels that are no whole numbers",
+            got=f"{found.dtype} such as {found[0]}",
+            hint="`labels.astype('int64')` of numbers of classes, or --metric module:function",
+        )
+    if found.size and (found.min() < 0 or (classes is not None and found.max() >= classes)):
+        raise DataError(
+            "cannot measure top1: a label is of no class",
+            got=f"labels from {found.min()} to {found.max()}",
+            expected="0 or more"
+            if classes is None
+            else f"0 to {classes - 1}, as the model's outputs are numbered",
+            hint="--metric cosine where the labels are of something else",
+        )
+    return found
 
 
 def _is_logits(array: Array) -> bool:

@@ -178,7 +178,8 @@ def open_dataset(
             (of arrays for a model with one input), each a sample or a batch.
         preprocess: for images: a text such as "resize=256,crop=224,mean=imagenet", "module:function", or a
             callable.
-        labels: a CSV of file and label, a .npy of labels, or "filename" for the number file names start with.
+        labels: a CSV of file and label, a .npy of labels, "filename" for the number file names start with, or
+            "folder" for the place of their folder among all.
 
     Raises:
         UsageError: there is nothing at the path, or the options do not go together.

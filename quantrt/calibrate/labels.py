@@ -10,9 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from quantrt.errors import DataError
 
-__all__ = ["FILENAME_LABELS", "read_labels"]
+__all__ = ["FILENAME_LABELS", "FOLDER_LABELS", "read_labels"]
 
 FILENAME_LABELS = "filename"
+FOLDER_LABELS = "folder"
 LABEL_COLUMNS = ("label", "labels", "class_index", "class", "target", "y")
 FILE_COLUMNS = ("file", "filename", "path", "image", "name")
 
@@ -21,14 +22,18 @@ def read_labels(labels: str | Path, files: Sequence[str]) -> list[int]:
     """The label of each file.
 
     Args:
-        labels: "filename": the number each name starts with. Otherwise a CSV of file and label, with or
-            without a header that names them; the file is a path as in `files` or its last part.
+        labels: "filename": the number each name starts with. "folder": the place of its outermost folder
+            among all of them in order, as torchvision's ImageFolder counts. Otherwise a CSV of file and
+            label, with or without a header that names them; the file is a path as in `files` or its last
+            part.
 
     Raises:
         DataError: a file has no label, or one that is no whole number.
     """
     if str(labels) == FILENAME_LABELS:
         return [_leading_number(name) for name in files]
+    if str(labels) == FOLDER_LABELS:
+        return _folder_numbers(files)
     table = _read_csv(Path(labels))
     found = [table.get(name, table.get(PurePosixPath(name).name)) for name in files]
     for name, label in zip(files, found, strict=True):
@@ -46,6 +51,18 @@ def _leading_number(name: str) -> int:
             f"cannot take a label from the name '{name}'", expected="a name that starts with a number"
         )
     return int(match.group())
+
+
+def _folder_numbers(files: Sequence[str]) -> list[int]:
+    folders = [PurePosixPath(name).parts[0] if "/" in name else None for name in files]
+    alone = next((name for name, folder in zip(files, folders, strict=True) if folder is None), None)
+    if alone is not None:
+        raise DataError(
+            f"cannot take a label from the folder of '{alone}': it is in none",
+            expected="a folder for each class, such as cat/1.jpg",
+        )
+    numbers = {name: number for number, name in enumerate(sorted({name for name in folders if name}))}
+    return [numbers[folder] for folder in folders if folder is not None]
 
 
 def _read_csv(path: Path) -> dict[str, int]:

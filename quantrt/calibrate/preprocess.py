@@ -20,6 +20,7 @@ That is y = (x * scale - mean) / std in float32.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,8 @@ LAYOUTS = ("nchw", "nhwc")
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 """Statistics of the ImageNet training set that torchvision's models use, for values scaled to 0..1."""
+EXAMPLE = "resize=256,crop=224,mean=imagenet"
+_KEY_BEHIND_SEMICOLON = re.compile(rf";\s*((?:{'|'.join(KEYS)})=)", re.IGNORECASE)
 MAX_SIDE = 16384
 MAX_UNIT_STATISTIC = 2.0
 """No mean or deviation of values in 0..1 exceeds 1; above this the writer had 0..255 in mind."""
@@ -172,7 +175,14 @@ def _split(text: str) -> dict[str, str]:
             raise UsageError(
                 f"cannot read '{part.strip()}' in --preprocess '{text}'",
                 expected="KEY=VALUE with KEY one of " + ", ".join(KEYS),
-                hint=f"'{near}=...'" if near else None,
+                hint=f"'{near}=...'" if near and (equals or key in KEYS) else f"--preprocess '{EXAMPLE}'",
+            )
+        if _KEY_BEHIND_SEMICOLON.search(value):
+            fixed = _KEY_BEHIND_SEMICOLON.sub(r",\1", text)
+            raise UsageError(
+                f"cannot read '{part.strip()}' in --preprocess",
+                expected="commas between keys, semicolons between the values of one",
+                hint=f"--preprocess '{fixed}'",
             )
         if key in given:
             raise UsageError(f"--preprocess gives '{key}' twice", got=text)

@@ -65,7 +65,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--valid-data", type=data_source, metavar="P", help="validation data, to measure the drop"
     )
     data.add_argument(
-        "--labels", metavar="L", help="labels of --valid-data: a .csv or .npy file, or 'filename'"
+        "--labels", metavar="L", help="labels of --valid-data: a .csv or .npy file, 'filename' or 'folder'"
     )
     add_preprocess(data)
     add_recipe(parser)

@@ -11,6 +11,7 @@ from typing import Any
 
 from quantrt.assign.accuracy import Accuracy
 from quantrt.assign.choose import Choice, Verdict
+from quantrt.assign.class_labels import class_count, is_guessing
 from quantrt.calibrate.stats import Stats
 from quantrt.config import BuildConfig, to_dict
 from quantrt.ir.collector import without_collector
@@ -96,6 +97,7 @@ def build_report(facts: BuildFacts) -> dict[str, Any]:
         *_kept_float_notes(winner),
         *_noisy_notes(facts),
         *_set_notes(facts),
+        *_guess_notes(facts),
     )
     rows = [_candidate_row(facts, name) for name in _order(facts)]
     cache = None if facts.cache is None else _cache(facts, facts.cache, rows)
@@ -145,6 +147,21 @@ def _set_notes(facts: BuildFacts) -> tuple[str, ...]:
     verdict = facts.choice.verdicts.get(facts.choice.winner)
     sets = () if verdict is None or verdict.accuracy is None else verdict.accuracy.sets
     return tuple(str(one) for one in sets)
+
+
+def _guess_notes(facts: BuildFacts) -> tuple[str, ...]:
+    """That the labels do not fit the float model, or its inputs are not what it was trained on."""
+    checked = [verdict.accuracy for verdict in facts.choice.verdicts.values() if verdict.accuracy is not None]
+    classes = class_count(facts.model.outputs)
+    if not checked or checked[0].metric != "top1" or classes is None:
+        return ()
+    top1, samples = checked[0].float_score, checked[0].samples
+    if not is_guessing(top1, samples, classes):
+        return ()
+    return (
+        f"the float model's top1 of {top1:.4f} is no more than guessing among {classes} classes: are labels "
+        "numbered as its outputs, and samples preprocessed as in training?",
+    )
 
 
 def _kept_float_notes(winner: Candidate) -> tuple[str, ...]:

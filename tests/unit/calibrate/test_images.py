@@ -165,6 +165,31 @@ def test_a_name_without_a_number_gives_no_label(folder, rng):
         open_dataset(folder[0], [BYTES], preprocess="", labels="filename")
 
 
+def test_labels_come_from_the_folders_of_classes(rng, tmp_path):
+    for name in ("dog/2.png", "cat/1.png", "dog/old/3.png", "emu/0.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(picture(rng)).save(tmp_path / name)
+    dataset = open_dataset(tmp_path, [BYTES], preprocess="", labels="folder")
+    assert [int(b.labels["labels"][0]) for b in dataset.batches(1)] == [0, 1, 1, 2]
+    Image.fromarray(picture(rng)).save(tmp_path / "lone.png")
+    with pytest.raises(DataError, match=r"the folder of 'lone\.png': it is in none"):
+        open_dataset(tmp_path, [BYTES], preprocess="", labels="folder")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("imagenet", "--preprocess 'resize=256,crop=224,mean=imagenet'"),
+        ("crop=24;mean=0.5;0.4;0.3;std=0.2", "--preprocess 'crop=24,mean=0.5;0.4;0.3,std=0.2'"),
+        ("men=0.5", "'mean=...'"),
+    ],
+)
+def test_a_spec_that_cannot_be_read_ends_in_one_that_can(text, hint):
+    with pytest.raises(UsageError) as error:
+        parse_preprocess(text, NCHW)
+    assert error.value.hint == hint
+
+
 def test_pictures_need_a_preprocess(folder):
     with pytest.raises(UsageError, match="cannot turn the pictures") as error:
         open_dataset(folder[0], [NCHW])
