@@ -163,12 +163,7 @@ def fit(
         best, twin = _try_twins(best, trials, make)
     floats = model.graph if twin is None else twin.model.graph
     means = reference.means if twin is None else twin.means(reference.means)
-    told = []
-    if means is not None and best in trials.noise_ratios:  # a named method is taken as it is
-        corrected, best = best, try_without_correction(best, trials, floats, means)
-        if best != corrected:
-            means = None
-            told.append(UNHELPFUL.format(*(decibels(trials.noise(label)) for label in (corrected, best))))
+    best, means, told = _checked_correction(best, trials, floats, means)
     can_search = given is None and reference.is_comparable and not target.activation.dtype.is_float
     if can_search:
         best = try_searches(best, trials, config, floats, means)
@@ -181,6 +176,21 @@ def fit(
         floats=floats,
         means=means,
     )
+
+
+def _checked_correction(
+    best: str, trials: Trials, floats: ir.Model, means: ChannelMeans | None
+) -> tuple[str, ChannelMeans | None, list[str]]:
+    """The best model with its biases corrected or not; channel means where they are, a note where not.
+
+    Where nothing was measured, a named method being taken as it is, the correction is too.
+    """
+    if means is None or best not in trials.noise_ratios:
+        return best, means, []
+    found = try_without_correction(best, trials, floats)
+    if found == best:
+        return best, means, []
+    return found, None, [UNHELPFUL.format(*(decibels(trials.noise(label)) for label in (best, found)))]
 
 
 def _try_twins(

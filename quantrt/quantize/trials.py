@@ -68,14 +68,14 @@ class Trials:
         return noises is None or noises[1] < gain * noises[0]
 
 
-def try_without_correction(best: str, trials: Trials, floats: ir.Model, means: ChannelMeans) -> str:
+def try_without_correction(best: str, trials: Trials, floats: ir.Model) -> str:
     """Add the best model with its biases as they were; its name where further samples gain by that too.
 
     A correction takes back the mean error of a layer. Where few loud samples make that mean (the magnitudes
     of a speech detector), the error of all others grows by it, and behind a Relu they are what is heard.
 
     Args:
-        floats: the float graph behind that model, with its channel means.
+        floats: the float graph behind that model.
     """
     model, label = trials.models[best], best + NOT_CORRECTED
     if trials.better(best, label, with_weights(model, model.weights, floats, None), SEARCH_GAIN) == best:
