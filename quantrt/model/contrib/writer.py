@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import add_constant, float_attribute, int_attribute
 from quantrt.ir.sources import SOURCES_KEY, sources_of
+from quantrt.ir.value_shape import infer_value
 
 __all__ = ["Dim", "NoSpellingError", "Writer"]
 
@@ -29,11 +30,11 @@ class Writer:
 
     Args:
         taken: names that are in use; those of new constants and values are added.
-        refresh: infers shapes anew, where nodes have been put since; whether it did.
+        refresh: infers all shapes anew, where nodes have been put since.
     """
 
     def __init__(
-        self, graph: ir.Model, node: ir.Node, taken: set[str], refresh: Callable[[], bool] = lambda: False
+        self, graph: ir.Model, node: ir.Node, taken: set[str], refresh: Callable[[], None] = lambda: None
     ) -> None:
         self.graph = graph
         self.node = node
@@ -81,9 +82,11 @@ class Writer:
 
     def shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
         """Sizes of a value as far as they are known; None where not even their number is."""
+        if value.shape is None:
+            infer_value(self.graph, value)
+        if value.shape is None:
+            self._refresh()
         shape = value.shape
-        if (shape is None or not all(isinstance(dim, int) for dim in shape)) and self._refresh():
-            shape = value.shape
         return None if shape is None else tuple(d if isinstance(d, int) else d.value for d in shape)
 
     def rank(self, value: ir.Value) -> int:

@@ -70,8 +70,8 @@ _BLOCKED = f"{CONTRIB}.nchwc"
 """The domain of operators on channels in blocks of a processor's width."""
 
 _LATEST = 17
-"""The first opset with all operators that are written here: GridSample and Trilu, then LayerNormalization, which
-ONNX Runtime's optimizer writes into older ones too."""
+"""The first opset with all operators that are written here: GridSample and Trilu, then LayerNormalization,
+which ONNX Runtime's optimizer writes into older ones too."""
 
 _SPELLINGS: dict[str, Callable[[Writer], None]] = {
     "Attention": spell_attention,
@@ -180,12 +180,10 @@ class _Spelled:
         self._is_stale = True
         return None
 
-    def _refresh(self) -> bool:
-        if not self._is_stale:
-            return False
-        infer_shapes(self.graph, follow_values=False)
-        self._is_stale = False
-        return True
+    def _refresh(self) -> None:
+        if self._is_stale:
+            infer_shapes(self.graph)
+            self._is_stale = False
 
 
 def _admit(graph: ir.Model) -> None:
