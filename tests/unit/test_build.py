@@ -66,7 +66,7 @@ def prefer(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """prefer("int8"): that precision wins whatever the clock says; accuracy is still measured."""
 
     def use(precision: str) -> None:
-        def choose(latencies, is_float, check, max_drop_ratio, *, codes, why_wrong, floats) -> Choice:
+        def choose(latencies, is_float, check, max_drop_ratio, *, codes, coarse, why_wrong, floats) -> Choice:
             baseline = next(name for name, is_fp32 in is_float.items() if is_fp32)
             winner = next(name for name in latencies if precision in name)
             accuracy = None if winner == baseline else check(winner)
