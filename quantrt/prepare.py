@@ -13,6 +13,7 @@ from quantrt.calibrate.dataset import Dataset, random_dataset
 from quantrt.calibrate.given import Given
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache, read_cache
+from quantrt.calibrate.unlike import without_unlike
 from quantrt.config import BuildConfig
 from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
@@ -164,7 +165,11 @@ def quantize_for_device(
     _save(scales)
     if kept is not None and stats is not None:
         kept.save(stats, fits)
-    return Quantized(samples, stats, fits, match, () if match is None else match_notes(match, stats))
+    known = () if stats is None else stats.notes
+    told = () if samples is None else tuple(note for note in samples.remarks if note not in known)
+    return Quantized(
+        samples, stats, fits, match, (*told, *(() if match is None else match_notes(match, stats)))
+    )
 
 
 def _kept_fits(
@@ -228,6 +233,8 @@ def _why_none(job: Job) -> str:
 def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: Job) -> Dataset | None:
     """The data to calibrate on; random only when asked for."""
     options = job.config.calibration
+    if samples is not None and not options.keep_unlike:
+        return without_unlike(samples, options.max_samples)
     if samples is not None or stats is not None or job.config.quantize.activations == "per-token":
         return samples
     if options.calib_random:

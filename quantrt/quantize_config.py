@@ -48,6 +48,7 @@ class CalibrationConfig:
     batch_size: int = option(8, "samples per run where shapes allow; does not change the result", metavar="N")
     calib_random: bool = option(False, "calibrate on random data; brands the engine 'uncalibrated'")
     seed: int = option(0, "seed of --calib-random", metavar="N")
+    keep_unlike: bool = option(False, "keep samples whose values are far beyond those of all others")
     memory_mb: int = option(256, "bound on tapped activations held at once, in MB per batch", metavar="MB")
 
     def __post_init__(self) -> None:

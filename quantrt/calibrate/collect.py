@@ -198,14 +198,15 @@ def _hash(progress: _Progress, batch: Batch, dataset: Dataset) -> None:
 
 def _where(batch: Batch, dataset: Dataset, values: npt.NDArray[np.floating] | None = None) -> str:
     """How to name a batch; its first sample with a value that is not finite when the rows tell."""
-    index, last = batch.first_sample, batch.first_sample + batch.count - 1
+    index, last = (dataset.index_of(at + batch.first_sample) for at in (0, batch.count - 1))
     if (
         values is not None
         and batch.count > 1
         and values.ndim
         and len(values) in (batch.count, dataset.layout.fixed_batch)
     ):
-        index = last = index + int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(axis=1)))
+        row = int(np.argmin(np.isfinite(values).reshape(len(values), -1).all(axis=1)))
+        index = last = dataset.index_of(batch.first_sample + row)
     samples = f"sample {index}" if index == last else f"samples {index} to {last}"
     return f"{samples} of '{dataset.source}'"
 

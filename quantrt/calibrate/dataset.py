@@ -49,12 +49,26 @@ class Dataset:
         source: what to call it in messages and reports.
         layout: whether and how samples can be stacked.
         is_random: the samples are random numbers.
+        left_out: indices of samples in the source that are none of these.
+        remarks: why, one sentence each; they are among the notes too.
+        is_open: values may be anything, and can be read again.
     """
 
-    def __init__(self, source: Source, specs: Sequence[TensorSpec], *, is_random: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source,
+        specs: Sequence[TensorSpec],
+        *,
+        is_random: bool = False,
+        left_out: Iterable[int] = (),
+        remarks: Iterable[str] = (),
+    ) -> None:
         self._source = source
         self._specs = tuple(specs)
-        self._notes: set[str] = set()
+        self.remarks = tuple(remarks)
+        self._notes = set(self.remarks)
+        self.left_out = frozenset(left_out)
+        self.is_open = source.is_open and not is_random
         self.source = source.name
         self.layout = Layout.of(specs)
         self.is_random = is_random
@@ -62,7 +76,7 @@ class Dataset:
     @property
     def sample_count(self) -> int | None:
         """Number of samples; None when that takes reading them."""
-        return self._source.count
+        return None if self._source.count is None else self._source.count - len(self.left_out)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -71,13 +85,29 @@ class Dataset:
 
     def __len__(self) -> int:
         """Number of samples, where known; a TypeError otherwise, as for any iterable without length."""
-        if self._source.count is None:
+        if self.sample_count is None:
             raise TypeError(f"the number of samples in '{self.source}' is not known before reading it")
-        return self._source.count
+        return self.sample_count
 
     def __bool__(self) -> bool:
         """True: a dataset is not its length."""
         return True
+
+    def without(self, indices: Iterable[int], note: str) -> Dataset:
+        """The same without some samples, and why."""
+        return Dataset(
+            self._source,
+            self._specs,
+            is_random=self.is_random,
+            left_out=self.left_out.union(indices),
+            remarks=(*self.remarks, note),
+        )
+
+    def index_of(self, position: int) -> int:
+        """The index in the source of the sample at a position among those that are not left out."""
+        for index in sorted(self.left_out):
+            position += index <= position
+        return position
 
     def samples(self) -> Iterator[Sample]:
         """Every sample in order, each alone.
@@ -100,7 +130,7 @@ class Dataset:
         limit = self.layout.fixed_batch or (batch_size if self.layout.is_batched else 1)
         held: list[Sample] = []
         done = 0
-        for several in self._first(max_samples):
+        for several in self.first(max_samples):
             if held and _shapes(several) != _shapes(held[0]):
                 yield self._batch(held, done)
                 done, held = done + _count(held), []
@@ -125,13 +155,14 @@ class Dataset:
 
     def records(self) -> Iterator[Sample]:
         """Every sample in order, those of a record together; see `samples`."""
-        found = False
+        found, index = False, 0
         for record in self._source.records():
             before = len(self._notes)
             several = read_record(record, self._specs, self.layout, self._notes)
-            if several.count:
+            for part in _parts(several, [at - index for at in self.left_out]):
                 found = True
-                yield several
+                yield part
+            index += several.count
             if len(self._notes) != before:
                 logger.info("%s", "; ".join(self.notes))
         if not found:
@@ -139,7 +170,7 @@ class Dataset:
                 f"there are no samples in '{self.source}'", hint="one sample or more along its first axis"
             )
 
-    def _first(self, max_samples: int | None) -> Iterator[Sample]:
+    def first(self, max_samples: int | None) -> Iterator[Sample]:
         """Records up to so many samples, none read beyond; all of them with None."""
         left = max_samples
         if left == 0:
@@ -200,6 +231,14 @@ def random_dataset(inputs: Sequence[TensorSpec], samples: int, seed: int) -> Dat
         f"random data, seed {seed}", lambda: random_records(inputs, layout, samples, seed), samples
     )
     return Dataset(source, inputs, is_random=True)
+
+
+def _parts(several: Sample, left_out: Sequence[int]) -> Iterator[Sample]:
+    """The rows of a record around those that are left out."""
+    ends = sorted(at for at in left_out if 0 <= at < several.count)
+    for first, last in zip([0, *(at + 1 for at in ends)], [*ends, several.count], strict=True):
+        if first < last:
+            yield several.rows(first, last)
 
 
 def _count(held: Sequence[Sample]) -> int:

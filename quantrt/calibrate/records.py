@@ -77,11 +77,14 @@ class Source:
         name: what to call it in messages.
         records: starts reading from the beginning.
         count: number of samples; None when that takes reading.
+        is_open: values may be anything, and can be read again: no pictures, whose pixels have bounds, and
+            nothing that is read once.
     """
 
     name: str
     records: Callable[[], Iterator[Record]]
     count: int | None
+    is_open: bool = True
 
 
 @dataclass(frozen=True)

@@ -123,9 +123,9 @@ def _quantize(args: argparse.Namespace) -> tuple[Fitted, bool]:
         )
     given = None if match is None else match.given
     made = fit(model, stats, target, reference, config=options, calibration=config, given=given)
-    if match is not None:
-        notes = (*match_notes(match, stats), *made.model.notes)
-        made = replace(made, model=replace(made.model, notes=notes))
+    told = () if dataset is None else dataset.remarks
+    told += () if match is None else match_notes(match, stats)
+    made = replace(made, model=replace(made.model, notes=(*told, *made.model.notes)))
     origin = None if cache is None else cache.origin
     return made, any(source is not None and source.is_random for source in (stats, origin))
 

@@ -83,13 +83,15 @@ def read_stats(path: Path, model: Model) -> Stats:
 
 
 def calibration_data(model: Model, args: argparse.Namespace, config: CalibrationConfig) -> Dataset:
-    """The samples of --calib-data, or those of --calib-random."""
+    """The samples of --calib-data that are like each other, or those of --calib-random."""
     from quantrt.calibrate.dataset import random_dataset
+    from quantrt.calibrate.unlike import without_unlike
     from quantrt.prepare import RANDOM_SAMPLES
 
     if args.calib_random:
         return random_dataset(model.inputs, config.max_samples or RANDOM_SAMPLES, config.seed)
-    return open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
+    dataset = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
+    return dataset if config.keep_unlike else without_unlike(dataset, config.max_samples)
 
 
 def collect_stats(

@@ -150,16 +150,8 @@ def fit(
     best = methods[0] if len(methods) == 1 else min(methods, key=lambda method: _rank(trials.noise(method)))
     twin = None
     if stats is not None and given is None and reference.is_comparable and reference.twins:
-        make = partial(
-            quantize_twin,
-            model=model,
-            stats=stats,
-            target=target,
-            config=config,
-            options=calibration,
-            means=reference.means,
-            kept_float=kept_float,
-        )
+        of_model = partial(quantize_twin, model=model, stats=stats, target=target, config=config)
+        make = partial(of_model, options=calibration, means=reference.means, kept_float=kept_float)
         best, twin = _try_twins(best, trials, make)
     floats = model.graph if twin is None else twin.model.graph
     means = reference.means if twin is None else twin.means(reference.means)

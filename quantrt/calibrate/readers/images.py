@@ -73,7 +73,7 @@ def image_source(
                     arrays["labels"] = np.asarray(numbers[index], np.int64)
                 yield Record(f"'{name}' of '{path}'", arrays)
 
-    return Source(str(path), records, len(files))
+    return Source(str(path), records, len(files), is_open=False)
 
 
 def _opener(path: Path, stack: ExitStack) -> Callable[[str], IO[bytes]]:

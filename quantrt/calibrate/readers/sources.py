@@ -149,7 +149,7 @@ def _iterable_source(source: Iterable[Any], specs: Specs) -> Source:
                 f"item {index} of the data", {name: np.asarray(array) for name, array in arrays.items()}
             )
 
-    return Source(f"Python {type(source).__name__}", records, None)
+    return Source(f"Python {type(source).__name__}", records, None, is_open=not isinstance(source, Iterator))
 
 
 def _preprocessed(opened: Source, specs: Specs, preprocess: str | Preprocess) -> Source:
@@ -168,7 +168,7 @@ def _preprocessed(opened: Source, specs: Specs, preprocess: str | Preprocess) ->
                 )
             yield replace(record, arrays={**record.arrays, spec.name: function(image)})
 
-    return Source(opened.name, records, opened.count)
+    return Source(opened.name, records, opened.count, is_open=opened.is_open)
 
 
 def _only_input(specs: Specs, what: str) -> TensorSpec:
