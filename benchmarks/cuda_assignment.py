@@ -20,7 +20,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,16 +34,17 @@ from benchmarks.cuda_assignment_page import FLOATS, SHIPPED, cuda_assignment_pag
 from benchmarks.cuda_predicted import kernels_of, predicted_ms
 from benchmarks.cuda_timing import commit, environment, time_in_turns
 from benchmarks.record import write_results
-from quantrt.assign.accuracy import find_metric, measure_accuracy
+from quantrt.assign.accuracy import measure_accuracy
 from quantrt.assign.checked import Checked
-from quantrt.build import build, has_labels, make_plan
+from quantrt.assign.class_labels import metric_of_data
+from quantrt.build import build, make_plan
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import load_stats
 from quantrt.config import AssignConfig, BenchConfig, BuildConfig, CudaConfig, DeviceConfig
 from quantrt.errors import QuantRtError
 from quantrt.ir.session import float_session
-from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.load import load_model
+from quantrt.model.model import Model
 from quantrt.prepare import Event
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.report.build_report import BuildFacts
@@ -178,8 +179,8 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
         rejected = {one.spec.precision: one.reason for one in decided[0].rejected}
         executors = {SHIPPED: engine.executor, **uniform}
         float_run = _on_cpu(material.path) if case.ranges is None else _yardstick(decided[0], stack).run
-        inputs = decided[0].model.inputs
-        accuracies = _judge(open_dataset(material.validation, inputs), inputs, executors, float_run, config)
+        data = open_dataset(material.validation, decided[0].model.inputs)
+        accuracies = _judge(data, decided[0].model, executors, float_run, config)
         ms = place.time({name: one.prepare(feed, waits=False) for name, one in executors.items()})
         kernels = kernels_of(
             _uniform(decided[0]),
@@ -298,14 +299,14 @@ def _on_cpu(path: Path) -> FloatRun:
 
 def _judge(
     data: Dataset,
-    inputs: Sequence[TensorSpec],
+    model: Model,
     executors: Mapping[str, Executor],
     float_run: FloatRun,
     config: BuildConfig,
 ) -> dict[str, dict[str, float | None]]:
     """What every engine loses, on the data that the build checked."""
-    checked = Checked.choose(data, None, config, inputs)
-    metric = find_metric(config.budget.metric, has_labels=has_labels(data))
+    checked = Checked.choose(data, None, config, model.inputs)
+    metric = metric_of_data(config.budget.metric, data, model.outputs)
     batches = list(checked.batches(lambda done, total: None))
     wanted = {id(batch.inputs): float_run(batch.inputs) for batch in batches}
     found = {}

@@ -88,14 +88,20 @@ def allocate(*_args: object, **_named: object) -> torch.Tensor:
     raise AssertionError("attention makes its own result")
 
 
-def check(formula: Attention, inputs: list[torch.Tensor], dtype: str) -> torch.Tensor:
-    """Run it on the CPU and hold it against the reference; gives the result."""
+def check(
+    formula: Attention, inputs: list[torch.Tensor], dtype: str, times_larger: float = 1.0
+) -> torch.Tensor:
+    """Run it on the CPU and hold it against the reference; gives the result.
+
+    Args:
+        times_larger: scores than usual; what they are rounded by is what the result differs by.
+    """
     [got] = opened(formula, dtype).run(inputs, allocate)
     [want] = compute(formula, inputs, [dtype])
     assert got.shape == want.shape
     assert got.dtype == want.dtype
     epsilon = FLOAT_EPSILON if dtype == "float32" else HALF_EPSILON
-    bound = ALLOWED_ROUNDINGS * epsilon * float(inputs[2].abs().max())
+    bound = times_larger * ALLOWED_ROUNDINGS * epsilon * float(inputs[2].abs().max())
     assert float((got.double() - want.double()).abs().max()) <= bound
     return got
 
@@ -163,7 +169,7 @@ def test_a_query_that_is_masked_entirely_sees_all_keys_alike(
     mask = keeps if kind == "kept" else ~keeps
     formula = formula_of(case, has_mask=True, mask_kind=kind, mask_value=number, is_causal=is_causal)
     q, k, v = tensors(case, getattr(torch, dtype), rng)
-    got = check(formula, [4 * q, k, v, mask], dtype)
+    got = check(formula, [4 * q, k, v, mask], dtype, times_larger=4.0)
     seen = v[:, :, :3] if is_causal else v
     want = seen.double().mean(2).repeat_interleave(case.H // (case.G or case.H), 1)
     assert float((got[:, :, 2].double() - want).abs().max()) < 0.01
