@@ -11,12 +11,12 @@ from quantrt.cli.data import data_source
 
 __all__ = ["COMMAND", "completion_script"]
 
-SHELLS = ("bash", "zsh")
+SHELLS = ("bash", "zsh", "fish")
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     """The shell's name."""
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash or zsh")
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish")
 
 
 def _run(args: argparse.Namespace) -> Result:
@@ -57,6 +57,7 @@ COMMAND = Command(
             "quantrt completion bash > ~/.local/share/bash-completion/completions/quantrt",
         ),
         ("for zsh, in a folder of $fpath", "quantrt completion zsh > ~/.zfunc/_quantrt"),
+        ("for fish", "quantrt completion fish > ~/.config/fish/completions/quantrt.fish"),
     ),
     add_arguments=_add_arguments,
     run=_run,

@@ -13,6 +13,12 @@ __all__ = ["missing_file", "nearest_file"]
 
 def missing_file(path: Path, suffix: str) -> ModelError:
     """The error, with the file beside it of that suffix whose name comes nearest, or how to look for it."""
+    if path.is_symlink():
+        return ModelError(
+            f"cannot open '{path}': it is a link to a file that is not there",
+            got=f"a link to '{path.readlink()}'",
+            hint=f"`ls -lL {shlex.quote(str(path.parent))}`",
+        )
     return ModelError(f"cannot open '{path}': no such file", hint=nearest_file(path, suffix))
 
 

@@ -46,7 +46,7 @@ def complete(script, *words: str, cwd=None) -> list[str]:
         pytest.param(["quantrt", "build", "--calib-d"], {"--calib-data"}, id="option"),
         pytest.param(["quantrt", "build", "m.onnx", "--method", "e"], {"entropy"}, id="choice"),
         pytest.param(["quantrt", "quantize", "m.onnx", "--target", "o"], {"ort", "openvino"}, id="target"),
-        pytest.param(["quantrt", "completion", ""], {"bash", "zsh"}, id="shell"),
+        pytest.param(["quantrt", "completion", ""], {"bash", "zsh", "fish"}, id="shell"),
     ],
 )
 def test_bash_completes(bash_script, words: list[str], wanted: set[str]):
@@ -73,3 +73,15 @@ def test_zsh_script_names_the_command_and_its_options(capsys):
     script = capsys.readouterr().out
     assert script.startswith("#compdef quantrt")
     assert "--max-drop" in script
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed here")
+def test_fish_completes(tmp_path, capsys):
+    assert main(["completion", "fish"]) == 0
+    path = tmp_path / "quantrt.fish"
+    path.write_text(capsys.readouterr().out)
+    script = f'source {path}; complete -C "quantrt build --calib-d"; complete -C "quantrt bu"'
+    done = subprocess.run(
+        ["fish", "-N", "-c", script], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["--calib-data", "build"]

@@ -32,6 +32,10 @@ class Case:
 CASES = (
     Case("build modle.onnx -o m.qrt", "model.onnx", 3),
     Case("build broken.onnx -o m.qrt", "quantrt inspect broken.onnx", 3),
+    Case("inspect link.onnx", "ls -lL", 3),
+    Case("build model.onnx --valid-data onehot.npz -o m.qrt", "labels.argmax(axis=1)", 3),
+    Case("calibrate model.onnx --calib-data calib.npz --preprocess imagenet -o m.ranges", "mean=imagenet"),
+    Case("build model.onnx --saveEngine=m.qrt", "quantrt trtexec --saveEngine"),
     Case("inspect cut.onnx", "ls -l 'cut.onnx'", 3),
     Case("build model.onnx -o model.txt", "-o 'model.qrt'"),
     Case("build model.onnx --max-drop 5 -o m.qrt", "--max-drop 0.01"),
@@ -85,7 +89,7 @@ CASES = (
     Case("trtexec --loadEngine=linaer.qrt", "linear.qrt", 3),
     Case("check model.onnx --device h2000", "quantrt check model.onnx --device"),
     Case("check none.onnx", "ls .", 3),
-    Case("completion fish", "completion -h"),
+    Case("completion tcsh", "completion -h"),
     Case("doctor --jsn", "--json"),
     Case("bild model.onnx", "quantrt build"),
 )
@@ -101,6 +105,8 @@ def folder(demo_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     np.savez(tmp_path / "other.npz", image=np.zeros((2, 3), np.float32))
     np.savez(tmp_path / "nan.npz", image=np.full((1, 1, 64, 64), np.nan, np.float32))
     save_plan(make_plan("onnxruntime"), tmp_path / "linear.qrt")
+    np.savez(tmp_path / "onehot.npz", image=np.zeros((2, 1, 64, 64), np.float32), labels=np.eye(10)[:2])
+    (tmp_path / "link.onnx").symlink_to("gone.onnx")
     (tmp_path / "empty").mkdir()
     for name in ("broken.onnx", "broken.npz", "broken.qrt", "broken.ranges", "broken.json", "model.txt"):
         (tmp_path / name).write_bytes(b"\x08\x99not what it should be")

@@ -21,6 +21,13 @@ def test_a_name_that_is_nearly_there(folder: Path):
     assert missing_file(folder / "restnet.onx", ".onnx").hint == f"'{folder / 'resnet.onnx'}'"
 
 
+def test_a_link_to_nothing(folder: Path):
+    (folder / "link.onnx").symlink_to("gone/model.onnx")
+    error = missing_file(folder / "link.onnx", ".onnx")
+    assert error.got == "a link to 'gone/model.onnx'"
+    assert error.hint == f"`ls -lL {folder}`"
+
+
 def test_the_suffix_alone_makes_no_names_alike(folder: Path):
     assert missing_file(folder / "nothing.qrt", ".qrt").hint == f"a path that exists: `ls {folder}`"
 
