@@ -13,10 +13,10 @@ PACKAGE = Path(__file__).parent
 DIGITS = 16
 
 
-def source_digest(folders: Iterable[str], package: Path = PACKAGE) -> str:
-    """Hexadecimal digest of every Python file below some folders of a package: names and bytes."""
+def source_digest(folders: Iterable[str]) -> str:
+    """Hexadecimal digest of every Python file below some folders of the package: names and bytes."""
     digest = hashlib.sha256()
     for folder in folders:
-        for path in sorted((package / folder).rglob("*.py")):
-            digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+        for path in sorted((PACKAGE / folder).rglob("*.py")):
+            digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:DIGITS]

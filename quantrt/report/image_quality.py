@@ -21,27 +21,25 @@ _RADIUS = 5
 _K1, _K2 = 0.01, 0.03
 
 
-def psnr_db(reference: np.ndarray, image: np.ndarray, *, peak: float = 1.0) -> float:
-    """10 log10(peak^2 / mean squared error); infinite for equal images.
+def psnr_db(reference: np.ndarray, image: np.ndarray) -> float:
+    """10 log10(1 / mean squared error); infinite for equal images.
 
     Args:
-        reference, image: floats of one shape.
-        peak: the largest value that an image can have.
+        reference, image: floats from 0 to 1, of one shape.
 
     Raises:
         DataError: the shapes differ, or a value is not finite.
     """
     a, b = _pair(reference, image)
     error = float(np.mean((a - b) ** 2))
-    return math.inf if error == 0.0 else 10.0 * math.log10(peak**2 / error)
+    return math.inf if error == 0.0 else -10.0 * math.log10(error)
 
 
-def ssim(reference: np.ndarray, image: np.ndarray, *, peak: float = 1.0) -> float:
+def ssim(reference: np.ndarray, image: np.ndarray) -> float:
     """Mean structural similarity of pixels and channels where the window is inside; 1 for equal images.
 
     Args:
-        reference, image: floats [height, width, channels], at least 11 pixels high and wide.
-        peak: the largest value that an image can have.
+        reference, image: floats from 0 to 1 [height, width, channels], at least 11 pixels high and wide.
 
     Raises:
         DataError: the shapes differ or are too small, or a value is not finite.
@@ -67,7 +65,7 @@ def ssim(reference: np.ndarray, image: np.ndarray, *, peak: float = 1.0) -> floa
     mean_a, mean_b = mean(a), mean(b)
     variance_a, variance_b = mean(a * a) - mean_a**2, mean(b * b) - mean_b**2
     covariance = mean(a * b) - mean_a * mean_b
-    c1, c2 = (_K1 * peak) ** 2, (_K2 * peak) ** 2
+    c1, c2 = _K1**2, _K2**2
     likeness = (2 * mean_a * mean_b + c1) * (2 * covariance + c2)
     return float(np.mean(likeness / ((mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2))))
 

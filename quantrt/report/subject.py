@@ -144,11 +144,11 @@ def own_rows(outputs: Mapping[str, np.ndarray], batch: Batch, dataset: Dataset) 
     return {name: dataset.layout.own_rows(array, batch.count) for name, array in outputs.items()}
 
 
-def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency") -> Subject:
+def open_subject(path: Path, *, threads: int | None = None) -> Subject:
     """Open an .onnx file in ONNX Runtime, unchanged, or an engine in its own library.
 
     Args:
-        threads, hint: for .onnx files; an engine keeps its own.
+        threads: for an .onnx file; an engine keeps its own.
 
     Raises:
         UsageError: the suffix is neither .onnx nor .qrt.
@@ -157,7 +157,7 @@ def open_subject(path: Path, *, threads: int | None = None, hint: str = "latency
     if path.suffix == ".onnx":
         graph = read_model(path).graph
         model = lower_to_onnxruntime(graph)
-        options = ExecOptions(threads=threads, hint=hint)
+        options = ExecOptions(threads=threads)
         executor = open_executor(model, options)
         unranked = {value.name for value in graph.graph.inputs if value.shape is None}
         inputs = (

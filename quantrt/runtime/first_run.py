@@ -33,21 +33,18 @@ def how_it_crashes(
     options: ExecOptions,
     shapes: Sequence[Sequence[int]],
     own_shapes: int,
-    *,
-    worker: str = WORKER,
 ) -> str | None:
     """How a process died that opened a model and ran it once; None when it lived, whatever it said.
 
     Args:
         shapes: of the library's inputs, in its order.
         own_shapes: as for OpenVinoExecutor; 0 for a model compiled for any shapes.
-        worker: the module that answers.
 
     Raises:
         DeviceError: the process cannot be started, or the disk is full.
         InternalError: a fault of ours ended the request.
     """
-    with scratch_folder() as folder, closing(WorkerProcess(worker)) as process:
+    with scratch_folder() as folder, closing(WorkerProcess(WORKER)) as process:
         (folder / GRAPH).write_bytes(model.graph)
         write_arrays(folder / WEIGHTS, _numbered(model.weights))
         answer = process.ask(

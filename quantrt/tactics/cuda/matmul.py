@@ -220,14 +220,10 @@ def _rest(product: Product, epilogue: Expression, stored: str, device: GpuFacts)
         facts = (sums, *workload.inputs[1:])
         return _rows(product, as_rows(epilogue), facts, workload.outputs, names={"in0": _SUMS}, device=device)
     facts = (sums, sums, *workload.inputs[1:])
-    names = {"in0": _HALVES[0], "in1": _HALVES[1], **_one_less(2, len(facts))}
+    others = {f"in{number}": f"in{number - 1}" for number in range(2, len(facts))}
+    names = {"in0": _HALVES[0], "in1": _HALVES[1], **others}
     after = _rows(product, as_rows(epilogue), facts, workload.outputs, names=names, device=device)
     return after if isinstance(after, str) else [Draft("halves", (_SUMS,), _HALVES), *after]
-
-
-def _one_less(start: int, stop: int) -> dict[str, str]:
-    """Inputs of rows over two halves, by the names that they have for the product."""
-    return {f"in{number}": f"in{number - 1}" for number in range(start, stop)}
 
 
 def _rows(
