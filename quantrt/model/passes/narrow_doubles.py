@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A graph that takes or gives doubles, or multiplies them, as one in float32.
+"""A graph that takes or gives doubles, or has weights of them, as one in float32.
 
 No library here has fast kernels for products of doubles, and none has codes for them: ONNX Runtime has no
-Conv of doubles at all on a CPU. Other doubles stay, as in sizes that a model computes.
+Conv of doubles at all on a CPU. Other doubles stay, as in sizes and places that a model computes.
 """
 
 from __future__ import annotations
@@ -35,17 +35,24 @@ def narrow_doubles(graph: ir.Model) -> int:
 
 
 def doubles_of(graph: ir.Model) -> tuple[str, ...]:
-    """Inputs and outputs that are doubles, and the first product that reads some, subgraphs included."""
+    """Inputs and outputs that are doubles, and the first product with such weights, subgraphs included."""
     if not _has_doubles(graph):
         return ()
     infer_shapes(graph, follow_values=False)
     ends = (*graph.graph.inputs, *graph.graph.outputs)
     found = [f"'{value.name}'" for value in ends if value.dtype == ir.DataType.DOUBLE]
     for node in graph.graph.all_nodes():
-        kinds = {value.dtype for value in node.inputs if value is not None}
-        if is_operator(node, *_PRODUCTS) and ir.DataType.DOUBLE in kinds:
+        if is_operator(node, *_PRODUCTS) and any(_is_weight(value) for value in node.inputs):
             return (*found, f"'{node.name}' ({node.op_type})")
     return tuple(found)
+
+
+def _is_weight(value: ir.Value | None) -> bool:
+    """Whether a value is a constant matrix of doubles, or one of more axes."""
+    if value is None or value.dtype != ir.DataType.DOUBLE or value.shape is None or len(value.shape) < 2:
+        return False
+    maker = value.producer()
+    return value.const_value is not None or (maker is not None and is_operator(maker, "Constant"))
 
 
 def _has_doubles(graph: ir.Model) -> bool:

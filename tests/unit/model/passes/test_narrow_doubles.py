@@ -41,3 +41,11 @@ def test_sizes_that_are_computed_in_doubles_stay(rng):
     assert narrow_doubles(graph) == 0
     assert graph.graph.initializers["third"].dtype == ir.DataType.DOUBLE
     assert run(graph, {"x": np.ones((1, 4, 96), np.float32)})[0].shape == (1, 32)
+
+
+def test_places_that_are_computed_in_doubles_stay():
+    """As in position embeddings: a product of counted numbers and frequencies."""
+    body = 'r = Range(a, n, d) e = Einsum<equation="i,j->ij">(r, f) c = Cast<to=1>(e) y = MatMul(x, c)'
+    weights = {"a": np.array(0.0), "n": np.array(4.0), "d": np.array(1.0), "f": np.array([1.0, 0.1])}
+    graph = model_of(body, inputs="float[2,4] x", weights=weights)
+    assert doubles_of(graph) == ()
