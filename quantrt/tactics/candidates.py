@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import onnx_ir as ir
 
 from quantrt.config import BuildConfig
 from quantrt.device import has_bf16, saturates
-from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import DeviceError, QuantRtError
 from quantrt.ir.clone import clone
 from quantrt.model.model import Model
@@ -30,8 +30,10 @@ from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
-from quantrt.runtime.executor import Executor, ReportsMemory, open_executor
+from quantrt.runtime.executor import Executor, open_executor
+from quantrt.tactics.candidate import Candidate, Rejected, Spec
 from quantrt.tactics.one_thread import with_its_threads
+from quantrt.tactics.short_attention import ShortAttention
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
@@ -55,73 +57,6 @@ LOWERINGS: Mapping[str, Callable[[ir.Model], LibraryModel]] = {
     "onnxruntime": lower_to_onnxruntime,
     "openvino": lower_to_openvino,
 }
-
-
-@dataclass(frozen=True)
-class Spec:
-    """One way to run a model.
-
-    Attributes:
-        library: "onnxruntime", "openvino" or "cuda".
-        precision: "fp32", "fp16", "bf16", "int8" or "fp8"; "int4" for weights alone.
-        float_precision: what the layers outside int8 or fp8 compute in.
-        is_mixed: of int8, that some layers stay float that need not.
-        float_attention: of codes on a GPU, that attention makes none of the floats that it reads.
-    """
-
-    library: str
-    precision: str
-    float_precision: str = "fp32"
-    is_mixed: bool = False
-    float_attention: bool = False
-
-    @property
-    def has_codes(self) -> bool:
-        """Whether it is for a quantized model."""
-        return self.precision in CODE_PRECISIONS
-
-    @property
-    def name(self) -> str:
-        """For example `openvino int8+bf16`."""
-        mixed = self.has_codes and self.float_precision != "fp32"
-        floats = f"+{self.float_precision}" if mixed else ""
-        return f"{self.library} {self.precision}{floats}{' mixed' if self.is_mixed else ''}"
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A spec, made and opened.
-
-    Attributes:
-        fitted: the quantized model behind it; None for a float one.
-        kept_float: names of the products that ONNX Runtime would make int8 by itself, and does not here.
-    """
-
-    spec: Spec
-    model: LibraryModel
-    options: ExecOptions
-    executor: Executor
-    fitted: Fitted | None
-    kept_float: tuple[str, ...] = ()
-
-    def memory_report(self) -> Mapping[str, Any] | None:
-        """What it takes of a GPU's memory for what it ran so far; None for libraries of the CPU."""
-        return self.executor.memory_report() if isinstance(self.executor, ReportsMemory) else None
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """A spec that cannot be run here, and why.
-
-    Attributes:
-        status: "left out" of one that could, and need not.
-        hint: what to try.
-    """
-
-    spec: Spec
-    reason: str
-    status: str = "rejected"
-    hint: str | None = None
 
 
 def with_bf16(config: BuildConfig, device: Mapping[str, Any]) -> BuildConfig:
@@ -244,6 +179,7 @@ class Opener:
         self._lowered: dict[tuple[str, str], _Lowered] = {}  # by library, and which graph it is of
         self._floats: dict[str, Mapping[str, np.ndarray]] = {}  # FP32's outputs, by library
         self._all_finite = False
+        self._attention = ShortAttention(inputs, config.quantize)
 
     def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
         """Lower and open one spec; a library that refuses the model is a rejection, not an error.
@@ -251,6 +187,11 @@ class Opener:
         Args:
             fitted: the quantized model, for specs with codes.
         """
+        if fitted is None or spec.library != "openvino" or spec.is_mixed:
+            return self._open(spec, fitted)
+        return self._attention.open(fitted, partial(self._open, spec))
+
+    def _open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
         device = self._config.device
         options = ExecOptions(threads=device.threads, hint=device.hint, float_precision=spec.float_precision)
         kept: tuple[str, ...] = ()

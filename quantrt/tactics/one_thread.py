@@ -8,39 +8,26 @@ timed alone: of other shapes nothing is known, and all threads run them.
 
 from __future__ import annotations
 
-import logging
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from quantrt.ir.collector import without_collector
 from quantrt.runtime.executor import open_executor
-from quantrt.tactics.latency import Latency, compare_paired
+from quantrt.tactics.brief_pair import is_surely_faster, least_ms
 from quantrt.threads import usable_cores
 
 if TYPE_CHECKING:
     from quantrt.runtime.openvino_executor import OpenVinoExecutor, Shapes
-    from quantrt.tactics.candidates import Candidate
+    from quantrt.tactics.candidate import Candidate
 
 __all__ = ["MOST_MS", "with_its_threads"]
-
-log = logging.getLogger(__name__)
 
 MOST_MS = 0.25
 """Of a run on all threads: in what takes longer they are worth waking. ResNet-56 in int8 takes 0.42 ms on two
 threads and 0.47 on one."""
-
-FIRST_RUNS = 2
-"""By which MOST_MS is told: a large model takes long for them."""
-
-ROUNDS, TURN_RUNS = 12, 8
-"""A few milliseconds for each of both, of which the fastest run of each turn counts: two medians of so few
-would tell what else ran on the machine."""
 
 ONE_THREAD = {"INFERENCE_NUM_THREADS": 1}
 
@@ -64,7 +51,7 @@ def with_its_threads(
     if not isinstance(executor, OpenVinoExecutor) or not executor.compiled_shapes:
         return candidate
     shapes = executor.compiled_shapes[0]
-    if _least_ms(partial(executor.run, inputs), FIRST_RUNS) > MOST_MS:
+    if least_ms(partial(executor.run, inputs)) > MOST_MS:
         return candidate
     if not _is_faster_alone(executor, shapes, inputs):
         return candidate
@@ -78,26 +65,6 @@ def with_its_threads(
 def _is_faster_alone(executor: OpenVinoExecutor, shapes: Shapes, inputs: Mapping[str, np.ndarray]) -> bool:
     """Whether one thread runs what is compiled surely faster than all."""
     variant = executor.again(shapes, ONE_THREAD)
-    if variant is None:
-        return False
-    runs = [partial(executor.run_in, variant, shapes, inputs), partial(executor.run, inputs)]
-    times: list[list[float]] = [[], []]
-    with without_collector():
-        for number in range(ROUNDS):
-            for index in (0, 1) if number % 2 else (1, 0):
-                times[index].append(_least_ms(runs[index]))
-    alone, together = (Latency(tuple(each)) for each in times)
-    pair = compare_paired(alone, together)
-    log.info("one thread takes %.3f of the time of all (%.3f to %.3f)", pair.ratio, pair.lo, pair.hi)
-    return pair.verdict == "faster"
-
-
-def _least_ms(run: Callable[[], object], count: int = TURN_RUNS) -> float:
-    """Of the fastest run of a turn, behind one that is not timed."""
-    run()
-    least_ms = math.inf
-    for _ in range(count):
-        start = time.perf_counter()
-        run()
-        least_ms = min(least_ms, (time.perf_counter() - start) * 1e3)
-    return least_ms
+    return variant is not None and is_surely_faster(
+        partial(executor.run_in, variant, shapes, inputs), partial(executor.run, inputs)
+    )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which candidates are run by one thread, and what of them is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.runtime.executor import open_executor
 from quantrt.tactics import one_thread
-from quantrt.tactics.candidates import Candidate, Spec
+from quantrt.tactics.candidate import Candidate, Spec
 from quantrt.tactics.one_thread import MOST_MS, with_its_threads
 from tests.nets import resnet, samples
 
@@ -40,14 +40,10 @@ def opened(library: str, options: ExecOptions) -> Candidate:
     return Candidate(Spec(library, "int8"), model, options, executor, None)
 
 
-def taking(alone_ms: float, all_ms: float) -> Callable[..., float]:
-    """Times for what one thread runs, and for what all do."""
-
-    def least_ms(run, count: int = 1) -> float:
-        is_alone = bool(run.args) and run.func.__name__ == "run_in"
-        return alone_ms if is_alone else all_ms
-
-    return least_ms
+def tell(monkeypatch: pytest.MonkeyPatch, *, is_faster: bool, all_ms: float = MOST_MS) -> None:
+    """What is timed."""
+    monkeypatch.setattr(one_thread, "least_ms", lambda run: all_ms)
+    monkeypatch.setattr(one_thread, "is_surely_faster", lambda alone, together: is_faster)
 
 
 def threads_of(executor, feed) -> int:
@@ -60,7 +56,7 @@ def threads_of(executor, feed) -> int:
 def test_what_one_thread_runs_faster_is_compiled_for_it_at_the_timed_shapes_alone(monkeypatch, candidate):
     wanted, others = candidate.executor.run(FEED)["y"], {"x": samples(5, 3, 16, 16)}
     all_threads = threads_of(candidate.executor, others)
-    monkeypatch.setattr(one_thread, "_least_ms", taking(alone_ms=0.9 * MOST_MS, all_ms=MOST_MS))
+    tell(monkeypatch, is_faster=True)
     found = with_its_threads(candidate, FEED, ["y"])
     with closing(found.executor) as executor:
         assert found.options == replace(candidate.options, one_thread_shapes=SHAPES)
@@ -70,12 +66,12 @@ def test_what_one_thread_runs_faster_is_compiled_for_it_at_the_timed_shapes_alon
 
 
 @pytest.mark.parametrize(
-    ("alone_ms", "all_ms"),
-    [(MOST_MS, MOST_MS), (1.1 * MOST_MS, MOST_MS), (0.5 * MOST_MS, 1.01 * MOST_MS)],
-    ids=["as fast", "slower", "all threads take long"],
+    ("is_faster", "all_ms"),
+    [(False, MOST_MS), (True, 1.01 * MOST_MS)],
+    ids=["no faster", "all threads take long"],
 )
-def test_others_keep_all_threads(monkeypatch, candidate, alone_ms: float, all_ms: float):
-    monkeypatch.setattr(one_thread, "_least_ms", taking(alone_ms, all_ms))
+def test_others_keep_all_threads(monkeypatch, candidate, is_faster: bool, all_ms: float):
+    tell(monkeypatch, is_faster=is_faster, all_ms=all_ms)
     assert with_its_threads(candidate, FEED, ["y"]) is candidate
 
 
@@ -89,7 +85,7 @@ def test_others_keep_all_threads(monkeypatch, candidate, alone_ms: float, all_ms
     ids=["a number that was asked for", "throughput", "another library"],
 )
 def test_nothing_is_timed_where_threads_are_settled(monkeypatch, library: str, options: ExecOptions):
-    monkeypatch.setattr(one_thread, "_least_ms", lambda *given: pytest.fail("it was timed"))
+    monkeypatch.setattr(one_thread, "least_ms", lambda *given: pytest.fail("it was timed"))
     found = opened(library, options)
     with closing(found.executor):
         assert with_its_threads(found, FEED, ["y"]) is found
