@@ -6,11 +6,12 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator
+from os import PathLike
 from pathlib import Path
 
 import onnx_ir as ir
 
-from quantrt.errors import ModelError
+from quantrt.errors import ModelError, UsageError
 from quantrt.ir.clone import clone
 from quantrt.ir.collector import without_collector
 from quantrt.ir.tensor_spec import TensorSpec
@@ -40,7 +41,15 @@ def load_model(path: Path | str) -> Model:
     Raises:
         ModelError: the file is missing, not ONNX, damaged, unsupported, refers to data that is missing or
             outside its folder, or has scales or zero points that do not fit.
+        UsageError: it is no path.
     """
+    if not isinstance(path, str | PathLike):
+        raise UsageError(
+            "cannot read a model",
+            got=f"a {type(path).__module__}.{type(path).__name__}",
+            expected="the path of an ONNX file",
+            hint="torch.onnx.export(module, example, 'model.onnx'), or onnx.save(proto, 'model.onnx')",
+        )
     path = Path(path)
     read = read_model(path)
     return _model(read.graph, path=path, file_bytes=read.file_bytes, notes=read.notes)

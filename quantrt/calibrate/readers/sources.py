@@ -140,16 +140,26 @@ def _iterable_source(source: Iterable[Any], specs: Specs) -> Source:
             )
         is_used = True
         for index, item in enumerate(source):
-            arrays = (
-                item
-                if isinstance(item, Mapping)
-                else {_only_input(specs, "an array without a name").name: item}
-            )
+            arrays = _by_name(item, specs)
             yield Record(
                 f"item {index} of the data", {name: np.asarray(array) for name, array in arrays.items()}
             )
 
     return Source(f"Python {type(source).__name__}", records, None, is_open=not isinstance(source, Iterator))
+
+
+def _by_name(item: Any, specs: Specs) -> Mapping[str, Any]:
+    """The arrays of an item; one of a torch DataLoader has the inputs in order, and maybe labels behind."""
+    if isinstance(item, Mapping):
+        return item
+    names = [spec.name for spec in specs]
+    if isinstance(item, list | tuple) and item and hasattr(item[0], "shape"):
+        *inputs, last = (np.ndim(part) for part in item)
+        if len(item) == len(names):
+            return dict(zip(names, item, strict=True))
+        if len(inputs) == len(names) and last <= 1 and min(inputs) > last:
+            return dict(zip([*names, "labels"], item, strict=True))
+    return {_only_input(specs, "an array without a name").name: item}
 
 
 def _preprocessed(opened: Source, specs: Specs, preprocess: str | Preprocess) -> Source:

@@ -261,6 +261,25 @@ def test_labels_that_are_not_there_are_an_error(x, tmp_path):
         open_dataset(as_npy(x, tmp_path), [X], labels="filename")
 
 
+@pytest.mark.parametrize("pack", [list, tuple], ids=["list", "tuple"])
+def test_items_of_a_loader_have_the_inputs_in_order_and_labels_behind(pack: type, rng: np.random.Generator):
+    wide, narrow = TensorSpec("wide", "float32", ("n", 3)), TensorSpec("narrow", "float32", ("n", 2))
+    a, b, labels = rng.normal(size=(4, 3)).astype("f4"), rng.normal(size=(4, 2)).astype("f4"), np.arange(4)
+    (one,) = open_dataset([pack((a,))], [wide]).batches(4)
+    (labelled,) = open_dataset([pack((a, labels))], [wide]).batches(4)
+    (two,) = open_dataset([pack((a, b, labels))], [wide, narrow]).batches(4)
+    for batch in (one, labelled, two):
+        np.testing.assert_array_equal(batch.inputs["wide"], a)
+    np.testing.assert_array_equal(two.inputs["narrow"], b)
+    for batch in (labelled, two):
+        np.testing.assert_array_equal(batch.labels["labels"], labels)
+
+
+def test_a_list_of_rows_is_an_array_as_before(x):
+    (batch,) = open_dataset([list(x)], [X]).batches(len(x))
+    np.testing.assert_array_equal(batch.inputs[X.name], x)
+
+
 def test_the_length_of_an_iterable_is_not_known(x):
     with pytest.raises(TypeError, match="not known"):
         len(open_dataset(list(x), [X]))

@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from quantrt.errors import UsageError
 from quantrt.ir.session import float_session
 from quantrt.ir.sources import sources_of
 from quantrt.ir.tensor_spec import TensorSpec
@@ -164,3 +165,10 @@ def test_inputs_of_every_kind_are_described(tmp_path):
     model = load_model(saved(proto, tmp_path))
     assert model.inputs == (TensorSpec("i", "int64", ("N", 2)), TensorSpec("h", "float16", None))
     assert model.outputs == (TensorSpec("y", "string", ("N", 2)),)
+
+
+def test_what_is_no_path_is_told_how_to_become_one():
+    with pytest.raises(UsageError, match="cannot read a model") as caught:
+        load_model(onnx.ModelProto())
+    assert (caught.value.got or "").endswith(".ModelProto")
+    assert "onnx.save" in (caught.value.hint or "")
