@@ -9,6 +9,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from quantrt.ir.shapes import infer_shapes
+from quantrt.model.passes.cancel_transposes import cancel_transposes
 from quantrt.model.passes.convert_opset import convert_opset
 from quantrt.model.passes.drop_initializer_inputs import drop_initializer_inputs
 from quantrt.model.passes.fold_batch_norm import fold_batch_norm
@@ -40,6 +41,7 @@ PASSES: tuple[tuple[Callable[[ir.Model], int], str], ...] = (
     (spell_contrib, "wrote {} operators of ONNX Runtime's own as standard ones"),
     (fold_constants, "folded {} constant nodes"),
     (remove_identities, "removed {} nodes that change nothing, now that types are known"),
+    (cancel_transposes, "removed {} Transposes that put back what one before had turned"),
     (spell_sequences, "wrote {} sequences of parts as Split"),
     (fold_batch_norm, "folded {} BatchNormalization into the node before"),
     (fold_channel_affine, "folded {} per-channel Add, Sub, Mul, Div into convolutions"),

@@ -61,18 +61,19 @@ def spell_simplified_layer_norm(w: Writer) -> None:
 
 def spell_group_norm(w: Writer) -> None:
     """Write GroupNorm."""
-    w.put({0: _grouped(w, w.need(0, "X"))})
+    w.put({0: _as_given(w, _grouped(w, _image(w, w.need(0, "X"))))})
 
 
 def spell_skip_group_norm(w: Writer) -> None:
     """Write SkipGroupNorm."""
-    x, skip, bias = w.need(0, "X"), w.need(3, "skip"), w.input(4)
-    if w.rank(skip) == 2:  # [N, C] for all pixels
-        skip = w.unsqueezed(skip, 1, 2) if w.int_of("channels_last", 1) else w.unsqueezed(skip, 2, 3)
-    total = w.op("Add", x, skip)
+    skip, bias = w.need(3, "skip"), w.input(4)
+    image = _image(w, w.need(0, "X"))
+    # [N, C] is for all pixels.
+    total = w.op("Add", image, w.unsqueezed(skip, 2, 3) if w.rank(skip) == 2 else _image(w, skip))
     if bias is not None:
-        total = w.op("Add", total, _per_channel(w, bias))
-    w.put({0: _grouped(w, total), **({1: total} if w.is_used(1) else {})})
+        total = w.op("Add", total, _channels(w, bias, "bias"))
+    summed = {1: _as_given(w, total)} if w.is_used(1) else {}
+    w.put({0: _as_given(w, _grouped(w, total)), **summed})
 
 
 def rms_of(w: Writer, x: ir.Value, gamma: ir.Value, epsilon: float) -> ir.Value:
@@ -101,26 +102,30 @@ def _skipped(w: Writer, bias: int) -> ir.Value:
     return total if extra is None else w.op("Add", total, extra)
 
 
-def _grouped(w: Writer, x: ir.Value) -> ir.Value:
-    """GroupNorm of x, in x's layout: InstanceNormalization over groups, as torch exports it."""
+def _image(w: Writer, x: ir.Value) -> ir.Value:
+    """An image with its channels first."""
+    if w.rank(x) != 4:
+        raise NoSpellingError(f"'{x.name}' does not have four axes")
+    return w.op("Transpose", x, perm=(0, 3, 1, 2)) if w.int_of("channels_last", 1) else x
+
+
+def _as_given(w: Writer, image: ir.Value) -> ir.Value:
+    """An image with channels first in the layout of the node."""
+    return w.op("Transpose", image, perm=(0, 2, 3, 1)) if w.int_of("channels_last", 1) else image
+
+
+def _grouped(w: Writer, image: ir.Value) -> ir.Value:
+    """GroupNorm of an image with channels first: InstanceNormalization over groups, as torch exports it."""
     groups = w.int_of("groups")
-    gamma, beta = w.need(1, "gamma"), w.need(2, "beta")
-    if w.rank(x if w.input(0) is None else w.need(0, "X")) != 4:
-        raise NoSpellingError("its input does not have four axes")
-    is_last = bool(w.int_of("channels_last", 1))
-    image = w.op("Transpose", x, perm=(0, 3, 1, 2)) if is_last else x
-    flat = w.reshaped(image, 0, groups, -1)
     ones, zeros = (
         w.constant(np.full(groups, n, np.float32), what) for n, what in ((1, "ones"), (0, "zeros"))
     )
     epsilon = w.float_of("epsilon", _EPSILON)
-    norm = w.op("InstanceNormalization", flat, ones, zeros, epsilon=epsilon)
+    norm = w.op("InstanceNormalization", w.reshaped(image, 0, groups, -1), ones, zeros, epsilon=epsilon)
     y = w.op("Reshape", norm, w.op("Shape", image))
-    y = w.op("Mul", y, _channels(w, gamma, "gamma"))
-    y = w.op("Add", y, _channels(w, beta, "beta"))
-    if w.int_of("activation"):
-        y = w.op("Mul", y, w.op("Sigmoid", y))
-    return w.op("Transpose", y, perm=(0, 2, 3, 1)) if is_last else y
+    y = w.op("Mul", y, _channels(w, w.need(1, "gamma"), "gamma"))
+    y = w.op("Add", y, _channels(w, w.need(2, "beta"), "beta"))
+    return w.op("Mul", y, w.op("Sigmoid", y)) if w.int_of("activation") else y
 
 
 def _channels(w: Writer, value: ir.Value, what: str) -> ir.Value:
@@ -129,7 +134,3 @@ def _channels(w: Writer, value: ir.Value, what: str) -> ir.Value:
     if array is not None:
         return w.constant(array.reshape(-1, 1, 1), what)
     return w.unsqueezed(value, 1, 2)
-
-
-def _per_channel(w: Writer, bias: ir.Value) -> ir.Value:
-    return bias if w.int_of("channels_last", 1) else _channels(w, bias, "bias")
