@@ -49,7 +49,7 @@ def lower_to_openvino(graph: ir.Model) -> LibraryModel:
 
     with scratch_folder() as folder:
         source = folder / "model.onnx"
-        save_model(multiply_pixels(part_norms(respell_codes(graph))), source)
+        save_model(multiply_pixels(part_norms(pick_codes(respell_codes(graph)))), source)
         try:
             model = ov.Core().read_model(source)
         except RuntimeError as error:

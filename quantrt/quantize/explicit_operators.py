@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import add_constant, constant_of, is_operator
+from quantrt.quantize.explicit_picks import spell_picked_codes
 
 __all__ = ["spell_integer_operators"]
 
@@ -14,9 +15,9 @@ __all__ = ["spell_integer_operators"]
 def spell_integer_operators(graph: ir.Model) -> int:
     """Replace every QLinearConv and QLinearMatMul whose scales are constant; how many.
 
-    The float operator keeps the node's name.
+    The float operator keeps the node's name. So are codes that plain operators multiply by their scales.
     """
-    count = 0
+    count = spell_picked_codes(graph)
     for node in list(graph.graph):
         if not is_operator(node, "QLinearConv", "QLinearMatMul") or not _is_plain(node):
             continue

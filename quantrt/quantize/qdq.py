@@ -145,7 +145,7 @@ class _Writer:
         if key not in self.stored:
             codes = self.constant(f"{name}_quantized", tensor.codes)
             grid = self.grid_of(name, tensor.qparams)
-            # A zero point of each row is read with its codes: OpenVINO subtracts those of 0 too.
+            # A zero point for each row would be picked with its codes, and is 0.
             inputs = [codes, *(grid[:1] if is_operator(node, "Gather") else grid)]
             self.stored[key] = self.add(
                 "DequantizeLinear", inputs, f"{name}_dequantize", like=value, axis=tensor.qparams.axis

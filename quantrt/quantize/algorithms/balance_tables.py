@@ -19,7 +19,10 @@ from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant, constant_of, is_operator
 from quantrt.quantize.quantized_model import Use
 
-__all__ = ["balance_tables"]
+__all__ = ["balance_like", "balance_tables"]
+
+COLUMNS = ".columns"
+"""Behind the name of a Gather: of the Mul that multiplies by the factors."""
 
 
 def balance_tables(graph: ir.Model, weights: Mapping[Use, int | None]) -> ir.Model:
@@ -40,6 +43,18 @@ def balance_tables(graph: ir.Model, weights: Mapping[Use, int | None]) -> ir.Mod
     for name in picks:
         _balance(balanced, nodes[name], made)
     return balanced
+
+
+def balance_like(floats: ir.Model, quantized: ir.Model) -> ir.Model:
+    """A clone of a float graph with the tables balanced that are so in what was quantized of it."""
+    names = {(node.name or "").removesuffix(COLUMNS) for node in quantized.graph if _is_factor(node)}
+    return balance_tables(floats, {(name, 0): 0 for name in names})
+
+
+def _is_factor(node: ir.Node) -> bool:
+    """Whether a node multiplies rows that were picked by the factors of their columns."""
+    picked = node.inputs[0].producer() if is_operator(node, "Mul") and node.inputs[0] is not None else None
+    return picked is not None and is_operator(picked, "Gather") and node.name == f"{picked.name}{COLUMNS}"
 
 
 def _balance(graph: ir.Model, node: ir.Node, made: dict[str, tuple[ir.Value, ir.Value]]) -> None:
@@ -63,7 +78,7 @@ def _balance(graph: ir.Model, node: ir.Node, made: dict[str, tuple[ir.Value, ir.
 def _multiply(graph: ir.Model, node: ir.Node, factors: ir.Value) -> None:
     """Put a Mul behind a node; its result takes over the name, the readers and the place as an output."""
     result = node.outputs[0]
-    product = ir.node("Mul", [result, factors], name=f"{node.name}.columns")
+    product = ir.node("Mul", [result, factors], name=f"{node.name}{COLUMNS}")
     output = product.outputs[0]
     output.shape, output.type = result.shape, result.type
     result.replace_all_uses_with(output, replace_graph_outputs=True)

@@ -3,7 +3,7 @@
 
 Inputs are quantized, outputs are not: the plugin fuses the next layer's quantization into the layer before
 (OpenVINO documentation, "Low Precision Transformations").
-Embedding tables are codes with a scale for every row, for their size: its Gather dequantizes what it picks.
+Embedding tables are codes with a scale for every row, for their size: they take no longer (ir/pick_codes.py).
 So are the weights of squeeze-and-excite gates, half of a MobileNetV3-Small's in int8, which are no slower so.
 """
 

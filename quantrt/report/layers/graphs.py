@@ -17,6 +17,7 @@ from quantrt.plan.plan import LibraryModel, Plan
 from quantrt.plan.program import QUANTIZATION
 from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.explicit_operators import spell_integer_operators
+from quantrt.quantize.explicit_picks import spell_picked_codes
 from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record
@@ -91,7 +92,9 @@ def fake_graph_of(model: Model, subject: Subject) -> ir.Model:
         spell_integer_operators(graph)
         return graph
     if plan.model.library == "onnxruntime":
-        return library_graph(plan.model)
+        graph = library_graph(plan.model)
+        spell_picked_codes(graph)
+        return graph
     if plan.model.library == "openvino":
         return openvino_graph(model, plan.model)
     return write(from_record(model, _record(plan, subject), CODE_TARGETS[plan.precision]))

@@ -17,6 +17,7 @@ from quantrt.errors import ModelError
 from quantrt.ir.edit import constant_of, is_operator
 from quantrt.ir.session import float_session
 from quantrt.model.model import Model
+from quantrt.quantize.algorithms.balance_tables import balance_like
 from quantrt.quantize.switches import FLAGS, Switched, switch_layers
 from quantrt.reference.metrics import Error
 from quantrt.reference.row_sets import RowSet, in_rows_of, row_sets
@@ -63,7 +64,7 @@ def compare_three_ways(
     model = float_model_of(reference, subject)
     fake = fake_graph_of(model, subject)
     equalized = with_fitted_scales(model, fake)
-    switched = switch_layers(fake, equalized.graph)
+    switched = switch_layers(fake, balance_like(equalized.graph, fake))
     outputs = _float_outputs(model)
     sets = row_sets(model.graph.graph)
     _prove(switched, {"float": model.graph, "fake-quantized": fake}, outputs, sets, _first(dataset, config))

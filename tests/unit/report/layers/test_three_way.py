@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Float, fake-quantized and compiled model: the planted layer is named, and every figure is what it says."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 pytest.importorskip("torch", reason="programs for a GPU are lowered with torch")
@@ -16,6 +17,7 @@ from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.model.save import save_model
+from quantrt.plan.lower import spell_for_onnxruntime
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.plan.serialize import load_plan, save_plan
@@ -254,6 +256,25 @@ def test_models_with_quantize_linear_of_every_target(target, tmp_path: Path):
     assert found["engine"]["leaves_path_at"] is None
     assert all(row["compiled"] is not None for row in found["layers"])
     assert found["layers"][0]["parameter"] == "b0", "what a node that is only numbered is known by"
+
+
+def is_same(graph: ir.Model) -> ir.Model:
+    return graph
+
+
+@pytest.mark.parametrize("spelled", [is_same, spell_for_onnxruntime])
+def test_a_table_in_codes_is_a_layer(spelled: Callable[[ir.Model], ir.Model], tmp_path: Path, rng):
+    """Its rows are dequantized behind a Gather or before it; in floats it is balanced too."""
+    text = "net (int64[N,4] i) => (float[N,4,8] y) { [pick] e = Gather(t, i) [product] y = MatMul(e, w) }"
+    arrays = {"t": rng.standard_normal((2048, 32)), "w": rng.standard_normal((32, 8))}
+    arrays["t"][:, 3] *= 20
+    model = net(text, {name: array.astype(np.float32) for name, array in arrays.items()})
+    data = {"i": rng.integers(0, 2048, (8, 4))}
+    save_model(spelled(write(quantized(model, ORT, data))), tmp_path / "q.onnx")
+    found = three_ways(save_float(model, tmp_path), tmp_path / "q.onnx", data)
+    rows = {row["op_type"]: row for row in found["layers"]}
+    assert rows.keys() == {"Gather", "MatMul"}
+    assert 38 < rows["Gather"]["alone"]["sqnr_db"] < 60
 
 
 def test_an_engine_of_another_model_is_refused(tmp_path: Path):
