@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DATA_HELP", "add_preprocess", "data_source", "find_local_modules", "open_data"]
 
-DATA_HELP = ".npz, a folder of .npy/.npz files, or a folder or zip of images"
+DATA_HELP = ".npz, a folder of .npy/.npz files, a folder or zip of images, or module:function"
 
 
 def data_source(text: str) -> Path:

@@ -53,6 +53,8 @@ CASES = (
     Case("build model.onnx --library openvine -o m.qrt", "--library openvino"),
     Case("build model.onnx --metric top2 --int8 --calib-random -o m.qrt", "--metric top1"),
     Case("build model.onnx --device cuda --int8 --calib-random -o m.qrt", "quantrt", 4),
+    Case("calibrate model.onnx --calib-data loader.py -o m.ranges", "loader:load_data"),
+    Case("calibrate model.onnx --calib-data nowhere:load -o m.ranges", "quantrt calibrate -h"),
     Case("calibrate model.onnx -o m.ranges", "--calib-data P"),
     Case("calibrate model.onnx --calib-data empty -o m.ranges", "quantrt", 3),
     Case("calibrate model.onnx --calib-data calib.npz -o m.txt", "-o 'm.ranges'"),
@@ -107,6 +109,7 @@ def folder(demo_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     save_plan(make_plan("onnxruntime"), tmp_path / "linear.qrt")
     np.savez(tmp_path / "onehot.npz", image=np.zeros((2, 1, 64, 64), np.float32), labels=np.eye(10)[:2])
     (tmp_path / "link.onnx").symlink_to("gone.onnx")
+    (tmp_path / "loader.py").write_text("def load_data(): ...")
     (tmp_path / "empty").mkdir()
     for name in ("broken.onnx", "broken.npz", "broken.qrt", "broken.ranges", "broken.json", "model.txt"):
         (tmp_path / name).write_bytes(b"\x08\x99not what it should be")

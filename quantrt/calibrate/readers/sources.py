@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from quantrt.calibrate.readers.columns import (
     npz_columns,
     row_count,
 )
+from quantrt.calibrate.readers.functions import Loader, find_function
 from quantrt.calibrate.readers.images import folder_images, image_source, zip_images
 from quantrt.calibrate.records import Array, Layout, Record, Source
 from quantrt.errors import DataError, UsageError
@@ -61,10 +60,19 @@ def open_source(
 def _open_path(
     path: Path, specs: Specs, preprocess: str | Preprocess | None, labels: str | Path | None
 ) -> Source:
+    if not path.exists() and ":" in path.name:
+        return _iterable_source(Loader(str(path)), specs, str(path))
+    if path.suffix == ".py":
+        raise UsageError(
+            f"cannot read samples from '{path}'",
+            got="Python code",
+            expected="the name of a function in it too",
+            hint=f"{path.stem}:load_data, if that is its name; next: quantrt calibrate -h",
+        )
     if not path.exists():
         raise UsageError(
             f"there is no data at '{path}'",
-            expected=".npz, a folder of .npy/.npz, or images",
+            expected=".npz, a folder of .npy/.npz, images, or module:function",
             hint=nearest_file(path, path.suffix),
         )
     images = (
@@ -128,7 +136,7 @@ def _column_source(name: str, columns: Mapping[str, Column], specs: Specs) -> So
     )
 
 
-def _iterable_source(source: Iterable[Any], specs: Specs) -> Source:
+def _iterable_source(source: Iterable[Any], specs: Specs, where: str = "") -> Source:
     is_used = False
 
     def records() -> Iterator[Record]:
@@ -145,7 +153,9 @@ def _iterable_source(source: Iterable[Any], specs: Specs) -> Source:
                 f"item {index} of the data", {name: np.asarray(array) for name, array in arrays.items()}
             )
 
-    return Source(f"Python {type(source).__name__}", records, None, is_open=not isinstance(source, Iterator))
+    return Source(
+        where or f"Python {type(source).__name__}", records, None, is_open=not isinstance(source, Iterator)
+    )
 
 
 def _by_name(item: Any, specs: Specs) -> Mapping[str, Any]:
@@ -193,20 +203,7 @@ def _only_input(specs: Specs, what: str) -> TensorSpec:
 def _callable(preprocess: str | Preprocess, spec: TensorSpec) -> Preprocess:
     if not isinstance(preprocess, str):
         return preprocess
-    module_name, colon, name = preprocess.partition(":")
-    if not colon:
-        return parse_preprocess(preprocess, spec)
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)  # as `python -m` does: the function usually lies beside the data
-    try:
-        function = getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UsageError(f"cannot find --preprocess {preprocess}", got=str(error)) from error
-    finally:
-        sys.path.remove(folder)
-    if not callable(function):
-        raise UsageError(f"--preprocess {preprocess} is not a function", got=type(function).__name__)
-    return function  # type: ignore[no-any-return]
+    return find_function(preprocess) if ":" in preprocess else parse_preprocess(preprocess, spec)
 
 
 def _preprocess_hint(spec: TensorSpec) -> str:

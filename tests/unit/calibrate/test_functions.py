@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples from a function that is named."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from quantrt.calibrate.dataset import open_dataset
+from quantrt.errors import DataError, UsageError
+from quantrt.ir.tensor_spec import TensorSpec
+
+X = TensorSpec("x", "float32", ("n", 3))
+CODE = """
+import numpy as np
+
+calls = 0
+
+def load_data():
+    global calls
+    calls += 1
+    for number in range(4):
+        yield {"x": np.full((1, 3), number, np.float32)}
+
+def broken():
+    yield {"x": np.zeros((1, 3), np.float32)}
+    raise ValueError("no more")
+
+rows = [1, 2]
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The name of a module in the present folder."""
+    name = f"samples_of_a_user_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return name
+
+
+@pytest.mark.parametrize("suffix", ["", ".py"])
+def test_a_function_is_called_whenever_its_samples_are_read(module: str, suffix: str):
+    dataset = open_dataset(f"{module}{suffix}:load_data", [X])
+    for _ in range(2):
+        (batch,) = dataset.batches(8)
+        np.testing.assert_array_equal(batch.inputs["x"][:, 0], [0, 1, 2, 3])
+    assert sys.modules[module].calls == 2
+
+
+def test_an_error_of_the_function_is_told_as_one(module: str):
+    with pytest.raises(DataError, match=f"cannot read the samples of '{module}:broken'") as caught:
+        list(open_dataset(f"{module}:broken", [X]).batches(1))
+    assert caught.value.got == "ValueError: no more"
+
+
+@pytest.mark.parametrize(
+    ("reference", "got", "hint"),
+    [
+        ("{0}:lod_data", "no function 'lod_data' in '{0}'", "'{0}:load_data'"),
+        ("{0}:rows", "list", None),
+        ("nowhere_at_all:f", "No module named 'nowhere_at_all'", None),
+    ],
+)
+def test_what_is_no_function(module: str, reference: str, got: str, hint: str | None):
+    with pytest.raises(UsageError, match="cannot find the function") as caught:
+        open_dataset(reference.format(module), [X])
+    assert caught.value.got == got.format(module)
+    assert caught.value.hint == (None if hint is None else hint.format(module))
+
+
+def test_code_without_a_function(module: str):
+    with pytest.raises(UsageError, match="cannot read samples from") as caught:
+        open_dataset(f"{module}.py", [X])
+    assert (caught.value.hint or "").startswith(f"{module}:load_data")
