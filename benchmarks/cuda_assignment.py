@@ -305,7 +305,7 @@ def _judge(
     config: BuildConfig,
 ) -> dict[str, dict[str, float | None]]:
     """What every engine loses, on the data that the build checked."""
-    checked = Checked.choose(data, None, config, model.inputs)
+    checked = Checked.choose(data, None, config, model)
     metric = metric_of_data(config.budget.metric, data, model.outputs)
     batches = list(checked.batches(lambda done, total: None))
     wanted = {id(batch.inputs): float_run(batch.inputs) for batch in batches}
