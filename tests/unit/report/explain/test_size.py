@@ -54,6 +54,16 @@ def test_a_product_that_stayed_float_stands_with_its_bytes_and_why(library: str)
     assert plan.precision == "int8"
 
 
+def test_floats_inside_the_graph_of_onnx_runtime_are_compressed_with_it(tmp_path: Path):
+    """Operands of elementwise operators are in its protobuf, most of it, and the text is what is left."""
+    w = np.random.default_rng(3).standard_normal((4, 4096)).astype(np.float32)
+    plan = make_plan("onnxruntime", "net (float[N,4096] x) => (float[4,4096] y) { y = Add(x, w) }", {"w": w})
+    parts = dict(size_of(plan, tmp_path).parts)
+    assert sum(parts.values()) == (tmp_path / "m.qrt").stat().st_size
+    assert 0.8 * w.nbytes < parts["float32 weights"] < w.nbytes
+    assert 0 < parts["graph"] < 1000
+
+
 TABLE = "net (int64[B,S] i) => (float[B,S,64] y) { e = Gather(table, i) y = Add(e, e) }"
 
 
