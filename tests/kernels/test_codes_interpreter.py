@@ -7,9 +7,9 @@ import torch
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import CODE_OFFSET, four_raw_floats
 from quantrt.kernels.expression.spec import program_of
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.jit.codes import CODE_OFFSET, four_raw_floats
+from quantrt.kernels.jit.expression import evaluate, stored
 from tests.kernels.expressions import TENSOR, Builder, scalar
 
 SCALE = 0.0213

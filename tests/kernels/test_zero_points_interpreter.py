@@ -16,6 +16,7 @@ from quantrt.regions.region import Conv
 from quantrt.runtime.cuda.cudnn_meaning import compute_graph
 from quantrt.tactics.cuda import cudnn_graph
 from quantrt.tactics.cuda.conv2d import list_tactics
+from quantrt.tactics.cuda.pool import list_tactics as list_pools
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from tests.kernels import pools
 from tests.kernels.convolutions import Case, Problem, channels_last, codes, integer_problem, run
@@ -185,7 +186,7 @@ def test_maxima_of_codes_are_theirs_on_another_grid(rng: np.random.Generator):
 
 def test_what_cannot_take_a_zero_point_says_so(rng: np.random.Generator):
     case = pools.Case(C=5, size=(10, 7), has_ceil=True, counts_padding=True)
-    found = pools.list_tactics(pooled(case, "average", rng).workload(), H200)
+    found = list_pools(pooled(case, "average", rng).workload(), H200)
     assert all(isinstance(row, Rejected) for row in found)
     assert "windows that end behind it" in found[0].reason and "torch's as 0" in found[-1].reason
     _, workload, _ = shifted(Case(C=40, N=17), rng)

@@ -19,7 +19,6 @@ with FP8 are summed anew for every block, and added in float32: tensor cores kee
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import to_fp8
 from quantrt.kernels.jit.attention_blocks import (
     counted,
     hide_unseen,
@@ -29,6 +28,7 @@ from quantrt.kernels.jit.attention_blocks import (
     next_peak,
     store_attended,
 )
+from quantrt.kernels.jit.codes import to_fp8
 from quantrt.kernels.jit.functions import INF, exp2
 
 __all__ = ["attention_coded"]

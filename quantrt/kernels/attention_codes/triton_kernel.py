@@ -18,7 +18,7 @@ three, rows beyond the last one of v as zeros.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import digits_near, to_fp8
+from quantrt.kernels.jit.codes import digits_near, to_fp8
 
 __all__ = ["encode_attention"]
 

@@ -33,7 +33,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.jit.attention_fragments import (
     HIDDEN,
     LEAST_MASK,
@@ -42,6 +41,7 @@ from quantrt.kernels.jit.attention_fragments import (
     over_columns,
     uniform,
 )
+from quantrt.kernels.jit.expression import evaluate, stored
 from quantrt.kernels.jit.functions import INF, LOG2E, await_kernels_before, exp2
 
 __all__ = ["attention_short"]

@@ -15,9 +15,9 @@ and M, P and Q are those of one phase.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import load_operands, store_loaded, store_tile
 from quantrt.kernels.gemm.triton_kernel import factor
-from quantrt.kernels.phases.triton_kernel import first_row, further_on, has_repeats, moved, steps_of
+from quantrt.kernels.jit.epilogue import load_operands, store_loaded, store_tile
+from quantrt.kernels.jit.phases import first_row, further_on, has_repeats, moved, steps_of
 
 
 @triton.jit

@@ -9,9 +9,9 @@ where that pixel's row r begins.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import pitch_of, sums_to_float
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.gemm.triton_kernel import multiply
+from quantrt.kernels.jit.epilogue import pitch_of, sums_to_float
+from quantrt.kernels.jit.expression import evaluate, stored
 
 
 @triton.jit

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.conv2d.triton_kernel import first_pixel, has_padding
-from quantrt.kernels.epilogue.triton_kernel import store_tile
+from quantrt.kernels.jit.epilogue import store_tile
 
 
 @triton.jit

@@ -123,7 +123,7 @@ def pitch_constants(problem: Finished, pitches: tuple[int, ...]) -> dict[str, tu
 
     Returns:
         PITCHES: one for every operand behind the accumulators, and for every output; see
-        `kernels.epilogue.triton_kernel.pitch_of`.
+        `kernels.jit.epilogue.pitch_of`.
     """
     of_tensors = iter(pitches)
     operands = [next(of_tensors) if kind == "tensor" else 0 for kind in _kinds(problem)] if pitches else []

@@ -5,7 +5,7 @@
 import triton
 import triton.language as tl
 
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.jit.expression import evaluate, stored
 
 __all__ = ["fold_pixels"]
 

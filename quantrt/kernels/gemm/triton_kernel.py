@@ -11,8 +11,8 @@ the first ones are computed, as many as live_ptr says.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import to_float
-from quantrt.kernels.epilogue.triton_kernel import load_operands, store_loaded, store_tile, sums_to_float
+from quantrt.kernels.jit.codes import to_float
+from quantrt.kernels.jit.epilogue import load_operands, store_loaded, store_tile, sums_to_float
 from quantrt.kernels.jit.functions import INTERPRETED
 
 __all__ = ["factor", "gemm", "multiply", "tile_of"]

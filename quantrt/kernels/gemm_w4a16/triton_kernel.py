@@ -14,8 +14,8 @@ apart, so that each digit of them is a block of w beside a block of x as it lies
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import store_tile
 from quantrt.kernels.gemm.triton_kernel import store_gate, tile_of
+from quantrt.kernels.jit.epilogue import store_tile
 from quantrt.kernels.jit.functions import INTERPRETED
 
 __all__ = ["gemm_w4a16"]

@@ -9,7 +9,7 @@ a channel over the first tiles, so that a large mean costs no digits of the vari
 import triton
 import triton.language as tl
 
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.jit.expression import evaluate, stored
 
 
 @triton.jit

@@ -10,8 +10,8 @@ Exponents are powers of two, the factor log2(e) being in what scores are multipl
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import from_fp8
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.jit.codes import from_fp8
+from quantrt.kernels.jit.expression import evaluate, stored
 from quantrt.kernels.jit.functions import INF, INTERPRETED, LOG2E, exp2
 
 __all__ = ["counted", "hide_unseen", "load_rows", "masked", "multiply", "next_peak", "store_attended"]

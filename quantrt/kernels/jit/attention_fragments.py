@@ -6,8 +6,8 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma
 
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.jit.attention_weights import UNSEEN_CODES
+from quantrt.kernels.jit.expression import evaluate, stored
 from quantrt.kernels.jit.functions import LOG2E, exp2
 
 __all__ = [

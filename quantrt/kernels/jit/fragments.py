@@ -13,9 +13,9 @@ place: row and column of a part's first element, rows and columns of all from th
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from quantrt.kernels.codes.triton_kernel import CODE_OFFSET, four_raw_floats
-from quantrt.kernels.epilogue.triton_kernel import pitch_of, registers_of
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.jit.codes import CODE_OFFSET, four_raw_floats
+from quantrt.kernels.jit.epilogue import pitch_of, registers_of
+from quantrt.kernels.jit.expression import evaluate, stored
 from quantrt.kernels.jit.functions import fetch
 
 __all__ = [

@@ -8,8 +8,8 @@ A code becomes a float in its last digits, and a constant is taken off then: the
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import CODE_OFFSET, raw_float, to_float
 from quantrt.kernels.expression.spec import OPS
+from quantrt.kernels.jit.codes import CODE_OFFSET, raw_float, to_float
 
 __all__ = ["operands_of", "zero_point_of"]
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from quantrt.kernels.conv2d.triton_kernel import first_pixel
-from quantrt.kernels.epilogue.triton_kernel import store_as_is, store_tile, sums_to_float
+from quantrt.kernels.jit.epilogue import store_as_is, store_tile, sums_to_float
 from quantrt.kernels.pool.spec import MAX_UNROLLED
 
 UNROLLED = tl.constexpr(MAX_UNROLLED)

@@ -8,7 +8,7 @@ What is moved and nothing else is moved as it is, codes too.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import store_as_is, store_tile
+from quantrt.kernels.jit.epilogue import store_as_is, store_tile
 
 
 @triton.jit

@@ -21,8 +21,8 @@ TILES. REDUCTIONS holds the places of the row_* instructions in PROGRAM. MODE:
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import from_fp8
-from quantrt.kernels.expression.triton_kernel import (
+from quantrt.kernels.jit.codes import from_fp8
+from quantrt.kernels.jit.expression import (
     combine_rows,
     evaluate,
     evaluate_known,

@@ -12,8 +12,8 @@ import triton.language as tl
 
 from quantrt.kernels.conv2d.triton_kernel import first_pixel
 from quantrt.kernels.conv2d.triton_kernel import multiply as multiply_windows
-from quantrt.kernels.epilogue.triton_kernel import store_tile
 from quantrt.kernels.gemm.triton_kernel import multiply, tile_of
+from quantrt.kernels.jit.epilogue import store_tile
 
 __all__ = ["add_parts", "conv2d_parts", "gemm_parts"]
 

@@ -11,9 +11,9 @@ are copied while the epilogue of one runs. int8 codes accumulate in int32, exact
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import registers_of
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
 from quantrt.kernels.gemm.triton_kernel import factor
+from quantrt.kernels.jit.epilogue import registers_of
+from quantrt.kernels.jit.expression import evaluate, stored
 from quantrt.kernels.jit.functions import INTERPRETED
 
 __all__ = ["add_borders", "thin_conv2d"]

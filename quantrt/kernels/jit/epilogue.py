@@ -10,8 +10,8 @@ IS_WHOLE: no tile has columns beyond N.
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import ROUNDER
-from quantrt.kernels.expression.triton_kernel import evaluate, stored
+from quantrt.kernels.jit.codes import ROUNDER
+from quantrt.kernels.jit.expression import evaluate, stored
 from quantrt.kernels.jit.zero_points import zero_point_of
 
 __all__ = [

@@ -7,7 +7,7 @@ BLOCK_M rows behind the other, and the tiles of one phase behind those of the on
 import triton
 import triton.language as tl
 
-from quantrt.kernels.epilogue.triton_kernel import pitch_of
+from quantrt.kernels.jit.epilogue import pitch_of
 
 __all__ = ["first_row", "further_on", "has_repeats", "moved", "steps_of"]
 

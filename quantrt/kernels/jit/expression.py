@@ -13,7 +13,8 @@ every instruction but exp, log, erf, tanh, sigmoid, softplus and pow is rounded 
 import triton
 import triton.language as tl
 
-from quantrt.kernels.codes.triton_kernel import (
+from quantrt.kernels.expression.spec import OPS
+from quantrt.kernels.jit.codes import (
     ROUNDER,
     code,
     code_fp8,
@@ -24,7 +25,6 @@ from quantrt.kernels.codes.triton_kernel import (
     rint,
     to_fp8,
 )
-from quantrt.kernels.expression.spec import OPS
 from quantrt.kernels.jit.functions import (
     INF,
     erf,
