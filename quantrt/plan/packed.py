@@ -23,7 +23,7 @@ from quantrt.errors import DeviceError
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program_json import CUBIN, LIBRARY, PLAN
 
-__all__ = ["is_packed", "pack", "unpack"]
+__all__ = ["MAGIC", "is_packed", "pack", "unpack"]
 
 log = logging.getLogger(__name__)
 
