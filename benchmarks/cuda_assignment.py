@@ -32,7 +32,7 @@ from benchmarks.assignment_cases import Material
 from benchmarks.cuda_assignment_cases import CASES, Case, sdxl_case
 from benchmarks.cuda_assignment_page import FLOATS, SHIPPED, cuda_assignment_page
 from benchmarks.cuda_predicted import kernels_of, predicted_ms
-from benchmarks.cuda_timing import commit, environment, time_in_turns
+from benchmarks.cuda_timing import commit, enqueued, environment, time_in_turns
 from benchmarks.record import write_results
 from quantrt.assign.accuracy import measure_accuracy
 from quantrt.assign.checked import Checked
@@ -181,7 +181,7 @@ def measure(case: Case, place: Place) -> dict[str, Any]:
         float_run = _on_cpu(material.path) if case.ranges is None else _yardstick(decided[0], stack).run
         data = open_dataset(material.validation, decided[0].model.inputs)
         accuracies = _judge(data, decided[0].model, executors, float_run, config)
-        ms = place.time({name: one.prepare(feed, waits=False) for name, one in executors.items()})
+        ms = place.time({name: enqueued(one, feed) for name, one in executors.items()})
         kernels = kernels_of(
             _uniform(decided[0]),
             uniform,

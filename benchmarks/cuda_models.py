@@ -23,7 +23,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from benchmarks.cuda_models_page import cuda_models_page
-from benchmarks.cuda_timing import commit, environment, time_in_turns
+from benchmarks.cuda_timing import commit, enqueued, environment, time_in_turns
 from benchmarks.inputs import Feed
 from benchmarks.real_data import DATA
 from benchmarks.real_tasks import TASK_NAMES, load_task
@@ -40,7 +40,6 @@ from quantrt.prepare import Job, quantize_for_device
 from quantrt.quantize.explicit_grids import grid_of
 from quantrt.quantize.fit import keeps_scales
 from quantrt.quantize.qparams import dequantize
-from quantrt.runtime.cuda.executor import CudaExecutor
 from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec
 from quantrt.tactics.time_candidates import time_candidates
@@ -127,7 +126,11 @@ def _measure_quantized(path: Path) -> dict[str, Any]:
     """A Q/DQ model against ONNX Runtime without its rewrites, on random codes of its inputs' own grids."""
     model = load_model(path)
     rng = np.random.default_rng(0)
-    readers = {node.inputs[0].name: node for node in model.graph.graph if node.op_type == "QuantizeLinear"}
+    readers = {
+        value.name: node
+        for node in model.graph.graph
+        if node.op_type == "QuantizeLinear" and (value := node.inputs[0]) is not None
+    }
     feed: Feed = {spec.name: _on_grid(spec, readers[spec.name], rng) for spec in model.inputs}
     run, names = _runs_of(float_session(model.graph, optimize=False))
     want = run(feed)
@@ -148,7 +151,7 @@ def _times(candidates: Mapping[str, Candidate], feed: Feed) -> dict[str, Any]:
     """Milliseconds of each engine; and which ships, by rounds and intervals as in a build."""
     paired = time_candidates(candidates, feed, BuildConfig(), lambda done, total: None)
     verdict = compare_paired(paired["int8"], paired["fp16"]).verdict
-    ms = time_in_turns({name: _replay(item, feed) for name, item in candidates.items()})
+    ms = time_in_turns({name: enqueued(item.executor, feed) for name, item in candidates.items()})
     return {"ms": ms, "ships": "int8" if verdict == "faster" else "fp16"}
 
 
@@ -163,12 +166,6 @@ def _on_grid(spec: TensorSpec, quantize: ir.Node, rng: np.random.Generator) -> A
     shape = [n if isinstance(n, int) else BATCH for n in spec.shape or ()]
     codes = rng.integers(grid.lowest, grid.highest + 1, shape)
     return dequantize(codes, grid.qparams()).astype(spec.dtype)
-
-
-def _replay(candidate: Candidate, feed: Feed) -> Callable[[], object]:
-    executor = candidate.executor
-    assert isinstance(executor, CudaExecutor)
-    return executor.prepare(feed, waits=False)
 
 
 def _facts(candidate: Candidate) -> dict[str, Any]:

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a GPU's figures were measured, and how contenders are timed in turns."""
 
-__all__ = ["ROUNDS", "commit", "environment", "graph_us", "time_in_turns"]
+__all__ = ["ROUNDS", "commit", "enqueued", "environment", "graph_us", "time_in_turns"]
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import torch
+
+from quantrt.errors import DeviceError
+from quantrt.runtime.cuda.executor import CudaExecutor
+from quantrt.runtime.executor import Executor
 
 ROUNDS = 30
 REPLAYS = 20
@@ -30,13 +34,26 @@ def commit() -> str | None:
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or None
 
 
+def enqueued(executor: Executor, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
+    """One run of an engine of a GPU's, for timing by events: it is enqueued, and nothing waits for it.
+
+    Raises:
+        DeviceError: the engine is a library's of the CPU.
+    """
+    if not isinstance(executor, CudaExecutor):
+        raise DeviceError(
+            "cannot enqueue a run of the engine", got=type(executor).__name__, expected=CudaExecutor.__name__
+        )
+    return executor.prepare(inputs, waits=False)
+
+
 def time_in_turns(runs: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
     """Milliseconds of one run: quantiles over rounds of one turn each, REPLAYS runs between two events."""
     samples: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 1):
         for name, run in runs.items():
-            start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-            end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            start = torch.cuda.Event(enable_timing=True)
+            end = torch.cuda.Event(enable_timing=True)
             run()
             torch.cuda.synchronize()
             start.record()
@@ -51,7 +68,7 @@ def time_in_turns(runs: dict[str, Callable[[], object]], rounds: int = ROUNDS) -
 
 def graph_us(run: Callable[[int], object], calls: int) -> float:
     """Microseconds of one of the numbered calls that a CUDA graph holds, the median of replays."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(stream):
         for call in range(2):
@@ -61,8 +78,8 @@ def graph_us(run: Callable[[int], object], calls: int) -> float:
                 run(call)
     samples: list[float] = []
     for _ in range(WARM_REPLAYS + GRAPH_REPLAYS):
-        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        start = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
         start.record()
         graph.replay()
         end.record()

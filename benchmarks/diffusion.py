@@ -43,7 +43,7 @@ import numpy as np
 import torch
 
 import quantrt
-from benchmarks.cuda_timing import commit, environment, time_in_turns
+from benchmarks.cuda_timing import commit, enqueued, environment, time_in_turns
 from benchmarks.diffusion_nets import NETS, Network
 from benchmarks.diffusion_peer import TORCHAO, compiled, halves, in_codes
 from benchmarks.sdxl_graph import DATA, export_graph, write_weights
@@ -278,7 +278,7 @@ def _time(args: argparse.Namespace) -> None:
         facts["sqnr_db"] = float(-10 * np.log10(max(error.noise_ratio, 1e-30)))
         engines.append(engine)
         if args.device == "cuda":
-            runs[path.stem] = engine.executor.prepare(feed, waits=False)
+            runs[path.stem] = enqueued(engine.executor, feed)
         record(args, f"engine {path.stem}", facts)
     if args.device != "cuda":
         return

@@ -15,13 +15,13 @@ __all__ = ["main"]
 import argparse
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
 import numpy as np
 
-from benchmarks.cuda_timing import time_in_turns
+from benchmarks.cuda_timing import enqueued, time_in_turns
 from benchmarks.diffusion import (
     GRAPH,
     RANGES,
@@ -44,7 +44,6 @@ from quantrt.quantize.fit import Fitted, fit, sample_reference
 from quantrt.quantize.levels import ATTENTION_LEVELS
 from quantrt.quantize.mixed import keep_float
 from quantrt.reference.metrics import Error
-from quantrt.runtime.cuda.executor import CudaExecutor
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, code_targets
 from quantrt.tactics.time_candidates import time_candidates
@@ -145,10 +144,7 @@ def _opened(opener: Opener, spec: Spec, fitted: Fitted | None) -> Candidate:
 
 def _alone_ms(found: Candidate, feed: Mapping[str, np.ndarray]) -> float:
     """The median of ALONE_ROUNDS turns of nothing else, seconds in all: a GPU's clock falls as it warms."""
-    if not isinstance(found.executor, CudaExecutor):
-        raise DeviceError(f"{found.spec.name} is not an engine of a GPU's")
-    runs: dict[str, Callable[[], object]] = {"it": found.executor.prepare(feed, waits=False)}
-    return time_in_turns(runs, ALONE_ROUNDS)["it"]["p50"]
+    return time_in_turns({"it": enqueued(found.executor, feed)}, ALONE_ROUNDS)["it"]["p50"]
 
 
 def _sqnr_db(
