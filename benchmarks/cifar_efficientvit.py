@@ -7,6 +7,7 @@ Cai et al. 2022, arXiv 2205.14756. Modules have the names that timm's efficientv
 __all__ = ["EfficientViTB0"]
 
 from collections import OrderedDict
+from typing import Any
 
 import torch
 from torch import nn
@@ -23,13 +24,15 @@ LEAST_SUM = 1e-5
 """Added to what attention weights sum up to."""
 
 
-def _conv(inputs: int, outputs: int, kernel: int = 1, *, bias: bool = True, **options: int) -> nn.Sequential:
-    conv = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, bias=bias, **options)
+def _conv(
+    inputs: int, outputs: int, kernel: int = 1, *, stride: int = 1, groups: int = 1, bias: bool = True
+) -> nn.Sequential:
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=bias)
     return nn.Sequential(OrderedDict(conv=conv))
 
 
-def _active(inputs: int, outputs: int, kernel: int = 1, **options: int) -> nn.Sequential:
-    layer = _conv(inputs, outputs, kernel, **options)
+def _active(inputs: int, outputs: int, kernel: int = 1, *, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    layer = _conv(inputs, outputs, kernel, stride=stride, groups=groups)
     layer.act = nn.Hardswish()
     return layer
 
@@ -128,7 +131,7 @@ class EfficientViTB0(nn.Module):
             self.stages.append(_Stage(width, outputs, depth, has_attention=has_attention))
             width = outputs
         wide, wider = HEAD_WIDTHS
-        self.head = nn.Module()
+        self.head: Any = nn.Module()
         self.head.in_conv = _active(width, wide)
         self.head.classifier = nn.Sequential(
             nn.Linear(wide, wider, bias=False),

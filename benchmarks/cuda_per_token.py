@@ -62,8 +62,8 @@ def main() -> None:
 
 def _measure(row: Row, level: int) -> dict[str, Any]:
     module, feed = module_of(row), inputs_of(row)
-    encoder: Any = module.bert.encoder
-    encoder.layer = encoder.layer[:LAYERS]
+    bert: Any = module.bert
+    bert.encoder.layer = bert.encoder.layer[:LAYERS]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bert.onnx"
         export_module(module, path, few_samples(feed), list(feed), has_free_batch=True)

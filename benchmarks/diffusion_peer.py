@@ -27,7 +27,8 @@ def halves(
     inputs = {name: torch.from_numpy(x).half().to(device) for name, x in feed.items()}
     for name, x in inputs.items():
         inputs[name] = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-    return net.half().to(memory_format=torch.channels_last), inputs
+    half = net.half().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return half, inputs
 
 
 def in_codes(half: torch.nn.Module, inputs: Inputs, codes: str, *, tunes: bool = False) -> list[int]:
@@ -38,7 +39,7 @@ def in_codes(half: torch.nn.Module, inputs: Inputs, codes: str, *, tunes: bool =
         tunes: let torch's compiler search for the launch of every kernel, as torchao has it: of a UNet that
             takes longer than all else.
     """
-    from torchao import quantization  # type: ignore[import-not-found,unused-ignore]
+    from torchao import quantization
 
     linears = {name: one for name, one in half.named_modules() if isinstance(one, torch.nn.Linear)}
     rows: dict[torch.nn.Module, int] = {}

@@ -24,6 +24,9 @@ class _FakeQuantized(nn.Module):
         largest: magnitude among its inputs.
     """
 
+    steps: torch.Tensor
+    zeros: torch.Tensor
+
     def __init__(self, layer: nn.Conv2d | nn.Linear, largest: float) -> None:
         super().__init__()
         self.layer = layer

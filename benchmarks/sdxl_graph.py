@@ -90,15 +90,16 @@ def _name_weights(model: ir.Model, marks: Mapping[int, tuple[str, tuple[int, ...
     for value in list(model.graph.initializers.values()):
         number = _mark_of(value)
         name, shape = marks.get(number, ("", ()))
-        if tuple(value.shape or ()) not in (shape, shape[::-1]) or not name:
+        tensor, found = value.const_value, value.shape
+        if tensor is None or found is None or tuple(found) not in (shape, shape[::-1]) or not name:
             continue
         # torch folds the Transpose of a linear layer's weight, and keeps the names of all others.
         is_transposed = value.name != name
         value.name = name + TRANSPOSED * is_transposed
         value.const_value = ir.ExternalTensor(
-            DATA, end, value.const_value.nbytes, ir.DataType.FLOAT, shape=value.shape, name=value.name
+            DATA, end, tensor.nbytes, ir.DataType.FLOAT, shape=found, name=value.name
         )
-        end += -(-value.const_value.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        end += -(-tensor.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         missing.discard(number)
     if missing:
         raise SystemExit(f"the graph lacks the weight '{marks[min(missing)][0]}'")

@@ -12,6 +12,7 @@ __all__ = ["SD15", "SDXL", "SDXL_SMALL", "Sizes", "drawn", "empty_sdxl_unet", "s
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -309,6 +310,7 @@ class _Down(_Stage):
         for number in range(len(self.resnets)):
             x = self.run(number, x, time, text)
             skips.append(x)
+        sampler: Any
         for sampler in self.downsamplers:
             x = sampler.conv(x)
             skips.append(x)
@@ -336,6 +338,7 @@ class _Up(_Stage):
     def forward(self, x: Tensor, time: Tensor, text: Tensor, skips: list[Tensor]) -> Tensor:
         for number in range(len(self.resnets)):
             x = self.run(number, torch.cat([x, skips.pop()], 1), time, text)
+        sampler: Any
         for sampler in self.upsamplers:
             x = sampler.conv(interpolate(x, scale_factor=2.0, mode="nearest"))
         return x
