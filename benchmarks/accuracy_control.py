@@ -14,7 +14,7 @@ __all__ = ["measure", "page"]
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,7 @@ from benchmarks.contenders import (
     Run,
     nncf_controlled,
 )
+from benchmarks.inputs import Feed
 from benchmarks.judge import float_outputs, judge
 from benchmarks.page import number, table
 from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr
@@ -69,6 +70,9 @@ FACES = "benchmarks.picture_tasks:same_faces"
 MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "MaxPool"})
 """What OpenVINO moves codes through."""
 
+_Timed = Callable[[Feed], Mapping[str, np.ndarray]]
+"""Runs one sample."""
+
 HEAD = f"""# Accuracy at a target (CPU)
 
 {{machine}}
@@ -102,7 +106,7 @@ class _Made:
     products: int = 0
     in_floats: int = 0
     file_mb: float = 0.0
-    timed: Run | None = None
+    timed: _Timed | None = None
 
     def figures(self) -> dict[str, float]:
         """What a row of results has of it."""
@@ -169,7 +173,7 @@ def _opened(
 def _times(task: Task, made: dict[str, _Made]) -> dict[str, Any]:
     """Milliseconds of one sample by name, FP32's too, and NNCF's time over QuantRT's where there are both."""
     sample = task.calibration[0]
-    runs = {FLOAT: open_openvino(task.path, precision="f32", shapes=_shapes(task)).run}
+    runs: dict[str, _Timed] = {FLOAT: open_openvino(task.path, precision="f32", shapes=_shapes(task)).run}
     runs |= {name: one.timed for name, one in made.items() if one.timed is not None}
     latencies = time_interleaved({name: partial(run, sample) for name, run in runs.items()}, TIMED)
     found: dict[str, Any] = {"ms": {name: latency.median_ms for name, latency in latencies.items()}}

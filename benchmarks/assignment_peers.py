@@ -18,7 +18,7 @@ import argparse
 import importlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -151,8 +151,8 @@ def beside_peers(
         runs = {name: one.run for name, one in contenders.items() if one.run is not None}
         top1 = {name: _judged(name, run, material, folder, case.batch) for name, run in runs.items()}
         verdict = engine.report["verdict"]
-        is_timed = timed is None or timed["ships"] != verdict["shipped"]
-        times = _times(runs, material.feed(case.batch)) if is_timed else _earlier_times(timed)
+        earlier = timed if timed is not None and timed["ships"] == verdict["shipped"] else None
+        times = _times(runs, material.feed(case.batch)) if earlier is None else _earlier_times(earlier)
     found = {
         name: one.made
         if one.run is None
@@ -165,12 +165,12 @@ def beside_peers(
         "ships": verdict["shipped"],
         "why": verdict["reason"],
         "float_samples": _float_samples(engine.report),
-        "timed_commit": commit() if timed is None or is_timed else timed.get("timed_commit", timed["commit"]),
+        "timed_commit": commit() if earlier is None else earlier.get("timed_commit", earlier["commit"]),
         "contenders": found,
     }
 
 
-def _float_samples(report: dict[str, Any]) -> int | None:
+def _float_samples(report: Mapping[str, Any]) -> int | None:
     """Pictures that FP32 ran on, to tell the drop of what is shipped; None where that is FP32."""
     accuracies = (row["accuracy"] for row in report["candidates"] if row["status"] == "shipped")
     return next((one["float_samples"] for one in accuracies if one is not None), None)

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.calibration_page import calibration_page
 from benchmarks.inputs import MODEL_NAMES, Feed, make_inputs
 from benchmarks.record import commit, environment, machine, write_results
@@ -48,7 +50,7 @@ class Feeds:
             feed = self.distinct[index % DISTINCT]
             scale = 1 + 0.5 * index / self.count
             yield {
-                name: (array * scale).astype(array.dtype) if array.dtype.kind == "f" else array
+                name: np.multiply(array, scale).astype(array.dtype) if array.dtype.kind == "f" else array
                 for name, array in feed.items()
             }
 
@@ -184,7 +186,7 @@ def _quantrt_default(path: Path, feeds: Feeds) -> dict[str, Any]:
 def _ort(path: Path, feeds: Feeds, method: str) -> dict[str, Any]:
     from onnxruntime.quantization.calibrate import CalibrationDataReader, CalibrationMethod, create_calibrator
 
-    class Reader(CalibrationDataReader):
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
             self.feeds = iter(feeds)
 

@@ -58,7 +58,7 @@ def cuda_page(results: dict[str, Any]) -> str:
         head = ("model", "commit", "fp16 ms", "bf16 ms", "ships", "fp16 SQNR dB", "SQNR dB", "load s")
         parts.append(table(head, [_in_bf16(name, row) for name, row in results[BF16].items()]))
     parts.append("## Files, accuracy, builds\n")
-    head = (
+    facts = (
         "model",
         "engine",
         "MB",
@@ -70,7 +70,7 @@ def cuda_page(results: dict[str, Any]) -> str:
         "host us",
     )
     lines = [line for name, row in rows.items() for line in _facts(name, row)]
-    parts.append(table(head, lines))
+    parts.append(table(facts, lines))
     return "\n".join(parts) + row_notes(rows)
 
 

@@ -28,7 +28,8 @@ from quantrt.quantize.fit import fit
 from quantrt.quantize.observe import observe
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
-from quantrt.quantize.targets import OPENVINO, ORT
+from quantrt.quantize.targets.onnxruntime import ORT
+from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.reference.metrics import sqnr_db
 from quantrt.reference.row_sets import RowTally, compared_sets, in_rows_of, row_sets
 

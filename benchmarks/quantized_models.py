@@ -99,8 +99,8 @@ def measure(path: Path) -> dict[str, Any]:
         try:
             run, facts = _opened(engine, model, batches[0])
             got = _outputs(run, batches)
-        except QuantRtError as error:
-            row["engines"][engine] = {"error": error.message}
+        except QuantRtError as refused:
+            row["engines"][engine] = {"error": refused.message}
             continue
         error = Error()
         error.add(want, got)
@@ -136,8 +136,8 @@ def _samples(name: str) -> tuple[Array, Array | None]:
         return toycar_windows()[1::2], None
     from benchmarks.real_tasks import load_task
 
-    task = load_task("kws_dscnn", DATA)
-    return next(iter(task.validation))["input"], None
+    spoken = load_task("kws_dscnn", DATA)
+    return next(iter(spoken.validation))["input"], None
 
 
 _CIFAR = (
