@@ -82,7 +82,7 @@ def _ort(path: Path, pictures: Array, folder: Path) -> None:
 
 
 def _nncf(path: Path, pictures: Array, folder: Path) -> None:
-    import nncf  # type: ignore[import-untyped,import-not-found,unused-ignore]
+    import nncf
 
     name = _input(path)
     kind = nncf.ModelType.TRANSFORMER if "vit" in path.stem else None
@@ -95,7 +95,7 @@ def _nncf(path: Path, pictures: Array, folder: Path) -> None:
 
 
 def _model_optimizer(path: Path, pictures: Array, folder: Path) -> None:
-    from modelopt.onnx.quantization import quantize  # type: ignore[import-not-found,unused-ignore]
+    from modelopt.onnx.quantization import quantize
 
     kinds = {
         "int8_max": ("int8", "max", "fp32"),
@@ -118,14 +118,14 @@ def _model_optimizer(path: Path, pictures: Array, folder: Path) -> None:
 
 def _pt2e(path: Path, pictures: Array, folder: Path) -> None:
     import torch
-    from torchao.quantization.pt2e.quantize_pt2e import (  # type: ignore[import-not-found,unused-ignore]
+    from torchao.quantization.pt2e.quantize_pt2e import (
         convert_pt2e,
         prepare_pt2e,
     )
-    from torchao.quantization.pt2e.quantizer import (  # type: ignore[import-not-found,unused-ignore]
+    from torchao.quantization.pt2e.quantizer import (
         x86_inductor_quantizer as x86,
     )
-    from torchao.testing.pt2e import (  # type: ignore[import-not-found,unused-ignore]
+    from torchao.testing.pt2e import (
         _xnnpack_quantizer as xnnpack,
     )
 
@@ -144,7 +144,9 @@ def _pt2e(path: Path, pictures: Array, folder: Path) -> None:
         for batch in batches:
             prepared(batch)
         made = torch.export.export(convert_pt2e(prepared), (batches[0],))
-        torch.onnx.export(made, (batches[0],), dynamo=True).save(folder / f"{path.stem}.pt2e_{kind}.onnx")
+        program = torch.onnx.export(made, (batches[0],), dynamo=True)
+        assert program is not None
+        program.save(folder / f"{path.stem}.pt2e_{kind}.onnx")
 
 
 def _torch(path: Path, pictures: Array, folder: Path) -> None:

@@ -69,7 +69,7 @@ def model_optimizer_version(python: Path) -> str:
 
 def main() -> None:
     """Quantize one file, in an environment with Model-Optimizer."""
-    from modelopt.onnx.quantization import quantize  # type: ignore[import-not-found,unused-ignore]
+    from modelopt.onnx.quantization import quantize
     from onnxruntime.quantization import CalibrationDataReader
 
     parser = argparse.ArgumentParser(description="Model-Optimizer's int8 of an ONNX file.")

