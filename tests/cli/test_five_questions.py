@@ -120,7 +120,8 @@ def test_why_is_this_engine_so_large(ship, folder: Path, quantrt_json, quantrt_t
     parts = {row["what"]: row["bytes"] for row in size["parts"]}
     assert sum(parts.values()) == Path("mlp.qrt").stat().st_size
     assert 512 * 512 * 4 <= parts["float32 weights"] < 512 * 512 * 4 + 4096
-    assert 64 * 512 + 512 * 8 <= parts["int8 weights"] < 64 * 512 + 512 * 8 + 4096
+    # the smaller matrix is compressed with the graph
+    assert 64 * 512 + 0.8 * 512 * 8 <= parts["int8 weights"] < 64 * 512 + 512 * 8 + 4096
     (kept,) = size["float_layers"]
     assert kept["bytes"] == 512 * 512 * 4 and "excluded by 'MatMul_2'" in kept["reason"]
     said = quantrt_text("explain", "mlp.qrt")

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,26 +114,32 @@ def _shrink(sums: dict[str, int], model: LibraryModel, stored: LibraryModel) -> 
     is by itself, or TEXT_RATIO of its text where it holds weights too, and all weights share the rest.
     """
     saved_bytes = model.size_bytes - stored.size_bytes
-    texts = [what for what in sums if what == GRAPH or what.startswith(MACHINE_CODE)]
-    if model.library == "cuda" or not saved_bytes:
+    texts = {what: sums[what] for what in sums if what == GRAPH or what.startswith(MACHINE_CODE)}
+    if model.library == "cuda" or (model.library == "openvino" and stored.weights):
         _share(sums, texts, saved_bytes)
         return
-    text_bytes = sum(sums[what] for what in texts)
+    text_bytes = sum(texts.values())
     if model.library == "onnxruntime":
         text_saved = round((1 - TEXT_RATIO) * text_bytes)
     else:
         text_saved = len(model.graph) - pack(replace(model, weights={})).size_bytes
     _share(sums, texts, text_saved)
-    _share(sums, [what for what in sums if what not in texts], saved_bytes - text_saved)
+    outside = Counter[str]()
+    for array in stored.weights.values():
+        outside[f"{array.dtype} weights"] += array.nbytes
+    arrays = {what: max(size - outside[what], 0) for what, size in sums.items() if what not in texts}
+    _share(sums, arrays, saved_bytes - text_saved)
 
 
-def _share(sums: dict[str, int], parts: Sequence[str], saved_bytes: int) -> None:
-    """Take bytes off some parts, by their sizes; what rounding leaves, off the first."""
-    total = sum(sums[what] for what in parts)
-    for what in parts:
-        sums[what] -= round(saved_bytes * sums[what] / max(total, 1))
-    if parts:
-        sums[parts[0]] += total - saved_bytes - sum(sums[what] for what in parts)
+def _share(sums: dict[str, int], sizes: Mapping[str, int], saved_bytes: int) -> None:
+    """Take bytes off some parts, by the sizes that are compressed; what rounding leaves, off the largest."""
+    total = sum(sizes.values())
+    shares = {what: round(saved_bytes * size / max(total, 1)) for what, size in sizes.items()}
+    if shares:
+        largest = max(sizes, key=sizes.__getitem__)
+        shares[largest] += saved_bytes - sum(shares.values())
+    for what, share in shares.items():
+        sums[what] -= share
 
 
 def _float_layers(layers: Iterable[EngineLayer]) -> tuple[tuple[str, int, str], ...]:
