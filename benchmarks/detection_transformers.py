@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.drawn_shapes import Truth, average_precision, draw, found_ratio
 from benchmarks.page import number, table
-from benchmarks.record import commit, load_results, machine_line, other_machine, write_results
+from benchmarks.record import commit, load_results, machine_line, write_results
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.ir.session import float_session
@@ -215,7 +215,7 @@ def _noise(graph: Any, wanted: Mapping[str, np.ndarray], got: Mapping[str, np.nd
 
 def _add(out: Path, kind: str, row: dict[str, Any]) -> None:
     results = load_results(out, PACKAGES)
-    results.setdefault("kinds", {})[kind] = {**row, **other_machine(results)}
+    results.setdefault("kinds", {})[kind] = row
     write_results(out, results, _page(results))
 
 
