@@ -304,7 +304,7 @@ def _compiled(module: torch.nn.Module, feed: dict[str, np.ndarray], names: list[
     inputs = [torch.from_numpy(feed[name]).cuda() for name in names]
     inputs = [x.half() if x.is_floating_point() else x for x in inputs]
     if inputs[0].dim() == 4:
-        half = half.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        half = half.to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
         inputs[0] = inputs[0].contiguous(memory_format=torch.channels_last)
     compiled = torch.compile(half)
     with torch.inference_mode():

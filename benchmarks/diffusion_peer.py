@@ -27,7 +27,7 @@ def halves(
     inputs = {name: torch.from_numpy(x).half().to(device) for name, x in feed.items()}
     for name, x in inputs.items():
         inputs[name] = x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
-    half = net.half().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    half = net.half().to(memory_format=torch.channels_last)  # type: ignore[call-overload,unused-ignore]
     return half, inputs
 
 
