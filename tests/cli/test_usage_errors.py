@@ -153,7 +153,7 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
             ["run", "m.txt", "--inputs", "a.npz", "-o", "o.npz"], "cannot run 'm.txt'", None, id="kind"
         ),
         pytest.param(["inspect", "m.txt"], "cannot tell what 'm.txt' is", None, id="inspect what?"),
-        pytest.param(["completion", "fish"], "'fish'", None, id="unknown shell"),
+        pytest.param(["completion", "tcsh"], "'tcsh'", None, id="unknown shell"),
     ],
 )
 def test_usage_errors(

@@ -27,6 +27,7 @@ from quantrt.operators.conformance.scope import REQUIRED
 from quantrt.operators.conformance.skips import why_skipped
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda.lower import CudaLowering
+from tests.conformance.own_types import in_own_types
 
 FLOAT32 = 1e-5  # norms and attention are spelled out, and rounded after every step
 OLDEST_OPSET = 7  # of older files, ONNX's converter leaves some operators inputs that no longer fit
@@ -67,11 +68,13 @@ def test_an_engine_computes_what_onnx_says(operator: str):
     model = for_gpu(make_model(ir.from_proto(proto)))
     inputs, outputs = case.data_sets[0]
     names = (value.name for value in model.graph.graph.inputs)
-    feeds = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True)}
+    arrays = in_own_types(map(np.asarray, inputs), model.graph.graph.inputs)
+    feeds = dict(zip(names, arrays, strict=True))
     config = CudaConfig(builder_optimization_level=0)
     with closing(CudaLowering(model, config, feeds, gpu=gpu_named("H200"), device="cpu")) as lowering:
         program = lowering.reference(None, "fp32")
     with closing(CudaExecutor(program, *specs_of(program), device="cpu")) as executor:
         found = executor.run(feeds)
     got = [found[value.name] for value in model.graph.graph.outputs]
-    Runner.assert_similar_outputs(outputs, got, rtol=max(case.rtol, FLOAT32), atol=max(case.atol, FLOAT32))
+    want = in_own_types(outputs, model.graph.graph.outputs)
+    Runner.assert_similar_outputs(want, got, rtol=max(case.rtol, FLOAT32), atol=max(case.atol, FLOAT32))
