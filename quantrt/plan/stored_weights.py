@@ -24,6 +24,7 @@ from quantrt.ir.edit import (
     take_place,
     taken_names,
 )
+from quantrt.quantize.lint.pairs import MOVERS
 
 __all__ = ["spell_stored_weights"]
 
@@ -67,9 +68,15 @@ def _is_plain(node: ir.Node) -> bool:
 
 def _is_float_product(node: ir.Node, index: int) -> bool:
     """Whether the operand of a node at `index` is multiplied with floats that nobody dequantizes."""
-    source = node.inputs[0]
-    maker = source.producer() if source is not None else None
-    return is_operator(node, *PRODUCTS) and index == 1 and not is_operator(maker, "DequantizeLinear")
+    return is_operator(node, *PRODUCTS) and index == 1 and not _is_dequantized(node.inputs[0])
+
+
+def _is_dequantized(value: ir.Value | None) -> bool:
+    """Whether a value is made of codes, which ONNX Runtime moves in the place of floats."""
+    maker = None if value is None else value.producer()
+    if maker is not None and is_operator(maker, *MOVERS):
+        return any(map(_is_dequantized, maker.inputs))
+    return is_operator(maker, "DequantizeLinear")
 
 
 def _spell(graph: ir.Model, node: ir.Node, taken: set[str]) -> None:

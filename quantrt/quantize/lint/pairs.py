@@ -13,6 +13,7 @@ from quantrt.ir.edit import constant_of, is_operator
 
 __all__ = [
     "DEQUANTIZE",
+    "MOVERS",
     "QUANTIZE",
     "WEIGHTED",
     "code_type",

@@ -77,6 +77,12 @@ OTHERS = {
         w = DequantizeLinear<axis=1>(table, columns)
         y = MatMul(x, w)
     }""",
+    "codes that are moved first": """net (uint8[N,2,3] q) => (float[N,5] y) {
+        x = DequantizeLinear(q, one)
+        flat = Flatten(x)
+        w = DequantizeLinear<axis=1>(table, columns)
+        y = MatMul(flat, w)
+    }""",
     "a zero point": PRODUCT.replace("<axis=1>", "").replace("columns)", "one, point)"),
     "read by another operator too": PRODUCT.replace("y = ", "z = Neg(w) y = ").replace(
         "=> (float[N,5] y)", "=> (float[N,5] y, float[6,5] z)"
