@@ -66,6 +66,7 @@ ROWS = (
     Row("resnet50-b32", "resnet50", 32),
     Row("resnet50-b256", "resnet50", 256),
     Row("resnet18-b32", "resnet18", 32),
+    Row("resnet18-b256", "resnet18", 256),
     Row("mobilenetv2-b32", "mobilenetv2_100", 32),
     Row("mobilenetv3_large-b32", "mobilenetv3_large_100", 32),
     Row("efficientnet_b0-b32", "efficientnet_b0", 32),
