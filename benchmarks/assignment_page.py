@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.page import table
 from benchmarks.record import machine_line
-from quantrt.report.build_text import most_text
+from quantrt.report.built.text import most_text
 
 HEAD = """# Mixed precision on a CPU
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from quantrt.assign.whole_engines import TimedKernels, fit_factors
 from quantrt.model.model import Model
-from quantrt.report.timed_layers import timed_engine
+from quantrt.report.engine_layers.timed import timed_engine
 from quantrt.runtime.executor import Executor
 from quantrt.tactics.candidates import Candidate
 

@@ -51,9 +51,9 @@ from quantrt.prepare import (
 )
 from quantrt.quantize.fit import Fitted, keeps_scales
 from quantrt.quantize.qdq_read import target_of_own
-from quantrt.report.build_report import BuildFacts, build_report, layer_rows
-from quantrt.report.candidate_times import candidate_times, told_candidates
-from quantrt.report.chosen_shapes import shape_rows
+from quantrt.report.built.candidate_times import candidate_times, told_candidates
+from quantrt.report.built.chosen_shapes import shape_rows
+from quantrt.report.built.report import BuildFacts, build_report, layer_rows
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine

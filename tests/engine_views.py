@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.report.engine_layer import EngineLayer, Rival, TensorForm
-from quantrt.report.engine_view import Measured, engine_view
-from quantrt.report.layer_graph import align_layers
+from quantrt.report.engine_layers.graph import align_layers
+from quantrt.report.engine_layers.layer import EngineLayer, Rival, TensorForm
+from quantrt.report.page.engine_view import Measured, engine_view
 from quantrt.report.report import Report
 from tests.plans import make_plan
 

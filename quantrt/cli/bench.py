@@ -34,7 +34,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     from quantrt.cli.progress import progress_bars
     from quantrt.report.bench import measure, show_bench
-    from quantrt.report.chosen_shapes import best_shapes
+    from quantrt.report.built.chosen_shapes import best_shapes
     from quantrt.report.subject import open_subject
 
     config, device = read_config(args, BenchConfig), read_config(args, DeviceConfig)

@@ -217,7 +217,7 @@ def _write_report(plan: Plan, path: Path) -> None:
 
 
 def _result(plan: Plan, path: Path) -> Result:
-    from quantrt.report.inspect_engine import describe_engine, show_engine
+    from quantrt.report.inspect.engine import describe_engine, show_engine
 
     data = describe_engine(plan, path)
     return Result(data, lambda: show_engine(data))

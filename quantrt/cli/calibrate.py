@@ -111,7 +111,7 @@ def _look(args: argparse.Namespace) -> Result:
 
 def _diff(args: argparse.Namespace, config: CalibrationConfig) -> Result:
     from quantrt.calibrate.stats import load_stats
-    from quantrt.report.ranges_diff import describe_diff, show_diff
+    from quantrt.report.ranges.diff import describe_diff, show_diff
 
     if args.output is not None:
         raise UsageError("--diff writes no file", got=f"-o {args.output}", hint="--json, or --plot")
@@ -123,8 +123,8 @@ def _diff(args: argparse.Namespace, config: CalibrationConfig) -> Result:
 def _plot(args: argparse.Namespace, config: CalibrationConfig) -> Result:
     from quantrt.calibrate.stats import load_stats
     from quantrt.cli.write import write_text
-    from quantrt.report.ranges_chart import draw_ranges, ranges_page
-    from quantrt.report.ranges_diff import describe_diff
+    from quantrt.report.ranges.chart import draw_ranges, ranges_page
+    from quantrt.report.ranges.diff import describe_diff
 
     if args.output is None or len(args.plot) > MOST_DRAWN:
         raise UsageError(
@@ -150,7 +150,7 @@ def _is_cache(args: argparse.Namespace) -> bool:
 def _write_ranges(args: argparse.Namespace, config: CalibrationConfig) -> Result:
     from quantrt.calibrate.stats import save_stats
     from quantrt.model.load import load_model
-    from quantrt.report.inspect_ranges import describe_ranges, show_ranges
+    from quantrt.report.ranges.file import describe_ranges, show_ranges
 
     stats = _merge(args.merge) if args.merge else _collect(load_model(args.model), args, config, None)
     save_stats(stats, args.output)
@@ -162,7 +162,7 @@ def _write_cache(args: argparse.Namespace, config: CalibrationConfig) -> Result:
     from quantrt.calibrate.trt_cache import DEFAULT_HEADER, check_header, read_cache, write_cache
     from quantrt.model.load import load_model
     from quantrt.quantize.make_cache import float_activations, make_cache
-    from quantrt.report.inspect_cache import describe_cache, show_cache
+    from quantrt.report.ranges.cache import describe_cache, show_cache
 
     header = check_header(args.cache_header or DEFAULT_HEADER)
     model = load_model(args.model)

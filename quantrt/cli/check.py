@@ -74,7 +74,7 @@ def _run(args: argparse.Namespace) -> Result:
         raise UsageError(f"no library here computes in {args.precision} on a CPU", hint="--precision int8")
     from quantrt.gpu import GPUS, gpu_named
     from quantrt.model.load import load_model
-    from quantrt.report.trouble_report import show_trouble
+    from quantrt.report.check.trouble import show_trouble
 
     gpus = GPUS if args.device.lower() in (ALL, CPU) else (gpu_named(args.device),)
     model = load_model(args.model)
@@ -85,7 +85,7 @@ def _run(args: argparse.Namespace) -> Result:
 
     def show() -> None:
         if survey is not None:
-            from quantrt.report.check_device import show_survey
+            from quantrt.report.check.survey import show_survey
 
             show_survey(data)
         show_trouble(trouble)
@@ -101,7 +101,7 @@ def _survey(args: argparse.Namespace, model: Model, gpus: Sequence[GpuFacts]) ->
         spec.name: tuple(size if isinstance(size, int) else 1 for size in spec.shape or ()) for spec in specs
     }
     survey = _import_survey()
-    from quantrt.report.check_device import describe_survey
+    from quantrt.report.check.survey import describe_survey
 
     found = survey(model, shapes, gpus, precision=args.precision)
     return describe_survey(found, path=str(args.model), precision=args.precision, shapes=shapes)
@@ -114,7 +114,7 @@ def _trouble(args: argparse.Namespace, model: Model, *, is_gpu: bool) -> dict[st
     from quantrt.quantize.targets.cuda import CUDA
     from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
     from quantrt.quantize.targets.openvino import OPENVINO
-    from quantrt.report.trouble_report import describe_trouble
+    from quantrt.report.check.trouble import describe_trouble
     from quantrt.trouble.find import find_trouble
     from quantrt.trouble.scene import make_scene
 

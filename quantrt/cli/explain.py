@@ -66,9 +66,9 @@ def _gather(args: argparse.Namespace, plan: Plan) -> Evidence:
     from dataclasses import replace
 
     from quantrt.cli.progress import progress_bars
-    from quantrt.report.chosen_shapes import chosen_shapes
+    from quantrt.report.built.chosen_shapes import chosen_shapes
+    from quantrt.report.engine_layers.same_model import check_same_model
     from quantrt.report.explain.gather import gather_against, gather_from_file, gather_from_runs
-    from quantrt.report.same_model import check_same_model
     from quantrt.runtime.engine import load
 
     given = [flag for flag, value in (("--against", args.against), ("--data", args.data),

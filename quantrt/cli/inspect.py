@@ -76,8 +76,8 @@ def _is_cache(path: Path) -> bool:
 
 def _inspect_model(path: Path, args: argparse.Namespace) -> Result:
     from quantrt.model.load import load_model
-    from quantrt.report.inspect_model import describe_model, show_model
-    from quantrt.report.lint import describe_lint, show_lint
+    from quantrt.report.inspect.lint import describe_lint, show_lint
+    from quantrt.report.inspect.model import describe_model, show_model
 
     if args.lint is not None:
         lint = describe_lint(path, args.lint)
@@ -88,7 +88,7 @@ def _inspect_model(path: Path, args: argparse.Namespace) -> Result:
 
 def _inspect_ranges(path: Path, args: argparse.Namespace) -> Result:
     from quantrt.calibrate.stats import load_stats
-    from quantrt.report.inspect_ranges import describe_ranges, show_ranges
+    from quantrt.report.ranges.file import describe_ranges, show_ranges
 
     data = describe_ranges(load_stats(path), path, read_config(args, CalibrationConfig))
     return Result(data, lambda: show_ranges(data, layers=args.layers))
@@ -96,8 +96,8 @@ def _inspect_ranges(path: Path, args: argparse.Namespace) -> Result:
 
 def _inspect_cache(path: Path, args: argparse.Namespace) -> Result:
     from quantrt.calibrate.trt_cache import read_cache
-    from quantrt.report.inspect_cache import describe_cache, show_cache
-    from quantrt.report.work_shares import work_shares
+    from quantrt.report.built.work_shares import work_shares
+    from quantrt.report.ranges.cache import describe_cache, show_cache
 
     cache, match, shares, times = read_cache(path), None, None, None
     if args.model is not None:
@@ -106,7 +106,7 @@ def _inspect_cache(path: Path, args: argparse.Namespace) -> Result:
         from quantrt.quantize.cache_match import match_cache
         from quantrt.quantize.targets import TARGETS
         from quantrt.quantize.targets.cuda import CUDA
-        from quantrt.report.missing_times import missing_times_of
+        from quantrt.report.built.missing_times import missing_times_of
 
         model = load_model(args.model)
         match, shares = match_cache(model, cache, (*TARGETS, CUDA)), work_shares(model)
@@ -117,7 +117,7 @@ def _inspect_cache(path: Path, args: argparse.Namespace) -> Result:
 
 def _inspect_engine(path: Path, args: argparse.Namespace) -> Result:
     from quantrt.plan.serialize import load_plan
-    from quantrt.report.inspect_engine import describe_engine, show_engine
+    from quantrt.report.inspect.engine import describe_engine, show_engine
 
     data = describe_engine(load_plan(path), path)
     return Result(data, lambda: show_engine(data, layers=args.layers))

@@ -34,7 +34,7 @@ def _run(args: argparse.Namespace) -> Result:
     if args.points < 2:
         raise UsageError("cannot draw a front", got=f"{args.points} points", expected="2 at least")
     from quantrt.assign.pareto import pareto_front
-    from quantrt.report.tune_report import describe_front, open_tables, show_front
+    from quantrt.report.tune import describe_front, open_tables, show_front
 
     tables = open_tables(args.tables)
     data = describe_front(tables, pareto_front(tables, args.points), path=args.tables)
@@ -45,10 +45,10 @@ def _run(args: argparse.Namespace) -> Result:
 def _write(args: argparse.Namespace, data: Mapping[str, Any]) -> None:
     """The files that are asked for."""
     from quantrt.cli.write import write_bytes, write_text
-    from quantrt.report.pareto_chart import draw_front
-    from quantrt.report.pareto_page import front_page
-    from quantrt.report.pareto_png import front_png
-    from quantrt.report.tune_report import front_table
+    from quantrt.report.pareto.chart import draw_front
+    from quantrt.report.pareto.page import front_page
+    from quantrt.report.pareto.png import front_png
+    from quantrt.report.tune import front_table
 
     if args.svg is not None:
         write_text(args.svg, draw_front(data))

@@ -79,7 +79,7 @@ def _open(path: Path, plan: Plan, args: argparse.Namespace, stack: ExitStack) ->
 
 def _inputs(args: argparse.Namespace, plan: Plan) -> dict[str, np.ndarray]:
     """The first samples of --data, or random values."""
-    from quantrt.report.chosen_shapes import chosen_shapes
+    from quantrt.report.built.chosen_shapes import chosen_shapes
 
     otherwise = ", --data with real inputs, or --no-run"
     shapes = chosen_shapes(plan)

@@ -68,7 +68,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    from quantrt.report.tune_report import describe_assigned, open_tables, show_assigned
+    from quantrt.report.tune import describe_assigned, open_tables, show_assigned
 
     asked = {name: getattr(args, name) for name in ASKED if getattr(args, name) is not None}
     if len(asked) != 1:

@@ -34,7 +34,7 @@ def build_assigned(args: argparse.Namespace, tables: Tables, found: Assigned) ->
     from quantrt.assign.as_config import config_of
     from quantrt.build import build
     from quantrt.model.load import load_model
-    from quantrt.report.inspect_engine import describe_engine, show_engine
+    from quantrt.report.inspect.engine import describe_engine, show_engine
 
     model = load_model(args.build)
     budget = Budget(

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from quantrt.mix.contest import Contest
 from quantrt.prepare import Job
-from quantrt.report.inspect_program import coded_attention
+from quantrt.report.engine_layers.program import coded_attention
 from quantrt.tactics.candidates import Candidate, Rejected
 
 __all__ = ["keep_attention_float", "told_attention"]

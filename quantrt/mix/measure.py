@@ -22,8 +22,8 @@ from quantrt.errors import DataError, InternalError
 from quantrt.mix.contest import Contest, Pair
 from quantrt.prepare import Event, Job
 from quantrt.quantize.fit import Fitted
-from quantrt.report.timed_layers import SESSIONS, candidate_plan, timed_engine
-from quantrt.report.watched_layers import WatchedLayers
+from quantrt.report.engine_layers.timed import SESSIONS, candidate_plan, timed_engine
+from quantrt.report.engine_layers.watched import WatchedLayers
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.time_candidates import time_candidates
 from quantrt.tactics.timing import Latency, compare_paired

@@ -27,8 +27,8 @@ from quantrt.prepare import Event, Job
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.place_by_config import place_by_config
-from quantrt.report.mixed_report import mixed_report
-from quantrt.report.watched_layers import WatchedLayers
+from quantrt.report.built.mixed import mixed_report
+from quantrt.report.engine_layers.watched import WatchedLayers
 from quantrt.tactics.candidates import Candidate, Rejected
 
 __all__ = ["Mixed", "add_mixed"]

@@ -89,7 +89,7 @@ class Plan:
         fingerprint: of the float model it was built from.
         device: facts of the machine it was timed on (see `quantrt.device.describe_device`).
         is_calibrated: False when ranges come from random data.
-        report: the build report, JSON-ready (see `quantrt.report.build_report`).
+        report: the build report, JSON-ready (see `quantrt.report.built.report`).
     """
 
     model: LibraryModel

@@ -19,9 +19,9 @@ from quantrt.ir.tensor_spec import Dim
 from quantrt.model.load import load_model
 from quantrt.reference.metrics import Error
 from quantrt.reference.row_sets import RowSet, RowTally, compared_sets, in_rows_of, row_sets
-from quantrt.report.layers.graphs import has_float_and_quantized
-from quantrt.report.layers.show import WORST, show_three_ways
-from quantrt.report.layers.three_way import Counter, compare_three_ways, uncounted
+from quantrt.report.layer_errors.graphs import has_float_and_quantized
+from quantrt.report.layer_errors.show import WORST, show_three_ways
+from quantrt.report.layer_errors.three_way import Counter, compare_three_ways, uncounted
 from quantrt.report.quantities import db_text, error_text
 from quantrt.report.subject import Subject, own_rows
 from quantrt.report.tables import heading, show, table, verdict
@@ -69,9 +69,9 @@ def compare(
 
     Args:
         layers: also look inside. Where B is quantized and A the float model it was made of, every layer is
-            compared in floats, fake-quantized and compiled (see `quantrt.report.layers`); otherwise every
-            tensor that both make under one name. Tapping a tensor keeps the library from fusing across it, so
-            these are the numbers of the unfused layers.
+            compared in floats, fake-quantized and compiled (see `quantrt.report.layer_errors`); otherwise
+            every tensor that both make under one name. Tapping a tensor keeps the library from fusing across
+            it, so these are the numbers of the unfused layers.
         counter: makes a progress callback of a title and a unit.
 
     Returns:

@@ -18,17 +18,17 @@ from quantrt.errors import DeviceError
 from quantrt.ir.atomic import replace_file
 from quantrt.notebook import rich_table, table_html
 from quantrt.plan.plan import Plan
-from quantrt.report.build_text import most_text
-from quantrt.report.chosen_shapes import chosen_shapes
-from quantrt.report.engine_layer import EngineLayer
-from quantrt.report.engine_layers import engine_layers
-from quantrt.report.engine_view import Measured, engine_view, flat_layers, layers_of_plan
+from quantrt.report.built.chosen_shapes import chosen_shapes
+from quantrt.report.built.text import most_text
+from quantrt.report.engine_layers.graph import align_layers
+from quantrt.report.engine_layers.layer import EngineLayer
+from quantrt.report.engine_layers.of_engine import engine_layers
+from quantrt.report.engine_layers.same_model import check_same_model
 from quantrt.report.explain.cpu_peaks import find_cpu_peaks
 from quantrt.report.explain.peaks import gpu_peaks
-from quantrt.report.html_page import html_page
-from quantrt.report.layer_graph import align_layers
+from quantrt.report.page.engine_view import Measured, engine_view, flat_layers, layers_of_plan
+from quantrt.report.page.html_page import html_page
 from quantrt.report.quantities import bytes_text, ms_text
-from quantrt.report.same_model import check_same_model
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.layer_times import time_layers
 from quantrt.runtime.machine import describe_machine

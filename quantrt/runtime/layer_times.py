@@ -43,7 +43,7 @@ class LayerTimes:
     Watching layers slows a run: `run_ms` is of the watched runs, and longer than the engine's latency.
 
     Attributes:
-        names: layers as `quantrt.report.engine_layers` names them, in the order in which they ran.
+        names: layers as `quantrt.report.engine_layers.of_engine` names them, in the order in which they ran.
         times_ms: for each of `names`, its time in each run; 0 where the library ran nothing for it. OpenVINO
             tells the mean run alone, which stands for each.
         run_ms: of each whole run, with the watching in it; on a GPU the sum of its steps.

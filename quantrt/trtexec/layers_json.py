@@ -19,7 +19,13 @@ import numpy as np
 from quantrt.calibrate.casts import numpy_dtype
 from quantrt.ir.layout import layout_of
 from quantrt.plan.plan import Plan
-from quantrt.report.engine_layer import CHANNELS_LAST, ROW_MAJOR, EngineLayer, TensorForm, is_conversion
+from quantrt.report.engine_layers.layer import (
+    CHANNELS_LAST,
+    ROW_MAJOR,
+    EngineLayer,
+    TensorForm,
+    is_conversion,
+)
 from quantrt.runtime.unique_names import unique_names
 
 __all__ = ["format_text", "layer_names", "layers_json", "layers_text"]

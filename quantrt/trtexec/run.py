@@ -16,7 +16,7 @@ from quantrt.build import OnEvent
 from quantrt.errors import UsageError
 from quantrt.ir.profile import Profile
 from quantrt.plan.serialize import peek_plan
-from quantrt.report.engine_layers import EngineLayer, engine_layers
+from quantrt.report.engine_layers.of_engine import EngineLayer, engine_layers
 from quantrt.runtime.engine import Engine, load
 from quantrt.runtime.layer_times import LayerTimes, time_layers
 from quantrt.trtexec.accuracy import Loss, loss_of

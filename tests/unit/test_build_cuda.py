@@ -30,7 +30,7 @@ from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.fit import OWN_SCALES
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.cuda import CUDA
-from quantrt.report.inspect_engine import describe_engine, show_engine
+from quantrt.report.inspect.engine import describe_engine, show_engine
 from tests.gpu_stand_in import REFERENCE_ALONE, stand_in_for_gpu
 from tests.nets import net, quantized, resnet, run_ort, samples, weights
 from tests.programs import GPU

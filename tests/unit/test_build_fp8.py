@@ -27,11 +27,11 @@ from quantrt.quantize.fit import OWN_SCALES
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
-from quantrt.report.engine_layers import engine_layers
+from quantrt.report.engine_layers.of_engine import engine_layers
 from quantrt.report.explain.peaks import gpu_peaks
 from quantrt.report.explain.size import describe_size
-from quantrt.report.inspect_engine import describe_engine, show_engine
-from quantrt.report.layers.graphs import CODE_TARGETS
+from quantrt.report.inspect.engine import describe_engine, show_engine
+from quantrt.report.layer_errors.graphs import CODE_TARGETS
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda.lower import CudaLowering
 from tests.nets import net, quantized, run_ort, samples

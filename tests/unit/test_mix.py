@@ -36,7 +36,7 @@ from quantrt.config import (
 from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
 from quantrt.prepare import Event
-from quantrt.report.mixed_report import rounds_table
+from quantrt.report.built.mixed import rounds_table
 from quantrt.tactics.timing import Latency
 from tests.made_up_times import made_up_times
 from tests.nets import net, samples, weights

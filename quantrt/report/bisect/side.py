@@ -16,7 +16,7 @@ from quantrt.model.passes.inline_functions import inline_functions
 from quantrt.model.read import read_model
 from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.serialize import load_plan
-from quantrt.report.layers.graphs import check_built_from, library_graph, openvino_graph
+from quantrt.report.layer_errors.graphs import check_built_from, library_graph, openvino_graph
 
 __all__ = ["Side", "read_side"]
 

@@ -24,8 +24,8 @@ from quantrt.plan.program import codes_of
 from quantrt.quantize.explicit_operators import spell_integer_operators
 from quantrt.report.codes.compute import Codes, expected_codes
 from quantrt.report.codes.find import CodeRegion, Skipped, find_regions
-from quantrt.report.layers.graphs import fake_graph_of, float_model_of, library_graph
-from quantrt.report.layers.three_way import Counter, uncounted
+from quantrt.report.layer_errors.graphs import fake_graph_of, float_model_of, library_graph
+from quantrt.report.layer_errors.three_way import Counter, uncounted
 from quantrt.report.subject import Subject
 from quantrt.report.tables import heading, show, table, verdict
 

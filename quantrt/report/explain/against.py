@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quantrt.report.engine_layer import EngineLayer
+from quantrt.report.engine_layers.graph import align_layers
+from quantrt.report.engine_layers.layer import EngineLayer
 from quantrt.report.explain.times import Times
-from quantrt.report.layer_graph import align_layers
 
 __all__ = ["Against", "Beside", "layers_beside"]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.plan.plan import Plan
+from quantrt.report.built.shipped_row import shipped_row
 from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.rows import CONVERSIONS, LayerRow
 from quantrt.report.explain.times import AT_BUILD, ESTIMATED, HERE, Times
 from quantrt.report.explain.what_if import Prediction, predict
-from quantrt.report.shipped_row import shipped_row
 
 __all__ = ["BATCH_FACTOR", "MAX_CHANGES", "BatchTime", "Change", "cheapest_changes"]
 

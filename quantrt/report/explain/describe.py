@@ -9,7 +9,7 @@ from typing import Any
 
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.plan.plan import Plan
-from quantrt.report.engine_layer import EngineLayer, TensorForm
+from quantrt.report.engine_layers.layer import EngineLayer, TensorForm
 from quantrt.report.explain.against import Against, Beside, layers_beside
 from quantrt.report.explain.changes import BatchTime, cheapest_changes
 from quantrt.report.explain.neighbours import Conversion, conversions, missed_fusions

@@ -10,10 +10,10 @@ import numpy as np
 
 from quantrt.errors import DataError
 from quantrt.plan.plan import Plan
-from quantrt.report.candidate_times import with_candidates
-from quantrt.report.cuda_sizes import timed_shapes
-from quantrt.report.engine_layer import is_conversion
-from quantrt.report.engine_layers import engine_layers
+from quantrt.report.built.candidate_times import with_candidates
+from quantrt.report.engine_layers.cuda_sizes import timed_shapes
+from quantrt.report.engine_layers.layer import is_conversion
+from quantrt.report.engine_layers.of_engine import engine_layers
 from quantrt.report.explain.against import Against
 from quantrt.report.explain.changes import BATCH_FACTOR, BatchTime
 from quantrt.report.explain.cpu_peaks import find_cpu_peaks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from quantrt.plan.plan import Plan
 from quantrt.plan.program_json import program_from_model
-from quantrt.report.engine_layer import EngineLayer, is_conversion
+from quantrt.report.engine_layers.layer import EngineLayer, is_conversion
 
 __all__ = ["Conversion", "conversions", "missed_fusions"]
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from quantrt.plan.plan import Plan
-from quantrt.report.candidate_times import has_layers, together_us, told_layers
-from quantrt.report.layer_graph import align_names
-from quantrt.report.shipped_row import shipped_row
+from quantrt.report.built.candidate_times import has_layers, together_us, told_layers
+from quantrt.report.built.shipped_row import shipped_row
+from quantrt.report.engine_layers.graph import align_names
 
 __all__ = ["describe_not_shipped"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from quantrt.gpu import BANDWIDTH_RATIO, LAUNCH_US, PEAK_RATIO, GpuFacts, gpu_sold_as
-from quantrt.report.engine_layer import EngineLayer
+from quantrt.report.engine_layers.layer import EngineLayer
 
 __all__ = ["Peaks", "gpu_peaks"]
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.plan.plan import Plan
-from quantrt.report.engine_layer import EngineLayer, is_conversion, runs_nothing
+from quantrt.report.engine_layers.layer import EngineLayer, is_conversion, runs_nothing
+from quantrt.report.engine_layers.nodes import PRODUCTS
 from quantrt.report.explain.neighbours import Conversion
 from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.times import Times
-from quantrt.report.layer_nodes import PRODUCTS
 
 __all__ = ["BOUNDS", "LayerRow", "has_unknown_products", "layer_rows"]
 

@@ -17,7 +17,7 @@ from quantrt.dtypes import precision_of
 from quantrt.plan.packed import pack
 from quantrt.plan.plan import LibraryModel, Plan
 from quantrt.plan.program_json import program_from_model
-from quantrt.report.engine_layer import EngineLayer
+from quantrt.report.engine_layers.layer import EngineLayer
 
 __all__ = ["Part", "Size", "describe_size"]
 

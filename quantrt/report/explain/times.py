@@ -11,8 +11,8 @@ import numpy as np
 
 from quantrt.config import BenchConfig
 from quantrt.plan.plan import Plan
-from quantrt.report.engine_layer import EngineLayer
-from quantrt.report.shipped_row import shipped_row
+from quantrt.report.built.shipped_row import shipped_row
+from quantrt.report.engine_layers.layer import EngineLayer
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.layer_times import LayerTimes, time_layers
 from quantrt.tactics.timing import time_interleaved

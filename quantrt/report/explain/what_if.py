@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError, close_match
-from quantrt.report.engine_layer import EngineLayer
+from quantrt.report.engine_layers.layer import EngineLayer
 from quantrt.report.explain.against import Beside
 from quantrt.report.explain.peaks import Peaks
 from quantrt.report.explain.rows import LayerRow

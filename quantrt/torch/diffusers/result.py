@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 
-from quantrt.report.image_grid import save_image_grid
-from quantrt.report.image_quality import psnr_db, ssim
 from quantrt.report.quantities import bytes_text, memory_text, ms_text, ratio_text
 from quantrt.report.tables import facts, heading, show, table
+from quantrt.torch.diffusers.image_grid import save_image_grid
+from quantrt.torch.diffusers.image_quality import psnr_db, ssim
 from quantrt.torch.diffusers.latency import ModuleTime, RunTime
 
 __all__ = ["PartReport", "PipelineReport"]

@@ -10,7 +10,7 @@ from quantrt.cli.timed_inputs import timed_inputs
 from quantrt.errors import DataError, UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.program_json import program_to_model
-from quantrt.report.chosen_shapes import best_shapes
+from quantrt.report.built.chosen_shapes import best_shapes
 from quantrt.runtime.profile_check import PROFILES
 from tests.programs import pooled_program
 

@@ -16,8 +16,8 @@ from quantrt.quantize.qdq import write
 from quantrt.quantize.requantized import requantized_products
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.reference.metrics import sqnr_db
-from quantrt.report.engine_layers import engine_layers
-from quantrt.report.timed_layers import candidate_plan
+from quantrt.report.engine_layers.of_engine import engine_layers
+from quantrt.report.engine_layers.timed import candidate_plan
 from quantrt.runtime.onnxruntime_watch import optimized_graph
 from quantrt.tactics.candidates import Candidate, Opener, Spec
 from tests.nets import net, observe, ort_kernels, quantized, resnet, run_ort, samples, weights

@@ -9,7 +9,7 @@ import pytest
 from quantrt.errors import DataError, InternalError
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program_json import program_from_model
-from quantrt.report.engine_layers import engine_layers
+from quantrt.report.engine_layers.of_engine import engine_layers
 from quantrt.report.explain.gather import gather_from_runs
 from quantrt.runtime import executor as executor_module
 from quantrt.runtime.engine import Engine

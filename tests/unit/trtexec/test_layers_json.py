@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from quantrt.plan.plan import Layer
-from quantrt.report.engine_layer import CHANNELS_LAST, ROW_MAJOR, EngineLayer, TensorForm
-from quantrt.report.engine_layers import engine_layers
+from quantrt.report.engine_layers.layer import CHANNELS_LAST, ROW_MAJOR, EngineLayer, TensorForm
+from quantrt.report.engine_layers.of_engine import engine_layers
 from quantrt.trtexec.layers_json import format_text, layer_names, layers_json, layers_text
 from tests.plans import make_plan
 from tests.unit.report.quantized_plans import cuda_plan_of, int8_plan

@@ -21,7 +21,7 @@ from quantrt.report.bisect import folder as folder_module
 from quantrt.report.bisect.bisect import bisect, read_sides, show_bisection
 from tests.nets import net, quantized
 from tests.programs import cuda_plan
-from tests.unit.report.layers.quantized_pairs import PLANTED, inputs, outliers, save_engine, save_float
+from tests.unit.report.layer_errors.quantized_pairs import PLANTED, inputs, outliers, save_engine, save_float
 
 BRANCHES = """net (float[N,6] x) => (float[N,3] y) {{
   [a] a = MatMul(x, w)

@@ -6,7 +6,7 @@ import pytest
 from quantrt.errors import UsageError
 from quantrt.gpu import gpu_named
 from quantrt.plan.plan import Layer, Plan
-from quantrt.report.engine_layer import CHANNELS_LAST, EngineLayer, TensorForm
+from quantrt.report.engine_layers.layer import CHANNELS_LAST, EngineLayer, TensorForm
 from quantrt.report.explain.changes import BatchTime, cheapest_changes
 from quantrt.report.explain.neighbours import conversions, missed_fusions
 from quantrt.report.explain.peaks import Peaks, gpu_peaks

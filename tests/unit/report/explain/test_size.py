@@ -9,7 +9,7 @@ import pytest
 
 from quantrt.plan.plan import Plan
 from quantrt.plan.serialize import load_plan, save_plan
-from quantrt.report.engine_layers import engine_layers
+from quantrt.report.engine_layers.of_engine import engine_layers
 from quantrt.report.explain.size import HEADER, SCALES, Size, describe_size
 from tests.plans import LIBRARIES, make_plan
 from tests.unit.report.quantized_plans import cuda_plan_of, int8_plan

@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from quantrt.report.engine_layer import EngineLayer
+from quantrt.report.engine_layers.layer import EngineLayer
 from quantrt.report.explain.against import Against, Beside, layers_beside
 from quantrt.report.explain.rows import LayerRow
 from quantrt.report.explain.times import Times

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in a file: a model, its Q/DQ pairs, an engine."""
