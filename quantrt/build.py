@@ -30,6 +30,7 @@ from quantrt.config import Budget, BuildConfig
 from quantrt.constrain.constraints import Constraints, keep_rules, read_constraints
 from quantrt.device import describe_device
 from quantrt.errors import ModelError, UsageError
+from quantrt.ir.kept_file import check_kept
 from quantrt.ir.profile import read_profiles
 from quantrt.mix.coded_attention import keep_attention_float, told_attention
 from quantrt.mix.contest import Contest, remembered
@@ -190,6 +191,7 @@ def _describe_device(config: BuildConfig) -> dict[str, Any]:
     if config.device.device != "cuda":
         return describe_device()
     check_library("cuda", compiles=True)
+    check_kept(config.cuda.timing_cache)
     return describe_machine("cuda")
 
 

@@ -80,21 +80,13 @@ class KeptFloats:
         self._key = digest_of(origin)
 
     def load(self) -> Lost | None:
-        """How FP32 was behind in an earlier build; None where none has shown that.
-
-        Raises:
-            DataError: the file is damaged; names it.
-        """
+        """How FP32 was behind in an earlier build; None where none has shown that."""
         return None if self._rows is None else self._rows.load().get(self._key)
 
     def keep(
         self, candidates: Mapping[str, Candidate], latencies: Mapping[str, Latency], opener: Opener
     ) -> None:
-        """Keep how FP32 did, where it was far behind and its outputs are finite.
-
-        Raises:
-            DeviceError: the file cannot be written.
-        """
+        """Keep how FP32 did, where it was far behind and its outputs are finite."""
         timed = {name: candidates[name].spec.precision for name in latencies}
         floats = [name for name, precision in timed.items() if precision == "fp32"]
         halves = [name for name, precision in timed.items() if precision in HALVES]

@@ -51,17 +51,9 @@ class KeptSizes:
         return digest_of([program_digest(model), list(told), tried, self._environment])
 
     def is_right(self, key: str) -> bool:
-        """Whether an earlier build has found it right.
-
-        Raises:
-            DataError: the file is damaged; names it.
-        """
+        """Whether an earlier build has found it right."""
         return key in self._rows.load()
 
     def keep(self, key: str, trials: Sequence[Trial]) -> None:
-        """That it was found right at the sizes of these.
-
-        Raises:
-            DeviceError: the file cannot be written.
-        """
+        """That it was found right at the sizes of these."""
         self._rows.add(key, [list(trial.sizes) for trial in trials])

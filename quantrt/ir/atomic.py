@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from quantrt.errors import DeviceError, UsageError
 
@@ -22,17 +24,26 @@ def replace_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write into that becomes `path` when the block ends, and vanishes if it fails.
 
     It has another name in the same folder until then, so a reader sees the old file or the whole new one,
-    and memory mapped from the old one stays valid.
+    and memory mapped from the old one stays valid. A link stays one: what it leads to is replaced. A device
+    or a pipe, such as /dev/stdout, stays where it is and gets what was written when the block ends.
 
     Raises:
         DeviceError: the folder is missing or cannot be written to, or the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
     try:
+        if path.exists() and not path.is_file():
+            with tempfile.NamedTemporaryFile(prefix="quantrt-") as whole:
+                yield cast("BinaryIO", whole)
+                whole.seek(0)
+                with path.open("wb") as stream:
+                    shutil.copyfileobj(whole, stream)
+            return
+        place = Path(os.path.realpath(path))
+        temporary = place.with_name(f".quantrt-{os.urandom(8).hex()}.tmp")  # its name may be as long as any
         try:
             with temporary.open("xb") as file:
                 yield file
-            temporary.replace(path)
+            temporary.replace(place)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from quantrt.errors import DataError
 from quantrt.ir.atomic import replace_file
+from quantrt.ir.kept_file import add_to_kept, warn_damaged
 
 __all__ = ["KeptRows", "digest_of"]
 
@@ -37,24 +37,16 @@ class KeptRows(Generic[Row]):
         self._read = read
 
     def load(self) -> dict[str, Row]:
-        """All rows, by their digests.
-
-        Raises:
-            DataError: the file is damaged; names it.
-        """
+        """All rows, by their digests; none where the file is damaged, which a warning says."""
         return {key: row for key, (row, _) in self._all().items()}
 
     def add(self, key: str, row: Any) -> None:
-        """Keep a row, JSON-ready, beside those that are there.
-
-        Raises:
-            DataError: the file is damaged; names it.
-            DeviceError: it cannot be written.
-        """
-        rows = {**{known: text for known, (_, text) in self._all().items()}, key: row}
-        data = {"format": self._form, self._field: rows}
-        with replace_file(self.path) as file:
-            file.write((json.dumps(data, indent=1, sort_keys=True) + "\n").encode())
+        """Keep a row, JSON-ready, beside those that are there; see `add_to_kept`."""
+        with add_to_kept(self.path):
+            rows = {**{known: text for known, (_, text) in self._all().items()}, key: row}
+            data = {"format": self._form, self._field: rows}
+            with replace_file(self.path) as file:
+                file.write((json.dumps(data, indent=1, sort_keys=True) + "\n").encode())
 
     def _all(self) -> dict[str, tuple[Row, Any]]:
         """Rows as they are read, and as they are written."""
@@ -64,9 +56,9 @@ class KeptRows(Generic[Row]):
             data = json.loads(self.path.read_text(encoding="utf-8"))
             rows = {key: (self._read(row), row) for key, row in data[self._field].items()}
             return rows if data["format"] == self._form else {}
-        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-            hint = f"`rm '{self.path}'`: it is made anew"
-            raise DataError(f"cannot read '{self.path}'", got=repr(error)[:200], hint=hint) from error
+        except (KeyError, TypeError, ValueError, AttributeError, OSError, RecursionError) as error:
+            warn_damaged(self.path, repr(error))
+            return {}
 
 
 def digest_of(origin: object) -> str:

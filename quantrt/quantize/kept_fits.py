@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What calibration and fitting came to, kept from one build to the next beside the timing cache.
 
-    FILE.ranges    what was observed, as `quantrt calibrate` writes it
-    FILE.fits      JSON: what it is of, the digest of FILE.ranges, and for every target its grids, corrected
-                   biases, channel means, factors of channels and the method that was chosen
+    FILE.X.ranges    what was observed, as `quantrt calibrate` writes it
+    FILE.X.fits      JSON: what it is of, the digest of FILE.X.ranges, and for every target its grids,
+                     corrected biases, channel means, factors of channels and the method that was chosen
 
-It holds for the same model, data, options and code: each is in the file by its content, and where one differs
-everything is made anew. Codes of weights are worked out again from the float weights.
+X is the digest of the model and the data, so that several models share a timing cache, and their builds may
+run at once. It holds for the same model, data, options and code: each is in the file by its content, and
+where one differs everything is made anew. Codes of weights are worked out again from the float weights.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from quantrt.calibrate.stats import Stats, load_stats, save_stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError
 from quantrt.ir.atomic import replace_file
+from quantrt.ir.kept_file import add_to_kept, warn_damaged
 from quantrt.model.fingerprint import structure
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
@@ -51,6 +53,8 @@ log = logging.getLogger(__name__)
 FORMAT = "quantrt kept fits"
 RANGES_SUFFIX = ".ranges"
 FITS_SUFFIX = ".fits"
+DIGITS = 12
+"""Of a digest, in a file's name."""
 
 SOURCES = ("calibrate", "ir", "model", "quantize", "reference")
 """Folders whose code makes what is kept."""
@@ -106,12 +110,12 @@ class KeptFits:
     @property
     def ranges_path(self) -> Path:
         """What was observed."""
-        return self.timing_cache.with_name(self.timing_cache.name + RANGES_SUFFIX)
+        return self._beside(RANGES_SUFFIX)
 
     @property
     def fits_path(self) -> Path:
         """What was chosen by it."""
-        return self.timing_cache.with_name(self.timing_cache.name + FITS_SUFFIX)
+        return self._beside(FITS_SUFFIX)
 
     @property
     def note(self) -> str:
@@ -128,13 +132,10 @@ class KeptFits:
         config: QuantizeConfig,
         scales: KeptScales | None = None,
     ) -> tuple[Stats, dict[tuple[str, str], Fitted]] | None:
-        """What an earlier build of the same kept; None where there is none.
+        """What an earlier build of the same kept; None where there is none, or it is damaged.
 
         Args:
             scales: of weights, that earlier builds found.
-
-        Raises:
-            DataError: a file is damaged; names it.
         """
         if not (self.fits_path.exists() and self.ranges_path.exists()):
             return None
@@ -149,28 +150,29 @@ class KeptFits:
                 key: _fitted(model, data["fits"][" ".join(key)], target, config, scales)
                 for key, target in targets.items()
             }
-        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-            hint = f"`rm '{self.fits_path}'`: it is made anew"
-            raise DataError(f"cannot read '{self.fits_path}'", got=repr(error)[:200], hint=hint) from error
-        return load_stats(self.ranges_path), fits
+            return load_stats(self.ranges_path), fits
+        except (KeyError, TypeError, ValueError, AttributeError, OSError, RecursionError, DataError) as error:
+            warn_damaged(self.fits_path, repr(error))
+            return None
 
     def save(self, stats: Stats, fits: Fits) -> None:
-        """Keep them for later builds, where codes can be had from grids and floats again.
-
-        Raises:
-            DeviceError: a file cannot be written.
-        """
+        """Keep them for later builds, where codes can be had from grids and floats again."""
         if not all(_can_keep(fitted) for fitted in fits.values()):
             return
-        save_stats(stats, self.ranges_path)
-        data = {
-            "format": FORMAT,
-            "origin": dict(self.origin),
-            "ranges": _file_digest(self.ranges_path),
-            "fits": {" ".join(key): _row(fitted) for key, fitted in fits.items()},
-        }
-        with replace_file(self.fits_path) as file:
-            file.write((json.dumps(data, indent=1) + "\n").encode())
+        with add_to_kept(self.fits_path):
+            save_stats(stats, self.ranges_path)
+            data = {
+                "format": FORMAT,
+                "origin": dict(self.origin),
+                "ranges": _file_digest(self.ranges_path),
+                "fits": {" ".join(key): _row(fitted) for key, fitted in fits.items()},
+            }
+            with replace_file(self.fits_path) as file:
+                file.write((json.dumps(data, indent=1) + "\n").encode())
+
+    def _beside(self, suffix: str) -> Path:
+        digest = _digest([self.origin["model"], self.origin["data"]])[:DIGITS]
+        return self.timing_cache.with_name(f"{self.timing_cache.name}.{digest}{suffix}")
 
 
 def _can_keep(fitted: Fitted) -> bool:

@@ -18,8 +18,8 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from quantrt.errors import DataError
 from quantrt.ir.atomic import replace_file
+from quantrt.ir.kept_file import add_to_kept, warn_damaged
 from quantrt.ir.mapped import stream_bytes
 from quantrt.source_digest import source_digest
 
@@ -38,9 +38,6 @@ class KeptScales:
 
     Args:
         timing_cache: whose name the file's begins with.
-
-    Raises:
-        DataError: the file is damaged; names it.
     """
 
     def __init__(self, timing_cache: Path) -> None:
@@ -58,19 +55,17 @@ class KeptScales:
         return self._scales[key]
 
     def save(self) -> None:
-        """Write the file, where something was found that it lacks.
-
-        Raises:
-            DeviceError: it cannot be written.
-        """
+        """Add to the file what was found, where it lacks something; see `add_to_kept`."""
         if not self._is_new:
             return
-        with replace_file(self.path) as file:
-            file.write(safetensors.numpy.save(self._scales, metadata=self._facts))
+        with add_to_kept(self.path):
+            whole = {**self._read(), **self._scales}
+            with replace_file(self.path) as file:
+                file.write(safetensors.numpy.save(whole, metadata=self._facts))
         self._is_new = False
 
     def _read(self) -> dict[str, Array]:
-        """What the file has; nothing where other code found it."""
+        """What the file has; nothing where other code found it, or it is damaged, which a warning says."""
         if not self.path.exists():
             return {}
         try:
@@ -78,8 +73,8 @@ class KeptScales:
                 is_ours = file.metadata() == self._facts
                 return {key: file.get_tensor(key) for key in file.keys()} if is_ours else {}
         except (safetensors.SafetensorError, OSError) as error:
-            hint = f"`rm '{self.path}'`: it is made anew"
-            raise DataError(f"cannot read '{self.path}'", got=str(error)[:200], hint=hint) from error
+            warn_damaged(self.path, error)
+            return {}
 
 
 def _key(weight: Array, axis: int | None, qmax: int) -> str:

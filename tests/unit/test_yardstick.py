@@ -16,7 +16,6 @@ from quantrt import yardstick as module
 from quantrt.build import build
 from quantrt.calibrate.collect import collect
 from quantrt.config import AssignConfig, BuildConfig, CalibrationConfig, DeviceConfig
-from quantrt.errors import DataError
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.model import Model
 from quantrt.tactics.candidates import Opener
@@ -158,7 +157,9 @@ def test_where_nothing_else_can_be_opened_it_is(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "quantrt kept floats", "lost": {"a": {"lo": 1}}}'])
-def test_a_damaged_file_is_named(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_damaged_file_is_made_anew(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "t.json.floats").write_text(text)
-    with pytest.raises(DataError, match=r"t\.json\.floats"):
-        built(tmp_path / "t.json", monkeypatch)
+    _, opened = built(tmp_path / "t.json", monkeypatch)
+    assert "cuda fp32" in opened
+    _, again = built(tmp_path / "t.json", monkeypatch)
+    assert "cuda fp32" not in again

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import torch
 
+from quantrt.errors import DataError
 from quantrt.gpu import GpuFacts
+from quantrt.ir.kept_file import add_to_kept, warn_damaged
 from quantrt.tactics.cuda.choices import Choices
 from quantrt.tactics.cuda.code_cache import CodeCache, load_code, path_beside, save_code
-from quantrt.tactics.cuda.timing_cache import TimingCache, load_timing_cache, save_timing_cache
+from quantrt.tactics.cuda.timing_cache import TimingCache, load_timing_cache, merge, save_timing_cache
 
 __all__ = ["BuildCaches"]
 
@@ -33,7 +35,7 @@ class BuildCaches:
             and nothing is written. A CPU in the place of a GPU has no code.
 
     Raises:
-        DataError: a file is damaged; names it.
+        DataError: the file is no timing cache, or a damaged one; what lies beside it is made anew.
     """
 
     def __init__(
@@ -48,26 +50,29 @@ class BuildCaches:
         self._environment = environment
         self._is_here = device is not None
         self._has_code = device is None or device.type == "cuda"
+        self._capabilities = {gpu.capability, *targets}
         self.timings = self._load_timings()
-        self.code = self._load_code(gpu, targets)
+        self.code = self._load_code(gpu)
         self._saved_code = self.code
 
     def add(self, choices: Choices) -> None:
         """Take what tuning timed and compiled."""
         self.timings = choices.cache
-        self.code = CodeCache({**self.code.kernels, **choices.kernels}, {**self.code.plans, **choices.plans})
+        self.code = _both(self.code, CodeCache(choices.kernels, choices.plans))
 
     def save(self) -> None:
-        """Write the timings, and the code where there is more of it than was saved last.
+        """Add the timings to the file's, and the code where there is more of it than was saved last.
 
-        Raises:
-            DeviceError: a file cannot be written.
+        See `add_to_kept`.
         """
         if self._path is None or not self._is_here:
             return
-        save_timing_cache(self.timings, Path(self._path))
+        path, beside = Path(self._path), path_beside(self._path)
+        with add_to_kept(path):
+            save_timing_cache(merge(load_timing_cache(path, self._environment), self.timings), path)
         if self._has_code and self.code != self._saved_code:
-            save_code(self.code, path_beside(self._path), self._environment)
+            with add_to_kept(beside):
+                save_code(_both(self._read_code(), self.code), beside, self._environment)
             self._saved_code = self.code
 
     def _load_timings(self) -> TimingCache:
@@ -78,11 +83,24 @@ class BuildCaches:
             log.warning("%s", note)
         return found
 
-    def _load_code(self, gpu: GpuFacts, targets: Collection[int]) -> CodeCache:
+    def _load_code(self, gpu: GpuFacts) -> CodeCache:
         """What was compiled for the GPU and all targets, and fits the GPU's shared memory."""
-        if self._path is None or not self._has_code:
-            return CodeCache()
         here, limit = gpu.capability, gpu.shared_memory_bytes
-        found = load_code(path_beside(self._path), self._environment, {here, *targets})
+        found = self._read_code()
         fitting = {spec: one for spec, one in found.kernels.items() if one.shared_bytes[here] <= limit}
         return replace(found, kernels=fitting)
+
+    def _read_code(self) -> CodeCache:
+        """What the file has for the GPU and all targets; nothing where it is damaged."""
+        if self._path is None or not self._has_code:
+            return CodeCache()
+        path = path_beside(self._path)
+        try:
+            return load_code(path, self._environment, self._capabilities)
+        except DataError as error:
+            warn_damaged(path, error.got)
+            return CodeCache()
+
+
+def _both(one: CodeCache, other: CodeCache) -> CodeCache:
+    return CodeCache({**one.kernels, **other.kernels}, {**one.plans, **other.plans})

@@ -64,19 +64,11 @@ class KeptWide:
         )
 
     def load(self) -> Wide | None:
-        """What an earlier build saw; None where there was none.
-
-        Raises:
-            DataError: the file is damaged; names it.
-        """
+        """What an earlier build saw; None where there was none."""
         return self._rows.load().get(self._key)
 
     def save(self, wide: Wide) -> None:
-        """Keep it for later builds.
-
-        Raises:
-            DeviceError: the file cannot be written.
-        """
+        """Keep it for later builds."""
         self._rows.add(self._key, {"values": sorted(wide.values), "sums": sorted(wide.sums)})
 
 

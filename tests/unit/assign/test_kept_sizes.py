@@ -11,7 +11,6 @@ import pytest
 from quantrt.assign import kept_sizes as module
 from quantrt.assign.batch_sizes import Trial
 from quantrt.assign.kept_sizes import KeptSizes
-from quantrt.errors import DataError
 from quantrt.plan.program_json import program_to_model
 from tests.programs import KERNEL, pooled_program
 
@@ -67,10 +66,9 @@ def test_what_it_follows_from_tells_it_apart(differs: str, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": "quantrt kept batch sizes", "right": 1}'])
-def test_a_damaged_file_is_named(text: str, tmp_path: Path):
+def test_a_damaged_file_is_made_anew(text: str, tmp_path: Path):
     (tmp_path / "t.json.sizes").write_text(text)
     kept, key = kept_by_default(tmp_path / "t.json")
-    for use in (lambda: kept.is_right(key), lambda: kept.keep(key, TRIED)):
-        with pytest.raises(DataError, match=r"t\.json\.sizes"):
-            use()
-    assert (tmp_path / "t.json.sizes").read_text() == text
+    assert not kept.is_right(key)
+    kept.keep(key, TRIED)
+    assert kept.is_right(key)

@@ -11,7 +11,6 @@ import pytest
 
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.errors import DataError
 from quantrt.model.model import Model
 from quantrt.quantize.equalized import EQUALIZED, LEAST_SAMPLES, SMOOTHED
 from quantrt.quantize.fit import Fitted, fit
@@ -156,7 +155,8 @@ def test_nothing_else_takes_them(what: str, tmp_path: Path, caplog: pytest.LogCa
     with caplog.at_level("INFO", logger="quantrt.quantize.kept_fits"):
         found = made(**other, folder=tmp_path)[0].load(other["model"], other["targets"], other["config"])
     assert found is None
-    assert f"of another {what}: not used" in caplog.text
+    has_file_of_its_own = what in ("data", "model")
+    assert (f"of another {what}: not used" in caplog.text) != has_file_of_its_own
 
 
 def test_the_same_data_in_other_batches_and_memory_take_them(tmp_path: Path):
@@ -177,14 +177,29 @@ def test_ranges_of_another_build_are_not_taken_for_those_of_the_fits(tmp_path: P
     assert kept.load(model, {INT8: CUDA}, config) is None
 
 
-def test_a_damaged_file_says_how_it_is_made_anew(tmp_path: Path):
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000])
+def test_a_damaged_file_is_made_anew(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     model, config = resnet(), QuantizeConfig()
     kept, fits, stats = made(model, {"x": samples(12, 3, 16, 16)}, {INT8: CUDA}, config, tmp_path)
     kept.save(stats, fits)
-    kept.fits_path.write_text("{")
-    with pytest.raises(DataError, match=r"t\.json\.fits") as caught:
-        kept.load(model, {INT8: CUDA}, config)
-    assert caught.value.hint == f"`rm '{kept.fits_path}'`: it is made anew"
+    kept.fits_path.write_text(text)
+    assert kept.load(model, {INT8: CUDA}, config) is None
+    assert f"'{kept.fits_path}' is damaged, not used, and made anew" in caplog.text
+    kept.save(stats, fits)
+    assert kept.load(model, {INT8: CUDA}, config) is not None
+
+
+def test_models_and_data_that_share_a_timing_cache_have_files_of_their_own(tmp_path: Path):
+    builds = [
+        made(resnet(), {"x": samples(12, 3, 16, 16, seed=seed)}, {INT8: CUDA}, QuantizeConfig(), tmp_path)
+        for seed in (0, 1)
+    ]
+    for kept, fits, stats in builds:
+        kept.save(stats, fits)
+    for kept, _, stats in builds:
+        found = kept.load(resnet(), {INT8: CUDA}, QuantizeConfig())
+        assert found is not None
+        assert found[0] == stats
 
 
 def test_weights_that_were_rounded_by_data_are_not_kept(tmp_path: Path):

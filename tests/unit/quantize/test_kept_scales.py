@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from quantrt.dtypes import INT8
-from quantrt.errors import DataError
 from quantrt.quantize import kept_scales, qparams
 from quantrt.quantize.kept_scales import KeptScales
 from quantrt.quantize.qparams import quantize_weight
@@ -99,8 +98,23 @@ def test_scales_of_other_code_are_not_used(cache, rng, monkeypatch):
         quantize_weight(weight, axis=0, kept=KeptScales(cache))
 
 
-def test_a_damaged_file_is_named(cache):
+def test_a_damaged_file_is_named_and_made_anew(cache, rng, caplog):
     path = cache.with_name("timings.json.scales")
     path.write_bytes(b"\x00" * 40)
-    with pytest.raises(DataError, match=r"cannot read '.*timings.json.scales'"):
-        KeptScales(cache)
+    scales = KeptScales(cache)
+    assert f"'{path}' is damaged, not used, and made anew" in caplog.text
+    quantize_weight(rng.standard_normal((16, 16), dtype=np.float32), axis=0, kept=scales)
+    scales.save()
+    assert len(KeptScales(cache)._scales) == 1
+
+
+def test_builds_that_run_at_once_keep_the_scales_of_both(cache, rng, monkeypatch):
+    weights = [rng.standard_normal((16, 16), dtype=np.float32) for _ in range(2)]
+    builds = [KeptScales(cache) for _ in weights]
+    for scales, weight in zip(builds, weights, strict=True):
+        quantize_weight(weight, axis=0, kept=scales)
+    for scales in builds:
+        scales.save()
+    monkeypatch.setattr(qparams, "least_error_scale", no_search)
+    for weight in weights:
+        quantize_weight(weight, axis=0, kept=KeptScales(cache))

@@ -9,12 +9,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from quantrt.config import CudaConfig  # noqa: E402
+from quantrt.errors import DataError  # noqa: E402
 from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.kernels.kernel import CompiledKernel  # noqa: E402
 from quantrt.tactics.cuda import lower, tune  # noqa: E402
 from quantrt.tactics.cuda.build_caches import BuildCaches  # noqa: E402
 from quantrt.tactics.cuda.choices import Choices  # noqa: E402
-from quantrt.tactics.cuda.timing_cache import TimingCache  # noqa: E402
+from quantrt.tactics.cuda.timing import Timing  # noqa: E402
+from quantrt.tactics.cuda.timing_cache import Entry, TimingCache  # noqa: E402
 from tests.nets import resnet, samples  # noqa: E402
 from tests.unit.tactics.cuda.test_code_cache import HERE, PLANS, kernel  # noqa: E402
 
@@ -66,6 +68,42 @@ def test_code_that_does_not_fit_is_left_out(path: Path):
     found = BuildCaches(str(path), HERE, replace(H200, shared_memory_bytes=small), (), GPU)
     assert found.code.kernels == {}
     assert found.code.plans == PLANS
+
+
+def timed(name: str) -> Choices:
+    entry = Entry("Gemm", "", ("float16[1, 8]",), ("float16",), {"torch": Timing(2.0, 1.9, 2.1, 30)})
+    return replace(choices(name), cache=TimingCache(HERE, {name: entry}), plans={name: PLANS["a"]})
+
+
+def test_builds_that_run_at_once_keep_what_both_found(path: Path):
+    one, other = caches(path), caches(path)
+    for build, name in ((one, "gemm"), (other, "rows")):
+        build.add(timed(name))
+        build.save()
+    found = caches(path)
+    assert set(found.timings.entries) == {"gemm", "rows"}
+    assert {spec.function for spec in found.code.kernels} == {"gemm", "rows"}
+    assert set(found.code.plans) == {"gemm", "rows"}
+
+
+def test_damaged_code_is_made_anew(path: Path, caplog: pytest.LogCaptureFixture):
+    beside = path.with_name(path.name + ".code")
+    beside.write_bytes(b"x" * 100)
+    build = caches(path)
+    assert f"'{beside}' is damaged, not used, and made anew" in caplog.text
+    build.add(timed("gemm"))
+    build.save()
+    assert caches(path).code == build.code
+
+
+def test_a_file_that_is_no_timing_cache_is_an_error_and_stays(path: Path):
+    build = caches(path)
+    build.add(timed("gemm"))
+    path.write_text("my notes")
+    build.save()
+    with pytest.raises(DataError, match="cannot read the timing cache"):
+        caches(path)
+    assert path.read_text() == "my notes"
 
 
 @pytest.mark.parametrize("device", [None, torch.device("cpu")])
