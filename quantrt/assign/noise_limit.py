@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["NoisePoint", "allowed_ratio", "noise_limit", "predicted_drop"]
+__all__ = ["NoisePoint", "allowed_ratio", "next_limit", "noise_limit", "predicted_drop"]
 
 NOISE_METRICS = ("sqnr", "cosine")
 
@@ -24,6 +24,10 @@ MARGIN_RATIO = 0.8
 
 CLOSEST_RATIO = 0.9
 """Of the least noise that was outside the budget: nearer to it nothing is tried."""
+
+STEP_RATIO = 0.3
+"""Of the noise of the last model, what is tried next while none is inside the budget: 5 dB. Noise that all
+regions share stays when some become floats, and a law through it would go on a little at a time."""
 
 BROKEN_RATIO = 1e-2
 """Of the noise of an engine whose outputs are not finite, or wholly wrong: there the law says nothing."""
@@ -64,6 +68,26 @@ def noise_limit(points: Sequence[NoisePoint], metric: str, max_drop_ratio: float
     # Between the two that are known for certain; no further than halfway, in decibels.
     halfway = math.sqrt(most_inside.noise_ratio * least_outside)
     return min(max(guess, near, most_inside.noise_ratio), halfway)
+
+
+def next_limit(
+    points: Sequence[NoisePoint],
+    metric: str,
+    max_drop_ratio: float,
+    last_noise_ratio: float | None,
+    *,
+    is_one_inside: bool,
+) -> float:
+    """The noise to try in the next round of mixed models.
+
+    Args:
+        last_noise_ratio: of the last round's; None before the first, or where it is not known.
+        is_one_inside: whether one of these rounds was inside the budget.
+    """
+    limit = noise_limit(points, metric, max_drop_ratio)
+    if last_noise_ratio is None or is_one_inside:
+        return limit
+    return min(limit, STEP_RATIO * last_noise_ratio)
 
 
 def _nearest(points: Sequence[NoisePoint], max_drop_ratio: float) -> NoisePoint:

@@ -11,27 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from quantrt.assign.assignment import Assigned, assign
-from quantrt.assign.culprits import excess_ratio, find_culprits, raised
-from quantrt.assign.noise_limit import noise_limit
+from quantrt.assign.noise_limit import next_limit
 from quantrt.assign.tables import BuiltEngine, Tables
+from quantrt.assign.together import choose_together
 
 __all__ = ["Outcome", "Round", "Workshop", "repair"]
 
 WORTH_RATIO = 0.97
 """Of the time of the best engine so far: an assignment predicted to be slower than this is not built."""
-
-NOT_ADDITIVE_RATIO = 1.5
-"""Noise of regions together over the sum of their damages, from which on somebody is to blame: 1.8 dB."""
-
-STEP_RATIO = 0.3
-"""Of the noise of the last engine, what is tried next while none is inside the budget: 5 dB. Noise that all
-regions share stays when some become floats, and a law through it would go on a little at a time."""
-
-CORRECTIONS = 3
-"""Groups that are found and made to count for more, in one round."""
 
 
 class Workshop(Protocol):
@@ -131,9 +122,9 @@ def repair(
 
 def _limit(state: _State, max_drop_ratio: float) -> float:
     """Of the noise, for the next round."""
-    limit = noise_limit(state.tables.points, state.tables.metric, max_drop_ratio)
     last = state.rounds[-1].engine.noise_ratio if state.rounds else None
-    return limit if last is None or state.best is not None else min(limit, STEP_RATIO * last)
+    points, metric = state.tables.points, state.tables.metric
+    return next_limit(points, metric, max_drop_ratio, last, is_one_inside=state.best is not None)
 
 
 def _inside_ms(state: _State) -> list[float]:
@@ -156,27 +147,8 @@ def _solve(
     state: _State, workshop: Workshop, limit: float
 ) -> tuple[Assigned | None, tuple[str, ...], float | None]:
     """An assignment whose regions together are within the limit, as far as a few corrections make it so."""
-    culprits: tuple[str, ...] = ()
-    found = assign(state.tables, limit, state.damages)
-    if found is None or not found.quantized or not state.tables.damages:
-        return found, culprits, None
-    joint = workshop.joint(found.quantized)
-    for _ in range(CORRECTIONS):
-        own = _own(state.damages, found)
-        ratio = excess_ratio(found.quantized, own, joint)
-        if joint <= limit or ratio < NOT_ADDITIVE_RATIO:  # a NaN is neither
-            break
-        group = find_culprits(found.quantized, own, workshop.joint)
-        factor = max(excess_ratio(group, own, workshop.joint(group)), NOT_ADDITIVE_RATIO)
-        culprits += tuple(name for name in group if name not in culprits)
-        state.damages = raised(state.damages, group, factor)
-        found = assign(state.tables, limit, state.damages)
-        if found is None or not found.quantized:
-            return found, culprits, None
-        joint = workshop.joint(found.quantized)
-    return found, culprits, joint
-
-
-def _own(damages: Mapping[str, Mapping[str, float]], found: Assigned) -> dict[str, float]:
-    """The damage of each quantized region in the precision that it has."""
-    return {name: damages[name][found.precisions[name]] for name in found.quantized}
+    if not state.tables.damages:
+        return assign(state.tables, limit, state.damages), (), None
+    made = choose_together(partial(assign, state.tables, limit), state.damages, workshop.joint, limit)
+    state.damages = made.damages
+    return made.found, made.culprits, made.noise_ratio
