@@ -48,10 +48,15 @@ def enqueued(executor: Executor, inputs: Mapping[str, np.ndarray]) -> Callable[[
 
 
 def time_in_turns(runs: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
-    """Milliseconds of one run: quantiles over rounds of one turn each, REPLAYS runs between two events."""
+    """Milliseconds of one run: quantiles over rounds of one turn each, REPLAYS runs between two events.
+
+    The order of a round is drawn: a GPU at its limit of power is slower behind some than behind others.
+    """
     samples: dict[str, list[float]] = {name: [] for name in runs}
+    names, order = list(runs), np.random.default_rng(0)
     for number in range(rounds + 1):
-        for name, run in runs.items():
+        for name in (names[index] for index in order.permutation(len(names))):
+            run = runs[name]
             start = torch.cuda.Event(enable_timing=True)
             end = torch.cuda.Event(enable_timing=True)
             run()
