@@ -18,13 +18,13 @@ INTRO = """# Engines on an NVIDIA GPU
 
 Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all contenders
 took turns, by CUDA events, in an order drawn for each round (up to 001a52b in one order for all, which at the
-limit of power is better for some than for others). The engines are those of
-`quantrt.build(..., device="cuda")` with `{{"fp16"}}` and `{{"int8", "fp16"}}`, of some with
-`{{"fp8", "fp16"}}` too, without an accuracy bound, so that the fastest is shipped: "int8 ships" says what that
-was. The peer is `torch.compile` in fp16, channels last where there are images, as a CUDA graph. Weights are
-seeded random ones; SQNR is of the outputs against ONNX Runtime in FP32. Builds are cold, then with the timing
-cache of the first; builds in 8 bits make the FP32 and fp16 engines too, to compare with. Rows are of several
-commits, on hosts that need not be the same; an empty field was not measured.
+limit of power is better for some than for others). The engines are those of `quantrt.build(...,
+device="cuda")` with `{{"fp16"}}` and `{{"int8", "fp16"}}`, of some with `{{"fp8", "fp16"}}` too,
+without an accuracy bound, so that the fastest is shipped: "int8 ships" says what that was. The peer is
+`torch.compile` in fp16, channels last where there are images, as a CUDA graph. Weights are seeded
+random ones; SQNR is of the outputs against ONNX Runtime in FP32. Builds are cold, then with the timing
+cache of the first; builds in 8 bits make the FP32 and fp16 engines too, to compare with. Rows are of
+several commits, on hosts that need not be the same; an empty field was not measured.
 
 Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/results/cuda-h200.json`
 """
