@@ -41,6 +41,9 @@ Run = Callable[[Mapping[str, Array]], Outputs]
 
 METRICS = ("auto", "top1", "cosine", "sqnr")
 
+DROP_DIGITS = 12
+"""Behind the point, of a drop: 0.99 of 1.0 has lost 0.01, and 0.010000000000000009 is more than that."""
+
 
 @dataclass(frozen=True)
 class Accuracy:
@@ -249,13 +252,13 @@ def _relative(name: str, error: Error) -> tuple[float, float, float]:
 
 
 def drop_of(float_score: float, score: float) -> float:
-    """(float - engine) / |float|, NaN when a score is; negative for a better engine."""
+    """(float - engine) / |float| to DROP_DIGITS, NaN when a score is; negative for a better engine."""
     if float_score == score:
         return 0.0
     loss = float_score - score
     if float_score == 0.0 and not math.isnan(loss):
         return math.inf if loss > 0.0 else 0.0
-    return loss / abs(float_score) if float_score else loss
+    return round(loss / abs(float_score), DROP_DIGITS) if float_score else loss
 
 
 def _top1(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:

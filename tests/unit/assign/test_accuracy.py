@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import pytest
 
-from quantrt.assign.accuracy import Accuracy, find_metric, measure_accuracy
+from quantrt.assign.accuracy import Accuracy, drop_of, find_metric, measure_accuracy
 from quantrt.calibrate.dataset import Batch
 from quantrt.errors import DataError, UsageError
 from quantrt.reference.row_sets import RowSet
@@ -156,6 +156,12 @@ def test_the_drop_of_any_two_scores(user_module, float_score: float, score: floa
     answers = iter([float_score, score])
     user_module.told = lambda outputs, labels: next(answers)
     assert measure("metrics_of_a_user:told", lambda x: x).drop_ratio == pytest.approx(drop)
+
+
+def test_one_of_a_hundred_is_one_percent_and_no_more():
+    assert (1.0 - 0.99) / 1.0 > 0.01  # in float64
+    assert drop_of(1.0, 0.99) == 0.01
+    assert drop_of(297 / 300, 294 / 300) == pytest.approx(3 / 297, abs=1e-12)
 
 
 @pytest.mark.parametrize("answer", [None, "good", [1, 2]])
