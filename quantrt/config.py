@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of each stage, one frozen dataclass each; every default lives here and in `quantize_config`.
+"""The options of each stage, one frozen dataclass each; with every default.
+
+Those of calibration and quantization are in `quantize_config`, those of a GPU's kernels in `cuda_config`.
 
 The command line makes one option group of each class: a field's `metadata["help"]` is the help text,
 `metadata["choices"]` the accepted values, `metadata["metavar"]` the placeholder.
@@ -12,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quantrt.cuda_config import TACTIC_SOURCES, CudaConfig
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError
-from quantrt.gpu import TARGETS as GPU_TARGETS
 from quantrt.option_checks import check_choice, check_positive
 from quantrt.quantize_config import (
     DEFAULT_GROUP_SIZE,
@@ -31,6 +33,7 @@ __all__ = [
     "DEFAULT_MIN_SQNR_DB",
     "QUANTIZATION_LEVELS",
     "RANGE_METHODS",
+    "TACTIC_SOURCES",
     "AssignConfig",
     "BenchConfig",
     "BindingConfig",
@@ -56,8 +59,6 @@ TARGETS = ("ort", "openvino", "tensorrt")
 LIBRARIES = ("onnxruntime", "openvino")
 PRECISIONS = ("fp32", "fp16", "bf16", *CODE_PRECISIONS)
 DEVICES = ("cpu", "cuda")
-TACTIC_SOURCES = ("triton", "cublaslt", "cudnn", "torch")
-MAX_LEVEL = 5
 HISTOGRAMS = ("auto", "always", "never")
 
 
@@ -144,64 +145,6 @@ class DeviceConfig:
             check_choice("library", library, LIBRARIES)
         if self.threads is not None:
             check_positive("number of threads", self.threads)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CudaConfig:
-    """How kernels are chosen on a GPU."""
-
-    builder_optimization_level: int = option(
-        3, "0 takes each default without timing, 3 times the likely candidates, 5 all", metavar="0-5"
-    )
-    timing_cache: str | None = option(
-        None, "read timings of earlier builds from this JSON file, and add to it", metavar="FILE"
-    )
-    exclude_tactic_sources: tuple[str, ...] = option(
-        (), "do not use this source of kernels, repeatable", choices=TACTIC_SOURCES
-    )
-    workspace_mb: int | None = option(
-        None, "reject kernels that need more scratch memory than this (default: no limit)", metavar="MB"
-    )
-    device_memory_mb: int | None = option(
-        None,
-        "take no more than this of the GPU's memory in the build: kernels and engines that need more are "
-        "rejected (default: no limit)",
-        metavar="MB",
-    )
-    targets: tuple[str, ...] = option(
-        (),
-        "compile the kernels for these GPUs too, such as sm_80,sm_90; without a GPU here, for these alone",
-        metavar="SM",
-        has_commas=True,
-    )
-    gpu: str | None = option(
-        None, "plan for this GPU where none is here (default: one of the first target)", metavar="NAME"
-    )
-    remove_padding: str | None = option(
-        None, "compute no tokens for which this mask is 0; their outputs become 0", metavar="INPUT"
-    )
-    profiles: tuple[str, ...] = option(
-        (),
-        "accept shapes from MIN to MAX and choose kernels at OPT, as in images=1x3x224x224:8x3x224x224:"
-        "32x3x224x224; inputs by commas, repeatable (default: any shape, kernels chosen at the timed one); "
-        "on a CPU an engine takes any shape, and is timed at OPT",
-        metavar="INPUT=MIN:OPT:MAX",
-        flag="--shapes",
-    )
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.builder_optimization_level <= MAX_LEVEL:
-            raise UsageError(
-                "cannot use this builder optimization level",
-                got=str(self.builder_optimization_level),
-                expected=f"0 to {MAX_LEVEL}",
-            )
-        if self.device_memory_mb is not None:
-            check_positive("device memory in MB", self.device_memory_mb)
-        for source in self.exclude_tactic_sources:
-            check_choice("tactic source", source, TACTIC_SOURCES)
-        for target in self.targets:
-            check_choice("target", target, GPU_TARGETS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,6 +295,8 @@ class BuildConfig:
             raise UsageError("targets, a GPU and removed padding are of CUDA engines", hint="--device cuda")
         if self.device.device == "cpu" and self.cuda.device_memory_mb is not None:
             raise UsageError("device memory is a GPU's", hint="--device cuda")
+        if self.device.device == "cpu" and self.cuda.tuning_time_s is not None:
+            raise UsageError("tuning time is of a GPU's kernels", hint="--device cuda, or --duration 1")
         if self.quantize.weights == "int4":
             self._check_weights_alone()
         if self.cuda.profiles and self.bench.batch is not None:

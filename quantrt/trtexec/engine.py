@@ -9,6 +9,7 @@ from pathlib import Path
 
 from quantrt.build import OnEvent, build
 from quantrt.calibrate.dataset import Dataset, open_dataset
+from quantrt.constrain.rule import Rule, check_meaning
 from quantrt.device import describe_device
 from quantrt.errors import DataError, UsageError
 from quantrt.ir.atomic import check_writable
@@ -105,6 +106,9 @@ def plan_version_line(path: Path) -> str:
 
 
 def _map(settings: BuildSettings, device: Device, model: Model) -> Mapped:
+    if settings.constraint != "none":
+        rules = [Rule(layer, (kind,)) for layer, kind in settings.layer_precisions]
+        check_meaning("--layerPrecisions", rules, model)
     bindings = bindings_of(settings, model.inputs, model.outputs)
     return map_build(
         settings,

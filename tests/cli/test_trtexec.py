@@ -342,6 +342,8 @@ def test_int8_without_ranges_is_an_error_that_says_what_to_give(
         ([*BUILD, "--saveEngine=/no/such/folder/m.qrt"], 2, "its folder does not exist"),
         ([*BUILD, "--inputIOFormats=int64:chw"], 2, "input 'image' cannot be int64"),
         ([*BUILD, "--layerOutputTypes=con:fp32", "--precisionConstraints=obey"], 2, "no layer 'con'"),
+        ([*BUILD, "--layerPrecisions=con:fp32", "--precisionConstraints=obey"], 2, "no layer 'con'"),
+        ([*BUILD, "--layerPrecisions=con:int8", "--precisionConstraints=prefer"], 2, "no layer 'con'"),
         ([*BUILD, "--layerOutputTypes=*:fp16", "--precisionConstraints=obey"], 2, "the libraries of a CPU"),
         ([*BUILD, "--inputIOFormats=int8:chw"], 2, "'image' cannot be int8: there is no range"),
         ([*BUILD, "--inputIOFormats=fp16:chw4"], 2, "chw4 pads 3 channels to a multiple of 4"),

@@ -69,8 +69,6 @@ FLOAT_TYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 FLOAT32_LEVEL = 1
 """An engine in float32 is the yardstick of accuracy, not of speed: few tactics are tried."""
 
-MB = 1 << 20
-
 _UNKNOWN = TensorFacts("float32", (), ())
 """For the reference, which takes any tensor."""
 
@@ -282,7 +280,6 @@ class CudaLowering:
         pairs = [*find_pooled(frame, facts, self._gpu), *find_resized(frame, facts, self._gpu)]
         workloads = [*frame.workloads(facts, self._live_rows), *(pair.workload for pair in pairs)]
         level = FLOAT32_LEVEL if precision == "fp32" else self._config.builder_optimization_level
-        workspace_mb = self._config.workspace_mb
         with enough_memory("to try kernels"):
             choices = tune(
                 workloads,
@@ -290,12 +287,7 @@ class CudaLowering:
                 gpu=self._gpu,
                 device=self._device,
                 cache=self._caches.timings,
-                options=TuneOptions(
-                    level=level,
-                    workspace_limit_bytes=None if workspace_mb is None else workspace_mb * MB,
-                    excluded_sources=self._config.exclude_tactic_sources,
-                    targets=self._targets,
-                ),
+                options=TuneOptions.of(self._config, level, self._targets),
                 plans=self._plans,
                 kernels=self._compiled,
                 pool=self._compilers,
@@ -363,8 +355,7 @@ class CudaLowering:
 
     def _plan_maker(self) -> PlanMaker | None:
         """What makes cuDNN's plans; None where none are made."""
-        workspace_mb = self._config.workspace_mb
-        limit_bytes = None if workspace_mb is None else workspace_mb * MB
+        limit_bytes = self._config.workspace_bytes
         return plan_maker(self._device, known=self._caches.code.plans, workspace_limit_bytes=limit_bytes)
 
 

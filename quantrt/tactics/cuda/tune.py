@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from quantrt.cuda_config import CudaConfig
 from quantrt.errors import InternalError
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.compile_all import OUT_OF_TIME, CompileFailure, compile_all
@@ -60,6 +61,17 @@ class TuneOptions:
     workspace_limit_bytes: int | None = None
     excluded_sources: tuple[str, ...] = ()
     targets: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, config: CudaConfig, level: int, targets: tuple[int, ...]) -> TuneOptions:
+        """Those of a build, at a level that may be lower than its own."""
+        return cls(
+            level=level,
+            budget_s=config.tuning_time_s,
+            workspace_limit_bytes=config.workspace_bytes,
+            excluded_sources=config.exclude_tactic_sources,
+            targets=targets,
+        )
 
 
 def tune(
