@@ -33,6 +33,11 @@ def test_dir_lists_the_public_names():
     assert set(dir(quantrt)) == set(quantrt.__all__)
 
 
+def test_type_checkers_are_told_to_read_the_annotations():
+    """PEP 561: without the marker they take everything of the package for Any."""
+    assert (Path(quantrt.__path__[0]) / "py.typed").is_file()
+
+
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = quantrt.no_such_name
