@@ -18,6 +18,7 @@ from quantrt.errors import InternalError
 from quantrt.ir.layout import LAYOUTS
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.model.model import Fingerprint
+from quantrt.plan.json_fields import as_text, as_truth
 from quantrt.plan.plan import ExecOptions, Layer, LibraryModel, Plan
 
 __all__ = ["header_of", "plan_from_header"]
@@ -61,17 +62,17 @@ def plan_from_header(header: Mapping[str, Any], model: LibraryModel) -> Plan:
         KeyError, TypeError, ValueError: the header lacks a field or has one of another kind.
     """
     if PACKED in header:
-        header = {**_unpacked(_text(header[PACKED])), **header}
+        header = {**_unpacked(as_text(header[PACKED])), **header}
     return Plan(
         model=model,
         options=_options(**header["options"]),
         inputs=tuple(_spec(row) for row in header["inputs"]),
         outputs=tuple(_spec(row) for row in header["outputs"]),
-        precision=_text(header["precision"]),
+        precision=as_text(header["precision"]),
         layers=tuple(_layer(row) for row in header["layers"]),
         fingerprint=Fingerprint(**header["fingerprint"]),
         device=dict(header["device"]),
-        is_calibrated=_truth(header["is_calibrated"]),
+        is_calibrated=as_truth(header["is_calibrated"]),
         report=dict(header["report"]),
     )
 
@@ -116,7 +117,7 @@ def _options(
         threads=threads,
         hint=hint,
         float_precision=float_precision,
-        keeps_floats=_truth(keeps_floats),
+        keeps_floats=as_truth(keeps_floats),
         one_thread_shapes=None if one_thread_shapes is None else tuple(map(_sizes, one_thread_shapes)),
     )
 
@@ -140,7 +141,7 @@ def _spec(row: Any) -> TensorSpec:
     if layout and layout not in {known.name for known in LAYOUTS}:
         raise ValueError(f"no such layout: {layout!r}")
     shape = None if dims is None else tuple(_dim(dim) for dim in dims)
-    return TensorSpec(_text(name), _text(dtype), shape, scale, _text(layout))
+    return TensorSpec(as_text(name), as_text(dtype), shape, scale, as_text(layout))
 
 
 def _dim(dim: Any) -> Dim:
@@ -152,21 +153,9 @@ def _dim(dim: Any) -> Dim:
 def _layer(row: Any) -> Layer:
     name, op_type, precision, reason, sources = row
     return Layer(
-        name=_text(name),
-        op_type=_text(op_type),
-        precision=_text(precision),
-        reason=_text(reason),
-        sources=tuple(_text(source) for source in sources),
+        name=as_text(name),
+        op_type=as_text(op_type),
+        precision=as_text(precision),
+        reason=as_text(reason),
+        sources=tuple(as_text(source) for source in sources),
     )
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(f"expected text, not {value!r}")
-
-
-def _truth(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise TypeError(f"expected true or false, not {value!r}")

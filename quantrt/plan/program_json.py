@@ -32,6 +32,7 @@ from quantrt.kernels.kernel_text import spec_from_json, spec_to_json
 from quantrt.plan.coded_weight import CodedWeight, as_codes, may_be_codes
 from quantrt.plan.cudnn_plan import CudnnPlan
 from quantrt.plan.grouped_weight import GroupedWeight, as_groups, may_be_groups
+from quantrt.plan.json_fields import as_count, as_mapping, as_text, as_texts, as_truth
 from quantrt.plan.named_biases import name_biases, spell_biases
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import Place, Program, Step
@@ -113,9 +114,9 @@ def program_from_model(model: LibraryModel) -> Program:
         steps = tuple(_step(row) for row in document["steps"])
         kernels = _kernels(document["kernels"], _under(CUBIN, model.weights))
         plans = _plans(document.get("plans", {}), _under(PLAN, model.weights))
-        inputs = tuple(_texts(row, 2) for row in document["inputs"])
-        outputs = tuple(_texts(row, 3) for row in document["outputs"])
-        notes = spell_biases(_mapping(document["notes"]), weights)
+        inputs = tuple(as_texts(row, 2) for row in document["inputs"])
+        outputs = tuple(as_texts(row, 3) for row in document["outputs"])
+        notes = spell_biases(as_mapping(document["notes"]), weights)
     except DataError as error:
         raise _damaged(str(error)) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -179,12 +180,12 @@ def _coded(
     scales: Mapping[str, np.ndarray],
     zeros: Mapping[str, np.ndarray],
 ) -> dict[str, CodedWeight | GroupedWeight]:
-    if _mapping(rows).keys() != scales.keys() or not zeros.keys() <= scales.keys():
+    if as_mapping(rows).keys() != scales.keys() or not zeros.keys() <= scales.keys():
         raise ValueError(f"scales for {sorted({*scales, *zeros})}, its table says {sorted(rows)}")
     found: dict[str, CodedWeight | GroupedWeight] = {}
     for key, (dtype, axis, *groups) in rows.items():
         if groups:
-            size, inputs = map(_count, groups)
+            size, inputs = map(as_count, groups)
             found[key] = GroupedWeight(codes[key], scales[key], zeros.get(key), size, inputs, axis, dtype)
         else:
             found[key] = CodedWeight(codes[key], scales[key], axis, dtype)
@@ -198,7 +199,7 @@ def _kernel_row(kernel: CompiledKernel) -> dict[str, Any]:
 
 
 def _kernels(rows: Any, cubins: Mapping[str, np.ndarray]) -> dict[str, CompiledKernel]:
-    codes: dict[str, dict[int, bytes]] = {key: {} for key in _mapping(rows)}
+    codes: dict[str, dict[int, bytes]] = {key: {} for key in as_mapping(rows)}
     for name, array in cubins.items():
         key, _, capability = name.rpartition("/")
         codes[key][int(capability)] = array.tobytes()
@@ -206,31 +207,31 @@ def _kernels(rows: Any, cubins: Mapping[str, np.ndarray]) -> dict[str, CompiledK
 
 
 def _kernel(row: Any, cubins: dict[int, bytes]) -> CompiledKernel:
-    shared = {int(capability): _count(size) for capability, size in _mapping(row["shared_bytes"]).items()}
+    shared = {int(capability): as_count(size) for capability, size in as_mapping(row["shared_bytes"]).items()}
     if shared.keys() != cubins.keys():
         raise ValueError(f"a kernel has machine code for {sorted(cubins)}, its table says {sorted(shared)}")
     return CompiledKernel(
         spec=spec_from_json(row["spec"]),
-        symbol=_text(row["symbol"]),
+        symbol=as_text(row["symbol"]),
         cubins=cubins,
         shared_bytes=shared,
-        extra_pointers=_count(row["extra_pointers"]),
-        registers=_count(row["registers"]),
-        spills=_count(row["spills"]),
+        extra_pointers=as_count(row["extra_pointers"]),
+        registers=as_count(row["registers"]),
+        spills=as_count(row["spills"]),
         overlaps=row.get("overlaps", False) is True,  # engines of before have none that do
-        facts=_mapping(row["facts"]),
+        facts=as_mapping(row["facts"]),
     )
 
 
 def _plans(rows: Any, contents: Mapping[str, np.ndarray]) -> dict[str, CudnnPlan]:
-    if _mapping(rows).keys() != contents.keys():
+    if as_mapping(rows).keys() != contents.keys():
         raise ValueError(f"plans of cuDNN for {sorted(contents)}, its table says {sorted(rows)}")
     return {
         key: CudnnPlan(
             data=contents[key].tobytes(),
-            workspace_bytes=_count(row["workspace_bytes"]),
-            cudnn=_count(row["cudnn"]),
-            gpu=_text(row["gpu"]),
+            workspace_bytes=as_count(row["workspace_bytes"]),
+            cudnn=as_count(row["cudnn"]),
+            gpu=as_text(row["gpu"]),
         )
         for key, row in rows.items()
     }
@@ -244,21 +245,21 @@ def _step_row(step: Step) -> dict[str, Any]:
 
 def _place(row: Any) -> Place:
     buffer, first, channels, beside, beside_first = row
-    return Place(_text(buffer), _count(first), _count(channels), _text(beside), _count(beside_first))
+    return Place(as_text(buffer), as_count(first), as_count(channels), as_text(beside), as_count(beside_first))
 
 
 def _step(row: Any) -> Step:
     return Step(
-        runner=_text(row["runner"]),
-        region=_text(row["region"]),
-        inputs=_texts(row["inputs"]),
-        outputs=_texts(row["outputs"]),
-        options=_mapping(row["options"]),
-        weights=_texts(row["weights"]),
-        kernels=_texts(row["kernels"]),
-        plans=_texts(row.get("plans", [])),
-        is_host=_truth(row["is_host"]),
-        reads_values=_truth(row["reads_values"]),
+        runner=as_text(row["runner"]),
+        region=as_text(row["region"]),
+        inputs=as_texts(row["inputs"]),
+        outputs=as_texts(row["outputs"]),
+        options=as_mapping(row["options"]),
+        weights=as_texts(row["weights"]),
+        kernels=as_texts(row["kernels"]),
+        plans=as_texts(row.get("plans", [])),
+        is_host=as_truth(row["is_host"]),
+        reads_values=as_truth(row["reads_values"]),
         places=tuple(map(_place, row.get("places", []))),
     )
 
@@ -299,34 +300,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} is not JSON")
-
-
-def _texts(row: Any, count: int | None = None) -> Any:
-    """A tuple of texts; `count` of them where it is given."""
-    if not isinstance(row, list) or (count is not None and len(row) != count):
-        raise TypeError(f"expected a list of {'' if count is None else count} texts, not {row!r}")
-    return tuple(_text(item) for item in row)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(f"expected text, not {value!r}")
-
-
-def _truth(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise TypeError(f"expected true or false, not {value!r}")
-
-
-def _count(value: Any) -> int:
-    if type(value) is int and value >= 0:
-        return value
-    raise TypeError(f"expected a number of 0 or more, not {value!r}")
-
-
-def _mapping(value: Any) -> dict[str, Any]:
-    if isinstance(value, dict):
-        return value
-    raise TypeError(f"expected names with values, not {value!r}")
