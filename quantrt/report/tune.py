@@ -15,6 +15,7 @@ from quantrt.assign.tables import Tables, read_tables, tables_from_json
 from quantrt.errors import DataError, UsageError
 from quantrt.plan.serialize import load_plan
 from quantrt.report.built.mixed import ratio_of_metric
+from quantrt.report.json_numbers import finite
 from quantrt.report.quantities import bytes_text, ms_text, ratio_text
 from quantrt.report.tables import facts, heading, show, table
 
@@ -146,7 +147,7 @@ def _row(tables: Tables, found: Assigned) -> dict[str, Any]:
         "noise_ratio": found.noise_ratio,
         "predicted_bytes": None if tables.sizes is None else tables.sizes.predict_bytes(found.precisions),
         "float_bytes": None if tables.sizes is None else tables.sizes.predict_bytes(uniform(tables, FLOAT)),
-        "drop_ratio": drop if math.isfinite(drop) else None,
+        "drop_ratio": finite(drop),
         "quantized": len(found.quantized),
         "regions": len(found.precisions),
     }
@@ -167,8 +168,8 @@ def _measured(tables: Tables) -> list[dict[str, Any]]:
             "regions": len(engine.assignment),
             "latency_ms": engine.latency_ms,
             "predicted_ms": None if tables.costs is None else tables.costs.predict_ms(engine.assignment),
-            "noise_ratio": _finite(engine.noise_ratio),
-            "drop_ratio": _finite(engine.drop_ratio),
+            "noise_ratio": finite(engine.noise_ratio),
+            "drop_ratio": finite(engine.drop_ratio),
         }
         for engine in tables.engines
     ]
@@ -192,7 +193,3 @@ def _engines_table(engines: Sequence[Mapping[str, Any]]) -> Any:
 
 def _drop_text(drop: float | None) -> str:
     return "-" if drop is None else ratio_of_metric(drop)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

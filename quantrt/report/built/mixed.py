@@ -12,6 +12,7 @@ from rich.table import Table
 from quantrt.assign.region import FLOAT
 from quantrt.assign.repair import Outcome, Round
 from quantrt.assign.tables import tables_to_json
+from quantrt.report.json_numbers import finite
 from quantrt.report.quantities import ms_text
 from quantrt.report.tables import facts, heading, show, table
 
@@ -124,12 +125,12 @@ def _damage(row: Mapping[str, Any]) -> float:
 def _round(one: Round, is_best: bool) -> dict[str, Any]:
     engine = one.engine
     return {
-        "limit": _finite(one.limit),
+        "limit": finite(one.limit),
         "predicted_ms": one.assigned.predicted_ms,
-        "predicted_noise_ratio": _finite(one.assigned.noise_ratio),
-        "noise_ratio": _finite(engine.noise_ratio),
+        "predicted_noise_ratio": finite(one.assigned.noise_ratio),
+        "noise_ratio": finite(engine.noise_ratio),
         "latency_ms": engine.latency_ms,
-        "drop_ratio": _finite(engine.drop_ratio),
+        "drop_ratio": finite(engine.drop_ratio),
         "is_checked": engine.drop_ratio is not None,
         "quantized": engine.quantized_count,
         "float": [
@@ -164,7 +165,3 @@ def _result_text(row: Mapping[str, Any]) -> str:
 
 def _noise_text(value: float | None) -> str:
     return "-" if value is None else f"{value:.1e}"
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -27,6 +26,7 @@ from quantrt.report.built.latency_bins import latency_bins
 from quantrt.report.built.missing_times import missing_times
 from quantrt.report.built.work_shares import work_shares
 from quantrt.report.engine_layers.program import coded_attention, node_tactics
+from quantrt.report.json_numbers import finite
 from quantrt.report.ranges.bins import tensor_table, without_bins
 from quantrt.report.ranges.cache import describe_match, missing_notes
 from quantrt.tactics.candidates import Candidate, Rejected
@@ -281,23 +281,19 @@ def _tensors(facts: BuildFacts, winner: Candidate) -> dict[str, Any] | None:
 
 
 def _paired(pair: Paired) -> dict[str, float | int | None]:
-    return {"ratio": pair.ratio, "lo": pair.lo, "hi": _finite(pair.hi), "rounds": pair.rounds}
+    return {"ratio": pair.ratio, "lo": pair.lo, "hi": finite(pair.hi), "rounds": pair.rounds}
 
 
 def _accuracy(accuracy: Accuracy) -> dict[str, Any]:
     found = asdict(accuracy) | {
-        "noisy": {name: _finite(db) for name, db in accuracy.noisy},
+        "noisy": {name: finite(db) for name, db in accuracy.noisy},
         "sets": [asdict(one) | {"outputs": list(one.outputs)} for one in accuracy.sets],
     }
-    return {key: _finite(value) if isinstance(value, float) else value for key, value in found.items()}
+    return {key: finite(value) if isinstance(value, float) else value for key, value in found.items()}
 
 
 def _noise(fitted: Fitted) -> dict[str, float | None]:
-    return {method: _finite(ratio) for method, ratio in fitted.noise_ratios.items()}
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return {method: finite(ratio) for method, ratio in fitted.noise_ratios.items()}
 
 
 def _calibration(facts: BuildFacts) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
+from quantrt.report.json_numbers import or_infinity
 from quantrt.report.quantities import bytes_text, db_text, ms_text, ratio_text
 from quantrt.report.tables import table
 
@@ -62,7 +63,7 @@ def _accuracy_rows(shipped: Mapping[str, Any]) -> list[tuple[str, str, str, str]
         return []
     most = most_text(accuracy)
     metric, drop = accuracy["metric"], f"drop {most}{_drop_text(accuracy['drop_ratio'])}"
-    sqnr = ("output SQNR", "", f"{db_text(_number(accuracy['sqnr_db']))} dB", "")
+    sqnr = ("output SQNR", "", f"{db_text(or_infinity(accuracy['sqnr_db']))} dB", "")
     if metric == "sqnr":
         return [(*sqnr[:3], drop)]
     return [(metric, f"{most}{accuracy['float_score']:.4f}", f"{accuracy['score']:.4f}", drop), sqnr]
@@ -104,7 +105,7 @@ def _candidate_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         _median(row),
         "-" if pair is None else ratio_text(1 / pair["ratio"]),
         "-" if accuracy is None else f"{most_text(accuracy)}{_drop_text(accuracy['drop_ratio'])}",
-        "-" if accuracy is None else db_text(_number(accuracy["sqnr_db"])),
+        "-" if accuracy is None else db_text(or_infinity(accuracy["sqnr_db"])),
         bytes_text(row["size_bytes"]),
         row["status"] if row["status"] == "shipped" else f"{row['status']}: {row['reason']}",
     )
@@ -122,8 +123,3 @@ def most_text(accuracy: Mapping[str, Any]) -> str:
 
 def _drop_text(drop: float | None) -> str:
     return "inf" if drop is None else f"{drop:.4f}"
-
-
-def _number(value: float | None) -> float:
-    """A report has null for infinity: equal outputs have no noise."""
-    return float("inf") if value is None else value
