@@ -25,6 +25,7 @@ from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
+from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import make_checker, make_size_checker
 from quantrt.config import Budget, BuildConfig
 from quantrt.constrain.constraints import Constraints, keep_rules, read_constraints
@@ -226,7 +227,8 @@ def open_data(what: str, data: Data | None, model: Model) -> Dataset | None:
 def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metric) -> BuildFacts:
     """Open, time and check the candidates, and choose one; all are closed again."""
     data, samples = truth or quantized.samples, quantized.samples or truth
-    inputs = timed_inputs(data, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
+    shown = data or made_up_data(job.model, job.config.bench.batch or 1, 0)
+    inputs = timed_inputs(shown, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
     checked = Checked.choose(truth, quantized.samples, job.config, job.model)
     with ExitStack() as stack:
         stack.enter_context(_memory_limit(job.config))

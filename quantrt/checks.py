@@ -16,7 +16,8 @@ from quantrt.assign.checked import BATCH_SIZE, Checked
 from quantrt.assign.kept_sizes import KeptSizes
 from quantrt.assign.replayed import Replayed
 from quantrt.bind import unbound
-from quantrt.calibrate.dataset import Batch, Dataset, random_dataset
+from quantrt.calibrate.dataset import Batch, Dataset
+from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.errors import DeviceError
 from quantrt.ir.profile import read_profiles
 from quantrt.prepare import Event, Job
@@ -100,7 +101,7 @@ def make_size_checker(
         floats: FP32, opened where sizes differ; by default that of the candidates.
     """
     model = job.model
-    data = data or random_dataset(model.inputs, BATCH_SIZE, 0)
+    data = data or made_up_data(model, BATCH_SIZE, 0)
     if not data.layout.is_batched or data.layout.fixed_batch is not None:
         return lambda name: None
     rows = _usual_rows(job)

@@ -28,6 +28,7 @@ from quantrt.build import Data, OnEvent, constrained, make_plan, open_data
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
+from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import make_checker
 from quantrt.config import BuildConfig, CudaConfig
 from quantrt.constrain.constraints import read_constraints
@@ -140,7 +141,8 @@ def _decide(
 
     config = job.config
     data = truth or quantized.samples
-    inputs = timed_inputs(data, job.model.inputs, config.bench.batch, config.cuda.profiles)
+    shown = data or made_up_data(job.model, config.bench.batch or 1, 0)
+    inputs = timed_inputs(shown, job.model.inputs, config.bench.batch, config.cuda.profiles)
     make = partial(CudaLowering, config=config.cuda, inputs=inputs, gpu=gpu, device=None)
     given = make(job.model, on_progress=job.on_kernels)
     own = given

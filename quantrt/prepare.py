@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from quantrt.calibrate.collect import collect
-from quantrt.calibrate.dataset import Dataset, random_dataset
+from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.given import Given
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache, read_cache
 from quantrt.calibrate.unlike import without_unlike
+from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.config import BuildConfig
 from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
@@ -238,7 +239,7 @@ def _calibration_samples(samples: Dataset | None, stats: Stats | None, job: Job)
     if samples is not None or stats is not None or job.config.quantize.activations == "per-token":
         return samples
     if options.calib_random:
-        return random_dataset(job.model.inputs, options.max_samples or RANDOM_SAMPLES, options.seed)
+        return made_up_data(job.model, options.max_samples or RANDOM_SAMPLES, options.seed)
     raise UsageError(
         f"cannot build an {' or '.join(job.config.code_precisions)} engine without calibration",
         expected="calibration data, or ranges of an earlier calibration",

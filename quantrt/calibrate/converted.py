@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,14 @@ def converted(
     if data is None:
         return None
     if data.is_random and data.sample_count is not None:
-        return random_dataset(specs, data.sample_count, seed)
+        return random_dataset([_of_same_size(spec, data) for spec in specs], data.sample_count, seed)
     return Converted(data, specs, convert)
+
+
+def _of_same_size(spec: TensorSpec, data: Dataset) -> TensorSpec:
+    """With the sizes that were made up for the input, where its axes are in the same order."""
+    sizes = {known.name: known.shape for known in data._specs if known.layout == spec.layout}
+    return replace(spec, shape=sizes.get(spec.name, spec.shape))
 
 
 def as_bound(array: Array, spec: TensorSpec, where: str) -> Array:

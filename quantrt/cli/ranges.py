@@ -84,12 +84,12 @@ def read_stats(path: Path, model: Model) -> Stats:
 
 def calibration_data(model: Model, args: argparse.Namespace, config: CalibrationConfig) -> Dataset:
     """The samples of --calib-data that are like each other, or those of --calib-random."""
-    from quantrt.calibrate.dataset import random_dataset
     from quantrt.calibrate.unlike import without_unlike
+    from quantrt.calibrate.usual_sizes import made_up_data
     from quantrt.prepare import RANDOM_SAMPLES
 
     if args.calib_random:
-        return random_dataset(model.inputs, config.max_samples or RANDOM_SAMPLES, config.seed)
+        return made_up_data(model, config.max_samples or RANDOM_SAMPLES, config.seed)
     dataset = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
     return dataset if config.keep_unlike else without_unlike(dataset, config.max_samples)
 

@@ -25,7 +25,11 @@ SEED = 0
 
 
 def input_shapes(
-    specs: Sequence[TensorSpec], given: Mapping[str, Shape], best: Mapping[str, Shape], out: Log
+    specs: Sequence[TensorSpec],
+    given: Mapping[str, Shape],
+    best: Mapping[str, Shape],
+    out: Log,
+    timed: Mapping[str, Shape] | None = None,
 ) -> dict[str, Shape]:
     """A shape for every input.
 
@@ -33,12 +37,14 @@ def input_shapes(
         given: by name or pattern, of the command line.
         best: those of the profile.
         out: is told of free sizes that nobody gave.
+        timed: in the engine's build, whose free sizes behind the first axis are taken then.
 
     Raises:
         UsageError: a name means no input, or an input cannot have its shape.
     """
     named = {**best, **by_input(given, specs)}
-    return {spec.name: _shape(spec, named.get(spec.name), out) for spec in specs}
+    usual = timed or {}
+    return {spec.name: _shape(spec, named.get(spec.name), usual.get(spec.name, ()), out) for spec in specs}
 
 
 def check_profiles(profiles: Iterable[Profile], shapes: Mapping[str, Shape]) -> None:
@@ -127,13 +133,14 @@ def _random(spec: TensorSpec, shape: Shape, rng: np.random.Generator) -> np.ndar
     return random_values(spec.dtype, shape, rng)
 
 
-def _shape(spec: TensorSpec, shape: Shape | None, out: Log) -> Shape:
+def _shape(spec: TensorSpec, shape: Shape | None, timed: Shape, out: Log) -> Shape:
     if shape is None:
         if spec.shape is None:
             raise UsageError(
                 f"the shape of input '{spec.name}' is not known", hint=f"--shapes={spec.name}:..."
             )
-        defaults = [1 if axis == 0 else free_size(spec) for axis in range(len(spec.shape))]
+        usual = timed if len(timed) == len(spec.shape) else (free_size(spec),) * len(spec.shape)
+        defaults = [1, *usual[1:]]
         found = tuple(
             dim if isinstance(dim, int) else default
             for dim, default in zip(spec.shape, defaults, strict=True)

@@ -16,6 +16,7 @@ from quantrt.build import OnEvent
 from quantrt.errors import UsageError
 from quantrt.ir.profile import Profile
 from quantrt.plan.serialize import peek_plan
+from quantrt.report.built.chosen_shapes import timed_shapes
 from quantrt.report.engine_layers.of_engine import EngineLayer, engine_layers
 from quantrt.runtime.engine import Engine, load
 from quantrt.runtime.layer_times import LayerTimes, time_layers
@@ -171,7 +172,8 @@ class _Run:
             )
         best = self.profiles[number_of].best if self.profiles else {}
         best = {**best, **self._best_given(number_of)}
-        shapes = input_shapes(self.engine.inputs, self.settings.run.shapes, best, self.out)
+        timed = timed_shapes(self.engine.plan)
+        shapes = input_shapes(self.engine.inputs, self.settings.run.shapes, best, self.out, timed)
         check_profiles(self.profiles, shapes)
         return shapes
 

@@ -10,7 +10,7 @@ from quantrt.errors import ModelError
 from quantrt.plan.plan import LibraryModel, Plan
 from quantrt.runtime.profile_check import profiles_of
 
-__all__ = ["TIMED_SHAPES", "best_shapes", "chosen_shapes", "shape_rows"]
+__all__ = ["TIMED_SHAPES", "best_shapes", "chosen_shapes", "shape_rows", "timed_shapes"]
 
 TIMED_SHAPES = "timed_shapes"
 """The entry of a build report that holds them."""
@@ -35,10 +35,19 @@ def chosen_shapes(plan: Plan) -> dict[str, Shape]:
     Raises:
         ModelError: the report of the engine has something else in their place.
     """
+    return best_shapes(plan.model) or timed_shapes(plan)
+
+
+def timed_shapes(plan: Plan) -> dict[str, Shape]:
+    """Those of the arrays that an engine's build timed; none where it timed none.
+
+    Raises:
+        ModelError: the report of the engine has something else in their place.
+    """
     rows = plan.report.get(TIMED_SHAPES, {})
     if not isinstance(rows, Mapping) or not all(map(_is_shape, rows.values())):
         raise ModelError("cannot read the shapes that this engine was timed at", got=str(rows)[:80])
-    return best_shapes(plan.model) or {name: tuple(shape) for name, shape in rows.items()}
+    return {name: tuple(shape) for name, shape in rows.items()}
 
 
 def _is_shape(row: object) -> bool:

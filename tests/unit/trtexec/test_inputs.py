@@ -34,6 +34,11 @@ def test_free_sizes_that_nobody_gave_are_made_up_and_said(capsys: pytest.Capture
     assert "fixed" not in text
 
 
+def test_free_sizes_are_those_that_the_build_timed():
+    assert input_shapes((IDS,), {}, {}, Log(), {"ids": (32, 48)}) == {"ids": (1, 48)}
+    assert input_shapes((IDS,), {"ids": (2, 16)}, {}, Log(), {"ids": (32, 48)}) == {"ids": (2, 16)}
+
+
 @pytest.mark.parametrize("shape", [(1, 5), (1,), (0, 4)])
 def test_a_shape_that_the_input_cannot_have(shape: tuple[int, ...]):
     with pytest.raises(UsageError, match="input 'fixed' cannot have shape"):
