@@ -15,6 +15,7 @@ from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
 from quantrt.plan.moved_weights import moved_weights
 from quantrt.plan.openvino_codes import respell_codes
+from quantrt.plan.openvino_heads import split_heads
 from quantrt.plan.openvino_norms import part_norms
 from quantrt.plan.openvino_pixels import multiply_pixels
 from quantrt.plan.openvino_shapes import fold_shapes
@@ -49,7 +50,7 @@ def lower_to_openvino(graph: ir.Model) -> LibraryModel:
 
     with scratch_folder() as folder:
         source = folder / "model.onnx"
-        save_model(multiply_pixels(part_norms(pick_codes(respell_codes(graph)))), source)
+        save_model(multiply_pixels(part_norms(split_heads(pick_codes(respell_codes(graph))))), source)
         try:
             model = ov.Core().read_model(source)
         except RuntimeError as error:

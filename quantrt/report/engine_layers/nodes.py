@@ -14,8 +14,9 @@ __all__ = ["PRODUCTS", "PlanNodes", "default_shapes", "nodes_by_layer"]
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators that decide a layer's precision where it computes several nodes."""
 
-_ADDED = ("Without", "Dequantization", "token_")
-"""How the parts begin that libraries put behind a node's name: "/WithoutBiases", "_token_4"."""
+_ADDED = ("Without", "Dequantization", "token_", "part_")
+"""How the parts begin that are put behind a node's name: "/WithoutBiases", "_token_4"; "/part_1" of several
+nodes that one was made into (quantrt.plan.openvino_heads)."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,8 @@ def nodes_by_layer(
     """The nodes that each of `layers` computes, in the model's order.
 
     An operation that no layer names was fused without a word into the layer that makes the first of what it
-    reads; a product into the layer that reads it, such as that of its bias.
+    reads; a product into the layer that reads it, such as that of its bias. A node that several products were
+    made of is computed by all of their layers.
 
     Args:
         told: layer by operation of the engine's graph, as far as the library tells.
@@ -80,7 +82,13 @@ def nodes_by_layer(
     for name, reader in _read_by(makers, told).items():
         if name in products:
             owners.setdefault(name, reader)
-    by_node = {node: layer for name, layer in told.items() if (node := plan.named(name)) is not None}
+    by_node: dict[str, str] = {}
+    several: dict[str, set[str]] = {}
+    for name, teller in told.items():
+        if (told_node := plan.named(name)) is not None:
+            by_node[told_node] = teller
+            if name in products:
+                several.setdefault(told_node, set()).add(teller)
     for name, sources in makers.items():
         node = plan.named(name)
         layer = owners.get(name) or (by_node.get(node) if node is not None else None)
@@ -90,7 +98,7 @@ def nodes_by_layer(
     found: dict[str, set[str]] = {layer: set() for layer in layers}
     for name, layer in owners.items():
         node = plan.named(name)
-        if node is not None and by_node.get(node, layer) == layer:
+        if node is not None and (by_node.get(node, layer) == layer or layer in several.get(node, ())):
             found[layer].add(node)
     rank = {name: number for number, name in enumerate(plan.layers)}
     return {layer: tuple(sorted(nodes, key=rank.__getitem__)) for layer, nodes in found.items()}

@@ -4,7 +4,7 @@
 import pytest
 
 from quantrt.plan.plan import Layer
-from quantrt.report.engine_layers.nodes import PlanNodes
+from quantrt.report.engine_layers.nodes import PlanNodes, nodes_by_layer
 
 ASKED = "fp32 was the only precision to choose from"
 
@@ -38,3 +38,11 @@ def test_what_moves_codes_keeps_its_reason():
 
 def test_nothing_says_nothing():
     assert nodes("fp32").reason([], "fp32") == ""
+
+
+def test_a_node_of_several_products_is_computed_by_all_of_their_layers():
+    plan = PlanNodes({name: Layer(name=name, op_type=name, precision="", reason="") for name in ("m", "add")})
+    told = {"m/part_0": "first", "add/part_0": "first", "m/part_1": "second"}
+    makers = {"m/part_0": [], "add/part_0": ["m/part_0"], "m/part_1": [], "add/part_1": ["m/part_1"]}
+    found = nodes_by_layer(["first", "second"], told, makers, plan, products={"m/part_0", "m/part_1"})
+    assert found == {"first": ("m", "add"), "second": ("m",)}
