@@ -288,7 +288,23 @@ def test_without_timings_the_first_inside_the_budget_is_taken(drops, winner):
     assert set(choice.verdicts) == {"int8", "fp16", "fp32"}
     assert [name for name, row in choice.verdicts.items() if row.status == "shipped"] == [winner]
     assert all(row.against_float is None for row in choice.verdicts.values())
-    assert "timed" in choice.reason
+    assert "not timed" in choice.reason or "untimed" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("drop", "winner", "reason", "why"),
+    [
+        (None, "int8", "int8 was asked for; it was not timed", "its accuracy was not checked; not timed"),
+        (0.01, "int8", "int8 was asked for; it was not timed", "inside the budget; not timed"),
+        (0.02, "fp32", "fp32 is shipped, untimed: int8 is outside the budget (top1 drop 0.0200", "top1 drop"),
+    ],
+    ids=["not checked", "exactly the budget", "over it"],
+)
+def test_a_choice_without_timings_says_why(drop: float | None, winner: str, reason: str, why: str):
+    choice = choose_untimed(["int8", "fp32"], lambda name: None if drop is None else accuracy(drop), 0.01)
+    assert choice.winner == winner
+    assert choice.reason.startswith(reason) and choice.verdicts["int8"].reason.startswith(why)
+    assert choice.verdicts["fp32"].status == ("shipped" if winner == "fp32" else "baseline")
 
 
 def test_one_that_is_wrong_elsewhere_gives_way_to_the_next():
@@ -357,3 +373,21 @@ def test_what_is_small_and_outside_the_budget_is_not_shipped(drop: float):
 def test_what_is_small_is_shipped_unchecked_where_nothing_can_check_it():
     _, choice = choose_for_size(SMALL, None)
     assert choice.winner == "ort int4" and "not checked" in choice.reason
+
+
+def test_what_is_small_is_shipped_in_place_of_what_was_faster():
+    by_time, choice = choose_for_size({**SMALL, "ov int8": 4.0}, 0.01)  # a drop of all that may be lost
+    assert (by_time.winner, choice.winner) == ("ov int8", "ort int4")
+    assert {name: v.status for name, v in choice.verdicts.items()} == {
+        "ort int4": "shipped",
+        "ov int8": "passed over",
+        "ort fp32": "baseline",
+        "ov fp32": "passed over",
+    }
+    assert "inside the budget" in choice.verdicts["ort int4"].reason
+
+
+def test_what_is_small_and_not_checked_is_shipped_and_told_so():
+    _, choice = choose_for_size(SMALL, None)
+    assert choice.winner == "ort int4"
+    assert choice.verdicts["ort int4"].reason.endswith("its accuracy was not checked: there are no data")

@@ -107,6 +107,18 @@ def test_of_many_the_fastest_and_the_fastest_float_one_are_finalists():
     assert calls["d int8"] > 0 and calls["a fp32"] > 0  # the heat gave each its turn
 
 
+def test_who_is_slower_than_the_third_leaves_though_it_beats_fp32():
+    times = {"fp32": 2.0, "a": 0.2, "b": 0.3, "c": 0.4, "d": 0.6}
+    left: list[str] = []
+    latencies = race(
+        {name: (lambda ms=ms: CLOCK.run(ms)) for name, ms in times.items()},
+        {"fp32"},
+        CONFIG,
+        on_left=lambda name, latency: left.append(name),
+    )
+    assert set(latencies) == {"fp32", "a", "b", "c"} and left == ["d"]
+
+
 def test_what_is_much_slower_than_the_float_baseline_is_no_finalist():
     names = {"b fp32": "", "a int8": "", "d int8": "", "c int8": ""}
     assert set(race(runs(names, Counter()), {"b fp32"}, CONFIG)) == {"b fp32", "a int8", "c int8"}
