@@ -2,11 +2,17 @@
 """QuantRT: from an ONNX model to a verified quantized inference engine.
 
 The names below are loaded at first use, so that `import quantrt` and `quantrt -h` cost no library.
+
+Nothing here sends anything anywhere. ONNX Runtime and OpenVINO report their use unless they are told not to
+before they are imported, so they are told here: OpenVINO 2026.4 sends an event whenever it is imported, which
+takes 0.2 s of every command, and where HOME cannot be written both print warnings. ORT_DISABLE_TELEMETRY,
+where it is set, and an `openvino_telemetry` that was imported before stay as they are.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -30,6 +36,11 @@ if TYPE_CHECKING:
     from quantrt.report.report import make_report as make_report
     from quantrt.runtime.engine import Engine as Engine
     from quantrt.runtime.engine import load as load
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+sys.modules.setdefault(
+    "openvino_telemetry", types.ModuleType("openvino_telemetry", "Empty: nothing is sent.")
+)
 
 _HOMES = {
     "AccuracyError": "quantrt.errors",

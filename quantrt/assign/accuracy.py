@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from quantrt.assign.ahead import over
 from quantrt.assign.collected import Collected
 from quantrt.assign.surely_over import Looks, is_surely_over
 from quantrt.calibrate.dataset import Batch
+from quantrt.calibrate.readers.functions import failure_text, find_function
 from quantrt.calibrate.records import Layout
 from quantrt.config import DEFAULT_MIN_SQNR_DB
 from quantrt.errors import DataError, InternalError, UsageError, close_match
@@ -337,17 +337,18 @@ def _is_logits(array: Array) -> bool:
 
 
 def _load_function(reference: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], float]:
-    module_name, _, function_name = reference.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise UsageError(f"cannot import the metric '{reference}'", got=str(error)) from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        near = close_match(function_name, dir(module))
-        raise UsageError(
-            f"cannot use the metric '{reference}'",
-            got=f"no function '{function_name}' in it",
-            hint=f"'{module_name}:{near}'" if near else None,
-        )
-    return function  # type: ignore[no-any-return]
+    function = find_function(reference)
+
+    def score(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
+        try:
+            return function(outputs, labels)  # type: ignore[no-any-return]
+        except Exception as error:  # whatever a function of the user's does
+            truth = f"labels {', '.join(labels)}" if labels else "no labels"
+            raise UsageError(
+                f"the metric '{reference}' failed",
+                got=failure_text(error),
+                expected=f"a float from two dicts: outputs {', '.join(outputs)}; {truth}",
+                hint="the same with --traceback, which shows where",
+            ) from error
+
+    return score

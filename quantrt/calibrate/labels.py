@@ -15,6 +15,8 @@ __all__ = ["FILENAME_LABELS", "FOLDER_LABELS", "read_labels"]
 FILENAME_LABELS = "filename"
 FOLDER_LABELS = "folder"
 LABEL_COLUMNS = ("label", "labels", "class_index", "class", "target", "y")
+MOST_SHOWN = 80
+"""Characters of a line in a message."""
 FILE_COLUMNS = ("file", "filename", "path", "image", "name")
 
 
@@ -66,6 +68,12 @@ def _folder_numbers(files: Sequence[str]) -> list[int]:
 
 
 def _read_csv(path: Path) -> dict[str, int]:
+    if path.suffix == ".json":
+        raise DataError(
+            f"cannot read the labels '{path}': they are no table of file and number",
+            got="JSON, as of boxes",
+            hint="no --labels, and --metric module:function, which reads the file itself",
+        )
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
@@ -84,6 +92,8 @@ def _read_csv(path: Path) -> dict[str, int]:
             table[row[first].strip()] = int(row[second])
         except (IndexError, ValueError):
             raise DataError(
-                f"cannot read line {number} of the labels '{path}'", got=",".join(row), expected="file,label"
+                f"cannot read line {number} of the labels '{path}'",
+                got=",".join(row)[:MOST_SHOWN],
+                expected="file,label",
             ) from None
     return table

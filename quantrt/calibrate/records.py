@@ -26,6 +26,12 @@ Arrays = Mapping[str, Array]
 LABEL_NAMES = ("labels", "label", "y", "targets")
 """Arrays of these names are labels unless the model has such an input; all of them become "labels"."""
 
+HOW_TO_GET = {
+    "token_type_ids": "`tokenizer(..., return_token_type_ids=True)`, or zeros shaped as 'input_ids'",
+    "attention_mask": "`tokenizer(..., return_attention_mask=True)`, or ones shaped as 'input_ids'",
+}
+"""Inputs that tokenizers of transformers leave out for some models."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -156,13 +162,14 @@ def check_names(
         raise DataError(
             f"the model has no input '{name}', which {where} gives",
             expected=", ".join(names),
-            hint=f"naming it '{near}'" if near else None,
+            hint=f"naming it '{near}'" if near else f"the same without '{name}'",
         )
     if missing:
         raise DataError(
             f"{where} lacks the input '{missing[0]}'",
             got=", ".join(arrays) or "nothing",
             expected=", ".join(names),
+            hint=HOW_TO_GET.get(missing[0]),
         )
     return inputs, labels
 

@@ -3,6 +3,7 @@
 
 import importlib
 import inspect
+import os
 import pkgutil
 import re
 import subprocess
@@ -97,3 +98,20 @@ def test_importing_the_package_loads_no_library():
     code = f"import sys, quantrt; print([m for m in {HEAVY!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_libraries_are_told_to_send_nothing(tmp_path: Path):
+    """Else OpenVINO leaves a file and sends an event when imported, and ONNX Runtime warns without HOME."""
+    home = tmp_path / "home"
+    home.mkdir()
+    script = "import os, quantrt, onnxruntime, openvino; print(os.environ['ORT_DISABLE_TELEMETRY'])"
+    for path in (home, tmp_path / "absent"):
+        environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**environment, "HOME": str(path)},
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    assert list(home.iterdir()) == []

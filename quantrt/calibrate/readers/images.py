@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from quantrt.calibrate.labels import read_labels
+from quantrt.calibrate.readers.functions import failure_text
 from quantrt.calibrate.records import Array, Record, Source
-from quantrt.errors import DataError
+from quantrt.errors import DataError, QuantRtError
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["IMAGE_SUFFIXES", "folder_images", "image_source", "zip_images"]
+__all__ = ["IMAGE_SUFFIXES", "folder_images", "image_source", "preprocessed", "zip_images"]
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
 MAX_FILE_BYTES = 256 << 20
@@ -68,12 +69,38 @@ def image_source(
         with ExitStack() as stack:
             open_file = _opener(path, stack)
             for index, name in enumerate(files):
-                arrays: dict[str, Array] = {spec.name: _call(preprocess, _read(open_file, name), name)}
+                arrays: dict[str, Array] = {
+                    spec.name: preprocessed(preprocess, _read(open_file, name), f"'{name}'")
+                }
                 if numbers is not None:
                     arrays["labels"] = np.asarray(numbers[index], np.int64)
                 yield Record(f"'{name}' of '{path}'", arrays)
 
     return Source(str(path), records, len(files), is_open=False)
+
+
+def preprocessed(
+    preprocess: Callable[[npt.NDArray[np.uint8]], Array], image: npt.NDArray[np.uint8], where: str
+) -> Array:
+    """The array that a picture becomes.
+
+    Raises:
+        DataError: a function of the user's fails, or gives no array.
+    """
+    try:
+        array = preprocess(image)
+    except QuantRtError:
+        raise
+    except Exception as error:  # whatever it does
+        raise DataError(
+            f"cannot preprocess {where}",
+            got=failure_text(error),
+            expected=f"a function of uint8 {list(image.shape)} that gives the array of one sample",
+            hint="the same with --traceback, which shows where",
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"preprocessing {where} did not give an array", got=type(array).__name__)
+    return array
 
 
 def _opener(path: Path, stack: ExitStack) -> Callable[[str], IO[bytes]]:
@@ -109,15 +136,6 @@ def _read(open_file: Callable[[str], IO[bytes]], name: str) -> npt.NDArray[np.ui
     ) as error:
         raise DataError(f"cannot read the picture '{name}': it is damaged", got=str(error)) from error
     return pixels[:, :, None] if pixels.ndim == 2 else pixels
-
-
-def _call(
-    preprocess: Callable[[npt.NDArray[np.uint8]], Array], image: npt.NDArray[np.uint8], name: str
-) -> Array:
-    array = preprocess(image)
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"preprocessing '{name}' did not give an array", got=type(array).__name__)
-    return array
 
 
 def _check_size(name: str, size_bytes: int) -> None:

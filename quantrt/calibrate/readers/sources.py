@@ -21,7 +21,7 @@ from quantrt.calibrate.readers.columns import (
     row_count,
 )
 from quantrt.calibrate.readers.functions import Loader, find_function
-from quantrt.calibrate.readers.images import folder_images, image_source, zip_images
+from quantrt.calibrate.readers.images import folder_images, image_source, preprocessed, zip_images
 from quantrt.calibrate.records import Array, Layout, Record, Source
 from quantrt.errors import DataError, UsageError
 from quantrt.ir.missing_file import nearest_file
@@ -53,7 +53,7 @@ def open_source(
             "arrays in memory", {n: ArrayColumn(np.asarray(a)) for n, a in source.items()}, specs
         )
     else:
-        opened = _iterable_source(source, specs)
+        opened = _iterable_source(_iterable(source), specs)
     return opened if preprocess is None else _preprocessed(opened, specs, preprocess)
 
 
@@ -136,6 +136,18 @@ def _column_source(name: str, columns: Mapping[str, Column], specs: Specs) -> So
     )
 
 
+def _iterable(source: Any) -> Iterable[Any]:
+    """The samples of an object; of NNCF's Dataset those that its transform function gives."""
+    found = source.get_inference_data() if hasattr(source, "get_inference_data") else source
+    if not isinstance(found, Iterable):
+        raise UsageError(
+            f"cannot read samples from a {type(source).__name__}",
+            expected="a path, a dict of arrays, or an iterable of dicts",
+            hint="a list of dicts: [{input name: array}, ...]",
+        )
+    return found
+
+
 def _iterable_source(source: Iterable[Any], specs: Specs, where: str = "") -> Source:
     is_used = False
 
@@ -186,7 +198,9 @@ def _preprocessed(opened: Source, specs: Specs, preprocess: str | Preprocess) ->
                 raise DataError(
                     f"cannot preprocess {record.where}", got=got, expected="pictures uint8 [H,W,C]"
                 )
-            yield replace(record, arrays={**record.arrays, spec.name: function(image)})
+            yield replace(
+                record, arrays={**record.arrays, spec.name: preprocessed(function, image, record.where)}
+            )
 
     return Source(opened.name, records, opened.count, is_open=opened.is_open)
 

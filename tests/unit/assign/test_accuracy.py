@@ -176,10 +176,10 @@ def test_a_metric_that_returns_no_number_is_named(user_module: types.ModuleType,
     ("name", "text"),
     [
         ("no_such_module_anywhere:f", "no_such_module_anywhere"),
-        (":f", "cannot import"),
+        (":f", "cannot find the function ':f'"),
         ("metrics_of_a_user:", "no function"),
         ("metrics_of_a_user:scor", "'metrics_of_a_user:score'"),
-        ("metrics_of_a_user:constant", "no function"),
+        ("metrics_of_a_user:constant", "'constant' is no function: int"),
     ],
 )
 def test_a_function_that_is_not_there(user_module: types.ModuleType, name: str, text: str):
@@ -188,6 +188,17 @@ def test_a_function_that_is_not_there(user_module: types.ModuleType, name: str, 
     with pytest.raises(UsageError) as caught:
         find_metric(name, has_labels=True)
     assert text in str(caught.value)
+
+
+def test_a_metric_that_fails_is_an_error_of_its_own(user_module: types.ModuleType):
+    user_module.told = lambda outputs, labels: outputs["boxes"].mean()
+    with pytest.raises(UsageError, match="the metric 'metrics_of_a_user:told' failed") as caught:
+        measure("metrics_of_a_user:told", lambda x: x)
+    assert caught.value.got.startswith("KeyError: 'boxes' (line ")
+    assert caught.value.expected == "a float from two dicts: outputs y; labels labels"
+    user_module.told = lambda outputs: 1.0
+    with pytest.raises(UsageError, match="takes 1 positional argument"):
+        measure("metrics_of_a_user:told", lambda x: x)
 
 
 def test_ragged_outputs_reach_the_metric_as_one_array_per_sample(user_module: types.ModuleType):

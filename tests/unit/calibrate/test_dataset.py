@@ -232,6 +232,19 @@ def test_a_missing_input_is_named():
         open_dataset({"ids": np.ones((2, 4), np.int64)}, [IDS, MASK])
 
 
+def test_inputs_that_a_tokenizer_leaves_out_are_told_how_to_get():
+    types = TensorSpec("token_type_ids", "int64", ("N", "T"))
+    with pytest.raises(DataError, match="lacks the input 'token_type_ids'") as error:
+        open_dataset({"ids": np.ones((2, 4), np.int64)}, [IDS, types])
+    assert "return_token_type_ids=True" in error.value.hint
+
+
+def test_a_column_that_is_no_input_is_to_be_left_out():
+    with pytest.raises(DataError, match="no input 'text'") as error:
+        rows(open_dataset([{"x": np.ones((1, 3), np.float32), "text": "good"}], [X]))
+    assert error.value.hint == "the same without 'text'"
+
+
 @pytest.mark.parametrize("shape", [(10, 4), (10, 3, 1), (10,), (10, 3, 3, 3), ()])
 def test_a_wrong_shape_is_shown_with_the_right_one(shape):
     with pytest.raises(DataError, match="input 'x'") as error:

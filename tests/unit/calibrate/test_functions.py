@@ -54,14 +54,14 @@ def test_a_function_is_called_whenever_its_samples_are_read(module: str, suffix:
 def test_an_error_of_the_function_is_told_as_one(module: str):
     with pytest.raises(DataError, match=f"cannot read the samples of '{module}:broken'") as caught:
         list(open_dataset(f"{module}:broken", [X]).batches(1))
-    assert caught.value.got == "ValueError: no more"
+    assert caught.value.got == f"ValueError: no more (line 14 of {module}.py)"
 
 
 @pytest.mark.parametrize(
     ("reference", "got", "hint"),
     [
         ("{0}:lod_data", "no function 'lod_data' in '{0}'", "'{0}:load_data'"),
-        ("{0}:rows", "list", None),
+        ("{0}:rows", "'rows' is no function: list", None),
         ("nowhere_at_all:f", "No module named 'nowhere_at_all'", None),
     ],
 )
@@ -76,3 +76,31 @@ def test_code_without_a_function(module: str):
     with pytest.raises(UsageError, match="cannot read samples from") as caught:
         open_dataset(f"{module}.py", [X])
     assert (caught.value.hint or "").startswith(f"{module}:load_data")
+
+
+@pytest.mark.parametrize(
+    ("code", "got"),
+    [("open('absent.json')", "FileNotFoundError: .* \\(line 1 of "), ("def f(:", "SyntaxError: ")],
+)
+def test_a_module_that_fails_as_it_is_imported_is_no_bug(module: str, tmp_path: Path, code: str, got: str):
+    (tmp_path / f"{module}.py").write_text(code)
+    with pytest.raises(UsageError, match=got) as caught:
+        open_dataset(f"{module}:load_data", [X])
+    assert caught.value.hint == "the same with --traceback, which shows where"
+
+
+class Dataset:
+    """As NNCF's: no iterable, but with a method that gives what a model takes."""
+
+    def get_inference_data(self) -> list[dict[str, np.ndarray]]:
+        return [{"x": np.full((1, 3), number, np.float32)} for number in range(2)]
+
+
+def test_the_samples_of_a_dataset_of_nncf():
+    (batch,) = open_dataset(Dataset(), [X]).batches(8)
+    np.testing.assert_array_equal(batch.inputs["x"][:, 0], [0, 1])
+
+
+def test_what_has_no_samples():
+    with pytest.raises(UsageError, match="cannot read samples from a int"):
+        open_dataset(3, [X])

@@ -210,6 +210,30 @@ def test_a_function_can_do_the_preprocessing(folder, tmp_path, monkeypatch):
             open_dataset(path, [NCHW], preprocess=wrong)
 
 
+def test_a_function_that_fails_is_named_with_its_picture(folder, tmp_path, monkeypatch):
+    (tmp_path / "my_failing_images.py").write_text("def prepare(image):\n    return image['pixels']\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    with pytest.raises(DataError, match="cannot preprocess '0_a.png'") as error:
+        list(open_dataset(folder[0], [NCHW], preprocess="my_failing_images:prepare").samples())
+    assert error.value.got.endswith("(line 2 of my_failing_images.py)")
+    assert "uint8 [24, 32, 3]" in error.value.expected
+
+
+def test_boxes_in_json_are_no_table_of_labels(folder, tmp_path):
+    (tmp_path / "annotations.json").write_text('{"images": []}')
+    with pytest.raises(DataError, match="no table of file and number") as error:
+        open_dataset(folder[0], [BYTES], preprocess="", labels=tmp_path / "annotations.json")
+    assert "--metric module:function" in error.value.hint
+
+
+def test_a_long_line_of_a_table_is_not_shown_whole(folder, tmp_path):
+    (tmp_path / "labels.csv").write_text("0_a.png," + "x" * 1000)
+    with pytest.raises(DataError, match="line 1") as error:
+        open_dataset(folder[0], [BYTES], preprocess="", labels=tmp_path / "labels.csv")
+    assert len(error.value.got) == 80
+
+
 def test_arrays_of_pictures_can_be_preprocessed(rng, tmp_path):
     pixels = np.stack([picture(rng, 48, 64) for _ in range(3)])
     np.savez(tmp_path / "d.npz", image=pixels, labels=np.arange(3))
