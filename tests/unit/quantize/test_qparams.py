@@ -4,11 +4,13 @@ import pytest
 
 from quantrt.dtypes import FP8, INT8, UINT8, DType
 from quantrt.errors import ModelError
+from quantrt.quantize import qparams as qparams_module
 from quantrt.quantize.qparams import (
     QParams,
     bias_qparams,
     choose_qparams,
     dequantize,
+    given_qparams,
     quantize_array,
     quantize_weight,
 )
@@ -64,6 +66,58 @@ def test_a_range_per_channel_gives_a_grid_per_channel():
     assert qparams.zero_point.tolist() == [0, 100]
     x = np.array([[2.55, 1.55], [0.0, -1.0]], np.float32)
     assert quantize_array(x, qparams).tolist() == [[255, 255], [0, 0]]
+
+
+@pytest.mark.parametrize(("lo", "hi"), [([0.0, np.nan], [1.0, 1.0]), ([0.0, 0.0], [1.0, np.inf])])
+def test_one_channel_that_is_not_finite_is_refused(lo, hi):
+    with pytest.raises(ModelError, match="not finite"):
+        choose(lo, hi, axis=0)
+
+
+def test_channels_with_and_without_a_zero_point_have_their_own():
+    qparams = choose([0.0, -1.0], [2.55, 1.55], axis=0)
+    assert qparams.zero_point.tolist() == [0, 100]
+    x = np.array([[2.55, 0.0], [1.55, -1.0]], np.float32)
+    codes = quantize_array(x, qparams)
+    assert codes.tolist() == [[255, 0], [255, 0]]
+    np.testing.assert_allclose(dequantize(codes, qparams), x, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "qmin", "qmax", "zero_point"),
+    [(INT8, -128, 127, 0), (UINT8, 0, 255, 128), (FP8, -448, 448, 0)],
+    ids=["int8", "uint8", "fp8"],
+)
+def test_a_given_scale_is_kept_and_zero_is_the_middle_code(
+    dtype: DType, qmin: int, qmax: int, zero_point: int
+):
+    grid = given_qparams(0.1, dtype=dtype, qmin=qmin, qmax=qmax)
+    assert (grid.scale, grid.zero_point, grid.axis) == (np.float32(0.1), zero_point, None)
+    codes = quantize_array(np.array([-1.0, 0.0, 1.2], np.float32), grid).astype(np.float64) - zero_point
+    np.testing.assert_allclose(codes, [-10, 0, 12])
+
+
+def test_a_given_scale_is_int8s_where_nothing_else_is_said():
+    codes = quantize_array(np.array([-1e3, 1e3], np.float32), given_qparams(0.1))
+    assert codes.dtype == np.int8 and codes.tolist() == [-128, 127]
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "unit", "scale", "zero_point"),
+    [
+        (0.0, 2.55, 2, 0.01, -128),
+        (-0.51, 2.04, 2, 2.04 / (127 + 76), -76),  # -77 in steps of 1, halfway: to the even multiple
+        (-0.49, 2.06, 4, 2.06 / (127 + 80), -80),  # -79
+        (-2.55, 0.0, 2, 2.55 / (128 + 126), 126),  # 127: the greatest multiple below it
+        (-2.04, 0.51, 4, 2.04 / (128 + 76), 76),  # 76: the negative side is the larger one
+        (0.0, 0.0, 2, 1.0, -128),
+    ],
+)
+def test_a_coarse_zero_point_clips_the_smaller_side_alone(lo, hi, unit, scale, zero_point):
+    bounds = np.asarray(lo, np.float32), np.asarray(hi, np.float32)
+    grid = choose_qparams(*bounds, dtype=INT8, symmetric=False, qmin=-128, qmax=127, zero_point_unit=unit)
+    assert grid.zero_point == zero_point
+    assert grid.scale == pytest.approx(scale, rel=1e-6)
 
 
 def test_ties_go_to_the_even_code():
@@ -186,6 +240,13 @@ def test_fp8_scales_are_the_largest_magnitude_over_448():
     np.testing.assert_array_equal(tensor.codes.astype(np.float32), [[112, -448], [0, 0], [448, 224]])
 
 
+def test_no_weight_in_fp8_is_clipped(rng: np.random.Generator):
+    row = rng.standard_normal((1, 10_000)).astype(np.float32)
+    row[0, 0] = 1.2 * np.abs(row).max()  # which int8 clips
+    grid = quantize_weight(row, axis=0, dtype=FP8, qmax=448).qparams
+    np.testing.assert_array_equal(grid.scale, row[:, 0] / np.float32(448))
+
+
 def test_a_weight_with_nan_has_no_fp8_codes():
     with pytest.raises(ModelError, match="NaN or infinite"):
         quantize_weight(np.array([[np.nan, 1.0]], np.float32), axis=0, dtype=FP8, qmax=448)
@@ -201,7 +262,16 @@ def test_large_arrays_are_rounded_in_parts(
     zero_point = np.full(np.shape(scale), 128 * (dtype is UINT8), np.int32)
     qparams = QParams(np.asarray(scale), zero_point, dtype, axis, dtype.qmin or 0, dtype.qmax or 0)
     whole = quantize_array(x, qparams)
-    monkeypatch.setattr("quantrt.quantize.qparams.BLOCK_ELEMENTS", 100)
+    sizes: list[int] = []
+
+    def counted(part: np.ndarray, *rest: object) -> np.ndarray:
+        sizes.append(part.size)
+        return codes_of_part(part, *rest)
+
+    codes_of_part = qparams_module._codes
+    monkeypatch.setattr(qparams_module, "_codes", counted)
+    monkeypatch.setattr(qparams_module, "BLOCK_ELEMENTS", 200)
     parts = quantize_array(x, qparams)
+    assert sizes == [180] * 10  # three of 30 rows of 60 values at a time
     assert parts.dtype == whole.dtype
     np.testing.assert_array_equal(parts.view(np.uint8), whole.view(np.uint8))
