@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from quantrt.cli.next_command import next_command, with_command
+from quantrt.cli.signals import EndedBySignal
 from quantrt.errors import DeviceError, InternalError, QuantRtError
 
 __all__ = ["INTERRUPTED", "Failure", "explain"]
 
 INTERRUPTED = 130
-"""128 + SIGINT, as shells report it."""
+"""128 + SIGINT, as shells report it; of another signal that ends a command 128 + its number."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,9 @@ def explain(error: BaseException, argv: Sequence[str] = (), verbs: Sequence[str]
     """
     where = "".join(traceback.format_exception(error))
     if isinstance(error, KeyboardInterrupt):
-        data = {"type": "KeyboardInterrupt", "message": "interrupted", "exit_code": INTERRUPTED}
-        return Failure("interrupted", {"error": data}, INTERRUPTED, where)
+        code = 128 + error.args[0] if isinstance(error, EndedBySignal) else INTERRUPTED
+        data = {"type": "KeyboardInterrupt", "message": "interrupted", "exit_code": code}
+        return Failure("interrupted", {"error": data}, code, where)
     known = error if isinstance(error, QuantRtError) else _as_known(error)
     hint = next_command(known, argv, verbs) if known.hint is None else with_command(known, argv, verbs)
     data = {

@@ -29,6 +29,7 @@ from quantrt.cli.command import Command
 from quantrt.cli.failure import Failure, explain
 from quantrt.cli.json_text import json_text
 from quantrt.cli.parser import parse
+from quantrt.cli.signals import end_as_by_control_c
 from quantrt.ir.collector import leave_cycles
 from quantrt.log import setup_logging
 
@@ -57,6 +58,7 @@ def entry_point() -> int:
     """Run the command line of this process; the return value is its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a layer's name may not fit an ASCII terminal
+    end_as_by_control_c()
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()

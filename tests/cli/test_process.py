@@ -126,6 +126,38 @@ def test_a_name_that_the_terminal_cannot_show_is_escaped():
     assert r"Zw\xf6lfkern" in done.stdout
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_a_command_leaves_no_temporary_files(number: signal.Signals, tmp_path: Path):
+    code = (
+        "import sys, time, quantrt.device\nfrom quantrt.ir.scratch import scratch_folder\n"
+        "def wait():\n    with scratch_folder():\n"
+        "        print('ready', flush=True)\n        time.sleep(60)\n"
+        "quantrt.device.describe_device = wait\nsys.argv = ['quantrt', 'doctor']\n"
+        "from quantrt.cli.main import entry_point\nsys.exit(entry_point())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (128 + number, b"interrupted\n")
+    assert list(tmp_path.glob("quantrt-*")) == []
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    code = (
+        "import os, signal, sys\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "import quantrt.device as d\nold = d.describe_device\n"
+        "d.describe_device = lambda: [os.kill(os.getpid(), signal.SIGHUP), old()][1]\n"
+        "sys.argv = ['quantrt', 'doctor']\n"
+        "from quantrt.cli.main import entry_point\nsys.exit(entry_point())"
+    )
+    assert quantrt(code=code).returncode == 0
+
+
 def test_control_c_gives_130():
     code = (
         # A job in the background of a shell without job control inherits an ignored SIGINT.
