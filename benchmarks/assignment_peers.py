@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of `benchmarks.assignment_cases` beside what other tools make of them: time, loss, and their search.
+"""Trained models beside what other tools make of them: time, loss, and what their search takes.
 
-    python -m benchmarks.assignment_peers                    # every model as it is
+    python -m benchmarks.assignment_peers                    # every model
     python -m benchmarks.assignment_peers vit --kept FOLDER  # what other tools made before is used again
     python -m benchmarks.assignment_peers vit --seconds      # times are those of the row that is there
 
-The peers are ONNX Runtime's static int8, `nncf.quantize`, and `nncf.quantize_with_accuracy_control`, which
-puts layers back into floats until the same budget is kept. All get the same samples, are judged on the same
-pictures, and are timed in turns with the engine that QuantRT ships. With `--kept`, what the tools lose and
-what their search took is measured once, and the engine and all times every time. With `--seconds` the engine
-is made and judged, and not timed beside them: for a machine that others use.
+They are those of `benchmarks.peer_cases`. The peers are ONNX Runtime's static int8, `nncf.quantize`, and
+`nncf.quantize_with_accuracy_control`, which puts layers back into floats until the same budget is kept. All
+get the same samples, are judged on the same samples, and are timed in turns with the engine that QuantRT
+ships. With `--kept`, what the tools lose and what their search took is measured once, and the engine and all
+times every time. With `--seconds` the engine is made and judged, and not timed beside them: for a machine
+that others use; with `--tools` the tools' models alone are made and judged.
 """
 
 __all__ = ["beside_peers"]
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.assignment_cases import CALIBRATION, CASES, PICTURES, Case, Material, make_material
+from benchmarks.assignment_cases import CALIBRATION, PICTURES
 from benchmarks.assignment_peers_page import (
     CONTROL,
     FLOAT,
@@ -40,6 +41,8 @@ from benchmarks.assignment_peers_page import (
 )
 from benchmarks.contenders import limited
 from benchmarks.inputs import Feed
+from benchmarks.judge import TOOL_ERRORS
+from benchmarks.peer_cases import METRICS, PEER_CASES, PeerCase, PeerMaterial, Run, make_peer_material
 from benchmarks.peers import (
     Runner,
     nncf_accuracy_control,
@@ -49,9 +52,8 @@ from benchmarks.peers import (
     ort_int8,
     ort_int8_u8s8,
 )
-from benchmarks.record import commit, load_results, write_results
+from benchmarks.record import commit, load_results, other_machine, write_results
 from benchmarks.stage_seconds import StageSeconds
-from benchmarks.task import rows
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig
 from quantrt.tactics.idle_threads import wait_for_sleep
@@ -73,13 +75,13 @@ class Tool:
 
     Attributes:
         suffix: of its file.
-        open: how it runs a file.
+        open: how it runs a file, where all inputs have the shapes given; None for any shapes.
         make: writes the file, and tells of its stages; None for the float model as it is.
     """
 
     name: str
     suffix: str
-    open: Callable[[Path], Runner]
+    open: Callable[[Path, dict[str, tuple[int, ...]] | None], Runner]
     make: Callable[[Path, StageSeconds], None] | None = None
 
 
@@ -88,20 +90,27 @@ class Contender:
     """What is compared.
 
     Attributes:
-        run: None where its tool was not done within the limit.
-        made: what it took to make; see StageSeconds.figures.
+        run: with the inputs that are timed; None where its tool failed, or was not done within the limit.
+        judged: the same with those that it is judged on.
+        made: what it took to make; see StageSeconds.figures. An "error" says why it failed.
     """
 
-    run: Callable[[Feed], Any] | None
+    run: Run | None
+    judged: Run | None
     made: dict[str, Any] = field(default_factory=dict)
 
 
 def main() -> None:
-    """Measure the cases that are named, or all that nothing was planted in."""
-    real = [name for name, case in CASES.items() if case.plant is None]
+    """Measure the cases that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.assignment_peers")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(PEER_CASES))
     parser.add_argument("--pictures", type=int, default=PICTURES, help="that accuracy is measured on")
+    parser.add_argument(
+        "--models", type=Path, default=Path(), help="folder that benchmarks.models filled, for the text model"
+    )
+    parser.add_argument(
+        "--tools", action="store_true", help="make and judge what other tools make, into --kept"
+    )
     parser.add_argument("--kept", type=Path, metavar="FOLDER", help="of what other tools made")
     parser.add_argument("--seconds", action="store_true", help="keep the times of the row that is there")
     parser.add_argument(
@@ -109,35 +118,45 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
     args = parser.parse_args()
-    results = load_results(args.out)
+    results = load_results(args.out, any_machine=True)
     for library in LIBRARIES:
         importlib.import_module(library)
-    for name in args.cases or real:
+    for name in args.cases or PEER_CASES:
         busy = os.getloadavg()[0]
+        case = PEER_CASES[name]
+        material = make_peer_material(case, args.models, pictures=args.pictures)
         with TemporaryDirectory() as temporary:
             folder = Path(temporary) if args.kept is None else args.kept / name
             folder.mkdir(parents=True, exist_ok=True)
+            if args.tools:
+                for tool in _tools(case, material):
+                    print(
+                        name,
+                        tool.name,
+                        _judged(tool.name, _made(tool, case, material, folder), material, folder),
+                    )
+                continue
             earlier = results["models"].get(name, {})
             timed = earlier if args.seconds and earlier else None
-            row = beside_peers(CASES[name], folder, pictures=args.pictures, timed=timed)
-        row = {"commit": commit(), "load_before": busy, **row}
+            row = beside_peers(case, material, folder, timed=timed)
+        row = {"commit": commit(), "load_before": busy, **row, **other_machine(results)}
         others = [run for path in args.beside for run in runs_of(load_results(path), name)]
         results["models"][name] = {**row, "runs": [*others, *runs_of(results, name), run_of(row)]}
+        order = [one for one in PEER_CASES if one in results["models"]]
+        results["models"] = {one: results["models"][one] for one in order}
         write_results(args.out, results, peers_page(results))
         print(name, row, flush=True)
 
 
 def beside_peers(
-    case: Case, folder: Path, *, pictures: int, timed: dict[str, Any] | None = None
+    case: PeerCase, material: PeerMaterial, folder: Path, *, timed: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """One case: every contender's loss of top-1, time, and the time of the search for it.
+    """One case: every contender's loss, time, and the time of the search for it.
 
     Args:
         folder: of the tools' models, and of their figures where some are there.
-        pictures: that accuracy is measured on, by the tools too.
         timed: an earlier row, whose times are kept where the same engine is shipped.
     """
-    material = make_material(case, folder, pictures=pictures)
     clock = StageSeconds(READING)
     with build(
         material.path,
@@ -146,22 +165,23 @@ def beside_peers(
         validation=material.validation,
         on_event=clock,
     ) as engine:
-        contenders = {OURS: Contender(engine.run, clock.figures())}
-        contenders |= {tool.name: _made(tool, material, folder) for tool in _tools(case, material)}
+        contenders = {OURS: Contender(engine.run, engine.run, clock.figures())}
+        contenders |= {tool.name: _made(tool, case, material, folder) for tool in _tools(case, material)}
+        scores = {name: _judged(name, one, material, folder) for name, one in contenders.items()}
         runs = {name: one.run for name, one in contenders.items() if one.run is not None}
-        top1 = {name: _judged(name, run, material, folder, case.batch) for name, run in runs.items()}
         verdict = engine.report["verdict"]
         earlier = timed if timed is not None and timed["ships"] == verdict["shipped"] else None
         times = _times(runs, material.feed(case.batch)) if earlier is None else _earlier_times(earlier)
     found = {
         name: one.made
-        if one.run is None
-        else {"drop_ratio": (top1[FLOAT] - top1[name]) / top1[FLOAT], **one.made, **times[name]}
+        if scores[name] is None
+        else {"drop_ratio": _drop(scores, name), **one.made, **times[name]}
         for name, one in contenders.items()
     }
     return {
         "budget": case.max_drop_ratio,
-        "pictures": pictures,
+        "budget_of": case.budget_of,
+        "samples": len(material.samples),
         "ships": verdict["shipped"],
         "why": verdict["reason"],
         "float_samples": _float_samples(engine.report),
@@ -170,45 +190,60 @@ def beside_peers(
     }
 
 
+def _drop(scores: Mapping[str, float | None], name: str) -> float:
+    """The part of the float model's score that another has less."""
+    floats, score = scores[FLOAT], scores[name]
+    if floats is None or score is None:
+        raise RuntimeError(f"there is no score to compare: {FLOAT} has {floats}, {name} has {score}")
+    return (floats - score) / floats
+
+
 def _float_samples(report: Mapping[str, Any]) -> int | None:
     """Pictures that FP32 ran on, to tell the drop of what is shipped; None where that is FP32."""
     accuracies = (row["accuracy"] for row in report["candidates"] if row["status"] == "shipped")
     return next((one["float_samples"] for one in accuracies if one is not None), None)
 
 
-def _config(case: Case) -> BuildConfig:
+def _config(case: PeerCase) -> BuildConfig:
     return BuildConfig(
         precisions=frozenset({"fp32", "int8"}),
         calibration=CalibrationConfig(max_samples=CALIBRATION),
-        budget=Budget(metric="top1", max_drop_ratio=case.max_drop_ratio),
+        budget=Budget(metric=METRICS[case.budget_of], max_drop_ratio=case.max_drop_ratio),
         bench=BenchConfig(batch=case.batch),
     )
 
 
-def _tools(case: Case, material: Material) -> Iterator[Tool]:
+def _tools(case: PeerCase, material: PeerMaterial) -> Iterator[Tool]:
     source, calibration = material.path, material.calibration
-    shapes = {name: array.shape for name, array in material.feed(case.batch).items()}
-    openvino = partial(open_openvino, precision=None, shapes=shapes)
-    samples = list(zip(rows(material.inputs, 1), map(int, material.validation["labels"]), strict=True))
-    yield Tool(FLOAT, ".onnx", open_ort)
-    yield Tool("openvino fp32", ".onnx", openvino)
+    yield Tool(FLOAT, ".onnx", _open_ort)
+    yield Tool("openvino fp32", ".onnx", _open_openvino)
     for name, quantize in (("ort int8", ort_int8), ("ort int8 u8s8", ort_int8_u8s8)):
-        yield Tool(name, ".onnx", open_ort, _in_one(partial(quantize, source, calibration=calibration)))
+        yield Tool(name, ".onnx", _open_ort, _in_one(partial(quantize, source, calibration=calibration)))
     nncf = partial(nncf_int8, source, calibration=calibration, is_transformer=material.is_transformer)
-    yield Tool("nncf", ".xml", openvino, _in_one(nncf))
+    yield Tool("nncf", ".xml", _open_openvino, _in_one(nncf))
 
     def control(path: Path, clock: StageSeconds) -> None:
         nncf_accuracy_control(
             source,
             path,
             calibration,
-            samples,
+            material.samples,
             max_drop_ratio=case.max_drop_ratio,
             is_transformer=material.is_transformer,
+            hit=material.hit,
             on_stage=clock.begin,
         )
 
-    yield Tool(CONTROL, ".xml", openvino, control)
+    yield Tool(CONTROL, ".xml", _open_openvino, control)
+
+
+def _open_ort(path: Path, shapes: dict[str, tuple[int, ...]] | None) -> Runner:
+    """It takes any shapes, whatever they are."""
+    return open_ort(path)
+
+
+def _open_openvino(path: Path, shapes: dict[str, tuple[int, ...]] | None) -> Runner:
+    return open_openvino(path, precision=None, shapes=shapes)
 
 
 def _in_one(make: Callable[[Path], None]) -> Callable[[Path, StageSeconds], None]:
@@ -216,34 +251,59 @@ def _in_one(make: Callable[[Path], None]) -> Callable[[Path, StageSeconds], None
     return lambda path, clock: make(path)
 
 
-def _made(tool: Tool, material: Material, folder: Path) -> Contender:
+def _made(tool: Tool, case: PeerCase, material: PeerMaterial, folder: Path) -> Contender:
     """The tool's model, made now or before, and opened."""
-    if tool.make is None:
-        return Contender(tool.open(material.path).run)
-    path = folder / f"{_file_name(tool.name)}{tool.suffix}"
+    path, made = material.path, dict[str, Any]()
+    if tool.make is not None:
+        path = folder / f"{_file_name(tool.name)}{tool.suffix}"
+        made = _make_once(tool, tool.make, path, folder)
+    if "error" in made or not path.exists():
+        return Contender(None, None, made)
+    shapes = {name: np.shape(array) for name, array in material.feed(case.batch).items()}
+    try:
+        run = tool.open(path, shapes).run
+        return Contender(run, run if material.has_one_shape else tool.open(path, None).run, made)
+    except TOOL_ERRORS as error:
+        return Contender(None, None, {**made, "error": _reason(error)})
+
+
+def _make_once(
+    tool: Tool, make: Callable[[Path, StageSeconds], None], path: Path, folder: Path
+) -> dict[str, Any]:
+    """What it took to make a tool's model, now or before; with the reason where that failed."""
     kept = _kept(tool.name, folder)
     if "stages_cpu_s" not in kept:
         clock = StageSeconds(QUANTIZING)
+        failed = {}
         try:
             with limited(LIMIT_S):
-                tool.make(path, clock)
-        except RuntimeError as error:
-            print(f"{tool.name}: {error}", flush=True)
-        kept = {"commit": commit(), **clock.figures()}
+                make(path, clock)
+        except TOOL_ERRORS as error:
+            failed = {"error": _reason(error)}
+            print(f"{tool.name}: {failed['error']}", flush=True)
+        kept = {"commit": commit(), **clock.figures(), **failed}
         _keep(tool.name, folder, kept)
-    run = tool.open(path).run if path.exists() else None
-    return Contender(run, {key: kept[key] for key in ("made_s", "made_cpu_s", "stages_cpu_s")})
+    return {key: kept[key] for key in ("made_s", "made_cpu_s", "stages_cpu_s", "error") if key in kept}
 
 
-def _judged(name: str, run: Callable[[Feed], Any], material: Material, folder: Path, batch: int) -> float:
-    """Its top-1, measured now or, of another tool, before."""
-    kept = _kept(name, folder)
+def _reason(error: Exception) -> str:
+    """The last line of what a tool says."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]
+
+
+def _judged(name: str, contender: Contender, material: PeerMaterial, folder: Path) -> float | None:
+    """Its score, measured now or, of another tool, before; None of what there is not."""
+    if contender.judged is None:
+        return None
     if name == OURS:
-        return _top1(run, material, batch)
-    if kept.get("pictures") != len(material.validation["labels"]):
-        kept |= {"top1": _top1(run, material, batch), "pictures": len(material.validation["labels"])}
-        _keep(name, folder, kept)
-    return float(kept["top1"])
+        return material.score(contender.judged)
+    kept, samples = _kept(name, folder), len(material.samples)
+    score = kept.get("score", kept.get("top1"))
+    if score is None or kept.get("samples", kept.get("pictures")) != samples:
+        score = material.score(contender.judged)
+        _keep(name, folder, {**kept, "score": score, "samples": samples})
+    return float(score)
 
 
 def _kept(name: str, folder: Path) -> dict[str, Any]:
@@ -258,15 +318,6 @@ def _keep(name: str, folder: Path, figures: dict[str, Any]) -> None:
 
 def _file_name(name: str) -> str:
     return name.replace(" ", "_")
-
-
-def _top1(run: Callable[[Feed], Any], material: Material, batch: int) -> float:
-    """Over the pictures, in runs of the size that is timed; the last run is filled up."""
-    labels = material.validation["labels"]
-    count = -(-len(labels) // batch) * batch
-    filled = {name: np.resize(array, (count, *array.shape[1:])) for name, array in material.inputs.items()}
-    classes = [next(iter(run(feed).values())).argmax(-1) for feed in rows(filled, batch)]
-    return float(np.mean(np.concatenate(classes)[: len(labels)] == labels))
 
 
 def _times(runs: dict[str, Callable[[Feed], Any]], feed: Feed) -> dict[str, dict[str, float]]:

@@ -7,13 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.page import number, table
+from benchmarks.peer_cases import TOP1
 from benchmarks.peers import CONTROLLING, VALIDATING
-from benchmarks.record import machine_line
+from benchmarks.record import machine_line, other_machines
 
 OURS = "quantrt"
 FLOAT = "ort fp32"
 
 PTQ, CONTROL = "nncf", "nncf accuracy control"
+
+FAILED, NOT_DONE = "failed", "not done"
+"""What is told of tools without a model; the second begins what benchmarks.contenders.limited says."""
 
 READING, QUANTIZING = "reading", "quantizing"
 MAKING = (READING, "calibrating", QUANTIZING)
@@ -33,20 +37,23 @@ SEARCHING = (
 HEAD = """# The engine within a budget, beside other tools (CPU)
 
 {machine}
-
+{others}
 The engine that `quantrt build --int8` ships within the budget, and what other tools make of the same model and samples: ONNX
 Runtime's `quantize_static` (defaults; u8s8 per channel), `nncf.quantize` and `nncf.quantize_with_accuracy_control` with the same
-budget, relative to the float model's top-1 (`model_type=TRANSFORMER` where there is attention). OpenVINO has static shapes and
-its own float type, which is bf16 on a CPU that has it. The ratio is a tool's time over the engine's, paired within rounds, with its
-99 % interval: above 1 the engine is faster; a turn begins when the threads of the one before are asleep. `persons` has no labels: the float model's classes are taken for them.
+budget (`model_type=TRANSFORMER` where there is attention). OpenVINO has static shapes and its own float type, which is bf16 on a
+CPU that has it. *Loss* is relative to the float model: of top-1; of the faces that it finds, by F1 of anchors; or the part of its
+outputs' power that is noise, of models that decide nothing. The ratio is a tool's time over the engine's, paired within rounds, with its
+99 % interval: above 1 the engine is faster; a turn begins when the threads of the one before are asleep. `persons` and `keywords` have no labels: the float model's classes are
+taken for them; what `keywords` hears is made up. `speech` and `sentences` are of one step and one sentence.
 
-Reproduce: `python -m benchmarks.assignment_peers`; rows that were made again with `--seconds` have the times of the commit they name.
+Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.assignment_peers --models MODELS`; rows that were
+made again with `--seconds` have the times of the commit they name.
 
 ## Time and loss
 
 """  # noqa: E501
 
-COLUMNS = ("model", "budget", "contender", "loss of top-1", "ms", "ratio", "interval", "commit")
+COLUMNS = ("model", "budget", "contender", "loss", "ms", "ratio", "interval", "commit")
 
 SEARCH = """
 ## What the search takes
@@ -122,15 +129,19 @@ def peers_page(results: dict[str, Any]) -> str:
     """Markdown: a row per contender, a row per search, and where its seconds go."""
     models = results["models"]
     staged = {name: case for name, case in models.items() if "stages_cpu_s" in case["contenders"][OURS]}
+    controlled = {
+        name: case for name, case in staged.items() if _missing(case["contenders"][CONTROL]) != FAILED
+    }
     parts = [
-        HEAD.format(machine=machine_line(results["environment"])),
+        HEAD.format(machine=machine_line(results["environment"]), others=other_machines(models.items())),
         table(COLUMNS, [row for name, case in models.items() for row in _contenders(name, case)]),
+        _failures(models),
         SEARCH,
         table(SEARCH_COLUMNS, [_search(name, case) for name, case in staged.items()]),
         STAGES,
         _stages(staged, OURS, (*MAKING, *SEARCHING)),
         CONTROL_STAGES,
-        _stages(staged, CONTROL, (QUANTIZING, VALIDATING, CONTROLLING)),
+        _stages(controlled, CONTROL, (QUANTIZING, VALIDATING, CONTROLLING)),
         RUNS,
         table(RUNS_COLUMNS, [row for name in staged for row in _runs(results, name)]),
     ]
@@ -179,7 +190,7 @@ def _stages(models: Mapping[str, Any], contender: str, stages: Sequence[str]) ->
     """A row per model."""
     rows = []
     for name, case in models.items():
-        spent_s = case["contenders"][contender]["stages_cpu_s"]
+        spent_s = case["contenders"][contender].get("stages_cpu_s", {})
         rows.append([name, *(number(spent_s.get(stage, 0.0), 1) for stage in stages)])
     return table(("model", *(f"{stage} CPU s" for stage in stages)), rows)
 
@@ -188,11 +199,11 @@ def _contenders(name: str, case: dict[str, Any]) -> Iterator[list[str]]:
     for contender, row in case["contenders"].items():
         is_ours = contender == OURS
         if "drop_ratio" not in row:
-            yield [name, f"{case['budget']:.2%}", contender, "not done", "", "", "", _timed_commit(case)]
+            yield [name, _budget(case), contender, _missing(row), "", "", "", _timed_commit(case)]
             continue
         yield [
             name,
-            f"{case['budget']:.2%}",
+            _budget(case),
             f"quantrt ({case['ships']})" if is_ours else contender,
             _loss(row["drop_ratio"], case["budget"]),
             f"{row['median_ms']:.3g}",
@@ -200,6 +211,28 @@ def _contenders(name: str, case: dict[str, Any]) -> Iterator[list[str]]:
             "" if is_ours else f"{row['lo']:.2f} to {row['hi']:.2f}",
             _timed_commit(case),
         ]
+
+
+def _budget(case: dict[str, Any]) -> str:
+    """With what it is of; rows of before that was told are of top-1."""
+    return f"{case['budget']:.2%} of {case.get('budget_of', TOP1)}"
+
+
+def _missing(row: dict[str, Any]) -> str:
+    """How a tool is told of that has nothing to show; empty where it has."""
+    if "drop_ratio" in row:
+        return ""
+    return NOT_DONE if row.get("error", NOT_DONE).startswith(NOT_DONE) else FAILED
+
+
+def _failures(models: Mapping[str, Any]) -> str:
+    """Why tools failed."""
+    return "".join(
+        f"\n{name}, {contender}: `{row['error']}`\n"
+        for name, case in models.items()
+        for contender, row in case["contenders"].items()
+        if _missing(row) == FAILED
+    )
 
 
 def _timed_commit(case: dict[str, Any]) -> str:
@@ -213,12 +246,14 @@ def _loss(drop_ratio: float, budget: float) -> str:
 
 def _search(name: str, case: dict[str, Any]) -> list[str]:
     ours, first, control = (case["contenders"][key] for key in (OURS, PTQ, CONTROL))
+    if _missing(control) == FAILED:
+        return _search_alone(name, case)
     whole_s, own_s = control["made_cpu_s"], control["made_cpu_s"] - first["made_cpu_s"]
     search_s = _search_s(ours)
     more, less = ("", "") if "drop_ratio" in control else ("over ", "under ")
     return [
         name,
-        _loss(first["drop_ratio"], case["budget"]),
+        _loss(first["drop_ratio"], case["budget"]) if "drop_ratio" in first else _missing(first),
         more + number(whole_s, 1),
         number(search_s, 1),
         less + number(search_s / whole_s, 2),
@@ -234,7 +269,15 @@ def _search(name: str, case: dict[str, Any]) -> list[str]:
     ]
 
 
+def _search_alone(name: str, case: dict[str, Any]) -> list[str]:
+    """Where there is nothing to hold it against."""
+    ours = case["contenders"][OURS]
+    spent_s = [number(_search_s(ours), 1), "", number(ours["made_cpu_s"], 1), ""]
+    last = [_ran_on(case), "", number(ours["made_s"], 1), number(case["load_before"], 1), case["commit"]]
+    return [name, FAILED, FAILED, *spent_s, "", "", *last]
+
+
 def _ran_on(case: dict[str, Any]) -> str:
     """Nothing where FP32 is shipped, and for rows of before it was told."""
     ran = case.get("float_samples")
-    return "" if ran is None else f"{ran} of {case['pictures']}"
+    return "" if ran is None else f"{ran} of {case.get('samples', case.get('pictures'))}"

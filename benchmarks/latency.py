@@ -5,7 +5,8 @@ MODELS is the folder that `benchmarks.models` filled; the peers' quantized files
 quantized/. For each model and batch, engines are built for that batch, all peers run a short heat, and the
 engines and the fastest peers are then timed in turns in one process on the same input. The ratio is the
 median over rounds of the fastest peer's time over the engine's, with its 99 % interval: above 1 the engine
-is faster. A row whose interval is wide is measured again. A second run adds its models to the results.
+is faster. A row whose interval is wide is measured again. A second run adds its models to the
+results, and rows of another machine name it.
 """
 
 __all__ = ["measure_row"]
@@ -23,7 +24,7 @@ from benchmarks.inputs import MODEL_NAMES, Feed, make_inputs
 from benchmarks.latency_page import latency_page
 from benchmarks.latency_peers import open_peers
 from benchmarks.peer_latency import CALIBRATION_SAMPLES, CALIBRATION_SEED
-from benchmarks.record import commit, load_results, write_results
+from benchmarks.record import commit, load_results, other_machine, write_results
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig
 from quantrt.reference.metrics import Error
@@ -52,10 +53,10 @@ Runs = Mapping[str, Callable[[], object]]
 
 def main() -> None:
     args = _parser().parse_args()
-    results = load_results(args.out)
+    results = load_results(args.out, any_machine=True)
     for name in args.names:
         for batch in args.batch:
-            row = measure_row(args.models / f"{name}.onnx", batch)
+            row = measure_row(args.models / f"{name}.onnx", batch) | other_machine(results)
             rows = results["models"].setdefault(name, {})
             rows[str(batch)] = row
             write_results(args.out, results, latency_page(results))

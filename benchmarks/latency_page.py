@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.page import table
-from benchmarks.record import machine_line
+from benchmarks.record import machine_line, other_machines
 
 HEAD = """# Latency of engines on a CPU
 
 {machine}
-
+{others}
 Medians of single requests on all cores, engine and peers in one process, in turns, on the same input. The
 engine is built with `precisions={{"int8"}}` (int8) or `{{"int8", "bf16"}}` (int8+bf16) for the batch. The
 ratio is the peer's time over the engine's, paired within rounds, with its 99 % interval; above 1 the engine
@@ -32,9 +32,10 @@ Line = list[str]
 def latency_page(results: dict[str, Any]) -> str:
     """Markdown: engines against the fastest peer, then every peer."""
     models = results["models"]
+    rows = [(f"{name}, batch {batch}", row) for name, of in models.items() for batch, row in of.items()]
     return "\n".join(
         [
-            HEAD.format(machine=machine_line(results["environment"])),
+            HEAD.format(machine=machine_line(results["environment"]), others=other_machines(rows)),
             "## Engines against the fastest peer\n\n" + table(ENGINE_COLUMNS, list(_engines(models))),
             "## All peers, ms\n\n" + table(PEER_COLUMNS, list(_peers(models))),
         ]
