@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`quantrt run`: engine or model + inputs -> outputs in an .npz file."""
+"""`quantrt run`: engine or model + inputs -> outputs in an .npz file, or in one for every sample."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
 from quantrt.cli.data import DATA_HELP, add_preprocess, data_source, open_data
-from quantrt.cli.paths import check_output
-from quantrt.errors import DataError, UsageError
+from quantrt.cli.paths import check_output, check_output_folder
+from quantrt.cli.run_outputs import FilePerSample, OneFile
+from quantrt.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from quantrt.calibrate.dataset import Dataset
     from quantrt.report.subject import Subject
 
@@ -27,7 +25,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=data_source, required=True, metavar="P", help=f"inputs: {DATA_HELP}")
     add_preprocess(parser)
     parser.add_argument(
-        "-o", "--output", type=Path, required=True, metavar="OUT.npz", help="outputs to write"
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="OUT.npz|FOLDER",
+        help="outputs to write: one file, or a folder with a file for every sample",
     )
     parser.add_argument(
         "--batch-size", type=int, default=1, metavar="N", help="samples per call (default: 1)"
@@ -38,25 +41,31 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> Result:
-    from quantrt.cli.write import write_arrays
     from quantrt.report.subject import open_subject
     from quantrt.runtime.peak_memory import peak_memory
 
-    check_output(args.output, ".npz", reads=(args.inputs,))
     _check_counts(args)
+    output = _output(args)
     with open_subject(args.file) as subject:
         dataset = open_data(args.inputs, subject.inputs, preprocess=args.preprocess)
-        outputs, samples = _run_all(subject, dataset, args)
-        write_arrays(args.output, outputs)
+        samples = _run_all(subject, dataset, args, output)
+        output.close()
         data = {
             "file": str(args.file),
             "output": str(args.output),
             "samples": samples,
-            "outputs": {name: {"dtype": str(a.dtype), "shape": list(a.shape)} for name, a in outputs.items()},
+            "outputs": output.facts,
             "peak_memory": peak_memory(),
-            "notes": list(subject.notes),
+            "notes": [*subject.notes, *output.notes(samples)],
         }
     return Result(data, lambda: _show(data))
+
+
+def _output(args: argparse.Namespace) -> OneFile | FilePerSample:
+    if args.output.suffix == ".npz":
+        check_output(args.output, ".npz", reads=(args.inputs,))
+        return OneFile(args.output)
+    return FilePerSample(check_output_folder(args.output, reads=(args.inputs,)))
 
 
 def _check_counts(args: argparse.Namespace) -> None:
@@ -66,41 +75,20 @@ def _check_counts(args: argparse.Namespace) -> None:
 
 
 def _run_all(
-    subject: Subject, dataset: Dataset, args: argparse.Namespace
-) -> tuple[dict[str, np.ndarray], int]:
-    """The outputs of all batches, joined along the sample axis, and how many samples there were."""
+    subject: Subject, dataset: Dataset, args: argparse.Namespace, output: OneFile | FilePerSample
+) -> int:
+    """How many samples there were."""
     from quantrt.cli.progress import progress_bars
     from quantrt.report.subject import own_rows
 
-    parts: dict[str, list[np.ndarray]] = {}
     samples = 0
     with progress_bars(quiet=args.quiet) as bars:
         advance = bars.counter("running", "samples")
         for batch in dataset.batches(args.batch_size, args.max_samples):
-            for name, array in own_rows(subject.run(batch.inputs), batch, dataset).items():
-                parts.setdefault(name, []).append(array)
+            output.add(own_rows(subject.run(batch.inputs), batch, dataset), samples, batch.count)
             samples += batch.count
             advance(samples, None)
-    return {name: _join(name, arrays) for name, arrays in parts.items()}, samples
-
-
-def _join(name: str, arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """One array of all batches.
-
-    Raises:
-        DataError: the shapes of two batches differ beyond the first axis.
-    """
-    import numpy as np
-
-    arrays = [np.atleast_1d(array) for array in arrays]
-    for array in arrays:
-        if array.shape[1:] != arrays[0].shape[1:]:
-            raise DataError(
-                f"cannot put the batches of output '{name}' into one array",
-                got=f"shapes {arrays[0].shape} and {array.shape}",
-                hint="--max-samples 1, or samples of one shape only",
-            )
-    return np.concatenate(arrays)
+    return samples
 
 
 def _show(data: dict[str, Any]) -> None:
@@ -123,12 +111,17 @@ COMMAND = Command(
     name="run",
     summary="run an engine or a model on data, write the outputs",
     details="Run every sample and write the outputs to one .npz file: one array per output, samples along "
-    "the first axis.",
+    "the first axis. Where samples or what is found in them differ in shape, as of texts and of detectors, "
+    "give a folder: it gets a file for every sample, 000000.npz and on.",
     examples=(
         ("an engine on arrays", "quantrt run model.qrt --inputs valid.npz -o outputs.npz"),
         (
             "the float model, eight samples at a time",
             "quantrt run model.onnx --inputs valid.npz --batch-size 8 -o float.npz",
+        ),
+        (
+            "a file for every sample",
+            "quantrt run detector.qrt --inputs photos/ --preprocess scale=1 -o boxes/",
         ),
     ),
     add_arguments=_add_arguments,

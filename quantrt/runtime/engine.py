@@ -22,6 +22,7 @@ from quantrt.runtime.executor import (
     Executor,
     ExecutorContext,
     RunsThere,
+    Settles,
     check_library,
     open_executor,
 )
@@ -117,11 +118,13 @@ class Engine:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Outputs by name, owned by the caller.
 
-        The first run with new input shapes can take up to a second longer: OpenVINO compiles for them, and
-        on a GPU they are recorded as a CUDA graph.
+        The first run with new input shapes can take seconds longer: OpenVINO compiles for the first three
+        shapes and once more for all others, and on a GPU shapes are recorded as a CUDA graph. `warm_up` does
+        it before.
 
         Args:
-            inputs: one array per input: numpy, or DLPack on the CPU. Taken as they are, never cast.
+            inputs: one array per input, in the shapes and element types of `inputs`: numpy, or DLPack on the
+                CPU. Taken as they are, never cast.
 
         Raises:
             DataError: a name, element type or shape is wrong; names the input.
@@ -131,6 +134,24 @@ class Engine:
         if executor is None:
             executor = self.executor  # raises
         return executor.run(self._check.check(inputs))
+
+    def warm_up(self, example: Mapping[str, Any], *further: Mapping[str, Any]) -> None:
+        """Do now what makes first runs slow, as a service does before it takes requests.
+
+        Each example is run once, so that its shapes have what is compiled for them alone: of the usual ones,
+        three at most. After it all other shapes share what is compiled for any of them here, and no run
+        compiles; on a GPU other shapes are still recorded when they first come.
+
+        Args:
+            example, further: inputs as for `run`, of the shapes that are usual; their values do not matter.
+
+        Raises:
+            DataError, UsageError: as for `run`.
+        """
+        for inputs in (example, *further):
+            self.run(inputs)
+        if isinstance(self.executor, Settles):
+            self.executor.settle()
 
     def run_device(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs by name as torch's tensors, for tensors on the engine's GPU: nothing passes the host.

@@ -23,6 +23,7 @@ __all__ = [
     "LanesBeside",
     "ReportsMemory",
     "RunsThere",
+    "Settles",
     "check_library",
     "open_executor",
 ]
@@ -127,6 +128,14 @@ class LanesBeside(Protocol):
 
     def lanes(self, inputs: Mapping[str, np.ndarray]) -> Lanes | None:
         """What runs inputs of these shapes by the same kernels; None where it would be no other."""
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """An executor that compiles for the first input shapes, and can end that: all others share a model."""
+
+    def settle(self) -> None:
+        """Compile that model."""
 
 
 @runtime_checkable

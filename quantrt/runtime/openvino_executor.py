@@ -126,6 +126,13 @@ class OpenVinoExecutor:
         arrays = [np.zeros(shape, port.get_element_type().to_dtype()) for port, shape in ports]
         self._infer(self._variant(shapes).compiled.create_infer_request(), arrays)
 
+    def settle(self) -> None:
+        """Compile what further input shapes share; from now on none gets a model of its own."""
+        with self._lock:
+            self._own_shapes = len(self._variants)
+            if self._dynamic is None and self._variants and self._model.is_dynamic():
+                self._dynamic = self._compile(None, next(iter(self._variants)))
+
     def prepare(self, inputs: Mapping[str, np.ndarray]) -> Callable[[], object]:
         """One run for timing; see Executor.prepare."""
         return partial(self.run, inputs)

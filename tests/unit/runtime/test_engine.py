@@ -67,6 +67,33 @@ def test_threads_and_contexts_get_exactly_what_one_thread_gets(library: str):
 
 
 @libraries
+def test_after_a_warm_up_no_run_compiles(library: str):
+    with Engine(make_plan(library)) as engine, Engine(make_plan(library)) as cold:
+        engine.warm_up(inputs(1), inputs(4, seed=7))
+        compiled = engine.executor.compiled_shapes
+        assert compiled == ((((1, 32),), ((4, 32),)) if library == "openvino" else ())
+        for batch in range(1, 7):
+            with engine.create_context() as context:
+                for lane in (engine, context):
+                    got, want = (one.run(inputs(batch))["y"] for one in (lane, cold))
+                    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+        assert engine.executor.compiled_shapes == compiled
+        with pytest.raises(DataError, match="31 instead of 32"):
+            engine.warm_up({"x": np.zeros((1, 31), np.float32)})
+
+
+def test_a_warm_up_compiles_what_further_shapes_share(monkeypatch: pytest.MonkeyPatch):
+    with Engine(make_plan("openvino")) as engine:
+        engine.warm_up(inputs(1))
+
+        def no_compiling(*args: object) -> None:
+            raise AssertionError("compiled after the warm-up")
+
+        monkeypatch.setattr(type(engine.executor), "_compile", no_compiling)
+        assert engine.run(inputs(5))["y"].shape == (5, 32)
+
+
+@libraries
 def test_wrong_inputs_are_named_before_the_library_sees_them(library: str):
     with Engine(make_plan(library)) as engine, engine.create_context() as context:
         for lane in (engine, context):
