@@ -25,25 +25,14 @@ MOVES = ("Transpose", "Reshape")
 MAX_STEPS = 8
 
 
-def attention_products(graph: ir.Graph, most_keys: int | None = None) -> frozenset[str]:
-    """Names of the MatMul nodes that feed a Softmax or are fed by one.
-
-    Args:
-        most_keys: only of a Softmax over so many at most, as far as sizes are known; None for all.
-    """
+def attention_products(graph: ir.Graph) -> frozenset[str]:
+    """Names of the MatMul nodes that feed a Softmax or are fed by one."""
     found: set[str] = set()
     for node in graph:
-        if is_operator(node, "Softmax") and (most_keys is None or _has_keys(node, most_keys)):
+        if is_operator(node, "Softmax"):
             for step in (_producers, _consumers):
                 found.update(_first_products(node, step))
     return frozenset(found)
-
-
-def _has_keys(softmax: ir.Node, most: int) -> bool:
-    """Whether the last axis of what a Softmax reads is known to have so many elements at most."""
-    value = softmax.inputs[0]
-    keys = value.shape[-1] if value is not None and value.shape else None
-    return isinstance(keys, int) and keys <= most
 
 
 def transposed_attention(node: ir.Node, products: Collection[str]) -> ir.Value | None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +32,6 @@ from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.executor import Executor, open_executor
 from quantrt.tactics.candidate import Candidate, Rejected, Spec
 from quantrt.tactics.one_thread import with_its_threads
-from quantrt.tactics.short_attention import ShortAttention
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
@@ -179,7 +177,6 @@ class Opener:
         self._lowered: dict[tuple[str, str], _Lowered] = {}  # by library, and which graph it is of
         self._floats: dict[str, Mapping[str, np.ndarray]] = {}  # FP32's outputs, by library
         self._all_finite = False
-        self._attention = ShortAttention(inputs, config.quantize)
 
     def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
         """Lower and open one spec; a library that refuses the model is a rejection, not an error.
@@ -187,11 +184,6 @@ class Opener:
         Args:
             fitted: the quantized model, for specs with codes.
         """
-        if fitted is None or spec.library != "openvino" or spec.is_mixed:
-            return self._open(spec, fitted)
-        return self._attention.open(fitted, partial(self._open, spec))
-
-    def _open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
         device = self._config.device
         options = ExecOptions(threads=device.threads, hint=device.hint, float_precision=spec.float_precision)
         kept: tuple[str, ...] = ()
