@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from quantrt.errors import ModelError as ModelError
     from quantrt.errors import QuantRtError as QuantRtError
     from quantrt.errors import UsageError as UsageError
+    from quantrt.qdq_model.make import QdqModel as QdqModel
+    from quantrt.qdq_model.make import quantize_model as quantize_model
     from quantrt.report.report import Report as Report
     from quantrt.report.report import make_report as make_report
     from quantrt.runtime.engine import Engine as Engine
@@ -51,6 +53,7 @@ _HOMES = {
     "Engine": "quantrt.runtime.engine",
     "InternalError": "quantrt.errors",
     "ModelError": "quantrt.errors",
+    "QdqModel": "quantrt.qdq_model.make",
     "QuantRtError": "quantrt.errors",
     "Report": "quantrt.report.report",
     "Stats": "quantrt.calibrate.stats",
@@ -59,6 +62,7 @@ _HOMES = {
     "load": "quantrt.runtime.engine",
     "load_stats": "quantrt.calibrate.stats",
     "make_report": "quantrt.report.report",
+    "quantize_model": "quantrt.qdq_model.make",
 }
 """Public name -> the module that defines it."""
 
@@ -71,6 +75,7 @@ __all__ = [
     "Engine",
     "InternalError",
     "ModelError",
+    "QdqModel",
     "QuantRtError",
     "Report",
     "Stats",
@@ -80,6 +85,7 @@ __all__ = [
     "load",
     "load_stats",
     "make_report",
+    "quantize_model",
 ]
 
 

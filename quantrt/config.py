@@ -60,6 +60,8 @@ LIBRARIES = ("onnxruntime", "openvino")
 PRECISIONS = ("fp32", "fp16", "bf16", *CODE_PRECISIONS)
 DEVICES = ("cpu", "cuda")
 HISTOGRAMS = ("auto", "always", "never")
+ENGINE_ROUNDS = 4
+FILE_ROUNDS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,16 +174,24 @@ class Budget:
 class AssignConfig:
     """How precisions are mixed where neither all of int8 or fp8 nor none of it is the best."""
 
-    mixed: bool = option(True, "try a precision for every region, where that is predicted to be faster")
+    mixed: bool = option(
+        True, "leave single regions float where that is faster, or all of 8 bits is outside the budget"
+    )
     bf16_beside_int8: bool = option(True, "on a CPU that has bf16, --int8 tries it for what stays float")
-    assign_rounds: int = option(4, "mixed engines that are built and measured, at most", metavar="N")
+    assign_rounds: int | None = option(
+        None,
+        f"mixed engines that are built and measured, at most (default: {ENGINE_ROUNDS}; of Q/DQ files, which "
+        f"are not timed, {FILE_ROUNDS})",
+        metavar="N",
+    )
     sensitivity_samples: int = option(16, "samples that damage is measured on", metavar="N")
     tables: str | None = option(
         None, "write damages and times to this JSON file, and read damages that are there", metavar="FILE"
     )
 
     def __post_init__(self) -> None:
-        check_positive("number of rounds", self.assign_rounds)
+        if self.assign_rounds is not None:
+            check_positive("number of rounds", self.assign_rounds)
         check_positive("number of samples", self.sensitivity_samples)
 
 

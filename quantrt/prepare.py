@@ -15,8 +15,9 @@ from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache, read_cache
 from quantrt.calibrate.unlike import without_unlike
 from quantrt.calibrate.usual_sizes import made_up_data
-from quantrt.config import BuildConfig
-from quantrt.errors import DataError, UsageError
+from quantrt.config import BuildConfig, QuantizeConfig
+from quantrt.errors import DataError, ModelError, UsageError
+from quantrt.ir.edit import is_operator
 from quantrt.model.model import Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
 from quantrt.quantize.fit import Fitted, Reference, fit, fit_own, keeps_scales, sample_reference
@@ -27,6 +28,7 @@ from quantrt.quantize.observe import observe
 from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target
+from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.weight_only import WeightOnly, quantize_weights
 from quantrt.tactics.candidates import code_targets
 
@@ -35,6 +37,8 @@ __all__ = [
     "Job",
     "OnEvent",
     "Quantized",
+    "check_ranges",
+    "observable",
     "open_cache",
     "quantize_for_device",
     "quantize_weights_alone",
@@ -108,6 +112,39 @@ class Quantized:
     weight_only: WeightOnly | None = None
 
 
+def observable(model: Model) -> tuple[str, ...]:
+    """The activations that any target quantizes by default, of which there must be some.
+
+    Raises:
+        ModelError: there are none.
+    """
+    names = tuple(observed_values(model, TARGETS, QuantizeConfig()))
+    if not names:
+        raise ModelError(
+            f"there is nothing to calibrate in '{model.path}'",
+            got="a model that is quantized already"
+            if any(is_operator(node, "DequantizeLinear") for node in model.graph.graph)
+            else "no operator that any target quantizes",
+            expected="a float model with convolutions or matrix products",
+        )
+    return names
+
+
+def check_ranges(stats: Stats | None, model: Model) -> None:
+    """Ranges that are given are of this model.
+
+    Raises:
+        DataError: they are of another model, or of another checkpoint of it.
+    """
+    if stats is not None and stats.fingerprint != model.fingerprint:
+        got, expected = (f"{f.graph[:12]}/{f.weights[:12]}" for f in (stats.fingerprint, model.fingerprint))
+        raise DataError(
+            "cannot use these ranges: they are of another model or checkpoint",
+            got=f"graph/weights {got}",
+            expected=expected,
+        )
+
+
 def open_cache(cache: TrtCache | str | Path | None, config: BuildConfig) -> TrtCache | None:
     """The calibration cache that is to be used.
 
@@ -145,15 +182,7 @@ def quantize_for_device(
         samples = _calibration_samples(samples, stats, job)
     else:
         names = tuple(name for name in names if name not in match.given.scales)
-    if stats is not None and stats.fingerprint != job.model.fingerprint:
-        got, expected = (
-            f"{f.graph[:12]}/{f.weights[:12]}" for f in (stats.fingerprint, job.model.fingerprint)
-        )
-        raise DataError(
-            "cannot use these ranges: they are of another model or checkpoint",
-            got=f"graph/weights {got}",
-            expected=expected,
-        )
+    check_ranges(stats, job.model)
     given = None if match is None else match.given
     kept = _kept_fits(job, samples, names, targets) if given is None and stats is None else None
     scales = _kept_scales(job.config)

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["NoisePoint", "allowed_ratio", "next_limit", "noise_limit", "predicted_drop"]
+__all__ = ["NoisePoint", "allowed_ratio", "closest_limit", "next_limit", "noise_limit", "predicted_drop"]
 
 NOISE_METRICS = ("sqnr", "cosine")
 
@@ -53,21 +53,24 @@ def noise_limit(points: Sequence[NoisePoint], metric: str, max_drop_ratio: float
         points: at least one, of any order.
         metric: its name.
     """
-    outside = [point for point in points if not point.drop_ratio <= max_drop_ratio]
-    if not outside:
+    if all(point.drop_ratio <= max_drop_ratio for point in points):
         return math.inf
-    known = [point.noise_ratio for point in outside if math.isfinite(point.noise_ratio)]
-    least_outside = min(known, default=1.0)  # what is not finite is as much noise as signal, at least
+    least_outside = _least_outside(points, max_drop_ratio)
     inside = [p for p in points if p.drop_ratio <= max_drop_ratio and 0.0 < p.noise_ratio < least_outside]
     guess = MARGIN_RATIO * _along_law(_nearest(points, max_drop_ratio), metric, max_drop_ratio)
     if not inside:
-        return min(guess, CLOSEST_RATIO * least_outside)
+        return min(guess, closest_limit(points, max_drop_ratio))
     most_inside = max(inside, key=lambda point: point.noise_ratio)
     # The law may be too careful from far outside; what is inside and lost nothing says that there is room.
     near = MARGIN_RATIO * _along_law(most_inside, metric, max_drop_ratio)
     # Between the two that are known for certain; no further than halfway, in decibels.
     halfway = math.sqrt(most_inside.noise_ratio * least_outside)
     return min(max(guess, near, most_inside.noise_ratio), halfway)
+
+
+def closest_limit(points: Sequence[NoisePoint], max_drop_ratio: float) -> float:
+    """The most noise that may be tried: nearly the least that was outside the budget; something was."""
+    return CLOSEST_RATIO * _least_outside(points, max_drop_ratio)
 
 
 def next_limit(
@@ -88,6 +91,12 @@ def next_limit(
     if last_noise_ratio is None or is_one_inside:
         return limit
     return min(limit, STEP_RATIO * last_noise_ratio)
+
+
+def _least_outside(points: Sequence[NoisePoint], max_drop_ratio: float) -> float:
+    outside = [point.noise_ratio for point in points if not point.drop_ratio <= max_drop_ratio]
+    # What is not finite is as much noise as signal, at least.
+    return min((noise for noise in outside if math.isfinite(noise)), default=1.0)
 
 
 def _nearest(points: Sequence[NoisePoint], max_drop_ratio: float) -> NoisePoint:

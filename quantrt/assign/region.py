@@ -114,13 +114,18 @@ def switches_of_regions(
 ) -> tuple[tuple[int, ...], ...]:
     """For each region the switches that quantize it.
 
-    A switch at a node outside all regions, which reads what a region makes in 8 bits, is that region's.
+    A switch at a node outside all regions, which reads what a region makes in 8 bits, is that region's. One
+    at what was made in codes is of two: of the reader's region, and of that which makes it.
     """
     found: list[list[int]] = [[] for _ in regions]
     for layer in switched.layers:
-        owner = around.of_node.get(layer.name)
-        if owner is None:
-            owner = around.before([*layer.reads, layer.name])
-        if owner is not None:
-            found[owner].append(layer.index)
+        reader = around.of_node.get(layer.name)
+        owners = {reader}
+        if layer.is_made:
+            owners.add(around.before(layer.reads))
+        elif reader is None:
+            owners.add(around.before([*layer.reads, layer.name]))
+        for owner in owners:
+            if owner is not None:
+                found[owner].append(layer.index)
     return tuple(tuple(indices) for indices in found)

@@ -149,6 +149,6 @@ def _solve(
     """An assignment whose regions together are within the limit, as far as a few corrections make it so."""
     if not state.tables.damages:
         return assign(state.tables, limit, state.damages), (), None
-    made = choose_together(partial(assign, state.tables, limit), state.damages, workshop.joint, limit)
+    made = choose_together(partial(assign, state.tables), state.damages, workshop.joint, limit)
     state.damages = made.damages
     return made.found, made.culprits, made.noise_ratio

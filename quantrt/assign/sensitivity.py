@@ -195,7 +195,7 @@ def _switched(model: QuantizedModel, floats: ir.Model) -> Switched:
     """
     plain = replace(model, target=replace(model.target, quantizes_outputs=False))
     axes = {use: tensor.qparams.axis for use, tensor in model.weights.items()}
-    return switch_layers(write(plain), balance_tables(floats, axes))
+    return switch_layers(write(plain), balance_tables(floats, axes), model.placement.made)
 
 
 def _float_outputs(graph: ir.Model) -> list[str]:

@@ -4,32 +4,23 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quantrt.cli.command import Command, Result
-from quantrt.cli.data import add_preprocess
+from quantrt.cli.data import add_preprocess, data_source, find_local_modules, open_data
 from quantrt.cli.options import add_config, read_config
 from quantrt.cli.paths import check_output
-from quantrt.cli.ranges import (
-    add_sources,
-    calibration_data,
-    collect_stats,
-    given_sources,
-    observe_model,
-    read_stats,
-)
+from quantrt.cli.ranges import add_sources, given_sources, read_stats
 from quantrt.cli.recipe import add_recipe, fill_from_recipe
 from quantrt.cli.weight_only import quantize_weights_alone
-from quantrt.config import TARGETS, CalibrationConfig, QuantizeConfig
-from quantrt.errors import ModelError, UsageError
+from quantrt.config import TARGETS, AssignConfig, Budget, BuildConfig, CalibrationConfig, QuantizeConfig
+from quantrt.errors import UsageError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from quantrt.quantize.fit import Fitted
-    from quantrt.quantize.quantized_model import QuantizedModel
+    from quantrt.qdq_model.make import QdqModel
 
 __all__ = ["COMMAND"]
 
@@ -46,17 +37,31 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"whose placement rules to follow (default: {TARGETS[0]})",
     )
     add_sources(parser)
+    parser.add_argument(
+        "--valid-data", type=data_source, metavar="P", help="validation data, to measure the drop"
+    )
+    parser.add_argument(
+        "--labels", metavar="L", help="labels of --valid-data: a .csv or .npy file, 'filename' or 'folder'"
+    )
     add_preprocess(parser)
     add_recipe(parser)
     add_config(parser, CalibrationConfig, "calibration")
     add_config(parser, QuantizeConfig, "quantization")
+    add_config(parser, Budget, "accuracy budget (kept where it, or validation data, are given)")
+    add_config(parser, AssignConfig, "layers left float for it", skip=("bf16_beside_int8", "tables"))
 
 
 def _run(args: argparse.Namespace) -> Result:
-    """Quantize and write the model."""
+    """Quantize and write the model; one that is outside a budget is not written."""
     check_output(args.output, ".onnx", reads=(args.model,))
     _take_recipe(args)
+    budget = _budget(args)
     if args.weights == "int4":
+        if budget is not None:
+            raise UsageError(
+                "a budget is kept by leaving layers of 8 bits float, and weights alone in 4 bits have none",
+                hint="`quantrt build MODEL.onnx --weights int4 --valid-data P ...`, which measures the drop",
+            )
         return quantize_weights_alone(args)
     if args.target is None:
         args.target = TARGETS[0]
@@ -66,16 +71,22 @@ def _run(args: argparse.Namespace) -> Result:
             expected="--ranges, --calib-cache, --calib-data or --calib-random",
             hint="--activations per-token, where there are no data",
         )
-    fitted, is_random = _quantize(args)
-    quantized = fitted.model
-    if not any(row.is_int8 for row in quantized.placement.decisions):
-        raise ModelError(
-            f"no node of '{args.model}' can be quantized for {args.target}",
-            got=_level_text(quantized, args.quantization_level),
-            hint="another --target, a higher --quantization-level, or fewer exclusions",
-        )
-    data = _write(fitted, is_random, args)
+    made = _make(args, budget)
+    if made.outcome is not None and not made.outcome.best.is_inside:
+        failed = _failed(made, args)
+        return Result(failed, lambda: _show_failed(failed), exit_code=1)
+    data = _write(made, args)
     return Result(data, lambda: _show(data))
+
+
+def _budget(args: argparse.Namespace) -> Budget | None:
+    """The budget that is to be kept; None where nothing asks for one."""
+    if args.labels is not None and args.valid_data is None:
+        raise UsageError("--labels belongs to validation data, and none was given", hint="--valid-data P")
+    if args.valid_data is None and args.metric is None and args.max_drop_ratio is None:
+        return None
+    find_local_modules(args.metric)
+    return read_config(args, Budget)
 
 
 def _take_recipe(args: argparse.Namespace) -> None:
@@ -90,72 +101,68 @@ def _take_recipe(args: argparse.Namespace) -> None:
         args.target = recipe.target
 
 
-def _level_text(quantized: QuantizedModel, level: str | None) -> str | None:
-    """What the level that was asked for has to do with nothing being quantized."""
-    from quantrt.quantize.levels import why_level_left_all
-
-    return None if level in (None, "auto") else why_level_left_all(quantized.graph.graph, level)
-
-
-def _quantize(args: argparse.Namespace) -> tuple[Fitted, bool]:
-    """The quantized model, and whether its ranges are of random data."""
-    from quantrt.calibrate.trt_cache import read_cache
+def _make(args: argparse.Namespace, budget: Budget | None) -> QdqModel:
+    from quantrt.cli.progress import progress_bars
     from quantrt.model.load import load_model
-    from quantrt.quantize.cache_match import match_cache, match_notes
-    from quantrt.quantize.fit import fit, sample_reference
-    from quantrt.quantize.targets import target_named
+    from quantrt.qdq_model.make import make_qdq_model
 
-    config, options = read_config(args, CalibrationConfig), read_config(args, QuantizeConfig)
-    cache = read_cache(args.calib_cache) if args.calib_cache is not None else None
-    model, target = load_model(args.model), target_named(args.target)
-    match = match_cache(model, cache, (target,), options) if cache is not None else None
-    stats = read_stats(args.ranges, model) if args.ranges is not None else None
-    dataset, reference = None, None
-    if args.calib_data is not None or args.calib_random:
-        dataset = calibration_data(model, args, config)
-        if stats is None and match is None:
-            stats, reference = observe_model(model, dataset, config, options, quiet=args.quiet)
-        elif stats is None and match is not None and match.missing:
-            stats = collect_stats(model, dataset, config, names=tuple(match.missing), quiet=args.quiet)
-    if reference is None:
-        reference = sample_reference(
-            model, dataset, options, config, batch_size=config.batch_size, with_twins=match is None
+    model = load_model(args.model)
+    calibration = validation = None
+    if args.calib_data is not None:
+        calibration = open_data(args.calib_data, model.inputs, preprocess=args.preprocess)
+    if args.valid_data is not None:
+        validation = open_data(args.valid_data, model.inputs, preprocess=args.preprocess, labels=args.labels)
+    config = BuildConfig(
+        calibration=read_config(args, CalibrationConfig),
+        quantize=read_config(args, QuantizeConfig),
+        assign=read_config(args, AssignConfig),
+    )
+    with progress_bars(quiet=args.quiet) as bars:
+        return make_qdq_model(
+            model,
+            target=args.target,
+            config=config,
+            budget=budget,
+            calibration=calibration,
+            validation=validation,
+            stats=None if args.ranges is None else read_stats(args.ranges, model),
+            calibration_cache=args.calib_cache,
+            on_event=bars.on_event,
         )
-    given = None if match is None else match.given
-    made = fit(model, stats, target, reference, config=options, calibration=config, given=given)
-    told = () if dataset is None else dataset.remarks
-    told += () if match is None else match_notes(match, stats)
-    made = replace(made, model=replace(made.model, notes=(*told, *made.model.notes)))
-    origin = None if cache is None else cache.origin
-    return made, any(source is not None and source.is_random for source in (stats, origin))
 
 
-def _write(fitted: Fitted, is_random: bool, args: argparse.Namespace) -> dict[str, Any]:
+def _write(made: QdqModel, args: argparse.Namespace) -> dict[str, Any]:
     from quantrt.model.read import read_model
-    from quantrt.model.save import save_model
-    from quantrt.plan.lower import spell_for_onnxruntime
-    from quantrt.quantize.qdq import write
 
-    quantized = fitted.model
-    made = write(quantized)
-    if quantized.target.name == "ort":
-        made = spell_for_onnxruntime(made)
-    save_model(made, args.output)
+    made.save(args.output)
+    quantized = made.quantized
     decisions = quantized.placement.decisions
-    return {
+    data = {
         "output": str(args.output),
         "target": quantized.target.name,
         "int8_nodes": sum(row.is_int8 for row in decisions),
         "nodes": len(decisions),
-        "range_method": fitted.method,
+        "range_method": made.fitted.method,
         "quantized_activations": len(quantized.activations),
         "products_per_token": len(quantized.placement.per_token),
         "quantized_weights": len(quantized.weights),
         "size_bytes": read_model(args.output).file_bytes,
         "float_size_bytes": quantized.model.file_bytes,
-        "is_calibrated": not is_random,
-        "notes": [*quantized.notes, *_session_notes(made, quantized.target.name)],
+        "is_calibrated": made.is_calibrated,
+        "notes": [*quantized.notes, *_session_notes(made.graph, quantized.target.name)],
     }
+    return data if made.report is None else {**data, "passed": True, "budget": made.report}
+
+
+def _failed(made: QdqModel, args: argparse.Namespace) -> dict[str, Any]:
+    """What is told where nothing is inside the budget; there is no file."""
+    from quantrt.qdq_model.summary import why_outside
+
+    outcome = made.outcome
+    assert outcome is not None  # without a budget nothing is outside it
+    error = why_outside(outcome, made.quantized)
+    said = {"message": error.message, "got": error.got, "expected": error.expected, "hint": error.hint}
+    return {"model": str(args.model), "target": args.target, "passed": False, **said, "budget": made.report}
 
 
 def _session_notes(made: ir.Model, target: str) -> tuple[str, ...]:
@@ -174,7 +181,17 @@ def _session_notes(made: ir.Model, target: str) -> tuple[str, ...]:
     )
 
 
+def _show_failed(data: dict[str, Any]) -> None:
+    from quantrt.report.inspect.budget import show_budget
+    from quantrt.report.tables import facts, show, verdict
+
+    show_budget(data["budget"])
+    show("", verdict(False, f"{data['message']}; nothing is written"))
+    show(facts([("got", data["got"]), ("expected", data["expected"]), ("try", data["hint"])]))
+
+
 def _show(data: dict[str, Any]) -> None:
+    from quantrt.report.inspect.budget import show_budget
     from quantrt.report.quantities import bytes_text
     from quantrt.report.tables import facts, heading, show
 
@@ -195,6 +212,8 @@ def _show(data: dict[str, Any]) -> None:
             )
         ),
     )
+    if "budget" in data:
+        show_budget(data["budget"])
 
 
 COMMAND = Command(
@@ -219,6 +238,11 @@ COMMAND = Command(
         (
             "weights alone in 4 bits, by GPTQ",
             "quantrt quantize model.onnx --recipe weight-only-int4 --calib-data calib.npz -o model.int4.onnx",
+        ),
+        (
+            "at most 1 % of top-1 lost: harmful layers stay float",
+            "quantrt quantize model.onnx --calib-data calib.npz --valid-data valid.npz --max-drop 0.01 "
+            "--target tensorrt -o model.trt.onnx",
         ),
         (
             "a transformer without calibration data",

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantrt.cli.data import DATA_HELP, data_source, open_data
-from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.errors import DataError, ModelError, UsageError
+from quantrt.config import CalibrationConfig
+from quantrt.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from quantrt.calibrate.dataset import Dataset
     from quantrt.calibrate.stats import Stats
     from quantrt.model.model import Model
-    from quantrt.quantize.fit import Reference
 
-__all__ = ["add_sources", "calibration_data", "collect_stats", "given_sources", "observe_model", "read_stats"]
+__all__ = ["add_sources", "calibration_data", "collect_stats", "given_sources", "read_stats"]
 
 
 def add_sources(parser: argparse._ActionsContainer) -> None:
@@ -114,43 +113,9 @@ def collect_stats(
     """
     from quantrt.calibrate.collect import collect
     from quantrt.cli.progress import progress_bars
+    from quantrt.prepare import observable
 
-    names = _observed(model) if names is None else names
+    names = observable(model) if names is None else names
     with progress_bars(quiet=quiet) as bars:
         on_progress = bars.counter("calibrating", "samples")
         return collect(model, names, dataset, config, resume=resume, on_progress=on_progress)
-
-
-def observe_model(
-    model: Model, dataset: Dataset, config: CalibrationConfig, options: QuantizeConfig, *, quiet: bool
-) -> tuple[Stats, Reference]:
-    """Statistics as `collect_stats` takes them, and what fitting has to know, in one pass.
-
-    Raises:
-        ModelError: no target quantizes anything in this model.
-    """
-    from quantrt.cli.progress import progress_bars
-    from quantrt.quantize.observe import observe
-
-    names = _observed(model)
-    with progress_bars(quiet=quiet) as bars:
-        on_progress = bars.counter("calibrating", "samples")
-        return observe(model, names, dataset, options, config, on_progress=on_progress)
-
-
-def _observed(model: Model) -> Sequence[str]:
-    """The activations that any target quantizes, of which there must be some."""
-    from quantrt.quantize.quantize import observed_values
-    from quantrt.quantize.targets import TARGETS
-
-    names = observed_values(model, TARGETS, QuantizeConfig())
-    if not names:
-        is_quantized = any(node.op_type == "DequantizeLinear" for node in model.graph.graph)
-        raise ModelError(
-            f"there is nothing to calibrate in '{model.path}'",
-            got="a model that is quantized already"
-            if is_quantized
-            else "no operator that any target quantizes",
-            expected="a float model with convolutions or matrix products",
-        )
-    return names

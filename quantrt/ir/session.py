@@ -41,7 +41,12 @@ _QUIET = 3  # log severity: errors only
 
 
 def float_session(
-    graph: ir.Model, *, extra_outputs: Sequence[str] = (), threads: int | None = None, optimize: bool = True
+    graph: ir.Model,
+    *,
+    extra_outputs: Sequence[str] = (),
+    threads: int | None = None,
+    optimize: bool = True,
+    keep_floats: bool = True,
 ) -> onnxruntime.InferenceSession:
     """A CPU session of `graph`, whose float products stay float between codes too.
 
@@ -52,6 +57,8 @@ def float_session(
             an output already is not repeated.
         threads: threads per run; None for one per physical core, or per core that this process may use.
         optimize: let ONNX Runtime fuse and fold; without, every node runs as written.
+        keep_floats: without it float products between codes become what a session without options makes of
+            them: see quantrt.quantize.requantized.
 
     Raises:
         UsageError: an extra output does not exist; names the nearest.
@@ -66,7 +73,8 @@ def float_session(
     options.intra_op_num_threads = threads or bounded_threads() or 0  # 0: one per physical core
     level = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
-    options.add_session_config_entry(*KEEP_FLOATS)
+    if keep_floats:
+        options.add_session_config_entry(*KEEP_FLOATS)
     options.add_session_config_entry(*WAIT_ASLEEP)
     if _has_float8(graph):
         options.add_session_config_entry(*KEEP_PAIRS)

@@ -11,7 +11,6 @@ import numpy as np
 from quantrt.assign.accuracy import Accuracy
 from quantrt.assign.choose import Choice
 from quantrt.assign.noise_limit import allowed_ratio
-from quantrt.quantize.fit import GIVEN_SCALES, OWN_SCALES, ROW_SCALES, Fitted
 from quantrt.tactics.candidates import Candidate, Opener, Spec
 from quantrt.tactics.timing import Latency
 
@@ -79,7 +78,8 @@ def find_pair(contest: Contest, max_drop_ratio: float) -> Pair | None:
         Pair(candidates[name].spec.precision, name, floats)
         for name in sorted(latencies, key=lambda name: latencies[name].median_ms)
         if (floats := _floats_beside(candidates[name].spec)) in candidates
-        and _is_mixable(candidates[name].fitted)
+        and (fitted := candidates[name].fitted) is not None
+        and fitted.is_mixable
     ]
     if candidates[contest.choice.winner].spec.has_codes:
         return next(iter(pairs), None)
@@ -102,11 +102,6 @@ def _floats_beside(spec: Spec) -> str | None:
     if not spec.has_codes or spec.is_mixed:
         return None
     return Spec(spec.library, spec.float_precision, spec.float_precision).name
-
-
-def _is_mixable(fitted: Fitted | None) -> bool:
-    without_ranges = (GIVEN_SCALES, OWN_SCALES, ROW_SCALES)
-    return fitted is not None and fitted.floats is not None and fitted.method not in without_ranges
 
 
 def remembered(check: Check, candidates: Mapping[str, Candidate]) -> Check:

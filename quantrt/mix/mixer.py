@@ -19,6 +19,7 @@ from quantrt.assign.region import FLOAT, Region
 from quantrt.assign.repair import WORTH_RATIO, Outcome, Round, repair
 from quantrt.assign.tables import BuiltEngine, Tables, write_tables
 from quantrt.calibrate.dataset import Dataset
+from quantrt.config import ENGINE_ROUNDS
 from quantrt.constrain.precisions import read_layer_precisions
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.mix.contest import Contest, Pair, find_pair
@@ -255,7 +256,7 @@ class _Mixer:
             )
         if not tables.damages:
             self._to_beat_ms = best_ms
-        total = config.assign.assign_rounds
+        total = config.assign.assign_rounds or ENGINE_ROUNDS
         self._emit(0, total)
         done: list[Round] = []
 

@@ -114,6 +114,11 @@ class Fitted:
     floats: ir.Model | None = None
     means: ChannelMeans | None = None
 
+    @property
+    def is_mixable(self) -> bool:
+        """Whether some of its nodes can go back to floats: its ranges were observed, and it was made here."""
+        return self.floats is not None and self.method not in (GIVEN_SCALES, OWN_SCALES, ROW_SCALES)
+
 
 def fit(
     model: Model,

@@ -366,6 +366,7 @@ class _Placer:
             values=frozenset(values),
             uses={edge: _name_of(value) for edge, value in self.uses.items()},
             per_token=frozenset(self.per_token),
+            made=frozenset(self.made & values) if self.target.quantizes_outputs else frozenset(),
             outputs=frozenset(outputs),
             grids={name: grid for name, grid in self.grids.items() if name in values},
             symmetric=frozenset(_name_of(v) for edge, v in self.uses.items() if edge in self.symmetric),

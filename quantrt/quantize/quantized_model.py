@@ -39,6 +39,7 @@ class Placement:
         uses: for each edge that reads a quantized value, the name of the value whose grid it reads: the
             edge's own value, or one upstream of value-preserving operators.
         per_token: edges that read codes on a scale of each row, which is found when the model runs.
+        made: those of `values` that kernels make in codes, so that every reader sees them rounded.
         outputs: those of `values` that are outputs of the model, which gets their quantized form.
         symmetric: those of `values` that a reader wants on the symmetric grid.
         grids: what those of `values` are mapped onto that have another grid than the target's.
@@ -51,6 +52,7 @@ class Placement:
     values: frozenset[str]
     uses: Mapping[Use, str]
     per_token: frozenset[Use] = frozenset()
+    made: frozenset[str] = frozenset()
     outputs: frozenset[str] = frozenset()
     symmetric: frozenset[str] = frozenset()
     grids: Mapping[str, Grid] = field(default_factory=dict)

@@ -11,7 +11,7 @@ reads what it moved is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,13 +49,16 @@ class Layer:
     Attributes:
         name, op_type: of the node; of what only rounds an output, that output and OUTPUT.
         index: its place in the flags.
-        reads: what it reads rounded: values and weights, by name.
+        reads: what it reads rounded: values and weights, by name. A node that reads something that was made
+            in codes has a layer of its own for each such value, with nothing else in it.
+        is_made: whether that is what it reads: who makes it rounds it too.
     """
 
     name: str
     op_type: str
     index: int
     reads: tuple[str, ...]
+    is_made: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,16 +82,17 @@ class Switched:
         return made
 
 
-def switch_layers(fake: ir.Model, floats: ir.Model) -> Switched:
+def switch_layers(fake: ir.Model, floats: ir.Model, made: Collection[str] = ()) -> Switched:
     """Put switches into a fake-quantized graph.
 
     Args:
         floats: the float graph it was made of; nodes are matched by name, or by what they make.
+        made: names of values that kernels make in codes.
 
     Raises:
         ModelError: nothing is quantized, or the float form of a constant is not in `floats`.
     """
-    switcher = _Switcher(fake, floats)
+    switcher = _Switcher(fake, floats, made)
     for node in switcher.nodes:
         switcher.take(node)
     switcher.take_outputs()
@@ -112,8 +116,9 @@ def copy_node(node: ir.Node, inputs: Sequence[ir.Value | None], suffix: str) -> 
 class _Switcher:
     """Works through the nodes of one clone, in topological order."""
 
-    def __init__(self, fake: ir.Model, floats: ir.Model) -> None:
+    def __init__(self, fake: ir.Model, floats: ir.Model, made: Collection[str]) -> None:
         self.model = clone(fake)
+        self._made = frozenset(made)
         self.graph = self.model.graph
         self.nodes = [node for node in self.graph if not is_operator(node, "QuantizeLinear")]
         self.layers: list[Layer] = []
@@ -137,15 +142,21 @@ class _Switcher:
         if is_operator(node, *MOVES) and not any(_is_constant(x) for x in forms.values()):
             self._move(node, forms)
             return
-        layer = self._layer(node, forms)
+        own = {index: form for index, form in forms.items() if _name(form[1]) not in self._made}
+        layer = self._layer(node, own) if own else None
         for index, (quantized, floating) in forms.items():
             self.quantized[(node.name or "", index)] = quantized
+            if index not in own:
+                reader = self._add_layer(node.name or "", node.op_type, (_name(floating),), is_made=True)
+                node.replace_input_with(index, self._switch(reader, quantized, floating))
+                continue
+            assert layer is not None  # of the others
             if is_operator(node, "Gather") and index == 0:
                 self._switch_rows(layer, node, quantized, floating)
             else:
                 node.replace_input_with(index, self._switch(layer, quantized, floating))
         for value in node.outputs:
-            self._owner[value] = layer
+            self._owner[value] = layer or self.layers[-1]
 
     def take_outputs(self) -> None:
         """Switches before outputs of the model that are rounded."""
@@ -225,11 +236,11 @@ class _Switcher:
             for value in node.inputs:
                 if value in self._owner:
                     return self._owner[value]
-        reads = tuple((floating.name or "").partition(SUFFIX)[0] for _, floating in forms.values())
+        reads = tuple(_name(floating) for _, floating in forms.values())
         return self._add_layer(node.name or "", node.op_type, reads)
 
-    def _add_layer(self, name: str, op_type: str, reads: tuple[str, ...]) -> Layer:
-        layer = Layer(name, op_type, len(self.layers), reads)
+    def _add_layer(self, name: str, op_type: str, reads: tuple[str, ...], *, is_made: bool = False) -> Layer:
+        layer = Layer(name, op_type, len(self.layers), reads, is_made)
         self.layers.append(layer)
         return layer
 
@@ -309,6 +320,11 @@ class _Switcher:
         if key not in self._constants:
             self._constants[key] = add_constant(self.model, f"{value.name}{SUFFIX}float", array)
         return self._constants[key]
+
+
+def _name(value: ir.Value) -> str:
+    """Of the model's own value, which another form of it is called after."""
+    return (value.name or "").partition(SUFFIX)[0]
 
 
 def _is_dequantized_constant(value: ir.Value) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
 from quantrt.model.save import save_model
@@ -111,15 +112,39 @@ def test_random_ranges_brand_the_model(folder: Path, quantrt_text):
     assert "uncalibrated" in quantrt_text("quantize", "model.onnx", "--calib-random", "-o", "q.onnx")
 
 
-def test_a_layer_that_onnx_runtime_would_round_again_is_told(folder: Path, quantrt_json):
+def between_two(channels: int) -> None:
+    """three.onnx: a convolution of so many channels between two others."""
+    rng, (read, made) = np.random.default_rng(0), ((8, channels), (channels, 8))
     model = onnx.load("model.onnx")
-    weight = np.random.default_rng(0).normal(size=(8, 8, 3, 3)).astype(np.float32)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w3"))
-    for place, name, reads, makes in ((2, "second", "r", "r2"), (3, "third", "r2", "r3")):
-        node = onnx.helper.make_node("Conv", [reads, "w3"], [makes], name, pads=[1, 1, 1, 1])
+    for name, (inputs, outputs) in (("w3", read), ("w4", made), ("w5", (8, 8))):
+        weight = rng.normal(size=(outputs, inputs, 3, 3)).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, name))
+    layers = (("before", "r", "w3", "r2"), ("second", "r2", "w4", "r3"), ("third", "r3", "w5", "r4"))
+    for place, (name, reads, weight, makes) in enumerate(layers, start=2):
+        node = onnx.helper.make_node("Conv", [reads, weight], [makes], name, pads=[1, 1, 1, 1])
         model.graph.node.insert(place, node)
-    model.graph.node[0].name, model.graph.node[4].input[0] = "first", "r3"
+    model.graph.node[0].name, model.graph.node[5].input[0] = "first", "r4"
     onnx.save(model, "three.onnx")
+
+
+def test_a_layer_left_float_between_two_others_is_float_in_a_session_without_options(
+    folder: Path, quantrt_json
+):
+    between_two(8)
+    words = ("quantize", "three.onnx", "--calib-data", "calib.npz", "-o", "q.onnx", "--exclude", "second")
+    assert not quantrt_json(*words)["notes"]
+    session, plain = (onnxruntime.SessionOptions() for _ in range(2))
+    session.add_session_config_entry("optimization.disable_specified_optimizers", "WeightBiasQuantization")
+    with np.load("valid.npz") as arrays:
+        inputs = {"image": arrays["image"]}
+    wanted, got = (
+        onnxruntime.InferenceSession("q.onnx", one).run(None, inputs)[0] for one in (session, plain)
+    )
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_layer_that_onnx_runtime_would_round_again_is_told(folder: Path, quantrt_json):
+    between_two(1)
     words = ("quantize", "three.onnx", "--calib-data", "calib.npz", "-o", "q.onnx", "--exclude", "second")
     (note,) = quantrt_json(*words)["notes"]
     assert "makes 'second' int8" in note and "disable_specified_optimizers=WeightBiasQuantization" in note
@@ -193,6 +218,16 @@ def test_bench_of_several_files(folder: Path, quantrt_json, quantrt_text):
     out = quantrt_text("bench", "model.onnx", "model.onnx", "--data", "valid.npz", *FAST)
     assert "speed against model.onnx" in out
     assert "peak memory of this process: " in out
+
+
+def test_bench_holds_files_to_a_speed(folder: Path, quantrt_json):
+    words = ("bench", "model.onnx", "model.onnx", *FAST)
+    assert quantrt_json(*words, "--min-speed", "0.000001")["passed"] is True
+    assert quantrt_json(*words, "--min-speed", "1000000", "--min-runs", "40", code=1)["passed"] is False
+    assert "passed" not in quantrt_json(*words)
+    alone = quantrt_json("bench", "model.onnx", "--min-speed", "1", *FAST, code=2)["error"]
+    assert alone["hint"] == "quantrt bench BASE model.onnx --min-speed 1"
+    assert "above 0" in quantrt_json(*words, "--min-speed", "-1", code=2)["error"]["expected"]
 
 
 def test_a_ratio_of_different_models_is_noted(folder: Path, quantrt_json):

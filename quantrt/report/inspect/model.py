@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quantrt.model.model import Model
+from quantrt.report.inspect.budget import read_budget, show_budget
 from quantrt.report.inspect.conversions import conversions_of_model, show_conversions
 from quantrt.report.inspect.lint import describe_pairs, show_pairs
 from quantrt.report.quantities import bytes_text, count_text
@@ -22,6 +23,7 @@ def describe_model(model: Model) -> dict[str, Any]:
 
     "conversions" are those of an int8 plan of it for a GPU; see `quantrt.report.inspect.conversions`. "pairs"
     is None for a model that is not quantized, or was not read from a file; see `quantrt.report.inspect.lint`.
+    "budget" is what `quantrt quantize` made of one; see `quantrt.report.inspect.budget`.
     """
     conversions = conversions_of_model(model)
     nodes = list(model.graph.graph)
@@ -38,6 +40,7 @@ def describe_model(model: Model) -> dict[str, Any]:
         "changes": list(model.changes),
         "conversions": conversions,
         "pairs": None if model.path is None else describe_pairs(model.path, conversions),
+        "budget": read_budget(model.graph.metadata_props),
         "fingerprint": {"graph": model.fingerprint.graph, "weights": model.fingerprint.weights},
         "nodes": [
             {
@@ -70,6 +73,8 @@ def show_model(data: Mapping[str, Any], *, layers: bool = False) -> None:
     show_conversions("int8 on a GPU", data["conversions"], layers=layers)
     if data["pairs"] is not None:
         show_pairs(data["pairs"], layers=layers)
+    if data["budget"] is not None:
+        show_budget(data["budget"], layers=layers)
     if layers:
         nodes = [(node["name"], node["op_type"], ", ".join(node["outputs"])) for node in data["nodes"]]
         show("", table(("node", "operator", "makes"), nodes, left=("operator",), fold=("node", "makes")))

@@ -82,6 +82,19 @@ def test_one_region_alone_is_what_that_model_does(data):
     assert measured == pytest.approx(noise_ratio(write(alone.model), data, 8), rel=1e-3)
 
 
+def test_what_a_kernel_makes_in_codes_is_rounded_whoever_reads_it(data):
+    quantized = fitted(ORT, data)
+    regions = find_regions(quantized.model.placement)
+    measured = Sensitivity(quantized, regions, data, samples=8)
+    for own in regions:
+        kept = {node: "float" for region in regions if region is not own for node in region.nodes}
+        alone = keep_float(quantized, kept, CONFIG).model
+        if {row.node for row in alone.placement.decisions if row.is_int8} >= set(own.nodes):
+            plain = replace(alone, target=replace(ORT, quantizes_outputs=False))
+            expected = noise_ratio(write(plain), data, 8)
+            assert measured.joint([own.name]) == pytest.approx(expected, rel=1e-3), own.name
+
+
 def test_known_damages_are_not_measured_again(data):
     quantized = fitted(OPENVINO, data)
     regions = find_regions(quantized.model.placement)

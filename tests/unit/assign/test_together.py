@@ -23,16 +23,13 @@ class Taken:
         return tuple(name for name, precision in self.precisions.items() if precision != FLOAT)
 
 
-def taken(limit: float):
-    def choose(damages: Mapping[str, Mapping[str, float]]) -> Taken:
-        left, precisions = limit, {}
-        for name, row in damages.items():
-            fits = row["int8"] <= left
-            precisions[name] = "int8" if fits else FLOAT
-            left -= row["int8"] if fits else 0.0
-        return Taken(precisions)
-
-    return choose
+def taken(limit: float, damages: Mapping[str, Mapping[str, float]]) -> Taken:
+    left, precisions = limit, {}
+    for name, row in damages.items():
+        fits = row["int8"] <= left
+        precisions[name] = "int8" if fits else FLOAT
+        left -= row["int8"] if fits else 0.0
+    return Taken(precisions)
 
 
 def quarrel(names: Collection[str]) -> float:
@@ -41,14 +38,14 @@ def quarrel(names: Collection[str]) -> float:
 
 
 def test_damages_that_add_up_stay_as_they_are():
-    made = choose_together(taken(0.025), DAMAGES, lambda names: 0.01 * len(names), 0.025)
+    made = choose_together(taken, DAMAGES, lambda names: 0.01 * len(names), 0.025)
     assert made.found is not None and made.found.quantized == ("a", "b")
     assert (made.damages, made.culprits) == (DAMAGES, ())
     assert made.noise_ratio == pytest.approx(0.02)
 
 
 def test_regions_that_make_more_noise_together_count_for_more():
-    made = choose_together(taken(0.05), DAMAGES, quarrel, 0.05)
+    made = choose_together(taken, DAMAGES, quarrel, 0.05)
     assert made.culprits == ("b", "c")
     assert made.found is not None and made.found.quantized == ("a", "d")
     assert made.noise_ratio == pytest.approx(0.02)
@@ -57,11 +54,27 @@ def test_regions_that_make_more_noise_together_count_for_more():
 
 
 def test_without_a_region_in_codes_there_is_no_noise():
-    made = choose_together(taken(0.0), DAMAGES, quarrel, 0.0)
+    made = choose_together(taken, DAMAGES, quarrel, 0.0)
     assert made.found is not None and made.found.quantized == ()
     assert made.noise_ratio is None
 
 
 def test_nothing_within_the_limit_is_nothing():
-    made = choose_together(lambda damages: None, DAMAGES, quarrel, 0.1)
+    made = choose_together(lambda limit, damages: None, DAMAGES, quarrel, 0.1)
     assert made.found is None and made.damages == DAMAGES
+
+
+def shared(names: Collection[str]) -> float:
+    """They share a rounding that each has alone: half as much noise together as apart."""
+    return 0.005 * len(names)
+
+
+def test_regions_that_share_a_rounding_leave_room_for_more():
+    made = choose_together(taken, DAMAGES, shared, 0.021)
+    assert made.found is not None and made.found.quantized == ("a", "b", "c", "d")
+    assert made.noise_ratio == pytest.approx(0.02)
+
+
+def test_more_that_would_be_beyond_the_limit_are_not_taken():
+    made = choose_together(taken, DAMAGES, lambda names: 0.01 if len(names) < 3 else 0.04, 0.021)
+    assert made.found is not None and made.found.quantized == ("a", "b")

@@ -11,7 +11,7 @@ from quantrt.mix.contest import Contest, find_pair
 from quantrt.tactics.candidates import Candidate, Spec
 from quantrt.tactics.timing import Latency
 
-FITTED = SimpleNamespace(floats=object(), method="mse")
+FITTED = SimpleNamespace(is_mixable=True)
 
 FP16, INT8, FP8 = Spec("cuda", "fp16", "fp16"), Spec("cuda", "int8", "fp16"), Spec("cuda", "fp8", "fp16")
 
