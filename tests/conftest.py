@@ -2,9 +2,10 @@
 """Fixtures for every test: a seeded generator, the demo's files, larger real data where it is present."""
 
 import gc
+import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,16 @@ def _leave_out_all_there_is(config: pytest.Config) -> None:
     gc.collect()
     gc.freeze()
     config.stash[MODULES] = len(sys.modules)
+
+
+@pytest.fixture(autouse=True)
+def restored_logger() -> Iterator[None]:
+    """The command line sets up the logger of its process; here the process has other tests to run."""
+    logger = logging.getLogger("quantrt")
+    before = (logger.handlers[:], logger.level, logger.propagate)
+    yield
+    logger.handlers[:], logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU in the part of an H200, for whole builds: every region is computed by the reference, in torch."""
+"""The CPU in the part of an H200: every region of a program is computed by the reference, in torch."""
 
 import importlib
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda import lower
 from tests.programs import GPU
 
-__all__ = ["BRIEF", "REFERENCE_ALONE", "stand_in_for_gpu"]
+__all__ = ["BRIEF", "REFERENCE_ALONE", "programs_on_cpu", "stand_in_for_gpu"]
 
 BRIEF = BenchConfig(duration_s=0.02, max_duration_s=0.05, warmup_s=0.01, min_runs=3)
 
@@ -35,10 +35,19 @@ def stand_in_for_gpu() -> Iterator[None]:
     lowering = partial(lower.CudaLowering, gpu=gpu_named("H200"), device="cpu")
     with ExitStack() as stack:
         stack.enter_context(patch.object(lower, "CudaLowering", lowering))
-        stack.enter_context(patch.object(executor_module, "_open_cuda", _open_on_cpu))
-        for module in (build_module, executor_module):
-            stack.enter_context(patch.object(module, "check_library", lambda library, **options: None))
+        stack.enter_context(programs_on_cpu())
+        stack.enter_context(patch.object(build_module, "check_library", lambda library, **options: None))
         stack.enter_context(patch.object(build_module, "describe_machine", lambda library: here))
+        yield
+
+
+@contextmanager
+def programs_on_cpu() -> Iterator[None]:
+    """Programs that are opened meanwhile run on the CPU."""
+    with (
+        patch.object(executor_module, "_open_cuda", _open_on_cpu),
+        patch.object(executor_module, "check_library", lambda library, **options: None),
+    ):
         yield
 
 

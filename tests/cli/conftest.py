@@ -2,8 +2,7 @@
 """A small model with data, and a way to call the command line and read its JSON."""
 
 import json
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +20,6 @@ g (float[n,3,16,16] image) => (float[n,10] logits)
   p = GlobalAveragePool(r)
   f = Flatten(p)
   logits = Gemm<transB = 1>(f, w2, b2) }"""
-
-
-@pytest.fixture(autouse=True)
-def restored_logger() -> Iterator[None]:
-    """The command line sets up the logger of its process; here the process has other tests to run."""
-    logger = logging.getLogger("quantrt")
-    before = (logger.handlers[:], logger.level, logger.propagate)
-    yield
-    logger.handlers[:], logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])
 
 
 @pytest.fixture

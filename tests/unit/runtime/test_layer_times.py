@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times of layers: of every run, by name, in an executor of their own."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from quantrt.errors import DataError, InternalError
-from quantrt.plan.plan import LibraryModel
-from quantrt.plan.program_json import program_from_model
 from quantrt.report.engine_layers.of_engine import engine_layers
 from quantrt.report.explain.gather import gather_from_runs
-from quantrt.runtime import executor as executor_module
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.layer_times import LayerTimes, time_layers, time_plan
 from quantrt.runtime.unique_names import unique_names
@@ -53,16 +51,12 @@ def test_equal_names_are_told_apart():
 
 
 @pytest.fixture
-def cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def cpu_for_gpu() -> Iterator[None]:
     pytest.importorskip("torch", reason="programs run in torch")
-    from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
+    from tests.gpu_stand_in import programs_on_cpu
 
-    def open_on_cpu(model: LibraryModel, output_names: object) -> CudaExecutor:
-        program = program_from_model(model)
-        return CudaExecutor(program, *specs_of(program), device="cpu")
-
-    monkeypatch.setattr(executor_module, "_open_cuda", open_on_cpu)
-    monkeypatch.setattr(executor_module, "check_library", lambda library, **options: None)
+    with programs_on_cpu():
+        yield
 
 
 def test_regions_are_timed_in_a_lane_of_their_own(cpu_for_gpu: None):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Float, fake-quantized and compiled model: the planted layer is named, and every figure is what it says."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,6 @@ from quantrt.config import CompareConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.model.save import save_model
 from quantrt.plan.lower import spell_for_onnxruntime
-from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.quantize.qdq import write
@@ -32,8 +31,7 @@ from quantrt.report.layer_errors.sessions import Part
 from quantrt.report.layer_errors.three_way import compare_three_ways
 from quantrt.report.subject import Subject, open_subject
 from quantrt.runtime import engine as engine_module
-from quantrt.runtime import executor as executor_module
-from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
+from tests.gpu_stand_in import programs_on_cpu
 from tests.nets import RESNET, RESNET_SHAPES, net, quantized, resnet, samples, weights
 from tests.unit.report.layer_errors.quantized_pairs import (
     PLANTED,
@@ -64,17 +62,12 @@ def three_ways(
 
 
 @pytest.fixture
-def cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs run on the CPU."""
-
-    def open_on_cpu(model: LibraryModel, output_names: Sequence[str] | None) -> CudaExecutor:
-        program = program_from_model(model)
-        return CudaExecutor(program, *specs_of(program), device="cpu")
-
-    monkeypatch.setattr(executor_module, "_open_cuda", open_on_cpu)
-    for module in (engine_module, executor_module):
-        monkeypatch.setattr(module, "check_library", lambda library, **options: None)
+def cpu_for_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Engines for a GPU are loaded and run on the CPU."""
+    monkeypatch.setattr(engine_module, "check_library", lambda library, **options: None)
     monkeypatch.setattr(engine_module, "describe_machine", lambda library: {})
+    with programs_on_cpu():
+        yield
 
 
 @pytest.mark.parametrize("library", ["onnxruntime", "openvino", "cuda"])
