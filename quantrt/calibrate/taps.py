@@ -15,6 +15,7 @@ import onnx_ir as ir
 from quantrt.calibrate.records import Arrays
 from quantrt.calibrate.tap_sizes import TapSizes
 from quantrt.errors import DataError, UsageError, close_match
+from quantrt.ir.no_memory import check_memory
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.cuts import Cut, cut_part, list_cuts
 from quantrt.model.model import Model
@@ -102,6 +103,7 @@ class Taps:
             try:
                 values = part.session.run(part.outputs, _subset({**feed, **held}, part.inputs))
             except ORT_ERRORS as error:
+                check_memory(error)
                 raise DataError(f"the model fails on {where}", got=str(error).strip()) from error
             held |= dict(zip(part.outputs, values, strict=True))
             del values

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calibration caches as TensorRT writes them, and the tables of ONNX Runtime's TensorRT provider.
+"""Calibration caches as TensorRT writes them, and those of ONNX Runtime: its TensorRT provider's and its own.
 
     TRT-8601-EntropyCalibration2
     input: 3c010a14
@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from quantrt.calibrate.cache_origin import Origin, read_origin, write_origin
+from quantrt.calibrate.ort_json import JSON_TABLE, SYMMETRIC_NOTE, read_json_table
 from quantrt.calibrate.ort_table import TABLE, TEXT_TABLE, read_table, read_text_table, table_bytes
 from quantrt.errors import DataError
 from quantrt.ir.atomic import replace_file
@@ -97,7 +98,7 @@ class TrtCache:
 
 
 def read_cache(path: Path | str) -> TrtCache:
-    """The scales in a TensorRT calibration cache or in a table of ONNX Runtime's TensorRT provider.
+    """The scales in a calibration cache of TensorRT, of ONNX Runtime's TensorRT provider or of its quantizer.
 
     Raises:
         DataError: there is no such file, it is neither of them, or it is damaged; names the line.
@@ -139,6 +140,8 @@ def parse_cache(data: bytes, name: str, origin: Origin | None = None) -> TrtCach
     data = data.removeprefix(b"\xef\xbb\xbf")
     if data.lstrip().startswith(b"TRT-"):
         header, entries = _parse_text(data, name)
+    elif data.lstrip().startswith(b"{"):
+        header, entries = JSON_TABLE, _from_amax(read_json_table(data, name))
     elif b"\0" in data:
         header, entries = TABLE, _from_amax(read_table(data, name))
     else:
@@ -147,7 +150,7 @@ def parse_cache(data: bytes, name: str, origin: Origin | None = None) -> TrtCach
         raise DataError(f"cannot read '{name}': it names no tensor", got=header, hint=_MAKE)
     reasons = {tensor: reason for tensor, scale in entries.items() if (reason := why_invalid(scale))}
     scales = {tensor: float(scale) for tensor, scale in entries.items() if tensor not in reasons}
-    notes = []
+    notes = [SYMMETRIC_NOTE] if header == JSON_TABLE else []
     if origin is not None and not origin.is_of(scales):
         notes.append(f"'{name}' was changed after it was written: what stands beside it does not count")
         origin = None

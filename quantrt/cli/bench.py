@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,6 +25,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="engines (.qrt) or models (.onnx); the first is the base",
     )
+    parser.add_argument(
+        "--min-speed",
+        type=float,
+        metavar="R",
+        help="fail (exit code 1) where a file is surely less than R times as fast as the first: the whole "
+        "99 %% interval of the ratio is below",
+    )
     add_timed_inputs(parser, with_batch=False)
     add_config(parser, BenchConfig, "timing")
     add_config(
@@ -33,10 +41,11 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(args: argparse.Namespace) -> Result:
     from quantrt.cli.progress import progress_bars
-    from quantrt.report.bench import measure, show_bench
+    from quantrt.report.bench import hold_to, measure, show_bench
     from quantrt.report.built.chosen_shapes import best_shapes
     from quantrt.report.subject import open_subject
 
+    _check_limit(args)
     config, device = read_config(args, BenchConfig), read_config(args, DeviceConfig)
     with ExitStack() as stack:
         subjects = [stack.enter_context(open_subject(path, threads=device.threads)) for path in args.files]
@@ -50,7 +59,23 @@ def _run(args: argparse.Namespace) -> Result:
         with progress_bars(quiet=args.quiet) as bars:
             on_progress = bars.counter("timing", "ms per file")
             data = measure(subjects, inputs, config, batch=batches[0], on_progress=on_progress)
-    return Result(data, lambda: show_bench(data))
+    if args.min_speed is not None:
+        data = hold_to(data, args.min_speed)
+    return Result(data, lambda: show_bench(data), exit_code=0 if data.get("passed", True) else 1)
+
+
+def _check_limit(args: argparse.Namespace) -> None:
+    if args.min_speed is None:
+        return
+    if len(args.files) < 2:
+        raise UsageError(
+            "cannot hold one file to --min-speed: it is the speed against the first of several",
+            hint=f"quantrt bench BASE {args.files[0]} --min-speed {args.min_speed:g}",
+        )
+    if not (args.min_speed > 0 and math.isfinite(args.min_speed)):
+        raise UsageError(
+            f"cannot use --min-speed {args.min_speed:g}", expected="a number above 0, such as 0.95"
+        )
 
 
 COMMAND = Command(
@@ -65,6 +90,10 @@ COMMAND = Command(
         (
             "a model with free sizes",
             "quantrt bench model.onnx --shape input_ids=1x384 --shape attention_mask=1x384",
+        ),
+        (
+            "fail where the new one is surely more than 5 % slower",
+            "quantrt bench old.qrt new.qrt --min-speed 0.95",
         ),
         ("batches of eight, real data", "quantrt bench model.onnx model.qrt --batch 8 --data valid.npz"),
     ),

@@ -60,13 +60,13 @@ def _run(args: argparse.Namespace) -> Result:
     raise UsageError(
         f"cannot tell what '{path}' is",
         got=f"suffix '{path.suffix}'",
-        expected=".onnx, .ranges, .qrt or .cache",
+        expected=".onnx, .ranges, .qrt, .cache or .json",
     )
 
 
 def _is_cache(path: Path) -> bool:
     """Whether a file is a calibration cache: by its suffix, or for one that is unknown by how it begins."""
-    if path.suffix in (".cache", ".flatbuffers"):
+    if path.suffix in (".cache", ".flatbuffers", ".json"):
         return True
     if path.suffix in (".onnx", ".ranges", ".qrt") or not path.is_file():
         return False

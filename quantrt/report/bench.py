@@ -19,7 +19,7 @@ from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.timing import Latency, Paired, compare_paired, time_interleaved
 
-__all__ = ["measure", "show_bench", "unsteady_notes"]
+__all__ = ["hold_to", "measure", "show_bench", "unsteady_notes"]
 
 UNSTABLE_CV_RATIO = 0.10
 """Above this spread a note says that the machine may be busy; 0.02 to 0.05 is usual on an idle one."""
@@ -77,6 +77,18 @@ def measure(
             *unsteady_notes((item.name, latency) for item, latency in rows),
         ],
     }
+
+
+def hold_to(data: Mapping[str, Any], min_speed: float) -> dict[str, Any]:
+    """The measurements with "passed", of all and of each ratio: False where one is surely slower than that.
+
+    Args:
+        min_speed: the least speed against the first file; 1 is as fast. A ratio whose interval holds it, or
+            that has none for want of rounds, passes: noise alone fails nothing.
+    """
+    ratios = [row | {"passed": row["hi"] is None or row["hi"] >= min_speed} for row in data["ratios"]]
+    passed = all(row["passed"] for row in ratios)
+    return {**data, "min_speed": min_speed, "ratios": ratios, "passed": passed}
 
 
 def unsteady_notes(latencies: Iterable[tuple[str, Latency]]) -> tuple[str, ...]:
@@ -143,6 +155,15 @@ def show_bench(data: Mapping[str, Any]) -> None:
         show("", table(headers, speeds, left=("verdict",), fold=("file",)))
     show(f"peak memory of this process: {memory_text(data['peak_memory'])}")
     show(*(f"note: {note}" for note in data["notes"]))
+    if "passed" in data:
+        failed = [row["file"] for row in data["ratios"] if not row["passed"]]
+        limit = f"{data['min_speed']:g} times as fast as {data['base']}"
+        text = (
+            f"FAILED: surely less than {limit}: {', '.join(failed)}"
+            if failed
+            else f"PASSED: {limit}, or not surely less"
+        )
+        show("", text)
 
 
 def _row(item: _Timed, latency: Latency, batch: int) -> dict[str, Any]:

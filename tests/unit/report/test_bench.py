@@ -11,7 +11,7 @@ import pytest
 from quantrt.cli.json_text import json_text
 from quantrt.config import BenchConfig
 from quantrt.report import bench
-from quantrt.report.bench import measure, show_bench
+from quantrt.report.bench import hold_to, measure, show_bench
 from quantrt.report.subject import Subject, open_subject
 from quantrt.tactics.timing import Latency
 from tests.programs import GPU, cuda_plan, pooled_program
@@ -111,3 +111,28 @@ def test_replays_are_not_compared_with_calls(
     with open_subject(make_engine("onnxruntime")) as model, on_cpu("b.qrt") as engine:
         data = measure([model, engine], [X, x], CONFIG, batch=1)
     assert [(row["file"], row["timed"]) for row in data["ratios"]] == [("b.qrt", "call")]
+
+
+def test_only_what_is_surely_slower_fails(capsys: pytest.CaptureFixture[str]):
+    intervals = {"new": (0.90, 0.94), "noisy": (0.80, 1.10), "short": (None, None), "faster": (1.2, 1.3)}
+    ratios = [
+        {"file": name, "timed": "call", "speedup_ratio": 1.0, "lo": lo, "hi": hi, "verdict": "same"}
+        for name, (lo, hi) in intervals.items()
+    ]
+    data = {
+        "base": "old",
+        "batch": 1,
+        "device": {"cpu": "X", "available_cores": 2, "libraries": {}, "gpu": None},
+        "files": [],
+        "ratios": ratios,
+        "notes": [],
+        "peak_memory": {"host_bytes": 1, "device_bytes": None},
+    }
+    held = hold_to(data, 0.95)
+    assert [row["passed"] for row in held["ratios"]] == [False, True, True, True]
+    assert (held["passed"], held["min_speed"], hold_to(data, 0.94)["passed"]) == (False, 0.95, True)
+    assert "passed" not in data
+    show_bench(held)
+    assert "FAILED: surely less than 0.95 times as fast as old: new\n" in capsys.readouterr().out
+    show_bench(hold_to(data, 0.9))
+    assert "PASSED: 0.9 times as fast as old, or not surely less\n" in capsys.readouterr().out
