@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engine files: what is written is what is read, and nothing else is read at all."""
 
+import base64
 import dataclasses
 import hashlib
 import json
 import mmap
+import re
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
 import ml_dtypes
@@ -410,6 +413,15 @@ def test_an_unknown_library_is_named(tmp_path: Path):
     assert "tensorrt" in caught.value.got
 
 
+OPTIONS = {"threads": 1, "hint": "latency", "float_precision": "fp32"}
+
+
+def test_a_header_is_read_as_it_was_written(tmp_path: Path):
+    """What the damaged ones below differ from."""
+    write_header(tmp_path / "model.qrt", options=OPTIONS)
+    assert load_plan(tmp_path / "model.qrt").options == ExecOptions(threads=1, hint="latency")
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -418,10 +430,17 @@ def test_an_unknown_library_is_named(tmp_path: Path):
         {"inputs": [["x", "float32", [True]]]},
         {"inputs": [["x", "float32", [1.5]]]},
         {"inputs": 5},
-        {"options": {"threads": 1, "unknown": 2}},
-        {"options": {"threads": "many"}},
-        {"options": {"hint": 5}},
-        {"options": {"threads": 1, "hint": "latency", "float_precision": "fp32", "keeps_floats": 1}},
+        {"options": {"threads": 1}},
+        {"options": {**OPTIONS, "unknown": 2}},
+        {"options": {**OPTIONS, "threads": "many"}},
+        {"options": {**OPTIONS, "threads": 0}},
+        {"options": {**OPTIONS, "threads": True}},
+        {"options": {**OPTIONS, "hint": "speed"}},
+        {"options": {**OPTIONS, "float_precision": "fp64"}},
+        {"options": {**OPTIONS, "keeps_floats": 1}},
+        {"options": {**OPTIONS, "one_thread_shapes": [[1, -1]]}},
+        {"inputs": [["x", "float32", [1], -0.5, ""]]},
+        {"inputs": [["x", "float32", [1], None, "sideways"]]},
         {"precision": 8},
         {"is_calibrated": "yes"},
         {"library": None},
@@ -436,6 +455,39 @@ def test_an_unknown_library_is_named(tmp_path: Path):
 def test_a_header_of_another_shape_is_a_damaged_file(changes: dict[str, object], tmp_path: Path):
     path = tmp_path / "model.qrt"
     write_header(path, **changes)
+    with pytest.raises(ModelError, match="damaged"):
+        load_plan(path)
+
+
+UNPACKED = {"layers": [], "report": {}}
+PACKED = base64.b64decode(header_of(small_plan())["packed"])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (PACKED[:-5], "cut off"),
+        (PACKED + b"more", "does not end where it should"),
+        (b"no zlib", "zlib|header check"),
+        (zlib.compress(b"[1, 2]"), "TypeError"),
+    ],
+    ids=["cut off", "longer", "not compressed", "a list"],
+)
+def test_a_damaged_compressed_part_says_what_is_wrong(content: bytes, reason: str, tmp_path: Path):
+    path = tmp_path / "model.qrt"
+    write_header(path, packed=base64.b64encode(content).decode())
+    with pytest.raises(ModelError, match="damaged") as caught:
+        load_plan(path)
+    assert re.search(reason, str(caught.value.got))
+
+
+def test_a_compressed_part_is_not_read_beyond_what_a_header_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "model.qrt"
+    write_header(path, packed=base64.b64encode(zlib.compress(b" " * 5000 + b"{}")).decode(), **UNPACKED)
+    load_plan(path)
+    monkeypatch.setattr("quantrt.plan.header.MAX_UNPACKED_BYTES", 5000)
     with pytest.raises(ModelError, match="damaged"):
         load_plan(path)
 
