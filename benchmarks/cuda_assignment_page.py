@@ -23,7 +23,7 @@ INTRO = """# Precisions per region on an NVIDIA GPU
 *Assigned* is the engine of one `quantrt.build(..., device="cuda")` with `{{"fp16", "int8", "fp8"}}` and a budget. *fp16*, *int8* and
 *fp8* are that build's candidates all in one precision: what has no kernel in 8 bits, or a slower one, is fp16 in them, and what
 overflows fp16 is FP32. Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all took
-turns, by CUDA events.
+turns, by CUDA events; a turn is 0.4 s long and its second half counts (up to 001a52b: 30 rounds of 20 runs).
 
 The budget is for noise in the outputs (as a ratio of powers in dB, against ONNX Runtime in FP32; of SDXL's UNet against the build's
 own candidate in FP32) where weights are random, and for top-1 on 2,000 CIFAR-10 pictures where the model is trained. `vit-outliers`: two channels of what attention reads of the residual

@@ -17,8 +17,9 @@ INTRO = """# Engines on an NVIDIA GPU
 {machine}
 
 Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all contenders
-took turns, by CUDA events, in an order drawn for each round (up to 001a52b in one order for all, which at the
-limit of power is better for some than for others). The engines are those of `quantrt.build(...,
+took turns, by CUDA events, in an order drawn for each round; a turn is 0.4 s long and its second half counts, in
+which a GPU at its limit of power has the clock that this contender leaves it (up to 001a52b: 30 rounds of 20 runs,
+in one order for all). The engines are those of `quantrt.build(...,
 device="cuda")` with `{{"fp16"}}` and `{{"int8", "fp16"}}`, of some with `{{"fp8", "fp16"}}` too,
 without an accuracy bound, so that the fastest is shipped: "int8 ships" says what that was. The peer is
 `torch.compile` in fp16, channels last where there are images, as a CUDA graph. Weights are seeded

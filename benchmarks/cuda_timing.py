@@ -15,8 +15,9 @@ from quantrt.errors import DeviceError
 from quantrt.runtime.cuda.executor import CudaExecutor
 from quantrt.runtime.executor import Executor
 
-ROUNDS = 30
-REPLAYS = 20
+ROUNDS = 10
+HALF_TURN_MS = 200.0
+MIN_RUNS = 5
 WARM_REPLAYS, GRAPH_REPLAYS = 2, 7
 
 PACKAGES = ("torch", "triton", "onnxruntime", "onnx", "onnx-ir", "numpy")
@@ -48,27 +49,37 @@ def enqueued(executor: Executor, inputs: Mapping[str, np.ndarray]) -> Callable[[
 
 
 def time_in_turns(runs: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
-    """Milliseconds of one run: quantiles over rounds of one turn each, REPLAYS runs between two events.
+    """Milliseconds of one run: quantiles over rounds of one turn each, in an order drawn for each round.
 
-    The order of a round is drawn: a GPU at its limit of power is slower behind some than behind others.
+    The first half of a turn is not timed: at its limit of power a GPU's clock is what ran in the last tenths of a
+    second leaves of it, so that short turns are faster behind a contender that takes little power, and slower
+    behind one that takes much.
     """
     samples: dict[str, list[float]] = {name: [] for name in runs}
     names, order = list(runs), np.random.default_rng(0)
-    for number in range(rounds + 1):
-        for name in (names[index] for index in order.permutation(len(names))):
-            run = runs[name]
-            start = torch.cuda.Event(enable_timing=True)
-            end = torch.cuda.Event(enable_timing=True)
-            run()
-            torch.cuda.synchronize()
-            start.record()
-            for _ in range(REPLAYS):
-                run()
-            end.record()
-            torch.cuda.synchronize()
-            if number:
-                samples[name].append(start.elapsed_time(end) / REPLAYS)
+    for _ in range(rounds):
+        for index in order.permutation(len(names)):
+            samples[names[index]].append(_turn_ms(runs[names[index]]))
     return {name: _quantiles(x) for name, x in samples.items()}
+
+
+def _turn_ms(run: Callable[[], object]) -> float:
+    _run_ms(run, 1)
+    repeats = max(MIN_RUNS, round(HALF_TURN_MS / _run_ms(run, MIN_RUNS)))
+    _run_ms(run, repeats)
+    return _run_ms(run, repeats)
+
+
+def _run_ms(run: Callable[[], object], repeats: int) -> float:
+    """Milliseconds of a run, of so many that are enqueued one behind the other."""
+    start = torch.cuda.Event(enable_timing=True)
+    end = torch.cuda.Event(enable_timing=True)
+    start.record()
+    for _ in range(repeats):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / repeats
 
 
 def graph_us(run: Callable[[int], object], calls: int) -> float:
