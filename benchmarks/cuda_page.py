@@ -16,16 +16,16 @@ INTRO = """# Engines on an NVIDIA GPU
 
 {machine}
 
-Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all contenders
-took turns, by CUDA events, in an order drawn for each round; a turn is 0.4 s long and its second half counts, in
-which a GPU at its limit of power has the clock that this contender leaves it (up to 001a52b: 30 rounds of 20 runs,
-in one order for all). The engines are those of `quantrt.build(...,
-device="cuda")` with `{{"fp16"}}` and `{{"int8", "fp16"}}`, of some with `{{"fp8", "fp16"}}` too,
-without an accuracy bound, so that the fastest is shipped: "int8 ships" says what that was. The peer is
-`torch.compile` in fp16, channels last where there are images, as a CUDA graph. Weights are seeded
-random ones; SQNR is of the outputs against ONNX Runtime in FP32. Builds are cold, then with the timing
-cache of the first; builds in 8 bits make the FP32 and fp16 engines too, to compare with. Rows are of
-several commits, on hosts that need not be the same; an empty field was not measured.
+Milliseconds of one run, inputs and outputs on the device: medians of {rounds} rounds in which all
+contenders took turns, by CUDA events, in an order drawn for each round; a turn is 0.4 s long and its
+second half counts, in which a GPU at its limit of power has the clock that this contender leaves it (up
+to 001a52b: 30 rounds of 20 runs, in one order for all). The engines are those of `quantrt.build(...,
+device="cuda")` with `{{"fp16"}}` and `{{"int8", "fp16"}}`, of some with `{{"fp8", "fp16"}}` too, without
+an accuracy bound, so that the fastest is shipped: "int8 ships" says what that was. The peer is
+`torch.compile` in fp16, channels last where there are images, as a CUDA graph. Weights are seeded random
+ones; SQNR is of the outputs against ONNX Runtime in FP32. Builds are cold, then with the timing cache of
+the first; builds in 8 bits make the FP32 and fp16 engines too, to compare with. Rows are of several
+commits, on hosts that need not be the same; an empty field was not measured.
 
 Reproduce on a machine with a GPU: `python -m benchmarks.cuda_engines docs/results/cuda-h200.json`
 """

@@ -51,9 +51,9 @@ def enqueued(executor: Executor, inputs: Mapping[str, np.ndarray]) -> Callable[[
 def time_in_turns(runs: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
     """Milliseconds of one run: quantiles over rounds of one turn each, in an order drawn for each round.
 
-    The first half of a turn is not timed: at its limit of power a GPU's clock is what ran in the last tenths of a
-    second leaves of it, so that short turns are faster behind a contender that takes little power, and slower
-    behind one that takes much.
+    The first half of a turn is not timed: at its limit of power a GPU's clock is what ran in the last
+    tenths of a second leaves of it, so that short turns are faster behind a contender that takes little
+    power, and slower behind one that takes much.
     """
     samples: dict[str, list[float]] = {name: [] for name in runs}
     names, order = list(runs), np.random.default_rng(0)
