@@ -12,6 +12,7 @@ from typing import Any
 from quantrt.cli.next_command import next_command, with_command
 from quantrt.cli.signals import EndedBySignal
 from quantrt.errors import DeviceError, InternalError, QuantRtError
+from quantrt.ir.no_memory import NO_MEMORY_HINT
 
 __all__ = ["INTERRUPTED", "Failure", "explain"]
 
@@ -64,11 +65,7 @@ def explain(error: BaseException, argv: Sequence[str] = (), verbs: Sequence[str]
 def _as_known(error: BaseException) -> QuantRtError:
     """The QuantRtError that stands for an exception of another family."""
     if isinstance(error, MemoryError):
-        return InternalError(
-            "ran out of memory; this is a bug: sizes are to be checked before they are allocated",
-            got=str(error) or None,
-            hint="again with --traceback, and report what it prints",
-        )
+        return DeviceError("ran out of memory", got=str(error) or None, hint=NO_MEMORY_HINT)
     if (
         isinstance(error, ModuleNotFoundError | ImportError)
         and error.name

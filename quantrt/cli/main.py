@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from quantrt.cli import (
     bench,
@@ -25,11 +26,12 @@ from quantrt.cli import (
     tune,
 )
 from quantrt.cli import explain as explain_verb
-from quantrt.cli.command import Command
+from quantrt.cli.command import Command, Result
 from quantrt.cli.failure import Failure, explain
 from quantrt.cli.json_text import json_text
 from quantrt.cli.parser import parse
 from quantrt.cli.signals import end_as_by_control_c
+from quantrt.errors import DeviceError
 from quantrt.ir.collector import leave_cycles
 from quantrt.log import setup_logging
 
@@ -56,18 +58,37 @@ COMMANDS: tuple[Command, ...] = (
 
 def entry_point() -> int:
     """Run the command line of this process; the return value is its exit code."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a layer's name may not fit an ASCII terminal
+    _open_streams()
     end_as_by_control_c()
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader (`| head`) has gone. Python would complain once more when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 141  # 128 + SIGPIPE, what a shell reports for any other program in a broken pipe
+        # The reader (`| head`) has gone.
+        code = _give_up_stdout(141)  # 128 + SIGPIPE, what a shell reports for any other program
+    except OSError as error:
+        print(f"error: {_no_output(error).text('`df -h`')}", file=sys.stderr)
+        code = _give_up_stdout(DeviceError.exit_code)
     leave_cycles()
     return code
+
+
+def _open_streams() -> None:
+    """Streams that were closed (`>&-`) take what is printed, to nowhere."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a layer's name may not fit an ASCII terminal
+
+
+def _give_up_stdout(code: int) -> int:
+    """The code; Python does not complain once more when it closes stdout."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
+
+
+def _no_output(error: OSError) -> DeviceError:
+    return DeviceError("cannot write to standard output", got=error.strerror)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -79,10 +100,7 @@ def main(argv: Sequence[str]) -> int:
         args = parse(COMMANDS, argv)
         setup_logging(verbose=args.verbose, quiet=args.quiet)
         result = args.command.run(args)
-        if args.json:
-            print(json_text(result.data))
-        else:
-            result.show()
+        _print_result(result, as_json=args.json)
     except BrokenPipeError:
         raise
     except SystemExit as leaving:  # argparse after -h and --version
@@ -92,6 +110,18 @@ def main(argv: Sequence[str]) -> int:
         _print_failure(failure, argv)
         return failure.exit_code
     return int(result.exit_code)
+
+
+def _print_result(result: Result, *, as_json: bool) -> None:
+    try:
+        if as_json:
+            print(json_text(result.data))
+        else:
+            result.show()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise _no_output(error) from error
 
 
 def _print_failure(failure: Failure, argv: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from quantrt.calibrate.taps import is_float
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.device import saturates
 from quantrt.errors import ModelError
+from quantrt.ir.no_memory import check_memory
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_channel_means
@@ -209,6 +210,7 @@ def _run(session: onnxruntime.InferenceSession, batch: Inputs) -> list[Array]:
     try:
         outputs = session.run(None, dict(batch))
     except ORT_ERRORS as error:
+        check_memory(error)
         raise ModelError("ONNX Runtime cannot run the model", got=str(error).strip()) from error
     return _floating(outputs)
 

@@ -21,6 +21,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
+from quantrt.ir.no_memory import check_memory
 from quantrt.ir.ort_options import KEEP_FLOATS, KEEP_PAIRS, SPIN_BRIEFLY
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
@@ -111,6 +112,7 @@ class OnnxRuntimeExecutor:
         try:
             outputs = session.run(self._output_names, inputs)
         except _ORT_ERRORS as error:
+            check_memory(error)
             raise DataError(f"ONNX Runtime cannot run these inputs: {library_reason(error)}") from error
         return dict(zip(self._output_names, outputs, strict=True))
 
@@ -164,6 +166,7 @@ def _open_session(
     try:
         return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
     except _ORT_ERRORS as error:
+        check_memory(error)
         raise ModelError(f"ONNX Runtime cannot load the model: {library_reason(error)}") from error
 
 

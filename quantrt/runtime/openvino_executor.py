@@ -28,6 +28,7 @@ import numpy as np
 import openvino
 
 from quantrt.errors import DataError, DeviceError, InternalError, ModelError
+from quantrt.ir.no_memory import check_memory
 from quantrt.ir.tensor_spec import Dim, TensorSpec
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.error_text import library_reason
@@ -240,6 +241,7 @@ class OpenVinoExecutor:
         try:
             compiled = self._core.compile_model(model, "CPU", self._config_for(shapes))
         except _LIBRARY_ERRORS as error:
+            check_memory(error)
             raise ModelError(f"OpenVINO cannot compile the model: {library_reason(error)}") from error
         text = "any input shapes" if shapes is None else f"input shapes {shapes_text(shapes)}"
         _LOGGER.debug("OpenVINO compiled for %s in %.2f s", text, time.perf_counter() - start)
@@ -256,6 +258,7 @@ class OpenVinoExecutor:
             tensors = {index: shared_tensor(array) for index, array in enumerate(arrays)}
             results = request.infer(tensors, share_inputs=True, share_outputs=False).to_tuple()
         except _LIBRARY_ERRORS as error:
+            check_memory(error)
             raise DataError(f"OpenVINO cannot run these inputs: {library_reason(error)}") from error
         return {name: results[index] for name, index in self._outputs}
 

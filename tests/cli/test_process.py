@@ -114,6 +114,33 @@ def test_a_closed_pipe_gives_141():
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("words", [("doctor",), ("doctor", "--json"), ("inspect", "none.onnx", "--json")])
+def test_output_that_cannot_be_written_gives_4(words: tuple[str, ...]):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "quantrt", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            timeout=60,
+        )
+    assert done.returncode == 4
+    assert "error: cannot write to standard output\n  got No space left on device\n" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_closed_streams_are_no_error():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    script = (
+        f"{sys.executable} -m quantrt doctor >&-; echo $?; {sys.executable} -m quantrt inspect none.onnx 2>&-"
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.stdout, done.stderr, done.returncode) == ("0\n", "", 3)
+
+
 def test_a_name_that_the_terminal_cannot_show_is_escaped():
     code = (
         "import sys, quantrt.device as d\nold = d.describe_device\n"
