@@ -245,7 +245,9 @@ def _step_row(step: Step) -> dict[str, Any]:
 
 def _place(row: Any) -> Place:
     buffer, first, channels, beside, beside_first = row
-    return Place(as_text(buffer), as_count(first), as_count(channels), as_text(beside), as_count(beside_first))
+    return Place(
+        as_text(buffer), as_count(first), as_count(channels), as_text(beside), as_count(beside_first)
+    )
 
 
 def _step(row: Any) -> Step:
