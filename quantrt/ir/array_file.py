@@ -6,10 +6,12 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from quantrt.ir.atomic import replace_file
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["write_arrays"]
 
@@ -22,6 +24,8 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     Raises:
         DeviceError: the disk is full or the folder may not be written to.
     """
+    import numpy as np  # heavy: the command line names this file before it runs anything
+
     with replace_file(path) as file, zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
