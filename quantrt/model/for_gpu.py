@@ -28,6 +28,7 @@ from quantrt.model.passes.spell_batch_norm import spell_batch_norm
 from quantrt.model.passes.spell_contrib import why_left
 from quantrt.model.passes.split_attention_heads import split_attention_heads
 from quantrt.model.passes.split_convolutions import split_convolutions
+from quantrt.model.passes.turn_pairs import turn_pairs
 from quantrt.model.passes.whole_gathers import whole_gathers
 
 __all__ = ["for_gpu"]
@@ -62,6 +63,7 @@ def for_gpu(model: Model) -> Model:
     split_attention_heads(graph)
     batch_first(graph)
     add_to_tokens(graph)
+    turn_pairs(graph)
     merge_projections(graph)
     merge_gates(graph)
     pick_tokens_early(graph)

@@ -27,11 +27,11 @@ def why_not_expressible(node: ir.Node, facts: Facts) -> str | None:
 
 
 def operands_of(node: ir.Node) -> tuple[ir.Value | None, ...]:
-    """The inputs that an expression reads: neither the axes of a reduction nor a table."""
+    """The inputs that an expression reads: neither the axes of a reduction, nor a table, nor places."""
     if is_lookup(node):
         return (index_of(node),)
-    is_reduction = is_row_operator(node) and node.op_type.startswith("Reduce")
-    values = tuple(node.inputs[:1] if is_reduction else node.inputs)
+    is_of_one = is_row_operator(node) and node.op_type.startswith(("Reduce", "Gather"))
+    values = tuple(node.inputs[:1] if is_of_one else node.inputs)
     return tuple(None if value is None or not value.name else value for value in values)
 
 

@@ -6,14 +6,15 @@
 
 One expression is evaluated for every element of an iteration shape, to which all tensor operands broadcast
 as ONNX does. An instruction named row_* reduces over the last axis of that shape; its result is the same
-for all elements of a row. Truth is 1.0 and 0.0. Nothing here knows ONNX, torch or Triton.
+for all elements of a row. swap_pairs exchanges neighbours along that axis, 2 i and 2 i + 1. Truth is 1.0 and
+0.0. Nothing here knows ONNX, torch or Triton.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ARITY", "IDENTITY", "QUANTIZE", "QUANTIZE_AT", "Expression", "Instruction", "Operand"]
+__all__ = ["ARITY", "IDENTITY", "QUANTIZE", "QUANTIZE_AT", "SWAP", "Expression", "Instruction", "Operand"]
 
 ARITY = {
     "const": 0,
@@ -35,6 +36,7 @@ ARITY = {
     "rint": 1,
     "sign": 1,
     "not": 1,
+    "swap_pairs": 1,
     "row_sum": 1,
     "row_mean": 1,
     "row_max": 1,
@@ -68,12 +70,15 @@ is correctly rounded."""
 QUANTIZE = {"int8": "quantize", "float8_e4m3fn": "quantize_fp8"}
 """The operation that makes codes of a type."""
 
+SWAP = "swap_pairs"
+"""The operation that exchanges neighbours along the last axis."""
+
 QUANTIZE_AT = "quantize_at"
 """The operation that makes int8 codes with a zero point."""
 
 ROUNDED_OPS = frozenset(
-    "const neg abs reciprocal floor ceil rint sign not row_max row_min add sub mul div max min eq lt le gt "
-    "ge and or xor quantize quantize_at quantize_fp8 where".split()
+    "const neg abs reciprocal floor ceil rint sign not swap_pairs row_max row_min add sub mul div max min eq "
+    "lt le gt ge and or xor quantize quantize_at quantize_fp8 where".split()
 )
 """Operations whose float32 result IEEE 754 fixes to the last bit."""
 
@@ -128,8 +133,8 @@ class Expression:
 
     @property
     def has_row(self) -> bool:
-        """Whether any instruction reduces over rows."""
-        return any(instruction.op.startswith("row_") for instruction in self.instructions)
+        """Whether any instruction reads other elements of a row than its own."""
+        return any(x.op.startswith("row_") or x.op == SWAP for x in self.instructions)
 
     @property
     def lookups(self) -> dict[int, int]:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX operators that reduce or normalize over the last axis, as instructions."""
+"""ONNX operators that reduce or normalize over the last axis, or exchange neighbours, as instructions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, float_attribute, int_attribute
@@ -25,7 +26,8 @@ _INPUT_COUNT = {"LayerNormalization": 3, "RMSNormalization": 2, "SimplifiedLayer
 
 def is_row_operator(node: ir.Node) -> bool:
     """Whether a node is of an operator that this file knows."""
-    return node.domain in ("", "ai.onnx") and node.op_type in _EMITTERS
+    is_known = node.domain in ("", "ai.onnx") and node.op_type in _EMITTERS
+    return is_known and (node.op_type != "Gather" or _swaps_pairs(node))
 
 
 def why_not_row_operator(node: ir.Node, facts: Facts) -> str | None:
@@ -53,6 +55,16 @@ def why_not_row_operator(node: ir.Node, facts: Facts) -> str | None:
     return None
 
 
+def _swaps_pairs(node: ir.Node) -> bool:
+    """Whether a Gather along the last axis takes elements 1, 0, 3, 2, ..., all of them."""
+    index = constant_of(node.inputs[1]) if len(node.inputs) == 2 else None
+    if index is None or index.ndim != 1 or index.size % 2 or int_attribute(node, "axis", 0) != -1:
+        return False
+    shape = None if node.inputs[0] is None else node.inputs[0].shape
+    is_whole = shape is not None and len(shape) > 0 and shape[-1] == index.size
+    return is_whole and np.array_equal(index, np.arange(index.size) ^ 1)
+
+
 def emit_row_operator(builder: ExpressionBuilder, node: ir.Node, args: Sequence[Register]) -> Register:
     """The register of a node's result; `args` are those of its inputs."""
     return _EMITTERS[node.op_type](builder, node, args)
@@ -75,7 +87,7 @@ def _axes(node: ir.Node, facts: Facts, rank: int) -> set[int] | None:
     return {int(axis) % rank for axis in array.reshape(-1)}
 
 
-def _reduce(op: str) -> Emit:
+def _in_rows(op: str) -> Emit:
     return lambda b, node, args: b.op(op, args[0])
 
 
@@ -127,16 +139,17 @@ def _lp_norm(b: ExpressionBuilder, node: ir.Node, args: Sequence[Register]) -> R
 
 
 _EMITTERS: Mapping[str, Emit] = {
+    "Gather": _in_rows("swap_pairs"),
     "LayerNormalization": _layer_norm,
     "LogSoftmax": _log_softmax,
     "LpNormalization": _lp_norm,
     "RMSNormalization": _rms_norm,
     "ReduceL1": _reduce_l1,
     "ReduceL2": _reduce_l2,
-    "ReduceMax": _reduce("row_max"),
-    "ReduceMean": _reduce("row_mean"),
-    "ReduceMin": _reduce("row_min"),
-    "ReduceSum": _reduce("row_sum"),
+    "ReduceMax": _in_rows("row_max"),
+    "ReduceMean": _in_rows("row_mean"),
+    "ReduceMin": _in_rows("row_min"),
+    "ReduceSum": _in_rows("row_sum"),
     "ReduceSumSquare": _reduce_squares,
     "SimplifiedLayerNormalization": _rms_norm,
     "Softmax": _softmax,

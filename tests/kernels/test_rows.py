@@ -202,7 +202,26 @@ def long_case(rng: np.random.Generator):
     )
 
 
+def turn_case(columns: int, *, is_normed: bool = False):
+    """Queries behind a projection, turned by their places."""
+
+    def make(rng: np.random.Generator):
+        b = Builder(TENSOR, constant("cos"), constant("sin"), constant("gamma"), scalar(1e-6))
+        x = spelled.rms_norm(b, 0, 3, 4) if is_normed else 0
+        turned = b("add", b("mul", x, 1), b("mul", b("swap_pairs", x), 2))
+        angles = rng.uniform(-3, 3, (5, columns)).astype(np.float32)
+        tables = {"cos": np.cos(angles), "sin": np.sin(angles), "gamma": affine(rng, columns)["gamma"]}
+        return b.build(turned), [tensor(rng, 2, 5, 3, columns).transpose(1, 2)], tables
+
+    return make
+
+
 CASES = (
+    Case("turned pairs of 128", turn_case(128), ("float16",)),
+    Case("turned pairs of 6", turn_case(6), ("float32",)),
+    Case("turned pairs, normalized", turn_case(96, is_normed=True), ("float16",), 2, 1e-6),
+    Case("turned pairs, normalized, of 192", turn_case(192, is_normed=True), ("bfloat16",), 2, 1e-6),
+    Case("turned pairs of long rows", turn_case(17002), ("float16",)),
     Case("layer norm of 768", norm_case(768), ("float16",), 2),
     Case("layer norm of 41", norm_case(41), ("float32",), 2, 2e-6),
     Case("layer norm of 1", norm_case(1), ("float16",), 2),

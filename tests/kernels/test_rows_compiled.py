@@ -43,6 +43,13 @@ def softmax_kernels() -> tuple[KernelSpec, ...]:
     return kernels_of(expression, [facts("bfloat16", 8, 12, 9, 197), facts("int8", 8, 1, 1, 197)], "bfloat16")
 
 
+def turn_kernels() -> tuple[KernelSpec, ...]:
+    b = Builder(TENSOR, constant("cos"), constant("sin"), scalar(1e-6))
+    x = b("mul", 0, b("rsqrt", b("add", b("row_mean", b("mul", 0, 0)), 3)))
+    expression = b.build(b("add", b("mul", x, 1), b("mul", b("swap_pairs", x), 2)))
+    return kernels_of(expression, [facts("float16", 2, 24, 4608, 128)], "float16")
+
+
 def truth_kernels() -> tuple[KernelSpec, ...]:
     b = Builder(TENSOR, TENSOR)
     expression = b.build(b("and", b("lt", 0, 1), 0), b("add", 0, 1))
@@ -83,12 +90,13 @@ def every_operation(*, with_fp8: bool) -> tuple[KernelSpec, ...]:
 def test_kernels_compile_for_all_architectures(compile_kernels) -> None:
     norm, softmax, truth = norm_kernels(), softmax_kernels(), truth_kernels()
     assert [len(kernels) for kernels in (norm, softmax, truth)] == [3, 3, 3]
-    specs = [norm[0], norm[-1], softmax[0], truth[1], lookup_kernels()[0], every_operation(with_fp8=False)[0]]
+    specs = [norm[0], norm[-1], softmax[0], truth[1], lookup_kernels()[0], turn_kernels()[0]]
+    specs += [every_operation(with_fp8=False)[0]]
     results = compile_kernels(specs, CAPABILITIES)
     for result in results.values():
         assert isinstance(result, CompiledKernel), result
         assert set(result.cubins) == set(CAPABILITIES)
-    assert not any(result.spills for result in list(results.values())[:5])
+    assert not any(result.spills for result in list(results.values())[:6])
 
 
 @pytest.mark.parametrize("outputs", [("float16",), ("float16", "int8")])

@@ -25,16 +25,7 @@ from quantrt.kernels.jit.codes import (
     rint,
     to_fp8,
 )
-from quantrt.kernels.jit.functions import (
-    INF,
-    erf,
-    exp,
-    gelu,
-    power,
-    sigmoid,
-    softplus,
-    tanh,
-)
+from quantrt.kernels.jit.functions import INF, erf, exp, gelu, power, sigmoid, softplus, swap_pairs, tanh
 from quantrt.kernels.jit.zero_points import operands_of
 
 __all__ = [
@@ -68,6 +59,7 @@ CEIL = tl.constexpr(OPS.index("ceil"))
 RINT = tl.constexpr(OPS.index("rint"))
 SIGN = tl.constexpr(OPS.index("sign"))
 NOT = tl.constexpr(OPS.index("not"))
+SWAP_PAIRS = tl.constexpr(OPS.index("swap_pairs"))
 SQUARE = tl.constexpr(OPS.index("square"))
 CUBE = tl.constexpr(OPS.index("cube"))
 ROW_SUM = tl.constexpr(OPS.index("row_sum"))
@@ -209,6 +201,8 @@ def apply_one(op: tl.constexpr, x):
         y = tl.where(x > 0.0, 1.0, tl.where(x < 0.0, -1.0, 0.0))
     elif op == NOT:
         y = (x == 0.0).to(tl.float32)
+    elif op == SWAP_PAIRS:
+        y = swap_pairs(x)
     elif op == GELU:
         y = gelu(x)
     elif op == SQUARE:

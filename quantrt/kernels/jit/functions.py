@@ -21,6 +21,7 @@ __all__ = [
     "power",
     "sigmoid",
     "softplus",
+    "swap_pairs",
     "tanh",
 ]
 
@@ -151,3 +152,14 @@ def power(a, b):
     signed = tl.where(is_negative & is_odd, -size, size)
     signed = tl.where((a < 0.0) & (a != -INF) & (is_whole == 0), float("nan"), signed)
     return tl.where((b == 0.0) | (a == 1.0), 1.0, signed)
+
+
+@triton.jit
+def swap_pairs(x):
+    """A block [rows, columns] with neighbouring columns exchanged; what all columns have in common stays."""
+    if x.shape[1] == 1:
+        y = x
+    else:
+        even, odd = tl.split(tl.reshape(x, (x.shape[0], x.shape[1] // 2, 2)))
+        y = tl.reshape(tl.join(odd, even), (x.shape[0], x.shape[1]))
+    return y

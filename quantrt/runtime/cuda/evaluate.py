@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from quantrt.regions.expression import Expression, Instruction
+from quantrt.regions.expression import SWAP, Expression, Instruction
 
 __all__ = ["BINARY", "UNARY", "evaluate"]
 
@@ -32,6 +32,7 @@ UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
     "rint": torch.round,
     "sign": torch.sign,
     "not": lambda x: (x == 0).float(),
+    "swap_pairs": lambda x: x.reshape(*x.shape[:-1], -1, 2).flip(-1).reshape(x.shape),
     "row_sum": lambda x: x.sum(-1, keepdim=True),
     "row_mean": lambda x: x.mean(-1, keepdim=True),
     "row_max": lambda x: x.amax(-1, keepdim=True),
@@ -124,6 +125,6 @@ def _step(
         return torch.clamp(torch.round(x / scale) + zero, -128.0, 127.0)
     if instruction.op in BINARY:
         return BINARY[instruction.op](*arguments)
-    if instruction.op.startswith("row_"):
+    if instruction.op.startswith("row_") or instruction.op == SWAP:
         arguments = [arguments[0].expand(shape)]
     return UNARY[instruction.op](arguments[0])
