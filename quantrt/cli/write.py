@@ -13,7 +13,7 @@ __all__ = ["write_arrays", "write_bytes", "write_text"]
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 text file; errors are those of `write_bytes`."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(errors="backslashreplace"))  # a file's name may be no text
 
 
 def write_bytes(path: Path, content: bytes) -> None:

@@ -91,7 +91,7 @@ class Report:
             DeviceError: the path cannot be written or the disk is full.
         """
         with replace_file(Path(path)) as file:
-            file.write(self.html().encode())
+            file.write(self.html().encode(errors="backslashreplace"))
 
     def __repr__(self) -> str:
         names = " and ".join(f"{view['name']} ({view['precision']})" for view in self.data["engines"])

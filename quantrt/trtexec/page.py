@@ -61,4 +61,4 @@ if __name__ == "__main__":
     path = Path(sys.argv[1])
     text = with_flags(path.read_text(encoding="utf-8"))
     with replace_file(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="backslashreplace"))

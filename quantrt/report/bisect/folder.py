@@ -82,7 +82,7 @@ def write_folder(
         says = _try(place, names, limits, found, process)
         command = shlex.join(["quantrt", "compare", *names, "--data", INPUTS, *_flags(limits)])
         with replace_file(place / "README.md") as file:
-            file.write(_readme(found, sides, command, says).encode())
+            file.write(_readme(found, sides, command, says).encode(errors="backslashreplace"))
         files = tuple(sorted(path.name for path in place.iterdir()))
     return Written(files, command, says)
 
