@@ -50,7 +50,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     from quantrt.cli.progress import progress_bars
     from quantrt.report.codes.compare_codes import compare_codes, show_codes
-    from quantrt.report.compare import compare, show_comparison
+    from quantrt.report.compare.compare import compare
+    from quantrt.report.compare.show import show_comparison
     from quantrt.report.subject import open_subject
 
     _check(args)

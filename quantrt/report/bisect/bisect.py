@@ -16,7 +16,7 @@ from quantrt.report.bisect.find import find_failure
 from quantrt.report.bisect.folder import facts_of, write_folder
 from quantrt.report.bisect.side import Side, read_side
 from quantrt.report.bisect.trials import Trials
-from quantrt.report.compare import limits_text
+from quantrt.report.compare.limits import limits_text
 from quantrt.report.tables import facts, heading, show, verdict
 from quantrt.worker_process import WorkerProcess
 

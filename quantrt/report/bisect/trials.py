@@ -16,7 +16,7 @@ from quantrt.ir.array_file import write_arrays
 from quantrt.model.save import save_model
 from quantrt.reference.metrics import Error
 from quantrt.report.bisect.side import Side
-from quantrt.report.compare import violations_of
+from quantrt.report.compare.limits import violations_of
 from quantrt.worker_process import CRASHED, WorkerProcess
 
 __all__ = ["CRASH", "DIFFERS", "NOT_FINITE", "Crash", "Failure", "Trials", "failure_in"]

@@ -27,7 +27,7 @@ from quantrt.model.read import read_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.plan.serialize import load_plan, save_plan
-from quantrt.report.compare import compare
+from quantrt.report.compare.compare import compare
 from quantrt.report.subject import open_subject
 from quantrt.runtime.executor import open_executor
 from quantrt.worker_process import answer_requests

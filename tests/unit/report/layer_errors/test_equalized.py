@@ -23,7 +23,7 @@ from quantrt.quantize.qdq import write
 from quantrt.quantize.switches import FLAGS, switch_layers
 from quantrt.quantize.targets import OPENVINO, ORT
 from quantrt.reference.metrics import sqnr_db
-from quantrt.report.compare import compare
+from quantrt.report.compare.compare import compare
 from quantrt.report.layer_errors.equalized import unscaled_twin, with_fitted_scales
 from quantrt.report.layer_errors.from_openvino import from_openvino_engine
 from quantrt.report.subject import open_subject

@@ -24,7 +24,8 @@ from quantrt.quantize.qdq import write
 from quantrt.quantize.switches import FLAGS, switch_layers
 from quantrt.quantize.targets import OPENVINO, ORT, TENSORRT
 from quantrt.quantize.targets.cuda import CUDA
-from quantrt.report.compare import compare, show_comparison
+from quantrt.report.compare.compare import compare
+from quantrt.report.compare.show import show_comparison
 from quantrt.report.layer_errors.extents import find_extents
 from quantrt.report.layer_errors.isolate import with_twins
 from quantrt.report.layer_errors.sessions import Part

@@ -14,7 +14,8 @@ from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.cli.json_text import json_text
 from quantrt.config import CompareConfig
 from quantrt.errors import DataError, ModelError, UsageError
-from quantrt.report.compare import compare, show_comparison
+from quantrt.report.compare.compare import compare
+from quantrt.report.compare.show import show_comparison
 from quantrt.report.subject import Subject, open_subject
 
 MODEL = """<ir_version: 8, opset_import: ["": 13]>
@@ -212,7 +213,7 @@ def test_no_data_is_an_error(tmp_path: Path):
 
 
 def test_many_tensors_are_tapped_in_groups(tmp_path: Path, data: Dataset, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("quantrt.report.compare.TAPS_PER_PASS", 1)
+    monkeypatch.setattr("quantrt.report.compare.compare.TAPS_PER_PASS", 1)
     with model(tmp_path, "a.onnx", 4) as a, model(tmp_path, "b.onnx", 5) as b:
         found = compare(a, b, data, CompareConfig(), layers=True)
     assert [layer["name"] for layer in found["layers"]] == ["h", "y"]
