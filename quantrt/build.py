@@ -8,7 +8,7 @@ load -> calibrate -> fit (place, choose ranges, correct biases) -> open candidat
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -86,8 +86,9 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-Data = Dataset | str | Path | Iterable[Mapping[str, np.ndarray]] | Mapping[str, np.ndarray]
-"""Samples: a path, an array per input, or an iterable of dicts of arrays."""
+Samples = Iterable[Mapping[str, np.ndarray]]
+Data = Dataset | str | Path | Samples | Callable[[], Samples] | Mapping[str, np.ndarray]
+"""Samples: a path, an array per input, an iterable of dicts of arrays, or a function that gives one."""
 
 
 def build(
@@ -114,9 +115,10 @@ def build(
         precisions: any of "fp32", "bf16", "int8", on a GPU also "fp16" and "fp8"; FP32 is always a candidate,
             or known to have lost: see quantrt.yardstick.
         calibration: samples that show the usual range of activations; needed for int8 and fp8 without
-            `stats`. Read twice, so no generator.
-        validation: samples, with labels for top1, on which the accuracy drop is measured. Without them it is
-            measured as cosine on calibration samples.
+            `stats`. A path; a dict of arrays [samples, ...]; an iterable of dicts of arrays, each a sample or
+            a batch; or a function without arguments that gives one. Read more than once: no generator.
+        validation: samples likewise, with labels for top1 (an array "labels"), on which the accuracy drop is
+            measured. Without them it is measured as cosine on calibration samples.
         stats: result of an earlier calibration of the same model.
         calibration_cache: scales of a TensorRT calibration cache, kept bit for bit. What it leaves out stays
             float, or is observed on `calibration` samples or taken from `stats` where these are given.
@@ -218,8 +220,8 @@ def open_data(what: str, data: Data | None, model: Model) -> Dataset | None:
     if isinstance(data, Iterator):
         raise UsageError(
             f"cannot use a generator as {what} data: they are read more than once",
-            expected="a path, a dict of arrays, or a list of dicts",
-            hint=f"{what}=list(...)",
+            expected="a path, a dict of arrays, a list of dicts, or a function that gives them",
+            hint=f"`{what}=READER`, the function or class itself, in place of READER()",
         )
     return open_dataset(data, model.inputs)
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,7 +195,7 @@ class Dataset:
 
 
 def open_dataset(
-    source: str | Path | Iterable[Any] | Mapping[str, npt.ArrayLike],
+    source: str | Path | Iterable[Any] | Callable[[], Iterable[Any]] | Mapping[str, npt.ArrayLike],
     inputs: Sequence[TensorSpec],
     *,
     preprocess: str | Preprocess | None = None,
@@ -206,7 +206,7 @@ def open_dataset(
     Args:
         source: path of a .npz or .npy file, of a folder of those, of a folder or .zip of images; or a
             mapping of arrays, one per input, whose first axis counts samples; or an iterable of dicts
-            (of arrays for a model with one input), each a sample or a batch.
+            (of arrays for a model with one input), each a sample or a batch; or a function that gives one.
         preprocess: for images: a text such as "resize=256,crop=224,mean=imagenet", "module:function", or a
             callable.
         labels: a CSV of file and label, a .npy of labels, "filename" for the number file names start with, or

@@ -325,7 +325,7 @@ def test_a_generator_is_refused_before_any_work(which: str):
     data = {"calibration": IMAGES, which: ({"x": row} for row in IMAGES["x"])}
     with pytest.raises(UsageError, match=f"generator as {which} data") as caught:
         make(precisions="int8", on_event=events.append, **data)
-    assert f"{which}=list(...)" in str(caught.value) and not events
+    assert f"`{which}=READER`, the function" in str(caught.value) and not events
 
 
 def test_events_come_in_the_order_of_the_stages(prefer):

@@ -22,12 +22,17 @@ class Loader:
     """Samples that a function without arguments gives, which is called whenever they are read.
 
     Attributes:
-        reference: `module:function`.
+        reference: `module:function`, or what the function calls itself.
+
+    Args:
+        function: it, or `module:function`.
     """
 
-    def __init__(self, reference: str) -> None:
-        self.reference = reference
-        self._function = find_function(reference)
+    def __init__(self, function: str | Callable[[], Any]) -> None:
+        if isinstance(function, str):
+            self.reference, self._function = function, find_function(function)
+        else:
+            self.reference, self._function = getattr(function, "__name__", repr(function)), function
 
     def __iter__(self) -> Iterator[Any]:
         try:

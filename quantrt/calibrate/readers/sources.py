@@ -36,7 +36,7 @@ Specs = Sequence[TensorSpec]
 
 
 def open_source(
-    source: str | Path | Iterable[Any] | Mapping[str, npt.ArrayLike],
+    source: str | Path | Iterable[Any] | Callable[[], Iterable[Any]] | Mapping[str, npt.ArrayLike],
     specs: Specs,
     preprocess: str | Preprocess | None,
     labels: str | Path | None,
@@ -137,12 +137,13 @@ def _column_source(name: str, columns: Mapping[str, Column], specs: Specs) -> So
 
 
 def _iterable(source: Any) -> Iterable[Any]:
-    """The samples of an object; of NNCF's Dataset those that its transform function gives."""
+    """The samples of an object, or those that a function gives; of NNCF's Dataset its transformed."""
     found = source.get_inference_data() if hasattr(source, "get_inference_data") else source
+    found = Loader(found) if callable(found) and not isinstance(found, Iterable) else found
     if not isinstance(found, Iterable):
         raise UsageError(
             f"cannot read samples from a {type(source).__name__}",
-            expected="a path, a dict of arrays, or an iterable of dicts",
+            expected="a path, a dict of arrays, an iterable of dicts, or a function that gives one",
             hint="a list of dicts: [{input name: array}, ...]",
         )
     return found

@@ -101,6 +101,29 @@ def test_the_samples_of_a_dataset_of_nncf():
     np.testing.assert_array_equal(batch.inputs["x"][:, 0], [0, 1])
 
 
+class Reader:
+    """As ONNX Runtime's CalibrationDataReader: an iterator to be used once, whose length is an error."""
+
+    def __init__(self) -> None:
+        self.left = iter([np.zeros((1, 3), np.float32), np.ones((1, 3), np.float32)])
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __iter__(self) -> "Reader":
+        return self
+
+    def __next__(self) -> dict[str, np.ndarray]:
+        return {"x": next(self.left)}
+
+
+def test_a_class_of_readers_is_called_whenever_its_samples_are_read():
+    dataset = open_dataset(Reader, [X])
+    for _ in range(2):
+        (batch,) = dataset.batches(8)
+        np.testing.assert_array_equal(batch.inputs["x"][:, 0], [0, 1])
+
+
 def test_what_has_no_samples():
     with pytest.raises(UsageError, match="cannot read samples from a int"):
         open_dataset(3, [X])
