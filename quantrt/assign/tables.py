@@ -184,7 +184,7 @@ def read_tables(path: Path) -> Tables:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise DataError(f"cannot read '{path}'", got=error.strerror or str(error), hint=_MAKE) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(
             f"'{path}' holds no assignment tables", got=f"no JSON: {error}", hint=_MAKE
         ) from error

@@ -248,7 +248,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         header = json.loads(text)
     except FileNotFoundError as error:
         raise DataError(f"cannot read '{path}': there is no such file", hint=_MAKE) from error
-    except (OSError, SafetensorError, ValueError) as error:
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
         raise DataError(
             f"cannot read '{path}': it is damaged or not a ranges file", got=str(error), hint=_MAKE
         ) from error

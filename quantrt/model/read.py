@@ -40,6 +40,9 @@ _MAGIC = (
     (b"<", "a web page or XML", None),
 )
 
+NARROW_TYPES = 10
+"""The IR version that brought tensors of 8-bit floats and of 4 bits, which no operator set tells of."""
+
 
 @dataclass(frozen=True)
 class ReadModel:
@@ -70,6 +73,7 @@ def read_model(path: Path) -> ReadModel:
     except (ModelError, DecodeError) as error:
         raise _not_onnx(path, mapping, error) from error
     check_proto(proto, path, {index: span.end - span.start for index, span in skeleton.weights.items()})
+    proto.ir_version = min(proto.ir_version, _least_ir_version(proto))
     name_nodes(proto.graph)
     settled = settle_declared_shapes(proto)
     try:
@@ -82,6 +86,15 @@ def read_model(path: Path) -> ReadModel:
     external_bytes = attach_tensors(graph, path, mapping, lifted)
     graph.graph.sort()  # stable: a sorted graph keeps its order
     return ReadModel(graph, len(mapping) + external_bytes, () if settled is None else (settled,))
+
+
+def _least_ir_version(proto: onnx.ModelProto) -> int:
+    """The format of files that the model's operators need: of a later one libraries may know nothing.
+
+    ONNX's own helpers write the newest that they know, whatever is in the model.
+    """
+    least = onnx.helper.find_min_ir_version_for(list(proto.opset_import), ignore_unknown=True)
+    return max(least, NARROW_TYPES)
 
 
 def _open(path: Path) -> mmap.mmap:

@@ -35,7 +35,7 @@ def known_timings(path: Path | None) -> Timings:
         return frozenset(
             (key, tactic) for key, entry in data["workloads"].items() for tactic in entry["tactics"]
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             f"cannot read '{path}': it is no timing cache of QuantRT's", got=str(error)
         ) from error

@@ -79,5 +79,8 @@ def test_a_truncated_file_and_a_missing_one(tmp_path: Path):
     path.write_text(json.dumps(tables_to_json(tables()))[:200])
     with pytest.raises(DataError, match="no JSON"):
         read_tables(path)
+    path.write_text("[" * 100_000)
+    with pytest.raises(DataError, match="no JSON"):
+        read_tables(path)
     with pytest.raises(DataError, match="cannot read"):
         read_tables(tmp_path / "none.json")

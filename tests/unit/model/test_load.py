@@ -61,6 +61,26 @@ def test_every_opset(opset, tmp_path, rng):
     np.testing.assert_allclose(float_session(model.graph).run(None, {"x": x})[0], want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("opset", "version"), [(17, 10), (22, 10), (23, 11)])
+def test_the_newest_format_is_read_as_the_one_that_is_needed(opset, version, tmp_path, rng):
+    """What ONNX's helpers write is newer than what libraries take."""
+    proto = onnx.helper.make_model(
+        proto_of("y = Relu(x)", inputs="float[N,4] x").graph,
+        opset_imports=[onnx.helper.make_opsetid("", opset)],
+    )
+    assert proto.ir_version == onnx.IR_VERSION > version
+    graph = load_model(saved(proto, tmp_path)).graph
+    assert graph.ir_version == version
+    x = rng.standard_normal((2, 4)).astype(np.float32)
+    np.testing.assert_array_equal(float_session(graph).run(None, {"x": x})[0], np.maximum(x, 0))
+
+
+def test_an_older_format_stays(tmp_path):
+    proto = proto_of("y = Relu(x)", inputs="float[N,4] x")
+    proto.ir_version = 8
+    assert load_model(saved(proto, tmp_path)).graph.ir_version == 8
+
+
 def test_changes_say_what_was_done(tmp_path, rng):
     model = load_model(saved(network(rng, 9), tmp_path))
     assert model.changes[:3] == (

@@ -39,7 +39,7 @@ def test_no_cache_to_look_into(tmp_path: Path):
         assert "--timingCacheFile" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"workloads": {"gemm": 1}}', "\x00\x01TRT"])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"workloads": {"gemm": 1}}', "\x00\x01TRT", "[" * 100_000])
 def test_a_file_that_is_none(tmp_path: Path, text: str):
     (tmp_path / "t.cache").write_text(text)
     with pytest.raises(DataError, match="it is no timing cache of QuantRT's"):
