@@ -90,8 +90,6 @@ class Error:
 
 def decibels(noise_ratio: float) -> float:
     """The SQNR of noise over signal power: inf without noise, NaN as it is."""
-    if math.isnan(noise_ratio):
-        return math.nan
     if noise_ratio == 0.0:
         return math.inf
     return -10.0 * math.log10(noise_ratio) if noise_ratio != math.inf else -math.inf
