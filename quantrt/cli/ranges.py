@@ -31,7 +31,7 @@ def add_sources(parser: argparse._ActionsContainer) -> None:
         "--calib-cache",
         type=Path,
         metavar="FILE",
-        help="scales of a TensorRT calibration cache; --calib-data fills its gaps",
+        help="scales of a calibration cache of TensorRT or ONNX Runtime; --calib-data fills its gaps",
     )
 
 
