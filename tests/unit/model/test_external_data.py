@@ -64,7 +64,8 @@ def test_a_subfolder_and_a_link_inside_the_folder_are_fine(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "real.bin").write_bytes(WEIGHT.tobytes())
     (tmp_path / "data" / "w.bin").symlink_to("real.bin")
-    load_model(write(tmp_path, location="data/w.bin"))
+    model = load_model(write(tmp_path, location="data/w.bin"))
+    np.testing.assert_array_equal(model.graph.graph.initializers["w"].const_value.numpy(), WEIGHT)
 
 
 def test_a_missing_file(tmp_path):

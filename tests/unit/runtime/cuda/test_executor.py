@@ -20,6 +20,7 @@ from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Gemm
 from quantrt.runtime.cuda import host_copies
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
+from quantrt.runtime.cuda.lane import Lane
 from quantrt.runtime.executor import check_library, open_executor
 from tests.plans import make_plan
 from tests.programs import node_step, nodes_of, pooled_program, pooled_reference
@@ -269,11 +270,23 @@ def test_what_steps_copy_to_a_device_is_copied_before_they_are_watched(rng, monk
     assert all(one is other for copies in others for one, other in zip(copies, first, strict=True))
 
 
-def test_a_prepared_run_can_be_repeated(rng):
+def test_a_prepared_run_computes_whenever_it_is_called(rng, monkeypatch):
     executor = on_cpu(pooled_program())
-    run = executor.prepare({"x": rng.standard_normal((2, 3, 4, 4)).astype(np.float32)})
-    run()
-    run()
+    x = rng.standard_normal((2, 3, 4, 4)).astype(np.float32)
+    run = executor.prepare({"x": x})
+    found: list[np.ndarray] = []
+    run_eagerly = Lane._run_eagerly
+
+    def kept(*args: object) -> dict[str, torch.Tensor]:
+        outputs = run_eagerly(*args)
+        found.append(outputs["y"].numpy().copy())
+        return outputs
+
+    monkeypatch.setattr(Lane, "_run_eagerly", kept)
+    assert run() is None and run() is None
+    assert len(found) == 2
+    for y in found:
+        np.testing.assert_allclose(y, pooled_reference(x), rtol=1e-6)
 
 
 def test_weights_are_counted_and_shared(rng):
