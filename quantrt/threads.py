@@ -10,30 +10,35 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = ["bounded_threads", "usable_cores"]
 
-CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+CGROUPS = Path("/sys/fs/cgroup")
+"""Where the system shows quotas: of version 2 in `cpu.max`, of version 1 in the folder of its controller."""
+
+OWN_CGROUPS = Path("/proc/self/cgroup")
+"""In which groups this process is, a line each: NUMBER:CONTROLLERS:PATH."""
 
 
-def usable_cores(quota: Path | None = None) -> int:
+def usable_cores(cgroups: Path | None = None, own: Path | None = None) -> int:
     """Logical cores that this process may use: its affinity, bounded by its container's quota.
 
     Args:
-        quota: the file with the quota; by default CGROUP_QUOTA.
+        cgroups, own: the folder with quotas and the file with groups; by default CGROUPS and OWN_CGROUPS.
     """
-    cores = _affinity_cores()
-    return min(cores, _quota_cores(quota or CGROUP_QUOTA) or cores)
+    quotas = (_quota_cores(folder) for folder in _groups(cgroups or CGROUPS, own or OWN_CGROUPS))
+    return min([_affinity_cores(), *(cores for cores in quotas if cores is not None)])
 
 
-def bounded_threads(quota: Path | None = None) -> int | None:
+def bounded_threads(cgroups: Path | None = None, own: Path | None = None) -> int | None:
     """Threads to start where this process may use less than the machine; None where it may use all of it.
 
     Args:
-        quota: as of `usable_cores`.
+        cgroups, own: as of `usable_cores`.
     """
-    cores = usable_cores(quota)
+    cores = usable_cores(cgroups, own)
     return cores if cores < (os.cpu_count() or 1) else None
 
 
@@ -43,12 +48,34 @@ def _affinity_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _quota_cores(path: Path) -> int | None:
-    """Cores that the quota is worth, rounded up; None without a quota."""
-    try:
-        quota, _, period = path.read_text(encoding="ascii").partition(" ")
-    except (OSError, UnicodeDecodeError):
-        return None
-    if not (quota.isdigit() and period.strip().isdigit() and int(period)):
+def _groups(cgroups: Path, own: Path) -> Iterator[Path]:
+    """Folders of the groups that bound this process: its own and all around them.
+
+    In a container the path of a group may be the host's, which is not there: its own group is the root then.
+    """
+    for line in _text(own).splitlines() or ["0::/"]:
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = cgroups / controllers
+        group = root / path.strip("/")
+        yield from (group, *group.parents[: len(group.parts) - len(root.parts)])
+
+
+def _quota_cores(group: Path) -> int | None:
+    """Cores that a group's quota is worth, rounded up; None without a quota."""
+    quota, _, period = _text(group / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = (_text(group / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+    quota, period = quota.strip(), period.strip()
+    if not (quota.isdigit() and period.isdigit() and int(period)):
         return None
     return max(1, math.ceil(int(quota) / int(period)))
+
+
+def _text(path: Path) -> str:
+    """What a file says; nothing where it cannot be read."""
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -191,7 +191,7 @@ def test_a_system_without_procfs_still_answers(monkeypatch: pytest.MonkeyPatch):
         raise ValueError(name)
 
     monkeypatch.setattr(device, "_read", lambda path: "")
-    monkeypatch.setattr(threads, "CGROUP_QUOTA", Path("/nowhere/cpu.max"))
+    monkeypatch.setattr(threads, "CGROUPS", Path("/nowhere"))
     monkeypatch.setattr(device.os, "sysconf", no_sysconf)
     monkeypatch.delattr(device.os, "sched_getaffinity")
     monkeypatch.setattr(device.shutil, "which", lambda name: None)
@@ -205,7 +205,8 @@ def test_a_system_without_procfs_still_answers(monkeypatch: pytest.MonkeyPatch):
 
 def test_a_container_bounds_cores_and_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "cpu.max").write_text("150000 100000\n")
-    monkeypatch.setattr(threads, "CGROUP_QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(threads, "CGROUPS", tmp_path)
+    monkeypatch.setattr(threads, "OWN_CGROUPS", tmp_path / "none")
     texts = {"/sys/fs/cgroup/memory.max": "1073741824\n"}
     monkeypatch.setattr(device, "_read", lambda path: texts.get(path, ""))
     monkeypatch.setattr(device.os, "sched_getaffinity", lambda pid: set(range(8)))
