@@ -16,6 +16,7 @@ import onnx_ir as ir
 from quantrt.ir.edit import is_operator
 from quantrt.quantize.attention import attention_products, transposed_attention
 from quantrt.quantize.behind_conv import before_activation, is_mean_of_images
+from quantrt.quantize.coordinates import why_not_coordinates
 from quantrt.quantize.exclusions import excluded_nodes
 from quantrt.quantize.fused_output import FUSED_ACTIVATIONS, fused_output
 from quantrt.quantize.gates import gate_nodes
@@ -122,7 +123,7 @@ class _Placer:
             return f"{node.op_type} has no 8-bit form for {self.target.name}"
         if _name(node) in self.gates:
             return GATE
-        return why_not_beside(node, rule, self.target)
+        return why_not_coordinates(node) or why_not_beside(node, rule, self.target)
 
     def _ask_compute(self, node: ir.Node, rule: OpRule) -> None:
         indices, refusal = self._operands(node, rule)

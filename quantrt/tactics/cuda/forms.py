@@ -26,6 +26,7 @@ from quantrt.regions.region import (
     Rows,
     View,
 )
+from quantrt.tactics.cuda.angles import angles
 from quantrt.tactics.cuda.grids import CodeStep, Grids
 from quantrt.tactics.cuda.slots import Slot, slots_of
 
@@ -137,7 +138,7 @@ def choose_forms(
         value.name or "" for node in graph for value in node.outputs if value.dtype == ir.DataType.BOOL
     )
     forms = Forms(grids.scales, reads, stored, bools, frozenset(grids.movers), grids.types)
-    wide = _row_factors(regions) - constraints.keys()
+    wide = (_row_factors(regions) | angles(graph, regions)) - constraints.keys()
     return replace(forms, constraints=_types(constraints), zero_points=grids.zero_points, wide=wide)
 
 

@@ -152,8 +152,9 @@ class _Maker:
             is_int8 = value in self.inputs and self.forms.code_type(value) == INT8.name
             arrives = is_int8 and self._step_of_input(value) == self.forms.grid(value)
             return value if arrives else codes_of(value, self.forms.code_type(value))
-        is_other = value in self.inputs and self.bound_type(self.values[value]) != self.float_type
-        return f"{value}#{self.float_type}" if is_other and self._is_float(value) else value
+        wanted = self.forms.float_type(value, self.float_type)
+        is_other = value in self.inputs and self.bound_type(self.values[value]) != wanted
+        return f"{value}#{wanted}" if is_other and self._is_float(value) else value
 
     def bound_type(self, value: ir.Value) -> str:
         """Numpy's name of the type in which a caller passes an input or gets an output."""
@@ -275,7 +276,7 @@ class _Maker:
             scale, zero_point = self.forms.grid(value)
             wanted += [(QUANTIZE_AT, (scale, zero_point)) if zero_point else (QUANTIZE[dtype], (scale,))]
         expression = _chain(value, wanted)
-        stored = self.float_type if form == FLOAT else dtype
+        stored = self.forms.float_type(value, self.float_type) if form == FLOAT else dtype
         target = self.buffer(value, form)
         formula = Rows(expression, channels_last=value in self.images)
         region = Region(f"convert {target}", formula, (), (value,), (value,))
