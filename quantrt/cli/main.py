@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 from quantrt.cli import (
@@ -99,7 +100,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         args = parse(COMMANDS, argv)
         setup_logging(verbose=args.verbose, quiet=args.quiet)
-        result = args.command.run(args)
+        # What functions of the user's print is no part of a JSON document.
+        with redirect_stdout(sys.stderr) if args.json else nullcontext():
+            result = args.command.run(args)
         _print_result(result, as_json=args.json)
     except BrokenPipeError:
         raise

@@ -73,6 +73,19 @@ def test_a_metric_of_ones_own_from_the_present_folder(folder: Path, quantrt_json
         assert "(30, 10)" in Path("called").read_text()
 
 
+def test_what_a_function_of_the_users_prints_is_no_part_of_the_document(folder: Path, capsys):
+    Path("my_samples_that_print.py").write_text(
+        "import numpy as np\n"
+        "def load_data():\n"
+        "    print('reading')\n"
+        "    yield {'image': np.ones((1, 3, 16, 16), np.float32)}\n"
+    )
+    words = ("calibrate", "model.onnx", "--calib-data", "my_samples_that_print:load_data", "-o", "m.ranges")
+    assert main([*words, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["samples"] == 1 and "reading" in err
+
+
 def test_libraries_can_be_left_out(folder: Path, quantrt_json):
     data = quantrt_json(*BUILD, "--library", "openvino")
     assert {row["name"] for row in data["report"]["candidates"]} == {"openvino fp32"}
