@@ -20,6 +20,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
 
+from quantrt.assign.on_stderr import prints_on_stderr
 from quantrt.errors import InternalError
 
 __all__ = ["Boundary", "Problem", "Solution", "solve"]
@@ -89,13 +90,14 @@ def solve(problem: Problem) -> Solution | None:
     program = _Program(problem)
     if program.has_empty_region:
         return None
-    result = milp(
-        program.costs,
-        constraints=LinearConstraint(program.matrix, program.least, program.most),
-        integrality=program.integrality,
-        bounds=Bounds(0.0, 1.0),
-        options={"mip_rel_gap": GAP_RATIO, "time_limit": TIME_LIMIT_S},
-    )
+    with prints_on_stderr():
+        result = milp(
+            program.costs,
+            constraints=LinearConstraint(program.matrix, program.least, program.most),
+            integrality=program.integrality,
+            bounds=Bounds(0.0, 1.0),
+            options={"mip_rel_gap": GAP_RATIO, "time_limit": TIME_LIMIT_S},
+        )
     if result.status == 2:  # infeasible
         return None
     if result.x is None:

@@ -25,6 +25,9 @@ __all__ = ["CODES", "Round", "Searched", "Workshop", "search"]
 CODES = "int8"
 """The precision of what is not left float, as damages are called."""
 
+BETWEEN = (0.5, 0.5, 1.0)
+"""Parts of the way, in decibels, from a limit whose layers were tried to what was outside the budget."""
+
 NONE_LEFT = "no layer can be 8-bit within the noise that the budget allows"
 
 Damages = Mapping[str, Mapping[str, float]]
@@ -153,16 +156,19 @@ def _next(
 ) -> tuple[float, Together[_Choice]]:
     """What to make next, and the limit of noise it is within.
 
-    What the law between noise and metric leads to, or, where that was made already, the nearest there can be
-    to what was outside the budget.
+    The law between noise and metric leads. Where that was made already, it is something between it and what
+    was outside the budget.
     """
     last = state.rounds[-1].noise_ratio if state.rounds else None
     is_one_inside = any(one.judged.is_inside for one in state.rounds)
     limit = next_limit(state.points, metric, max_drop_ratio, last, is_one_inside=is_one_inside)
     made = _within(state, workshop, limit)
-    if is_one_inside and made.found is not None and made.found.quantized in state.tried:
-        limit = closest_limit(state.points, max_drop_ratio)
-        made = _within(state, workshop, limit)
+    closest = closest_limit(state.points, max_drop_ratio)
+    for part in BETWEEN if is_one_inside and 0.0 < limit < closest else ():
+        if made.found is None or made.found.quantized not in state.tried:
+            break
+        limit_between = limit ** (1.0 - part) * closest**part
+        made, limit = _within(state, workshop, limit_between), limit_between
     return limit, made
 
 

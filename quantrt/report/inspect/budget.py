@@ -79,7 +79,7 @@ def show_budget(data: Mapping[str, Any], *, layers: bool = False) -> None:
 
 
 def _rounds_table(data: Mapping[str, Any]) -> Table:
-    columns = ("round", "left float", "products in int8", "noise", str(data["metric"]), "drop", "result")
+    columns = ("round", "left float", "products in int8", "noise", "metric", "drop", "result")
     rows = [
         (
             str(number),
