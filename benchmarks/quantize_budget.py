@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Q/DQ files within a budget: `python -m benchmarks.quantize_budget MODELS [NAME ...] --peers FOLDER`.
+
+`quantrt quantize` for each of its targets beside `nncf.quantize_with_accuracy_control`, with the same
+calibration samples and the same target on them: decisions agree with FP32's on 99 %, or, of models without
+decisions, outputs differ by at most 1 % of their power. What each makes is judged on other samples. NNCF's
+models are kept in FOLDER with what they took, and are not made again while they are there. A second run adds
+its models to the results.
+
+    --limit-s N    that NNCF has failed when it is not done after N seconds of processor time
+"""
+
+__all__ = ["measure", "page"]
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.contenders import ACCURATE, CONTROLLED_DROP_RATIO, Contender, Run, nncf_controlled
+from benchmarks.judge import TOOL_ERRORS, float_outputs, judge
+from benchmarks.openvino_products import products
+from benchmarks.page import number, table
+from benchmarks.peers import open_openvino, open_ort
+from benchmarks.real_tasks import TASK_NAMES, load_task
+from benchmarks.record import (
+    commit,
+    load_results,
+    machine_line,
+    other_machine,
+    other_machines,
+    write_results,
+)
+from benchmarks.task import Task, same_class
+from quantrt.config import Budget, BuildConfig
+from quantrt.qdq_model.make import quantize_model
+from quantrt.recipe import load_recipe
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "quantize-budget-cpu.json"
+NNCF = "nncf"
+FACES = "benchmarks.picture_tasks:same_faces"
+"""A detector's decisions: the anchors that it calls faces."""
+
+OURS = {
+    "ort": ("ort", None),
+    "openvino": ("openvino", None),
+    "openvino accurate": ("openvino", ACCURATE),
+    "tensorrt": ("tensorrt", None),
+}
+"""Name in the results -> target and recipe."""
+
+MEGABYTE = 1e6
+
+HEAD = f"""# Q/DQ files within a budget (CPU)
+
+{{machine}}
+{{others}}
+`quantrt quantize` for ONNX Runtime, OpenVINO and TensorRT, with its defaults and, for OpenVINO, with the recipe
+`accurate` too, beside `nncf.quantize_with_accuracy_control` (`nncf`), from the same calibration samples. The target
+of all is of these samples: decisions agree with FP32's on {1 - CONTROLLED_DROP_RATIO:.0%}, or, of models without decisions, outputs differ
+by at most {CONTROLLED_DROP_RATIO:.0%} of their power (20 dB). `on calibration` is what was reached on them.
+
+What is shown behind it is of the other samples on which [accuracy-cpu.md](accuracy-cpu.md) judges; files for OpenVINO
+run there, those for ONNX Runtime and TensorRT in ONNX Runtime, in a session without any option. `in floats` counts the
+products (Conv, ConvTranspose, Gemm, MatMul) that do not compute on codes, `of multiply-adds` is their share of these
+for one sample. `CPU s` is processor time of the whole command in Python, calibration with it, beside other work on
+this machine. `MB` is of the file, NNCF's .xml and .bin. `outside` is what leaves nothing inside the target.
+
+Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.quantize_budget MODELS --peers FOLDER`
+
+"""  # noqa: E501
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Q/DQ files within a budget, QuantRT and NNCF.")
+    parser.add_argument("models", type=Path, help="folder with the exported models")
+    parser.add_argument("names", nargs="*", default=TASK_NAMES, metavar="NAME", help="default: all models")
+    parser.add_argument("--peers", type=Path, required=True, metavar="FOLDER", help="keeps NNCF's models")
+    parser.add_argument("--only-peers", action="store_true", help="make NNCF's models alone")
+    parser.add_argument("--limit-s", type=int, metavar="N", help="processor seconds that NNCF may take")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
+    args = parser.parse_args()
+    args.peers.mkdir(parents=True, exist_ok=True)
+    for name in args.names:
+        task = load_task(name, args.models)
+        peer = _make_peer(task, args.peers, args.limit_s)
+        if args.only_peers:
+            continue
+        results = load_results(args.out, any_machine=True)
+        results["models"][name] = measure(task, args.peers, peer) | other_machine(results)
+        order = [one for one in TASK_NAMES if one in results["models"]]
+        results["models"] = {one: results["models"][one] for one in order}
+        write_results(args.out, results, page(results))
+        print(name, json.dumps(results["models"][name]["contenders"], indent=1))
+
+
+def measure(task: Task, folder: Path, peer: Mapping[str, Any]) -> dict[str, Any]:
+    """All files of one task, on other samples than they were made on.
+
+    Args:
+        peer: what `_make_peer` left.
+    """
+    reference = float_outputs(task)
+    rows: dict[str, dict[str, Any]] = {}
+    for name, (target, recipe) in OURS.items():
+        facts: dict[str, Any] = {}
+        made = judge(Contender(name, partial(_open_own, task, target, recipe, facts)), task, reference)
+        rows[name] = facts | made.row
+    rows[NNCF] = dict(peer)
+    if "error" not in peer:
+        rows[NNCF] |= judge(Contender(NNCF, partial(_open_peer, task, folder)), task, reference).row
+    return {
+        "commit": commit(),
+        "calibration_samples": len(task.calibration),
+        "validation_samples": reference.samples,
+        "metric": _metric(task),
+        "score_name": "" if task.score is None else task.score.name,
+        "float_score": None if task.score is None else task.score.of(reference.arrays()),
+        "contenders": rows,
+    }
+
+
+@contextmanager
+def _open_own(task: Task, target: str, recipe: str | None, facts: dict[str, Any]) -> Iterator[Run]:
+    """The file of one target, open; what is known of it goes into `facts`."""
+    options = None if recipe is None else load_recipe(recipe)
+    config = (
+        BuildConfig()
+        if options is None
+        else BuildConfig(calibration=options.calibration_config(), quantize=options.quantize_config())
+    )
+    metric, samples = _metric(task), task.calibration
+    budget = Budget(metric=metric, max_drop_ratio=CONTROLLED_DROP_RATIO)
+    judged_on = samples if metric == "sqnr" else _with_decisions(task)
+    began = time.process_time()
+    made = quantize_model(
+        task.path, target=target, config=config, budget=budget, calibration=samples, validation=judged_on
+    )
+    facts["cpu_seconds"] = time.process_time() - began
+    assert made.outcome is not None and made.report is not None  # a budget was asked for
+    codes = {row.node for row in made.quantized.placement.decisions if row.is_int8}
+    names = made.outcome.operations.products
+    facts |= {
+        "drop_on_calibration": made.report["result"]["drop_ratio"],
+        "all_int8_drop": made.report["all_int8"]["drop_ratio"],
+        "rounds": len(made.report["rounds"]),
+        "products": len(names),
+        "in_floats": sum(name not in codes for name in names),
+        "float_ratio": 1.0 - made.report["result"]["int8_product_ratio"],
+    }
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "q.onnx")
+        made.save(path)
+        facts["file_mb"] = path.stat().st_size / MEGABYTE
+        runner = open_openvino(path, precision="f32") if target == "openvino" else open_ort(path)
+        yield lambda inputs: runner.run(dict(inputs))
+
+
+@contextmanager
+def _open_peer(task: Task, folder: Path) -> Iterator[Run]:
+    runner = open_openvino(folder / f"{task.name}.xml", precision="f32")
+    yield lambda inputs: runner.run(dict(inputs))
+
+
+def _make_peer(task: Task, folder: Path, limit_s: int | None) -> dict[str, Any]:
+    """NNCF's model of a task in a folder, unless it is there already, and what is known of it."""
+    path, told = folder / f"{task.name}.xml", folder / f"{task.name}.json"
+    if told.exists():
+        kept: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+        return kept
+    began = time.process_time()
+    try:
+        nncf_controlled(task, task.path, path, task.calibration, limit_s=limit_s)
+    except TOOL_ERRORS as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        facts: dict[str, Any] = {"error": (lines or [type(error).__name__])[-1][:300]}
+    else:
+        facts = {"cpu_seconds": time.process_time() - began} | _peer_facts(path, task)
+    told.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    return facts
+
+
+def _peer_facts(path: Path, task: Task) -> dict[str, Any]:
+    found = products(path, task.calibration[0])
+    floats = [one for one in found if one.is_float]
+    total = sum(one.multiply_adds for one in found)
+    return {
+        "products": len(found),
+        "in_floats": len(floats),
+        "float_ratio": sum(one.multiply_adds for one in floats) / total,
+        "file_mb": sum(file.stat().st_size for file in (path, path.with_suffix(".bin"))) / MEGABYTE,
+    }
+
+
+def _metric(task: Task) -> str:
+    """What a budget of QuantRT is of: decisions as `task` tells them from FP32's, or the power of noise."""
+    if task.decisions is same_class:
+        return "top1"
+    return "sqnr" if task.decisions is None else FACES
+
+
+def _with_decisions(task: Task) -> list[dict[str, Any]]:
+    """The calibration samples, each with the class that FP32 finds, or the scores it decides by."""
+    floats = open_ort(task.path)
+    found = [next(iter(floats.run(feed).values())) for feed in task.calibration]
+    labels = [scores.argmax(-1) for scores in found] if _metric(task) == "top1" else found
+    return [{**feed, "labels": label} for feed, label in zip(task.calibration, labels, strict=True)]
+
+
+def page(results: dict[str, Any]) -> str:
+    """The results as a page of Markdown."""
+    models = results["models"]
+    machine, others = machine_line(results["environment"]), other_machines(models.items())
+    columns = (
+        "model",
+        "made by",
+        "all int8",
+        "on calibration",
+        "agreement",
+        "SQNR dB",
+        "metric",
+        "FP32",
+        "its",
+        "in floats",
+        "of multiply-adds",
+        "CPU s",
+        "MB",
+        "commit",
+    )
+    rows = [
+        _row(name, contender, model) for name, model in models.items() for contender in model["contenders"]
+    ]
+    return HEAD.format(machine=machine, others=others) + table(columns, rows) + _failures(models)
+
+
+def _row(name: str, contender: str, model: dict[str, Any]) -> list[str]:
+    row = model["contenders"][contender]
+    if "error" in row:
+        return [name, contender, "outside" if contender != NNCF else "failed", *[""] * 11]
+    is_noise = model["metric"] == "sqnr"
+    return [
+        name,
+        contender,
+        _kept(row.get("all_int8_drop"), is_noise=is_noise),
+        _kept(row.get("drop_on_calibration"), is_noise=is_noise),
+        number(row.get("agreement_ratio"), 4),
+        ", ".join(number(value, 2) for value in row["sqnr_db"].values()),
+        model["score_name"],
+        number(model["float_score"], 4),
+        number(row.get("score"), 4),
+        f"{row['in_floats']} of {row['products']}",
+        f"{row['float_ratio']:.1%}",
+        number(row["cpu_seconds"], 1),
+        number(row["file_mb"], 2),
+        model["commit"],
+    ]
+
+
+def _kept(drop: float | None, *, is_noise: bool) -> str:
+    """What is left of the metric: agreement, or the share of noise."""
+    if drop is None:
+        return ""
+    return f"noise {drop:.2%}" if is_noise else f"{1.0 - drop:.4f}"
+
+
+def _failures(models: dict[str, Any]) -> str:
+    return "".join(
+        f"\n{name}, {contender}: `{row['error']}`\n"
+        for name, model in models.items()
+        for contender, row in model["contenders"].items()
+        if "error" in row
+    )
+
+
+if __name__ == "__main__":
+    main()
