@@ -88,7 +88,7 @@ class Points(nn.Module):
 
     def forward(self, points: Any) -> Any:
         own = self.own(points)
-        far = torch.cdist(points.mT, points.mT)
+        far = torch.cdist(points.transpose(1, 2), points.transpose(1, 2))
         near = far.topk(8, largest=False).indices
         n, c, p = own.shape
         around = own.gather(2, near.reshape(n, 1, -1).expand(n, c, -1)).reshape(n, c, p, 8).amax(3)
@@ -130,7 +130,7 @@ class Recommender(nn.Module):
         dense = self.below(numbers)
         all_of = torch.stack([dense, *(table(categories[:, i]) for i, table in enumerate(self.tables))], 1)
         i, j = torch.tril_indices(5, 5, -1)
-        return self.above(torch.cat([dense, (all_of @ all_of.mT)[:, i, j]], 1))
+        return self.above(torch.cat([dense, (all_of @ all_of.transpose(1, 2))[:, i, j]], 1))
 
 
 class Splines(nn.Module):
@@ -251,24 +251,6 @@ class Enlarger(nn.Module):
         return nn.functional.pixel_shuffle(self.up(x + enter), 2) / 4 + 0.4
 
 
-class Unpooled(nn.Module):
-    """SegNet: pools remember where their values were."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down = nn.ModuleList([nn.Conv2d(3, 32, 3, padding=1), nn.Conv2d(32, 64, 3, padding=1)])
-        self.up = nn.ModuleList([nn.Conv2d(64, 32, 3, padding=1), nn.Conv2d(32, 8, 3, padding=1)])
-
-    def forward(self, images: Any) -> Any:
-        kept = []
-        for layer in self.down:
-            images, places = nn.functional.max_pool2d(layer(images).relu(), 2, return_indices=True)
-            kept.append(places)
-        for layer in self.up:
-            images = layer(nn.functional.max_unpool2d(images, kept.pop(), [2, 2])).relu()
-        return images
-
-
 class Experts(nn.Module):
     """Each token goes to two of eight experts, all of which are computed."""
 
@@ -371,7 +353,9 @@ class Windowed(nn.Module):
     def forward(self, images: Any) -> Any:
         x = self.enter(images)
         parts = nn.functional.unfold(x, 3, padding=1, stride=1)
-        made = nn.functional.fold(self.layer(parts.mT).mT, x.shape[2:], 3, padding=1, stride=1)
+        made = nn.functional.fold(
+            self.layer(parts.transpose(1, 2)).transpose(1, 2), x.shape[2:], 3, padding=1, stride=1
+        )
         return made + x.cumsum(3) / 8, torch.roll(x, (3, 5), (2, 3)).triu(), x.std((2, 3), keepdim=True)
 
 
@@ -390,7 +374,6 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "fno": Spectral,
     "siren": Waves,
     "edsr": Enlarger,
-    "segnet": Unpooled,
     "experts": Experts,
     "unet3d": Volume,
     "autoencoder": Autoencoder,

@@ -180,11 +180,10 @@ NETWORKS = (
     _own("fno", waves((4, 2, 64), "x"), {}, keep=("mix",)),
     _own("siren", _normal(at=(256, 2)), {"at": BATCH}),
     _own("edsr", pictures(64, 2), {"images": {0: "batch", 2: "height", 3: "width"}}, BOTH),
-    _own("segnet", pictures(64, 2), {}, (TORCHSCRIPT,)),
     _own("experts", _normal(x=(2, 32, 64)), {"x": {0: "batch", 1: "length"}}, BOTH, keep=("wide", "back")),
     _own("unet3d", _normal(volume=(1, 1, 16, 32, 32)), {"volume": BATCH}, BOTH),
-    _own("autoencoder", pictures(32, 4), {"images": BATCH}),
-    _own("dynamic-conv", pictures(32, 2), {}, BOTH),
+    _own("autoencoder", pictures(32, 4), {"images": BATCH}, (TORCHSCRIPT,)),
+    _own("dynamic-conv", pictures(32, 2)),
     _own("matching", _normal(left=(2, 48, 32), right=(2, 40, 32)), {"left": BATCH, "right": BATCH}, BOTH),
     _own("unfold", pictures(24, 2), {}, BOTH),
 )

@@ -103,7 +103,11 @@ def _called_late(
     model: str, config: Callable[[], dict[str, Any]], picks: tuple[str, ...]
 ) -> "torch.nn.Module":
     return called(
-        model, f"{model.split('For')[0].removesuffix('Model')}Config", ("pixel_values",), picks, **config()
+        model,
+        f"{model.rsplit('For', 1)[0].removesuffix('Model')}Config",
+        ("pixel_values",),
+        picks,
+        **config(),
     )
 
 
@@ -377,7 +381,7 @@ SCENES = (
         ),
         pictures(256, 1),
         {},
-        BOTH,
+        (TORCHSCRIPT,),
     ),
     Case(
         "sam-decoder",

@@ -215,9 +215,6 @@ ENCODERS = (
         sep_token_id=2,
     ),
     _encoder("nomic_bert", "NomicBertModel", "NomicBertConfig"),
-    _encoder(
-        "mobilebert", "MobileBertModel", "MobileBertConfig", intra_bottleneck_size=64, embedding_size=64
-    ),
     _encoder("squeezebert", "SqueezeBertModel", "SqueezeBertConfig", embedding_size=WIDTH),
     _encoder(
         "convbert",
@@ -241,14 +238,6 @@ ENCODERS = (
             "num_decoder_layers": 1,
         },
         exporters=(TORCHSCRIPT,),
-        is_free=False,
-    ),
-    _encoder(
-        "nystromformer",
-        "NystromformerModel",
-        "NystromformerConfig",
-        segment_means_seq_len=64,
-        num_landmarks=16,
         is_free=False,
     ),
     _encoder("roformer", "RoFormerModel", "RoFormerConfig"),
@@ -291,13 +280,6 @@ DECODERS = (
     _decoder("gemma3", "Gemma3ForCausalLM", "Gemma3TextConfig", sliding_window=16, feed=UNPADDED),
     _decoder(
         "phi3", "Phi3ForCausalLM", "Phi3Config", sizes={k: v for k, v in DECODER.items() if k != "head_dim"}
-    ),
-    _decoder(
-        "mixtral",
-        "MixtralForCausalLM",
-        "MixtralConfig",
-        num_local_experts=4,
-        experts_implementation="batched_mm",
     ),
     _decoder(
         "mamba",

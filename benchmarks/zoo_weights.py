@@ -40,7 +40,7 @@ Draws = dict[str, tuple[float, tuple[int, ...]]]
 def draw(name: str, scale: float, shape: tuple[int, ...]) -> Array:
     """The weight called `name`, f32."""
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    return rng.standard_normal(shape, np.float32) * np.float32(scale)
+    return np.asarray(rng.standard_normal(shape, np.float32) * np.float32(scale))
 
 
 def settle(
