@@ -43,7 +43,7 @@ MOST_ROUNDS = 24
 WARM_S = 0.2
 """Of warming up in a heat, and again behind one."""
 
-SEARCH_WARM_S = 0.02
+SEARCH_WARM_S = 0.005
 """The same on the host's clock, where a turn has an untimed run, and medians of rounds are compared: it is
 enough to know about how long a run takes."""
 

@@ -27,7 +27,7 @@ __all__ = ["Latency", "Paired", "TimesItself", "compare_paired", "time_interleav
 TURN_MS = 20.0
 """Timed part of a turn, at least: long enough that a waking thread pool is a small part of it."""
 
-SEARCH_TURN_MS = 4.0
+SEARCH_TURN_MS = 2.0
 """The same in a search, where the threads of the previous turn may be waited for: how far apart rounds are
 counts for more than how long their turns are."""
 

@@ -162,7 +162,7 @@ def test_what_cannot_be_told_is_over_after_so_many_rounds():
 
     def run(name: str):
         count[name] += 1
-        CLOCK.run(0.8 * (1.0 if name == "fp32" else turns[count[name] // 6]))  # one untimed and five timed
+        CLOCK.run(0.8 * (1.0 if name == "fp32" else turns[count[name] // 4]))  # one untimed and three timed
 
     config = replace(CONFIG, duration_s=3.0, max_duration_s=60.0)
     latencies = race({name: lambda name=name: run(name) for name in ("fp32", "int8")}, {"fp32"}, config)

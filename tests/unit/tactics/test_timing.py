@@ -186,9 +186,9 @@ def test_codes_that_are_as_fast_as_floats_rarely_end_a_search_soon():
 
 
 def test_in_a_search_slow_candidates_get_fewer_runs_and_no_more_time():
-    times = {"a": 0.25, "b": 1.5}
+    times = {"a": 0.125, "b": 0.75}
     latencies, _ = timed(lambda name, n: times[name], "ab", duration_s=3.0, floats="b")
-    assert latencies["a"].turn_runs == SEARCH_TURN_MS / 0.25
+    assert latencies["a"].turn_runs == SEARCH_TURN_MS / 0.125
     assert latencies["b"].turn_runs == MIN_TURN_RUNS
     assert latencies["b"].total_ms < 2 * latencies["a"].total_ms
     assert len(latencies["a"].round_medians_ms()) == len(latencies["b"].round_medians_ms())
