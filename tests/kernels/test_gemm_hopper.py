@@ -9,7 +9,7 @@ import pytest
 from quantrt.errors import DeviceError
 from quantrt.kernels.gemm_hopper import triton_kernel
 from quantrt.kernels.gemm_hopper.spec import HopperTile, kernel_of, rows_in_order
-from quantrt.kernels.jit import fragments, producer, ring, slices
+from quantrt.kernels.jit import block_sums, fragments, producer, ring, slices
 from quantrt.runtime.cuda.launcher import InterpreterLauncher
 from tests.kernels.gemm_problems import plain_codes
 from tests.kernels.gluon_on_cpu import (
@@ -44,12 +44,14 @@ def product(
     is_sliced=False,
     is_shared=False,
     is_fetched=False,
+    promoted=0,
     is_gated=False,
     pitches=(),
     live=None,
     module=triton_kernel,
     slices=slices,
     producer=producer,
+    block_sums=block_sums,
     fetched=None,
 ):
     """x @ w^T * scale by the kernel, and by numpy."""
@@ -84,6 +86,7 @@ def product(
         is_sliced,
         is_shared,
         is_fetched,
+        promoted,
     )
     ordered = rows_in_order(w, halves * run)
     main, rest = HopperTile(block_m, block_n, stages).columns
@@ -109,7 +112,7 @@ def product(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments, ring, slices, producer),
+            others=(fragments, ring, block_sums, slices, producer),
             reads_once=not (is_sliced or is_shared),
             four_raw_floats=four_raw_floats,
             fetch=([] if fetched is None else fetched).append,
@@ -240,10 +243,6 @@ def test_rows_behind_the_last_that_counts_are_left_alone(live, options):
         ("turn = 1 - CONSUMER", "turn = CONSUMER"),
         ("mbarrier.wait(turns.index(CONSUMER), turn)", "pass"),
         ("block += TURNS * STEPS", "block += STEPS"),
-        ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
-        ("count=1, pred=k > 0", "count=1, pred=k > 1"),
-        ("stage_before(stage, STAGES)), count=1, pred", "stage), count=1, pred"),
-        ("mbarrier.wait(full.index(stage), parity)", "mbarrier.wait(full.index(stage), parity ^ 1)"),
     ],
 )
 def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
@@ -251,6 +250,68 @@ def test_a_wrong_protocol_is_found(right, wrong, tmp_path):
     with pytest.raises(Rules):
         for seed in range(10):
             product(300, 200, 80, seed=seed, module=module)
+
+
+PROMOTED = {"tile": (128, 128), "stages": 4, "is_shared": True, "dtype": np.float32}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    ("M", "N", "K", "options"),
+    [
+        (300, 200, 160, {}),  # two blocks first, then two and two
+        (300, 200, 176, {"promoted": 4, "stages": 6}),  # four first, four, and three that are left
+        (300, 200, 128, {"promoted": 3, "programs": 1}),
+        (300, 200, 160, {"promoted": 1, "stages": 2}),
+        (100, 130, 40, {"promoted": 4}),  # fewer blocks than are promoted at a time
+        (300, 340, 200, {"tile": (128, 160), "run": 8, "has_tensor": True, "stages": 5, "promoted": 4}),
+        (500, 260, 144, {"programs": 3, "is_looped": True, "has_tensor": True, "run": 8}),
+        (300, 200, 160, {"is_gated": True, "run": 8}),
+        (300, 200, 160, {"live": 130}),
+    ],
+)
+def test_sums_are_promoted(M, N, K, options, seed):
+    options = {"promoted": 2, **PROMOTED, **options}
+    found, expected = product(M, N, K, seed=seed, **options)
+    rows = options.get("live", M)
+    np.testing.assert_array_equal(found[:rows], expected[:rows])
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
+        ("count=1, pred=k > 0", "count=1, pred=k > 1"),
+        ("stage_before(stage, STAGES)), count=1, pred", "stage), count=1, pred"),
+        ("mbarrier.wait(full.index(stage), parity)", "mbarrier.wait(full.index(stage), parity ^ 1)"),
+        ("mbarrier.arrive(ring[4].index(stage_before(stage, sizes[5])), count=1)", "pass"),
+    ],
+)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"tile": (128, 64), "is_shared": True}, {"promoted": 2, **PROMOTED}],
+    ids=["turns", "shared", "promoted"],
+)
+def test_a_wrong_protocol_of_sums_is_found(right, wrong, options, tmp_path):
+    module = altered(block_sums, right, wrong, tmp_path)
+    with pytest.raises(Rules):
+        for seed in range(10):
+            product(300, 200, 80, seed=seed, block_sums=module, **options)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("pred=is_first)", "pred=False)"),
+        ("min(BLOCKS, STEPS, max(sizes[5] - 2, 1))", "min(BLOCKS, STEPS)"),
+    ],
+)
+def test_a_consumer_that_waits_for_the_other_is_found(right, wrong, tmp_path):
+    """Nobody multiplies the first blocks, or more of them than the ring has."""
+    module = altered(block_sums, right, wrong, tmp_path)
+    with pytest.raises(Rules):
+        for seed in range(10):
+            product(300, 200, 160, seed=seed, block_sums=module, promoted=8, **PROMOTED)
 
 
 @pytest.mark.parametrize(
@@ -308,7 +369,6 @@ def test_a_wrong_protocol_of_slices_is_found(right, wrong, tmp_path):
     [
         ("count=1 + SHARED", "count=1"),
         ("TURNS: gl.constexpr = 1 if SHARED else 2", "TURNS: gl.constexpr = 2"),
-        ("warpgroup_mma_wait(1,", "warpgroup_mma_wait(2,"),
     ],
 )
 def test_a_wrong_protocol_of_shared_tiles_is_found(right, wrong, tmp_path):

@@ -24,7 +24,7 @@ from quantrt.kernels.gemm_hopper.spec import (
     why_not,
 )
 from quantrt.kernels.gemm_hopper.tiles import configs
-from quantrt.kernels.jit import fragments, producer, ring, slices
+from quantrt.kernels.jit import block_sums, fragments, producer, ring, slices
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda import conv2d
 from quantrt.tactics.cuda.gemm import list_tactics
@@ -44,7 +44,7 @@ from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm
 
 LAYER = (6304, 3072, 768)
 SHARED_BYTES = 227 * 1024
-MODULES = (triton_kernel, producer, slices, ring, fragments)
+MODULES = (triton_kernel, block_sums, producer, slices, ring, fragments)
 FILES = tuple(module.__file__ for module in MODULES)
 
 PROBLEMS = {
@@ -71,6 +71,12 @@ CASES += [("short sum", HopperTile(128, 256, 4, is_sliced=True, is_fetched=True)
 SHARED = replace(WIDE, is_shared=True)
 CASES += [(name, SHARED) for name in ("codes", "residual", "heavy floats")]
 CASES += [("heavy codes", replace(SHARED, is_looped=True))]
+PROBLEMS |= {
+    "fp8": gelu_codes(4096, 4096, 4096, "float8_e4m3fn"),
+    "fp8 gate": replace(gated_codes(2048, 1024, 4096), dtype="float8_e4m3fn"),
+}
+PROMOTED = HopperTile(128, 128, 6, is_shared=True, is_promoted=True)
+CASES += [("fp8", PROMOTED), ("fp8 gate", PROMOTED), ("fp8", replace(SHARED, is_promoted=True))]
 CASES += [(name, WIDE) for name, problem in PROBLEMS.items() if fits_registers(problem, WIDE)]
 
 
@@ -93,12 +99,12 @@ def test_machine_code(compiled, name, tile, tmp_path: Path):
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     names = "[A-Z]*MMA|UTMALDG|USETMAXREG|WARPGROUP|STL|LDL|STS|STG"
     used = set(re.findall(rf"\b(?:{names})\b[\w.]*", text))
-    product = "IGMMA" if PROBLEMS[name].dtype == "int8" else "HGMMA"
+    product = {"int8": "IGMMA", "float8_e4m3fn": "QGMMA"}.get(PROBLEMS[name].dtype, "HGMMA")
     assert any(one.startswith(product) for one in used)
     assert any(one.startswith("UTMALDG.2D") for one in used)
     assert any(one.startswith("USETMAXREG") for one in used)
     assert not any(one.startswith(("STL", "LDL")) for one in used)
-    if name not in ("columns left over", "gate"):
+    if name not in ("columns left over", "gate", "fp8 gate"):
         assert used & {"STG.E.128", "STG.E.64"}
     if name not in ("columns left over", "float32 beside codes"):
         assert not any(re.fullmatch(r"STG\.E(\.U8|\.U16)?", one) for one in used)

@@ -16,7 +16,7 @@ from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.cost import Cost
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
-from quantrt.kernels.gemm.spec import MANY_STORED, GemmProblem, TileConfig
+from quantrt.kernels.gemm.spec import MANY_STORED, MOST_TERMS, GemmProblem, TileConfig
 
 __all__ = ["configs", "cost", "estimate_us"]
 
@@ -77,7 +77,7 @@ def cost(problem: GemmProblem, device: GpuFacts) -> Cost:
 def configs(problem: GemmProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
     """At most 10 tiles, the most promising first; all of them fit the device.
 
-    Of FP8 on Hopper two more, that promote: where sums in the tensor cores are not precise enough.
+    Of FP8 on Hopper two more, that promote, first where sums in the tensor cores are not precise enough.
     """
     times = {config: estimate_us(problem, config, device) for config in _legal(problem, device)}
     # Where memory is what takes the time, all tiles seem equal: the one that leaves most time to spare.
@@ -98,7 +98,8 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[TileConfig, ...]:
             chosen.append(config)
     if problem.dtype == FP8.name and device.capability == HOPPER:
         narrow = [config for config in ranked if config.accumulators <= MAX_PROMOTED_ACCUMULATORS]
-        chosen += [replace(config, promotes=True) for config in narrow[:MAX_PROMOTED]]
+        promoted = [replace(config, promotes=True) for config in narrow[:MAX_PROMOTED]]
+        chosen = [*promoted, *chosen] if problem.K > MOST_TERMS else [*chosen, *promoted]
     return tuple(chosen)
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from quantrt.dtypes import FP8
 from quantrt.gpu import LAUNCH_US, GpuFacts
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.expression.spec import flops_of
-from quantrt.kernels.gemm.spec import MAX_SHORT_FLOPS, GemmProblem
+from quantrt.kernels.gemm.spec import MAX_SHORT_FLOPS, MOST_TERMS, GemmProblem
 from quantrt.kernels.gemm.tiles import cost
 from quantrt.kernels.gemm_hopper.spec import (
     HopperTile,
@@ -32,6 +33,10 @@ TILES = (
     HopperTile(64, 128, 6),
     HopperTile(128, 64, 6),
     HopperTile(64, 64, 8),
+)
+PROMOTED_TILES = tuple(
+    HopperTile(128, block_n, stages, is_shared=True, is_promoted=True)
+    for block_n, stages in ((128, 6), (160, 5))
 )
 SLICED_BLOCKS = ((128, 256), (128, 128), (64, 128))
 MAX_SLICED_STAGES = 8
@@ -70,17 +75,15 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
 
     Where codes are made of sums and residuals, the best two in a loop come ahead of them, and where another
     end is long, behind them. Where K is short, tiles in slices come first; tensors that finish those are
-    fetched where they are not in L2 anyway.
+    fetched where they are not in L2 anyway. Of FP8 with more terms than the tensor cores add up precisely,
+    tiles that are promoted come before all others.
     """
     shared = (replace(tile, is_shared=True) for tile in TILES if tile.block_m >= SHARED_ROWS)
     fitting = [
         tile
         for tile in (*TILES, *shared)
-        if LEAST_TILES_RATIO * device.multiprocessors <= _tiles(problem, tile)
+        if _is_worth(problem, tile, device)
         and (not tile.is_shared or _tiles(problem, tile) <= SHARED_ROUNDS * device.multiprocessors)
-        and fits_registers(problem, tile)
-        and tile.block_n < 2 * problem.columns
-        and shared_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
     ]
     ranked = sorted(fitting, key=lambda tile: estimate_us(problem, tile, device))
     alone = [tile for tile in ranked if not tile.is_shared][:MAX_CONFIGS]
@@ -89,11 +92,24 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     tensor_bytes = sum(problem.M * problem.columns * ELEMENT_BYTES[dtype] for dtype in problem.blocks)
     is_fetched = tensor_bytes > FETCHED_RATIO * device.l2_bytes
     sliced = tuple(replace(tile, is_fetched=is_fetched) for tile in _sliced(problem, device))
+    is_long = problem.dtype == FP8.name and problem.K > MOST_TERMS
+    promoted = tuple(tile for tile in PROMOTED_TILES if is_long and _is_worth(problem, tile, device))
+    first = (*promoted, *sliced)
     looped = tuple(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED])
     if makes_codes_of_tensors(problem):
-        return (*sliced, *looped, *chosen)
-    is_long = flops_of(problem.epilogue, problem.outputs) > MAX_SHORT_FLOPS
-    return (*sliced, *chosen, *(looped if is_long and not problem.tensors and not problem.is_gated else ()))
+        return (*first, *looped, *chosen)
+    is_heavy = flops_of(problem.epilogue, problem.outputs) > MAX_SHORT_FLOPS
+    return (*first, *chosen, *(looped if is_heavy and not problem.tensors and not problem.is_gated else ()))
+
+
+def _is_worth(problem: GemmProblem, tile: HopperTile, device: GpuFacts) -> bool:
+    """Whether a tile fits, and there are enough of them."""
+    return (
+        LEAST_TILES_RATIO * device.multiprocessors <= _tiles(problem, tile)
+        and fits_registers(problem, tile)
+        and tile.block_n < 2 * problem.columns
+        and shared_bytes(problem, tile) + OTHER_SHARED_BYTES <= device.shared_memory_bytes
+    )
 
 
 def _sliced(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:

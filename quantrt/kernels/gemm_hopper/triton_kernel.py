@@ -37,7 +37,10 @@ needed than there are; constants and tensors of the first parts are asked for be
 All but weights is read when kernels before this one are done. LOOPED is one loop over the columns of parts,
 where what finishes a tile is so long that its machine code, of a whole tile and of two consumers, is fetched
 more slowly than it runs. SHARED: both consumers take every tile, half of its rows each; `empty` counts both,
-and there are no turns. That is for programs of one tile, which one consumer would finish alone. SLICED:
+and there are no turns. That is for programs of one tile, which one consumer would finish alone, and for sums
+of FP8 that are PROMOTED, of so many blocks at a time, see kernels/jit/block_sums: there turns[1] completes
+once, when consumer 0 has multiplied the first blocks of its first tile. It waits for none of them that
+consumer 1 keeps from coming, for they are fewer than the ring has stages. SLICED:
 consumers are those of kernels/jit/slices, which take no turns.
 """
 
@@ -47,10 +50,9 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    warpgroup_mma,
-    warpgroup_mma_wait,
 )
 
+from quantrt.kernels.jit.block_sums import let_go, promoted_sums, sums_of
 from quantrt.kernels.jit.fragments import (
     finish_part,
     load_blocks,
@@ -64,10 +66,7 @@ from quantrt.kernels.jit.producer import produce
 from quantrt.kernels.jit.ring import (
     WARPS,
     main_columns,
-    next_stage,
     place_of,
-    stage_before,
-    sums_layout,
 )
 from quantrt.kernels.jit.slices import consume_slices
 
@@ -107,6 +106,7 @@ def gemm_hopper(
     SLICED: gl.constexpr,
     SHARED: gl.constexpr,
     FETCHED: gl.constexpr,
+    PROMOTED: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
     if HAS_LIVE:
@@ -132,7 +132,7 @@ def gemm_hopper(
 
     ring = (x_ring, w_ring, rest_ring, full, empty)
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
-    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED, SHARED)
+    ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED, SHARED, PROMOTED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
     early: gl.constexpr = (not HAS_LIVE, FETCHED)
     if SLICED:
@@ -170,7 +170,6 @@ def consume(
     formula: gl.constexpr,
 ):
     """Multiply, finish and store every other tile of this program, or half of the rows of each."""
-    x_ring, w_ring, rest_ring, full, empty = ring
     N: gl.constexpr = shapes[0]
     K: gl.constexpr = shapes[1]
     SHARED: gl.constexpr = ahead[3]
@@ -187,11 +186,11 @@ def consume(
     CONSTANTS_AHEAD: gl.constexpr = min(ahead[0], PARTS_N)
     TENSORS_AHEAD: gl.constexpr = min(ahead[1], PARTS_M * PARTS_N)
     LOOPED: gl.constexpr = ahead[2]
+    PROMOTED: gl.constexpr = ahead[4]
     PART: gl.constexpr = part_layout(RUN, WARPS)
-    SUM: gl.constexpr = gl.int32 if x_ring.dtype == gl.int8 else gl.float32
     MAIN_N: gl.constexpr = main_columns(BLOCK_N)
     REST_N: gl.constexpr = BLOCK_N - MAIN_N
-    BITS: gl.constexpr = x_ring.dtype.primitive_bitwidth
+    IN_STAGE: gl.constexpr = (CONSUMER * BLOCK_M, SHARED)
     tiles_m = gl.cdiv(M, shapes[2])
     # Consumers that share all tiles have no turns.
     TURN: gl.constexpr = 0 if SHARED else CONSUMER
@@ -219,33 +218,16 @@ def consume(
             mbarrier.wait(turns.index(CONSUMER), turn)
             turn ^= 1
 
-        sums = gl.zeros((BLOCK_M, MAIN_N), SUM, sums_layout(MAIN_N, BITS))
-        if REST_N > 0:
-            rest = gl.zeros((BLOCK_M, REST_N), SUM, sums_layout(REST_N, BITS))
-        for k in range(STEPS):
-            mbarrier.wait(full.index(stage), parity)
-            x = x_ring.index(stage)
-            if SHARED:
-                x = x.slice(CONSUMER * BLOCK_M, BLOCK_M)
-            sums = warpgroup_mma(x, w_ring.index(stage).permute((1, 0)), sums, use_acc=k > 0, is_async=True)
-            # The products with one block stay unfinished, so the block before it is read no more.
-            if REST_N > 0:
-                rest = warpgroup_mma(
-                    x, rest_ring.index(stage).permute((1, 0)), rest, use_acc=k > 0, is_async=True
-                )
-                sums, rest = warpgroup_mma_wait(2, deps=(sums, rest))
-            else:
-                sums = warpgroup_mma_wait(1, deps=(sums,))
-            mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1, pred=k > 0)
-            stage, parity = next_stage(stage, parity, STAGES)
-        if not SHARED:
-            mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
-
-        if REST_N > 0:
-            sums, rest = warpgroup_mma_wait(0, deps=(sums, rest))
+        if PROMOTED > 0:
+            is_first = tile == gl.program_id(0)
+            sums, rest = promoted_sums(
+                ring, turns, is_first, stage, parity, STEPS, PROMOTED, CONSUMER, IN_STAGE, sizes
+            )
         else:
-            sums = warpgroup_mma_wait(0, deps=(sums,))
-        mbarrier.arrive(empty.index(stage_before(stage, STAGES)), count=1)
+            sums, rest, stage, parity = sums_of(ring, stage, parity, STEPS, IN_STAGE, sizes)
+            if not SHARED:
+                mbarrier.arrive(turns.index(1 - CONSUMER), count=1)
+            sums, rest = let_go(ring, sums, rest, stage, sizes)
         parts = parts_of(sums, BLOCK_M, MAIN_N, part_layout(RUN * sizes[8], WARPS))
         if REST_N > 0:
             parts = parts + parts_of(rest, BLOCK_M, REST_N, part_layout(RUN * sizes[8], WARPS))
