@@ -47,7 +47,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.prepare import Event
 from quantrt.quantize.place_by_config import place_by_config
-from quantrt.report.built.report import BuildFacts
+from quantrt.report.built.facts import BuildFacts
 from quantrt.runtime.executor import Executor, open_executor
 from quantrt.tactics.candidates import Candidate
 

@@ -30,7 +30,7 @@ from quantrt.checks import make_checker, make_size_checker
 from quantrt.config import Budget, BuildConfig
 from quantrt.constrain.constraints import Constraints, keep_rules, read_constraints
 from quantrt.device import describe_device
-from quantrt.errors import ModelError, UsageError
+from quantrt.errors import UsageError
 from quantrt.ir.kept_file import check_kept
 from quantrt.ir.profile import read_profiles
 from quantrt.mix.coded_attention import keep_attention_float, told_attention
@@ -41,6 +41,7 @@ from quantrt.mix.overflow import mend_overflows
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
+from quantrt.opening import make_opener, open_candidates
 from quantrt.plan.plan import Plan
 from quantrt.prepare import (
     Event,
@@ -51,28 +52,25 @@ from quantrt.prepare import (
     quantize_for_device,
     quantize_weights_alone,
 )
-from quantrt.quantize.fit import Fitted, keeps_scales
+from quantrt.quantize.fit import keeps_scales
 from quantrt.quantize.qdq_read import target_of_own
 from quantrt.report.built.candidate_times import candidate_times, told_candidates
 from quantrt.report.built.chosen_shapes import shape_rows
-from quantrt.report.built.report import BuildFacts, build_report, layer_rows
+from quantrt.report.built.facts import BuildFacts
+from quantrt.report.built.layer_rows import layer_rows
+from quantrt.report.built.report import build_report
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import (
     Candidate,
-    Opener,
-    Rejected,
-    Spec,
-    lacking_specs,
-    list_specs,
     with_bf16,
 )
 from quantrt.tactics.cuda.padding.zero_padding import zero_padding
-from quantrt.tactics.time_candidates import HALVES, time_candidates, timed_inputs
+from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 from quantrt.tactics.timing import Latency
-from quantrt.yardstick import Lost, kept_floats, open_floats
+from quantrt.yardstick import kept_floats, open_floats
 
 __all__ = [
     "Data",
@@ -234,9 +232,9 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
     checked = Checked.choose(truth, quantized.samples, job.config, job.model)
     with ExitStack() as stack:
         stack.enter_context(_memory_limit(job.config))
-        opener = stack.enter_context(closing(_opener(job, quantized, inputs)))
+        opener = stack.enter_context(closing(make_opener(job, quantized, inputs)))
         kept = kept_floats(job, quantized, truth, inputs, opener)
-        candidates, rejected = _open_candidates(job, quantized.fits, opener, stack, kept.load())
+        candidates, rejected = open_candidates(job, quantized.fits, opener, stack, kept.load())
         check = remembered(make_checker(candidates, metric, checked, job, stack), candidates)
         floats = partial(open_floats, candidates, opener, stack)
         size_check = make_size_checker(job, candidates, samples, opener.environment, floats)
@@ -317,70 +315,6 @@ def _time(
 
     on_progress(0, None)
     return time_candidates(candidates, inputs, job.config, on_progress, on_left=left.__setitem__)
-
-
-def _opener(job: Job, quantized: Quantized, inputs: Mapping[str, np.ndarray]) -> Opener:
-    """What makes the candidates of a build; mixed ones too, with the kernels that were timed before."""
-    own = (
-        quantized.fits["cuda", target_of_own(job.model).precision].model.graph
-        if keeps_scales(job.model, job.config)
-        else None
-    )
-    return Opener(
-        job.model,
-        job.config,
-        inputs,
-        job.on_kernels,
-        float_graph=own,
-        weight_only=None if quantized.weight_only is None else quantized.weight_only.graph,
-    )
-
-
-def _open_candidates(
-    job: Job,
-    fits: Mapping[tuple[str, str], Fitted],
-    opener: Opener,
-    stack: ExitStack,
-    lost: Lost | None = None,
-) -> tuple[dict[str, Candidate], tuple[Rejected, ...]]:
-    """Every spec that its library can run, open until the stack closes; an error when FP32 runs nowhere.
-
-    Args:
-        lost: how FP32 was behind in an earlier build: it is left out, unless nothing else is there.
-    """
-    opened: dict[str, Candidate] = {}
-    rejected = [*lacking_specs(job.config, job.device)]
-    specs = list_specs(job.config, job.device)
-    for done, spec in enumerate(specs):
-        job.emit(Event("opening", done, len(specs), "candidates"))
-        if lost is not None and spec.precision == "fp32":
-            opener.expect_finite()
-            rejected.append(Rejected(spec, lost.reason, "left out"))
-            continue
-        found = _open_one(spec, opener, fits.get((spec.library, spec.precision)))
-        if isinstance(found, Rejected):
-            rejected.append(found)
-        else:
-            opened[spec.name] = found
-            stack.callback(found.executor.close)
-    job.emit(Event("opening", len(specs), len(specs), "candidates"))
-    precisions = {candidate.spec.precision for candidate in opened.values()}
-    if lost is not None:
-        has_yardstick = not precisions.isdisjoint(HALVES)
-        return (opened, tuple(rejected)) if has_yardstick else _open_candidates(job, fits, opener, stack)
-    if "fp32" not in precisions:
-        reasons = "; ".join(f"{item.spec.name}: {item.reason}" for item in rejected)
-        hint = next((item.hint for item in rejected if item.hint is not None), None)
-        raise ModelError("no library can run this model in FP32", got=reasons, hint=hint)
-    return opened, tuple(rejected)
-
-
-def _open_one(spec: Spec, opener: Opener, fitted: Fitted | None) -> Candidate | Rejected:
-    if not spec.has_codes:
-        return opener.open(spec, None)
-    if fitted is None or not fitted.model.has_int8:
-        return Rejected(spec, "no node of the model can be quantized for it")
-    return opener.open(spec, fitted)
 
 
 def make_plan(facts: BuildFacts) -> Plan:

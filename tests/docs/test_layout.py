@@ -15,7 +15,8 @@ PATHS = re.findall(r"^\| `([^`]+)` \|", LAYOUT, flags=re.MULTILINE)
 def layers() -> list[list[str]]:
     """The layers of the import contract, lowest first."""
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    (contract,) = pyproject["tool"]["importlinter"]["contracts"]
+    contracts = pyproject["tool"]["importlinter"]["contracts"]
+    (contract,) = (contract for contract in contracts if contract["containers"] == ["quantrt"])
     return [re.findall(r"\w+", layer) for layer in reversed(contract["layers"])]
 
 

@@ -14,7 +14,9 @@ from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.plan.program_json import program_to_model
 from quantrt.quantize.fit import Fitted
 from quantrt.quantize.targets.openvino import OPENVINO
-from quantrt.report.built.report import BuildFacts, build_report, layer_rows
+from quantrt.report.built.facts import BuildFacts
+from quantrt.report.built.layer_rows import layer_rows
+from quantrt.report.built.report import build_report
 from quantrt.report.ranges.bins import BINS, read_tensors
 from quantrt.tactics.candidates import Candidate, Rejected, Spec
 from quantrt.tactics.timing import Latency, Paired
