@@ -116,10 +116,19 @@ class WorkerPool:
     Args:
         module, environment: as of `WorkerProcess`.
         count: of processes, at most.
+        on_close: called when they have ended.
     """
 
-    def __init__(self, module: str, count: int, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        count: int,
+        environment: Mapping[str, str] | None = None,
+        *,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
         self._workers = [WorkerProcess(module, environment) for _ in range(count)]
+        self._on_close = on_close
 
     def ask_all(
         self,
@@ -163,6 +172,7 @@ class WorkerPool:
         """End the workers."""
         for worker in self._workers:
             worker.close()
+        self._on_close()
 
 
 def _answered(

@@ -6,12 +6,13 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.kernel_text import kernel_key, spec_to_json
+from quantrt.kernels.triton_cache import triton_cache
 from quantrt.threads import usable_cores
 from quantrt.worker_process import CRASHED, ERROR, WorkerPool
 
@@ -38,9 +39,15 @@ def compilers(count: int | None = None) -> WorkerPool:
 
     Args:
         count: None is one per core.
+
+    Raises:
+        DeviceError: there is no place for files of the compiler.
     """
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    return WorkerPool(WORKER, count or usable_cores(), {**environment, "CUDA_VISIBLE_DEVICES": ""})
+    with ExitStack() as stack:
+        cache = str(triton_cache(environment, stack))
+        environment |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_CACHE_DIR": cache}
+        return WorkerPool(WORKER, count or usable_cores(), environment, on_close=stack.pop_all().close)
 
 
 def compile_all(
