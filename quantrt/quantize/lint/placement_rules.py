@@ -263,13 +263,17 @@ def _bias(graph: ir.Graph) -> Iterator[Finding]:
 
 
 def _equal(one: ir.Node, other: ir.Node, index: int) -> bool:
-    """Whether two nodes have equal scales (index 1) or zero points (index 2); absent is 0."""
+    """Whether two nodes have equal scales (index 1) or zero points (index 2); absent is 0.
+
+    One of all channels is equal to the same one for each of them.
+    """
     a, b = numbers(one, index), numbers(other, index)
     if a is None or b is None:
         present = a if b is None else b
         both_absent = all(input_of(node, index) is None for node in (one, other))
         return both_absent or (index == 2 and present is not None and not present.astype(np.float64).any())
-    return bool(a.size == b.size and np.array_equal(a.reshape(-1), b.reshape(-1)))
+    is_comparable = a.size == b.size or 1 in (a.size, b.size)
+    return bool(is_comparable and np.all(a.reshape(-1) == b.reshape(-1)))
 
 
 def _grid(node: ir.Node) -> str:

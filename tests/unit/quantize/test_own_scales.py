@@ -7,6 +7,7 @@ import pytest
 
 from quantrt.ir.session import float_session
 from quantrt.model.model import Model
+from quantrt.quantize.lint.placement_rules import placement_findings
 from quantrt.quantize.own_scales import give_own_scales
 from quantrt.quantize.qdq import write
 from quantrt.quantize.requantized import requantized_products
@@ -58,6 +59,11 @@ def test_a_session_without_options_computes_what_the_model_says():
     assert not np.array_equal(run(graph, inputs, keep_floats=False), wanted)
     np.testing.assert_array_equal(run(made, inputs, keep_floats=False), wanted)
     np.testing.assert_array_equal(run(made, inputs, optimize=False), run(graph, inputs, optimize=False))
+
+
+def test_the_scales_are_those_of_the_codes_for_the_linter():
+    made = give_own_scales(written(convs(), (16, 4, 8, 8), "middle", "side"))
+    assert {found.rule.name for found in placement_findings(made.graph)} <= {"one-sided"}
 
 
 def test_two_that_read_the_same_codes_share_the_scales():
