@@ -8,6 +8,7 @@ models are kept in FOLDER with what they took, and are not made again while they
 its models to the results.
 
     --limit-s N    that NNCF has failed when it is not done after N seconds of processor time
+    --kept NAME    takes NNCF's row of this model from the results of `benchmarks.accuracy_control`, repeatable
 """
 
 __all__ = ["measure", "page"]
@@ -42,6 +43,7 @@ from quantrt.qdq_model.make import quantize_model
 from quantrt.recipe import load_recipe
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "quantize-budget-cpu.json"
+CONTROLLED = RESULTS.with_name("accuracy-control-cpu.json")
 NNCF = "nncf"
 FACES = "benchmarks.picture_tasks:same_faces"
 """A detector's decisions: the anchors that it calls faces."""
@@ -69,7 +71,8 @@ What is shown behind it is of the other samples on which [accuracy-cpu.md](accur
 run there, those for ONNX Runtime and TensorRT in ONNX Runtime, in a session without any option. `in floats` counts the
 products (Conv, ConvTranspose, Gemm, MatMul) that do not compute on codes, `of multiply-adds` is their share of these
 for one sample. `CPU s` is processor time of the whole command in Python, calibration with it, beside other work on
-this machine. `MB` is of the file, NNCF's .xml and .bin. `outside` is what leaves nothing inside the target.
+this machine; of NNCF's rows with a `*`, which are those of [accuracy-control-cpu.md](accuracy-control-cpu.md), it is wall time of
+another day. `MB` is of the file, NNCF's .xml and .bin. `outside` is what leaves nothing inside the target.
 
 Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m benchmarks.quantize_budget MODELS --peers FOLDER`
 
@@ -83,12 +86,13 @@ def main() -> None:
     parser.add_argument("--peers", type=Path, required=True, metavar="FOLDER", help="keeps NNCF's models")
     parser.add_argument("--only-peers", action="store_true", help="make NNCF's models alone")
     parser.add_argument("--limit-s", type=int, metavar="N", help="processor seconds that NNCF may take")
+    parser.add_argument("--kept", action="append", default=[], metavar="NAME", help="NNCF's row is known")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; the page goes beside it")
     args = parser.parse_args()
     args.peers.mkdir(parents=True, exist_ok=True)
     for name in args.names:
         task = load_task(name, args.models)
-        peer = _make_peer(task, args.peers, args.limit_s)
+        peer = _kept_peer(name) if name in args.kept else _make_peer(task, args.peers, args.limit_s)
         if args.only_peers:
             continue
         results = load_results(args.out, any_machine=True)
@@ -112,7 +116,7 @@ def measure(task: Task, folder: Path, peer: Mapping[str, Any]) -> dict[str, Any]
         made = judge(Contender(name, partial(_open_own, task, target, recipe, facts)), task, reference)
         rows[name] = facts | made.row
     rows[NNCF] = dict(peer)
-    if "error" not in peer:
+    if not {"error", "commit"} & peer.keys():
         rows[NNCF] |= judge(Contender(NNCF, partial(_open_peer, task, folder)), task, reference).row
     return {
         "commit": commit(),
@@ -185,6 +189,13 @@ def _make_peer(task: Task, folder: Path, limit_s: int | None) -> dict[str, Any]:
     return facts
 
 
+def _kept_peer(name: str) -> dict[str, Any]:
+    """NNCF's row of a model at the same target, on the same samples, as another benchmark left it."""
+    model = json.loads(CONTROLLED.read_text(encoding="utf-8"))["models"][name]
+    row: dict[str, Any] = model["contenders"][NNCF]
+    return row | {"commit": model["commit"]}
+
+
 def _peer_facts(path: Path, task: Task) -> dict[str, Any]:
     found = products(path, task.calibration[0])
     floats = [one for one in found if one.is_float]
@@ -254,10 +265,10 @@ def _row(name: str, contender: str, model: dict[str, Any]) -> list[str]:
         number(model["float_score"], 4),
         number(row.get("score"), 4),
         f"{row['in_floats']} of {row['products']}",
-        f"{row['float_ratio']:.1%}",
-        number(row["cpu_seconds"], 1),
+        "" if "float_ratio" not in row else f"{row['float_ratio']:.1%}",
+        number(row["cpu_seconds"], 1) if "cpu_seconds" in row else f"{row['seconds']:.0f}*",
         number(row["file_mb"], 2),
-        model["commit"],
+        row.get("commit", model["commit"]),
     ]
 
 
