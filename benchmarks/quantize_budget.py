@@ -8,7 +8,7 @@ models are kept in FOLDER with what they took, and are not made again while they
 its models to the results.
 
     --limit-s N    that NNCF has failed when it is not done after N seconds of processor time
-    --kept NAME    takes NNCF's row of this model from the results of `benchmarks.accuracy_control`, repeatable
+    --kept NAME    takes NNCF's row of this model from results of `benchmarks.accuracy_control`; repeatable
 """
 
 __all__ = ["measure", "page"]
