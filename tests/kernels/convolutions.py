@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ import torch
 from quantrt.regions.expression import IDENTITY, Expression
 from quantrt.regions.region import Conv
 from quantrt.runtime.cuda.compute import compute
-from quantrt.tactics.cuda.check import poison
+from quantrt.tactics.cuda.check import check, poison
 from quantrt.tactics.cuda.open_tactic import OpenTactic
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts, Workload
 
@@ -130,6 +130,24 @@ def run(tactic: Tactic, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The outputs of a tactic on the CPU; what it does not write is poison."""
     with OpenTactic(tactic, "region", {}, CPU, weights={}, fill=poison) as opened:
         return opened.run(inputs)
+
+
+class Compared(Protocol):
+    """A problem of any operator."""
+
+    @property
+    def inputs(self) -> list[torch.Tensor]: ...
+
+    def workload(self) -> Workload: ...
+
+    def expected(self) -> list[torch.Tensor]: ...
+
+
+def agrees(problem: Compared, tactic: Tactic) -> None:
+    """Check a tactic's outputs against the reference: their values, and channels innermost in memory."""
+    outputs = run(tactic, problem.inputs)
+    assert check(problem.workload(), tactic, outputs, problem.expected()) is None
+    assert [y.stride() for y in outputs] == [channels_last(y).stride() for y in outputs]
 
 
 def retiled(tactic: Tactic, **constants: Any) -> Tactic:

@@ -12,13 +12,14 @@ from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.regions.expression import Expression, Operand
 from quantrt.runtime.cuda.runners.convolution import _switches
-from quantrt.tactics.cuda.check import DEQUANTIZED, check
+from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.conv2d import list_tactics
 from quantrt.tactics.cuda.cudnn_graph import NAME as GRAPH
 from quantrt.tactics.cuda.tactic import Rejected, Tactic
 from tests.kernels.convolutions import (
     Case,
     Problem,
+    agrees,
     channels_last,
     codes,
     float_problem,
@@ -49,12 +50,6 @@ def library(problem: Problem) -> list[Tactic]:
     assert all(isinstance(x, Tactic) for x in found)
     assert [x.drafts[-1].outputs for x in found] == [found[0].drafts[-1].outputs] * 2
     return found
-
-
-def agrees(problem: Problem, tactic: Tactic) -> None:
-    outputs = run(tactic, problem.inputs)
-    assert check(problem.workload(), tactic, outputs, problem.expected()) is None
-    assert [y.stride() for y in outputs] == [channels_last(y).stride() for y in outputs]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])

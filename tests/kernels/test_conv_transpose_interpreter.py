@@ -11,10 +11,10 @@ from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.regions.expression import IDENTITY, Operand
 from quantrt.regions.region import ConvTranspose
-from quantrt.tactics.cuda.check import DEQUANTIZED, check, off_by_one_ratio
+from quantrt.tactics.cuda.check import DEQUANTIZED, off_by_one_ratio
 from quantrt.tactics.cuda.conv_transpose import list_tactics
-from quantrt.tactics.cuda.tactic import Rejected, Tactic
-from tests.kernels.convolutions import channels_last, retiled, run
+from quantrt.tactics.cuda.tactic import Rejected
+from tests.kernels.convolutions import agrees, channels_last, retiled, run
 from tests.kernels.expressions import Builder, constant, scalar
 from tests.kernels.problems import Problem
 
@@ -89,12 +89,6 @@ def with_residual(problem: Problem, rng: np.random.Generator) -> Problem:
         outputs=("float16", "int8"),
         constants=constants,
     )
-
-
-def agrees(problem: Problem, tactic: Tactic) -> None:
-    outputs = run(tactic, problem.inputs)
-    assert check(problem.workload(), tactic, outputs, problem.expected()) is None
-    assert [y.stride() for y in outputs] == [channels_last(y).stride() for y in outputs]
 
 
 BLOCKS = [

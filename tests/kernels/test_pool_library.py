@@ -9,12 +9,12 @@ import torch
 
 from quantrt.errors import DataError
 from quantrt.regions.expression import Operand
-from quantrt.tactics.cuda.check import DEQUANTIZED, check
+from quantrt.tactics.cuda.check import DEQUANTIZED
 from quantrt.tactics.cuda.pool import list_tactics
 from quantrt.tactics.cuda.tactic import Rejected
-from tests.kernels.convolutions import channels_last, run
+from tests.kernels.convolutions import agrees, channels_last, run
 from tests.kernels.expressions import Builder, constant, scalar
-from tests.kernels.pools import H200, Case, Problem, problem_of, with_epilogue
+from tests.kernels.pools import H200, Case, problem_of, with_epilogue
 
 CASES = [
     Case(C=5),
@@ -26,13 +26,6 @@ CASES = [
 ]
 
 
-def agrees(problem: Problem) -> None:
-    (tactic,) = problem.tactics("torch")
-    outputs = run(tactic, problem.inputs)
-    assert check(problem.workload(), tactic, outputs, problem.expected()) is None
-    assert [y.stride() for y in outputs] == [channels_last(y).stride() for y in outputs]
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("kind", ["max", "average"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -40,7 +33,7 @@ def test_floats(case: Case, kind: str, dtype: torch.dtype, rng: np.random.Genera
     problem = problem_of(case, kind, dtype, rng)
     problem = replace(problem, outputs=(str(dtype).removeprefix("torch."),))
     assert len(problem.tactics("torch")[0].drafts) == 1
-    agrees(problem)
+    agrees(problem, *problem.tactics("torch"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
@@ -67,7 +60,7 @@ def test_an_epilogue_is_a_kernel_of_its_own(case: Case, rng: np.random.Generator
     )
     (tactic,) = problem.tactics("torch")
     assert [draft.runner for draft in tactic.drafts] == ["pooling", "rows"]
-    agrees(problem)
+    agrees(problem, *problem.tactics("torch"))
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,9 @@ from quantrt.gpu import gpu_named
 from quantrt.kernels.resize.spec import ResizeProblem, configs, kernel_of
 from quantrt.regions.expression import IDENTITY, Operand
 from quantrt.regions.region import Resize
-from quantrt.tactics.cuda.check import check
 from quantrt.tactics.cuda.resize import list_tactics
-from quantrt.tactics.cuda.tactic import Rejected, Tactic
-from tests.kernels.convolutions import channels_last, retiled, run
+from quantrt.tactics.cuda.tactic import Rejected
+from tests.kernels.convolutions import agrees, channels_last, retiled, run
 from tests.kernels.expressions import Builder, constant, scalar
 from tests.kernels.problems import Problem
 from tests.kernels.test_conv2d_compiled import CAPABILITIES
@@ -35,12 +34,6 @@ def problem_of(
     name = str(dtype).removeprefix("torch.")
     made = Resize(("up", 0), fields["is_nearest"], scales, fields["has_corners"], IDENTITY)
     return Problem(made, channels_last(x), outputs=(name,))
-
-
-def agrees(problem: Problem, tactic: Tactic) -> None:
-    outputs = run(tactic, problem.inputs)
-    assert check(problem.workload(), tactic, outputs, problem.expected()) is None
-    assert [y.stride() for y in outputs] == [channels_last(y).stride() for y in outputs]
 
 
 REPEATED = [
