@@ -43,6 +43,7 @@ from quantrt.report.explain.peaks import gpu_peaks
 from quantrt.runtime.cuda.local_gpu import describe_gpu
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.lower import CudaLowering
+from quantrt.tactics.cuda.prune import REFERENCE
 from quantrt.tactics.cuda.tune import TuneOptions, tune
 
 NETWORKS = ("bert_large-b32-s384", "vit_b16-b32")
@@ -133,9 +134,9 @@ def _peaks(gpu: GpuFacts, level: int) -> dict[str, Any]:
             device=torch.device("cuda"),
             options=TuneOptions(level=level, excluded_sources=("cublaslt", "torch")),
         )
-        median_us = choices.by_region[workload.region].median_us
-        if median_us is not None:
-            rates[f"{precision}, ours"] = operations / median_us
+        choice = choices.by_region[workload.region]
+        if choice.median_us is not None and choice.tactic.name != REFERENCE:
+            rates[f"{precision}, ours"] = operations / choice.median_us
     source = torch.empty(COPIED_BYTES, dtype=torch.int8, device="cuda")
     target = torch.empty_like(source)
     copied_us = graph_us(lambda call: target.copy_(source), CALLS)

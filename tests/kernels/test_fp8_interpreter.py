@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels on FP8 codes, in Triton's interpreter, against the reference: every code of it, and products."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from quantrt.tactics.cuda import gemm
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.check import check
 from quantrt.tactics.cuda.product import product_of
+from quantrt.tactics.cuda.prune import prune
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 from quantrt.tactics.cuda.trial import Device, Trial, try_tactics
 from tests.kernels import expressions as spelled
@@ -223,6 +226,18 @@ def test_only_hopper_promotes(rng: np.random.Generator):
         tiles = configs(problem, gpu_named(name))
         assert sum(tile.promotes for tile in tiles) == count, name
         assert all(tile.accumulators <= 64 for tile in tiles if tile.promotes)
+
+
+@pytest.mark.parametrize(("terms", "count"), [(3072, 0), (4096, 2), (8192, 2)])
+def test_long_sums_are_promoted_first(rng: np.random.Generator, terms: int, count: int):
+    """By the tactics that a build of level 3 tries; their weight is not looked at."""
+    workload, _, _ = product(rng, (1, 1, 32), biased(is_requantized=True), (FP8.name,))
+    assert isinstance(workload.formula, Gemm)
+    x = replace(workload.inputs[0], shape=(8192, terms), strides=(terms, 1))
+    long = replace(workload, inputs=(x,), weight=np.zeros((4096, terms), ml_dtypes.float8_e4m3fn))
+    kept = prune(list_tactics(long, H200), 3).kept
+    ours = [tactic.name for tactic in kept if tactic.source == "triton"]
+    assert ["promoted" in name.split() for name in ours[: count + 1]] == [True] * count + [False]
 
 
 def test_a_trial_takes_fp8_weights(rng: np.random.Generator):
