@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from quantrt.regions.expression import Instruction
+from quantrt.regions.expression import IDENTITY, Instruction
+from quantrt.regions.region import Concat, Conv, Pool, PooledConv, Resize, ResizedConv
 from quantrt.tactics.cuda.check import FLOAT16_RATIO, check, off_by_one_ratio, poison
 from quantrt.tactics.cuda.tactic import Tactic, Workload
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm, scaled_rows
@@ -68,6 +69,27 @@ def test_products_of_floats_are_not_exact():
     assert off_by_one_ratio(replace(int8_gemm(), inputs=(facts("float16", 7, 41),)), EXACT) == FLOAT16_RATIO
 
 
+CONV = Conv(("c", 0), ("c", 1), "w", (1, 1), (1, 1), (0, 0, 0, 0), 1, int8_gemm().formula.epilogue)
+POOL = Pool(("p", 0), "max", (2, 2), (2, 2), (1, 1), (0,) * 4, False, False, False, True, IDENTITY)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [CONV, PooledConv(CONV, POOL), ResizedConv(Resize(("r", 0), True, (2.0, 2.0), False, IDENTITY), CONV)],
+    ids=lambda formula: type(formula).__name__,
+)
+def test_convolutions_of_codes_are_exact_and_those_of_floats_are_not(formula: object):
+    codes, floats = (
+        Workload("region", formula, (facts(dtype, 1, 8, 9, 9),), ("int8",)) for dtype in ("int8", "float16")
+    )
+    assert (off_by_one_ratio(codes, EXACT), off_by_one_ratio(floats, EXACT)) == (0.0, FLOAT16_RATIO)
+
+
+def test_codes_that_are_put_side_by_side_are_exact():
+    workload = Workload("region", Concat((("a", 0), ("b", 0)), 1), (facts("int8", 1, 8),) * 2, ("int8",))
+    assert off_by_one_ratio(workload, EXACT) == 0.0
+
+
 @pytest.mark.parametrize(
     ("dtype", "good", "bad"),
     [(torch.float32, 5e-5, 1e-3), (torch.float16, 2e-3, 3e-2), (torch.bfloat16, 2e-2, 0.2)],
@@ -80,6 +102,44 @@ def test_floats_pass_within_the_bound_of_their_type(dtype: torch.dtype, good: fl
         off[7] += error
         found = reason(scaled_rows(), EXACT, off.to(dtype), want.to(dtype))
         assert (found == "") == passes, found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "good", "bad"),
+    [(torch.float32, 1.9e-4, 2.1e-4), (torch.float16, 7.8e-3, 8.8e-3), (torch.bfloat16, 0.0547, 0.0625)],
+    ids=str,
+)
+def test_a_float_may_be_off_by_both_parts_of_its_bound_and_no_more(
+    dtype: torch.dtype, good: float, bad: float
+):
+    """Of ones, whose size is 1 too: 1e-4, 4e-3 and 3e-2, each twice; the numbers tried are of the type."""
+    want = torch.ones(500, dtype=dtype)
+    for error, passes in ((good, True), (bad, False)):
+        off = want.clone()
+        off[7] += error
+        assert (reason(scaled_rows(), EXACT, off, want) == "") == passes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_sums_of_fp8_have_a_bound_of_their_own(dtype: torch.dtype):
+    want = torch.ones(500, dtype=dtype)
+    off = want.clone()
+    off[7] += 0.016  # within 1e-2 of itself and 1e-2 of the size of all
+    assert reason(fp8_gemm(is_gated=False), EXACT, off, want) == ""
+    off[7] += 0.016
+    assert reason(fp8_gemm(is_gated=False), EXACT, off, want)
+    if dtype != torch.bfloat16:  # which is that coarse itself
+        floats = replace(int8_gemm(), inputs=(facts("float16", 7, 41),))
+        off[7] -= 0.016
+        assert reason(floats, EXACT, off, want)
+
+
+def test_numbers_of_fp8_are_counted_through_zero():
+    """The least positive one and the least negative one are two apart, as 448 and 416 are one."""
+    want, got = (torch.tensor([bits], dtype=torch.uint8).view(torch.float8_e4m3fn) for bits in (0x01, 0x81))
+    assert "1 of 1 codes, by up to 2" in reason(scaled_rows(), EXACT, got, want)
+    want, got = (torch.tensor([value]).to(torch.float8_e4m3fn) for value in (448.0, 416.0))
+    assert "1 of 1 codes, by up to 1" in reason(scaled_rows(), EXACT, got, want)
 
 
 def test_nan_never_passes_for_a_number():
