@@ -45,8 +45,9 @@ def explain(error: BaseException, argv: Sequence[str] = (), verbs: Sequence[str]
         verbs: names of all commands.
     """
     where = "".join(traceback.format_exception(error))
-    if isinstance(error, KeyboardInterrupt):
-        code = 128 + error.args[0] if isinstance(error, EndedBySignal) else INTERRUPTED
+    interruption = _interruption(error)
+    if interruption is not None:
+        code = 128 + interruption.args[0] if isinstance(interruption, EndedBySignal) else INTERRUPTED
         data = {"type": "KeyboardInterrupt", "message": "interrupted", "exit_code": code}
         return Failure("interrupted", {"error": data}, code, where)
     known = error if isinstance(error, QuantRtError) else _as_known(error)
@@ -60,6 +61,15 @@ def explain(error: BaseException, argv: Sequence[str] = (), verbs: Sequence[str]
         "exit_code": known.exit_code,
     }
     return Failure(f"error: {known.text(hint)}", {"error": data}, known.exit_code, where)
+
+
+def _interruption(error: BaseException | None) -> KeyboardInterrupt | None:
+    """What interrupted a command; a library that was just being imported makes an ImportError of it."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def _as_known(error: BaseException) -> QuantRtError:

@@ -3,10 +3,12 @@
 
 import errno
 import os
+import signal
 
 import pytest
 
 from quantrt.cli.failure import explain
+from quantrt.cli.signals import EndedBySignal
 from quantrt.errors import AccuracyError, DataError, DeviceError, InternalError, ModelError, UsageError
 
 
@@ -20,7 +22,7 @@ from quantrt.errors import AccuracyError, DataError, DeviceError, InternalError,
         (DeviceError("x"), 4),
         (InternalError("x"), 70),
         (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a.qrt"), 4),
-        (MemoryError(), 70),
+        (MemoryError(), 4),
         (KeyError("x"), 70),
         (OSError("no number"), 70),
         (KeyboardInterrupt(), 130),
@@ -54,9 +56,20 @@ def test_a_full_disk_names_the_file():
     assert failure.text == "error: cannot use 'a.qrt': No space left on device\n  try quantrt doctor"
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError("division by zero"), MemoryError()])
-def test_the_unexpected_is_called_a_bug(error: Exception):
-    text = explain(error).text
+@pytest.mark.parametrize(("number", "code"), [(None, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_that_a_library_took_for_its_own_failure_is_one(number: int | None, code: int):
+    try:
+        try:
+            raise KeyboardInterrupt if number is None else EndedBySignal(number)
+        except KeyboardInterrupt as interruption:
+            raise ImportError("initialization failed") from interruption
+    except ImportError as error:
+        failure = explain(error)
+    assert (failure.text, failure.exit_code) == ("interrupted", code)
+
+
+def test_the_unexpected_is_called_a_bug():
+    text = explain(ZeroDivisionError("division by zero")).text
     assert "this is a bug" in text
     assert "--traceback" in text
 
