@@ -40,8 +40,11 @@ def spell_for_onnxruntime(graph: ir.Model) -> ir.Model:
     return spell_stored_weights(pick_codes(graph))
 
 
-def lower_to_openvino(graph: ir.Model) -> LibraryModel:
+def lower_to_openvino(graph: ir.Model, float_precision: str = "fp32") -> LibraryModel:
     """The graph as an OpenVINO IR, its weights as stored in the graph (int8 stays int8).
+
+    Args:
+        float_precision: "fp32" or "bf16", what layers outside int8 compute in.
 
     Raises:
         DeviceError: OpenVINO cannot import the model; carries its message.
@@ -50,7 +53,8 @@ def lower_to_openvino(graph: ir.Model) -> LibraryModel:
 
     with scratch_folder() as folder:
         source = folder / "model.onnx"
-        save_model(multiply_pixels(part_norms(split_heads(pick_codes(respell_codes(graph))))), source)
+        spelled = multiply_pixels(split_heads(pick_codes(respell_codes(graph))))
+        save_model(spelled if float_precision == "bf16" else part_norms(spelled), source)
         try:
             model = ov.Core().read_model(source)
         except RuntimeError as error:

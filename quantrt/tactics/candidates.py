@@ -18,6 +18,7 @@ from quantrt.ir.clone import clone
 from quantrt.model.model import Model
 from quantrt.model.passes.bind_types import bind_types
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
+from quantrt.plan.openvino_norms import parts_norms
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.quantize.fit import GIVEN_SCALES, OWN_SCALES, Fitted
 from quantrt.quantize.levels import ATTENTION_LEVELS
@@ -139,11 +140,16 @@ def int8_target(library: str, device: Mapping[str, Any]) -> Target:
 
 @dataclass(frozen=True)
 class _Lowered:
-    """What a library of the CPU is given; see Candidate."""
+    """What a library of the CPU is given; see Candidate.
+
+    Attributes:
+        is_for_all: whether it is so whatever the type of its floats.
+    """
 
     model: LibraryModel
     kept_float: tuple[str, ...]
     fitted: Fitted | None
+    is_for_all: bool
 
 
 class Opener:
@@ -253,17 +259,20 @@ class Opener:
     def _lower_for_cpu(self, spec: Spec, fitted: Fitted | None) -> tuple[LibraryModel, tuple[str, ...]]:
         """What a library is given, and the products that it would make int8 by itself.
 
-        Made once for candidates that differ by the type of their floats alone.
+        Made once for candidates that differ by the type of their floats alone, where that does not matter.
         """
         key = (spec.library, spec.precision if fitted is not None or spec.precision == "int4" else "floats")
         known = self._lowered.get(key)
-        if known is not None and known.fitted is fitted:
+        if known is not None and known.fitted is fitted and known.is_for_all:
             return known.model, known.kept_float
         graph = self._graph_of(spec, fitted)
         kept = requantized_products(graph) if spec.library == "onnxruntime" else ()
-        model = LOWERINGS[spec.library](graph)
+        is_for_all = spec.library == "onnxruntime" or not parts_norms(graph)
+        model = (
+            LOWERINGS[spec.library](graph) if is_for_all else lower_to_openvino(graph, spec.float_precision)
+        )
         if not spec.is_mixed:
-            self._lowered[key] = _Lowered(model, kept, fitted)
+            self._lowered[key] = _Lowered(model, kept, fitted, is_for_all)
         return model, kept
 
     def _graph_of(self, spec: Spec, fitted: Fitted | None) -> ir.Model:

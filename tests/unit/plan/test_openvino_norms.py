@@ -94,3 +94,10 @@ def test_what_cannot_be_halved_exactly_stays_whole():
     model.graph.graph.initializers["beta"].const_value = ir.tensor(arrays["beta"], name="beta")
     graph = qdq(model)
     assert part_norms(graph) is graph
+
+
+@pytest.mark.parametrize(("float_precision", "count"), [("fp32", 2), ("bf16", 1)])
+def test_beside_bf16_one_normalization_is_left(float_precision: str, count: int):
+    lowered = lower_to_openvino(qdq(block()), float_precision)
+    model = openvino.Core().read_model(lowered.graph.decode(), openvino.Tensor(lowered.weights["bin"]))
+    assert sum(node.get_type_name() == "MVN" for node in model.get_ordered_ops()) == count
