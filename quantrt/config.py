@@ -155,12 +155,26 @@ class Budget:
 
     For top1 and custom metrics the drop is (float - engine) / float; for cosine it is 1 - cosine; for
     sqnr it is noise power over signal power (0.01 is 20 dB).
+
+    Args:
+        metric: "top1", "cosine", "sqnr", or "module:function", which is called with two dicts, outputs and
+            labels, of arrays [samples, ...] or of lists with an array per sample where these differ in shape;
+            it returns a float, larger is better. Of a script or a notebook the module is `__main__`. "auto"
+            is top1 where there are labels, else cosine.
+        max_drop_ratio: the largest accepted drop, from 0 to 1.
+
+    Raises:
+        UsageError: the ratio is no such fraction, or the metric is no text.
     """
 
     metric: str = option("auto", "top1, cosine, sqnr or module:function", metavar="METRIC")
     max_drop_ratio: float = option(0.01, "largest accepted drop, as a fraction (0.01 is 1 %%)", metavar="R")
 
     def __post_init__(self) -> None:
+        metric: object = self.metric
+        if not isinstance(metric, str):
+            hint = 'metric="module:function", of a script or a notebook "__main__:function"'
+            raise UsageError("a metric is given by its name", got=repr(metric), hint=hint)
         if not 0.0 <= self.max_drop_ratio <= 1.0:
             raise UsageError(
                 "cannot use this budget",
@@ -280,7 +294,26 @@ class ReportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class BuildConfig:
-    """Everything `build` needs to know, stage by stage."""
+    """Everything `build` needs to know, stage by stage.
+
+    Attributes:
+        precisions: what is tried, of "fp32", "fp16", "bf16", "int8" and "fp8".
+        calibration, quantize: how ranges are found and what is made of them.
+        device: what is built for, on how many threads.
+        cuda: kernels and shapes of engines for a GPU.
+        budget: what accuracy may be lost.
+        assign: how precisions are mixed.
+        bench: at which batch size candidates are timed, and for how long.
+        report: what the engine keeps for reports.
+        bindings: element types and layouts of inputs and outputs.
+        constraints: types and precisions of single layers.
+
+    Each is a dataclass of `quantrt.config` or `quantrt.quantize_config` that says what its options mean; an
+    option of the command line has the same name.
+
+    Raises:
+        UsageError: options that do not go together.
+    """
 
     precisions: frozenset[str] = frozenset({"fp32"})
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)

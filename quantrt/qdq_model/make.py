@@ -39,7 +39,7 @@ from quantrt.quantize.targets import target_named
 __all__ = ["QdqModel", "make_qdq_model", "quantize_model"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class QdqModel:
     """A quantized model that standard ONNX can hold.
 
@@ -52,6 +52,12 @@ class QdqModel:
     fitted: Fitted
     is_calibrated: bool
     outcome: Outcome | None = None
+
+    def __repr__(self) -> str:
+        model = self.quantized
+        marks = "" if self.is_calibrated else " [uncalibrated]"
+        tensors = f"{len(model.activations)} activations and {len(model.weights)} weights"
+        return f"<QdqModel for {model.target.name}{marks}: {tensors} quantized>"
 
     @property
     def quantized(self) -> QuantizedModel:
@@ -83,19 +89,7 @@ class QdqModel:
         save_model(self.graph, Path(path))
 
 
-def quantize_model(model: str | Path | Model, **options: Any) -> QdqModel:
-    """As `make_qdq_model`, and inside the budget, where there is one.
-
-    Raises:
-        AccuracyError: nothing that was made is inside it; with the least that was lost.
-    """
-    made = make_qdq_model(model, **options)
-    if made.outcome is not None:
-        check_inside(made.outcome, made.quantized)
-    return made
-
-
-def make_qdq_model(
+def quantize_model(
     model: str | Path | Model,
     *,
     target: str = TARGETS[0],
@@ -117,17 +111,50 @@ def make_qdq_model(
         target: "ort", "openvino" or "tensorrt".
         config: its parts `calibration`, `quantize` and `assign`.
         budget: by default none without validation data, and 1 % with them.
-        calibration: samples that show the usual range of activations; read more than once, so no generator.
+        calibration: samples that show the usual range of activations, as for `quantrt.build`.
         validation: samples, with labels for top1, on which the drop is measured; by default calibration
             samples, by cosine.
         stats: result of an earlier calibration of the same model.
-        calibration_cache: scales of a TensorRT calibration cache, kept bit for bit.
+        calibration_cache: scales of a calibration cache, kept bit for bit.
         on_event: called as stages go on.
 
+    Returns:
+        What `save` writes as a file, and `notes` and `report` tell of.
+
     Raises:
+        AccuracyError: nothing that was made is inside the budget; with the least that was lost.
         UsageError: there is nothing to take ranges from, or to measure a budget on; an unknown name.
         ModelError, DataError: the model or the data cannot be used; nothing can be quantized.
     """
+    made = make_qdq_model(
+        model,
+        target=target,
+        config=config,
+        budget=budget,
+        calibration=calibration,
+        validation=validation,
+        stats=stats,
+        calibration_cache=calibration_cache,
+        on_event=on_event,
+    )
+    if made.outcome is not None:
+        check_inside(made.outcome, made.quantized)
+    return made
+
+
+def make_qdq_model(
+    model: str | Path | Model,
+    *,
+    target: str = TARGETS[0],
+    config: BuildConfig | None = None,
+    budget: Budget | None = None,
+    calibration: Data | None = None,
+    validation: Data | None = None,
+    stats: Stats | None = None,
+    calibration_cache: TrtCache | str | Path | None = None,
+    on_event: OnEvent | None = None,
+) -> QdqModel:
+    """As `quantize_model`, whatever came of the budget: `outcome` tells."""
     check_choice("target", target, TARGETS)
     options, emit = config or BuildConfig(), on_event or (lambda event: None)
     loaded = model if isinstance(model, Model) else load_model(model)

@@ -115,3 +115,9 @@ def test_libraries_are_told_to_send_nothing(tmp_path: Path):
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
     assert list(home.iterdir()) == []
+
+
+def test_a_metric_that_is_a_function_is_told_how_it_is_named():
+    with pytest.raises(quantrt.UsageError, match="a metric is given by its name") as caught:
+        quantrt.Budget(metric=max)  # type: ignore[arg-type]
+    assert '"__main__:function"' in str(caught.value)

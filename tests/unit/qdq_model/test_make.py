@@ -171,3 +171,8 @@ def test_there_are_ranges_of_this_model():
 
 def test_it_is_public():
     assert quantrt.quantize_model is quantize_model and quantrt.QdqModel is QdqModel
+
+
+def test_what_it_shows_is_no_weights():
+    assert repr(made(target="tensorrt")).startswith("<QdqModel for tensorrt: ")
+    assert repr(made(target="tensorrt")).endswith(" weights quantized>")
