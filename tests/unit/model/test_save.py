@@ -148,6 +148,22 @@ def test_a_real_write_failure_keeps_the_old_file(model, tmp_path):
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 5000
 
 
+def test_weights_beside_a_model_are_not_left_without_it(model, tmp_path):
+    path = tmp_path / "model.onnx"
+    save_model(model, path, max_file_bytes=1000)
+    before = {name: (tmp_path / name).read_bytes() for name in files_in(tmp_path)}
+    model.graph.initializers["w"].const_value = ir.tensor(np.zeros((64, 80), np.float32), name="w")
+    model.graph.doc_string = "much of it " * 100_000
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))  # room for the weights alone
+    try:
+        with pytest.raises(DeviceError, match=r"cannot write '.*model\.onnx'"):
+            save_model(model, path, max_file_bytes=1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert {name: (tmp_path / name).read_bytes() for name in files_in(tmp_path)} == before
+
+
 UNWRITABLE = {
     "no such folder": lambda folder: folder / "nowhere" / "out.onnx",
     "a folder": lambda folder: folder,
