@@ -125,7 +125,7 @@ def test_convolutions_in_int8_are_read_beside_products_in_fp8():
       s = Tanh(t)
       y = MatMul(s, w)
     }"""
-    arrays = {"k": samples(4, 4, 3, 3), "u": samples(4, 8), "v": samples(4, 8), "w": samples(8, 8)}
+    arrays = {"k": samples(8, 4, 3, 3), "u": samples(8, 8), "v": samples(8, 8), "w": samples(8, 8)}
     inputs = {"x": samples(8, 4, 6, 6)}
     written = quantized(net(text, arrays), CUDA_FP8, inputs)
     model = make_model(write(written))
