@@ -46,10 +46,10 @@ def save_model(graph: ir.Model, path: Path, *, max_file_bytes: int = MAX_PROTOBU
             _write_single(file, model, weights)
         return
     data_path = path.with_name(path.name + ".data")
-    with replace_file(path) as file, replace_file(data_path) as data_file:  # both or neither
+    with replace_file(data_path) as data_file, replace_file(path) as file:  # both or neither
         _write_data(data_file, model, weights, data_path.name)
+        data_file.flush()
         file.write(model.SerializeToString())
-        file.flush()
 
 
 def _write_single(file: BinaryIO, model: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> None:
