@@ -14,8 +14,8 @@ from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["check_inside", "summary", "why_outside"]
 
-ROUND_UP = 1e-4
-"""Added to a drop that is proposed as a budget: four places are shown."""
+ROUND_UP = 1.1
+"""Times a drop, as a budget that is proposed: two digits of it are shown."""
 
 
 def summary(outcome: Outcome) -> dict[str, Any]:
@@ -65,8 +65,8 @@ def why_outside(outcome: Outcome, quantized: QuantizedModel) -> AccuracyError:
 
 
 def _hint(outcome: Outcome) -> str:
-    drop = outcome.best.accuracy.drop_ratio
-    budget = f"--max-drop {drop + ROUND_UP:.4f}, " if drop + ROUND_UP < 1.0 else ""
+    enough = ROUND_UP * outcome.best.accuracy.drop_ratio
+    budget = f"--max-drop {enough:.2g}, " if enough < 1.0 else ""
     if outcome.searched is None:
         return f"{budget}--exclude what does harm (`quantrt compare MODEL.onnx Q.onnx --layers`)"
     return f"{budget}--recipe accurate, or --assign-rounds {2 * max(len(outcome.searched.rounds), 1)}"

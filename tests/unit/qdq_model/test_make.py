@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Q/DQ models within a budget: what is left float, what is told, and what a file of it computes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.prepare import Event
 from quantrt.qdq_model.make import QdqModel, make_qdq_model, quantize_model
+from quantrt.qdq_model.summary import why_outside
 from quantrt.report.inspect.budget import BUDGET_KEY, read_budget
 from quantrt.report.inspect.lint import describe_lint
 from quantrt.report.inspect.model import describe_model
@@ -114,6 +116,15 @@ def test_where_no_layer_may_go_back_the_whole_is_what_was_reached():
             budget=NOISE,
             calibration=INPUTS,
         )
+
+
+@pytest.mark.parametrize(("drop", "proposed"), [(1.172e-5, "1.3e-05"), (0.0433, "0.048"), (0.95, None)])
+def test_a_budget_that_would_do_is_proposed(drop: float, proposed: str | None):
+    whole = made(validation=None).outcome.whole
+    lost = replace(whole, accuracy=replace(whole.accuracy, drop_ratio=drop))
+    outcome = replace(made(validation=None).outcome, whole=lost, searched=None)
+    hint = why_outside(outcome, whole.fitted.model).hint
+    assert hint.startswith("--exclude" if proposed is None else f"--max-drop {proposed}, --exclude")
 
 
 def test_rounds_are_as_many_as_were_asked_for_and_told():
