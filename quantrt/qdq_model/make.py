@@ -15,10 +15,11 @@ from quantrt.assign.checked import Checked
 from quantrt.assign.class_labels import metric_of_data
 from quantrt.build import Data, open_data
 from quantrt.calibrate.collect import collect
-from quantrt.calibrate.dataset import Dataset, random_dataset
+from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache, read_cache
 from quantrt.calibrate.unlike import without_unlike
+from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.config import TARGETS, Budget, BuildConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.model.load import load_model
@@ -276,5 +277,5 @@ def _samples(data: Dataset | None, options: BuildConfig, model: Model) -> Datase
     if data is not None:
         return data if config.keep_unlike else without_unlike(data, config.max_samples)
     if config.calib_random:
-        return random_dataset(model.inputs, config.max_samples or RANDOM_SAMPLES, config.seed)
+        return made_up_data(model, config.max_samples or RANDOM_SAMPLES, config.seed)
     return None

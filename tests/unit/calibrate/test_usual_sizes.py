@@ -9,6 +9,7 @@ from quantrt.calibrate import usual_sizes
 from quantrt.calibrate.usual_sizes import made_up_data, runnable_inputs
 from quantrt.config import BindingConfig, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
 from quantrt.model.model import Model
+from quantrt.qdq_model.make import make_qdq_model
 from tests.gpu_stand_in import BRIEF, REFERENCE_ALONE, stand_in_for_gpu
 from tests.nets import net, weights
 
@@ -74,3 +75,8 @@ def test_such_a_model_is_built_without_data(device: str, types: tuple[str, ...])
     with stand_in_for_gpu(), build(texts(COUNTED, 48), config=config) as engine:
         assert engine.report["timed_shapes"] == {"ids": [1, 48]}
         assert engine.run({"ids": np.zeros((2, 9), engine.inputs[0].dtype)})["y"].shape == (2, 9, 16)
+
+
+def test_such_a_model_is_quantized_without_data():
+    config = BuildConfig(calibration=CalibrationConfig(calib_random=True, max_samples=2))
+    assert make_qdq_model(texts(COUNTED, 48), config=config).quantized.weights
