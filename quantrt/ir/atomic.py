@@ -20,25 +20,28 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[BinaryIO]:
+def replace_file(path: Path, *, follow_link: bool = True) -> Iterator[BinaryIO]:
     """A file to write into that becomes `path` when the block ends, and vanishes if it fails.
 
     It has another name in the same folder until then, so a reader sees the old file or the whole new one,
     and memory mapped from the old one stays valid. A link stays one: what it leads to is replaced. A device
     or a pipe, such as /dev/stdout, stays where it is and gets what was written when the block ends.
 
+    Args:
+        follow_link: without it a link is replaced itself, and what it leads to stays as it is.
+
     Raises:
         DeviceError: the folder is missing or cannot be written to, or the disk is full.
     """
     try:
-        if path.exists() and not path.is_file():
+        if follow_link and path.exists() and not path.is_file():
             with tempfile.NamedTemporaryFile(prefix="quantrt-") as whole:
                 yield cast("BinaryIO", whole)
                 whole.seek(0)
                 with path.open("wb") as stream:
                     shutil.copyfileobj(whole, stream)
             return
-        place = Path(os.path.realpath(path))
+        place = Path(os.path.realpath(path)) if follow_link else path
         temporary = place.with_name(f".quantrt-{os.urandom(8).hex()}.tmp")  # its name may be as long as any
         try:
             with temporary.open("xb") as file:

@@ -37,7 +37,7 @@ def install_shim(folder: Path, *, force: bool) -> Path:
         raise UsageError(f"'{path}' is a link to another program", hint="--force to replace the link")
     if not force and path.exists() and not _is_own(path):
         raise UsageError(f"'{path}' is another program", hint="another folder, or --force to replace it")
-    with replace_file(path) as file:
+    with replace_file(path, follow_link=False) as file:
         file.write(_script().encode())
         os.fchmod(file.fileno(), MODE)
     return path

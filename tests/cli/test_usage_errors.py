@@ -196,7 +196,7 @@ def test_traceback_on_demand(capsys: pytest.CaptureFixture[str]):
     ("error", "code", "says"),
     [
         (KeyboardInterrupt(), 130, "interrupted"),
-        (MemoryError(), 70, "out of memory"),
+        (MemoryError(), 4, "out of memory"),
         (ZeroDivisionError("division by zero"), 70, "this is a bug"),
         (OSError(28, "No space left on device", "a.qrt"), 4, "No space left on device"),
     ],
