@@ -10,7 +10,7 @@ known, once. What a scale is of is known by its content, so that the file serves
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,9 @@ class KeptScales:
             return
         with add_to_kept(self.path):
             whole = {**self._read(), **self._scales}
+            facts = {**self._facts, "digest": _digest(whole)}
             with replace_file(self.path) as file:
-                file.write(safetensors.numpy.save(whole, metadata=self._facts))
+                file.write(safetensors.numpy.save(whole, metadata=facts))
         self._is_new = False
 
     def _read(self) -> dict[str, Array]:
@@ -70,11 +71,26 @@ class KeptScales:
             return {}
         try:
             with safetensors.safe_open(self.path, framework="np") as file:
-                is_ours = file.metadata() == self._facts
-                return {key: file.get_tensor(key) for key in file.keys()} if is_ours else {}
+                facts = dict(file.metadata() or {})
+                found = {key: file.get_tensor(key) for key in file.keys()}
         except (safetensors.SafetensorError, OSError) as error:
             warn_damaged(self.path, error)
             return {}
+        digest = facts.pop("digest", "")
+        if facts != self._facts:
+            return {}
+        if digest != _digest(found):
+            warn_damaged(self.path, "its scales do not match their checksum")
+            return {}
+        return found
+
+
+def _digest(scales: Mapping[str, Array]) -> str:
+    """SHA-256, in hexadecimal, of all scales with their keys: a changed bit would be a wrong weight."""
+    digest = hashlib.sha256()
+    for key, array in sorted(scales.items()):
+        digest.update(f"{key} {array.dtype} {array.shape}\n".encode() + array.tobytes())
+    return digest.hexdigest()
 
 
 def _key(weight: Array, axis: int | None, qmax: int) -> str:

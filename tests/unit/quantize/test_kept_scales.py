@@ -108,6 +108,18 @@ def test_a_damaged_file_is_named_and_made_anew(cache, rng, caplog):
     assert len(KeptScales(cache)._scales) == 1
 
 
+def test_a_changed_bit_is_noticed(cache, rng, caplog):
+    weight = rng.standard_normal((16, 16), dtype=np.float32)
+    scales = KeptScales(cache)
+    quantize_weight(weight, axis=0, kept=scales)
+    scales.save()
+    raw = bytearray(scales.path.read_bytes())
+    raw[-5] ^= 1
+    scales.path.write_bytes(raw)
+    assert KeptScales(cache)._scales == {}
+    assert "its scales do not match their checksum" in caplog.text
+
+
 def test_builds_that_run_at_once_keep_the_scales_of_both(cache, rng, monkeypatch):
     weights = [rng.standard_normal((16, 16), dtype=np.float32) for _ in range(2)]
     builds = [KeptScales(cache) for _ in weights]
