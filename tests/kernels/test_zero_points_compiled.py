@@ -52,13 +52,16 @@ def compiled(compile_kernels) -> dict[tuple[str, int | None], CompiledKernel]:
     return {name: found[spec] for name, spec in specs.items()}
 
 
-def additions(kernel: CompiledKernel, capability: int, folder: Path) -> int:
-    """Of float32, in the machine code."""
+def machine_code(kernel: CompiledKernel, capability: int, folder: Path) -> str:
     path = folder / "kernel.cubin"
     path.write_bytes(kernel.cubins[capability])
     command = [knobs.nvidia.nvdisasm.path, "-c", str(path)]
-    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return len(re.findall(r"\bFADD\b", text))
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def additions(kernel: CompiledKernel, capability: int, folder: Path) -> int:
+    """Of float32, in the machine code."""
+    return len(re.findall(r"\bFADD\b", machine_code(kernel, capability, folder)))
 
 
 @pytest.mark.parametrize("capability", [80, 90])
@@ -83,3 +86,11 @@ def test_for_every_gpu_and_without_spills(compiled):
     for kernel in compiled.values():
         assert set(kernel.cubins) == set(CAPABILITIES)
         assert kernel.spills == 0
+
+
+@pytest.mark.parametrize("capability", [80, 86, 89, 90])
+def test_padding_is_in_every_byte_of_a_wide_load(compiled, capability: int, tmp_path: Path):
+    """A constant of -128 would be moved into registers as 0xffffff80: -1 in three bytes of four."""
+    text = machine_code(compiled["depthwise", -128], capability, tmp_path)
+    assert re.search(r"LDG\.E(\.\w+)*\.(64|128)", text)
+    assert not re.search(r"\b(MOV|IMAD\.MOV\.U32|UMOV)\b[^;]*, 0xffffff80", text)

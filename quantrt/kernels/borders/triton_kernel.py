@@ -5,6 +5,8 @@
 import triton
 import triton.language as tl
 
+from quantrt.kernels.jit.functions import left_by_masks
+
 __all__ = ["add_borders"]
 
 
@@ -39,5 +41,6 @@ def add_borders(
     mask = (rows < M)[:, None]
     if C % BLOCK_C != 0:
         mask = mask & (c < C)[None, :]
-    x = tl.load(x_ptr + pixel[:, None] * C + c[None, :], mask=mask & inside[:, None], other=PAD_CODE)
+    border = left_by_masks(PAD_CODE, H)
+    x = tl.load(x_ptr + pixel[:, None] * C + c[None, :], mask=mask & inside[:, None], other=border)
     tl.store(y_ptr + rows.to(tl.int64)[:, None] * C + c[None, :], x, mask=mask)

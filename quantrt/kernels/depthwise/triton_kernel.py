@@ -12,6 +12,7 @@ import triton.language as tl
 
 from quantrt.kernels.conv2d.triton_kernel import first_pixel, has_padding
 from quantrt.kernels.jit.epilogue import store_tile
+from quantrt.kernels.jit.functions import left_by_masks
 
 
 @triton.jit
@@ -52,6 +53,7 @@ def depthwise(
     pixel, y_in, x_in = first_pixel(row + tl.minimum(offs_m, M - row - 1), H, W, P, Q, R, S, STRIDES, PADS)
     x_tile = x_ptr + pixel[:, None] * N + columns[None, :]
     accumulator = tl.zeros((BLOCK_M, BLOCK_N), dtype=KIND)
+    padding = left_by_masks(PAD_CODE, H)
     for tap in tl.static_range(R * S):
         dy = tap // S * DILATIONS[0]
         dx = tap % S * DILATIONS[1]
@@ -61,7 +63,7 @@ def depthwise(
             x = x_in + dx
             inside = (y >= 0) & (y < H) & (x >= 0) & (x < W)
             mask = inside[:, None] if IS_WHOLE else mask & inside[:, None]
-        value = tl.load(x_tile + (dy * W + dx) * N, mask=mask, other=PAD_CODE).to(KIND)
+        value = tl.load(x_tile + (dy * W + dx) * N, mask=mask, other=padding).to(KIND)
         weight = tl.load(w_ptr + tap * N + columns, mask=mask_n, other=0).to(KIND)
         if KIND == tl.int32:
             accumulator += value * weight[None, :]

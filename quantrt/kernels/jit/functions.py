@@ -18,6 +18,7 @@ __all__ = [
     "exp",
     "fetch",
     "gelu",
+    "left_by_masks",
     "power",
     "sigmoid",
     "softplus",
@@ -162,4 +163,20 @@ def swap_pairs(x):
     else:
         even, odd = tl.split(tl.reshape(x, (x.shape[0], x.shape[1] // 2, 2)))
         y = tl.reshape(tl.join(odd, even), (x.shape[0], x.shape[1]))
+    return y
+
+
+@triton.jit
+def left_by_masks(CODE: tl.constexpr, size):
+    """What a load of int8 is to leave where it is masked: a number that the compiler does not know.
+
+    Of a constant below 0 Triton 3.6 puts one byte into each word of a wide load, and ones into the others.
+
+    Args:
+        size: an int32 argument that is not below 0.
+    """
+    if CODE == 0:
+        y = 0
+    else:
+        y = (CODE + (size >> 31)).to(tl.int8)
     return y
