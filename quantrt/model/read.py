@@ -36,7 +36,7 @@ _MAGIC = (
     (b"\x80\x02", "a Python pickle", "torch.onnx.export to make an .onnx file"),
     (b"\x89HDF", "an HDF5 file", None),
     (b"\x1f\x8b", "a gzip file", "unpacking it first"),
-    (b"<?xml", "an XML file", None),
+    (b"<?xml", "an XML file", "the ONNX file that it was made of, where it is OpenVINO's"),
     (b"<", "a web page or XML", None),
 )
 

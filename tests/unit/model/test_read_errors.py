@@ -64,6 +64,7 @@ def zip_bytes():
 
 FOREIGN = {
     "png": (b"\x89PNG\r\n\x1a\n" + bytes(64), "a PNG image", None),
+    "openvino": (b'<?xml version="1.0"?><net name="x"/>', "an XML file", "the ONNX file that it was made of"),
     "zip": (zip_bytes(), "a zip archive", "torch.onnx.export"),
     "git lfs": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
