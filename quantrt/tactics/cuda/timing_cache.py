@@ -180,7 +180,7 @@ def _damaged(path: Path, got: str) -> DataError:
         f"cannot read the timing cache '{path}'",
         got=got[:200],
         expected=f"a file that QuantRT wrote, '{FORMAT}'",
-        hint=f"--timing-cache with another file, or `rm '{path}'`",
+        hint="--timing-cache with another file",
     )
 
 

@@ -101,8 +101,9 @@ def test_a_file_that_is_no_timing_cache_is_an_error_and_stays(path: Path):
     build.add(timed("gemm"))
     path.write_text("my notes")
     build.save()
-    with pytest.raises(DataError, match="cannot read the timing cache"):
+    with pytest.raises(DataError, match="cannot read the timing cache") as caught:
         caches(path)
+    assert caught.value.hint == "--timing-cache with another file", "it may be a model"
     assert path.read_text() == "my notes"
 
 
