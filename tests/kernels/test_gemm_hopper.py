@@ -43,7 +43,6 @@ def product(
     is_looped=False,
     is_sliced=False,
     is_shared=False,
-    is_fetched=False,
     promoted=0,
     is_gated=False,
     pitches=(),
@@ -52,7 +51,6 @@ def product(
     slices=slices,
     producer=producer,
     block_sums=block_sums,
-    fetched=None,
 ):
     """x @ w^T * scale by the kernel, and by numpy."""
     generator = np.random.default_rng(seed)
@@ -85,7 +83,6 @@ def product(
         is_looped,
         is_sliced,
         is_shared,
-        is_fetched,
         promoted,
     )
     ordered = rows_in_order(w, halves * run)
@@ -115,7 +112,6 @@ def product(
             others=(fragments, ring, block_sums, slices, producer),
             reads_once=not (is_sliced or is_shared),
             four_raw_floats=four_raw_floats,
-            fetch=([] if fetched is None else fetched).append,
             slice_of=lambda w_ring, stage, number, _, shape: w_ring.index(stage).slice(
                 number * shape[0], shape[0]
             ),
@@ -160,6 +156,7 @@ def product(
         (100, 130, 16, {"tile": (64, 64), "run": 16, "ahead": (1, 1), "has_tensor": True, "is_looped": True}),
         (300, 340, 48, {"tile": (128, 160), "run": 8, "ahead": (1, 2), "is_looped": True}),
         (500, 260, 16, {"tile": (128, 128), "run": 8, "is_sliced": True, "programs": 3}),
+        (500, 260, 16, {"tile": (128, 256), "run": 16, "has_tensor": True, "is_sliced": True, "stages": 4}),
         (
             500,
             260,
@@ -169,11 +166,10 @@ def product(
                 "run": 8,
                 "has_tensor": True,
                 "is_sliced": True,
-                "is_fetched": True,
                 "stages": 6,
             },
         ),
-        (500, 260, 40, {"tile": (64, 128), "run": 8, "has_tensor": True, "is_fetched": True, "stages": 2}),
+        (500, 260, 40, {"tile": (64, 128), "run": 8, "has_tensor": True, "stages": 2}),
         (
             500,
             260,
@@ -183,7 +179,6 @@ def product(
                 "run": 8,
                 "has_tensor": True,
                 "is_looped": True,
-                "is_fetched": True,
                 "stages": 3,
             },
         ),
@@ -329,23 +324,6 @@ def test_a_wrong_protocol_of_the_producer_is_found(right, wrong, tmp_path):
     with pytest.raises(Rules):
         for seed in range(10):
             product(300, 200, 80, seed=seed, producer=module)
-
-
-@pytest.mark.parametrize("stages", [2, 6])
-def test_what_finishes_a_tile_is_fetched_ahead_of_it(stages):
-    """Every sector of a tensor, but for a first tile where the ring has no room, and none beyond it."""
-    fetched = []
-    options = {"tile": (64, 128), "run": 8, "stages": stages, "programs": 1, "is_sliced": True}
-    found, expected = product(
-        2000, 256, 16, has_tensor=True, is_fetched=True, fetched=fetched, group_m=1, **options
-    )
-    np.testing.assert_array_equal(found, expected)
-    offsets = np.concatenate([np.asarray(one.offsets).reshape(-1) for one in fetched])
-    assert (offsets >= 0).all()
-    assert (offsets < 2000 * 256).all()
-    sectors = {row * 256 + 32 * part for row in range(2000) for part in range(8)}
-    first = {row * 256 + 32 * part for row in range(64) for part in range(4)} if stages == 2 else set()
-    assert set((offsets // 32 * 32).tolist()) == sectors - first
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ PROBLEMS = {
 WIDE = HopperTile(128, 160, 5)
 CASES = [(name, HopperTile(128, 128, 6)) for name in PROBLEMS]
 CASES += [("heavy codes", HopperTile(128, 128, 6, is_looped=True))]
-CASES += [("few channels", HopperTile(128, 256, 4, is_sliced=True, is_fetched=True))]
-CASES += [("short sum", HopperTile(128, 256, 4, is_sliced=True, is_fetched=True))]
+CASES += [("few channels", HopperTile(128, 256, 4, is_sliced=True))]
+CASES += [("short sum", HopperTile(128, 256, 4, is_sliced=True))]
 SHARED = replace(WIDE, is_shared=True)
 CASES += [(name, SHARED) for name in ("codes", "residual", "heavy floats")]
 CASES += [("heavy codes", replace(SHARED, is_looped=True))]
@@ -203,13 +203,13 @@ def test_short_products_are_tried_in_slices_first():
     h200 = gpu_named("H200")
     found = configs(heavy_codes(802816, 256, 64), h200)
     assert [tile.name for tile in found if tile.is_sliced] == [
-        "hopper 128x256 s8 sliced fetched",
-        "hopper 128x128 s8 sliced fetched",
-        "hopper 64x128 s8 sliced fetched",
+        "hopper 128x256 s8 sliced",
+        "hopper 128x128 s8 sliced",
+        "hopper 64x128 s8 sliced",
     ]
     assert found[0].is_sliced
     short = replace(PROBLEMS["short sum"], M=802816, N=256, K=64)
-    assert configs(short, h200)[0].name == "hopper 128x256 s8 sliced fetched"
+    assert configs(short, h200)[0].name == "hopper 128x256 s8 sliced"
     small = replace(short, M=32768)  # what is added is in L2
     assert configs(small, h200)[0].name == "hopper 128x256 s8 sliced"
     longer = heavy_codes(50176, 2048, 512)

@@ -78,7 +78,9 @@ VECTOR_BYTES = 16
 
 MANY_SUMS = 128
 
-SLICE_COLUMNS = 4 * LARGE_RUN
+SLICE_COLUMNS = 4 * MAX_RUN
+"""Of bytes, two sectors of every row: with one the requests to L2 were what bounds 1x1 convolutions that add
+a residual, and not its bytes (docs/decisions/0030-slices-of-two-sectors.md)."""
 
 PROMOTED_BLOCKS = 4
 """Of FP8 whose sums are left to the tensor cores, 512 terms. Cut to 14 bits each time that 32 terms come in,
@@ -100,7 +102,6 @@ class HopperTile:
         is_sliced: a loop multiplies and finishes slices of a tile, whose sums alone are in registers.
         neighbours: programs of a multiprocessor, of kernels/conv_hopper. Two have four consumers to finish
             tiles, where one has two, with less than half of the registers for each.
-        is_fetched: tensors that finish a tile are brought into L2 ahead of it.
         is_shared: both consumers take every tile, half of its rows each: for programs of one tile.
         is_promoted: sums of FP8 are added up in float32, see kernels/jit/block_sums; of shared tiles.
     """
@@ -113,7 +114,6 @@ class HopperTile:
     neighbours: int = 1
     is_sliced: bool = False
     is_shared: bool = False
-    is_fetched: bool = False
     is_promoted: bool = False
 
     @property
@@ -122,8 +122,7 @@ class HopperTile:
         name = f"hopper {self.block_m}x{self.block_n} s{self.stages}"
         name += f" x{self.neighbours}" * (self.neighbours > 1)
         name += " looped" * self.is_looped + " sliced" * self.is_sliced + " shared" * self.is_shared
-        name += " promoted" * self.is_promoted
-        return name + " fetched" * self.is_fetched
+        return name + " promoted" * self.is_promoted
 
     @property
     def columns(self) -> tuple[int, int]:
@@ -206,7 +205,6 @@ def kernel_of(problem: GemmProblem, tile: HopperTile) -> KernelSpec:
         "LOOPED": tile.is_looped,
         "SLICED": tile.is_sliced,
         "SHARED": tile.is_shared,
-        "FETCHED": tile.is_fetched,
         "PROMOTED": PROMOTED_BLOCKS if tile.is_promoted else 0,
     }
     return KernelSpec(
@@ -233,8 +231,7 @@ def run_of(problem: GemmProblem, tile: HopperTile) -> int:
     """Columns of y that one thread has side by side: a vector of its widest output, or less."""
     widest = max((ELEMENT_BYTES[dtype] for dtype in (*problem.outputs, *problem.blocks)), default=1)
     is_tight = (
-        tile.is_sliced
-        or problem.is_gated
+        problem.is_gated
         or tile.sums > MANY_SUMS
         or ((tile.sums == MANY_SUMS or tile.neighbours > 1) and problem.blocks)
     )

@@ -42,9 +42,6 @@ SLICED_BLOCKS = ((128, 256), (128, 128), (64, 128))
 MAX_SLICED_STAGES = 8
 """Of tiles in slices: the whole of K of a tile stays in the ring until its last slice is finished."""
 
-FETCHED_RATIO = 0.5
-"""Of L2: a tensor of less is there mostly, for a kernel just before stored it."""
-
 REACHED = {(128, 160): 1.0, (128, 128): 1.0, (64, 128): 0.85, (128, 64): 0.75, (64, 64): 0.6}
 """Of the rate of large products, by tile: smaller ones read more of shared memory and L2 for each."""
 
@@ -74,9 +71,8 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     """At most 4 and one that is shared, the most promising first; none for a product that is too small.
 
     Where codes are made of sums and residuals, the best two in a loop come ahead of them, and where another
-    end is long, behind them. Where K is short, tiles in slices come first; tensors that finish those are
-    fetched where they are not in L2 anyway. Of FP8 with more terms than the tensor cores add up precisely,
-    tiles that are promoted come before all others.
+    end is long, behind them. Where K is short, tiles in slices come first. Of FP8 with more terms than the
+    tensor cores add up precisely, tiles that are promoted come before all others.
     """
     shared = (replace(tile, is_shared=True) for tile in TILES if tile.block_m >= SHARED_ROWS)
     fitting = [
@@ -89,12 +85,9 @@ def configs(problem: GemmProblem, device: GpuFacts) -> tuple[HopperTile, ...]:
     alone = [tile for tile in ranked if not tile.is_shared][:MAX_CONFIGS]
     together = [tile for tile in ranked if tile.is_shared][:1]
     chosen = [tile for tile in ranked if tile in alone or tile in together]
-    tensor_bytes = sum(problem.M * problem.columns * ELEMENT_BYTES[dtype] for dtype in problem.blocks)
-    is_fetched = tensor_bytes > FETCHED_RATIO * device.l2_bytes
-    sliced = tuple(replace(tile, is_fetched=is_fetched) for tile in _sliced(problem, device))
     is_long = problem.dtype == FP8.name and problem.K > MOST_TERMS
     promoted = tuple(tile for tile in PROMOTED_TILES if is_long and _is_worth(problem, tile, device))
-    first = (*promoted, *sliced)
+    first = (*promoted, *_sliced(problem, device))
     looped = tuple(replace(tile, is_looped=True) for tile in chosen[:MAX_LOOPED])
     if makes_codes_of_tensors(problem):
         return (*first, *looped, *chosen)

@@ -105,7 +105,6 @@ def gemm_hopper(
     LOOPED: gl.constexpr,
     SLICED: gl.constexpr,
     SHARED: gl.constexpr,
-    FETCHED: gl.constexpr,
     PROMOTED: gl.constexpr,
 ):
     gl.static_assert(STAGES >= 2)
@@ -134,13 +133,12 @@ def gemm_hopper(
     sizes: gl.constexpr = (N, K, BLOCK_M, BLOCK_N, BLOCK_K, STAGES, GROUP_M, RUN, 1 + GATED)
     ahead: gl.constexpr = (CONSTANTS_AHEAD, TENSORS_AHEAD, LOOPED, SHARED, PROMOTED)
     formula: gl.constexpr = (KINDS, PROGRAM, OUTPUTS, PITCHES)
-    early: gl.constexpr = (not HAS_LIVE, FETCHED)
     if SLICED:
         gl.warp_specialize(
             [
                 (consume_slices, (ring, pointers, slots, M, 0, sizes, formula)),
                 (consume_slices, (ring, pointers, slots, M, 1, sizes, formula)),
-                (produce, (ring, x_desc, w_desc, rest_desc, slots, M, sizes, formula, early)),
+                (produce, (ring, x_desc, w_desc, rest_desc, M, not HAS_LIVE, sizes)),
             ],
             [WARPS, 1],
             [CONSUMER_REGISTERS, PRODUCER_REGISTERS],
@@ -150,7 +148,7 @@ def gemm_hopper(
             [
                 (consume, (ring, turns, pointers, slots, M, 0, sizes, ahead, formula)),
                 (consume, (ring, turns, pointers, slots, M, 1, sizes, ahead, formula)),
-                (produce, (ring, x_desc, w_desc, rest_desc, slots, M, sizes, formula, early)),
+                (produce, (ring, x_desc, w_desc, rest_desc, M, not HAS_LIVE, sizes)),
             ],
             [WARPS, 1],
             [CONSUMER_REGISTERS, PRODUCER_REGISTERS],

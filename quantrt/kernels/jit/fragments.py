@@ -16,10 +16,8 @@ from triton.experimental.gluon import language as gl
 from quantrt.kernels.jit.codes import CODE_OFFSET, four_raw_floats
 from quantrt.kernels.jit.epilogue import pitch_of, registers_of
 from quantrt.kernels.jit.expression import evaluate, stored
-from quantrt.kernels.jit.functions import fetch
 
 __all__ = [
-    "fetch_tensors",
     "finish_part",
     "load_blocks",
     "load_constants",
@@ -27,12 +25,6 @@ __all__ = [
     "part_of",
     "parts_of",
 ]
-
-
-SECTOR_BITS = gl.constexpr(256)
-"""What memory hands out at once; CUDA C++ best practices guide, 10.2.1."""
-LANES = gl.constexpr(32)
-"""Of a warp."""
 
 
 @gluon.constexpr_function
@@ -123,24 +115,6 @@ def load_blocks(slots, place, sizes: gl.constexpr, formula: gl.constexpr):
         else:
             operands = operands + (0,)
     return operands
-
-
-@gluon.jit
-def fetch_tensors(slots, tile_m, tile_n, M, sizes: gl.constexpr, formula: gl.constexpr):
-    """Have the tensors that finish a tile brought into L2, by one warp; beyond the last there is the last."""
-    KINDS: gl.constexpr = formula[0]
-    COLUMNS: gl.constexpr = sizes[3] // sizes[8]
-    lanes = gl.arange(0, LANES, gl.BlockedLayout([1], [LANES], [1], [0]))
-    for i in gl.static_range(len(KINDS)):
-        if KINDS[i] == "tensor":
-            PITCH: gl.constexpr = pitch_of(formula[3], i, sizes[0])
-            WIDTH: gl.constexpr = SECTOR_BITS // slots[i].dtype.element_ty.primitive_bitwidth
-            SECTORS: gl.constexpr = (COLUMNS + WIDTH - 1) // WIDTH
-            for first in range(0, sizes[2] * SECTORS, LANES):
-                sectors = first + lanes
-                rows = gl.minimum(tile_m * sizes[2] + sectors // SECTORS, M - 1)
-                columns = gl.minimum(tile_n * COLUMNS + sectors % SECTORS * WIDTH, sizes[0] - 1)
-                fetch(slots[i] + (rows.to(gl.int64) * PITCH + columns))
 
 
 @gluon.jit

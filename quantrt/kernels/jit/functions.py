@@ -16,7 +16,6 @@ __all__ = [
     "await_kernels_before",
     "erf",
     "exp",
-    "fetch",
     "gelu",
     "left_by_masks",
     "power",
@@ -27,7 +26,6 @@ __all__ = [
 ]
 
 HERE = tl.constexpr("mov.u32 $0, 0;\n" + overlap.HERE)
-FETCH = tl.constexpr("prefetch.global.L2 [$1];\n\tmov.u32 $0, 0;")
 INTERPRETED = tl.constexpr(bool(triton.knobs.runtime.interpret))
 INF = tl.constexpr(float("inf"))
 LOG2E = tl.constexpr(1.4426950408889634)
@@ -45,15 +43,6 @@ def await_kernels_before():
     """
     if not INTERPRETED:
         tl.inline_asm_elementwise(HERE, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
-
-
-@triton.jit
-def fetch(pointers):
-    """Have what lies there, 32 bytes each, brought into L2; nothing waits for it (PTX ISA, prefetch)."""
-    if not INTERPRETED:
-        tl.inline_asm_elementwise(
-            FETCH, "=r,l", [pointers.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
-        )
 
 
 @triton.jit
