@@ -111,7 +111,7 @@ def _control(rng: np.random.Generator) -> Feed:
         "sample": rng.standard_normal((1, 4, 16, 16), np.float32),
         "timestep": np.array([17]),
         "encoder_hidden_states": rng.standard_normal((1, 12, 64), np.float32),
-        "controlnet_cond": rng.random((1, 3, 128, 128), np.float32),
+        "controlnet_cond": rng.random((1, 3, 32, 32), np.float32),
     }
 
 

@@ -206,9 +206,20 @@ class _Maker:
         """The forms in which a region of nodes hands its values on."""
         source = self.forms.stored.get(region.inputs[0], (FLOAT,)) if region.inputs else (FLOAT,)
         wanted = [form for out in region.outputs for form in self.forms.stored.get(out, (FLOAT,))]
-        moves = self.forms.moves_codes(region)
-        found = tuple(form for form in (FLOAT, CODES) if moves and form in source and form in wanted)
+        moved = {FLOAT} if self.forms.moves_codes(region) else set()
+        if moved and self._is_on_one_grid(region):
+            moved.add(CODES)
+        found = tuple(form for form in (FLOAT, CODES) if form in moved and form in source and form in wanted)
         return found or (FLOAT,)
+
+    def _is_on_one_grid(self, region: Region) -> bool:
+        """Whether codes of what a region moves are those of what that is moved to, where these are read."""
+        coded = [value for value in region.outputs if CODES in self.forms.stored.get(value, ())]
+        source = region.inputs[0] if region.inputs else ""
+        if not coded or source not in self.forms.scales:
+            return False
+        kind = (self.forms.grid(source), self.forms.code_type(source))
+        return all((self.forms.grid(value), self.forms.code_type(value)) == kind for value in coded)
 
     def _plain(self, region: Region, form: str) -> Item:
         """A region of nodes; all of its outputs, and the first of its inputs, are in `form`."""
