@@ -12,6 +12,7 @@ import triton.language as tl
 
 from quantrt.kernels.conv2d.triton_kernel import first_pixel
 from quantrt.kernels.jit.epilogue import store_as_is, store_tile, sums_to_float
+from quantrt.kernels.jit.functions import left_by_masks
 from quantrt.kernels.pool.spec import MAX_UNROLLED
 
 UNROLLED = tl.constexpr(MAX_UNROLLED)
@@ -67,16 +68,17 @@ def pool(
     mask_n = (units < UNITS)[None, :]
     pooled = _empty(x_ptr, IS_MAX, WIDTH, BLOCK_M, BLOCK_N // WIDTH)
     FILL: tl.constexpr = _fill(x_units, IS_MAX) if IS_MAX else PAD_CODE
+    fill = _left(x_units, FILL, H)
     if R * S <= UNROLLED:
         for tap in tl.static_range(R * S):
             value = _tap(
-                x_tile, mask_n, y_in, x_in, tap, H, W, PITCH, S, DILATIONS, FILL, IS_INSIDE, IS_WHOLE
+                x_tile, mask_n, y_in, x_in, tap, H, W, PITCH, S, DILATIONS, fill, IS_INSIDE, IS_WHOLE
             )
             pooled = _joined(pooled, value, IS_MAX, WIDTH)
     else:
         for tap in tl.range(0, R * S):
             value = _tap(
-                x_tile, mask_n, y_in, x_in, tap, H, W, PITCH, S, DILATIONS, FILL, IS_INSIDE, IS_WHOLE
+                x_tile, mask_n, y_in, x_in, tap, H, W, PITCH, S, DILATIONS, fill, IS_INSIDE, IS_WHOLE
             )
             pooled = _joined(pooled, value, IS_MAX, WIDTH)
     if WIDTH == 4:
@@ -122,6 +124,8 @@ def global_pool(
     mask_n = (column + offs_n < N)[None, :]
     x_tile = x_ptr + (image.to(tl.int64) * HW * N + column) + offs_m[:, None] * N + offs_n[None, :]
     pooled = _empty(x_ptr, IS_MAX, 1, BLOCK_M, BLOCK_N)
+    FILL: tl.constexpr = _fill(x_ptr, IS_MAX)
+    fill = _left(x_ptr, FILL, HW)
     # `while`, for the interpreter makes no range of an argument; several loads are on their way at once.
     first = pid * 0
     while first < HW:
@@ -129,7 +133,7 @@ def global_pool(
             mask = (offs_m < HW - first - i * BLOCK_M)[:, None]
             if not IS_WHOLE:
                 mask = mask & mask_n
-            value = tl.load(x_tile + i * BLOCK_M * N, mask=mask, other=_fill(x_ptr, IS_MAX))
+            value = tl.load(x_tile + i * BLOCK_M * N, mask=mask, other=fill)
             pooled = _joined(pooled, value, IS_MAX, 1)
         x_tile += LOADS * BLOCK_M * N
         first += LOADS * BLOCK_M
@@ -165,6 +169,16 @@ def _fill(x_ptr, is_max):
 
 
 @triton.jit
+def _left(x_ptr, FILL: tl.constexpr, size):
+    """What a masked load is to leave."""
+    if x_ptr.dtype.element_ty == tl.int8:
+        y = left_by_masks(FILL, size)
+    else:
+        y = FILL
+    return y
+
+
+@triton.jit
 def _tap(
     x_tile,
     mask_n,
@@ -176,11 +190,11 @@ def _tap(
     PITCH: tl.constexpr,
     S: tl.constexpr,
     DILATIONS: tl.constexpr,
-    FILL: tl.constexpr,
+    fill,
     IS_INSIDE: tl.constexpr,
     IS_WHOLE: tl.constexpr,
 ):
-    """What one tap of every window reads; FILL where there is nothing."""
+    """What one tap of every window reads; `fill` where there is nothing."""
     dy = tap // S * DILATIONS[0]
     dx = tap % S * DILATIONS[1]
     x_ptrs = x_tile + (dy * W + dx) * PITCH
@@ -192,7 +206,7 @@ def _tap(
         x = x_in + dx
         inside = ((y >= 0) & (y < H) & (x >= 0) & (x < W))[:, None]
         mask = inside if IS_WHOLE else mask & inside
-    return tl.load(x_ptrs, mask=mask, other=FILL)
+    return tl.load(x_ptrs, mask=mask, other=fill)
 
 
 @triton.jit
