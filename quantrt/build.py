@@ -124,8 +124,7 @@ def build(
 
     Raises:
         UsageError: int8 or fp8 without calibration data, an unknown metric or layer name.
-        ModelError, DataError: the model, the data or the cache cannot be used.
-        DeviceError: a library or the GPU is missing.
+        ModelError, DataError, DeviceError: the model, data or the cache, a library or the GPU is at fault.
     """
     merged = _merged(config or BuildConfig(), device, precisions, budget)
     check_tables(merged.assign.tables)
