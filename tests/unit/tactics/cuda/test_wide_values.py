@@ -10,7 +10,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="programs run in torch")
 
 from quantrt.config import CudaConfig  # noqa: E402
-from quantrt.errors import DataError  # noqa: E402
 from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.tactics.cuda import wide_values as module  # noqa: E402
 from quantrt.tactics.cuda.lower import CudaLowering  # noqa: E402
@@ -86,11 +85,13 @@ def test_more_samples_are_minded_but_not_kept(tmp_path: Path):
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"format": "quantrt kept wide values", "found": {"a": {"sums": 1}}}']
 )
-def test_a_damaged_file_is_named(text: str, tmp_path: Path):
+def test_a_damaged_file_is_named_and_made_anew(text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     kept = KeptWide(tmp_path / "timings.json", _model(1.0), X, ENVIRONMENT)
     kept.path.write_text(text)
-    with pytest.raises(DataError, match=r"timings\.json\.wide"):
-        kept.load()
+    assert kept.load() is None
+    assert f"'{kept.path}' is damaged, not used, and made anew" in caplog.text
+    kept.save(Wide(frozenset({"h"})))
+    assert kept.load() == Wide(frozenset({"h"}))
 
 
 def test_a_second_build_computes_no_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
