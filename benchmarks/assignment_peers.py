@@ -231,6 +231,7 @@ def _tools(case: PeerCase, material: PeerMaterial) -> Iterator[Tool]:
             max_drop_ratio=case.max_drop_ratio,
             is_transformer=material.is_transformer,
             hit=material.hit,
+            score=material.score_of,
             on_stage=clock.begin,
         )
 

@@ -41,8 +41,9 @@ HEAD = """# The engine within a budget, beside other tools (CPU)
 The engine that `quantrt build --int8` ships within the budget, and what other tools make of the same model and samples: ONNX
 Runtime's `quantize_static` (defaults; u8s8 per channel), `nncf.quantize` and `nncf.quantize_with_accuracy_control` with the same
 budget (`model_type=TRANSFORMER` where there is attention). OpenVINO has static shapes and its own float type, which is bf16 on a
-CPU that has it. *Loss* is relative to the float model: of top-1; of the faces that it finds, by F1 of anchors; or the part of its
-outputs' power that is noise, of models that decide nothing. The ratio is a tool's time over the engine's, paired within rounds, with its
+CPU that has it. *Loss* is relative to the float model: of top-1; of the faces that it finds, by F1 of anchors; of
+Spearman's correlation with how alike people find sentences; or the part of its outputs' power that is noise, of models that decide
+nothing. The ratio is a tool's time over the engine's, paired within rounds, with its
 99 % interval: above 1 the engine is faster; a turn begins when the threads of the one before are asleep. `persons` and `keywords` have no labels: the float model's classes are
 taken for them; what `keywords` hears is made up. `speech` and `sentences` are of one step and one sentence.
 

@@ -2,8 +2,9 @@
 """Every trained model of the data folder with a budget, for engines beside what other tools make of it.
 
 Pictures with labels have a budget of top-1; where there are none, the float model's classes are the labels.
-A detector's is of the faces that the float model finds, and that of models that decide nothing is the part of
-the outputs' power that may be noise.
+A detector's is of the faces that the float model finds, that of sentences is of Spearman's correlation with
+how alike people find them, and that of models that decide nothing is the part of the outputs' power that may
+be noise.
 """
 
 __all__ = [
@@ -30,17 +31,23 @@ from benchmarks.assignment_cases import CALIBRATION, PICTURES
 from benchmarks.inputs import Feed
 from benchmarks.peers import is_class, open_ort
 from benchmarks.picture_tasks import same_faces
-from benchmarks.real_tasks import TEXT_TASK, load_task
+from benchmarks.real_tasks import TEXT_TASK, load_task, scored_sentences
 from benchmarks.task import Task, rows
 from quantrt.reference.metrics import Error
 
-TOP1, FACES, NOISE = "top-1", "faces", "noise"
+TOP1, FACES, SPEARMAN, NOISE = "top-1", "faces", "Spearman", "noise"
 """What a budget is of."""
 
-METRICS = {TOP1: "top1", FACES: "benchmarks.picture_tasks:same_faces", NOISE: "sqnr"}
+METRICS = {
+    TOP1: "top1",
+    FACES: "benchmarks.picture_tasks:same_faces",
+    SPEARMAN: "benchmarks.peer_cases:spearman",
+    NOISE: "sqnr",
+}
 """The same as metrics of `quantrt build`."""
 
 FACE_PICTURES = 200
+PAIRS = 500
 NOISY_SAMPLES = 500
 """Samples that others are judged on, at most."""
 
@@ -78,7 +85,7 @@ PEER_CASES = {
     "faces": PeerCase("ultraface_rfb320", 0.01, FACES),
     "toycar": PeerCase("ad_toycar_autoencoder", 0.01, NOISE),
     "speech": PeerCase("silero_vad_16k_op15", 0.01, NOISE),
-    "sentences": PeerCase(TEXT_TASK, 0.01, NOISE),
+    "sentences": PeerCase(TEXT_TASK, 0.005, SPEARMAN),
 }
 
 
@@ -91,6 +98,7 @@ class PeerMaterial:
         samples: the same one by one, with what each is judged by.
         hit: (outputs, what a sample is judged by) -> how right they are, 1 at most.
         score: of a model, 1 at most; its loss is the part of the float model's that it has less.
+        score_of: the same of outputs for all samples; None where it is the mean of hits.
         is_transformer: whether it has attention, which some tools want to be told.
     """
 
@@ -101,6 +109,7 @@ class PeerMaterial:
     hit: Callable[[Sequence[Array], Any], float]
     score: Callable[[Run], float]
     is_transformer: bool
+    score_of: Callable[[list[list[Array]]], float] | None = None
 
     def feed(self, batch: int) -> Feed:
         """The first samples, as one run takes them."""
@@ -127,7 +136,8 @@ def make_peer_material(case: PeerCase, models: Path, *, pictures: int = PICTURES
     task = load_task(case.task, models)
     if case.budget_of == TOP1:
         return _classified(task, case.batch, pictures)
-    return _faces(task) if case.budget_of == FACES else _noisy(task)
+    makers = {FACES: _faces, SPEARMAN: _sentences, NOISE: _noisy}
+    return makers[case.budget_of](task)
 
 
 def _material(
@@ -177,6 +187,33 @@ def _faces(task: Task) -> PeerMaterial:
     samples = list(zip(feeds, scores, strict=True))
     validation = [{**feed, "labels": wanted} for feed, wanted in samples]
     return _material(task, validation, samples, hit=hit, score=score)
+
+
+def _sentences(task: Task) -> PeerMaterial:
+    """Pairs of sentences; what is timed first is of middling length."""
+    sentences = scored_sentences(PAIRS)
+    lengths = [feed["input_ids"].shape[1] for feed, _ in sentences[::2]]
+    first = 2 * int(np.argsort(lengths, kind="stable")[len(lengths) // 2])
+    samples = sentences[first:] + sentences[:first]
+    wanted = np.array([score for _, score in samples])
+
+    def score_of(outputs: list[list[Array]]) -> float:
+        return spearman({"vectors": np.concatenate([one[0] for one in outputs])}, {"labels": wanted})
+
+    def score(run: Run) -> float:
+        return score_of([[*run(feed).values()] for feed, _ in samples])
+
+    validation = [{**feed, "labels": np.array([alike])} for feed, alike in samples]
+    return _material(task, validation, samples, hit=is_class, score=score, score_of=score_of)
+
+
+def spearman(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
+    """Spearman's correlation of dot products with what people say, of pairs behind each other."""
+    from scipy.stats import spearmanr
+
+    vectors = np.concatenate(list(outputs.values())[0]).reshape(len(labels["labels"]), -1)
+    alike = np.sum(vectors[0::2] * vectors[1::2], axis=1)
+    return float(spearmanr(alike, np.ravel(labels["labels"])[0::2]).statistic)
 
 
 def _noisy(task: Task) -> PeerMaterial:

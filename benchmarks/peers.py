@@ -120,6 +120,7 @@ def nncf_accuracy_control(
     max_drop_ratio: float,
     is_transformer: bool = False,
     hit: Callable[[list[npt.NDArray[Any]], Any], float] = is_class,
+    score: Callable[[list[list[npt.NDArray[Any]]]], float] | None = None,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> None:
     """nncf.quantize_with_accuracy_control with its defaults: layers go back to floats until a budget is kept.
@@ -129,16 +130,21 @@ def nncf_accuracy_control(
         validation: single samples with what they are judged by: their classes, for top-1.
         max_drop_ratio: of the mean of `hit`, relative to that of the float model.
         hit: (outputs, what a sample is judged by) -> how right they are.
+        score: of the outputs for all samples, where it is no mean of hits.
         on_stage: called with VALIDATING and CONTROLLING as these begin.
     """
     import nncf
     import openvino
 
-    def validate(model: Any, items: Iterable[tuple[Feed, Any]]) -> tuple[float, list[float]]:
+    def validate(model: Any, items: Iterable[tuple[Feed, Any]]) -> tuple[float, list[float] | None]:
         on_stage(VALIDATING)
-        hits = [hit(list(model(feed).values()), wanted) for feed, wanted in items]
+        if score is not None:
+            figure, hits = score([list(model(feed).values()) for feed, _ in items]), None
+        else:
+            hits = [hit(list(model(feed).values()), wanted) for feed, wanted in items]
+            figure = float(np.mean(hits))
         on_stage(CONTROLLING)
-        return float(np.mean(hits)), hits
+        return figure, hits
 
     quantized = nncf.quantize_with_accuracy_control(
         openvino.convert_model(source),

@@ -6,7 +6,7 @@ metric; the agreement asks how often a model decides as FP32 does, which needs n
 picture and, where few are at hand, on several views of each.
 """
 
-__all__ = ["TASK_NAMES", "TEXT_TASK", "load_task", "sentence_draws"]
+__all__ = ["TASK_NAMES", "TEXT_TASK", "load_task", "scored_sentences", "sentence_draws"]
 
 import itertools
 from collections.abc import Callable
@@ -141,6 +141,17 @@ def sentence_draws() -> list[list[Feed]]:
     return [
         [_tokens(tokenizer, [text]) for text in texts[start : start + CALIBRATION_SAMPLES]]
         for start in starts
+    ]
+
+
+def scored_sentences(pairs: int) -> list[tuple[Feed, float]]:
+    """Single sentences of the first pairs, one behind the other, with how alike people find the pair."""
+    tokenizer = _tokenizer()
+    found, wanted = sentence_pairs("validation")
+    return [
+        (_tokens(tokenizer, [text]), float(score))
+        for pair, score in zip(found[:pairs], wanted[:pairs], strict=True)
+        for text in pair
     ]
 
 
