@@ -185,7 +185,7 @@ NETWORKS = (
     _own("autoencoder", pictures(32, 4), {"images": BATCH}, (TORCHSCRIPT,)),
     _own("dynamic-conv", pictures(32, 2)),
     _own("matching", _normal(left=(2, 48, 32), right=(2, 40, 32)), {"left": BATCH, "right": BATCH}, BOTH),
-    _own("unfold", pictures(24, 2), {}, BOTH),
+    _own("unfold", pictures(24, 2)),
 )
 
 SERIES = (
@@ -212,31 +212,7 @@ SERIES = (
             "past_values": np.ascontiguousarray(np.moveaxis(waves((4, 3, 64), "x")(seed)["x"], 1, 2))
         },
         {"past_values": BATCH},
-        BOTH,
-        folds=False,
-    ),
-    Case(
-        "patchtsmixer",
-        "others",
-        partial(
-            called,
-            "PatchTSMixerForPrediction",
-            "PatchTSMixerConfig",
-            ("past_values",),
-            ("prediction_outputs",),
-            num_input_channels=3,
-            context_length=64,
-            patch_length=8,
-            patch_stride=8,
-            prediction_length=16,
-            d_model=64,
-            num_layers=3,
-        ),
-        lambda seed: {
-            "past_values": np.ascontiguousarray(np.moveaxis(waves((4, 3, 64), "x")(seed)["x"], 1, 2))
-        },
-        {"past_values": BATCH},
-        (TORCHSCRIPT,),
+        (DYNAMO,),
         folds=False,
     ),
 )

@@ -17,9 +17,10 @@ INTRO = """# A zoo of models on {device}
 {count} graphs of {models} architectures, by torch's two exporters (`.ts` is TorchScript, the others dynamo),
 with seeded random weights and at modest sizes: what is tried is whether a build ends in a right engine, not
 the accuracy of trained models or speed. {built} of {count} build. Each is `quantrt.build` with {precisions},
-range method minmax, four samples and no accuracy bound{level}. SQNR is of the worst output of each candidate
-on other samples against ONNX Runtime in FP32; "same" where every value is. Rows were built {beside}:
-milliseconds say which candidate is faster, and no more.
+range method minmax, four samples and no accuracy bound{level}. SQNR is of the worst output in floats of each
+candidate on other samples against ONNX Runtime in FP32; "same" where every value is. A deep network of random
+weights makes more of a rounding than a trained one: what FP32 loses tells how much more. Rows were built
+{beside}: milliseconds say which candidate is faster, and no more.
 
 Reproduce: `python -m benchmarks.zoo_models GRAPHS`, then
 `python -m benchmarks.zoo GRAPHS {out} --device {flag}`

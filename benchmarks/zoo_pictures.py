@@ -59,7 +59,6 @@ CONVOLUTIONS = (
     _case("ghostnetv3_050"),
     _case("nfnet_l0"),
     _case("hrnet_w18_small", 128),
-    _case("vgg11_bn", 64),
     _case("mnasnet_small"),
     _case("mobilenetv4_hybrid_medium", 128),
     _case("mobileone_s0"),

@@ -145,9 +145,9 @@ def _compare(path: Path, config: BuildConfig, feeds: list[Feed], judged: list[Fe
                 continue
             with closing(opened.executor) as executor:
                 got = [executor.run(feed) for feed in judged]
-            found["sqnr_db"][spec.name] = {
-                name: _sqnr_db([x[name] for x in wanted], [x[name] for x in got]) for name in names
-            }
+            pairs = {name: ([x[name] for x in wanted], [x[name] for x in got]) for name in names}
+            floats = {name: pair for name, pair in pairs.items() if pair[0][0].dtype.kind == "f"}
+            found["sqnr_db"][spec.name] = {name: _sqnr_db(*pair) for name, pair in floats.items()}
             if is_gpu:
                 found["products"][spec.name] = _products(opened.model)
     return found
