@@ -32,8 +32,8 @@ from quantrt.config import BuildConfig
 from quantrt.ir.ort_options import KEEP_PAIRS
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
-from quantrt.quantize.equalized import make_twins
-from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
+from quantrt.quantize.fit.equalized import make_twins
+from quantrt.quantize.fit.fit import FIT_SAMPLES, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.cuda import CUDA

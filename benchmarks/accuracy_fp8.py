@@ -30,7 +30,7 @@ from quantrt.config import BuildConfig
 from quantrt.ir.session import float_session
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
-from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
+from quantrt.quantize.fit.fit import FIT_SAMPLES, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.cuda import CUDA

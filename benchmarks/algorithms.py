@@ -38,8 +38,8 @@ from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.model.save import save_model
-from quantrt.quantize.equalized import LEAST_SAMPLES, make_twins
-from quantrt.quantize.fit import FIT_SAMPLES, fit, observe_reference
+from quantrt.quantize.fit.equalized import LEAST_SAMPLES, make_twins
+from quantrt.quantize.fit.fit import FIT_SAMPLES, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.page import number, table
 from benchmarks.record import machine_line, other_machines
-from quantrt.quantize.fit import FIT_SAMPLES
+from quantrt.quantize.fit.fit import FIT_SAMPLES
 
 CALIBRATION = 128
 JUDGED = 1000

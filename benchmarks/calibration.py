@@ -159,8 +159,8 @@ def _quantrt_default(path: Path, feeds: Feeds) -> dict[str, Any]:
     from quantrt.calibrate.dataset import open_dataset
     from quantrt.config import CalibrationConfig, QuantizeConfig
     from quantrt.model.load import load_model
-    from quantrt.quantize.fit import fit
-    from quantrt.quantize.observe import observe
+    from quantrt.quantize.fit.fit import fit
+    from quantrt.quantize.fit.observe import observe
     from quantrt.quantize.qdq import write
     from quantrt.quantize.quantize import observed_values
     from quantrt.quantize.targets.openvino import OPENVINO

@@ -30,8 +30,8 @@ from benchmarks.task import Task
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.model.load import load_model
 from quantrt.model.save import save_model
-from quantrt.quantize.fit import fit
-from quantrt.quantize.observe import observe
+from quantrt.quantize.fit.fit import fit
+from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT

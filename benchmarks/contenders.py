@@ -44,9 +44,9 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BenchConfig, BuildConfig
 from quantrt.device import describe_device
 from quantrt.model.load import load_model
-from quantrt.quantize.equalized import EQUALIZED, STREAMS
-from quantrt.quantize.fit import Fitted, fit
-from quantrt.quantize.observe import observe
+from quantrt.quantize.fit.equalized import EQUALIZED, STREAMS
+from quantrt.quantize.fit.fit import Fitted, fit
+from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.quantize import observed_values
 from quantrt.recipe import load_recipe
 from quantrt.runtime.engine import Engine

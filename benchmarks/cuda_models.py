@@ -37,8 +37,8 @@ from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.plan.program_json import program_from_model
 from quantrt.prepare import Job, quantize_for_device
-from quantrt.quantize.explicit_grids import grid_of
-from quantrt.quantize.fit import keeps_scales
+from quantrt.quantize.explicit.grids import grid_of
+from quantrt.quantize.fit.fit import keeps_scales
 from quantrt.quantize.qparams import dequantize
 from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec

@@ -40,7 +40,7 @@ from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.program_json import program_from_model
-from quantrt.quantize.fit import Fitted, fit, sample_reference
+from quantrt.quantize.fit.fit import Fitted, fit, sample_reference
 from quantrt.quantize.levels import ATTENTION_LEVELS
 from quantrt.quantize.mixed import keep_float
 from quantrt.reference.metrics import Error

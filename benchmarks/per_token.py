@@ -30,8 +30,8 @@ from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
-from quantrt.quantize.fit import fit, sample_reference
-from quantrt.quantize.observe import observe
+from quantrt.quantize.fit.fit import fit, sample_reference
+from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.quantized_model import QuantizedModel

@@ -31,7 +31,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.quantize.qdq_read import read
+from quantrt.quantize.explicit.read import read
 from quantrt.reference.metrics import Error
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.runtime.executor import open_executor

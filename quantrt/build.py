@@ -52,8 +52,8 @@ from quantrt.prepare import (
     quantize_for_device,
     quantize_weights_alone,
 )
-from quantrt.quantize.fit import keeps_scales
-from quantrt.quantize.qdq_read import target_of_own
+from quantrt.quantize.explicit.read import target_of_own
+from quantrt.quantize.fit.fit import keeps_scales
 from quantrt.report.built.candidate_times import candidate_times, told_candidates
 from quantrt.report.built.chosen_shapes import shape_rows
 from quantrt.report.built.facts import BuildFacts

@@ -42,8 +42,8 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.prepare import Job, Quantized, open_cache, quantize_for_device, quantize_weights_alone
-from quantrt.quantize.fit import Fitted, keeps_scales
-from quantrt.quantize.qdq_read import target_of_own
+from quantrt.quantize.explicit.read import target_of_own
+from quantrt.quantize.fit.fit import Fitted, keeps_scales
 from quantrt.report.built.facts import BuildFacts
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Rejected, Spec, list_specs

@@ -10,8 +10,8 @@ import numpy as np
 
 from quantrt.errors import ModelError
 from quantrt.prepare import Event, Job, Quantized
-from quantrt.quantize.fit import Fitted, keeps_scales
-from quantrt.quantize.qdq_read import target_of_own
+from quantrt.quantize.explicit.read import target_of_own
+from quantrt.quantize.fit.fit import Fitted, keeps_scales
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, lacking_specs, list_specs
 from quantrt.tactics.time_candidates import HALVES
 from quantrt.yardstick import Lost

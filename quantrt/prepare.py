@@ -20,11 +20,11 @@ from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.ir.edit import is_operator
 from quantrt.model.model import Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
-from quantrt.quantize.fit import Fitted, Reference, fit, fit_own, keeps_scales, sample_reference
-from quantrt.quantize.kept_fits import KeptFits, origin_of
+from quantrt.quantize.fit.fit import Fitted, Reference, fit, fit_own, keeps_scales, sample_reference
+from quantrt.quantize.fit.kept_fits import KeptFits, origin_of
+from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.kept_scales import KeptScales
 from quantrt.quantize.levels import why_level_left_all
-from quantrt.quantize.observe import observe
 from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.target import Target

@@ -22,7 +22,7 @@ from quantrt.model.model import Model
 from quantrt.model.name_nodes import name_nodes
 from quantrt.plan.lower import lower_to_openvino
 from quantrt.plan.plan import ExecOptions
-from quantrt.quantize.fit import observe_reference
+from quantrt.quantize.fit.fit import observe_reference
 from quantrt.quantize.quantize import observed_values, quantize
 from quantrt.quantize.quantized_model import Placement, QuantizedModel
 from quantrt.quantize.target import Target

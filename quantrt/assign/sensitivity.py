@@ -25,7 +25,7 @@ from quantrt.errors import DataError, InternalError, ModelError
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.cuts import Cut, cut_part
 from quantrt.quantize.algorithms.balance_tables import balance_tables
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.segments import find_cuts, with_switches

@@ -21,7 +21,7 @@ from quantrt.calibrate.dataset import Dataset
 from quantrt.errors import DataError, InternalError
 from quantrt.mix.contest import Contest, Pair
 from quantrt.prepare import Event, Job
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.report.engine_layers.timed import SESSIONS, candidate_plan, timed_engine
 from quantrt.report.engine_layers.watched import WatchedLayers
 from quantrt.tactics.candidates import Candidate

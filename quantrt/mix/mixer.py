@@ -25,7 +25,7 @@ from quantrt.errors import DataError, DeviceError, InternalError, ModelError
 from quantrt.mix.contest import Contest, Pair, find_pair
 from quantrt.mix.measure import Measurer
 from quantrt.prepare import Event, Job
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.report.built.mixed import mixed_report

@@ -19,7 +19,7 @@ from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant, constant_of, free_name, int_attribute, is_operator
 from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.remove_unused import remove_unused
-from quantrt.quantize.explicit_operators import spell_integer_operators
+from quantrt.quantize.explicit.operators import spell_integer_operators
 
 __all__ = ["respell_codes"]
 

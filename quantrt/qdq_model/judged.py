@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from quantrt.assign.accuracy import Accuracy
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 
 __all__ = ["Judged", "fewest_floats", "least_lost"]
 

@@ -31,9 +31,9 @@ from quantrt.qdq_model.file_graph import file_graph, tell_budget
 from quantrt.qdq_model.summary import check_inside, summary
 from quantrt.qdq_model.within import Outcome, Wanted, keep_within
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
-from quantrt.quantize.fit import Fitted, Reference, fit, sample_reference
+from quantrt.quantize.fit.fit import Fitted, Reference, fit, sample_reference
+from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.levels import why_level_left_all
-from quantrt.quantize.observe import observe
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets import target_named
 

@@ -22,7 +22,7 @@ from quantrt.qdq_model.judge import Judge
 from quantrt.qdq_model.judged import Judged, fewest_floats, least_lost
 from quantrt.qdq_model.operations import Operations
 from quantrt.qdq_model.search import Searched, search
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 
 __all__ = ["Outcome", "Wanted", "keep_within"]
@@ -93,7 +93,7 @@ def keep_within(
     Args:
         fitted: everything that can be is in codes.
         config: what it was quantized with, and how much is tried.
-        can_mix: whether its scales are those of `quantrt.quantize.fit.fit` on observed ranges.
+        can_mix: whether its scales are those of `quantrt.quantize.fit.fit.fit` on observed ranges.
     """
     keeper = _Keeper(fitted, wanted, config, emit)
     whole = keeper.make(())

@@ -16,7 +16,7 @@ from quantrt.config import QuantizeConfig
 from quantrt.errors import InternalError
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import correct_biases
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.place_by_config import place_by_config
 from quantrt.quantize.qparams import QParams
 from quantrt.quantize.quantized_model import Placement
@@ -34,7 +34,7 @@ def keep_float(fitted: Fitted, kept: Mapping[str, str], config: QuantizeConfig) 
         config: what it was quantized with: exclusions hold here too.
 
     Raises:
-        InternalError: it was not made by `quantrt.quantize.fit.fit` from observed ranges.
+        InternalError: it was not made by `quantrt.quantize.fit.fit.fit` from observed ranges.
     """
     full = fitted.model
     if fitted.floats is None:

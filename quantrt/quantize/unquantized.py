@@ -11,8 +11,8 @@ import onnx_ir as ir
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import is_operator
 from quantrt.model.passes.remove_unused import remove_unused
-from quantrt.quantize.explicit_operators import spell_integer_operators
-from quantrt.quantize.explicit_weights import dequantize_constants
+from quantrt.quantize.explicit.operators import spell_integer_operators
+from quantrt.quantize.explicit.weights import dequantize_constants
 
 __all__ = ["without_pairs"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.runtime.executor import Executor, ReportsMemory
 
 __all__ = ["Candidate", "Rejected", "Spec"]

@@ -20,7 +20,7 @@ from quantrt.model.passes.bind_types import bind_types
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.openvino_norms import parts_norms
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.quantize.fit import GIVEN_SCALES, OWN_SCALES, Fitted
+from quantrt.quantize.fit.fit import GIVEN_SCALES, OWN_SCALES, Fitted
 from quantrt.quantize.levels import ATTENTION_LEVELS
 from quantrt.quantize.place_by_config import kept_in_float
 from quantrt.quantize.qdq import write

@@ -15,7 +15,7 @@ from quantrt.config import QuantizeConfig
 from quantrt.errors import DataError
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.model import Model
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantized_model import QuantizedModel

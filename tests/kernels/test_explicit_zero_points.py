@@ -14,7 +14,7 @@ from quantrt.gpu import gpu_named
 from quantrt.model.model import Model
 from quantrt.plan.program import Program
 from quantrt.plan.program_json import program_from_model
-from quantrt.quantize.qdq_read import read
+from quantrt.quantize.explicit.read import read
 from quantrt.reference.metrics import sqnr_db
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda.lower import CudaLowering

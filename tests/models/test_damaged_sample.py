@@ -8,8 +8,8 @@ from quantrt.calibrate.unlike import without_unlike
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
-from quantrt.quantize.fit import fit
-from quantrt.quantize.observe import observe
+from quantrt.quantize.fit.fit import fit
+from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT

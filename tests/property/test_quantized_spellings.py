@@ -17,10 +17,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from quantrt.errors import QuantRtError
 from quantrt.model.load import load_model
+from quantrt.quantize.explicit.read import read
 from quantrt.quantize.lint.placement_rules import placement_findings
 from quantrt.quantize.lint.tensorrt import tensorrt_findings
 from quantrt.quantize.qdq import write
-from quantrt.quantize.qdq_read import read
 from quantrt.quantize.unquantized import without_pairs
 from quantrt.reference.metrics import sqnr_db
 

@@ -14,7 +14,7 @@ from quantrt.config import Budget, BuildConfig, CalibrationConfig, ConstraintCon
 from quantrt.errors import DeviceError
 from quantrt.gpu import GpuFacts
 from quantrt.model.model import Model
-from quantrt.quantize.fit import GIVEN_SCALES, OWN_SCALES, Fitted
+from quantrt.quantize.fit.fit import GIVEN_SCALES, OWN_SCALES, Fitted
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.regions.region import Attention
 from quantrt.runtime.engine import Engine

@@ -28,8 +28,8 @@ from quantrt.config import (
 from quantrt.errors import AccuracyError, DataError, DeviceError, ModelError, UsageError
 from quantrt.model.load import load_model, make_model
 from quantrt.model.model import Model
-from quantrt.quantize.equalized import EQUALIZED
-from quantrt.quantize.fit import NOT_CORRECTED, TRIED
+from quantrt.quantize.fit.equalized import EQUALIZED
+from quantrt.quantize.fit.fit import NOT_CORRECTED, TRIED
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.onnxruntime import ORT

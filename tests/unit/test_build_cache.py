@@ -23,7 +23,7 @@ from quantrt.model.model import Model
 from quantrt.plan.program import codes_of
 from quantrt.plan.program_json import program_from_model
 from quantrt.prepare import Job, quantize_for_device
-from quantrt.quantize.fit import GIVEN_SCALES
+from quantrt.quantize.fit.fit import GIVEN_SCALES
 from quantrt.quantize.make_cache import float_activations, make_cache
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantized_model import QuantizedModel

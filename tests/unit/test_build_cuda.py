@@ -27,7 +27,7 @@ from quantrt.errors import DeviceError
 from quantrt.model.binding import Binding
 from quantrt.model.load import make_model
 from quantrt.plan.program_json import program_from_model
-from quantrt.quantize.fit import OWN_SCALES
+from quantrt.quantize.fit.fit import OWN_SCALES
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.inspect.engine import describe_engine, show_engine

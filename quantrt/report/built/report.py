@@ -13,7 +13,7 @@ from quantrt.assign.choose import Verdict
 from quantrt.config import to_dict
 from quantrt.ir.collector import without_collector
 from quantrt.quantize.cache_match import CacheMatch
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.report.built.chosen_shapes import TIMED_SHAPES
 from quantrt.report.built.facts import BuildFacts
 from quantrt.report.built.latency_bins import latency_bins

@@ -21,7 +21,7 @@ from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.model.passes.lift_constants import lift_constants
 from quantrt.model.passes.spell_contrib import spell_contrib
 from quantrt.plan.program import codes_of
-from quantrt.quantize.explicit_operators import spell_integer_operators
+from quantrt.quantize.explicit.operators import spell_integer_operators
 from quantrt.report.codes.compute import Codes, expected_codes
 from quantrt.report.codes.find import CodeRegion, Skipped, find_regions
 from quantrt.report.layer_errors.graphs import fake_graph_of, float_model_of, library_graph

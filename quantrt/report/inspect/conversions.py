@@ -15,8 +15,8 @@ from typing import Any
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.model import Model
 from quantrt.plan.program import Program
+from quantrt.quantize.explicit.read import read
 from quantrt.quantize.obstacle import is_quantized
-from quantrt.quantize.qdq_read import read
 from quantrt.regions.partition import partition
 from quantrt.report.tables import facts, show, table
 from quantrt.tactics.cuda.assemble import Item

@@ -16,8 +16,8 @@ from quantrt.plan.openvino_taps import tensors_of_openvino
 from quantrt.plan.plan import LibraryModel, Plan
 from quantrt.plan.program import QUANTIZATION
 from quantrt.plan.program_json import program_from_model
-from quantrt.quantize.explicit_operators import spell_integer_operators
-from quantrt.quantize.explicit_picks import spell_picked_codes
+from quantrt.quantize.explicit.operators import spell_integer_operators
+from quantrt.quantize.explicit.picks import spell_picked_codes
 from quantrt.quantize.obstacle import is_quantized
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record

@@ -18,8 +18,8 @@ from quantrt.ir.clone import clone
 from quantrt.ir.shapes import infer_shapes
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.model import Model
+from quantrt.quantize.explicit.read import read
 from quantrt.quantize.obstacle import is_quantized
-from quantrt.quantize.qdq_read import read
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8

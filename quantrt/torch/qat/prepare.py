@@ -18,9 +18,9 @@ from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
-from quantrt.quantize.equalized import Equalized
-from quantrt.quantize.fit import Fitted, fit, sample_reference
-from quantrt.quantize.observe import observe
+from quantrt.quantize.fit.equalized import Equalized
+from quantrt.quantize.fit.fit import Fitted, fit, sample_reference
+from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets import target_named
 from quantrt.quantize.targets.cuda import CUDA

@@ -21,8 +21,8 @@ from torch import fx, nn
 from quantrt.errors import InternalError
 from quantrt.ir.edit import add_constant, constant_of, is_operator
 from quantrt.model.model import Model
-from quantrt.quantize.equalized import Equalized
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.equalized import Equalized
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.qparams import dequantize, quantize_array
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
 from quantrt.torch.qat.edges import ConstantEdge, Edges, constant_edge

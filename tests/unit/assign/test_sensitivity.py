@@ -14,7 +14,7 @@ from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import InternalError
 from quantrt.ir.session import float_session
-from quantrt.quantize.fit import Fitted, fit, observe_reference
+from quantrt.quantize.fit.fit import Fitted, fit, observe_reference
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.qdq import write
 from quantrt.quantize.target import Target

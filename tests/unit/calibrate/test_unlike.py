@@ -12,8 +12,8 @@ from quantrt.calibrate.unlike import Unlike, find_unlike, without_unlike
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError
 from quantrt.ir.tensor_spec import TensorSpec
-from quantrt.quantize.fit import fit
-from quantrt.quantize.observe import observe
+from quantrt.quantize.fit.fit import fit
+from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.targets import ORT
 from tests.nets import net, weights
 

@@ -10,7 +10,7 @@ from quantrt.calibrate.given import Given
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.dtypes import FP8, INT8
 from quantrt.model.model import Model
-from quantrt.quantize.fit import TRIED, fit, observe_reference
+from quantrt.quantize.fit.fit import TRIED, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.qparams import quantize_array
 from quantrt.quantize.quantize import quantize

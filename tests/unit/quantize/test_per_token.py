@@ -10,7 +10,7 @@ import pytest
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError, UsageError
 from quantrt.model.model import Model
-from quantrt.quantize.fit import ROW_SCALES, fit, sample_reference
+from quantrt.quantize.fit.fit import ROW_SCALES, fit, sample_reference
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.per_token import spell_per_token
 from quantrt.quantize.qdq import write

@@ -13,7 +13,7 @@ from quantrt.errors import ModelError
 from quantrt.ir.edit import constant_of
 from quantrt.quantize.algorithms.equalization import scale_channels
 from quantrt.quantize.algorithms.smoothing import Smoothing, smooth
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.qdq import write
 from quantrt.quantize.record import from_record, record_of

@@ -11,7 +11,7 @@ import pytest
 from quantrt.config import BuildConfig, CalibrationConfig, QuantizeConfig
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
-from quantrt.quantize.fit import Fitted, fit, observe_reference
+from quantrt.quantize.fit.fit import Fitted, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.requantized import requantized_products
 from quantrt.quantize.targets.onnxruntime import ORT

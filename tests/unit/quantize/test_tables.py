@@ -18,11 +18,11 @@ from quantrt.model.model import Model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.algorithms.balance_tables import balance_tables
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.explicit.read import read
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.mixed import keep_float
 from quantrt.quantize.placement import place
 from quantrt.quantize.qdq import write
-from quantrt.quantize.qdq_read import read
 from quantrt.quantize.qparams import quantize_weight
 from quantrt.quantize.quantize import observed_values, quantize
 from quantrt.quantize.quantized_model import Decision, QuantizedModel

@@ -7,7 +7,7 @@ import pytest
 
 from quantrt.config import AssignConfig, BuildConfig, DeviceConfig
 from quantrt.errors import DeviceError
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.tactics import candidates

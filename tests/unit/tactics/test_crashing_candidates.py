@@ -17,7 +17,7 @@ from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, DeviceCo
 from quantrt.errors import ModelError
 from quantrt.plan.lower import lower_to_openvino
 from quantrt.plan.plan import ExecOptions
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime import first_run

@@ -12,7 +12,7 @@ from quantrt.assign.choose import Choice, Verdict
 from quantrt.config import BuildConfig, ReportConfig
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.plan.program_json import program_to_model
-from quantrt.quantize.fit import Fitted
+from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.report.built.facts import BuildFacts
 from quantrt.report.built.layer_rows import layer_rows

@@ -11,8 +11,8 @@ from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.model.model import Model  # noqa: E402
 from quantrt.plan.program import Program  # noqa: E402
 from quantrt.plan.program_json import program_from_model  # noqa: E402
+from quantrt.quantize.explicit.read import read  # noqa: E402
 from quantrt.quantize.qdq import write  # noqa: E402
-from quantrt.quantize.qdq_read import read  # noqa: E402
 from quantrt.quantize.quantized_model import QuantizedModel  # noqa: E402
 from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
 from quantrt.reference.metrics import sqnr_db  # noqa: E402

@@ -8,11 +8,11 @@ import pytest
 
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.fit import NOT_CORRECTED, UNSEEN_GAIN, fit
-from quantrt.quantize.fit_reference import FIT_SAMPLES, LEAST_MORE, observe_reference, sample_reference
+from quantrt.quantize.fit.fit import NOT_CORRECTED, UNSEEN_GAIN, fit
+from quantrt.quantize.fit.reference import FIT_SAMPLES, LEAST_MORE, observe_reference, sample_reference
+from quantrt.quantize.fit.trials import RANGE_GAIN, SEARCH_GAIN, SEARCHED, Trials
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.targets import ORT
-from quantrt.quantize.trials import RANGE_GAIN, SEARCH_GAIN, SEARCHED, Trials
 from tests.nets import constant, net, nodes, observe, samples, weights
 
 CONFIG = QuantizeConfig(range_search=True, equalization=False)

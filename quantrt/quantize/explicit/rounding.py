@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import add_constant
-from quantrt.quantize.explicit_grids import CodeGrid
+from quantrt.quantize.explicit.grids import CodeGrid
 
 __all__ = ["RoundingWriter"]
 

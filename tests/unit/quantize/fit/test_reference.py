@@ -6,7 +6,8 @@ import pytest
 
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.fit_reference import (
+from quantrt.quantize.fit.observe import observe
+from quantrt.quantize.fit.reference import (
     FIT_SAMPLES,
     LEAST_MORE,
     MORE_SAMPLES,
@@ -14,7 +15,6 @@ from quantrt.quantize.fit_reference import (
     sample_reference,
     unseen_noises,
 )
-from quantrt.quantize.observe import observe
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets import ORT

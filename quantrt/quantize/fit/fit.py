@@ -21,16 +21,10 @@ from quantrt.calibrate.stats import Stats
 from quantrt.config import BuildConfig, CalibrationConfig, QuantizeConfig
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans
-from quantrt.quantize.equalized import Equalized, quantize_twin
-from quantrt.quantize.fit_reference import FIT_SAMPLES, Reference, observe_reference, sample_reference
-from quantrt.quantize.kept_scales import KeptScales
-from quantrt.quantize.obstacle import is_quantized
-from quantrt.quantize.place_by_config import place_by_config
-from quantrt.quantize.qdq_read import read
-from quantrt.quantize.quantize import quantize
-from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.quantize.target import Target
-from quantrt.quantize.trials import (
+from quantrt.quantize.explicit.read import read
+from quantrt.quantize.fit.equalized import Equalized, quantize_twin
+from quantrt.quantize.fit.reference import FIT_SAMPLES, Reference, observe_reference, sample_reference
+from quantrt.quantize.fit.trials import (
     NOT_CORRECTED,
     ROUNDED,
     SEARCHED,
@@ -38,6 +32,12 @@ from quantrt.quantize.trials import (
     try_searches,
     try_without_correction,
 )
+from quantrt.quantize.kept_scales import KeptScales
+from quantrt.quantize.obstacle import is_quantized
+from quantrt.quantize.place_by_config import place_by_config
+from quantrt.quantize.quantize import quantize
+from quantrt.quantize.quantized_model import QuantizedModel
+from quantrt.quantize.target import Target
 from quantrt.reference.metrics import decibels
 
 __all__ = [

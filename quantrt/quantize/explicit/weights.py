@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import add_constant, constant_of, is_operator, taken_names
-from quantrt.quantize.explicit_grids import constant_params, recentred
+from quantrt.quantize.explicit.grids import constant_params, recentred
 from quantrt.quantize.operands import is_plain_gemm, weight_axis
 from quantrt.quantize.qparams import QParams, QuantizedTensor, quantize_array
 from quantrt.quantize.quantized_model import Use

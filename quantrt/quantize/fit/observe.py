@@ -22,8 +22,8 @@ from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelSums
 from quantrt.quantize.algorithms.equalization import EdgeExtremes, Scales
-from quantrt.quantize.divided_ranges import DividedRanges
-from quantrt.quantize.equalized import (
+from quantrt.quantize.fit.divided_ranges import DividedRanges
+from quantrt.quantize.fit.equalized import (
     SAMPLES,
     WEIGHT_QMAX,
     Equalized,
@@ -31,7 +31,7 @@ from quantrt.quantize.equalized import (
     smoothed_twins,
     wants_equalization,
 )
-from quantrt.quantize.fit_reference import FIT_SAMPLES, Reference, more_samples
+from quantrt.quantize.fit.reference import FIT_SAMPLES, Reference, more_samples
 
 __all__ = ["observe"]
 

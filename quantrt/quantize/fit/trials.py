@@ -13,7 +13,7 @@ from quantrt.config import QuantizeConfig
 from quantrt.quantize.algorithms.ada_round import round_adaptively
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans
 from quantrt.quantize.algorithms.range_search import search_ranges
-from quantrt.quantize.fit_reference import LEAST_MORE, Inputs, Reference, output_noise, unseen_noises
+from quantrt.quantize.fit.reference import LEAST_MORE, Inputs, Reference, output_noise, unseen_noises
 from quantrt.quantize.quantize import with_activations, with_weights
 from quantrt.quantize.quantized_model import QuantizedModel
 

@@ -21,7 +21,7 @@ from quantrt.quantize.algorithms.equalization import (
     without_streams,
 )
 from quantrt.quantize.algorithms.smoothing import Smoothing, choose_smoothing, multiplied_values, smooth
-from quantrt.quantize.divided_ranges import DividedRanges
+from quantrt.quantize.fit.divided_ranges import DividedRanges
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.target import Target

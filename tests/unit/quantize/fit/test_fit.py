@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.equalized import EQUALIZED, LEAST_SAMPLES, STREAMS, equalize
-from quantrt.quantize.fit import NOT_CORRECTED, TRIED, UNFITTED, fit, observe_reference
+from quantrt.quantize.fit.equalized import EQUALIZED, LEAST_SAMPLES, STREAMS, equalize
+from quantrt.quantize.fit.fit import NOT_CORRECTED, TRIED, UNFITTED, fit, observe_reference
 from quantrt.quantize.qdq import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO

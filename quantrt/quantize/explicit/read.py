@@ -21,9 +21,9 @@ from quantrt.model.passes.fold_constants import fold_constants
 from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.model.passes.widen_halves import widen_halves
-from quantrt.quantize.explicit_edges import Edges, read_edges
-from quantrt.quantize.explicit_operators import spell_integer_operators
-from quantrt.quantize.explicit_weights import choose_weights, dequantize_constants
+from quantrt.quantize.explicit.edges import Edges, read_edges
+from quantrt.quantize.explicit.operators import spell_integer_operators
+from quantrt.quantize.explicit.weights import choose_weights, dequantize_constants
 from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Decision, Placement, QuantizedModel, Use
 from quantrt.quantize.tables import is_table_rule

@@ -12,16 +12,16 @@ import pytest
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.model import Model
-from quantrt.quantize.equalized import EQUALIZED, LEAST_SAMPLES, SMOOTHED
-from quantrt.quantize.fit import Fitted, fit
-from quantrt.quantize.kept_fits import KeptFits, origin_of
+from quantrt.quantize.fit.equalized import EQUALIZED, LEAST_SAMPLES, SMOOTHED
+from quantrt.quantize.fit.fit import Fitted, fit
+from quantrt.quantize.fit.kept_fits import KeptFits, origin_of
+from quantrt.quantize.fit.observe import observe
+from quantrt.quantize.fit.trials import ROUNDED, SEARCHED
 from quantrt.quantize.mixed import keep_float
-from quantrt.quantize.observe import observe
 from quantrt.quantize.quantize import observed_values, with_activations
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
-from quantrt.quantize.trials import ROUNDED, SEARCHED
 from tests.nets import net, resnet, samples, weights
 
 INT8, FP8 = ("cuda", "int8"), ("cuda", "fp8")
@@ -152,7 +152,7 @@ def test_nothing_else_takes_them(what: str, tmp_path: Path, caplog: pytest.LogCa
     kept, fits, stats = made(**usual, folder=tmp_path)
     kept.save(stats, fits)
     other = usual | OTHERS[what]
-    with caplog.at_level("INFO", logger="quantrt.quantize.kept_fits"):
+    with caplog.at_level("INFO", logger="quantrt.quantize.fit.kept_fits"):
         found = made(**other, folder=tmp_path)[0].load(other["model"], other["targets"], other["config"])
     assert found is None
     has_file_of_its_own = what in ("data", "model")

@@ -7,9 +7,9 @@ import pytest
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
-from quantrt.quantize.equalized import EQUALIZED, LEAST_SAMPLES, SAMPLES, equalize
-from quantrt.quantize.fit import FIT_SAMPLES, fit, sample_reference
-from quantrt.quantize.observe import observe
+from quantrt.quantize.fit.equalized import EQUALIZED, LEAST_SAMPLES, SAMPLES, equalize
+from quantrt.quantize.fit.fit import FIT_SAMPLES, fit, sample_reference
+from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT
 from tests.nets import net, samples, weights

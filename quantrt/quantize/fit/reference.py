@@ -22,7 +22,7 @@ from quantrt.ir.no_memory import check_memory
 from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_channel_means
-from quantrt.quantize.equalized import Equalized, make_twins
+from quantrt.quantize.fit.equalized import Equalized, make_twins
 from quantrt.quantize.qdq import write
 from quantrt.quantize.quantize import with_integer_biases
 from quantrt.quantize.quantized_model import QuantizedModel

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import add_constant, constant_of, is_operator
-from quantrt.quantize.explicit_picks import spell_picked_codes
+from quantrt.quantize.explicit.picks import spell_picked_codes
 
 __all__ = ["spell_integer_operators"]
 

@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, is_operator, only_consumer, taken_names
 from quantrt.quantize.behind_conv import is_mean_of_images
-from quantrt.quantize.explicit_grids import CodeGrid, grid_of
-from quantrt.quantize.explicit_rounding import RoundingWriter
+from quantrt.quantize.explicit.grids import CodeGrid, grid_of
+from quantrt.quantize.explicit.rounding import RoundingWriter
 from quantrt.quantize.quantized_model import Use
 from quantrt.quantize.target import Target
 from quantrt.quantize.zero_points import why_no_zero_point
