@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from benchmarks.cuda_page import machine_line
-from benchmarks.page import number, table
+from benchmarks.page import number, row_notes, table
 
 INTRO = """# A zoo of models on {device}
 
@@ -17,20 +17,25 @@ INTRO = """# A zoo of models on {device}
 {count} graphs of {models} architectures, by torch's two exporters (`.ts` is TorchScript, the others dynamo),
 with seeded random weights and at modest sizes: what is tried is whether a build ends in a right engine, not
 the accuracy of trained models or speed. {built} of {count} build. Each is `quantrt.build` with {precisions},
-range method minmax, four samples and no accuracy bound{level}. SQNR is of the worst output in floats of each
-candidate on other samples against ONNX Runtime in FP32; "same" where every value is. A deep network of random
-weights makes more of a rounding than a trained one: what FP32 loses tells how much more. Rows were built
-{beside}: milliseconds say which candidate is faster, and no more.
+range method minmax, four samples and no accuracy bound{level}.
+SQNR is of the worst output in floats of each candidate on other samples against ONNX Runtime in FP32; "same"
+where every value is. A deep network of random weights makes more of a rounding than a trained one: what FP32
+loses tells how much more. What exchanges rows of like scores (TopK in RT-DETR) counts them as wrong.
+Rows were built {beside}: milliseconds say which candidate is faster, and no more.
 
 Reproduce: `python -m benchmarks.zoo_models GRAPHS`, then
 `python -m benchmarks.zoo GRAPHS {out} --device {flag}`
 """
 
 GPU_HEAD = (
-    *("model", "nodes", "ships", "FP32 ms", "fp16 ms", "int8 ms", "FP32 dB", "fp16 dB", "int8 dB"),
+    *("model", "commit", "nodes", "ships", "FP32 ms", "fp16 ms", "int8 ms", "FP32 dB", "fp16 dB", "int8 dB"),
     *("products in int8", "in torch", "build s"),
 )
-CPU_HEAD = ("model", "nodes", "ships", "FP32 ms", "int8 ms", "int8 dB", "build s")
+CPU_HEAD = ("model", "commit", "nodes", "ships", "FP32 ms", "int8 ms", "int8 dB", "build s")
+
+
+UNTRIED = "candidates that level"
+"""Why a kernel was not tried, of which another of its family may have been."""
 
 
 def zoo_page(results: Mapping[str, Any], device: str) -> str:
@@ -44,7 +49,7 @@ def zoo_page(results: Mapping[str, Any], device: str) -> str:
         lines = [_gpu_line(name, row) if is_gpu else _cpu_line(name, row) for name, row in mine.items()]
         parts += [f"## {family.capitalize()}\n", table(GPU_HEAD if is_gpu else CPU_HEAD, lines)]
     failed = [
-        (name, row.get("error") or row.get("unfinished", "?"))
+        (name, " ".join(str(row.get("error") or row.get("unfinished", "?")).split()))
         for name, row in sorted(rows.items())
         if name not in done
     ]
@@ -55,7 +60,7 @@ def zoo_page(results: Mapping[str, Any], device: str) -> str:
             "## What runs in torch, and why\n",
             table(("operator or kernel", "models"), list(_reasons(done.values()))),
         ]
-    return "\n".join(parts)
+    return "\n".join(parts) + row_notes(rows)
 
 
 def _intro(
@@ -69,7 +74,7 @@ def _intro(
         models=len({name.removesuffix(".ts") for name in rows}),
         built=len(done),
         precisions="fp16 and int8" if is_gpu else "int8",
-        level=" and at builder level 0, where kernels are not timed" if is_gpu else "",
+        level="; kernels are not timed (builder level 0)" if is_gpu else "",
         beside="several at a time on one GPU" if is_gpu else "beside other work on the machine",
         out="docs/results/zoo-h200.json" if is_gpu else "docs/results/zoo-cpu.json",
         flag="cuda" if is_gpu else "cpu",
@@ -88,6 +93,7 @@ def _gpu_line(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     program = row.get("program", {})
     return (
         name,
+        row["commit"].removesuffix("+changes")[:7],
         str(row["nodes"]),
         row["ships"].removeprefix("cuda "),
         *(number(ms.get(spec), 3) for spec in specs),
@@ -104,6 +110,7 @@ def _cpu_line(name: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     best = min(codes, key=lambda spec: ms[spec], default="onnxruntime int8")
     return (
         name,
+        row["commit"].removesuffix("+changes")[:7],
         str(row["nodes"]),
         row["ships"],
         number(min((value for spec, value in ms.items() if "int8" not in spec), default=None), 2),
@@ -129,5 +136,6 @@ def _reasons(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[str, str]]:
     counts: Counter[str] = Counter()
     for row in rows:
         program = row.get("program", {})
-        counts.update({*program.get("reasons", ()), *program.get("no_kernel", ())})
+        told = {*program.get("reasons", ()), *program.get("no_kernel", ())}
+        counts.update(reason for reason in told if UNTRIED not in reason)
     return [(reason, str(count)) for reason, count in counts.most_common(40)]
