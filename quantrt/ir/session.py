@@ -67,28 +67,54 @@ def float_session(
     if extra_outputs:
         graph = _with_outputs(graph, extra_outputs)
     protobuf, weights = split_weights(pick_codes(graph))
+    refused: Exception | None = None
+    for level in _levels(graph, optimize=optimize):
+        options = _options(graph, threads, level, keep_floats=keep_floats)
+        kept = add_weights(options, weights, share=not optimize)
+        try:
+            session = onnxruntime.InferenceSession(
+                protobuf, options, providers=["CPUExecutionProvider"], enable_fallback=0
+            )
+        except ORT_ERRORS as error:
+            refused = refused or error
+            continue
+        break
+    else:
+        raise ModelError("ONNX Runtime cannot load the model", got=str(refused).strip()) from refused
+    for array in weights.values():
+        release_pages(array)  # read while loading; what the session needs again comes back by itself
+    session.quantrt_weights = kept
+    return session
+
+
+def _levels(graph: ir.Model, *, optimize: bool) -> tuple[Any, ...]:
+    """What ONNX Runtime may rewrite, the most first: some of its fusions lose values that are outputs.
+
+    A sum of two convolutions with biases becomes one node though one of them is an output too (1.30 to 1.32).
+    """
+    level = onnxruntime.GraphOptimizationLevel
+    if not optimize:
+        return (level.ORT_DISABLE_ALL,)
+    if _has_float8(graph):  # its fusions of more give other results behind float8 pairs (1.31)
+        return (level.ORT_ENABLE_BASIC,)
+    return (level.ORT_ENABLE_ALL, level.ORT_ENABLE_BASIC)
+
+
+def _options(
+    graph: ir.Model, threads: int | None, level: Any, *, keep_floats: bool
+) -> onnxruntime.SessionOptions:
+    """Of a session; as in `float_session`."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _QUIET
     options.inter_op_num_threads = 1
     options.intra_op_num_threads = threads or bounded_threads() or 0  # 0: one per physical core
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimize else level.ORT_DISABLE_ALL
+    options.graph_optimization_level = level
     if keep_floats:
         options.add_session_config_entry(*KEEP_FLOATS)
     options.add_session_config_entry(*WAIT_ASLEEP)
     if _has_float8(graph):
         options.add_session_config_entry(*KEEP_PAIRS)
-        if optimize:  # its fusions of more give other results behind float8 pairs (1.31)
-            options.graph_optimization_level = level.ORT_ENABLE_BASIC
-    kept = add_weights(options, weights, share=not optimize)
-    try:
-        session = onnxruntime.InferenceSession(protobuf, options, providers=["CPUExecutionProvider"])
-    except ORT_ERRORS as error:
-        raise ModelError("ONNX Runtime cannot load the model", got=str(error).strip()) from error
-    for array in weights.values():
-        release_pages(array)  # read while loading; what the session needs again comes back by itself
-    session.quantrt_weights = kept
-    return session
+    return options
 
 
 def add_weights(

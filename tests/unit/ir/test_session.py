@@ -84,3 +84,17 @@ def test_weights_of_other_types(dtype, rng):
     for optimize in (True, False):
         got = float_session(model, optimize=optimize).run(None, {"i": np.array([3, 5])})[0]
         np.testing.assert_array_equal(got, array[[3, 5]].astype(np.float32))
+
+
+def test_a_value_that_onnxruntime_fuses_away_can_be_tapped(rng):
+    """A sum of two convolutions with biases becomes one node there, and its refusal names no cause."""
+    body = """a = Conv<group=32,pads=[3,3,3,3],strides=[2,2]>(x, w, c)
+    b = Conv<group=32,pads=[1,1,1,1],strides=[2,2]>(x, v, d) y = Add(a, b)"""
+    shapes = {"w": (64, 1, 7, 7), "v": (64, 1, 3, 3), "c": (64,), "d": (64,)}
+    weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    model = model_of(body, inputs="float[N,32,8,8] x", outputs="float[N,64,4,4] y", weights=weights)
+    x = rng.standard_normal((2, 32, 8, 8)).astype(np.float32)
+    y, a, b = float_session(model, extra_outputs=["a", "b"], threads=1).run(None, {"x": x})
+    np.testing.assert_allclose(a + b, y, rtol=1e-5, atol=1e-4)
+    y, a = float_session(model, extra_outputs=["a"], threads=1).run(None, {"x": x})
+    np.testing.assert_allclose(a + b, y, rtol=1e-5, atol=1e-4)
