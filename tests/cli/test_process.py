@@ -156,7 +156,8 @@ def test_a_name_that_the_terminal_cannot_show_is_escaped():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_a_command_leaves_no_temporary_files(number: signal.Signals, tmp_path: Path):
     code = (
-        "import sys, time, quantrt.device\nfrom quantrt.ir.scratch import scratch_folder\n"
+        "import signal, sys, time, quantrt.device\nfrom quantrt.ir.scratch import scratch_folder\n"
+        f"signal.signal({int(number)}, signal.SIG_DFL)\n"  # which may be ignored here, behind nohup
         "def wait():\n    with scratch_folder():\n"
         "        print('ready', flush=True)\n        time.sleep(60)\n"
         "quantrt.device.describe_device = wait\nsys.argv = ['quantrt', 'doctor']\n"

@@ -24,7 +24,7 @@ from quantrt.config import (
 )
 from quantrt.errors import UsageError
 from quantrt.model.model import Model
-from quantrt.report import timed_layers
+from quantrt.report.engine_layers import timed
 from tests.gpu_stand_in import BRIEF, REFERENCE_ALONE, stand_in_for_gpu
 from tests.made_up_times import made_up_times
 from tests.nets import samples
@@ -40,7 +40,7 @@ CONFIG = BuildConfig(
     budget=Budget(metric="sqnr", max_drop_ratio=2e-3),
 )
 
-real_timed_engine = timed_layers.timed_engine
+real_timed_engine = timed.timed_engine
 
 
 @pytest.fixture

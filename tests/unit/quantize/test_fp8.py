@@ -83,15 +83,15 @@ def test_a_value_has_codes_of_one_kind():
 
 
 def test_what_moves_pixels_moves_int8_alone():
-    text = """net (float[N,8,4,4] x) => (float[N,8,8,8] y, float[N,8,2,5] z) {
+    text = """net (float[N,8,16,16] x) => (float[N,8,32,32] y, float[N,8,8,5] z) {
       u = Resize<mode="nearest", coordinate_transformation_mode="asymmetric"> (x, , scales)
       y = Conv<pads=[1,1,1,1]>(u, k)
       t = Tanh(x)
       p = MaxPool<kernel_shape=[2,2], strides=[2,2]>(t)
       z = MatMul(p, w)
     }"""
-    arrays = {"k": samples(8, 8, 3, 3), "w": samples(2, 5), "scales": np.asarray([1, 1, 2, 2], np.float32)}
-    found = quantized(net(text, arrays), CUDA_FP8, {"x": samples(4, 8, 4, 4)})
+    arrays = {"k": samples(8, 8, 3, 3), "w": samples(8, 5), "scales": np.asarray([1, 1, 2, 2], np.float32)}
+    found = quantized(net(text, arrays), CUDA_FP8, {"x": samples(4, 8, 16, 16)})
     assert {name: grid.dtype for name, grid in found.activations.items()} == {"x": INT8, "p": FP8}
 
 

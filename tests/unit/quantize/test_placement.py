@@ -274,15 +274,15 @@ def test_openvino_wants_products_of_activations_on_symmetric_grids():
 @pytest.mark.parametrize(
     ("text", "shape", "axis"),
     [
-        ("Gemm<transB=1>(x, w)", (5, 4), 0),
-        ("Gemm(x, w)", (4, 5), 1),
-        ("MatMul(x, w)", (4, 5), 1),
-        ("MatMul(x, w)", (1, 4, 5), None),
-        ("MatMul(x, w)", (4,), None),
+        ("Gemm<transB=1>(x, w)", (5, 8), 0),
+        ("Gemm(x, w)", (8, 5), 1),
+        ("MatMul(x, w)", (8, 5), 1),
+        ("MatMul(x, w)", (1, 8, 5), None),
+        ("MatMul(x, w)", (8,), None),
     ],
 )
 def test_the_axis_of_the_output_channels(text: str, shape: tuple[int, ...], axis: int | None):
-    model = net(f"net (float[N,4] x) => (float[?] y) {{ y = {text} }}", weights({"w": shape}))
+    model = net(f"net (float[N,8] x) => (float[?] y) {{ y = {text} }}", weights({"w": shape}))
     placement = placed(model, OPENVINO)
     (use,) = placement.weights
     assert placement.weights[use] == axis
@@ -308,10 +308,10 @@ def test_the_axis_of_convolutions():
 )
 @pytest.mark.parametrize("target", [OPENVINO, TENSORRT], ids=["openvino", "tensorrt"])
 def test_products_without_an_8_bit_kernel_say_why(target: Target, text: str, why: str):
-    arrays = weights({"w": (4, 4), "b": (4,)}) | {"wi": np.ones((4, 4), np.int32)}
+    arrays = weights({"w": (8, 8), "b": (8,)}) | {"wi": np.ones((8, 8), np.int32)}
     used = {name: array for name, array in arrays.items() if f"{name}," in text or f"{name})" in text}
     kind = "int32" if "wi" in text else "float"
-    model = net(f"net (float[4,4] x) => ({kind}[?,?] y) {{ {text} }}", used)
+    model = net(f"net (float[8,8] x) => ({kind}[?,?] y) {{ {text} }}", used)
     placement = placed(model, target)
     assert not int8_nodes(placement)
     assert why in placement.decisions[-1].reason

@@ -62,9 +62,9 @@ def test_an_activation_has_one_pair_of_nodes_however_many_read_it(target: Target
 
 
 def test_the_rounded_value_is_that_of_the_reference_arithmetic():
-    text = "net (float[N,4] x) => (float[N,4] y) { y = MatMul(x, w) }"
-    model = net(text, {"w": np.eye(4, dtype=np.float32) * 127})
-    x = samples(64, 4)
+    text = "net (float[N,8] x) => (float[N,8] y) { y = MatMul(x, w) }"
+    model = net(text, {"w": np.eye(8, dtype=np.float32) * 127})
+    x = samples(64, 8)
     result = quantized(model, OPENVINO, {"x": x}, bias_correction=False)
     grid = result.activations["x"]
     rounded = dequantize(quantize_array(x, grid), grid)
@@ -83,10 +83,10 @@ def test_weights_that_two_nodes_share_are_stored_once():
 
 
 def test_shared_weights_with_two_axes_or_two_grids_are_stored_for_each():
-    text = """net (float[N,4] x) => (float[N,4] y) {
+    text = """net (float[N,8] x) => (float[N,8] y) {
     a = Gemm<transB=1>(x, w, huge) r = Relu(a) y = Gemm(r, w, b) }"""
-    arrays = weights({"w": (4, 4), "b": (4,)}) | {"huge": np.full(4, 1e8, np.float32)}
-    model, inputs = net(text, arrays), {"x": samples(16, 4)}
+    arrays = weights({"w": (8, 8), "b": (8,)}) | {"huge": np.full(8, 1e8, np.float32)}
+    model, inputs = net(text, arrays), {"x": samples(16, 8)}
     graph = write(quantized(model, ORT, inputs))
     first, second = nodes(graph, "Gemm")
     assert first.inputs[1] is not second.inputs[1]

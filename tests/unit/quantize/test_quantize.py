@@ -126,9 +126,9 @@ def test_a_bias_that_a_computed_value_provides_stays_float():
 
 
 def test_a_double_model_is_quantized():
-    text = "net (double[N,4] x) => (double[N,4] y) { m = MatMul(x, w) y = Relu(m) }"
-    model = net(text, {"w": np.eye(4)})
-    inputs = {"x": samples(8, 4)}
+    text = "net (double[N,8] x) => (double[N,8] y) { m = MatMul(x, w) y = Relu(m) }"
+    model = net(text, {"w": np.eye(8)})
+    inputs = {"x": samples(8, 8)}
     made = quantized(model, ORT, inputs)
     assert ("MatMul_0", 1) in made.weights
     (got,) = run_ort(write(made), inputs)
@@ -136,9 +136,9 @@ def test_a_double_model_is_quantized():
 
 
 def test_a_float16_model_is_quantized():
-    text = "net (float16[N,4] x) => (float16[N,4] y) { m = MatMul(x, w) y = Relu(m) }"
-    model = net(text, {"w": np.eye(4, dtype=np.float16)})
-    inputs = {"x": samples(8, 4).astype(np.float16)}
+    text = "net (float16[N,8] x) => (float16[N,8] y) { m = MatMul(x, w) y = Relu(m) }"
+    model = net(text, {"w": np.eye(8, dtype=np.float16)})
+    inputs = {"x": samples(8, 8).astype(np.float16)}
     made = quantized(model, ORT, inputs)
     assert ("MatMul_0", 1) in made.weights
     (got,) = run_ort(write(made), inputs)

@@ -55,7 +55,7 @@ HEAD = """net (float[N,3,12,12] x) => (float[N,6] y) {
 
 
 def model_of(text: str) -> Model:
-    shapes = {"w0": (4, 3, 3, 3), "w1": (4, 4, 1, 1), "w2": (4, 4, 1, 1), "w3": (4, 6)}
+    shapes = {"w0": (8, 3, 3, 3), "w1": (4, 8, 1, 1), "w2": (4, 8, 1, 1), "w3": (8, 6)}
     return net(text, weights({name: shape for name, shape in shapes.items() if name in text}))
 
 
