@@ -34,7 +34,7 @@ from benchmarks.contenders import (
 )
 from benchmarks.inputs import Feed
 from benchmarks.judge import float_outputs, judge
-from benchmarks.page import number, table
+from benchmarks.page import failures, number, table
 from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr
 from benchmarks.peers import open_openvino, open_ort
 from benchmarks.real_tasks import TASK_NAMES, load_task
@@ -292,7 +292,7 @@ def page(results: dict[str, Any]) -> str:
         "commit",
     ]
     rows = [_row(name, contender, model) for name, model in models.items() for contender in (OURS, NNCF)]
-    return head + table(columns, rows) + _failures(models)
+    return head + table(columns, rows) + failures(models)
 
 
 def _row(name: str, contender: str, model: dict[str, Any]) -> list[str]:
@@ -321,15 +321,6 @@ def _timed(contender: str, times: dict[str, Any]) -> list[str]:
     has_pair = contender == OURS and "ratio" in times
     ratio = f"{times['ratio']:.2f} [{times['lo']:.2f}, {times['hi']:.2f}]" if has_pair else ""
     return [number(ms.get(contender), 3), number(ms.get(FLOAT), 3), ratio]
-
-
-def _failures(models: dict[str, Any]) -> str:
-    return "".join(
-        f"\n{name}, {contender}: `{row['error']}`\n"
-        for name, model in models.items()
-        for contender, row in model["contenders"].items()
-        if "error" in row
-    )
 
 
 if __name__ == "__main__":

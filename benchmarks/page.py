@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pages of results are made of: tables, numbers, and notes to rows that were measured differently."""
 
-__all__ = ["number", "row_notes", "table"]
+__all__ = ["failures", "number", "row_notes", "table"]
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,4 +26,18 @@ def row_notes(rows: Mapping[str, Mapping[str, Any]]) -> str:
             names.setdefault(row["note"], []).append(name)
     return "".join(
         f"\n{'All rows' if len(of) == len(rows) else ', '.join(of)}: {note}.\n" for note, of in names.items()
+    )
+
+
+def failures(models: Mapping[str, Mapping[str, Any]]) -> str:
+    """Why contenders failed, a line each.
+
+    Args:
+        models: by name, their `contenders` by name, of which those that failed have an `error`.
+    """
+    return "".join(
+        f"\n{name}, {contender}: `{row['error']}`\n"
+        for name, model in models.items()
+        for contender, row in model["contenders"].items()
+        if "error" in row
     )

@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.contenders import ACCURATE, CONTROLLED_DROP_RATIO, Contender, Run, nncf_controlled
 from benchmarks.judge import TOOL_ERRORS, float_outputs, judge
 from benchmarks.openvino_products import products
-from benchmarks.page import number, table
+from benchmarks.page import failures, number, table
 from benchmarks.peers import open_openvino, open_ort
 from benchmarks.real_tasks import TASK_NAMES, load_task
 from benchmarks.record import (
@@ -246,7 +246,7 @@ def page(results: dict[str, Any]) -> str:
     rows = [
         _row(name, contender, model) for name, model in models.items() for contender in model["contenders"]
     ]
-    return HEAD.format(machine=machine, others=others) + table(columns, rows) + _failures(models)
+    return HEAD.format(machine=machine, others=others) + table(columns, rows) + failures(models)
 
 
 def _row(name: str, contender: str, model: dict[str, Any]) -> list[str]:
@@ -277,15 +277,6 @@ def _kept(drop: float | None, *, is_noise: bool) -> str:
     if drop is None:
         return ""
     return f"noise {drop:.2%}" if is_noise else f"{1.0 - drop:.4f}"
-
-
-def _failures(models: dict[str, Any]) -> str:
-    return "".join(
-        f"\n{name}, {contender}: `{row['error']}`\n"
-        for name, model in models.items()
-        for contender, row in model["contenders"].items()
-        if "error" in row
-    )
 
 
 if __name__ == "__main__":

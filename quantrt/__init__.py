@@ -5,7 +5,7 @@ The names below are loaded at first use, so that `import quantrt` and `quantrt -
 
 Nothing here sends anything anywhere. ONNX Runtime and OpenVINO report their use unless they are told not to
 before they are imported, so they are told here: OpenVINO 2026.4 sends an event whenever it is imported, which
-takes 0.2 s of every command, and where HOME cannot be written both print warnings. ORT_DISABLE_TELEMETRY,
+takes time of every command, and where HOME cannot be written both print warnings. ORT_DISABLE_TELEMETRY,
 where it is set, and an `openvino_telemetry` that was imported before stay as they are.
 """
 

@@ -6,9 +6,9 @@
 
 OpenVINO quantizes what a product makes in the product's kernel, where nothing moves it before, and lets the
 kernel of attention read queries and values in whatever order their axes have. In the first form one kernel
-turns all five axes, and three more quantize. A ViT of 65 tokens, OpenVINO 2026.4, processor time on one core
-of an AMD EPYC: in int8 9.65 to 8.87 ms for eight images, in int8 and bf16 9.37 to 8.66. Every number is what
-it was: what is computed of all elements alike may come before axes are turned.
+turns all five axes, and three more quantize: a ViT was slower so than NNCF's, and is faster
+(docs/results/assignment-peers-cpu.md). Every number is what it was: what is computed of all elements alike
+may come before axes are turned.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ and the quantization's step. Halves of floats are exact, and so are the codes.
 
 MiniLM-L6, batch 8, 128 tokens, OpenVINO 2026.4, 2 cores of an AMD EPYC: 44.9 to 42.1 ms while a cache line
 takes 180 ns from one core to the other (no cache in common); 36.5 ms before and after while it takes 30 ns.
-Not where floats are bf16: there OpenVINO normalizes in f32 and converts for the one of the two, and MiniLM-L6
-takes 5.97 ms of one core's time without the two and 6.35 with them, for one text of 128 tokens.
+Not where floats are bf16: there OpenVINO normalizes in f32 and converts for the one of the two, which takes
+longer than it spares.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 """Products that read a few numbers for each row: coordinates of points, boxes and times.
 
 A picture of 1024 pixels has 256 places in 8 bits, and codes of four numbers or fewer save nothing: tensor
-cores multiply 32 at a time. What is computed of places, such as their sines, is lost with them: a SAM's mask
-decoder had 3 dB so, and has 32 with the product in floats.
+cores multiply 32 at a time. What is computed of places, such as their sines, is lost with them, as in a SAM's
+mask decoder (docs/results/zoo-h200.md).
 """
 
 from __future__ import annotations
