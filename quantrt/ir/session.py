@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from quantrt.ir.split import split_weights
 from quantrt.threads import bounded_threads
 
 __all__ = ["ORT_ERRORS", "add_weights", "float_session"]
+
+log = logging.getLogger(__name__)
 
 ORT_ERRORS: tuple[type[Exception], ...] = (
     ort_state.EPFail,
@@ -81,6 +84,8 @@ def float_session(
         break
     else:
         raise ModelError("ONNX Runtime cannot load the model", got=str(refused).strip()) from refused
+    if refused is not None:
+        log.info("ONNX Runtime loads the model with fewer fusions: %s", str(refused).strip())
     for array in weights.values():
         release_pages(array)  # read while loading; what the session needs again comes back by itself
     session.quantrt_weights = kept

@@ -12,14 +12,14 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import int_attribute, is_operator
 
-__all__ = ["why_not_coordinates"]
+__all__ = ["MOST_COORDINATES", "why_not_coordinates"]
 
-MOST = 4
-"""The numbers of a box."""
+MOST_COORDINATES = 4
+"""That a product with a weight reads for each row: the numbers of a box, the axes of a film."""
 
 
 def why_not_coordinates(node: ir.Node) -> str | None:
-    """Why a product with a constant of MOST rows or fewer stays float; None for any other node."""
+    """Why a product with a constant of MOST_COORDINATES rows or fewer stays float; None for others."""
     if not is_operator(node, "MatMul", "Gemm"):
         return None
     weight = node.inputs[1]
@@ -27,6 +27,6 @@ def why_not_coordinates(node: ir.Node) -> str | None:
         return None
     is_transposed = node.op_type == "Gemm" and int_attribute(node, "transB", 0)
     rows = weight.const_value.shape.numpy()[1 if is_transposed else 0]
-    return (
-        f"it reads {rows} numbers for each row, like coordinates: nothing to gain" if rows <= MOST else None
-    )
+    if rows > MOST_COORDINATES:
+        return None
+    return f"it reads {rows} numbers for each row, like coordinates: nothing to gain"

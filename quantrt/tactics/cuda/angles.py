@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from quantrt.quantize.coordinates import MOST_COORDINATES
 from quantrt.regions.formula_expression import expression_of
 from quantrt.regions.region import Concat, Gemm, Host, Nodes, Region, Regions, Rows, View
 
@@ -19,9 +20,6 @@ __all__ = ["angles"]
 
 WAVES = frozenset(("sin", "cos"))
 OPERATORS = frozenset(("Sin", "Cos"))
-
-MOST_AXES = 4
-"""Numbers that a product with a weight makes angles of: the axes of a picture, a film, a box."""
 
 
 def angles(graph: ir.Graph, regions: Regions) -> frozenset[str]:
@@ -49,7 +47,7 @@ def _keeps_position(region: Region, graph: ir.Graph) -> bool:
     if isinstance(formula, Gemm):
         weight = graph.initializers.get(formula.weight)
         shape = None if weight is None or weight.shape is None else weight.shape.numpy()
-        return shape is not None and shape[formula.is_transposed] <= MOST_AXES
+        return shape is not None and shape[formula.is_transposed] <= MOST_COORDINATES
     return isinstance(formula, Rows | View | Concat | Nodes | Host)
 
 
