@@ -14,7 +14,7 @@ library. A second run adds its models to the results.
     --keep FOLDER               peers' figures are kept there, and not measured again
 
 What is compared, and on how many samples, is the same for all and fixed in `benchmarks.picture_tasks` and
-`benchmarks.real_tasks`.
+`benchmarks.tasks.real_tasks`.
 """
 
 __all__ = ["measure_task"]
@@ -28,14 +28,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy_page import accuracy_page
-from benchmarks.contenders import ACCURATE, CONTROL, make_quantrt, peer_contenders
-from benchmarks.judge import Outputs, float_outputs, judge
-from benchmarks.kept import judge_once
 from benchmarks.model_optimizer import model_optimizer_version
-from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr
-from benchmarks.real_tasks import TASK_NAMES, load_task
+from benchmarks.peers.contenders import ACCURATE, CONTROL, make_quantrt, peer_contenders
+from benchmarks.peers.kept import judge_once
 from benchmarks.record import commit, load_results, other_machine, write_results
-from benchmarks.task import Task
+from benchmarks.tasks.judge import Outputs, float_outputs, judge
+from benchmarks.tasks.paired import Judged, compare_agreement, compare_score, compare_sqnr
+from benchmarks.tasks.real_tasks import TASK_NAMES, load_task
+from benchmarks.tasks.task import Task
 from quantrt.recipe import load_recipe
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cpu.json"

@@ -24,7 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contenders import (
+from benchmarks.pages.page import failures, number, table
+from benchmarks.peers.contenders import (
     ACCURATE,
     BUILD_BENCH,
     CONTROLLED_DROP_RATIO,
@@ -32,12 +33,7 @@ from benchmarks.contenders import (
     Run,
     nncf_controlled,
 )
-from benchmarks.inputs import Feed
-from benchmarks.judge import float_outputs, judge
-from benchmarks.page import failures, number, table
-from benchmarks.paired import Judged, compare_agreement, compare_score, compare_sqnr
-from benchmarks.peers import open_openvino, open_ort
-from benchmarks.real_tasks import TASK_NAMES, load_task
+from benchmarks.peers.peers import open_openvino, open_ort
 from benchmarks.record import (
     commit,
     load_results,
@@ -46,7 +42,11 @@ from benchmarks.record import (
     other_machines,
     write_results,
 )
-from benchmarks.task import Task, same_class
+from benchmarks.tasks.inputs import Feed
+from benchmarks.tasks.judge import float_outputs, judge
+from benchmarks.tasks.paired import Judged, compare_agreement, compare_score, compare_sqnr
+from benchmarks.tasks.real_tasks import TASK_NAMES, load_task
+from benchmarks.tasks.task import Task, same_class
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig, DeviceConfig
 from quantrt.recipe import load_recipe

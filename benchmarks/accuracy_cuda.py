@@ -22,10 +22,10 @@ import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime
 
-from benchmarks.page import number, table
-from benchmarks.real_tasks import load_task
+from benchmarks.pages.page import number, table
 from benchmarks.record import commit, load_results, machine_line, write_results
-from benchmarks.task import Task
+from benchmarks.tasks.real_tasks import load_task
+from benchmarks.tasks.task import Task
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BuildConfig
@@ -34,7 +34,7 @@ from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.quantize.fit.equalized import make_twins
 from quantrt.quantize.fit.fit import FIT_SAMPLES, fit, observe_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.openvino import OPENVINO

@@ -20,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from benchmarks.page import number
-from benchmarks.real_tasks import load_task
+from benchmarks.pages.page import number
 from benchmarks.record import commit, load_results, machine_line, write_results
-from benchmarks.task import Score, Task, rows
+from benchmarks.tasks.real_tasks import load_task
+from benchmarks.tasks.task import Score, Task, rows
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BuildConfig
@@ -31,7 +31,7 @@ from quantrt.ir.session import float_session
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.quantize.fit.fit import FIT_SAMPLES, fit, observe_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from benchmarks.accuracy_standing import standing
-from benchmarks.page import table
+from benchmarks.pages.page import table
 from benchmarks.record import machine_line, other_machines
 
 COLUMNS = (

@@ -6,8 +6,8 @@ __all__ = ["standing"]
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.contenders import CONTROL
-from benchmarks.page import number, table
+from benchmarks.pages.page import number, table
+from benchmarks.peers.contenders import CONTROL
 
 STANDARD_ERRORS = 3.92
 """That a 95 % interval is wide, of a normal distribution: for rows that do not tell the error itself."""

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from benchmarks.algorithms_page import CALIBRATION, INT4, JUDGED, RANDOM, RECIPES, SCORED, algorithms_page
-from benchmarks.inputs import make_inputs
-from benchmarks.real_tasks import TASK_NAMES, load_task
+from benchmarks.pages.algorithms import CALIBRATION, INT4, JUDGED, RANDOM, RECIPES, SCORED, algorithms_page
 from benchmarks.record import commit, load_results, other_machine, write_results
-from benchmarks.task import Task, rows
+from benchmarks.tasks.inputs import make_inputs
+from benchmarks.tasks.real_tasks import TASK_NAMES, load_task
+from benchmarks.tasks.task import Task, rows
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
@@ -40,7 +40,7 @@ from quantrt.model.model import Model
 from quantrt.model.save import save_model
 from quantrt.quantize.fit.equalized import LEAST_SAMPLES, make_twins
 from quantrt.quantize.fit.fit import FIT_SAMPLES, fit, observe_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.weight_only import quantize_weights

@@ -34,7 +34,7 @@ from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
 from quantrt.prepare import Job, quantize_for_device
 from quantrt.quantize.mixed import keep_float
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "assignment-cpu.json"
 

@@ -12,9 +12,9 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from benchmarks.inputs import Feed
 from benchmarks.picture_tasks import load_cifar, load_persons
-from benchmarks.planted import plant_residual_ranges, plant_stream_outliers
+from benchmarks.tasks.inputs import Feed
+from benchmarks.tasks.planted import plant_residual_ranges, plant_stream_outliers
 
 CALIBRATION = 128
 PICTURES = 2000

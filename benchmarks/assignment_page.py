@@ -6,7 +6,7 @@ __all__ = ["assignment_page", "best_round", "culprits"]
 from collections.abc import Iterator
 from typing import Any
 
-from benchmarks.page import table
+from benchmarks.pages.page import table
 from benchmarks.record import machine_line
 from quantrt.report.built.text import most_text
 

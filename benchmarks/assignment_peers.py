@@ -39,11 +39,9 @@ from benchmarks.assignment_peers_page import (
     run_of,
     runs_of,
 )
-from benchmarks.contenders import limited
-from benchmarks.inputs import Feed
-from benchmarks.judge import TOOL_ERRORS
 from benchmarks.peer_cases import METRICS, PEER_CASES, PeerCase, PeerMaterial, Run, make_peer_material
-from benchmarks.peers import (
+from benchmarks.peers.contenders import limited
+from benchmarks.peers.peers import (
     Runner,
     nncf_accuracy_control,
     nncf_int8,
@@ -54,6 +52,8 @@ from benchmarks.peers import (
 )
 from benchmarks.record import commit, load_results, other_machine, write_results
 from benchmarks.stage_seconds import StageSeconds
+from benchmarks.tasks.inputs import Feed
+from benchmarks.tasks.judge import TOOL_ERRORS
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig
 from quantrt.tactics.idle_threads import wait_for_sleep

@@ -6,9 +6,9 @@ __all__ = ["CONTROL", "FLOAT", "OURS", "QUANTIZING", "READING", "peers_page", "r
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.page import number, table
+from benchmarks.pages.page import number, table
 from benchmarks.peer_cases import TOP1
-from benchmarks.peers import CONTROLLING, VALIDATING
+from benchmarks.peers.peers import CONTROLLING, VALIDATING
 from benchmarks.record import machine_line, other_machines
 
 OURS = "quantrt"
@@ -17,13 +17,14 @@ FLOAT = "ort fp32"
 PTQ, CONTROL = "nncf", "nncf accuracy control"
 
 FAILED, NOT_DONE = "failed", "not done"
-"""What is told of tools without a model; the second begins what benchmarks.contenders.limited says."""
+"""What is told of tools without a model; the second begins what benchmarks.peers.contenders.limited says."""
 
 READING, QUANTIZING = "reading", "quantizing"
 MAKING = (READING, "calibrating", QUANTIZING)
 """Stages of a build that end with everything in 8 bits; what comes then is the search."""
 
 SEARCHING = (
+    "trying the metric",
     "opening",
     "timing",
     "checking",
@@ -33,6 +34,9 @@ SEARCHING = (
     "timing layers",
 )
 """Its other stages, in their order."""
+
+FP32, MIXED = " fp32", " mixed"
+"""Ends of candidates' names."""
 
 HEAD = """# The engine within a budget, beside other tools (CPU)
 
@@ -59,11 +63,13 @@ COLUMNS = ("model", "budget", "contender", "loss", "ms", "ratio", "interval", "c
 SEARCH = """
 ## What the search takes
 
-Seconds that all cores computed, of one run each. *Whole* is everything from the float model to the file. *Search* of QuantRT is all
-of its build but reading, calibration and the choice of ranges: also opening the engine in codes, checking it on every picture, and
-timing layers for the report. It is held against all that NNCF's accuracy control does (the first ratio, and the least in our
-favour), and the whole build against the same (the second); *NNCF's own search* is accuracy control without what `nncf.quantize`
-takes by itself. The same pictures are validated on. NNCF times nothing; QuantRT's search holds two libraries, and the rounds in
+Seconds that all cores computed, of one run each. *Whole* is everything from the float model to the file. *Search itself* of QuantRT
+is what its build does beyond quantizing, opening what ships and verifying it once: timing candidates, regions and layers, measuring
+damage, mixing, opening all other candidates, and checking those that do not ship. FP32, which verifying runs beside what ships, is
+opened once; of a mix every check is search; ranges are chosen for both libraries, which is in *whole* alone. *All but quantizing* is
+the build but reading, calibration and the choice of ranges: opening and verifying what ships too. Each is held against all that
+NNCF's accuracy control does, which also quantizes, opens and verifies; *NNCF's own search* is accuracy control without what
+`nncf.quantize` takes by itself, and the ratio to it is that of all but quantizing. The same pictures are validated on. NNCF times nothing; QuantRT's search holds two libraries, and the rounds in
 which its candidates are timed. *Its first model* is that of `nncf.quantize`: where it is inside the budget, accuracy control has
 nothing to search for. What was not done after 200 s of processor time was stopped. *Load* is the machine's before the row, runnable
 threads over the last minute with those of the row before: it was shared with other work. Seconds of the processor grow with it too:
@@ -77,7 +83,9 @@ SEARCH_COLUMNS = (
     "model",
     "loss of NNCF's first model",
     "NNCF control whole",
-    "QuantRT search",
+    "QuantRT search itself",
+    "ratio",
+    "all but quantizing",
     "ratio",
     "QuantRT whole",
     "ratio",
@@ -95,7 +103,7 @@ STAGES = """
 
 QuantRT's build, by its stages. *Timing* are the rounds of all candidates; *checking* is accuracy of each candidate that may
 ship on every picture, of FP32 on those that tell whether it is inside the budget ([docs/build.md](../build.md)), and the engine at
-other batch sizes; *timing regions*, *measuring damage* and *mixing precisions* are for a mix of 8 bits and floats; *timing layers*
+other batch sizes; *trying the metric* is that of `sentences` on a few samples, before anything is built; *timing regions*, *measuring damage* and *mixing precisions* are for a mix of 8 bits and floats; *timing layers*
 is for the report.
 
 """  # noqa: E501
@@ -121,7 +129,7 @@ RUNS_COLUMNS = (
     "loss",
     "load",
     "timing CPU s",
-    "search CPU s",
+    "all but quantizing CPU s",
     "whole CPU s",
 )
 
@@ -185,6 +193,23 @@ def _runs(results: Mapping[str, Any], name: str) -> Iterator[list[str]]:
 
 def _search_s(ours: Mapping[str, Any]) -> float:
     return sum(spent_s for stage, spent_s in ours["stages_cpu_s"].items() if stage not in MAKING)
+
+
+def _itself(case: Mapping[str, Any], whole_s: float, less: str) -> tuple[str, str]:
+    """Seconds of the search itself, and their ratio; nothing for rows of before they were told."""
+    spent_s = _search_itself_s(case)
+    return ("", "") if spent_s is None else (number(spent_s, 1), less + number(spent_s / whole_s, 2))
+
+
+def _search_itself_s(case: Mapping[str, Any]) -> float | None:
+    """Without opening what ships and, to verify it, FP32, and without its one check; None if not known."""
+    ours, ships = case["contenders"][OURS], case["ships"]
+    if "candidates_cpu_s" not in ours:
+        return None
+    opening, checking = (ours["candidates_cpu_s"].get(stage, {}) for stage in ("opening", "checking"))
+    verified_s = 0.0 if ships.endswith(MIXED) else checking.get(ships, 0.0)
+    once = {ships} if ships.endswith(FP32) else {ships, next(name for name in opening if name.endswith(FP32))}
+    return _search_s(ours) - verified_s - sum(opening.get(name, 0.0) for name in once)
 
 
 def _stages(models: Mapping[str, Any], contender: str, stages: Sequence[str]) -> str:
@@ -256,6 +281,7 @@ def _search(name: str, case: dict[str, Any]) -> list[str]:
         name,
         _loss(first["drop_ratio"], case["budget"]) if "drop_ratio" in first else _missing(first),
         more + number(whole_s, 1),
+        *_itself(case, whole_s, less),
         number(search_s, 1),
         less + number(search_s / whole_s, 2),
         number(ours["made_cpu_s"], 1),
@@ -273,7 +299,8 @@ def _search(name: str, case: dict[str, Any]) -> list[str]:
 def _search_alone(name: str, case: dict[str, Any]) -> list[str]:
     """Where there is nothing to hold it against."""
     ours = case["contenders"][OURS]
-    spent_s = [number(_search_s(ours), 1), "", number(ours["made_cpu_s"], 1), ""]
+    itself_s = number(_search_itself_s(case), 1)
+    spent_s = [itself_s, "", number(_search_s(ours), 1), "", number(ours["made_cpu_s"], 1), ""]
     last = [_ran_on(case), "", number(ours["made_s"], 1), number(case["load_before"], 1), case["commit"]]
     return [name, FAILED, FAILED, *spent_s, "", "", *last]
 

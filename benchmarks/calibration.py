@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.calibration_page import calibration_page
-from benchmarks.inputs import MODEL_NAMES, Feed, make_inputs
+from benchmarks.pages.calibration import calibration_page
 from benchmarks.record import commit, environment, machine, write_results
+from benchmarks.tasks.inputs import MODEL_NAMES, Feed, make_inputs
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "calibration-cpu.json"
 PACKAGES = ("onnxruntime", "openvino", "nncf", "numpy")
@@ -161,7 +161,7 @@ def _quantrt_default(path: Path, feeds: Feeds) -> dict[str, Any]:
     from quantrt.model.load import load_model
     from quantrt.quantize.fit.fit import fit
     from quantrt.quantize.fit.observe import observe
-    from quantrt.quantize.qdq import write
+    from quantrt.quantize.qdq.write import write
     from quantrt.quantize.quantize import observed_values
     from quantrt.quantize.targets.openvino import OPENVINO
 

@@ -29,10 +29,10 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.assignment_cases import Material
-from benchmarks.cuda_assignment_cases import CASES, Case, sdxl_case
-from benchmarks.cuda_assignment_page import FLOATS, SHIPPED, cuda_assignment_page
-from benchmarks.cuda_predicted import kernels_of, predicted_ms
-from benchmarks.cuda_timing import commit, enqueued, environment, time_in_turns
+from benchmarks.cuda.assignment_cases import CASES, Case, sdxl_case
+from benchmarks.cuda.predicted import kernels_of, predicted_ms
+from benchmarks.cuda.timing import commit, enqueued, environment, time_in_turns
+from benchmarks.pages.cuda.assignment import FLOATS, SHIPPED, cuda_assignment_page
 from benchmarks.record import write_results
 from quantrt.assign.accuracy import measure_accuracy
 from quantrt.assign.checked import Checked
@@ -46,7 +46,7 @@ from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.prepare import Event
-from quantrt.quantize.place_by_config import place_by_config
+from quantrt.quantize.placement.place_by_config import place_by_config
 from quantrt.report.built.facts import BuildFacts
 from quantrt.runtime.executor import Executor, open_executor
 from quantrt.tactics.candidates import Candidate

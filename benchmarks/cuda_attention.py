@@ -18,17 +18,17 @@ from typing import Any
 
 import torch
 
-from benchmarks.cuda_timing import commit, environment, graph_us
-from benchmarks.page import number, table
+from benchmarks.cuda.timing import commit, environment, graph_us
+from benchmarks.pages.page import number, table
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Attention
-from quantrt.runtime.cuda.local_gpu import describe_gpu
-from quantrt.tactics.cuda.attention import list_tactics
-from quantrt.tactics.cuda.open_tactic import OpenTactic
+from quantrt.runtime.cuda.device.local_gpu import describe_gpu
+from quantrt.tactics.cuda.attention.attention import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts, Workload
+from quantrt.tactics.cuda.timing.open_tactic import OpenTactic
 
 CALLS = 8
 COLD_BYTES = 150e6

@@ -27,15 +27,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.cuda_attention8_cases import FLOATS, SHAPES, Case, Shape, cases_of, mask_size
-from benchmarks.cuda_attention8_page import attention_page, commits_of
-from benchmarks.cuda_timing import commit, environment, graph_us
+from benchmarks.cuda.attention8_cases import FLOATS, SHAPES, Case, Shape, cases_of, mask_size
+from benchmarks.cuda.timing import commit, environment, graph_us
+from benchmarks.pages.cuda.attention8 import attention_page, commits_of
 from quantrt.gpu import GpuFacts, gpu_named
 from quantrt.kernels.compile_all import CompileFailure, compile_all
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.runtime.cuda.local_gpu import describe_gpu
-from quantrt.tactics.cuda.open_tactic import OpenTactic
+from quantrt.runtime.cuda.device.local_gpu import describe_gpu
 from quantrt.tactics.cuda.tactic import Draft, Tactic
+from quantrt.tactics.cuda.timing.open_tactic import OpenTactic
 
 BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,

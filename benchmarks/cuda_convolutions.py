@@ -17,18 +17,16 @@ from typing import Any
 
 import torch
 
-from benchmarks.convolution_shapes import NETWORKS, name_of
-from benchmarks.cuda_convolutions_page import cuda_convolutions_page
+from benchmarks.cuda.convolution_shapes import NETWORKS, name_of
+from benchmarks.cuda.timing import commit, environment
+from benchmarks.cuda.tuned import tuned
 from benchmarks.cuda_cudnn import Shape, make_workload
-from benchmarks.cuda_timing import commit, environment
-from quantrt.gpu import GpuFacts
+from benchmarks.pages.cuda.convolutions import cuda_convolutions_page
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.runtime.cuda.local_gpu import describe_gpu
-from quantrt.tactics.cuda.candidates import list_tactics
-from quantrt.tactics.cuda.choices import Choices
-from quantrt.tactics.cuda.estimate import work_of
-from quantrt.tactics.cuda.measure import Untimed, measure
-from quantrt.tactics.cuda.tune import tune
+from quantrt.runtime.cuda.device.local_gpu import describe_gpu
+from quantrt.tactics.cuda.timing.measure import Untimed, measure
+from quantrt.tactics.cuda.tuning.choices import Choices
+from quantrt.tactics.cuda.tuning.estimate import work_of
 
 Epilogue = Callable[..., torch.Tensor]
 
@@ -42,28 +40,18 @@ def main() -> None:
     results["environment"] = environment()
     torch.backends.cudnn.benchmark = True
     gpu = describe_gpu()
-    kernels: dict[KernelSpec, CompiledKernel] = {}
+    kernels: dict[KernelSpec, CompiledKernel] = {}  # a network of another batch has many of the same
     for network, shapes in NETWORKS.items():
         if not args.networks or network in args.networks:
             names = {name_of(shape): shape for shape in shapes}
-            choices = _tune(names, gpu, kernels)
+            workloads = [make_workload(name, shape) for name, shape in names.items()]
+            choices = tuned(workloads, gpu, kernels=kernels)
             results["networks"][network] = {
                 name: _row(name, shape, choices) | {"times": shapes[shape]} for name, shape in names.items()
             }
             args.out.write_text(json.dumps(results, indent=1) + "\n")
             args.out.with_suffix(".md").write_text(cuda_convolutions_page(results))
             print(json.dumps({network: results["networks"][network]}), flush=True)
-
-
-def _tune(names: dict[str, Shape], gpu: GpuFacts, kernels: dict[KernelSpec, CompiledKernel]) -> Choices:
-    """What a build would take for each.
-
-    Args:
-        kernels: what is compiled already, for a network of another batch has many of them; added to.
-    """
-    workloads = [make_workload(name, shape) for name, shape in names.items()]
-    tactics = {workload.region: list_tactics(workload, gpu) for workload in workloads}
-    return tune(workloads, tactics, gpu=gpu, device=torch.device("cuda"), kernels=kernels)
 
 
 def _row(name: str, shape: Shape, choices: Choices) -> dict[str, Any]:

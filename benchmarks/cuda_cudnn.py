@@ -18,19 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from benchmarks.cuda_cudnn_page import cuda_cudnn_page
-from benchmarks.cuda_timing import commit
+from benchmarks.cuda.timing import commit
+from benchmarks.cuda.tuned import tuned
+from benchmarks.pages.cuda.cudnn import cuda_cudnn_page
 from quantrt.gpu import GpuFacts
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Conv
-from quantrt.runtime.cuda.local_gpu import describe_gpu
-from quantrt.tactics.cuda.candidates import list_tactics
-from quantrt.tactics.cuda.environment import timing_environment
-from quantrt.tactics.cuda.estimate import work_of
+from quantrt.runtime.cuda.device.local_gpu import describe_gpu
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload, dense_strides
-from quantrt.tactics.cuda.tune import TuneOptions, tune
+from quantrt.tactics.cuda.timing.environment import timing_environment
+from quantrt.tactics.cuda.tuning.estimate import work_of
+from quantrt.tactics.cuda.tuning.tune import TuneOptions
 
 LEVEL = 4
 SHOWN = ("driver", "cuda", "torch", "triton", "cudnn")
@@ -102,13 +101,7 @@ def main() -> None:
 
 def _measure(workload: Workload, gpu: GpuFacts) -> dict[str, Any]:
     """Microseconds of every tactic that is right, and of the others why they were not timed."""
-    choices = tune(
-        [workload],
-        {workload.region: list_tactics(workload, gpu)},
-        gpu=gpu,
-        device=torch.device("cuda"),
-        options=TuneOptions(level=LEVEL),
-    )
+    choices = tuned([workload], gpu, TuneOptions(level=LEVEL))
     tried = choices.candidates[choices.by_region[workload.region].key]
     return {
         "us": {f"{row.source}: {row.name}": row.timing.median_us for row in tried if row.timing is not None},

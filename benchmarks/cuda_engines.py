@@ -22,10 +22,11 @@ import numpy as np
 import torch
 
 import quantrt
-from benchmarks.cuda_page import BF16, cuda_page
-from benchmarks.cuda_timing import commit, enqueued, environment, time_in_turns
-from benchmarks.detector import HEADS
-from benchmarks.inputs import (
+from benchmarks.cuda.timing import commit, enqueued, environment, time_in_turns
+from benchmarks.models import calibrated_vision_model
+from benchmarks.nets.detector import HEADS
+from benchmarks.pages.cuda.engines import BF16, cuda_page
+from benchmarks.tasks.inputs import (
     DETECTOR,
     IMAGE_SIZE,
     SEQUENCE_LENGTH,
@@ -34,7 +35,6 @@ from benchmarks.inputs import (
     make_images,
     make_tokens,
 )
-from benchmarks.models import calibrated_vision_model
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
 
 CALIBRATION_SAMPLES = 8

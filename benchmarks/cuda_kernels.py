@@ -20,18 +20,17 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import torch
 
-from benchmarks.cuda_kernels_page import cuda_kernels_page
-from benchmarks.cuda_timing import commit, environment
+from benchmarks.cuda.timing import commit, environment
+from benchmarks.cuda.tuned import tuned
+from benchmarks.pages.cuda.kernels import cuda_kernels_page
 from quantrt.gpu import GpuFacts
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Gemm, GroupNorm, Rows
-from quantrt.runtime.cuda.local_gpu import describe_gpu
-from quantrt.tactics.cuda.candidates import list_tactics
-from quantrt.tactics.cuda.estimate import work_of
+from quantrt.runtime.cuda.device.local_gpu import describe_gpu
 from quantrt.tactics.cuda.tactic import TensorFacts, Workload, dense_strides
-from quantrt.tactics.cuda.tune import TuneOptions, tune
+from quantrt.tactics.cuda.tuning.estimate import work_of
+from quantrt.tactics.cuda.tuning.tune import TuneOptions
 
 PRODUCTS = ((12288, 3072, 1024), (12288, 1024, 1024), (12288, 4096, 1024), (12288, 1024, 4096))
 """M, N, K of BERT-large at batch 32 and 384 tokens: q, k and v; the projection; the feed-forward's two."""
@@ -92,13 +91,7 @@ def _workloads() -> Iterator[Workload]:
 
 def _measure(workload: Workload, gpu: GpuFacts) -> dict[str, Any]:
     """Microseconds by tactic, the likeliest first as they were tried."""
-    choices = tune(
-        [workload],
-        {workload.region: list_tactics(workload, gpu)},
-        gpu=gpu,
-        device=torch.device("cuda"),
-        options=TuneOptions(level=3),
-    )
+    choices = tuned([workload], gpu, TuneOptions(level=3))
     choice = choices.by_region[workload.region]
     timed = {f"{row.source}: {row.name}": row.timing for row in choices.candidates[choice.key]}
     work = work_of(workload)

@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from benchmarks.cuda_models_page import cuda_models_page
-from benchmarks.cuda_timing import commit, enqueued, environment, time_in_turns
-from benchmarks.inputs import Feed
-from benchmarks.real_data import DATA
-from benchmarks.real_tasks import TASK_NAMES, load_task
-from benchmarks.task import Task
+from benchmarks.cuda.timing import commit, enqueued, environment, time_in_turns
+from benchmarks.pages.cuda.models import cuda_models_page
+from benchmarks.tasks.inputs import Feed
+from benchmarks.tasks.real_data import DATA
+from benchmarks.tasks.real_tasks import TASK_NAMES, load_task
+from benchmarks.tasks.task import Task
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BuildConfig, CalibrationConfig, DeviceConfig
 from quantrt.errors import ModelError
@@ -39,7 +39,7 @@ from quantrt.plan.program_json import program_from_model
 from quantrt.prepare import Job, quantize_for_device
 from quantrt.quantize.explicit.grids import grid_of
 from quantrt.quantize.fit.fit import keeps_scales
-from quantrt.quantize.qparams import dequantize
+from quantrt.quantize.scales.qparams import dequantize
 from quantrt.runtime.machine import describe_machine
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec
 from quantrt.tactics.time_candidates import time_candidates

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.cuda_codes import by_torch, codes_of, few_samples
+from benchmarks.cuda.codes import by_torch, codes_of, few_samples
+from benchmarks.cuda.timing import commit, environment, time_in_turns
 from benchmarks.cuda_engines import Row, export_module, inputs_of, module_of
-from benchmarks.cuda_padding_page import cuda_padding_page
-from benchmarks.cuda_timing import commit, environment, time_in_turns
-from benchmarks.inputs import Feed
+from benchmarks.pages.cuda.padding import cuda_padding_page
+from benchmarks.tasks.inputs import Feed
 from quantrt.config import CudaConfig, QuantizeConfig
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
@@ -109,7 +109,7 @@ def _measure(
     facts["codes_s"] = time.perf_counter() - began
     is_token = feed[MASK] != 0
     for name, mask in (("padded", None), ("unpadded", MASK)):
-        one, program, build_s = _engine(model, precision, codes, feed, level=level, mask=mask)
+        one, program, build_s = _engine(model, codes, feed, level=level, mask=mask)
         executors.append(one)
         (got,) = one.run(feed).values()
         facts[name] = {
@@ -130,7 +130,7 @@ def _measure(
 
 
 def _engine(
-    model: Model, precision: str, codes: QuantizedModel | None, feed: Feed, *, level: int, mask: str | None
+    model: Model, codes: QuantizedModel | None, feed: Feed, *, level: int, mask: str | None
 ) -> tuple[CudaExecutor, Program, float]:
     """Without the FP32 engine and the checks of a build; the last number are seconds."""
     began = time.perf_counter()

@@ -19,11 +19,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda_codes import by_torch, codes_of, few_samples
+from benchmarks.cuda.codes import by_torch, codes_of, few_samples
+from benchmarks.cuda.timing import commit, environment, time_in_turns
 from benchmarks.cuda_engines import Row, export_module, inputs_of, module_of
-from benchmarks.cuda_per_token_page import cuda_per_token_page
-from benchmarks.cuda_timing import commit, environment, time_in_turns
-from benchmarks.inputs import Feed
+from benchmarks.pages.cuda.per_token import cuda_per_token_page
+from benchmarks.tasks.inputs import Feed
 from quantrt.config import CudaConfig, QuantizeConfig
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model

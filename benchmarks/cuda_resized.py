@@ -19,20 +19,20 @@ from typing import Any
 
 import torch
 
+from benchmarks.cuda.timing import commit, environment
+from benchmarks.cuda.tuned import tuned
 from benchmarks.cuda_cudnn import Shape, make_workload
-from benchmarks.cuda_timing import commit, environment
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.regions.expression import IDENTITY
 from quantrt.regions.region import Conv, Resize, ResizedConv
-from quantrt.runtime.cuda.local_gpu import describe_gpu
-from quantrt.tactics.cuda.candidates import list_tactics
-from quantrt.tactics.cuda.choices import Choices
-from quantrt.tactics.cuda.measure import Untimed, measure
-from quantrt.tactics.cuda.open_tactic import OpenTactic
-from quantrt.tactics.cuda.sample_inputs import random_inputs
+from quantrt.runtime.cuda.device.local_gpu import describe_gpu
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts, Workload, dense_strides
-from quantrt.tactics.cuda.tune import TuneOptions, tune
+from quantrt.tactics.cuda.timing.measure import Untimed, measure
+from quantrt.tactics.cuda.timing.open_tactic import OpenTactic
+from quantrt.tactics.cuda.timing.sample_inputs import random_inputs
+from quantrt.tactics.cuda.tuning.choices import Choices
+from quantrt.tactics.cuda.tuning.tune import TuneOptions
 
 SHAPES = {
     "sdxl 1280 @32": (1280, 32),
@@ -71,14 +71,7 @@ def _row(
     Args:
         kernels: what is compiled already; added to.
     """
-    choices = tune(
-        list(workloads.values()),
-        {name: list_tactics(workload, gpu) for name, workload in workloads.items()},
-        gpu=gpu,
-        device=torch.device("cuda"),
-        options=TuneOptions(excluded_sources=("torch",)),
-        kernels=kernels,
-    )
+    choices = tuned(list(workloads.values()), gpu, TuneOptions(excluded_sources=("torch",)), kernels)
     taken = {name: choice.tactic for name, choice in choices.by_region.items()}
     return {
         "tactics": {name: tactic.name for name, tactic in taken.items()},

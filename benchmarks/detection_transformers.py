@@ -17,16 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.drawn_shapes import Truth, average_precision, draw, found_ratio
-from benchmarks.page import number, table
+from benchmarks.pages.page import number, table
 from benchmarks.record import commit, load_results, machine_line, write_results
+from benchmarks.tasks.drawn_shapes import Truth, average_precision, draw, found_ratio
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
 from quantrt.quantize.fit.fit import fit
 from quantrt.quantize.fit.observe import observe
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO

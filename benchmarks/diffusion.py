@@ -43,11 +43,11 @@ import numpy as np
 import torch
 
 import quantrt
-from benchmarks.cuda_timing import commit, enqueued, environment, time_in_turns
-from benchmarks.diffusion_nets import NETS, Network
-from benchmarks.diffusion_peer import TORCHAO, compiled, halves, in_codes
-from benchmarks.sdxl_graph import DATA, export_graph, write_weights
-from benchmarks.sdxl_unet import drawn
+from benchmarks.cuda.timing import commit, enqueued, environment, time_in_turns
+from benchmarks.nets.diffusion import NETS, Network
+from benchmarks.nets.sdxl_graph import DATA, export_graph, write_weights
+from benchmarks.nets.sdxl_unet import drawn
+from benchmarks.peers.diffusion import TORCHAO, compiled, halves, in_codes
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.calibrate.stats import load_stats, save_stats

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cuda_timing import enqueued, time_in_turns
+from benchmarks.cuda.timing import enqueued, time_in_turns
 from benchmarks.diffusion import (
     GRAPH,
     RANGES,
@@ -41,8 +41,8 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.fit.fit import Fitted, fit, sample_reference
-from quantrt.quantize.levels import ATTENTION_LEVELS
 from quantrt.quantize.mixed import keep_float
+from quantrt.quantize.placement.levels import ATTENTION_LEVELS
 from quantrt.reference.metrics import Error
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, code_targets

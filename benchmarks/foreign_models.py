@@ -18,7 +18,7 @@ import numpy.typing as npt
 import onnx
 
 from benchmarks.quantized_models import prep_of
-from benchmarks.real_data import DATA, cifar_images
+from benchmarks.tasks.real_data import DATA, cifar_images
 
 MODELS = ("cifar10_resnet20", "cifar10_vit_tiny_d9")
 CALIBRATION = 32
@@ -129,7 +129,7 @@ def _pt2e(path: Path, pictures: Array, folder: Path) -> None:
         _xnnpack_quantizer as xnnpack,
     )
 
-    from benchmarks.cifar_nets import load_cifar_net
+    from benchmarks.nets.cifar_nets import load_cifar_net
 
     batches = torch.from_numpy(pictures).split(BATCH)
     quantizers = {
@@ -152,8 +152,8 @@ def _pt2e(path: Path, pictures: Array, folder: Path) -> None:
 def _torch(path: Path, pictures: Array, folder: Path) -> None:
     import torch
 
-    from benchmarks.cifar_nets import load_cifar_net
-    from benchmarks.fake_quantized import fake_quantized
+    from benchmarks.nets.cifar_nets import load_cifar_net
+    from benchmarks.peers.fake_quantized import fake_quantized
 
     batches = torch.from_numpy(pictures).split(BATCH)
     made = fake_quantized(load_cifar_net(path), batches)

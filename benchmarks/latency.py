@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.inputs import MODEL_NAMES, Feed, make_inputs
-from benchmarks.latency_page import latency_page
-from benchmarks.latency_peers import open_peers
+from benchmarks.pages.latency import latency_page
 from benchmarks.peer_latency import CALIBRATION_SAMPLES, CALIBRATION_SEED
+from benchmarks.peers.latency import open_peers
 from benchmarks.record import commit, load_results, other_machine, write_results
+from benchmarks.tasks.inputs import MODEL_NAMES, Feed, make_inputs
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig
 from quantrt.reference.metrics import Error

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
-from benchmarks.inputs import (
+from benchmarks.tasks.inputs import (
     DETECTOR,
     IMAGE_SIZE,
     MODEL_NAMES,
@@ -93,11 +93,11 @@ def calibrated_vision_model(name: str, *, exportable: bool = True) -> "torch.nn.
 
 def _initial_vision_model(name: str, *, exportable: bool) -> "torch.nn.Module":
     if name == DETECTOR:
-        from benchmarks.detector import detector
+        from benchmarks.nets.detector import detector
 
         return detector()
     if name == UNET:
-        from benchmarks.unet import unet
+        from benchmarks.nets.unet import unet
 
         return unet()
     declare_torchvision_ops()

@@ -8,7 +8,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from benchmarks.inputs import Feed
+from benchmarks.tasks.inputs import Feed
 
 OPERATIONS = frozenset({"Convolution", "GroupConvolution", "ConvolutionBackpropData", "MatMul"})
 

@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.assignment_cases import CALIBRATION, PICTURES
-from benchmarks.inputs import Feed
-from benchmarks.peers import is_class, open_ort
+from benchmarks.peers.peers import is_class, open_ort
 from benchmarks.picture_tasks import same_faces
-from benchmarks.real_tasks import TEXT_TASK, load_task, scored_sentences
-from benchmarks.task import Task, rows
+from benchmarks.tasks.inputs import Feed
+from benchmarks.tasks.real_tasks import TEXT_TASK, load_task, scored_sentences
+from benchmarks.tasks.task import Task, rows
 from quantrt.reference.metrics import Error
 
 TOP1, FACES, SPEARMAN, NOISE = "top-1", "faces", "Spearman", "noise"
@@ -60,7 +60,7 @@ class PeerCase:
     """A model and a budget.
 
     Attributes:
-        task: of `benchmarks.real_tasks`.
+        task: of `benchmarks.tasks.real_tasks`.
         max_drop_ratio: of what the budget is of.
         batch: samples of a timed run: of one alone a small network is all overhead.
     """

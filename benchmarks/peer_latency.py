@@ -24,8 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.inputs import MODEL_NAMES, Feed, make_inputs
-from benchmarks.peers import Runner, nncf_int8, open_openvino, open_ort, ort_int8, ort_int8_u8s8
+from benchmarks.peers.peers import Runner, nncf_int8, open_openvino, open_ort, ort_int8, ort_int8_u8s8
+from benchmarks.tasks.inputs import MODEL_NAMES, Feed, make_inputs
 
 BATCHES = (1, 8)
 CALIBRATION_SAMPLES = 32

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.per_token_page import per_token_page
-from benchmarks.planted import plant_stream_outliers
-from benchmarks.real_tasks import TEXT_TASK, load_task
+from benchmarks.pages.per_token import per_token_page
 from benchmarks.record import commit, load_results, write_results
-from benchmarks.task import Task
+from benchmarks.tasks.planted import plant_stream_outliers
+from benchmarks.tasks.real_tasks import TEXT_TASK, load_task
+from benchmarks.tasks.task import Task
 from quantrt.calibrate.dataset import Dataset, open_dataset, random_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.ir.session import float_session
@@ -32,7 +32,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.quantize.fit.fit import fit, sample_reference
 from quantrt.quantize.fit.observe import observe
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.onnxruntime import ORT

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from benchmarks.real_data import DATA, cifar_images, imagenet_images, normalized, photos, upsample
-from benchmarks.task import CALIBRATION_SAMPLES, Outputs, Score, Task, rows, same_class
-from benchmarks.views import Mirrored, crops, views
+from benchmarks.tasks.real_data import DATA, cifar_images, imagenet_images, normalized, photos, upsample
+from benchmarks.tasks.task import CALIBRATION_SAMPLES, Outputs, Score, Task, rows, same_class
+from benchmarks.tasks.views import Mirrored, crops, views
 
 CIFAR_TASKS = (
     "cifar10_resnet8",

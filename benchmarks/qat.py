@@ -25,12 +25,12 @@ import numpy.typing as npt
 import onnx_ir as ir
 import torch
 
-from benchmarks.cifar_nets import load_cifar_net
-from benchmarks.cuda_timing import commit
-from benchmarks.qat_page import qat_page
+from benchmarks.cuda.timing import commit
+from benchmarks.nets.cifar_nets import load_cifar_net
+from benchmarks.pages.qat import qat_page
 from benchmarks.qat_training import Training, signal_db, train
-from benchmarks.real_data import DATA, cifar_images, upsample
 from benchmarks.record import load_results, write_results
+from benchmarks.tasks.real_data import DATA, cifar_images, upsample
 from quantrt.config import QuantizeConfig
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model

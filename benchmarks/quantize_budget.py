@@ -23,12 +23,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.contenders import ACCURATE, CONTROLLED_DROP_RATIO, Contender, Run, nncf_controlled
-from benchmarks.judge import TOOL_ERRORS, float_outputs, judge
 from benchmarks.openvino_products import products
-from benchmarks.page import failures, number, table
-from benchmarks.peers import open_openvino, open_ort
-from benchmarks.real_tasks import TASK_NAMES, load_task
+from benchmarks.pages.page import failures, number, table
+from benchmarks.peers.contenders import ACCURATE, CONTROLLED_DROP_RATIO, Contender, Run, nncf_controlled
+from benchmarks.peers.peers import open_openvino, open_ort
 from benchmarks.record import (
     commit,
     load_results,
@@ -37,7 +35,9 @@ from benchmarks.record import (
     other_machines,
     write_results,
 )
-from benchmarks.task import Task, same_class
+from benchmarks.tasks.judge import TOOL_ERRORS, float_outputs, judge
+from benchmarks.tasks.real_tasks import TASK_NAMES, load_task
+from benchmarks.tasks.task import Task, same_class
 from quantrt.config import Budget, BuildConfig
 from quantrt.qdq_model.make import quantize_model
 from quantrt.recipe import load_recipe

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from benchmarks.page import number, table
-from benchmarks.real_data import DATA, cifar_images, imagenet_images, toycar_windows, upsample
+from benchmarks.pages.page import number, table
 from benchmarks.record import commit, load_results, machine_line, write_results
+from benchmarks.tasks.real_data import DATA, cifar_images, imagenet_images, toycar_windows, upsample
 from quantrt.config import CudaConfig
 from quantrt.errors import QuantRtError
 from quantrt.gpu import gpu_named
@@ -134,7 +134,7 @@ def _samples(name: str) -> tuple[Array, Array | None]:
         return images, None
     if "toycar" in name:
         return toycar_windows()[1::2], None
-    from benchmarks.real_tasks import load_task
+    from benchmarks.tasks.real_tasks import load_task
 
     spoken = load_task("kws_dscnn", DATA)
     return next(iter(spoken.validation))["input"], None

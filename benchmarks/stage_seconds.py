@@ -17,28 +17,35 @@ class StageSeconds:
     """
 
     def __init__(self, stage: str) -> None:
-        self._stage = stage
+        self._now = stage, ""
         self._began_s = time.perf_counter()
         self._since_s = cpu_s()
-        self._spent_s: dict[str, float] = {}
+        self._spent_s: dict[tuple[str, str], float] = {}
 
     def __call__(self, event: Event) -> None:
         """A build has come so far."""
-        self.begin(event.stage)
+        self.begin(event.stage, event.candidate)
 
-    def begin(self, stage: str) -> None:
-        """What comes now is of this stage."""
+    def begin(self, stage: str, candidate: str = "") -> None:
+        """What comes now is of this stage, and in it of one candidate."""
         now_s = cpu_s()
-        self._spent_s[self._stage] = self._spent_s.get(self._stage, 0.0) + now_s - self._since_s
-        self._stage, self._since_s = stage, now_s
+        self._spent_s[self._now] = self._spent_s.get(self._now, 0.0) + now_s - self._since_s
+        self._now, self._since_s = (stage, candidate), now_s
 
     def figures(self) -> dict[str, object]:
-        """JSON-ready: what passed, what was computed, and what of that in each stage."""
-        self.begin(self._stage)
+        """JSON-ready: what passed, what was computed, and of that each stage, and in it each candidate."""
+        self.begin(*self._now)
+        stages: dict[str, float] = {}
+        candidates: dict[str, dict[str, float]] = {}
+        for (stage, candidate), spent_s in self._spent_s.items():
+            stages[stage] = stages.get(stage, 0.0) + spent_s
+            if candidate:
+                candidates.setdefault(stage, {})[candidate] = spent_s
         return {
             "made_s": time.perf_counter() - self._began_s,
-            "made_cpu_s": sum(self._spent_s.values()),
-            "stages_cpu_s": dict(self._spent_s),
+            "made_cpu_s": sum(stages.values()),
+            "stages_cpu_s": stages,
+            "candidates_cpu_s": candidates,
         }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.inputs import make_images
+from benchmarks.tasks.inputs import make_images
 
 if TYPE_CHECKING:
     import torch

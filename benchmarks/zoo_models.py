@@ -7,7 +7,7 @@ weights that `benchmarks.zoo_weights` draws again: a few MB in all, which `bench
 runs. Needs what the models are of; `benchmarks.zoo` needs none of it.
 """
 
-__all__ = ["CASES", "export", "rows_of"]
+__all__ = ["CASES", "FEEDS", "export", "exported", "rows_of"]
 
 import argparse
 import inspect
@@ -28,7 +28,7 @@ from benchmarks.zoo_pictures import PICTURES
 from benchmarks.zoo_scenes import SCENES
 from benchmarks.zoo_sounds import PAIRED, SOUNDS
 from benchmarks.zoo_texts import TEXTS
-from benchmarks.zoo_weights import settle, without_weights
+from benchmarks.zoo_weights import Draws, settle, without_weights
 
 if TYPE_CHECKING:
     import torch
@@ -69,6 +69,15 @@ def rows_of(cases: tuple[Case, ...]) -> dict[str, tuple[Case, str]]:
 
 def export(case: Case, exporter: str, path: Path) -> tuple[int, int]:
     """Write the graph of a case, compressed; its bytes, and those of large constants that are inside it."""
+    model, draws = exported(case, exporter)
+    left = without_weights(model, draws)
+    data = lzma.compress(model.SerializeToString())
+    path.write_bytes(data)
+    return len(data), left
+
+
+def exported(case: Case, exporter: str) -> tuple[onnx.ModelProto, Draws]:
+    """A case as a model with its weights, and which of these are drawn."""
     import torch
 
     torch.manual_seed(0)
@@ -80,13 +89,10 @@ def export(case: Case, exporter: str, path: Path) -> tuple[int, int]:
     outputs = [f"output_{i}" for i in range(len(made))] if isinstance(made, tuple) else ["output"]
     make = _with_dynamo if exporter == DYNAMO else _with_torchscript
     model = make(case, module, feeds[0], outputs)
-    left = without_weights(model, draws)
     for node in model.graph.node:
         del node.metadata_props[:]  # stack traces, most of the file
         node.doc_string = ""
-    data = lzma.compress(model.SerializeToString())
-    path.write_bytes(data)
-    return len(data), left
+    return model, draws
 
 
 def _tensors(feed: Feed) -> tuple["torch.Tensor", ...]:

@@ -196,6 +196,41 @@ class Temporal(nn.Module):
         return self.head(nn.functional.avg_pool1d(x, 2)).tanh()
 
 
+class Words(nn.Module):
+    """QuartzNet 5x3: depthwise convolutions over time, each with one over channels, and shortcuts."""
+
+    def __init__(self, mels: int = 64, width: int = 256, letters: int = 29) -> None:
+        super().__init__()
+
+        def separable(i: int, o: int, size: int, stride: int = 1) -> list[nn.Module]:
+            along = nn.Conv1d(i, i, size, stride, size // 2, groups=i, bias=False)
+            return [along, nn.Conv1d(i, o, 1, bias=False), nn.BatchNorm1d(o)]
+
+        self.enter = nn.Sequential(*separable(mels, width, 33, 2), nn.ReLU())
+        sizes = (33, 39, 51, 63, 75)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                *separable(width, width, size),
+                nn.ReLU(),
+                *separable(width, width, size),
+                nn.ReLU(),
+                *separable(width, width, size),
+            )
+            for size in sizes
+        )
+        self.beside = nn.ModuleList(
+            nn.Sequential(nn.Conv1d(width, width, 1, bias=False), nn.BatchNorm1d(width)) for _ in sizes
+        )
+        self.leave = nn.Sequential(*separable(width, 2 * width, 87), nn.ReLU())
+        self.head = nn.Conv1d(2 * width, letters, 1)
+
+    def forward(self, features: Any) -> Any:
+        x = self.enter(features)
+        for block, beside in zip(self.blocks, self.beside, strict=True):
+            x = (block(x) + beside(x)).relu()
+        return self.head(self.leave(x)).log_softmax(1)
+
+
 class Spectral(nn.Module):
     """A Fourier neural operator: channels are mixed in the lowest frequencies."""
 
@@ -371,6 +406,7 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "kan": lambda: Splines(16, 64, 64, 8),
     "flow": Flow,
     "tcn": Temporal,
+    "quartznet": Words,
     "fno": Spectral,
     "siren": Waves,
     "edsr": Enlarger,

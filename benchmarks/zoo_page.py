@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from benchmarks.cuda_page import machine_line
-from benchmarks.page import number, row_notes, table
+from benchmarks.pages.cuda.engines import machine_line
+from benchmarks.pages.page import number, row_notes, table
 
 INTRO = """# A zoo of models on {device}
 

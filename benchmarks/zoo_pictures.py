@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Classifiers of pictures, by timm: one of every way to mix pixels that it has."""
 
-__all__ = ["PICTURES"]
+__all__ = ["PICTURES", "timm_model"]
 
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,8 @@ CLASSES = 100
 FREE = {"images": {0: "batch"}}
 
 
-def _timm(name: str, **options: Any) -> "torch.nn.Module":
+def timm_model(name: str, **options: Any) -> "torch.nn.Module":
+    """An architecture of timm for CLASSES classes, in operators that can be exported."""
     declare_torchvision_ops()
     import timm
 
@@ -39,7 +40,7 @@ def _case(
     return Case(
         name,
         "pictures",
-        partial(_timm, name, **options),
+        partial(timm_model, name, **options),
         pictures(size),
         FREE if is_free else {},
         exporters,

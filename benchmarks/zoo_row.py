@@ -215,7 +215,7 @@ def _types_of(nodes: bytes) -> dict[str, str]:
 
 def _environment(device: str) -> dict[str, Any]:
     if device == "cuda":
-        from benchmarks.cuda_timing import environment  # torch is optional
+        from benchmarks.cuda.timing import environment  # torch is optional
 
         return environment()
     from benchmarks.record import environment as of_cpu

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.inputs import make_images
+from benchmarks.tasks.inputs import make_images
 from benchmarks.zoo_case import BOTH, DYNAMO, TORCHSCRIPT, VOCABULARY, Case, Feed, tokens, waves
 from benchmarks.zoo_transformers import ENCODER, HEADS, WIDTH, called
 
@@ -121,16 +121,6 @@ def _conformer() -> dict[str, Any]:
     return {**HEARD, "conv_depthwise_kernel_size": 15, "position_embeddings_type": "relative"}
 
 
-ENCODEC: dict[str, Any] = {
-    "num_filters": 16,
-    "hidden_size": 64,
-    "codebook_size": 64,
-    "codebook_dim": 64,
-    "upsampling_ratios": [4, 2],
-    "num_lstm_layers": 1,
-    "sampling_rate": 8000,
-    "target_bandwidths": [6.0],
-}
 HIDDEN = ("last_hidden_state",)
 LOGITS = ("logits",)
 CLIP_OUTPUTS = ("logits_per_image", "text_embeds", "image_embeds")

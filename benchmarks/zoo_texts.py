@@ -19,7 +19,6 @@ UNPADDED = tokens(LENGTH, has_padding=False)
 FREE = {"input_ids": {0: "batch", 1: "length"}, "attention_mask": {0: "batch", 1: "length"}}
 BOTH_INPUTS = ("input_ids", "attention_mask")
 LAST = ("last_hidden_state",)
-ATTENTION_BY_HAND = {"attn_implementation": "eager"}
 
 
 def _encoder(

@@ -6,7 +6,7 @@ graph that was exported with such weights is written as a small file: a constant
 transposed or not, is left empty and names the draw; `filled` puts it back bit for bit.
 """
 
-__all__ = ["draw", "filled", "settle", "without_weights"]
+__all__ = ["Draws", "draw", "filled", "settle", "without_weights"]
 
 import zlib
 from collections.abc import Iterable, Mapping

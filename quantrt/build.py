@@ -8,7 +8,7 @@ load -> calibrate -> fit (place, choose ranges, correct biases) -> open candidat
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,43 +17,32 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.accuracy import Metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose_candidate import choose_candidate
-from quantrt.assign.class_labels import metric_of_data
-from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
-from quantrt.calibrate.dataset import Dataset, open_dataset
+from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import make_checker, make_size_checker
 from quantrt.config import Budget, BuildConfig
-from quantrt.constrain.constraints import Constraints, keep_rules, read_constraints
+from quantrt.constrain.constraints import Constraints, keep_rules
 from quantrt.device import describe_device
-from quantrt.errors import UsageError
 from quantrt.ir.kept_file import check_kept
-from quantrt.ir.profile import read_profiles
 from quantrt.mix.coded_attention import keep_attention_float, told_attention
 from quantrt.mix.contest import Contest, remembered
 from quantrt.mix.measure import check_tables
 from quantrt.mix.mixer import Mixed, add_mixed
 from quantrt.mix.overflow import mend_overflows
-from quantrt.model.for_gpu import for_gpu
-from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.opening import make_opener, open_candidates
+from quantrt.option_checks import check_type
 from quantrt.plan.plan import Plan
 from quantrt.prepare import (
     Event,
     Job,
     OnEvent,
-    Quantized,
-    open_cache,
-    quantize_for_device,
-    quantize_weights_alone,
 )
-from quantrt.quantize.explicit.read import target_of_own
-from quantrt.quantize.fit.fit import keeps_scales
+from quantrt.quantized_job import Data, QuantizedJob, quantized_job
 from quantrt.report.built.candidate_times import candidate_times, told_candidates
 from quantrt.report.built.chosen_shapes import shape_rows
 from quantrt.report.built.facts import BuildFacts
@@ -65,28 +54,20 @@ from quantrt.runtime.machine import describe_machine
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import (
     Candidate,
-    with_bf16,
 )
-from quantrt.tactics.cuda.padding.zero_padding import zero_padding
 from quantrt.tactics.time_candidates import time_candidates, timed_inputs
 from quantrt.tactics.timing import Latency
 from quantrt.yardstick import kept_floats, open_floats
 
 __all__ = [
-    "Data",
     "Event",
     "OnEvent",
     "build",
     "constrained",
     "make_plan",
-    "open_data",
 ]
 
 log = logging.getLogger(__name__)
-
-Samples = Iterable[Mapping[str, np.ndarray]]
-Data = Dataset | str | Path | Samples | Callable[[], Samples] | Mapping[str, np.ndarray]
-"""Samples: a path, an array per input, an iterable of dicts of arrays, or a function that gives one."""
 
 
 def build(
@@ -123,48 +104,25 @@ def build(
         on_event: called as stages go on.
 
     Raises:
-        UsageError: int8 or fp8 without calibration data, an unknown metric or layer name.
+        UsageError: int8 or fp8 without calibration data, an unknown metric or layer name, or a metric fails.
         ModelError, DataError, DeviceError: the model, data or the cache, a library or the GPU is at fault.
     """
     merged = _merged(config or BuildConfig(), device, precisions, budget)
     check_tables(merged.assign.tables)
-    cache = open_cache(calibration_cache, merged)
-    facts_here = _describe_device(merged)
-    given = model if isinstance(model, Model) else load_model(model)
-    edges = read_edges(given, merged)
-    model = lay_out(given, edges)
-    if merged.device.device == "cuda":
-        model = zero_padding(for_gpu(model), merged.cuda.remove_padding)
-    merged = _with_brought(model, merged, facts_here)
-    read_profiles(merged.cuda.profiles, model.inputs)  # an error now, not after calibration
-    constraints, merged = read_constraints(model, merged)
-    ranged = (*edges.without_scale, *constraints.without_scale)
-    job = Job(model, merged, facts_here, on_event or (lambda event: None), ranged)
-    data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
-    samples, truth = (laid_out_data(item, model, edges, merged) for item in data)
-    stats = laid_out_stats(stats, edges)
-    metric = metric_of_data(merged.budget.metric, truth, model.outputs)
-    quantized = _quantize(job, samples, stats, cache)
-    job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
-    facts = constrained(_decide(job, quantized, truth, metric), constraints)
+    ready = quantized_job(
+        model,
+        merged,
+        _describe_device(merged),
+        calibration=calibration,
+        validation=validation,
+        stats=stats,
+        calibration_cache=calibration_cache,
+        on_event=on_event,
+    )
+    facts = constrained(_decide(ready), ready.constraints)
     log.info("%s", facts.choice.reason)
-    return Engine(make_plan(facts), name=model.path.stem if model.path else "engine")
-
-
-def _with_brought(model: Model, config: BuildConfig, device: Mapping[str, Any]) -> BuildConfig:
-    """With the precisions that those asked for bring: a model's own codes, or bf16 beside int8."""
-    if keeps_scales(model, config):
-        return replace(config, precisions=config.precisions | {target_of_own(model).precision})
-    return with_bf16(config, device)
-
-
-def _quantize(job: Job, samples: Dataset | None, stats: Stats | None, cache: TrtCache | None) -> Quantized:
-    """What config wants in codes, or the data alone."""
-    if job.config.code_precisions:
-        return quantize_for_device(job, samples, stats, cache)
-    if job.config.quantize.weights == "int4":
-        return quantize_weights_alone(job, samples)
-    return Quantized(samples, stats)
+    path = facts.model.path
+    return Engine(make_plan(facts), name=path.stem if path else "engine")
 
 
 def constrained(facts: BuildFacts, constraints: Constraints) -> BuildFacts:
@@ -198,6 +156,7 @@ def _describe_device(config: BuildConfig) -> dict[str, Any]:
 def _merged(
     config: BuildConfig, device: str | None, precisions: str | Iterable[str] | None, budget: Budget | None
 ) -> BuildConfig:
+    check_type("config", config, BuildConfig)
     if device is not None:
         config = replace(config, device=replace(config.device, device=device))
     if precisions is not None:
@@ -206,25 +165,9 @@ def _merged(
     return config if budget is None else replace(config, budget=budget)
 
 
-def open_data(what: str, data: Data | None, model: Model) -> Dataset | None:
-    """The samples, for a model with these inputs; None when none are given.
-
-    Args:
-        what: how to call them in a message, such as "calibration".
-    """
-    if data is None or isinstance(data, Dataset):
-        return data
-    if isinstance(data, Iterator):
-        raise UsageError(
-            f"cannot use a generator as {what} data: they are read more than once",
-            expected="a path, a dict of arrays, a list of dicts, or a function that gives them",
-            hint=f"`{what}=READER`, the function or class itself, in place of READER()",
-        )
-    return open_dataset(data, model.inputs)
-
-
-def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metric) -> BuildFacts:
+def _decide(ready: QuantizedJob) -> BuildFacts:
     """Open, time and check the candidates, and choose one; all are closed again."""
+    job, quantized, truth = ready.job, ready.quantized, ready.truth
     data, samples = truth or quantized.samples, quantized.samples or truth
     shown = data or made_up_data(job.model, job.config.bench.batch or 1, 0)
     inputs = timed_inputs(shown, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
@@ -234,7 +177,7 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
         opener = stack.enter_context(closing(make_opener(job, quantized, inputs)))
         kept = kept_floats(job, quantized, truth, inputs, opener)
         candidates, rejected = open_candidates(job, quantized.fits, opener, stack, kept.load())
-        check = remembered(make_checker(candidates, metric, checked, job, stack), candidates)
+        check = remembered(make_checker(candidates, ready.metric, checked, job, stack), candidates)
         floats = partial(open_floats, candidates, opener, stack)
         size_check = make_size_checker(job, candidates, samples, opener.environment, floats)
 
@@ -283,11 +226,16 @@ def _decide(job: Job, quantized: Quantized, truth: Dataset | None, metric: Metri
 def _layer_times(job: Job, contest: Contest, mixed: Mixed) -> dict[str, dict[str, Any]]:
     """What candidates that the report tells of took layer by layer; they are open still."""
     told = told_candidates(contest.candidates, contest.latencies, contest.choice)
+
+    def on_progress(done: int) -> None:
+        job.emit(Event("timing layers", done, len(told), "candidates"))
+
+    on_progress(0)
     return candidate_times(
         {name: contest.candidates[name] for name in told},
         job.model,
         contest.inputs,
-        lambda done: job.emit(Event("timing layers", done, len(told), "candidates")),
+        on_progress,
         watched=mixed.watched,
     )
 
@@ -296,7 +244,7 @@ def _memory_limit(config: BuildConfig) -> AbstractContextManager[None]:
     """What bounds the memory of the GPU that all candidates take together."""
     if config.cuda.device_memory_mb is None:
         return nullcontext()
-    from quantrt.runtime.cuda.memory_limit import device_memory_limit  # torch is optional
+    from quantrt.runtime.cuda.device.memory_limit import device_memory_limit  # torch is optional
 
     return device_memory_limit(config.cuda.device_memory_mb)
 

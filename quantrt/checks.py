@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is checked of a candidate before it ships: its accuracy, and that every batch size is right."""
+"""What is checked of a candidate before it ships: its accuracy, and that every batch size is right.
+
+That accuracy can be measured at all is checked before anything takes time.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,14 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from quantrt.assign.accuracy import Accuracy, Metric, Run
+from quantrt.assign.accuracy import Accuracy, Run
 from quantrt.assign.batch_sizes import trials, why_wrong
 from quantrt.assign.checked import BATCH_SIZE, Checked
+from quantrt.assign.class_labels import metric_of_data
 from quantrt.assign.kept_sizes import KeptSizes
+from quantrt.assign.metric import Metric
 from quantrt.assign.replayed import Replayed
+from quantrt.assign.try_metric import try_metric
 from quantrt.bind import unbound
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.calibrate.usual_sizes import made_up_data
@@ -25,9 +31,29 @@ from quantrt.runtime.executor import Executor, ExecutorContext, open_executor
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.sample_lanes import lanes_of
 
-__all__ = ["make_checker", "make_size_checker"]
+__all__ = ["make_checker", "make_size_checker", "tried_metric"]
 
 log = logging.getLogger(__name__)
+
+
+def tried_metric(job: Job, samples: Dataset | None, truth: Dataset | None) -> Metric:
+    """The metric of the budget; a function of the user's has scored the float model.
+
+    Args:
+        samples, truth: calibration and validation data.
+
+    Raises:
+        UsageError: there is no such metric, it needs labels that are not there, or it fails.
+        DataError: top1, and the labels are none that the model's outputs can have.
+    """
+
+    def on_progress(done: int, total: int | None) -> None:
+        job.emit(Event("trying the metric", done, total, "samples"))
+
+    metric = metric_of_data(job.config.budget.metric, truth, job.model.outputs)
+    checked = Checked.choose(truth, samples, job.config, job.model)
+    try_metric(metric, checked, job.model.graph, on_progress)
+    return metric
 
 
 def make_checker(
@@ -44,9 +70,6 @@ def make_checker(
     model = job.model
     names = [output.name for output in model.outputs]
 
-    def on_progress(done: int, total: int | None) -> None:
-        job.emit(Event("checking", done, total, "samples"))
-
     @functools.cache
     def first() -> Batch | None:
         return next(checked.batches(lambda done, total: None), None)
@@ -62,6 +85,9 @@ def make_checker(
         return Replayed(run, lanes=lanes)
 
     def check(name: str) -> Accuracy | None:
+        def on_progress(done: int, total: int | None) -> None:
+            job.emit(Event("checking", done, total, "samples", name))
+
         on_progress(0, None)
         if checked.data is None:
             return None

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The options of each stage, one frozen dataclass each; with every default.
 
-Those of calibration and quantization are in `quantize_config`, those of a GPU's kernels in `cuda_config`.
+Those of calibration and quantization are in `quantize_config`, those of a GPU's kernels in `cuda_config`, the
+accuracy budget in `budget`.
 
 The command line makes one option group of each class: a field's `metadata["help"]` is the help text,
 `metadata["choices"]` the accepted values, `metadata["metavar"]` the placeholder.
@@ -14,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from quantrt.budget import Budget, MetricFunction, name_of
 from quantrt.cuda_config import TACTIC_SOURCES, CudaConfig
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import UsageError
-from quantrt.option_checks import check_choice, check_positive
+from quantrt.option_checks import check_choice, check_positive, check_type
 from quantrt.quantize_config import (
     DEFAULT_GROUP_SIZE,
     QUANTIZATION_LEVELS,
@@ -45,6 +47,7 @@ __all__ = [
     "CudaConfig",
     "DeviceConfig",
     "LayerTimingConfig",
+    "MetricFunction",
     "QuantizeConfig",
     "ReportConfig",
     "to_dict",
@@ -147,41 +150,6 @@ class DeviceConfig:
             check_choice("library", library, LIBRARIES)
         if self.threads is not None:
             check_positive("number of threads", self.threads)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """How much accuracy the engine may lose against the float model.
-
-    For top1 and custom metrics the drop is (float - engine) / float; for cosine it is 1 - cosine; for
-    sqnr it is noise power over signal power (0.01 is 20 dB).
-
-    Args:
-        metric: "top1", "cosine", "sqnr", or "module:function", which is called with two dicts, outputs and
-            labels, of arrays [samples, ...] or of lists with an array per sample where these differ in shape;
-            it returns a float, larger is better. Of a script or a notebook the module is `__main__`. "auto"
-            is top1 where there are labels, else cosine.
-        max_drop_ratio: the largest accepted drop, from 0 to 1.
-
-    Raises:
-        UsageError: the ratio is no such fraction, or the metric is no text.
-    """
-
-    metric: str = option("auto", "top1, cosine, sqnr or module:function", metavar="METRIC")
-    max_drop_ratio: float = option(0.01, "largest accepted drop, as a fraction (0.01 is 1 %%)", metavar="R")
-
-    def __post_init__(self) -> None:
-        metric: object = self.metric
-        if not isinstance(metric, str):
-            hint = 'metric="module:function", of a script or a notebook "__main__:function"'
-            raise UsageError("a metric is given by its name", got=repr(metric), hint=hint)
-        if not 0.0 <= self.max_drop_ratio <= 1.0:
-            raise UsageError(
-                "cannot use this budget",
-                got=f"max drop {self.max_drop_ratio}",
-                expected="a fraction from 0 to 1",
-                hint="--max-drop 0.01 for 1 %",
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,6 +296,10 @@ class BuildConfig:
     constraints: ConstraintConfig = field(default_factory=ConstraintConfig)
 
     def __post_init__(self) -> None:
+        for part in dataclasses.fields(self):
+            kind: object = part.default_factory
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+                check_type(f"{part.name} of a build", getattr(self, part.name), kind)
         for precision in self.precisions:
             check_choice("precision", precision, PRECISIONS)
         for precision, other in (("fp16", "bf16"), ("fp8", "int8")):
@@ -375,14 +347,20 @@ class BuildConfig:
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A config as JSON-ready data, with its version."""
-    data = dataclasses.asdict(config)
-    return {"version": CONFIG_VERSION, **{key: _plain(value) for key, value in data.items()}}
+    """A config as JSON-ready data, with its version; functions by their names."""
+    return {"version": CONFIG_VERSION, **_fields(config)}
+
+
+def _fields(config: Any) -> dict[str, Any]:
+    return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
 
 
 def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return _fields(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (tuple, frozenset)):
-        return sorted(value) if isinstance(value, frozenset) else list(value)
-    return value
+        plain = [_plain(item) for item in value]
+        return sorted(plain) if isinstance(value, frozenset) else plain
+    return name_of(value) if callable(value) else value

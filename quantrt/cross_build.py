@@ -19,35 +19,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantrt.assign.accuracy import Metric
 from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
-from quantrt.assign.class_labels import metric_of_data
-from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
-from quantrt.build import Data, OnEvent, constrained, make_plan, open_data
-from quantrt.calibrate.dataset import Dataset
+from quantrt.build import OnEvent, constrained, make_plan
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
 from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import make_checker
 from quantrt.config import BuildConfig, CudaConfig
-from quantrt.constrain.constraints import read_constraints
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError, UsageError
 from quantrt.gpu import GpuFacts, gpu_named, gpu_of_target
-from quantrt.ir.profile import read_profiles
-from quantrt.model.for_gpu import for_gpu
-from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.program_json import program_from_model, program_to_model
-from quantrt.prepare import Job, Quantized, open_cache, quantize_for_device, quantize_weights_alone
+from quantrt.prepare import Job
 from quantrt.quantize.explicit.read import target_of_own
 from quantrt.quantize.fit.fit import Fitted, keeps_scales
+from quantrt.quantized_job import Data, QuantizedJob, quantized_job
 from quantrt.report.built.facts import BuildFacts
 from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Rejected, Spec, list_specs
-from quantrt.tactics.cuda.padding.zero_padding import zero_padding
 from quantrt.tactics.time_candidates import timed_inputs
 
 if TYPE_CHECKING:
@@ -86,28 +78,18 @@ def cross_build(
                 f"cannot compile kernels: the package '{package}' is not installed here",
                 hint="`pip install 'quantrt[cuda]'`",
             )
-    cache = open_cache(calibration_cache, config)
-    given = model if isinstance(model, Model) else load_model(model)
-    edges = read_edges(given, config)
-    model = zero_padding(for_gpu(lay_out(given, edges)), config.cuda.remove_padding)
-    if keeps_scales(model, config):
-        config = replace(config, precisions=config.precisions | {target_of_own(model).precision})
-    read_profiles(config.cuda.profiles, model.inputs)  # an error now, not after calibration
     here = {**describe_device(with_gpu=False), "gpu": None, "planned_for": _row(gpu)}
-    constraints, config = read_constraints(model, config)
-    ranged = (*edges.without_scale, *constraints.without_scale)
-    job = Job(model, config, here, on_event or (lambda event: None), ranged)
-    data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
-    samples, truth = (laid_out_data(item, model, edges, config) for item in data)
-    stats = laid_out_stats(stats, edges)
-    metric = metric_of_data(config.budget.metric, truth, model.outputs)
-    quantized = Quantized(samples, stats)
-    if config.code_precisions:
-        quantized = quantize_for_device(job, samples, stats, cache)
-    elif config.quantize.weights == "int4":
-        quantized = quantize_weights_alone(job, samples)
-    job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
-    return make_plan(constrained(_decide(job, gpu, quantized, truth, metric), constraints))
+    ready = quantized_job(
+        model,
+        config,
+        here,
+        calibration=calibration,
+        validation=validation,
+        stats=stats,
+        calibration_cache=calibration_cache,
+        on_event=on_event,
+    )
+    return make_plan(constrained(_decide(ready, gpu), ready.constraints))
 
 
 def planned_gpu(config: CudaConfig) -> GpuFacts:
@@ -133,12 +115,11 @@ def planned_gpu(config: CudaConfig) -> GpuFacts:
     return gpu
 
 
-def _decide(
-    job: Job, gpu: GpuFacts, quantized: Quantized, truth: Dataset | None, metric: Metric
-) -> BuildFacts:
+def _decide(ready: QuantizedJob, gpu: GpuFacts) -> BuildFacts:
     """Check every precision by its reference, and lower the one that is shipped."""
     from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
 
+    job, quantized, truth = ready.job, ready.quantized, ready.truth
     config = job.config
     data = truth or quantized.samples
     shown = data or made_up_data(job.model, config.bench.batch or 1, 0)
@@ -158,7 +139,7 @@ def _decide(
         candidates, rejected = _open_references(
             job, lambda spec: lowerings.get(spec.precision, own), quantized.fits, stack
         )
-        check = make_checker(candidates, metric, checked, job, stack)
+        check = make_checker(candidates, ready.metric, checked, job, stack)
         choice = choose_untimed([*reversed(candidates)], check, config.budget.max_drop_ratio)
     winner = candidates[choice.winner]
     shipped = None if winner.fitted is None else winner.fitted.model

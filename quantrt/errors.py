@@ -17,7 +17,8 @@ says where its kind is looked into.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 __all__ = [
     "AccuracyError",
@@ -68,10 +69,26 @@ class QuantRtError(Exception):
 
 
 class AccuracyError(QuantRtError):
-    """A comparison or an accuracy check failed."""
+    """A comparison or an accuracy check failed.
+
+    Args:
+        report: all that was measured, JSON-ready, where there is more of it than a message holds.
+    """
 
     exit_code = 1
     next_step = "`quantrt compare MODEL.onnx ENGINE.qrt --data P --layers`"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        got: str | None = None,
+        expected: str | None = None,
+        hint: str | None = None,
+        report: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message, got=got, expected=expected, hint=hint)
+        self.report = report
 
 
 class UsageError(QuantRtError):

@@ -52,7 +52,7 @@ def open_candidates(
     rejected = [*lacking_specs(job.config, job.device)]
     specs = list_specs(job.config, job.device)
     for done, spec in enumerate(specs):
-        job.emit(Event("opening", done, len(specs), "candidates"))
+        job.emit(Event("opening", done, len(specs), "candidates", spec.name))
         if lost is not None and spec.precision == "fp32":
             opener.expect_finite()
             rejected.append(Rejected(spec, lost.reason, "left out"))

@@ -23,10 +23,10 @@ from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
 from quantrt.quantize.fit.fit import Fitted, Reference, fit, fit_own, keeps_scales, sample_reference
 from quantrt.quantize.fit.kept_fits import KeptFits, origin_of
 from quantrt.quantize.fit.observe import observe
-from quantrt.quantize.kept_scales import KeptScales
-from quantrt.quantize.levels import why_level_left_all
-from quantrt.quantize.obstacle import is_quantized
+from quantrt.quantize.placement.levels import why_level_left_all
+from quantrt.quantize.placement.obstacle import is_quantized
 from quantrt.quantize.quantize import observed_values
+from quantrt.quantize.scales.kept_scales import KeptScales
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.weight_only import WeightOnly, quantize_weights
@@ -59,15 +59,17 @@ class Event:
     """Progress of one stage.
 
     Attributes:
-        stage: "calibrating", "quantizing", "opening", "timing" or "checking"; on a GPU also "compiling" and
-            "timing kernels", again for every candidate.
+        stage: "trying the metric", "calibrating", "quantizing", "opening", "timing" or "checking"; on a GPU
+            also "compiling" and "timing kernels", again for every candidate.
         done, total: in `unit`; total is None when it is not known.
+        candidate: the one that is opened or checked; empty of stages that are of several, or of none.
     """
 
     stage: str
     done: int
     total: int | None
     unit: str
+    candidate: str = ""
 
 
 OnEvent = Callable[[Event], None]

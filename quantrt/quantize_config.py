@@ -89,6 +89,11 @@ class QuantizeConfig:
     range_search: bool = option(
         False, "search every activation's range again by the error of the model's outputs (slow)"
     )
+    float_sums: bool = option(
+        False,
+        "residual sums in floats where the outputs gain by it, in libraries that round both of their sides; "
+        "all products stay in 8 bits (slower engines)",
+    )
     weights: str = option(
         "int8",
         "int4: weights alone, in 4 bits, activations in floats",

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from quantrt.runtime.cuda import assets, memory_limit
+from quantrt.runtime.cuda.device import memory_limit
+from quantrt.runtime.cuda.steps import assets
 from quantrt.runtime.cuda.tensors import tensor_on
 
 __all__ = ["LimitedMemory", "limited_memory"]

@@ -12,7 +12,7 @@ from quantrt.config import CompareConfig, CudaConfig
 from quantrt.gpu import gpu_named
 from quantrt.model.model import Model
 from quantrt.plan.program import type_of_codes
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.report.codes.compare_codes import RegionCodes, add_samples, code_regions
 from quantrt.report.codes.find import CodeRegion

@@ -13,33 +13,26 @@ import numpy as np
 
 from quantrt.assign.ahead import over
 from quantrt.assign.collected import Collected
+from quantrt.assign.metric import Metric
 from quantrt.assign.surely_over import Looks, is_surely_over
 from quantrt.calibrate.dataset import Batch
-from quantrt.calibrate.readers.functions import failure_text, find_function
 from quantrt.calibrate.records import Layout
 from quantrt.config import DEFAULT_MIN_SQNR_DB
-from quantrt.errors import DataError, InternalError, UsageError, close_match
-from quantrt.reference.metrics import Error, in_one_shape, top1
+from quantrt.reference.metrics import Error, in_one_shape
 from quantrt.reference.row_sets import ComparedSet, RowSet, RowTally, compared_sets, in_rows_of
 
 __all__ = [
-    "METRICS",
     "Accuracy",
-    "Metric",
     "Run",
     "add_error",
-    "check_labels",
     "comparable",
     "drop_of",
-    "find_metric",
     "measure_accuracy",
 ]
 
 Array = np.ndarray[Any, Any]
 Outputs = Mapping[str, Array]
 Run = Callable[[Mapping[str, Array]], Outputs]
-
-METRICS = ("auto", "top1", "cosine", "sqnr")
 
 DROP_DIGITS = 12
 """Behind the point, of a drop: 0.99 of 1.0 has lost 0.01, and 0.010000000000000009 is more than that."""
@@ -75,56 +68,6 @@ class Accuracy:
     sets: tuple[ComparedSet, ...] = ()
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A named way to score a model.
-
-    Attributes:
-        name: as given by the user.
-        score: (outputs, labels) -> float, larger is better; None for the metrics that compare outputs.
-        each: the same of every sample, [samples]; `score` is their mean. None where it is no mean, or nobody
-            knows whether it is one.
-        margins: of each sample, from how near it is to another score; [samples]. With it `each` is 1 at most.
-    """
-
-    name: str
-    score: Callable[[Mapping[str, Any], Mapping[str, Any]], float] | None
-    each: Callable[[Mapping[str, Any], Mapping[str, Any]], Array] | None = None
-    margins: Callable[[Mapping[str, Any]], Array] | None = None
-
-
-def find_metric(name: str, *, has_labels: bool) -> Metric:
-    """The metric called `name`: top1, cosine, sqnr, module:function, or auto.
-
-    auto is top1 where there are labels, else cosine. A function is called once per model as
-    `function(outputs, labels)`, both dicts of arrays [samples, ...], and returns a float, larger is better.
-    Where samples differ in shape, or their outputs are not counted by axis 0, it gets a list with an array
-    per sample instead.
-
-    Raises:
-        UsageError: no such metric or function, or top1 without labels.
-    """
-    if name == "auto":
-        name = "top1" if has_labels else "cosine"
-    if name == "top1":
-        if not has_labels:
-            raise UsageError(
-                "cannot measure top1 without labels",
-                hint="--labels, an array 'labels' in the data, or --metric cosine",
-            )
-        return Metric(name, _top1, _hits, _margins)
-    if name in ("cosine", "sqnr"):
-        return Metric(name, None)
-    if ":" not in name:
-        near = close_match(name, METRICS)
-        raise UsageError(
-            f"unknown metric '{name}'",
-            expected="top1, cosine, sqnr or module:function",
-            hint=f"'{near}'" if near else None,
-        )
-    return Metric(name, _load_function(name))
-
-
 def measure_accuracy(
     metric: Metric,
     batches: Iterable[Batch],
@@ -146,7 +89,7 @@ def measure_accuracy(
 
     Raises:
         DataError: the outputs do not fit the metric.
-        UsageError: the user's metric returns no number.
+        UsageError: the user's metric fails, or returns no number.
     """
     layout = Layout(is_batched=True, fixed_batch=fixed_batch)
     samples, differences = 0, _Differences(sets, with_each=metric.score is None)
@@ -174,7 +117,8 @@ def measure_accuracy(
         float_score, score, drop = _relative(metric.name, error)
     else:
         truth = labels.joined()
-        float_score, score = _score(metric, wanted.joined(), truth), _score(metric, found.joined(), truth)
+        float_score = metric.float_score(wanted.joined(), truth)
+        score = metric.score_of(found.joined(), truth)
         drop = drop_of(float_score, score)
     if not math.isfinite(error.noise) or math.isnan(drop):
         drop = math.inf
@@ -233,18 +177,6 @@ def comparable(ref: Array, got: Array) -> tuple[Array, Array]:
     return ref[keep], got[keep]
 
 
-def _score(metric: Metric, outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
-    if metric.score is None:
-        raise InternalError(f"the metric '{metric.name}' has no score")
-    value = metric.score(outputs, labels)
-    try:
-        return float(value)
-    except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"the metric '{metric.name}' returned no number", got=repr(value)[:80], expected="a float"
-        ) from error
-
-
 def _relative(name: str, error: Error) -> tuple[float, float, float]:
     if name == "cosine":
         return 1.0, error.cosine, max(1.0 - error.cosine, 0.0)
@@ -259,96 +191,3 @@ def drop_of(float_score: float, score: float) -> float:
     if float_score == 0.0 and not math.isnan(loss):
         return math.inf if loss > 0.0 else 0.0
     return round(loss / abs(float_score), DROP_DIGITS) if float_score else loss
-
-
-def _top1(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
-    return top1(*_logits_and_labels(outputs, labels))
-
-
-def _hits(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> Array:
-    """1.0 for every sample whose largest logit is at the label, else 0.0."""
-    logits, truth = _logits_and_labels(outputs, labels)
-    hits: Array = (logits.argmax(axis=1) == truth).astype(np.float64)
-    return hits
-
-
-def _margins(outputs: Mapping[str, Any]) -> Array:
-    """How far the largest logit of every sample is above the next; infinite where there is one class."""
-    logits = _logits(outputs)
-    if logits is None or logits.shape[1] < 2:
-        return np.full(0 if logits is None else len(logits), np.inf)
-    two = np.partition(logits, -2, axis=1)[:, -2:].astype(np.float64)
-    margins: Array = two[:, 1] - two[:, 0]
-    return margins
-
-
-def _logits(outputs: Mapping[str, Any]) -> Array | None:
-    return next((a for a in outputs.values() if isinstance(a, np.ndarray) and _is_logits(a)), None)
-
-
-def _logits_and_labels(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> tuple[Array, Array]:
-    logits, truth = _logits(outputs), labels.get("labels", next(iter(labels.values()), None))
-    if logits is None or truth is None:
-        raise DataError(
-            "cannot measure top1: no output has the shape [samples, classes]", hint="--metric module:function"
-        )
-    return logits, check_labels(np.asarray(truth), len(logits), logits.shape[1])
-
-
-def check_labels(labels: Array, samples: int, classes: int | None) -> Array:
-    """Labels [samples], of which each is the number of a class.
-
-    Args:
-        labels: [samples], or with further axes of 1.
-        classes: None where it is not known.
-
-    Raises:
-        DataError: they are more or fewer, no whole numbers, or below 0 or beyond the last class.
-    """
-    if labels.size != samples:
-        hint = "one whole number for each sample: `labels.argmax(axis=1)` of one-hot ones"
-        raise DataError(
-            "cannot measure top1 with these labels",
-            got=f"shape {list(labels.shape)}",
-            expected=f"[{samples}]",
-            hint=hint,
-        )
-    found = labels.reshape(-1)
-    if found.dtype.kind not in "iubf" or (found != np.floor(found)).any():
-        raise DataError(
-            "cannot measure top1 with labels that are no whole numbers",
-            got=f"{found.dtype} such as {found[0]}",
-            hint="`labels.astype('int64')` of numbers of classes, or --metric module:function",
-        )
-    if found.size and (found.min() < 0 or (classes is not None and found.max() >= classes)):
-        raise DataError(
-            "cannot measure top1: a label is of no class",
-            got=f"labels from {found.min()} to {found.max()}",
-            expected="0 or more"
-            if classes is None
-            else f"0 to {classes - 1}, as the model's outputs are numbered",
-            hint="--metric cosine where the labels are of something else",
-        )
-    return found
-
-
-def _is_logits(array: Array) -> bool:
-    return array.ndim == 2 and array.dtype.kind == "f"
-
-
-def _load_function(reference: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], float]:
-    function = find_function(reference)
-
-    def score(outputs: Mapping[str, Any], labels: Mapping[str, Any]) -> float:
-        try:
-            return function(outputs, labels)  # type: ignore[no-any-return]
-        except Exception as error:  # whatever a function of the user's does
-            truth = f"labels {', '.join(labels)}" if labels else "no labels"
-            raise UsageError(
-                f"the metric '{reference}' failed",
-                got=failure_text(error),
-                expected=f"a float from two dicts: outputs {', '.join(outputs)}; {truth}",
-                hint="the same with --traceback, which shows where",
-            ) from error
-
-    return score

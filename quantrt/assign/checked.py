@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from quantrt.assign.accuracy import Accuracy, Metric, Run, measure_accuracy
+from quantrt.assign.accuracy import Accuracy, Run, measure_accuracy
+from quantrt.assign.metric import Metric
 from quantrt.assign.replayed import MOST_BYTES, Replayed
 from quantrt.assign.spared import spared_accuracy
 from quantrt.calibrate.dataset import Batch, Dataset

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.accuracy import Metric, check_labels, find_metric
+from quantrt.assign.metric import Metric, check_labels, find_metric
+from quantrt.budget import MetricFunction
 from quantrt.calibrate.dataset import Dataset
 from quantrt.ir.tensor_spec import TensorSpec
 
@@ -19,15 +20,17 @@ STANDARD_ERRORS = 2.0
 """Above what guessing gives: 19 of 20 runs of guesses are below."""
 
 
-def metric_of_data(name: str, data: Dataset | None, outputs: Sequence[TensorSpec]) -> Metric:
-    """The metric called `name` for samples whose first one tells whether they have labels.
+def metric_of_data(
+    asked: str | MetricFunction, data: Dataset | None, outputs: Sequence[TensorSpec]
+) -> Metric:
+    """The metric that was asked for, of samples whose first one tells whether they have labels.
 
     Raises:
         UsageError: there is no such metric, or it needs labels.
         DataError: top1, and the first sample's label is none that the model's outputs can have.
     """
     labels: dict[str, Any] = {} if data is None else next(iter(data.batches(1, 1))).labels
-    metric = find_metric(name, has_labels=bool(labels))
+    metric = find_metric(asked, has_labels=bool(labels))
     if metric.name == "top1":
         first = np.asarray(labels.get("labels", next(iter(labels.values()), 0)))
         check_labels(first[:1], 1, class_count(outputs))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from quantrt.quantize.fused_output import FUSED_ACTIVATIONS
+from quantrt.quantize.patterns.fused_output import FUSED_ACTIVATIONS
+from quantrt.quantize.qdq.switches import Switched
 from quantrt.quantize.quantized_model import Placement
-from quantrt.quantize.switches import Switched
 
 __all__ = ["FLOAT", "Region", "Surroundings", "find_regions", "switches_of_regions"]
 

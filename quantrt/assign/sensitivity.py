@@ -26,10 +26,10 @@ from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.cuts import Cut, cut_part
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.fit.fit import Fitted
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.segments import find_cuts, with_switches
+from quantrt.quantize.qdq.switches import FLAGS, Switched, switch_layers
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
-from quantrt.quantize.segments import find_cuts, with_switches
-from quantrt.quantize.switches import FLAGS, Switched, switch_layers
 from quantrt.reference.metrics import mean_noise_ratio
 from quantrt.reference.row_sets import RowSet, row_sets
 

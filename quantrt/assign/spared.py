@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.accuracy import Accuracy, Metric, add_error, drop_of
+from quantrt.assign.accuracy import Accuracy, add_error, drop_of
 from quantrt.assign.ahead import ahead
 from quantrt.assign.collected import Collected
+from quantrt.assign.metric import Metric
 from quantrt.assign.picked import picked
 from quantrt.assign.replayed import Again, Replayed
 from quantrt.assign.surely_over import Looks, is_surely_over

@@ -168,11 +168,23 @@ def _why_not(
 
 def _tapped(taps: Taps, batch: Batch, dataset: Dataset) -> Iterator[tuple[str, npt.NDArray[np.floating]]]:
     """Run one batch; what it gives of each value that is floats."""
-    for group in taps.run(batch.inputs, _where(batch, dataset)):
-        for name in list(group):
-            values = group.pop(name)  # dropped as soon as it was looked at
-            if isinstance(values, np.ndarray) and values.dtype.kind == "f":
-                yield name, values
+    try:
+        for group in taps.run(batch.inputs, _where(batch, dataset)):
+            for name in list(group):
+                values = group.pop(name)  # dropped as soon as it was looked at
+                if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+                    yield name, values
+    except DataError as error:
+        if not dataset.is_random:
+            raise
+        shapes = (
+            f"{name} {'x'.join(map(str, array.shape)) or 'scalar'}" for name, array in batch.inputs.items()
+        )
+        raise DataError(
+            f"{error.message}: {', '.join(shapes)}",
+            got=error.got,
+            hint="--calib-data with real samples: sizes that the model leaves open are made up here",
+        ) from error
 
 
 def _count(

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from quantrt.errors import DataError, UsageError, close_match
 from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.option_checks import check_choice
 
 __all__ = ["INTERPOLATIONS", "PreprocessSpec", "parse_preprocess"]
 
@@ -208,13 +209,7 @@ def _picture_input(spec: TensorSpec, layout: str | None) -> tuple[str, int, Size
 
 
 def _choice(key: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        near = close_match(value, choices)
-        raise UsageError(
-            f"unknown {key} '{value}' in --preprocess",
-            expected="one of " + ", ".join(choices),
-            hint=f"'{key}={near}'" if near else None,
-        )
+    check_choice(key, value, choices, where="in --preprocess", hint=f"'{key}={{}}'".format)
     return value
 
 

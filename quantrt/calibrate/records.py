@@ -23,6 +23,8 @@ __all__ = ["LABEL_NAMES", "Arrays", "Layout", "Record", "Sample", "Source", "che
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 
+CHANNELS = {(0, 2, 3, 1): "last", (0, 3, 1, 2): "first"}
+"""Axes of pictures that are turned, and where the channels are then."""
 LABEL_NAMES = ("labels", "label", "y", "targets")
 """Arrays of these names are labels unless the model has such an input; all of them become "labels"."""
 
@@ -201,7 +203,20 @@ def _check_shape(array: Array, spec: TensorSpec, layout: Layout, where: str) -> 
             f"{where} does not fit input '{spec.name}'",
             got=f"shape {list(array.shape)}",
             expected=str(spec) + (", or one axis less for a single sample" if layout.is_batched else ""),
+            hint=_turned(array, spec, first),
         )
+
+
+def _turned(array: Array, spec: TensorSpec, first: int) -> str | None:
+    """How pictures become what the model takes, where their channels are at the other end."""
+    for axes, words in CHANNELS.items():
+        if spec.shape is None or array.ndim != len(axes) or len(spec.shape) != len(axes):
+            continue
+        turned = [array.shape[axis] for axis in axes]
+        pairs = zip(turned[first:], spec.shape[first:], strict=True)
+        if all(not isinstance(want, int) or have == want for have, want in pairs):
+            return f"`array.transpose{axes}`: the model takes channels {words}"
+    return None
 
 
 def _row_count(fed: Arrays, where: str) -> int:

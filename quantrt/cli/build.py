@@ -136,8 +136,8 @@ def _check_data(args: argparse.Namespace) -> None:
         raise UsageError(
             f"cannot build an {asked[0]} engine without calibration",
             expected="--calib-data, --ranges, --calib-cache or --calib-random",
-            hint="--calib-data calib.npz, --activations per-token of a transformer, or --calib-random to "
-            "measure speed only",
+            hint=f"--calib-data calib.npz, --activations per-token of a transformer, no --{asked[0]} for a "
+            "model that is quantized already, or --calib-random to measure speed only",
         )
     if args.activations == "per-token" and not asked:
         raise UsageError(

@@ -110,7 +110,7 @@ def _survey(args: argparse.Namespace, model: Model, gpus: Sequence[GpuFacts]) ->
 def _trouble(args: argparse.Namespace, model: Model, *, is_gpu: bool) -> dict[str, Any]:
     """What will hurt."""
     from quantrt.cli.progress import progress_bars
-    from quantrt.quantize.obstacle import is_quantized
+    from quantrt.quantize.placement.obstacle import is_quantized
     from quantrt.quantize.targets.cuda import CUDA
     from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
     from quantrt.quantize.targets.openvino import OPENVINO

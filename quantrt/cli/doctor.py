@@ -39,7 +39,7 @@ def _run(args: argparse.Namespace) -> Result:
 
 def _what_stops(*, compiles: bool) -> dict[str, str] | None:
     """Why an engine for a GPU cannot run here, or be built, and what to do; None when it can."""
-    from quantrt.runtime.cuda.available import check_gpu
+    from quantrt.runtime.cuda.device.available import check_gpu
 
     try:
         check_gpu(compiles=compiles)

@@ -16,7 +16,7 @@ import typing
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from quantrt.errors import UsageError, close_match
+from quantrt.option_checks import check_choice
 
 __all__ = ["add_config", "flag_of", "read_config"]
 
@@ -106,13 +106,7 @@ def _one_of(flag: str, choices: tuple[str, ...]) -> Callable[[str], str]:
     """A converter that accepts only `choices` and names the nearest one otherwise."""
 
     def convert(text: str) -> str:
-        if text not in choices:
-            near = close_match(text, choices)
-            raise UsageError(
-                f"unknown value '{text}' of {flag}",
-                expected="one of " + ", ".join(choices),
-                hint=f"{flag} {near}" if near else None,
-            )
+        check_choice("value", text, choices, where=f"of {flag}", hint=f"{flag} {{}}".format)
         return text
 
     return convert

@@ -32,6 +32,9 @@ _BAD_CHOICE = re.compile(
     r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<choices>.*)\)"
 )
 
+DATA_OPTIONS = ("data", "inputs", "calib-data")
+"""What data come by, in one command or another; in each the first that it has is meant."""
+
 _CAPITAL = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
 _NEGATIVE_NUMBER = re.compile(r"-\.?\d")
@@ -168,6 +171,8 @@ def _instead(prog: str, flag: str, known: Sequence[str]) -> str:
         name = _CAPITAL.sub(r"-\1", flag[2:]).lower()
         same = next((known for known in names if name.startswith(known) or known.startswith(name)), None)
         return f"--{same}" if same else f"quantrt trtexec {flag}, which takes trtexec's flags, or {prog} -h"
+    if flag[2:] in DATA_OPTIONS:
+        return next((f"--{name}" for name in DATA_OPTIONS if name in names), f"{prog} -h")
     near = close_match(flag[2:], names) if flag.startswith("--") else None
     return f"--{near}" if near else f"{prog} -h"
 

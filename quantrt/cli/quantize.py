@@ -15,7 +15,7 @@ from quantrt.cli.ranges import add_sources, given_sources, read_stats
 from quantrt.cli.recipe import add_recipe, fill_from_recipe
 from quantrt.cli.weight_only import quantize_weights_alone
 from quantrt.config import TARGETS, AssignConfig, Budget, BuildConfig, CalibrationConfig, QuantizeConfig
-from quantrt.errors import UsageError
+from quantrt.errors import AccuracyError, UsageError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -71,10 +71,11 @@ def _run(args: argparse.Namespace) -> Result:
             expected="--ranges, --calib-cache, --calib-data or --calib-random",
             hint="--activations per-token, where there are no data",
         )
-    made = _make(args, budget)
-    if made.outcome is not None and not made.outcome.best.is_inside:
-        failed = _failed(made, args)
-        return Result(failed, lambda: _show_failed(failed), exit_code=1)
+    try:
+        made = _make(args, budget)
+    except AccuracyError as error:
+        failed = _failed(error, args)
+        return Result(failed, lambda: _show_failed(failed), exit_code=error.exit_code)
     data = _write(made, args)
     return Result(data, lambda: _show(data))
 
@@ -104,7 +105,7 @@ def _take_recipe(args: argparse.Namespace) -> None:
 def _make(args: argparse.Namespace, budget: Budget | None) -> QdqModel:
     from quantrt.cli.progress import progress_bars
     from quantrt.model.load import load_model
-    from quantrt.qdq_model.make import make_qdq_model
+    from quantrt.qdq_model.make import quantize_model
 
     model = load_model(args.model)
     calibration = validation = None
@@ -118,7 +119,7 @@ def _make(args: argparse.Namespace, budget: Budget | None) -> QdqModel:
         assign=read_config(args, AssignConfig),
     )
     with progress_bars(quiet=args.quiet) as bars:
-        return make_qdq_model(
+        return quantize_model(
             model,
             target=args.target,
             config=config,
@@ -154,21 +155,16 @@ def _write(made: QdqModel, args: argparse.Namespace) -> dict[str, Any]:
     return data if made.report is None else {**data, "passed": True, "budget": made.report}
 
 
-def _failed(made: QdqModel, args: argparse.Namespace) -> dict[str, Any]:
+def _failed(error: AccuracyError, args: argparse.Namespace) -> dict[str, Any]:
     """What is told where nothing is inside the budget; there is no file."""
-    from quantrt.qdq_model.summary import why_outside
-
-    outcome = made.outcome
-    assert outcome is not None  # without a budget nothing is outside it
-    error = why_outside(outcome, made.quantized)
     said = {"message": error.message, "got": error.got, "expected": error.expected, "hint": error.hint}
-    return {"model": str(args.model), "target": args.target, "passed": False, **said, "budget": made.report}
+    return {"model": str(args.model), "target": args.target, "passed": False, **said, "budget": error.report}
 
 
 def _session_notes(made: ir.Model, target: str) -> tuple[str, ...]:
     """What a session of the model has to be told for layers to stay float."""
     from quantrt.ir.ort_options import KEEP_FLOATS
-    from quantrt.quantize.requantized import requantized_products
+    from quantrt.quantize.qdq.requantized import requantized_products
 
     names = requantized_products(made) if target == "ort" else ()
     if not names:

@@ -19,7 +19,7 @@ from quantrt.ir.name_pattern import literal
 from quantrt.model.binding import FLOATS, SHORT_NAMES, TYPES, Binding
 from quantrt.model.model import Model
 from quantrt.plan.program import Program, codes_of
-from quantrt.quantize.obstacle import is_quantized
+from quantrt.quantize.placement.obstacle import is_quantized
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Attention, Conv, Gemm, Host, Pool, Region, Rows, View
 

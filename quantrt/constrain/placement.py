@@ -12,9 +12,9 @@ from quantrt.config import BuildConfig, QuantizeConfig
 from quantrt.errors import InternalError, UsageError
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
-from quantrt.quantize.exclusions import excluded_nodes
-from quantrt.quantize.obstacle import is_quantized
-from quantrt.quantize.place_by_config import left_out
+from quantrt.quantize.placement.exclusions import excluded_nodes
+from quantrt.quantize.placement.obstacle import is_quantized
+from quantrt.quantize.placement.place_by_config import left_out
 from quantrt.quantize.quantized_model import QuantizedModel
 
 __all__ = ["check_placed", "check_placement"]

@@ -18,7 +18,7 @@ from quantrt.errors import UsageError, close_match
 from quantrt.ir.name_pattern import literal
 from quantrt.model.model import Model
 from quantrt.plan.plan import Layer
-from quantrt.quantize.obstacle import is_quantized
+from quantrt.quantize.placement.obstacle import is_quantized
 
 __all__ = ["PRECISIONS_FLAG", "LayerPrecisions", "read_layer_precisions"]
 

@@ -14,6 +14,7 @@ from quantrt.ir.sources import add_sources, sources_of
 __all__ = [
     "absorb",
     "add_constant",
+    "all_names",
     "constant_of",
     "float_attribute",
     "free_name",
@@ -24,6 +25,7 @@ __all__ = [
     "register_constant",
     "remove_constants",
     "set_constant_input",
+    "take_name",
     "take_place",
     "taken_names",
 ]
@@ -67,13 +69,22 @@ def only_consumer(value: ir.Value) -> ir.Node | None:
 
 def free_name(graph: ir.Model, name: str) -> str:
     """`name`, with underscores where a node or a value of any graph has it."""
-    taken = {value.name for node in graph.graph.all_nodes() for value in node.outputs}
-    taken.update(node.name for node in graph.graph.all_nodes())
+    return take_name(name, all_names(graph))
+
+
+def all_names(graph: ir.Model) -> set[str]:
+    """What a new node, and what it makes, cannot be called: names of nodes and values of all graphs."""
+    taken = taken_names(graph) | {node.name or "" for node in graph.graph.all_nodes()}
     for part in graph.graphs():
-        taken.update(value.name for value in part.inputs)
-        taken.update(part.initializers)
+        taken.update(value.name or "" for value in part.inputs)
+    return taken
+
+
+def take_name(name: str, taken: set[str]) -> str:
+    """`name`, with underscores where it is one of `taken`, to which it is added."""
     while name in taken:
         name += "_"
+    taken.add(name)
     return name
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["map_file", "release_pages", "stream_bytes"]
+__all__ = ["in_memory", "map_file", "release_pages", "stream_bytes"]
 
 _CHUNK_BYTES = 16 << 20
+_ALIGNMENT_BYTES = 64
 
 
 def map_file(path: Path) -> mmap.mmap:
@@ -45,6 +46,26 @@ def release_pages(array: np.ndarray) -> None:
     mapping = _mapping_of(array)
     if mapping is not None and array.nbytes:
         _release(mapping, array.reshape(-1).view(np.uint8))
+
+
+def in_memory(array: np.ndarray) -> np.ndarray:
+    """The array, copied if it lies in a mapped file: what is written into the file is nothing to it then.
+
+    The bytes under a mapping are the file's. Where the file is overwritten in place they are others, and
+    where it is shorter meanwhile the system ends the process that reads them.
+
+    Returns:
+        read-only, aligned to a cache line.
+    """
+    if _mapping_of(array) is None:
+        return array
+    room = np.empty(array.nbytes + _ALIGNMENT_BYTES, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT_BYTES
+    own = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    own[...] = array
+    own.flags.writeable = False
+    release_pages(array)
+    return own
 
 
 def _mapping_of(array: np.ndarray) -> mmap.mmap | None:

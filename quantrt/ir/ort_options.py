@@ -6,7 +6,7 @@ from __future__ import annotations
 __all__ = ["KEEP_FLOATS", "KEEP_PAIRS", "SPIN_BRIEFLY", "WAIT_ASLEEP"]
 
 KEEP_FLOATS = ("optimization.disable_specified_optimizers", "WeightBiasQuantization")
-"""Of models whose float products stand between codes; see quantrt.quantize.requantized."""
+"""Of models whose float products stand between codes; see quantrt.quantize.qdq.requantized."""
 
 KEEP_PAIRS = ("session.disable_quant_qdq", "1")
 """Of float8 codes; otherwise its optimizer puts integer kernels in their place, which refuse them (1.31)

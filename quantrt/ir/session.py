@@ -38,6 +38,9 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 )
 """What ONNX Runtime raises; its own classes share no base but Exception."""
 
+_BY_FUSIONS: tuple[type[Exception], ...] = (ort_state.RuntimeException, RuntimeError)
+"""What its fusions trip over; a model that it cannot run, fused or not, is refused by the others."""
+
 _FLOAT8 = (ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E5M2)
 
 _QUIET = 3  # log severity: errors only
@@ -61,7 +64,7 @@ def float_session(
         threads: threads per run; None for one per physical core, or per core that this process may use.
         optimize: let ONNX Runtime fuse and fold; without, every node runs as written.
         keep_floats: without it float products between codes become what a session without options makes of
-            them: see quantrt.quantize.requantized.
+            them: see quantrt.quantize.qdq.requantized.
 
     Raises:
         UsageError: an extra output does not exist; names the nearest.
@@ -70,8 +73,8 @@ def float_session(
     if extra_outputs:
         graph = _with_outputs(graph, extra_outputs)
     protobuf, weights = split_weights(pick_codes(graph))
-    refused: Exception | None = None
-    for level in _levels(graph, optimize=optimize):
+    levels = _levels(graph, optimize=optimize)
+    for level in levels:
         options = _options(graph, threads, level, keep_floats=keep_floats)
         kept = add_weights(options, weights, share=not optimize)
         try:
@@ -79,13 +82,12 @@ def float_session(
                 protobuf, options, providers=["CPUExecutionProvider"], enable_fallback=0
             )
         except ORT_ERRORS as error:
-            refused = refused or error
-            continue
-        break
-    else:
-        raise ModelError("ONNX Runtime cannot load the model", got=str(refused).strip()) from refused
-    if refused is not None:
-        log.info("ONNX Runtime loads the model with fewer fusions: %s", str(refused).strip())
+            text = str(error).strip()
+            if level == levels[-1] or not isinstance(error, _BY_FUSIONS):
+                raise ModelError("ONNX Runtime cannot load the model", got=text) from error
+            log.info("ONNX Runtime refuses the model, and gets it again with fewer fusions: %s", text)
+        else:
+            break
     for array in weights.values():
         release_pages(array)  # read while loading; what the session needs again comes back by itself
     session.quantrt_weights = kept

@@ -167,7 +167,7 @@ class Measurer:
             fingerprint=self._job.model.fingerprint,
             library=library,
             codes=self._fitted.model.digest,
-            metric=self._job.config.budget.metric,
+            metric=self._job.config.budget.metric_name,
             samples=self._job.config.assign.sensitivity_samples,
             regions=regions,
             costs=not_float_for_time(cost_model(regions, around, ordered, **rates), regions),

@@ -27,7 +27,7 @@ from quantrt.mix.measure import Measurer
 from quantrt.prepare import Event, Job
 from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.mixed import keep_float
-from quantrt.quantize.place_by_config import place_by_config
+from quantrt.quantize.placement.place_by_config import place_by_config
 from quantrt.report.built.mixed import mixed_report
 from quantrt.report.engine_layers.watched import WatchedLayers
 from quantrt.tactics.candidates import Candidate, Rejected

@@ -21,6 +21,7 @@ from quantrt.model.passes.narrow_doubles import narrow_doubles
 from quantrt.model.passes.remove_identities import remove_identities
 from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.model.passes.rename_generated import rename_generated
+from quantrt.model.passes.spell_cast_like import spell_cast_like
 from quantrt.model.passes.spell_contrib import spell_contrib
 from quantrt.model.passes.spell_sequences import spell_sequences
 from quantrt.model.passes.widen_halves import widen_halves
@@ -34,6 +35,7 @@ PASSES: tuple[tuple[Callable[[ir.Model], int], str], ...] = (
     (drop_initializer_inputs, "made {} overridable initializers constant"),
     (lift_constants, "turned {} Constant nodes into initializers"),
     (rename_generated, "renamed {} constants that ONNX Runtime had named"),
+    (spell_cast_like, "wrote {} CastLike as Cast"),
     (remove_identities, "removed {} nodes that change nothing"),
     (widen_halves, "made {} constants, casts and ends of 16-bit floats float32"),
     (narrow_doubles, "made {} constants and casts of float64 float32"),

@@ -17,6 +17,7 @@ from quantrt.model.absent import absent_tensors, tensors_of
 from quantrt.model.model import Model
 from quantrt.model.passes.add_to_tokens import add_to_tokens
 from quantrt.model.passes.batch_first import batch_first
+from quantrt.model.passes.choose_scores import choose_scores
 from quantrt.model.passes.decode_tables import decode_tables
 from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.merge_gates import merge_gates
@@ -60,6 +61,7 @@ def for_gpu(model: Model) -> Model:
     settle_reshapes(graph)
     whole_gathers(graph)
     narrow_masks(graph)
+    choose_scores(graph)
     split_attention_heads(graph)
     batch_first(graph)
     add_to_tokens(graph)

@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from quantrt.dtypes import CODE_TYPES, DType
-from quantrt.quantize.qparams import QParams, dequantize, quantize_array
+from quantrt.quantize.scales.qparams import QParams, dequantize, quantize_array
 
 __all__ = ["FLOATS", "CodedWeight", "as_codes", "may_be_codes", "middles"]
 

@@ -14,11 +14,14 @@ from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
 from quantrt.plan.moved_weights import moved_weights
+from quantrt.plan.onnxruntime_rows import convolve_rows
 from quantrt.plan.openvino_codes import respell_codes
 from quantrt.plan.openvino_heads import split_heads
 from quantrt.plan.openvino_norms import part_norms
 from quantrt.plan.openvino_pixels import multiply_pixels
+from quantrt.plan.openvino_rows import list_rows
 from quantrt.plan.openvino_shapes import fold_shapes
+from quantrt.plan.openvino_tokens import turn_last
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.stored_weights import spell_stored_weights
 
@@ -30,7 +33,7 @@ __all__ = ["from_openvino", "lower_to_onnxruntime", "lower_to_openvino", "spell_
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
     """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of what it leaves alone."""
-    graph = spell_for_onnxruntime(graph)
+    graph = convolve_rows(spell_for_onnxruntime(graph))
     proto, weights = split_weights(graph, inside=moved_weights(graph))
     return LibraryModel("onnxruntime", proto, weights)
 
@@ -53,7 +56,7 @@ def lower_to_openvino(graph: ir.Model, float_precision: str = "fp32") -> Library
 
     with scratch_folder() as folder:
         source = folder / "model.onnx"
-        spelled = multiply_pixels(split_heads(pick_codes(respell_codes(graph))))
+        spelled = list_rows(turn_last(multiply_pixels(split_heads(pick_codes(respell_codes(graph))))))
         save_model(spelled if float_precision == "bf16" else part_norms(spelled), source)
         try:
             model = ov.Core().read_model(source)

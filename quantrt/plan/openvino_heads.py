@@ -20,7 +20,15 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator, only_consumer, taken_names
+from quantrt.ir.edit import (
+    add_constant,
+    constant_of,
+    int_attribute,
+    is_operator,
+    only_consumer,
+    take_name,
+    taken_names,
+)
 from quantrt.model.passes.remove_unused import remove_unused
 
 __all__ = ["split_heads"]
@@ -278,10 +286,8 @@ class _Apart:
         """What a new node makes, which is called as another one."""
         name = f"{like.name}{self._suffix}"
         node = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=name)
-        made, name = node.outputs[0], f"{like.outputs[0].name}{self._suffix}"
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        made.name, made.type = name, like.outputs[0].type
+        made = node.outputs[0]
+        made.name = take_name(f"{like.outputs[0].name}{self._suffix}", self._taken)
+        made.type = like.outputs[0].type
         self._graph.graph.insert_before(self._joined.product, node)
         return made

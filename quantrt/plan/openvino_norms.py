@@ -25,7 +25,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, is_operator
+from quantrt.ir.edit import add_constant, constant_of, free_name, is_operator
 
 __all__ = ["part_norms", "parts_norms"]
 
@@ -87,18 +87,9 @@ def _part(graph: ir.Model, split: _Split) -> None:
     ]
     inputs, attributes = [node.inputs[0], *parameters], list(node.attributes.values())
     half = ir.Node("", "LayerNormalization", inputs, attributes, num_outputs=1)
-    half.name, half.outputs[0].name = _free(graph, f"{node.name}_half"), _free(graph, f"{result.name}_half")
+    half.name = free_name(graph, f"{node.name}_half")
+    half.outputs[0].name = free_name(graph, f"{result.name}_half")
     half.outputs[0].shape, half.outputs[0].type = result.shape, result.type
     graph.graph.insert_after(node, half)
     split.quantize.replace_input_with(0, half.outputs[0])
     split.quantize.replace_input_with(1, step)
-
-
-def _free(graph: ir.Model, name: str) -> str:
-    """`name`, with underscores where a node or a value has it."""
-    nodes = list(graph.graph.all_nodes())
-    taken = {node.name for node in nodes} | {value.name for node in nodes for value in node.outputs}
-    taken |= {value.name for value in graph.graph.inputs} | set(graph.graph.initializers)
-    while name in taken:
-        name += "_"
-    return name

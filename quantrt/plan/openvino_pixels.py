@@ -16,10 +16,18 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, int_attribute, is_operator, take_place, taken_names
+from quantrt.ir.edit import (
+    add_constant,
+    all_names,
+    constant_of,
+    int_attribute,
+    is_operator,
+    take_name,
+    take_place,
+)
 from quantrt.model.passes.remove_unused import remove_unused
 
-__all__ = ["multiply_pixels"]
+__all__ = ["POINTWISE", "multiply_pixels"]
 
 POINTWISE = (
     "Add",
@@ -99,7 +107,7 @@ class _Rows:
     def __init__(self, graph: ir.Model) -> None:
         self._graph = graph
         self._of: dict[ir.Value, ir.Value] = {}  # rows by map
-        self._taken = taken_names(graph) | {node.name or "" for node in graph.graph.all_nodes()}
+        self._taken = all_names(graph)
 
     def multiply(self, conv: ir.Node) -> None:
         """Put a product where a convolution is."""
@@ -118,18 +126,18 @@ class _Rows:
     def _compute(self, node: ir.Node, instead: ir.Node) -> None:
         """Put a node in the place of another; who reads a map gets one of the rows that it makes."""
         result, rows = node.outputs[0], instead.outputs[0]
-        rows.name = self._free(f"{result.name}_rows")
+        rows.name = take_name(f"{result.name}_rows", self._taken)
         rows.type, rows.shape = result.type, _flat(result)
         sizes = add_constant(
             self._graph, f"{result.name}_sizes", np.array([0, -1, 1, 1], np.int64), self._taken
         )
-        back = ir.node("Reshape", [rows, sizes], name=self._free(f"{result.name}_map"))
+        back = ir.node("Reshape", [rows, sizes], name=take_name(f"{result.name}_map", self._taken))
         take_place(self._graph, node, [instead, back], back.outputs[0])
         self._of[back.outputs[0]] = rows
 
     def _rows(self, value: ir.Value, reader: ir.Node) -> ir.Value:
         if value not in self._of:
-            name = self._free(f"{value.name}_rows")
+            name = take_name(f"{value.name}_rows", self._taken)
             node = ir.node("Flatten", [value], name=name)
             rows = self._of[value] = node.outputs[0]
             rows.name, rows.type, rows.shape = name, value.type, _flat(value)
@@ -149,18 +157,11 @@ class _Rows:
             return matrix
         attributes = list(decoder.attributes.values())
         inputs = [matrix, *decoder.inputs[1:]]
-        name = self._free(f"{weight.name}_matrix")
+        name = take_name(f"{weight.name}_matrix", self._taken)
         node = ir.Node("", "DequantizeLinear", inputs, attributes, num_outputs=1, name=name)
         node.outputs[0].name, node.outputs[0].type = name, weight.type
         self._graph.graph.insert_before(reader, node)
         return node.outputs[0]
-
-    def _free(self, name: str) -> str:
-        """`name`, with underscores where something has it."""
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name
 
 
 def _flat(value: ir.Value) -> ir.Shape | None:

@@ -47,7 +47,7 @@ class ExecOptions:
         float_precision: "fp32", or "bf16" where the CPU has it: what layers outside int8 compute in.
         keeps_floats: of ONNX Runtime: products that the model leaves float between codes stay float; by
             itself it would quantize their weights.
-        one_thread_shapes: of OpenVINO: of its inputs, in its order, where one thread makes a run; None for
+        one_thread_shapes: of the library's inputs, in its order, where one thread makes a run; None for
             nowhere.
     """
 

@@ -10,8 +10,8 @@ from typing import Any
 import onnx_ir as ir
 
 from quantrt.plan.lower import spell_for_onnxruntime
-from quantrt.quantize.own_scales import give_own_scales
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.own_scales import give_own_scales
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.report.inspect.budget import BUDGET_KEY

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.assign.accuracy import Accuracy, Metric, Run
+from quantrt.assign.accuracy import Accuracy
 from quantrt.assign.checked import Checked
+from quantrt.assign.metric import Metric
 from quantrt.assign.replayed import Replayed
+from quantrt.assign.try_metric import session_run
 from quantrt.device import saturates
-from quantrt.errors import DataError, InternalError
-from quantrt.ir.session import ORT_ERRORS, float_session
+from quantrt.errors import InternalError
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.onnxruntime import ORT
 
@@ -52,7 +53,7 @@ class Judge:
         self._checked = checked
         self._max_drop_ratio = max_drop_ratio
         self._on_progress = on_progress
-        self._floats = Replayed(_run_of(floats))
+        self._floats = Replayed(session_run(floats))
 
     def accuracy(self, graph: ir.Model) -> Accuracy:
         """That of one graph.
@@ -61,26 +62,10 @@ class Judge:
             ModelError, DataError: ONNX Runtime cannot run it.
         """
         is_own = self._target.name == ORT.name
-        run = _run_of(graph, optimize=is_own or not saturates(), keep_floats=not is_own)
+        run = session_run(graph, optimize=is_own or not saturates(), keep_floats=not is_own)
         found = self._checked.measure(
             self._metric, self._floats, run, self._on_progress, max_drop_ratio=self._max_drop_ratio
         )
         if found is None:
             raise InternalError("a budget is judged on no samples")
         return found
-
-
-def _run_of(graph: ir.Model, *, optimize: bool = True, keep_floats: bool = True) -> Run:
-    session = float_session(graph, optimize=optimize, keep_floats=keep_floats)
-    names = [output.name for output in session.get_outputs()]
-    wanted = {value.name for value in session.get_inputs()}
-
-    def run(inputs: Arrays) -> Arrays:
-        try:
-            made = session.run(names, {name: array for name, array in inputs.items() if name in wanted})
-        except ORT_ERRORS as error:
-            text = str(error).strip()
-            raise DataError("ONNX Runtime cannot run the model on these data", got=text) from error
-        return dict(zip(names, made, strict=True))
-
-    return run

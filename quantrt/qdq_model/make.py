@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from quantrt.assign.checked import Checked
 from quantrt.assign.class_labels import metric_of_data
-from quantrt.build import Data, open_data
+from quantrt.assign.try_metric import try_metric
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
@@ -25,19 +25,20 @@ from quantrt.errors import ModelError, UsageError
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.model.save import save_model
-from quantrt.option_checks import check_choice
+from quantrt.option_checks import check_choice, check_type
 from quantrt.prepare import RANDOM_SAMPLES, Event, OnEvent, check_ranges, observable
 from quantrt.qdq_model.file_graph import file_graph, tell_budget
-from quantrt.qdq_model.summary import check_inside, summary
+from quantrt.qdq_model.summary import summary, why_outside
 from quantrt.qdq_model.within import Outcome, Wanted, keep_within
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
 from quantrt.quantize.fit.fit import Fitted, Reference, fit, sample_reference
 from quantrt.quantize.fit.observe import observe
-from quantrt.quantize.levels import why_level_left_all
+from quantrt.quantize.placement.levels import why_level_left_all
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets import target_named
+from quantrt.quantized_job import Data, open_data
 
-__all__ = ["QdqModel", "make_qdq_model", "quantize_model"]
+__all__ = ["QdqModel", "quantize_model"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,63 +124,73 @@ def quantize_model(
         What `save` writes as a file, and `notes` and `report` tell of.
 
     Raises:
-        AccuracyError: nothing that was made is inside the budget; with the least that was lost.
+        AccuracyError: nothing that was made is inside the budget; `report` tells of it as of what is.
         UsageError: there is nothing to take ranges from, or to measure a budget on; an unknown name.
         ModelError, DataError: the model or the data cannot be used; nothing can be quantized.
     """
-    made = make_qdq_model(
-        model,
-        target=target,
-        config=config,
-        budget=budget,
-        calibration=calibration,
-        validation=validation,
-        stats=stats,
-        calibration_cache=calibration_cache,
-        on_event=on_event,
-    )
-    if made.outcome is not None:
-        check_inside(made.outcome, made.quantized)
-    return made
-
-
-def make_qdq_model(
-    model: str | Path | Model,
-    *,
-    target: str = TARGETS[0],
-    config: BuildConfig | None = None,
-    budget: Budget | None = None,
-    calibration: Data | None = None,
-    validation: Data | None = None,
-    stats: Stats | None = None,
-    calibration_cache: TrtCache | str | Path | None = None,
-    on_event: OnEvent | None = None,
-) -> QdqModel:
-    """As `quantize_model`, whatever came of the budget: `outcome` tells."""
     check_choice("target", target, TARGETS)
-    options, emit = config or BuildConfig(), on_event or (lambda event: None)
+    options, emit = _options(config, budget), on_event or (lambda event: None)
     loaded = model if isinstance(model, Model) else load_model(model)
     cache = read_cache(calibration_cache) if isinstance(calibration_cache, str | Path) else calibration_cache
     samples = _samples(open_data("calibration", calibration, loaded), options, loaded)
     truth = open_data("validation", validation, loaded)
-    wanted = budget or (None if truth is None else Budget())
-    metric = None if wanted is None else metric_of_data(wanted.metric, truth, loaded.outputs)
+    asked = budget or (None if truth is None else Budget())
+    wanted = (
+        None
+        if asked is None
+        else _wanted(asked, loaded, samples=samples, truth=truth, options=options, emit=emit)
+    )
     ranges = _Ranges(loaded, target, options=options, cache=cache, stats=stats, samples=samples)
     fitted = ranges.fit(emit)
     is_calibrated = not any(one is not None and one.is_random for one in (ranges.stats, ranges.origin))
-    if wanted is None or metric is None:
+    if wanted is None:
         return QdqModel(fitted, is_calibrated)
-    checked = Checked.choose(truth, samples, options, loaded)
-    data = samples or truth
+    can_mix = ranges.are_own and fitted.is_mixable
+    outcome = keep_within(fitted, wanted, options, can_mix=can_mix, emit=emit)
+    if not outcome.best.is_inside:
+        raise why_outside(outcome)
+    return QdqModel(outcome.best.fitted, is_calibrated, outcome)
+
+
+def _options(config: BuildConfig | None, budget: Budget | None) -> BuildConfig:
+    """All options; what was given is what it has to be.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    check_type("budget", budget or Budget(), Budget)
+    check_type("config", config or BuildConfig(), BuildConfig)
+    return config or BuildConfig()
+
+
+def _wanted(
+    budget: Budget,
+    model: Model,
+    *,
+    samples: Dataset | None,
+    truth: Dataset | None,
+    options: BuildConfig,
+    emit: OnEvent,
+) -> Wanted:
+    """A budget with its metric and data, all of which is looked at before ranges are.
+
+    Raises:
+        UsageError: there are no data to measure on; the metric is unknown or fails.
+    """
+    metric = metric_of_data(budget.metric, truth, model.outputs)
+    checked, data = Checked.choose(truth, samples, options, model), samples or truth
     if checked.data is None or data is None:
         raise UsageError(
             "cannot keep an accuracy budget without data to measure it on",
             expected="validation data, or real calibration data",
             hint="--valid-data valid.npz",
         )
-    can_mix = ranges.are_own and fitted.is_mixable
-    outcome = keep_within(fitted, Wanted(wanted, metric, checked, data), options, can_mix=can_mix, emit=emit)
-    return QdqModel(outcome.best.fitted, is_calibrated, outcome)
+
+    def on_progress(done: int, total: int | None) -> None:
+        emit(Event("trying the metric", done, total, "samples"))
+
+    try_metric(metric, checked, model.graph, on_progress)
+    return Wanted(budget, metric, checked, data)
 
 
 class _Ranges:

@@ -10,7 +10,7 @@ decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -60,10 +60,6 @@ class Operations:
         """Multiply-adds of some nodes over those of all; 0 where nothing multiplies."""
         total = sum(self.products.values())
         return sum(self.products.get(node, 0) for node in set(nodes)) / total if total else 0.0
-
-    def products_among(self, nodes: Sequence[str]) -> tuple[str, ...]:
-        """Those of some nodes that multiply."""
-        return tuple(node for node in nodes if node in self.products)
 
 
 def _elements(value: ir.Value) -> int:

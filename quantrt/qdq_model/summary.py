@@ -10,9 +10,8 @@ from quantrt.errors import AccuracyError
 from quantrt.qdq_model.judged import Judged
 from quantrt.qdq_model.search import Round
 from quantrt.qdq_model.within import Outcome
-from quantrt.quantize.quantized_model import QuantizedModel
 
-__all__ = ["check_inside", "summary", "why_outside"]
+__all__ = ["summary", "why_outside"]
 
 ROUND_UP = 1.1
 """Times a drop, as a budget that is proposed: two digits of it are shown."""
@@ -37,19 +36,10 @@ def summary(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def check_inside(outcome: Outcome, quantized: QuantizedModel) -> None:
-    """An error where nothing that was made is inside the budget.
-
-    Raises:
-        AccuracyError: what was reached, and what to try.
-    """
-    if not outcome.best.is_inside:
-        raise why_outside(outcome, quantized)
-
-
-def why_outside(outcome: Outcome, quantized: QuantizedModel) -> AccuracyError:
-    """The error that says what was reached, and what to try."""
+def why_outside(outcome: Outcome) -> AccuracyError:
+    """The error where nothing is inside the budget: what was reached, with `summary`, and what to try."""
     whole, best = outcome.whole.accuracy, outcome.best.accuracy
+    quantized = outcome.best.fitted.model
     path = quantized.model.path
     which = "" if path is None else f" of '{path}'"
     got = f"{whole.metric} drop {whole.drop_ratio:.4g} with everything in int8 that can be"
@@ -61,6 +51,7 @@ def why_outside(outcome: Outcome, quantized: QuantizedModel) -> AccuracyError:
         got=f"{got} ({outcome.reason})",
         expected=f"a drop of at most {outcome.budget.max_drop_ratio:g}",
         hint=_hint(outcome),
+        report=summary(outcome),
     )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from quantrt.assign.accuracy import Metric
 from quantrt.assign.checked import Checked
+from quantrt.assign.metric import Metric
 from quantrt.assign.region import Region
 from quantrt.assign.sensitivity import Sensitivity
 from quantrt.calibrate.dataset import Dataset

@@ -14,8 +14,8 @@ from quantrt.config import QuantizeConfig
 from quantrt.errors import DataError, UsageError, close_match
 from quantrt.model.absent import tensors_of
 from quantrt.model.model import Model
-from quantrt.quantize.known_ranges import KnownPlacement, place_known
-from quantrt.quantize.obstacle import is_quantized
+from quantrt.quantize.placement.known_ranges import KnownPlacement, place_known
+from quantrt.quantize.placement.obstacle import is_quantized
 from quantrt.quantize.target import Target
 
 __all__ = ["MAX_UNKNOWN_RATIO", "CacheMatch", "match_notes", "match_cache"]

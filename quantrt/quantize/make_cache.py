@@ -14,7 +14,7 @@ from quantrt.calibrate.stats import Stats, TensorStats
 from quantrt.calibrate.trt_cache import DEFAULT_HEADER, TrtCache
 from quantrt.config import CalibrationConfig
 from quantrt.model.model import Model
-from quantrt.quantize.qparams import choose_qparams
+from quantrt.quantize.scales.qparams import choose_qparams
 from quantrt.quantize.targets.tensorrt import TENSORRT
 
 __all__ = ["float_activations", "make_cache", "symmetric_scale"]

@@ -17,9 +17,9 @@ from quantrt.errors import InternalError
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import correct_biases
 from quantrt.quantize.fit.fit import Fitted
-from quantrt.quantize.place_by_config import place_by_config
-from quantrt.quantize.qparams import QParams
+from quantrt.quantize.placement.place_by_config import place_by_config
 from quantrt.quantize.quantized_model import Placement
+from quantrt.quantize.scales.qparams import QParams
 
 __all__ = ["keep_float"]
 

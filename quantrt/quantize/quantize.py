@@ -22,11 +22,12 @@ from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, correct_biases
 from quantrt.quantize.algorithms.told_apart import ALL, told_apart
-from quantrt.quantize.kept_scales import KeptScales
-from quantrt.quantize.known_ranges import place_known
-from quantrt.quantize.levels import attention_note
-from quantrt.quantize.place_by_config import place_by_config
-from quantrt.quantize.qparams import (
+from quantrt.quantize.placement.known_ranges import place_known
+from quantrt.quantize.placement.levels import attention_note
+from quantrt.quantize.placement.place_by_config import place_by_config
+from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
+from quantrt.quantize.scales.kept_scales import KeptScales
+from quantrt.quantize.scales.qparams import (
     QParams,
     QuantizedTensor,
     bias_qparams,
@@ -35,7 +36,6 @@ from quantrt.quantize.qparams import (
     quantize_array,
     quantize_weight,
 )
-from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
 from quantrt.quantize.target import Grid, Target
 from quantrt.threads import usable_cores
 

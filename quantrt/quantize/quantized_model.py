@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.model.model import Model
-from quantrt.quantize.qparams import QParams, QuantizedTensor
+from quantrt.quantize.scales.qparams import QParams, QuantizedTensor
 from quantrt.quantize.target import Grid, Target
 
 __all__ = ["Decision", "Placement", "QuantizedModel", "Use"]
@@ -106,6 +106,13 @@ class QuantizedModel:
             for array in (weight.codes, weight.qparams.scale):
                 hashed.update(np.ascontiguousarray(array).tobytes())
         return hashed.hexdigest()
+
+    @property
+    def residual_sums(self) -> tuple[str, ...]:
+        """The sums whose both sides are rounded; none where a kernel adds one side as it is."""
+        if self.target.residual != "both":
+            return ()
+        return tuple(row.node for row in self.placement.decisions if row.is_int8 and row.op_type == "Add")
 
     @property
     def has_int8(self) -> bool:

@@ -22,8 +22,8 @@ from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_tables
 from quantrt.quantize.algorithms.bias_correction import corrected_biases, set_biases
 from quantrt.quantize.algorithms.smoothing import Smoothing, smooth
-from quantrt.quantize.qparams import QParams, QuantizedTensor, quantize_weight
 from quantrt.quantize.quantized_model import Placement, QuantizedModel
+from quantrt.quantize.scales.qparams import QParams, QuantizedTensor, quantize_weight
 from quantrt.quantize.target import Target
 
 __all__ = [

@@ -7,11 +7,15 @@ from dataclasses import dataclass, replace
 
 from quantrt.dtypes import INT8, DType
 
-__all__ = ["Grid", "OpRule", "Target", "per_token"]
+__all__ = ["MOVERS", "Grid", "OpRule", "Target", "per_token"]
 
 
 ONE_SIDED_RATIO = 0.125
 """Up to this ratio of |lo| to hi a symmetric grid would waste nearly one of its eight bits."""
+
+UNEVEN_RATIO = 0.25
+"""Up to this ratio a zero point is worth 4 dB of a tensor's noise, 20 lg(2 / (1 + ratio)), where it costs an
+addition for each sum at the most."""
 
 
 PRODUCTS = ("Gemm", "MatMul")
@@ -61,7 +65,8 @@ class OpRule:
         behind_product: quantized too where an 8-bit convolution makes its input for it alone.
         output: the output must be quantized too for an 8-bit kernel to be chosen.
         symmetric: its activations use the target's symmetric grid, because zero points cost time here; not
-            beside a constant weight, whose sums, which a zero point is multiplied with, are made beforehand.
+            beside a constant weight, whose sums, which a zero point is multiplied with, are made beforehand;
+            of a concatenation along another axis than that of channels.
         zero_point: its kernels read activations with a zero point, of targets whose grids have one only where
             all readers do; of a convolution unless its padding is copied ahead of its products.
         only_nearest: of a resize: only one that moves values without changing them.
@@ -91,6 +96,13 @@ class OpRule:
     grid: Grid | None = None
 
 
+MOVERS = tuple(
+    OpRule(op_type, passes=True)
+    for op_type in ("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice")
+)
+"""What moves numbers without changing them, which every target does to codes too."""
+
+
 @dataclass(frozen=True)
 class Target:
     """Placement rules of one runtime.
@@ -100,7 +112,7 @@ class Target:
         activation: grid of activations.
         symmetric: grid of activations that a rule wants symmetric; None for the same.
         nonnegative: grid of those of them that are never negative; None for the same.
-        one_sided: grid of activations far to one side whose readers all take zero points; None for the same.
+        one_sided: grid of activations to one side whose readers all take zero points; None for the same.
         rules: one row per operator; an operator without a row stays float.
         residual: which inputs of an Add of two activations are quantized: "both", "skip" (only the branch
             that is not computed by the convolution or product it can be fused with) or "none".
@@ -136,7 +148,7 @@ class Target:
         A range far to one side, such as a GELU's, keeps its zero point: half of the codes would be unused.
         """
         if self.one_sided is not None:
-            return self.one_sided if not symmetric and -lo <= hi * ONE_SIDED_RATIO else self.activation
+            return self.one_sided if not symmetric and -lo <= hi * UNEVEN_RATIO else self.activation
         if not symmetric or self.symmetric is None or (lo < 0 and -lo <= hi * ONE_SIDED_RATIO):
             return self.activation
         return self.nonnegative if self.nonnegative is not None and lo >= 0 else self.symmetric

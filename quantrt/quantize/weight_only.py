@@ -37,7 +37,7 @@ from quantrt.quantize.algorithms.gptq import round_by_gptq
 from quantrt.quantize.algorithms.group_rounding import QMIN, Groups, group_count, round_nearest
 from quantrt.quantize.algorithms.layer_inputs import Batches, as_matrix, is_transposed, observe_grams
 from quantrt.quantize.algorithms.smoothing import smooth
-from quantrt.quantize.exclusions import excluded_nodes
+from quantrt.quantize.placement.exclusions import excluded_nodes
 from quantrt.quantize.weight_blocks import add_blocks, check_opset
 
 __all__ = ["WeightOnly", "quantize_weights"]

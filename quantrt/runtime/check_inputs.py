@@ -47,7 +47,7 @@ class InputCheck:
         Raises:
             DataError: names the input and what is wrong with it.
         """
-        if not isinstance(inputs, Mapping):
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
             raise self._not_a_mapping(inputs)
         arrays: dict[str, np.ndarray] = {}
         shapes = []
@@ -57,7 +57,7 @@ class InputCheck:
             array = inputs[name]
             if type(array) is not np.ndarray:
                 array = _as_array(name, array)
-            if array.dtype != dtype and not (dtype is None and array.dtype.kind in _TEXT_KINDS):
+            if array.dtype is not dtype and not _is_of(array, dtype):
                 raise self._wrong_dtype(name, array)
             arrays[name] = array
             shapes.append(array.shape)
@@ -163,6 +163,11 @@ def _as_array(name: str, value: Any) -> np.ndarray:
             expected="memory on the CPU, without gradient, of a type that numpy has",
             hint="`.detach().cpu()`",
         ) from error
+
+
+def _is_of(array: np.ndarray, dtype: np.dtype[Any] | None) -> bool:
+    """Whether an array has an element type; None is any of those of text."""
+    return array.dtype.kind in _TEXT_KINDS if dtype is None else bool(array.dtype == dtype)
 
 
 def _numpy_dtype(name: str) -> np.dtype[Any] | None:

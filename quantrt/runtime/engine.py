@@ -6,13 +6,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from quantrt.errors import DeviceError, UsageError
+from quantrt.ir.mapped import in_memory
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.plan import Plan
 from quantrt.plan.serialize import load_plan, save_plan
@@ -37,6 +39,9 @@ __all__ = ["Context", "Engine", "load"]
 
 _LOGGER = logging.getLogger(__name__)
 
+MOST_COPIED_BYTES = 256 << 20
+"""Of weights that are taken into memory: of more, every process that serves the engine would hold its own."""
+
 
 def load(path: Path | str) -> Engine:
     """Open an engine file.
@@ -48,7 +53,7 @@ def load(path: Path | str) -> Engine:
         DeviceError: the library it was made for is not installed, or this CPU lacks what it needs; the
             engine is for a GPU, and there is no usable one.
     """
-    plan = load_plan(path)
+    plan = _weights_in_memory(load_plan(path))
     name, library = Path(path).name, plan.model.library
     with _naming(name):
         check_library(library)
@@ -181,6 +186,17 @@ class Engine:
         """
         save_plan(self.plan, path)
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or sent to another process: a library's own objects cannot be.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"cannot copy {self.name}, or send it to another process",
+            hint="`engine.save(path)`, and `quantrt.load(path)` in that process",
+        )
+
     def close(self) -> None:
         """Free the library's model; runs in progress must have ended. Closing twice is allowed."""
         executor, self._executor = self._executor, None
@@ -286,6 +302,18 @@ def _open(plan: Plan, name: str) -> Executor:
     """The plan's model, with errors that name the engine."""
     with _naming(name):
         return open_executor(plan.model, plan.options, output_names=[spec.name for spec in plan.outputs])
+
+
+def _weights_in_memory(plan: Plan) -> Plan:
+    """The plan with its weights in memory, where a library reads them for as long as the engine lives.
+
+    A file that somebody overwrites is nothing to the engine then; see decision 0031. A GPU has its own copy.
+    """
+    weights = plan.model.weights
+    if plan.model.library == "cuda" or sum(array.nbytes for array in weights.values()) > MOST_COPIED_BYTES:
+        return plan
+    own = {name: in_memory(array) for name, array in weights.items()}
+    return replace(plan, model=replace(plan.model, weights=own))
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from quantrt.errors import DeviceError, InternalError, UsageError, close_match
+from quantrt.errors import DeviceError, InternalError
 from quantrt.ir.tensor_spec import TensorSpec
+from quantrt.option_checks import check_choice
 from quantrt.plan.plan import ExecOptions, LibraryModel
-from quantrt.runtime.cuda.available import check_gpu
+from quantrt.runtime.cuda.device.available import check_gpu
 
 __all__ = [
     "ContextThere",
@@ -181,13 +182,7 @@ def check_library(library: str, *, compiles: bool = False) -> None:
         UsageError: it is none of LIBRARIES.
         DeviceError: it is not installed, or for "cuda" its packages are not, or there is no usable GPU.
     """
-    if library not in LIBRARIES:
-        near = close_match(library, LIBRARIES)
-        raise UsageError(
-            f"unknown library '{library}'",
-            expected="one of " + ", ".join(LIBRARIES),
-            hint=f"'{near}'" if near else None,
-        )
+    check_choice("library", library, LIBRARIES)
     if library == "cuda":
         check_gpu(compiles=compiles)
     elif importlib.util.find_spec(library) is None:

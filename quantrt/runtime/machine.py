@@ -19,6 +19,6 @@ def describe_machine(library: str) -> dict[str, Any]:
     facts = describe_device(with_gpu=False)
     if library != "cuda":
         return facts
-    from quantrt.runtime.cuda.local_gpu import gpu_row  # imports torch, which is optional
+    from quantrt.runtime.cuda.device.local_gpu import gpu_row  # imports torch, which is optional
 
     return {**facts, "gpu": [gpu_row()]}

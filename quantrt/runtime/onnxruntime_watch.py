@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,10 @@ def watch_onnxruntime(
         settings = onnxruntime.SessionOptions()
         settings.enable_profiling = True
         settings.profile_file_prefix = str(folder / "profile")
-        with _opened(model, options, settings) as executor:
+        shapes = tuple(tuple(array.shape) for array in inputs.values())
+        is_alone = options.one_thread_shapes == shapes
+        threads = 1 if is_alone else options.threads
+        with _opened(model, replace(options, threads=threads), settings) as executor:
             for _ in range(warmup_runs + runs):
                 executor.run(inputs)
             path = Path(executor.end_profiling())
@@ -91,7 +94,7 @@ class _Watched(OnnxRuntimeExecutor):
 def _opened(
     model: LibraryModel, options: ExecOptions, settings: onnxruntime.SessionOptions
 ) -> Iterator[_Watched]:
-    executor = _Watched(model, options, session_options=settings)
+    executor = _Watched(model, replace(options, one_thread_shapes=None), session_options=settings)
     try:
         yield executor
     finally:

@@ -21,10 +21,10 @@ from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.openvino_norms import parts_norms
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.quantize.fit.fit import GIVEN_SCALES, OWN_SCALES, Fitted
-from quantrt.quantize.levels import ATTENTION_LEVELS
-from quantrt.quantize.place_by_config import kept_in_float
-from quantrt.quantize.qdq import write
-from quantrt.quantize.requantized import requantized_products
+from quantrt.quantize.placement.levels import ATTENTION_LEVELS
+from quantrt.quantize.placement.place_by_config import kept_in_float
+from quantrt.quantize.qdq.requantized import requantized_products
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
@@ -32,7 +32,7 @@ from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.executor import Executor, open_executor
 from quantrt.tactics.candidate import Candidate, Rejected, Spec
-from quantrt.tactics.one_thread import with_its_threads
+from quantrt.tactics.one_thread import OwnThreads
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
@@ -183,6 +183,7 @@ class Opener:
         self._lowered: dict[tuple[str, str], _Lowered] = {}  # by library, and which graph it is of
         self._floats: dict[str, Mapping[str, np.ndarray]] = {}  # FP32's outputs, by library
         self._all_finite = False
+        self._threads = OwnThreads()
 
     def open(self, spec: Spec, fitted: Fitted | None) -> Candidate | Rejected:
         """Lower and open one spec; a library that refuses the model is a rejection, not an error.
@@ -209,7 +210,7 @@ class Opener:
         candidate = Candidate(spec, lowered, options, executor, fitted, kept)
         if spec.precision == "fp32" and self._config.code_precisions:
             return candidate
-        return with_its_threads(candidate, self._inputs, outputs)
+        return self._threads.of(candidate, self._inputs, outputs)
 
     @property
     def environment(self) -> Mapping[str, str] | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -30,6 +31,10 @@ TURN_MS = 20.0
 SEARCH_TURN_MS = 2.0
 """The same in a search, where the threads of the previous turn may be waited for: how far apart rounds are
 counts for more than how long their turns are."""
+
+SEARCH_TURN_RUNS, BRIEF_TURN_MS = 16, 1.0
+"""Of what is so fast that so many runs take less, a turn in a search is these, or so long at least; the
+seconds asked for are as much less, for as many rounds."""
 
 OWN_TURN_MS = 5.0
 """The same where all runs time themselves: there is no thread to be woken."""
@@ -141,11 +146,13 @@ def time_interleaved(
     has_clock = all(isinstance(run, TimesItself) for run in runs.values())
     with without_collector():
         least_ms = _warm_up(runs, config, clock)
+        is_search = floats is not None
+        turn_ms = OWN_TURN_MS if has_clock else _host_turn_ms(min(least_ms.values()), is_search=is_search)
         return _time_rounds(
             runs,
-            config,
+            _for_turns(config, turn_ms) if is_search else config,
             on_progress,
-            turn_runs=_turn_runs(least_ms, has_clock=has_clock, is_search=floats is not None),
+            turn_runs=_turn_runs(least_ms, turn_ms, has_clock=has_clock, is_search=is_search),
             slow={name for name, ms in least_ms.items() if ms >= SLOW_RUN_MS},
             min_rounds=min_rounds,
             floats=floats,
@@ -232,7 +239,21 @@ def _warm_up(runs: Mapping[str, Callable[[], object]], config: BenchConfig, cloc
     return least_ms
 
 
-def _turn_runs(least_ms: Mapping[str, float], *, has_clock: bool, is_search: bool) -> dict[str, int]:
+def _host_turn_ms(fastest_ms: float, *, is_search: bool) -> float:
+    """How long a turn is by the host's clock, at least."""
+    if not is_search:
+        return TURN_MS
+    return min(max(SEARCH_TURN_RUNS * fastest_ms, BRIEF_TURN_MS), SEARCH_TURN_MS)
+
+
+def _for_turns(config: BenchConfig, turn_ms: float) -> BenchConfig:
+    """The seconds asked for, for as many rounds of turns that are shorter than usual in a search."""
+    return replace(config, duration_s=config.duration_s * min(turn_ms / SEARCH_TURN_MS, 1.0))
+
+
+def _turn_runs(
+    least_ms: Mapping[str, float], turn_ms: float, *, has_clock: bool, is_search: bool
+) -> dict[str, int]:
     """The number of timed runs of every turn.
 
     As many for all as the fastest needs, so that every figure is of as many runs; in a search as many as each
@@ -241,10 +262,11 @@ def _turn_runs(least_ms: Mapping[str, float], *, has_clock: bool, is_search: boo
     fastest_ms = min(least_ms.values())
     if fastest_ms >= SLOW_RUN_MS:
         return dict.fromkeys(least_ms, 1)
-    host_ms = SEARCH_TURN_MS if is_search else TURN_MS
-    turn_ms, fewest = (OWN_TURN_MS, 1) if has_clock else (host_ms, MIN_TURN_RUNS)
+    least_runs = 1 if has_clock else MIN_TURN_RUNS
     return {
-        name: min(max(math.ceil(turn_ms / max(ms if is_search else fastest_ms, 1e-6)), fewest), MAX_TURN_RUNS)
+        name: min(
+            max(math.ceil(turn_ms / max(ms if is_search else fastest_ms, 1e-6)), least_runs), MAX_TURN_RUNS
+        )
         for name, ms in least_ms.items()
     }
 

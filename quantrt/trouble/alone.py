@@ -17,7 +17,7 @@ from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.model import Model
 from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.mixed import keep_float
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.reference.metrics import mean_noise_ratio
 from quantrt.reference.row_sets import row_sets

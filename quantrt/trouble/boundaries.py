@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from quantrt.ir.edit import is_operator
-from quantrt.quantize.switches import MOVES
+from quantrt.quantize.qdq.switches import MOVES
 from quantrt.trouble.finding import TROUBLE, Finding
 from quantrt.trouble.scene import Scene
 

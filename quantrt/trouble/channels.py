@@ -17,7 +17,7 @@ import onnx_ir as ir
 from quantrt.calibrate.histogram import bin_edges
 from quantrt.calibrate.stats import TensorStats
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
-from quantrt.quantize.behind_conv import before_activation
+from quantrt.quantize.patterns.behind_conv import before_activation
 from quantrt.trouble.finding import TROUBLE, Finding
 from quantrt.trouble.layer_noise import LayerNoise, layer_noises
 from quantrt.trouble.scene import Scene

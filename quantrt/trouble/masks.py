@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, is_operator
-from quantrt.quantize.switches import MOVES
+from quantrt.quantize.qdq.switches import MOVES
 from quantrt.trouble.finding import HANDLED, TROUBLE, Finding
 from quantrt.trouble.scene import Scene
 

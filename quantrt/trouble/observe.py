@@ -19,9 +19,9 @@ from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.taps import Taps
 from quantrt.ir.edit import is_operator
 from quantrt.model.model import Model
-from quantrt.quantize.qparams import QParams, dequantize, quantize_array
+from quantrt.quantize.qdq.switches import MOVES
 from quantrt.quantize.quantized_model import QuantizedModel, Use
-from quantrt.quantize.switches import MOVES
+from quantrt.quantize.scales.qparams import QParams, dequantize, quantize_array
 
 __all__ = ["Channels", "observe_inputs"]
 

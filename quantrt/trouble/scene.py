@@ -16,7 +16,7 @@ from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.taps import Taps, is_float
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.model import Model
-from quantrt.quantize.place_by_config import place_by_config
+from quantrt.quantize.placement.place_by_config import place_by_config
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
 from quantrt.quantize.target import Target

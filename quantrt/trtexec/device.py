@@ -81,7 +81,7 @@ def _cpu_rows() -> dict[str, str | None]:
 
 
 def _gpu_rows() -> dict[str, str | None]:
-    from quantrt.runtime.cuda.local_gpu import gpu_details  # torch is optional
+    from quantrt.runtime.cuda.device.local_gpu import gpu_details  # torch is optional
 
     facts = gpu_details()
     shared = facts["shared_memory_per_multiprocessor_bytes"]

@@ -17,7 +17,7 @@ from quantrt.ir.profile import Profile, read_profiles
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.serialize import peek_plan
-from quantrt.quantize.obstacle import is_quantized
+from quantrt.quantize.placement.obstacle import is_quantized
 from quantrt.runtime.engine import Engine, load
 from quantrt.runtime.profile_check import profiles_of
 from quantrt.trtexec.build_config import Mapped, map_build

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from quantrt.errors import UsageError, close_match
+from quantrt.option_checks import check_choice
 from quantrt.trtexec.flag import Effect, Flag, Form
 from quantrt.trtexec.flags import BY_NAME
 
@@ -82,13 +83,8 @@ def _next(rest: list[str]) -> tuple[Flag, str]:
         if not rest or rest[0].startswith("-"):
             raise UsageError(f"{name} needs a value", hint=f"{name}={flag.value_text}")
         text = rest.pop(0)
-    if flag.choices and text not in flag.choices:
-        near = close_match(text, flag.choices)
-        raise UsageError(
-            f"unknown value '{text}' of {name}",
-            expected="one of " + ", ".join(flag.choices),
-            hint=f"{name}={near}" if near else None,
-        )
+    if flag.choices:
+        check_choice("value", text, flag.choices, where=f"of {name}", hint=f"{name}={{}}".format)
     return flag, text
 
 

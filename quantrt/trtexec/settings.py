@@ -273,7 +273,9 @@ def _device(given: Given) -> str:
     text = given.text("--device") or "0"
     if text.lower() == CPU:
         return CPU
-    if read_whole("--device", text) != 0:
+    if not text.isdecimal():
+        raise UsageError(f"cannot read '{text}' of --device", expected="0, or cpu", hint="--device=0")
+    if int(text) != 0:
         raise UsageError(
             f"--device={text} cannot be done: the first GPU that this process sees is used",
             hint=f"CUDA_VISIBLE_DEVICES={text} and --device=0, or --device=cpu",

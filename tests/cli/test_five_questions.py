@@ -26,7 +26,7 @@ from quantrt.config import (
 )
 from quantrt.model.save import save_model
 from quantrt.quantize.make_cache import make_cache
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.tensorrt import TENSORRT
 from quantrt.report.explain import cpu_peaks, gather, times
 from quantrt.tactics.timing import Latency

@@ -36,6 +36,9 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
             "--layer-precisions",
             id="trtexec's spelling",
         ),
+        pytest.param(["run", "m.qrt", "--data", "d.npz"], "unknown option '--data'", "--inputs", id="data"),
+        pytest.param([*BUILD, "--inputs=d.npz"], "unknown option '--inputs'", "--calib-data", id="inputs"),
+        pytest.param([*BUILD, "--device=gpu"], "unknown value 'gpu'", "--device cuda", id="another word"),
         pytest.param([*BUILD, "--thread=2"], "unknown option '--thread'", "--threads", id="no abbreviations"),
         pytest.param(
             ["--jsn", "doctor"], "unknown option '--jsn' of quantrt", "--json", id="flag before the verb"

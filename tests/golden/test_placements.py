@@ -11,7 +11,7 @@ import pytest
 
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
-from quantrt.quantize.placement import place
+from quantrt.quantize.placement.placement import place
 from quantrt.quantize.quantized_model import Placement
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets import TARGETS

@@ -16,8 +16,8 @@ from triton.runtime import interpreter
 
 from quantrt.kernels.compile_all import CompileFailure, compile_all, compilers
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.tactics.cuda import trial
-from quantrt.tactics.cuda.timing import Timing, timing_of
+from quantrt.tactics.cuda.timing import trial
+from quantrt.tactics.cuda.timing.timing import Timing, timing_of
 
 CompileKernels = Callable[
     [Sequence[KernelSpec], Sequence[int]], dict[KernelSpec, CompiledKernel | CompileFailure]

@@ -9,10 +9,9 @@ import numpy as np
 import torch
 
 from quantrt.gpu import gpu_named
-from quantrt.runtime.cuda.compute import compute
+from quantrt.runtime.cuda.reference.compute import compute
 from quantrt.tactics.cuda.candidates import list_tactics
-from quantrt.tactics.cuda.prune import REFERENCE
-from quantrt.tactics.cuda.tactic import Tactic, Workload
+from quantrt.tactics.cuda.tactic import REFERENCE, Tactic, Workload
 from tests.kernels.run_tactic import facts_of
 
 __all__ = ["H200", "Problem"]

@@ -9,7 +9,7 @@ import torch
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.kernel_text import kernel_key
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.launcher import InterpreterLauncher
+from quantrt.runtime.cuda.device.launcher import InterpreterLauncher
 from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.tensors import empty_tensor, tensor_on
 from quantrt.tactics.cuda.tactic import Draft, Tactic, TensorFacts

@@ -10,7 +10,7 @@ from triton import knobs
 
 from quantrt.kernels.conv2d.spec import TileConfig, kernel_of
 from quantrt.kernels.cubin import Resources, resources_of
-from tests.kernels.test_conv2d_compiled import problem
+from tests.kernels.convolutions.test_conv2d_compiled import problem
 
 
 def told(cubin: bytes, folder: Path) -> Resources:

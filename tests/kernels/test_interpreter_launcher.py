@@ -25,7 +25,7 @@ SCRIPT = """
 import sys, types
 import torch
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
-from quantrt.runtime.cuda.launcher import open_launchers
+from quantrt.runtime.cuda.device.launcher import open_launchers
 import probe_kernel
 
 sys.modules["quantrt.kernels.probe"] = types.ModuleType("quantrt.kernels.probe")

@@ -13,16 +13,16 @@ from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.live_rows import with_live_rows
 from quantrt.regions.expression import Operand
 from quantrt.regions.region import Gemm, Rows
-from quantrt.runtime.cuda.compute import compute
-from quantrt.tactics.cuda.check import POISON, check, poison
-from quantrt.tactics.cuda.estimate import work_of
-from quantrt.tactics.cuda.gemm import list_tactics as list_gemm
-from quantrt.tactics.cuda.open_tactic import OpenTactic
+from quantrt.runtime.cuda.reference.compute import compute
+from quantrt.tactics.cuda.memory_bound.rows import list_tactics as list_rows
 from quantrt.tactics.cuda.padding.live_rows import rows_that_count, stopping
-from quantrt.tactics.cuda.rows import list_tactics as list_rows
+from quantrt.tactics.cuda.products.gemm import list_tactics as list_gemm
 from quantrt.tactics.cuda.tactic import LIVE, Tactic, Workload
-from tests.kernels import expressions as spelled
-from tests.kernels.expressions import TENSOR, Builder, constant, scalar
+from quantrt.tactics.cuda.timing.check import POISON, check, poison
+from quantrt.tactics.cuda.timing.open_tactic import OpenTactic
+from quantrt.tactics.cuda.tuning.estimate import work_of
+from tests.kernels.memory_bound import expressions as spelled
+from tests.kernels.memory_bound.expressions import TENSOR, Builder, constant, scalar
 from tests.kernels.run_tactic import facts_of
 
 A100 = gpu_named("A100")

@@ -16,7 +16,7 @@ from quantrt.kernels.gemm_hopper.spec import HopperTile
 from quantrt.kernels.gemm_hopper.spec import kernel_of as hopper_kernel
 from quantrt.kernels.live_rows import with_live_rows
 from quantrt.regions.expression import IDENTITY
-from tests.kernels.gemm_problems import heavy_codes, plain_codes
+from tests.kernels.products.gemm_problems import heavy_codes, plain_codes
 
 LAYER = (12288, 4096, 1024)
 PACKED = AttentionProblem(

@@ -15,7 +15,7 @@ from quantrt.kernels.gemm_hopper.spec import HopperTile
 from quantrt.kernels.gemm_hopper.spec import kernel_of as hopper_of
 from quantrt.kernels.overlap import HERE, IMAGE_FAMILIES, has_wait, may_overlap, with_wait
 from quantrt.regions.expression import IDENTITY
-from tests.kernels.gemm_problems import plain_codes
+from tests.kernels.products.gemm_problems import plain_codes
 
 PROBLEM = plain_codes(256, 256, 256)
 TRITON = gemm_of(PROBLEM, TileConfig(64, 64, 64, 4, 3))

@@ -9,7 +9,7 @@ from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
 from quantrt.quantize.fit.fit import ROUNDED, fit, observe_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.reference.metrics import sqnr_db

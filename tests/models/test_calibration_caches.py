@@ -19,7 +19,7 @@ from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.quantize.cache_match import match_cache
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.cuda import CUDA

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks.cifar_nets import NETS, load_cifar_net  # noqa: E402
+from benchmarks.nets.cifar_nets import NETS, load_cifar_net  # noqa: E402
 from quantrt.ir.session import float_session  # noqa: E402
 from quantrt.model.load import load_model  # noqa: E402
 

@@ -16,7 +16,7 @@ from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.model.for_gpu import for_gpu  # noqa: E402
 from quantrt.model.load import load_model  # noqa: E402
 from quantrt.plan.program_json import program_from_model  # noqa: E402
-from quantrt.quantize.per_token import spell_per_token  # noqa: E402
+from quantrt.quantize.qdq.per_token import spell_per_token  # noqa: E402
 from quantrt.quantize.quantize import observed_values, quantize  # noqa: E402
 from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
 from quantrt.reference.metrics import sqnr_db  # noqa: E402

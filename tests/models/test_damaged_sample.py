@@ -10,7 +10,7 @@ from quantrt.ir.session import float_session
 from quantrt.model.load import load_model
 from quantrt.quantize.fit.fit import fit
 from quantrt.quantize.fit.observe import observe
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.reference.metrics import sqnr_db

@@ -21,7 +21,7 @@ from quantrt.gpu import gpu_named  # noqa: E402
 from quantrt.model.load import load_model  # noqa: E402
 from quantrt.quantize.explicit.grids import grid_of  # noqa: E402
 from quantrt.quantize.explicit.read import read  # noqa: E402
-from quantrt.quantize.qdq import write  # noqa: E402
+from quantrt.quantize.qdq.write import write  # noqa: E402
 from quantrt.reference.metrics import sqnr_db  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of  # noqa: E402
 from quantrt.tactics.cuda.lower import CudaLowering  # noqa: E402

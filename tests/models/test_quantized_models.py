@@ -17,7 +17,7 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, QuantizeConfig
 from quantrt.model.load import load_model
 from quantrt.quantize.fit.fit import fit, observe_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets import TARGETS, target_named
 from quantrt.reference.metrics import sqnr_db, top1

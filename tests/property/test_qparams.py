@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from quantrt.dtypes import INT8, UINT8
-from quantrt.quantize.qparams import QParams, choose_qparams, dequantize, quantize_array, quantize_weight
+from quantrt.quantize.scales.qparams import (
+    QParams,
+    choose_qparams,
+    dequantize,
+    quantize_array,
+    quantize_weight,
+)
 
 TINY = float(np.finfo(np.float32).tiny)
 EPSILON = float(np.finfo(np.float32).eps)

@@ -20,8 +20,8 @@ from quantrt.model.load import load_model
 from quantrt.quantize.explicit.read import read
 from quantrt.quantize.lint.placement_rules import placement_findings
 from quantrt.quantize.lint.tensorrt import tensorrt_findings
-from quantrt.quantize.qdq import write
-from quantrt.quantize.unquantized import without_pairs
+from quantrt.quantize.qdq.unquantized import without_pairs
+from quantrt.quantize.qdq.write import write
 from quantrt.reference.metrics import sqnr_db
 
 SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])

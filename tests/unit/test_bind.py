@@ -14,7 +14,7 @@ from quantrt.errors import DataError, UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.load import make_model
 from quantrt.prepare import Job, Quantized
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.runtime.engine import load
 from tests.nets import net, quantized, resnet, run_ort, samples

@@ -30,7 +30,7 @@ from quantrt.model.load import load_model, make_model
 from quantrt.model.model import Model
 from quantrt.quantize.fit.equalized import EQUALIZED
 from quantrt.quantize.fit.fit import NOT_CORRECTED, TRIED
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.runtime.engine import Engine, load
@@ -98,6 +98,40 @@ def test_a_float_build_needs_nothing_but_a_model():
     assert report["calibration"] is None
     assert report["verdict"]["reason"] == "fp32 was the only precision to choose from"
     assert "there are no data: timed on random values, x 1x3x16x16" in report["notes"]
+
+
+def test_a_metric_is_a_function_and_its_name_is_what_the_report_keeps(prefer: Callable[[str], None]):
+    prefer("int8")
+    seen = []
+
+    def hits(outputs, labels):
+        seen.append((outputs["y"].shape, labels["labels"].shape))
+        return (outputs["y"].argmax(axis=1) == labels["labels"]).mean()
+
+    device = DeviceConfig(libraries=("onnxruntime",))
+    options = config(budget=Budget(metric=hits, max_drop_ratio=1.0), device=device)
+    with make(options=options, precisions="int8", calibration=IMAGES, validation=LABELLED) as engine:
+        report = check_report(engine)
+    name = f"{__name__}:test_a_metric_is_a_function_and_its_name_is_what_the_report_keeps.<locals>.hits"
+    assert report["config"]["budget"] == {"metric": name, "max_drop_ratio": 1.0}
+    assert {row["accuracy"]["metric"] for row in report["candidates"] if row["accuracy"]} == {name}
+    assert seen[0] == ((8, 5), (8,)) and set(seen[1:]) == {((12, 5), (12,))}
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_metric_that_fails_does_so_before_anything_is_calibrated(precision: str):
+    events = []
+    options = config(budget=Budget(metric=lambda outputs, labels: outputs["boxes"].mean()))
+    with pytest.raises(UsageError, match="<lambda>' failed") as caught:
+        make(
+            options=options,
+            precisions=precision,
+            calibration=IMAGES,
+            validation=LABELLED,
+            on_event=lambda event: events.append(event.stage),
+        )
+    assert "outputs 'y' float32 [12, 5] and labels 'labels' int64 [12]" in str(caught.value.expected)
+    assert set(events) == {"trying the metric"}
 
 
 def test_a_build_without_data_says_what_it_was_timed_at():
@@ -339,6 +373,19 @@ def test_events_come_in_the_order_of_the_stages(prefer):
         assert done == sorted(done)
         last = [event for event in events if event.stage == stage][-1]
         assert last.total is None or last.done == last.total or stage == "timing"
+        assert done[0] == 0 or stage == "calibrating"  # what it takes is its own from the start
+
+
+def test_events_name_the_candidate_that_is_opened_or_checked(prefer):
+    prefer("int8")
+    events: list[Event] = []
+    with make(precisions="int8", calibration=IMAGES, on_event=events.append) as engine:
+        rows = [row["name"] for row in engine.report["candidates"]]
+        shipped = engine.report["verdict"]["shipped"]
+    opened = [event.candidate for event in events if event.stage == "opening"]
+    assert sorted(opened[:-1]) == sorted(rows) and opened[-1] == ""
+    assert {event.candidate for event in events if event.stage == "checking"} == {shipped}
+    assert {event.candidate for event in events if event.stage not in ("opening", "checking")} == {""}
 
 
 def test_a_model_with_a_symbolic_batch_is_timed_at_the_batch_asked_for(monkeypatch: pytest.MonkeyPatch):

@@ -25,7 +25,7 @@ from quantrt.plan.program_json import program_from_model
 from quantrt.prepare import Job, quantize_for_device
 from quantrt.quantize.fit.fit import GIVEN_SCALES
 from quantrt.quantize.make_cache import float_activations, make_cache
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.tensorrt import TENSORRT
 from tests.nets import RESNET, RESNET_SHAPES, dataset, net, quantized, resnet, run_ort, samples, weights

@@ -28,7 +28,7 @@ from quantrt.model.binding import Binding
 from quantrt.model.load import make_model
 from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.fit.fit import OWN_SCALES
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.inspect.engine import describe_engine, show_engine
 from tests.gpu_stand_in import REFERENCE_ALONE, stand_in_for_gpu
@@ -110,7 +110,8 @@ def test_a_build_for_a_gpu_that_is_not_there_fails_first(monkeypatch: pytest.Mon
         raise DeviceError("no GPU")
 
     monkeypatch.setattr(build_module, "check_library", refuse)
-    monkeypatch.setattr(build_module, "load_model", lambda path: pytest.fail("the model was read"))
+    job_module = importlib.import_module("quantrt.quantized_job")
+    monkeypatch.setattr(job_module, "load_model", lambda path: pytest.fail("the model was read"))
     with pytest.raises(DeviceError, match="no GPU"):
         build("model.onnx", config=CONFIG, calibration=IMAGES)
 

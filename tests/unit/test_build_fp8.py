@@ -24,7 +24,7 @@ from quantrt.plan.program import QUANTIZATION
 from quantrt.plan.program_json import program_from_model
 from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.quantize.fit.fit import OWN_SCALES
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.record import from_record
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.report.engine_layers.of_engine import engine_layers

@@ -17,7 +17,7 @@ from quantrt.config import (  # noqa: E402
 )
 from quantrt.errors import ModelError, UsageError  # noqa: E402
 from quantrt.model.model import Model  # noqa: E402
-from quantrt.runtime.cuda.memory_limit import device_memory_limit  # noqa: E402
+from quantrt.runtime.cuda.device.memory_limit import device_memory_limit  # noqa: E402
 from quantrt.tactics.cuda import lower  # noqa: E402
 from tests.gpu_stand_in import BRIEF, REFERENCE_ALONE, stand_in_for_gpu  # noqa: E402
 from tests.limited_memory import LimitedMemory, limited_memory  # noqa: E402

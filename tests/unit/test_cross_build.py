@@ -16,7 +16,7 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
 from quantrt.plan.program_json import program_from_model
 from quantrt.plan.serialize import load_plan, save_plan
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.cuda import CUDA
 from tests.nets import net, quantized, samples
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.cuda_predicted import predicted_ms
+from benchmarks.cuda.predicted import predicted_ms
 from quantrt.assign.whole_engines import TimedKernels
 
 KERNELS = {

@@ -4,7 +4,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.paired import Judged, compare_agreement, compare_sqnr
+from benchmarks.tasks.paired import Judged, compare_agreement, compare_sqnr, mean_difference
+from benchmarks.tasks.task import Score
 
 COUNT = 4000
 DRAWN = 0.07
@@ -56,3 +57,23 @@ def test_of_decibels_it_is_the_error_of_the_ratio_of_two_noises():
     assert found["difference"] == pytest.approx(10 * np.log10(b.sum() / a.sum()))
     wanted = 10 / np.log(10) * np.std(b / b.mean() - a / a.mean()) / COUNT**0.5
     assert found["standard_error"] == pytest.approx(wanted, rel=DRAWN)
+
+
+def test_the_mean_difference_over_models_has_the_errors_of_both_draws():
+    """Three models that differ from the peer by 1, 2 and 3 points, and by what each source brings to all."""
+    rng = np.random.default_rng(4)
+    common, spread = rng.random(COUNT), rng.standard_normal(COUNT)
+    score = Score("mean", lambda outputs: outputs[0], lambda values, rows: float(np.mean(values[rows])))
+
+    def scored(values: np.ndarray) -> Judged:
+        made = Judged({})
+        made.values = values
+        return made
+
+    ours = [scored(common + spread + points) for points in (0.01, 0.02, 0.03)]
+    found = mean_difference(ours, [scored(common)] * 3, score)
+    assert found["difference"] == pytest.approx(0.02 + spread.mean())
+    assert found["error_of_draws"] == pytest.approx(0.01 / 3**0.5)
+    assert found["error_of_sources"] == pytest.approx(np.std(spread) / COUNT**0.5, rel=DRAWN)
+    alone = mean_difference(ours[:1], [scored(common)], score)
+    assert alone["error_of_draws"] is None

@@ -117,7 +117,30 @@ def test_libraries_are_told_to_send_nothing(tmp_path: Path):
     assert list(home.iterdir()) == []
 
 
-def test_a_metric_that_is_a_function_is_told_how_it_is_named():
-    with pytest.raises(quantrt.UsageError, match="a metric is given by its name") as caught:
-        quantrt.Budget(metric=max)  # type: ignore[arg-type]
-    assert '"__main__:function"' in str(caught.value)
+def test_a_metric_that_is_neither_a_name_nor_a_function_is_told_what_it_may_be():
+    with pytest.raises(quantrt.UsageError, match="a metric is given by its name, or as a function") as caught:
+        quantrt.Budget(metric=0.9)  # type: ignore[arg-type]
+    assert caught.value.got == "float 0.9"
+    assert str(caught.value.expected).endswith("module:function, or a function of outputs and labels")
+
+
+@pytest.mark.parametrize("call", [quantrt.build, quantrt.quantize_model])
+@pytest.mark.parametrize(
+    ("options", "message", "expected"),
+    [
+        ({"budget": 0.01}, "cannot use this budget", "Budget"),
+        ({"budget": "top1"}, "cannot use this budget", "Budget"),
+        ({"config": {"precisions": ["int8"]}}, "cannot use this config", "BuildConfig"),
+        ({"config": quantrt.Budget()}, "cannot use this config", "BuildConfig"),
+    ],
+)
+def test_options_of_another_type_are_told_theirs(call, options: dict, message: str, expected: str):
+    with pytest.raises(quantrt.UsageError, match=message) as caught:
+        call("model.onnx", **options)
+    assert caught.value.expected == f"a {expected}"
+    assert caught.value.hint == f"`quantrt.config.{expected}(...)`"
+
+
+def test_a_metric_that_is_a_function_has_a_name():
+    assert quantrt.Budget(metric=max).metric_name == "builtins:max"
+    assert quantrt.Budget(metric="top1").metric_name == "top1"

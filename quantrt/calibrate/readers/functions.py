@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ class Loader:
 
     def __iter__(self) -> Iterator[Any]:
         try:
-            yield from self._function()
+            yield from _in_turn(self._function())
         except Exception as error:
             raise DataError(
                 f"cannot read the samples of '{self.reference}'",
@@ -44,6 +44,12 @@ class Loader:
                 expected="a function without arguments that gives dicts of arrays",
                 hint="the same with --traceback, which shows where",
             ) from error
+
+
+def _in_turn(made: Any) -> Iterable[Any]:
+    """The samples; what has no more than ONNX Runtime's `get_next` is asked until it has none."""
+    is_asked = not hasattr(made, "__iter__") and callable(getattr(made, "get_next", None))
+    return iter(made.get_next, None) if is_asked else made
 
 
 def find_function(reference: str) -> Callable[..., Any]:

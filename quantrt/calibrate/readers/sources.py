@@ -107,6 +107,9 @@ def _open_arrays(path: Path, files: Sequence[Path], specs: Specs, labels: str | 
         raise DataError(
             f"there are no samples in '{path}'",
             expected=".npz, a folder of .npy/.npz files, or a folder or zip of images",
+            hint="`module:function` in its place: a function that reads it and gives dicts of arrays"
+            if path.is_file()
+            else None,
         )
     columns = _file_columns(path, specs)
     if labels is not None:

@@ -167,11 +167,11 @@ def _operands(w: Writer, query: ir.Value, heads: int) -> tuple[ir.Value, ir.Valu
         k, v = key, value
     else:
         k, v = _biased(w, key, heads, offset, 1), _biased(w, value, heads, offset, 2)
-    return q, k, v, _width(w, query, offset, key, heads)
+    return q, k, v, _width(w, query, key, heads)
 
 
-def _width(w: Writer, query: ir.Value, offset: ir.Value | None, key: ir.Value, heads: int) -> object:
-    """Of q: as declared, or as its bias or the heads of keys say."""
+def _width(w: Writer, query: ir.Value, key: ir.Value, heads: int) -> object:
+    """Of q: as declared, or as the heads of keys say."""
     found = (w.shape(query) or (None,))[-1]
     keys = w.shape(key) or ()
     if isinstance(found, int):

@@ -13,7 +13,9 @@ __all__ = ["remove_identities"]
 
 
 def remove_identities(graph: ir.Model) -> int:
-    """Remove Identity, Dropout at inference, Cast to the same type, and Concat or Sum of one; how many.
+    """Remove Identity, Dropout at inference, Cast to the same type, Concat or Sum of one; how many.
+
+    A Pad by nothing is one too: windows of attention come with it where the map is a multiple of them.
 
     A graph output keeps its name: where a removed node made it, the node before takes the name over. The
     node stays where that is impossible, the value being a graph input, a constant or an output already.
@@ -34,9 +36,20 @@ def _is_identity(node: ir.Node) -> bool:
         return True
     if is_operator(node, "Concat", "Sum"):
         return len(node.inputs) == 1
+    if is_operator(node, "Pad"):
+        return _pads_nothing(node)
     if is_operator(node, "Cast"):
         return node.inputs[0].dtype is not None and node.inputs[0].dtype == int_attribute(node, "to", 0)
     return is_operator(node, "Dropout") and _is_inference(node)
+
+
+def _pads_nothing(node: ir.Node) -> bool:
+    """Whether all of a Pad's sizes are 0, in whichever place its opset has them."""
+    pads = constant_of(node.inputs[1]) if len(node.inputs) > 1 else None
+    if pads is None:
+        attribute = node.attributes.get("pads")
+        return attribute is not None and not attribute.is_ref() and not any(attribute.as_ints())
+    return not pads.any()
 
 
 def _is_inference(node: ir.Node) -> bool:

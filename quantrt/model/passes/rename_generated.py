@@ -12,7 +12,7 @@ import re
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import taken_names
+from quantrt.ir.edit import take_name, taken_names
 
 __all__ = ["rename_generated"]
 
@@ -29,10 +29,7 @@ def rename_generated(graph: ir.Model) -> int:
     ]
     taken = taken_names(graph) if found else set()
     for value in found:
-        name = f"{value.name}.given"
-        while name in taken:
-            name += "_"
-        taken.add(name)
+        name = take_name(f"{value.name}.given", taken)
         del graph.graph.initializers[value.name or ""]
         value.name = name
         if value.const_value is not None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import taken_names
+from quantrt.ir.edit import all_names
 from quantrt.ir.shapes import infer_shapes
 from quantrt.model.contrib.activations import (
     spell_bias_add,
@@ -162,7 +162,7 @@ class _Spelled:
 
     def __init__(self, graph: ir.Model) -> None:
         self.graph = graph
-        self._taken = taken_names(graph) | {node.name or "" for node in graph.graph.all_nodes()}
+        self._taken = all_names(graph)
         self._is_stale = True
 
     def why_not(self, node: ir.Node) -> str | None:

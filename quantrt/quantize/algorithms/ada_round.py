@@ -24,8 +24,8 @@ import onnx_ir as ir
 from quantrt.ir.edit import constant_of, int_attribute, is_operator, only_consumer
 from quantrt.quantize.algorithms.group_rounding import QMAX, QMIN, Groups, round_nearest
 from quantrt.quantize.algorithms.layer_inputs import Batches, as_matrix, from_matrix, observe_grams
-from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Use
+from quantrt.quantize.scales.qparams import QuantizedTensor
 
 __all__ = ["round_adaptively", "round_codes", "round_groups"]
 

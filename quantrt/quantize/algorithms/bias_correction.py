@@ -30,8 +30,8 @@ from quantrt.ir.edit import (
     taken_names,
 )
 from quantrt.ir.session import ORT_ERRORS, float_session
-from quantrt.quantize.qparams import QuantizedTensor
 from quantrt.quantize.quantized_model import Use
+from quantrt.quantize.scales.qparams import QuantizedTensor
 from quantrt.threads import usable_cores
 
 __all__ = [

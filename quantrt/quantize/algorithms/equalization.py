@@ -27,7 +27,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.ir.edit import constant_of, int_attribute, set_constant_input
+from quantrt.ir.edit import constant_of, int_attribute, set_constant_input, take_name, taken_names
 from quantrt.ir.session import float_session
 from quantrt.quantize.algorithms.channel_edges import Edge, find_edges
 
@@ -149,7 +149,7 @@ def scale_channels(graph: ir.Model, scales: Scales) -> ir.Model:
     """
     changed = clone(graph)
     edges = find_edges(changed.graph)
-    taken = {value.name for node in changed.graph.all_nodes() for value in node.outputs}
+    taken = taken_names(changed)
     for name, scale in scales.items():
         edge = edges[name]
         for layer in edge.layers:
@@ -157,7 +157,7 @@ def scale_channels(graph: ir.Model, scales: Scales) -> ir.Model:
         for reader in edge.readers:
             multiply_inputs(changed, reader, scale)
         for value in edge.values:
-            value.name = _free_name(f"{value.name}{SUFFIX}", taken)
+            value.name = take_name(f"{value.name}{SUFFIX}", taken)
             value.meta.clear()
     return changed
 
@@ -191,13 +191,6 @@ def _squares(rows: Array, widest: Array) -> Array:
     """
     wide = rows if widest.max(initial=0.0) < SQUARED_IN_FLOAT32 else rows.astype(np.float64)
     return np.asarray(np.vecdot(wide, wide), np.float64)
-
-
-def _free_name(name: str, taken: set[str | None]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def _best_scale(edge: Edge, ranges: Array, powers: Array, qmax: int) -> Array | None:

@@ -24,9 +24,9 @@ import onnx_ir as ir
 from quantrt.calibrate.taps import is_float
 from quantrt.ir.edit import is_operator
 from quantrt.ir.session import float_session
-from quantrt.quantize.qdq import write
-from quantrt.quantize.qparams import QParams
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
+from quantrt.quantize.scales.qparams import QParams
 from quantrt.reference.metrics import mean_noise_ratio
 from quantrt.reference.row_sets import row_sets
 

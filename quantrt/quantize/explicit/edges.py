@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import constant_of, is_operator, only_consumer, taken_names
-from quantrt.quantize.behind_conv import is_mean_of_images
+from quantrt.ir.edit import all_names, constant_of, is_operator, only_consumer
 from quantrt.quantize.explicit.grids import CodeGrid, grid_of
 from quantrt.quantize.explicit.rounding import RoundingWriter
+from quantrt.quantize.patterns.behind_conv import is_mean_of_images
 from quantrt.quantize.quantized_model import Use
 from quantrt.quantize.target import Target
-from quantrt.quantize.zero_points import why_no_zero_point
+from quantrt.quantize.targets.zero_points import why_no_zero_point
 
 __all__ = ["Edges", "read_edges"]
 
@@ -211,7 +211,7 @@ class _Reader:
         self._target = target
         self._products = products
         self._edges = edges
-        self._taken = taken_names(graph) | {node.name or "" for node in graph.graph}
+        self._taken = all_names(graph)
 
     def take(self, quantize: ir.Node) -> None:
         """Replace the pairs behind one QuantizeLinear; codes that others read keep their node."""

@@ -16,7 +16,13 @@ import onnx_ir as ir
 
 from quantrt.dtypes import FP8, INT8, DType, dtype
 from quantrt.ir.edit import constant_of, int_attribute
-from quantrt.quantize.qparams import QParams, QuantizedTensor, dequantize, given_qparams, quantize_array
+from quantrt.quantize.scales.qparams import (
+    QParams,
+    QuantizedTensor,
+    dequantize,
+    given_qparams,
+    quantize_array,
+)
 
 __all__ = ["CodeGrid", "constant_params", "grid_of", "recentred"]
 

@@ -24,9 +24,9 @@ from quantrt.model.passes.widen_halves import widen_halves
 from quantrt.quantize.explicit.edges import Edges, read_edges
 from quantrt.quantize.explicit.operators import spell_integer_operators
 from quantrt.quantize.explicit.weights import choose_weights, dequantize_constants
-from quantrt.quantize.qparams import QuantizedTensor
+from quantrt.quantize.patterns.tables import is_table_rule
 from quantrt.quantize.quantized_model import Decision, Placement, QuantizedModel, Use
-from quantrt.quantize.tables import is_table_rule
+from quantrt.quantize.scales.qparams import QuantizedTensor
 from quantrt.quantize.target import OpRule, Target
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8

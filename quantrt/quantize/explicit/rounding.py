@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import add_constant
+from quantrt.ir.edit import add_constant, take_name
 from quantrt.quantize.explicit.grids import CodeGrid
 
 __all__ = ["RoundingWriter"]
@@ -57,7 +57,7 @@ class RoundingWriter:
         value = self._add("Clip", "saturate", self.x, lo, hi)
         if not self.x.is_graph_output():
             name = self.x.name
-            self.x.name = self._free_name(f"{name}_unsaturated")
+            self.x.name = take_name(f"{name}_unsaturated", self._taken)
             value.name = name
         return value
 
@@ -86,9 +86,9 @@ class RoundingWriter:
         return add_constant(self._graph, name, np.asarray(value, np.float32), self._taken)
 
     def _add(self, op_type: str, what: str, *inputs: ir.Value) -> ir.Value:
-        name = self._free_name(f"{self._before.name}_{what}")
+        name = take_name(f"{self._before.name}_{what}", self._taken)
         node = ir.node(op_type, list(inputs), name=name)
-        node.outputs[0].name = self._free_name(f"{name}_output")
+        node.outputs[0].name = take_name(f"{name}_output", self._taken)
         node.outputs[0].shape, node.outputs[0].type = self.x.shape, ir.TensorType(ir.DataType.FLOAT)
         self._graph.graph.insert_before(self._before, node)
         return node.outputs[0]
@@ -100,9 +100,3 @@ class RoundingWriter:
             node.attributes["to"] = ir.AttrInt64("to", int(dtype))
         y.type = ir.TensorType(dtype)
         return y
-
-    def _free_name(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
-        self._taken.add(name)
-        return name

@@ -11,10 +11,10 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import add_constant, constant_of, is_operator, taken_names
 from quantrt.quantize.explicit.grids import constant_params, recentred
-from quantrt.quantize.operands import is_plain_gemm, weight_axis
-from quantrt.quantize.qparams import QParams, QuantizedTensor, quantize_array
+from quantrt.quantize.patterns.tables import is_table_rule, why_no_table
+from quantrt.quantize.placement.operands import is_plain_gemm, weight_axis
 from quantrt.quantize.quantized_model import Use
-from quantrt.quantize.tables import is_table_rule, why_no_table
+from quantrt.quantize.scales.qparams import QParams, QuantizedTensor, quantize_array
 from quantrt.quantize.target import Target
 
 __all__ = ["choose_weights", "dequantize_constants"]

@@ -32,16 +32,17 @@ from quantrt.quantize.fit.trials import (
     try_searches,
     try_without_correction,
 )
-from quantrt.quantize.kept_scales import KeptScales
-from quantrt.quantize.obstacle import is_quantized
-from quantrt.quantize.place_by_config import place_by_config
+from quantrt.quantize.placement.obstacle import is_quantized
+from quantrt.quantize.placement.place_by_config import place_by_config
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.quantized_model import QuantizedModel
+from quantrt.quantize.scales.kept_scales import KeptScales
 from quantrt.quantize.target import Target
 from quantrt.reference.metrics import decibels
 
 __all__ = [
     "FIT_SAMPLES",
+    "FLOAT_SUMS",
     "GIVEN_SCALES",
     "NOT_CORRECTED",
     "OWN_SCALES",
@@ -69,6 +70,15 @@ are known from few samples, so on others less than that is gained, or nothing.""
 UNSEEN_GAIN = 0.95
 """The same on LEAST_MORE further samples, where there are so many: a ResNet-8 gained 0.7 dB on the first and
 lost 0.2 dB on all others."""
+
+FLOAT_SUMS = ", sums in floats"
+"""Added to the range method of a model whose residual sums are computed in floats."""
+
+SUMS_GAIN = 0.95
+"""Measured noise with residual sums in floats over that with sums of codes, above which floats are not worth
+their time: a quarter of a decibel, on the samples that are fitted on and on LEAST_MORE others."""
+
+SUMMED_IN_FLOATS = "a residual sum, in floats: the outputs gain by it"
 
 LOST_RATIO = 0.5
 """Noise of the best method from which on it is no better than another: of a twin, each method is tried."""
@@ -154,10 +164,14 @@ def fit(
         trials.models[method] = quantize_by(replace(calibration, method=method), like=like)
     best = methods[0] if len(methods) == 1 else min(methods, key=lambda method: _rank(trials.noise(method)))
     twin = None
-    if stats is not None and given is None and reference.is_comparable and reference.twins:
-        of_model = partial(quantize_twin, model=model, stats=stats, target=target, config=config)
-        make = partial(of_model, options=calibration, means=reference.means, kept_float=kept_float)
-        best, twin = _try_twins(best, trials, make)
+    if stats is not None and given is None and reference.is_comparable:
+        if config.float_sums:
+            by_method = partial(with_means, replace(calibration, method=best), scales=scales)
+            best, kept_float = _try_float_sums(best, trials, by_method, kept_float)
+        if reference.twins:
+            of_model = partial(quantize_twin, model=model, stats=stats, target=target, config=config)
+            make = partial(of_model, options=calibration, means=reference.means, kept_float=kept_float)
+            best, twin = _try_twins(best, trials, make)
     floats = model.graph if twin is None else twin.model.graph
     means = reference.means if twin is None else twin.means(reference.means)
     best, means, told = _checked_correction(best, trials, floats, means)
@@ -190,6 +204,25 @@ def _checked_correction(
     return found, None, [UNHELPFUL.format(*(decibels(trials.noise(label)) for label in (best, found)))]
 
 
+def _try_float_sums(
+    method: str,
+    trials: Trials,
+    make: Callable[..., QuantizedModel],
+    kept_float: Mapping[str, str] | None,
+) -> tuple[str, Mapping[str, str] | None]:
+    """Add the best model with its residual sums in floats; the name of the best then, and what is kept float.
+
+    Args:
+        make: quantizes by that range method.
+    """
+    sums = trials.models[method].residual_sums
+    if not sums:
+        return method, kept_float
+    kept, label = {**(kept_float or {}), **dict.fromkeys(sums, SUMMED_IN_FLOATS)}, method + FLOAT_SUMS
+    gains = trials.better(method, label, make(kept_float=kept), SUMS_GAIN) == label
+    return (label, kept) if gains and trials.holds(method, label, SUMS_GAIN) else (method, kept_float)
+
+
 def _try_twins(
     best: str, trials: Trials, make: Callable[[Equalized, str], QuantizedModel]
 ) -> tuple[str, Equalized | None]:
@@ -198,11 +231,13 @@ def _try_twins(
     Args:
         make: quantizes a twin by a range method.
     """
-    methods = tuple(trials.models) if trials.noise(best) > LOST_RATIO else (best,)
+    sums = FLOAT_SUMS if best.endswith(FLOAT_SUMS) else ""
+    tried = tuple(name for name in trials.models if not name.endswith(FLOAT_SUMS))
+    methods = tried if trials.noise(best) > LOST_RATIO else (best.removesuffix(sums),)
     found = None
     for twin in trials.reference.twins:
         for method in methods:
-            label = method + twin.label
+            label = method + sums + twin.label
             gains = trials.better(best, label, make(twin, method), TWIN_GAIN) == label
             if gains and trials.holds(best, label, UNSEEN_GAIN):
                 best, found = label, twin

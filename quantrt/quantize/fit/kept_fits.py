@@ -38,11 +38,11 @@ from quantrt.quantize.algorithms.bias_correction import ChannelMeans, corrected_
 from quantrt.quantize.algorithms.smoothing import Smoothing
 from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.fit.trials import ROUNDED
-from quantrt.quantize.kept_scales import KeptScales
-from quantrt.quantize.place_by_config import place_by_config
+from quantrt.quantize.placement.place_by_config import place_by_config
 from quantrt.quantize.quantize import weight_codes
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.record import array_text, grid_from_row, grid_row, scaled_graph, text_array
+from quantrt.quantize.scales.kept_scales import KeptScales
 from quantrt.quantize.target import Target
 from quantrt.source_digest import source_digest
 

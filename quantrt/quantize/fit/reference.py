@@ -23,7 +23,7 @@ from quantrt.ir.session import ORT_ERRORS, float_session
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans, observe_channel_means
 from quantrt.quantize.fit.equalized import Equalized, make_twins
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import with_integer_biases
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.reference.metrics import Error, in_one_shape

@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import is_operator
-from quantrt.quantize.behind_conv import before_activation
 from quantrt.quantize.lint.finding import Finding, Rule
 from quantrt.quantize.lint.pairs import (
     DEQUANTIZE,
@@ -25,6 +24,7 @@ from quantrt.quantize.lint.pairs import (
     readers_of,
     weight_index,
 )
+from quantrt.quantize.patterns.behind_conv import before_activation
 
 __all__ = ["placement_findings"]
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from quantrt.errors import UsageError, close_match
+from quantrt.option_checks import check_choice
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
@@ -18,16 +18,11 @@ def target_named(name: str, others: tuple[str, ...] = ()) -> Target:
     """The rule table called `name`.
 
     Args:
-        others: names that a caller knows beside these.
+        others: names that a caller has served itself.
 
     Raises:
         UsageError: there is none; names the nearest.
     """
-    for target in TARGETS:
-        if target.name == name:
-            return target
-    names = [*(target.name for target in TARGETS), *others]
-    near = close_match(name, names)
-    raise UsageError(
-        f"unknown target '{name}'", expected="one of " + ", ".join(names), hint=f"'{near}'" if near else None
-    )
+    by_name = {target.name: target for target in TARGETS}
+    check_choice("target", name, (*by_name, *others))
+    return by_name[name]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """QuantRT's own engine on NVIDIA GPUs: int8, float bias, weights per channel.
 
-Zero points are 0, but for activations far to one side that no padded convolution of many channels reads: they
-would use half of the codes. There a zero point is even, so that it can be added before codes are rounded.
+Zero points are 0, but for activations to one side that no padded convolution of many channels reads: they
+would use little more than half of the codes. There a zero point is even, so that it can be added before codes
+are rounded.
 
 Products read codes; what they write is decided by who reads it, since every epilogue can store floats and
 codes at once. Of a residual sum the skip branch is read as codes and the other is still in the accumulator
@@ -17,22 +18,16 @@ So are the weights of squeeze-and-excite gates, which are a quarter of a MobileN
 from __future__ import annotations
 
 from quantrt.dtypes import INT8
-from quantrt.quantize.target import Grid, OpRule, Target
-from quantrt.quantize.zero_points import ZERO_POINT_UNIT
+from quantrt.quantize.target import MOVERS, Grid, OpRule, Target
+from quantrt.quantize.targets.zero_points import ZERO_POINT_UNIT
 from quantrt.regions.lookup import LARGE_TABLE
 
-__all__ = ["CUDA", "MOVERS"]
+__all__ = ["CUDA", "CUDA_MOVERS"]
 
-MOVERS = (
+CUDA_MOVERS = (
     OpRule("Concat", passes=True),
-    OpRule("MaxPool", passes=True),
     OpRule("Resize", passes=True, only_nearest=True),
-    OpRule("Reshape", passes=True),
-    OpRule("Flatten", passes=True),
-    OpRule("Squeeze", passes=True),
-    OpRule("Unsqueeze", passes=True),
-    OpRule("Transpose", passes=True),
-    OpRule("Slice", passes=True),
+    *MOVERS,
 )
 
 CUDA = Target(
@@ -49,7 +44,7 @@ CUDA = Target(
         OpRule("AveragePool", only_if_quantized=True, zero_point=True),
         OpRule("GlobalAveragePool", only_if_quantized=True, behind_product=True, zero_point=True),
         OpRule("ReduceMean", (), only_if_quantized=True, behind_product=True, zero_point=True),
-        *MOVERS,
+        *CUDA_MOVERS,
     ),
     residual="skip",
     fuses_activations=True,

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from quantrt.dtypes import FP8, INT8
 from quantrt.quantize.target import Grid, OpRule, Target
-from quantrt.quantize.targets.cuda import CUDA, MOVERS
+from quantrt.quantize.targets.cuda import CUDA, CUDA_MOVERS
 from quantrt.regions.lookup import LARGE_TABLE
 
 __all__ = ["CUDA_FP8"]
@@ -40,7 +40,7 @@ CUDA_FP8 = Target(
             for rule in CUDA.rules
             if rule.op_type in CONVOLUTIONS
         ),
-        *(rule if rule.op_type in VIEWS else replace(rule, grid=CUDA.activation) for rule in MOVERS),
+        *(rule if rule.op_type in VIEWS else replace(rule, grid=CUDA.activation) for rule in CUDA_MOVERS),
     ),
     codes_of_gates=True,
     weight_dtype=FP8,

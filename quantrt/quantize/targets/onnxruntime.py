@@ -11,8 +11,8 @@ So are the weights of squeeze-and-excite gates, of which floats are made as it l
 from __future__ import annotations
 
 from quantrt.dtypes import INT8, UINT8
-from quantrt.quantize.tables import SHOWN_TABLE
-from quantrt.quantize.target import Grid, OpRule, Target
+from quantrt.quantize.patterns.tables import SHOWN_TABLE
+from quantrt.quantize.target import MOVERS, Grid, OpRule, Target
 
 __all__ = ["ORT"]
 
@@ -29,13 +29,7 @@ ORT = Target(
         OpRule("AveragePool", (0,), only_if_quantized=True, output=True),
         OpRule("GlobalAveragePool", (0,), only_if_quantized=True, output=True),
         OpRule("Concat", passes=True, only_if_quantized=True),
-        OpRule("MaxPool", passes=True),
-        OpRule("Reshape", passes=True),
-        OpRule("Flatten", passes=True),
-        OpRule("Squeeze", passes=True),
-        OpRule("Unsqueeze", passes=True),
-        OpRule("Transpose", passes=True),
-        OpRule("Slice", passes=True),
+        *MOVERS,
     ),
     residual="both",
     int32_bias=True,

@@ -10,8 +10,8 @@ So are the weights of squeeze-and-excite gates, half of a MobileNetV3-Small's in
 from __future__ import annotations
 
 from quantrt.dtypes import INT8, UINT8
-from quantrt.quantize.tables import SHOWN_TABLE
-from quantrt.quantize.target import Grid, OpRule, Target
+from quantrt.quantize.patterns.tables import SHOWN_TABLE
+from quantrt.quantize.target import MOVERS, Grid, OpRule, Target
 
 __all__ = ["OPENVINO"]
 
@@ -25,30 +25,17 @@ _COMPUTE = (
     OpRule("Gather", (), weight=0, weight_axis=0, least_elements=SHOWN_TABLE),
 )
 
-_PASSES = tuple(
-    OpRule(op_type, passes=True)
-    for op_type in (
-        "MaxPool",
-        "Reshape",
-        "Flatten",
-        "Squeeze",
-        "Unsqueeze",
-        "Transpose",
-        "Slice",
-        "DepthToSpace",
-    )
-)
-
 OPENVINO = Target(
     name="openvino",
     activation=Grid(UINT8, symmetric=False, qmin=0, qmax=255),
     rules=(
         *_COMPUTE,
-        *_PASSES,
+        *MOVERS,
+        OpRule("DepthToSpace", passes=True),
         OpRule("Add", (0, 1), symmetric=True),
         OpRule("AveragePool", (0,), only_if_quantized=True),
         OpRule("GlobalAveragePool", (0,), only_if_quantized=True),
-        OpRule("Concat", passes=True, only_if_quantized=True),
+        OpRule("Concat", passes=True, only_if_quantized=True, symmetric=True),
     ),
     residual="both",
     codes_of_gates=True,

@@ -8,7 +8,7 @@ fuse (NVIDIA TensorRT developer guide, "Working with quantized types", Q/DQ plac
 from __future__ import annotations
 
 from quantrt.dtypes import INT8
-from quantrt.quantize.target import Grid, OpRule, Target
+from quantrt.quantize.target import MOVERS, Grid, OpRule, Target
 
 __all__ = ["TENSORRT"]
 
@@ -24,13 +24,7 @@ TENSORRT = Target(
         OpRule("AveragePool", (0,), only_if_quantized=True),
         OpRule("GlobalAveragePool", (0,), only_if_quantized=True),
         OpRule("Concat", passes=True, only_if_quantized=True),
-        OpRule("MaxPool", passes=True),
-        OpRule("Reshape", passes=True),
-        OpRule("Flatten", passes=True),
-        OpRule("Squeeze", passes=True),
-        OpRule("Unsqueeze", passes=True),
-        OpRule("Transpose", passes=True),
-        OpRule("Slice", passes=True),
+        *MOVERS,
     ),
     residual="skip",
 )

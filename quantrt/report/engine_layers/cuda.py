@@ -68,7 +68,7 @@ class _Reader:
             sources=self._nodes.sources(nodes),
             precision=self._precision(shown, inputs, outputs),
             computes_in=shown["computes_in"] or "",
-            reason=self._reason(name, nodes, shown, steps),
+            reason=self._reason(nodes, shown, steps),
             tactic=shown["tactic"],
             rivals=tuple(_rival(found) for found in self._rivals.get(row.get("key") or "", ())),
             median_us=shown["median_us"] if is_measured else None,
@@ -93,9 +93,7 @@ class _Reader:
             return precision_of(forms[0])
         return shown["precision"] or ""
 
-    def _reason(
-        self, name: str, nodes: Sequence[str], shown: Mapping[str, Any], steps: Sequence[Step]
-    ) -> str:
+    def _reason(self, nodes: Sequence[str], shown: Mapping[str, Any], steps: Sequence[Step]) -> str:
         if not nodes:
             return self._conversion_reason(steps)
         reason = self._nodes.reason(nodes, "")

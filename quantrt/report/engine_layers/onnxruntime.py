@@ -50,6 +50,8 @@ _BLOCKED = "com.microsoft.nchwc"
 _REORDERS = ("ReorderInput", "ReorderOutput")
 """Between rows and blocks of channels."""
 
+_MOVES = ("Reshape", "Transpose")
+
 _BLOCKED_NAME = "_nchwc"
 """Behind the name of the value that a node on blocks of channels makes, the node's own name."""
 
@@ -138,6 +140,8 @@ def _nodes_by_layer(plan: Plan, named: Mapping[str, onnx.NodeProto]) -> dict[str
     for name, node in named.items():
         if node.op_type in _REORDERS:
             continue  # it makes a value of the source's name, which another layer computed
+        if node.op_type in _MOVES and name in rows and plan_nodes.named(name) is None:
+            continue  # put between layers: it is no node of the model, and computes none
         stop = set(node.input)
         waiting = [maker[value] for value in (*node.output, values.get(name, "")) if value in maker]
         while waiting:
@@ -230,6 +234,8 @@ def _why_there(node: onnx.NodeProto) -> str:
         return "a conversion between floats and codes"
     if node.op_type in ("Transpose", "ReorderInput", "ReorderOutput"):
         return "a conversion of layout that ONNX Runtime put in"
+    if node.op_type == "Reshape":
+        return "a conversion of layout for the kernels beside it"
     return "a conversion of type" if node.op_type == "Cast" else ""
 
 

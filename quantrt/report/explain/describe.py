@@ -88,9 +88,9 @@ def describe_explanation(
         "no_peaks": evidence.no_peaks,
         "verdicts": list(_verdicts(evidence, rows, changed)),
         "not_shipped": describe_not_shipped(plan),
-        "by_precision": _sums(rows, lambda row: row.layer.computes_in or "none", times),
-        "by_cause": _sums(rows, lambda row: row.cause, times),
-        "by_bound": _sums(rows, lambda row: row.bound or "not known", times),
+        "by_precision": _sums(rows, lambda row: row.layer.computes_in or "none"),
+        "by_cause": _sums(rows, lambda row: row.cause),
+        "by_bound": _sums(rows, lambda row: row.bound or "not known"),
         "changes": [
             asdict(change) for change in cheapest_changes(plan, rows, times, evidence.peaks, evidence.batch)
         ],
@@ -144,7 +144,7 @@ def _verdicts(evidence: Evidence, rows: Sequence[LayerRow], changed: Sequence[Co
     if not times.total_us:
         yield "no layer has a time: the engine was neither timed nor estimated"
         return
-    bounds = {row["name"]: row["share_ratio"] for row in _sums(rows, lambda row: row.bound, times)}
+    bounds = {row["name"]: row["share_ratio"] for row in _sums(rows, lambda row: row.bound)}
     for bound in BOUNDS:
         if bounds.get(bound, 0.0) >= BOUND_SHARE:
             yield f"{bound}-bound: layers bound by {bound} take {bounds[bound]:.0%} of the time of all layers"
@@ -169,7 +169,7 @@ def _float_verdicts(evidence: Evidence, rows: Sequence[LayerRow]) -> Iterable[st
         yield f"products in floats: {len(left)}, take {share:.0%}; the causes are below"
 
 
-def _sums(rows: Sequence[LayerRow], key: Callable[[LayerRow], str], times: Times) -> list[dict[str, Any]]:
+def _sums(rows: Sequence[LayerRow], key: Callable[[LayerRow], str]) -> list[dict[str, Any]]:
     found: dict[str, list[LayerRow]] = {}
     for row in rows:
         found.setdefault(key(row), []).append(row)

@@ -16,13 +16,13 @@ from quantrt.model.for_gpu import for_gpu
 from quantrt.model.model import Model
 from quantrt.plan.program import Program
 from quantrt.quantize.explicit.read import read
-from quantrt.quantize.obstacle import is_quantized
+from quantrt.quantize.placement.obstacle import is_quantized
 from quantrt.regions.partition import partition
 from quantrt.report.tables import facts, show, table
-from quantrt.tactics.cuda.assemble import Item
-from quantrt.tactics.cuda.forms import choose_forms
-from quantrt.tactics.cuda.frame import make_frame
-from quantrt.tactics.cuda.nominal import nominal
+from quantrt.tactics.cuda.forms.forms import choose_forms
+from quantrt.tactics.cuda.forms.nominal import nominal
+from quantrt.tactics.cuda.program.assemble import Item
+from quantrt.tactics.cuda.program.frame import make_frame
 
 __all__ = ["conversions_of_model", "conversions_of_program", "show_conversions"]
 

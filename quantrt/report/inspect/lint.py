@@ -18,8 +18,8 @@ from quantrt.quantize.lint.finding import Finding
 from quantrt.quantize.lint.pairs import DEQUANTIZE, QUANTIZE
 from quantrt.quantize.lint.placement_rules import placement_findings
 from quantrt.quantize.lint.tensorrt import tensorrt_findings
-from quantrt.quantize.obstacle import is_quantized
-from quantrt.quantize.unquantized import without_pairs
+from quantrt.quantize.placement.obstacle import is_quantized
+from quantrt.quantize.qdq.unquantized import without_pairs
 from quantrt.report.inspect.conversions import conversions_of_model
 from quantrt.report.tables import facts, heading, show, table, verdict
 

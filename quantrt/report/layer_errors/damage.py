@@ -17,7 +17,7 @@ import numpy as np
 
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
-from quantrt.quantize.switches import FLAGS, Switched
+from quantrt.quantize.qdq.switches import FLAGS, Switched
 from quantrt.reference.metrics import decibels, mean_noise_ratio
 from quantrt.reference.row_sets import RowSet
 from quantrt.report.layer_errors.sessions import Part

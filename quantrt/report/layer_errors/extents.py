@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, is_operator, only_consumer
 from quantrt.plan.program import codes_of
-from quantrt.quantize.switches import OUTPUT, Layer
+from quantrt.quantize.qdq.switches import OUTPUT, Layer
 
 __all__ = ["ACTIVATIONS", "EngineTap", "Extent", "find_extents"]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An OpenVINO engine and its float model -> the quantized model that the engine was made of.
 
-The engine's graph keeps the names of what `quantrt.quantize.qdq` wrote: which edges are read through a
+The engine's graph keeps the names of what `quantrt.quantize.qdq.write` wrote: which edges are read through a
 DequantizeLinear, and the constants with scales, zero points, codes and corrected biases.
 """
 
@@ -22,9 +22,9 @@ from quantrt.plan.openvino_taps import read_openvino
 from quantrt.plan.plan import LibraryModel
 from quantrt.quantize.algorithms.bias_correction import set_biases
 from quantrt.quantize.algorithms.smoothing import MULTIPLIED
-from quantrt.quantize.operands import weight_axis
-from quantrt.quantize.qparams import QParams, QuantizedTensor
+from quantrt.quantize.placement.operands import weight_axis
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
+from quantrt.quantize.scales.qparams import QParams, QuantizedTensor
 from quantrt.quantize.targets.openvino import OPENVINO
 
 __all__ = ["from_openvino_engine"]

@@ -18,13 +18,14 @@ from quantrt.plan.program import QUANTIZATION
 from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.explicit.operators import spell_integer_operators
 from quantrt.quantize.explicit.picks import spell_picked_codes
-from quantrt.quantize.obstacle import is_quantized
-from quantrt.quantize.qdq import write
+from quantrt.quantize.placement.obstacle import is_quantized
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.record import from_record
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.report.layer_errors.equalized import unscaled_twin
 from quantrt.report.layer_errors.from_openvino import from_openvino_engine
+from quantrt.report.layer_errors.rows import multiply_rows
 from quantrt.report.subject import Subject
 
 CODE_TARGETS = {target.precision: target for target in (CUDA, CUDA_FP8)}
@@ -92,7 +93,7 @@ def fake_graph_of(model: Model, subject: Subject) -> ir.Model:
         spell_integer_operators(graph)
         return graph
     if plan.model.library == "onnxruntime":
-        graph = library_graph(plan.model)
+        graph = multiply_rows(library_graph(plan.model), model.graph)
         spell_picked_codes(graph)
         return graph
     if plan.model.library == "openvino":

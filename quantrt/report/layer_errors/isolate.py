@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from quantrt.ir.clone import clone
-from quantrt.quantize.switches import SUFFIX, Switched, copy_node
+from quantrt.quantize.qdq.switches import SUFFIX, Switched, copy_node
 from quantrt.report.layer_errors.extents import Extent
 
 __all__ = ["with_twins"]

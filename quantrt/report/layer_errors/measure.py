@@ -17,10 +17,11 @@ from quantrt.calibrate.converted import bound_inputs
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.calibrate.tap_sizes import TapSizes
 from quantrt.config import CompareConfig
-from quantrt.quantize.switches import FLAGS, Switched
+from quantrt.quantize.qdq.switches import FLAGS, Switched
 from quantrt.reference.metrics import Error
 from quantrt.report.layer_errors.extents import Extent
 from quantrt.report.layer_errors.isolate import with_twins
+from quantrt.report.layer_errors.rows import in_rows
 from quantrt.report.layer_errors.sessions import Part
 from quantrt.report.subject import Subject, own_rows
 
@@ -66,7 +67,7 @@ class LayerErrors:
         array = engine.get(tap.name) if tap is not None else None
         if tap is None or array is None or array.size != floats.size:
             return
-        got = tap.floats(array).reshape(floats.shape)
+        got = in_rows(tap.floats(array), floats.shape)
         wanted = on[self.extent.rounded or self.extent.output]
         self.compiled = self.compiled or Error()
         self.compiled.add(floats, got)

@@ -16,7 +16,7 @@ from quantrt.calibrate.dataset import Dataset
 from quantrt.config import CompareConfig
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant
-from quantrt.quantize.switches import FLAGS, SUFFIX, Switched
+from quantrt.quantize.qdq.switches import FLAGS, SUFFIX, Switched
 from quantrt.report.layer_errors.measure import LayerErrors
 from quantrt.report.layer_errors.sessions import Part
 from quantrt.report.subject import own_rows

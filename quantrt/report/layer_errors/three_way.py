@@ -18,7 +18,7 @@ from quantrt.ir.edit import constant_of, is_operator
 from quantrt.ir.session import float_session
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.balance_tables import balance_like
-from quantrt.quantize.switches import FLAGS, Switched, switch_layers
+from quantrt.quantize.qdq.switches import FLAGS, Switched, switch_layers
 from quantrt.reference.metrics import Error
 from quantrt.reference.row_sets import RowSet, in_rows_of, row_sets
 from quantrt.report.layer_errors.damage import Damage, measure_damage

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from quantrt.calibrate.grid import Bins, Grid
 from quantrt.calibrate.ranges import range_noise_ratio
 from quantrt.calibrate.stats import TensorStats
-from quantrt.quantize.qparams import QParams
+from quantrt.quantize.scales.qparams import QParams
 
 __all__ = ["ALPHABET", "BINS", "counts_below", "read_tensors", "tensor_table", "without_bins"]
 

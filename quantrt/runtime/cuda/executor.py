@@ -16,13 +16,13 @@ from torch.utils.dlpack import from_dlpack
 from quantrt.errors import DataError, UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.plan.program import Program
-from quantrt.runtime.cuda.assets import weight_bytes
-from quantrt.runtime.cuda.available import open_device
-from quantrt.runtime.cuda.host_copies import RecordCopies, ReuseCopies
+from quantrt.runtime.cuda.device.available import open_device
+from quantrt.runtime.cuda.device.launcher import CubinLauncher
 from quantrt.runtime.cuda.lane import Lane, Shapes
-from quantrt.runtime.cuda.launcher import CubinLauncher
-from quantrt.runtime.cuda.step_timers import timed_passes
-from quantrt.runtime.cuda.steps import Around, OpenProgram, open_program
+from quantrt.runtime.cuda.steps.assets import weight_bytes
+from quantrt.runtime.cuda.steps.host_copies import RecordCopies, ReuseCopies
+from quantrt.runtime.cuda.steps.step_timers import timed_passes
+from quantrt.runtime.cuda.steps.steps import Around, OpenProgram, open_program
 from quantrt.runtime.cuda.timed_runs import TimedRuns
 from quantrt.runtime.request_pool import RequestPool
 

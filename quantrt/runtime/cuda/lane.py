@@ -16,9 +16,9 @@ import torch
 from quantrt.errors import UsageError
 from quantrt.operators.element_types import to_numpy
 from quantrt.runtime.cuda.own_stream import OwnStream
-from quantrt.runtime.cuda.recording import Recording, record
-from quantrt.runtime.cuda.step_timers import TimedRepeats
-from quantrt.runtime.cuda.steps import Around, FreshMemory, OpenProgram, Values, run_steps
+from quantrt.runtime.cuda.steps.recording import Recording, record
+from quantrt.runtime.cuda.steps.step_timers import TimedRepeats
+from quantrt.runtime.cuda.steps.steps import Around, FreshMemory, OpenProgram, Values, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on, torch_dtype
 from quantrt.runtime.profile_check import ProfileCheck
 

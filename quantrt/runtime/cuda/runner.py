@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from quantrt.kernels.kernel import KernelSpec
-from quantrt.runtime.cuda.cudnn_library import OpenCudnnPlan
+from quantrt.runtime.cuda.device.cudnn_library import OpenCudnnPlan
 
 __all__ = ["Allocate", "Assets", "Launcher", "Runner"]
 

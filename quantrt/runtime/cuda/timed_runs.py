@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from quantrt.runtime.cuda.lane import Lane
-from quantrt.runtime.cuda.recording import Recording, pinned_like
-from quantrt.runtime.cuda.steps import FreshMemory, OpenProgram, Values, run_steps
+from quantrt.runtime.cuda.steps.recording import Recording, pinned_like
+from quantrt.runtime.cuda.steps.steps import FreshMemory, OpenProgram, Values, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on, torch_dtype
 from quantrt.runtime.query import Query
 

@@ -26,22 +26,11 @@ from quantrt.regions.region import (
     ResizedConv,
     Rows,
 )
-from quantrt.tactics.cuda import (
-    attention,
-    concat,
-    conv2d,
-    conv_transpose,
-    gemm,
-    group_norm,
-    linear_attention,
-    pool,
-    pooled_conv,
-    resize,
-    resized_conv,
-    rows,
-)
-from quantrt.tactics.cuda.prune import REFERENCE
-from quantrt.tactics.cuda.tactic import Constant, Rejected, Tactic, Workload, whole_draft
+from quantrt.tactics.cuda.attention import attention, linear
+from quantrt.tactics.cuda.convolutions import conv2d, conv_transpose, pooled_conv, resized_conv
+from quantrt.tactics.cuda.memory_bound import concat, group_norm, pool, resize, rows
+from quantrt.tactics.cuda.products import gemm
+from quantrt.tactics.cuda.tactic import REFERENCE, Constant, Rejected, Tactic, Workload, whole_draft
 
 __all__ = ["list_tactics", "reference_tactic"]
 
@@ -83,7 +72,7 @@ def list_tactics(
         case Rows():
             family = rows.list_tactics(workload, gpu)
         case LinearAttention():
-            family = linear_attention.list_tactics(workload, gpu)
+            family = linear.list_tactics(workload, gpu)
         case Attention():
             family = attention.list_tactics(workload, gpu, allows_codes=allows_coded_attention)
         case _:

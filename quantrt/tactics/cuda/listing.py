@@ -13,13 +13,13 @@ from quantrt.gpu import GpuFacts
 from quantrt.ir.collector import without_collector
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda.candidates import list_tactics
-from quantrt.tactics.cuda.cudnn_graph import without_graphs
-from quantrt.tactics.cuda.cudnn_plans import why_no_plans, why_not_at
-from quantrt.tactics.cuda.estimate import work_of
+from quantrt.tactics.cuda.convolutions.cudnn_graph import without_graphs
+from quantrt.tactics.cuda.convolutions.cudnn_plans import why_no_plans, why_not_at
 from quantrt.tactics.cuda.padding.live_rows import stopping
+from quantrt.tactics.cuda.program.wide import Wide, without_half_sums
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload, see_weights
-from quantrt.tactics.cuda.targets import with_least_shared_memory
-from quantrt.tactics.cuda.wide import Wide, without_half_sums
+from quantrt.tactics.cuda.tuning.estimate import work_of
+from quantrt.tactics.cuda.tuning.targets import with_least_shared_memory
 
 __all__ = ["Listing"]
 

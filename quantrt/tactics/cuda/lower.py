@@ -27,39 +27,39 @@ from quantrt.model.model import Model
 from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import QUANTIZATION, Program
 from quantrt.plan.program_json import program_to_model
-from quantrt.quantize.per_token import spell_per_token
+from quantrt.quantize.qdq.per_token import spell_per_token
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.record import record_of
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Mismatch, Regions
-from quantrt.runtime.cuda.local_gpu import describe_gpu
-from quantrt.runtime.cuda.memory_limit import enough_memory
+from quantrt.runtime.cuda.device.local_gpu import describe_gpu
+from quantrt.runtime.cuda.device.memory_limit import enough_memory
 from quantrt.runtime.profile_check import PROFILES
-from quantrt.tactics.cuda.assemble import assemble
-from quantrt.tactics.cuda.build_caches import BuildCaches
 from quantrt.tactics.cuda.candidates import reference_tactic
-from quantrt.tactics.cuda.choices import Choices
-from quantrt.tactics.cuda.cudnn_plans import PlanMaker, plan_maker
-from quantrt.tactics.cuda.environment import timing_environment
-from quantrt.tactics.cuda.fold_conversion import fold_conversions
-from quantrt.tactics.cuda.fold_pairs import take_pairs
-from quantrt.tactics.cuda.fold_pools import find_pooled
-from quantrt.tactics.cuda.fold_resizes import find_resized
-from quantrt.tactics.cuda.forms import Forms, choose_forms
-from quantrt.tactics.cuda.frame import Frame, make_frame
-from quantrt.tactics.cuda.in_place import join_in_place
+from quantrt.tactics.cuda.convolutions.cudnn_plans import PlanMaker, plan_maker
+from quantrt.tactics.cuda.fold.conversion import fold_conversions
+from quantrt.tactics.cuda.fold.in_place import join_in_place
+from quantrt.tactics.cuda.fold.pairs import take_pairs
+from quantrt.tactics.cuda.fold.pools import find_pooled
+from quantrt.tactics.cuda.fold.resizes import find_resized
+from quantrt.tactics.cuda.forms.forms import Forms, choose_forms
 from quantrt.tactics.cuda.listing import Listing
 from quantrt.tactics.cuda.padding.masks import reasons_against
 from quantrt.tactics.cuda.padding.remove_padding import remove_padding, told_padding
-from quantrt.tactics.cuda.profiles import regions_that_fail
+from quantrt.tactics.cuda.program.assemble import assemble
+from quantrt.tactics.cuda.program.frame import Frame, make_frame
+from quantrt.tactics.cuda.program.profiles import regions_that_fail
+from quantrt.tactics.cuda.program.trace import trace_facts
+from quantrt.tactics.cuda.program.wide import Wide, told_wide
+from quantrt.tactics.cuda.program.wide_values import KeptWide, WideValues
 from quantrt.tactics.cuda.program_notes import program_notes
-from quantrt.tactics.cuda.slower_products import leave_float, slower_products
 from quantrt.tactics.cuda.tactic import Tactic, TensorFacts
-from quantrt.tactics.cuda.targets import capability_of
-from quantrt.tactics.cuda.trace import trace_facts
-from quantrt.tactics.cuda.tune import TuneOptions, tune
-from quantrt.tactics.cuda.wide import Wide, told_wide
-from quantrt.tactics.cuda.wide_values import KeptWide, WideValues
+from quantrt.tactics.cuda.timing.environment import timing_environment
+from quantrt.tactics.cuda.tuning.build_caches import BuildCaches
+from quantrt.tactics.cuda.tuning.choices import Choices
+from quantrt.tactics.cuda.tuning.slower_products import leave_float, slower_products
+from quantrt.tactics.cuda.tuning.targets import capability_of
+from quantrt.tactics.cuda.tuning.tune import TuneOptions, tune
 
 __all__ = ["CudaLowering"]
 

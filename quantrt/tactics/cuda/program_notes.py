@@ -32,12 +32,11 @@ from quantrt.regions.region import (
     ResizedConv,
     Rows,
 )
-from quantrt.tactics.cuda.assemble import Item
-from quantrt.tactics.cuda.check import CODED
-from quantrt.tactics.cuda.choices import Candidate, Choice, Choices
-from quantrt.tactics.cuda.estimate import work_of
-from quantrt.tactics.cuda.frame import Frame
-from quantrt.tactics.cuda.tactic import TensorFacts
+from quantrt.tactics.cuda.program.assemble import Item
+from quantrt.tactics.cuda.program.frame import Frame
+from quantrt.tactics.cuda.tactic import CODED, TensorFacts
+from quantrt.tactics.cuda.tuning.choices import Candidate, Choice, Choices
+from quantrt.tactics.cuda.tuning.estimate import work_of
 
 __all__ = ["program_notes"]
 

@@ -19,7 +19,7 @@ from quantrt.ir.shapes import infer_shapes
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.model import Model
 from quantrt.quantize.explicit.read import read
-from quantrt.quantize.obstacle import is_quantized
+from quantrt.quantize.placement.obstacle import is_quantized
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
@@ -41,12 +41,18 @@ from quantrt.regions.region import (
 )
 from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.candidates import list_tactics
-from quantrt.tactics.cuda.check import DEQUANTIZED
-from quantrt.tactics.cuda.forms import CODES, Forms, choose_forms
-from quantrt.tactics.cuda.nominal import nominal
-from quantrt.tactics.cuda.prune import REFERENCE
-from quantrt.tactics.cuda.tactic import Rejected, Tactic, TensorFacts, Workload, dense_strides
-from quantrt.tactics.cuda.workloads import STORING, Lowered, lower_region
+from quantrt.tactics.cuda.forms.forms import CODES, Forms, choose_forms
+from quantrt.tactics.cuda.forms.nominal import nominal
+from quantrt.tactics.cuda.forms.workloads import STORING, Lowered, lower_region
+from quantrt.tactics.cuda.tactic import (
+    DEQUANTIZED,
+    REFERENCE,
+    Rejected,
+    Tactic,
+    TensorFacts,
+    Workload,
+    dense_strides,
+)
 
 __all__ = ["Finding", "Survey", "survey"]
 

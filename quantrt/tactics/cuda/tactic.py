@@ -19,7 +19,10 @@ from quantrt.regions.region import Formula, Gemm
 from quantrt.threads import usable_cores
 
 __all__ = [
+    "CODED",
+    "DEQUANTIZED",
     "LIVE",
+    "REFERENCE",
     "Constant",
     "Draft",
     "Rejected",
@@ -30,6 +33,15 @@ __all__ = [
     "see_weights",
     "whole_draft",
 ]
+
+CODED = "coded"
+"""A word in the name of a tactic that makes codes of the floats that it multiplies."""
+
+DEQUANTIZED = "dequantized"
+"""A word in the name of a tactic that computes an int8 workload in floats."""
+
+REFERENCE = "reference"
+"""Name of the tactic that all others are held against."""
 
 LIVE = "live"
 """What a draft calls the number of its rows that count."""

@@ -5,9 +5,9 @@
     convert(prepared) -> the ONNX Q/DQ model, whose codes are those of the prepared module's forward
     distillation_loss(outputs, float_outputs) -> a loss that needs no labels
 
-Which edges are quantized is decided by the same placement as everywhere (quantize/placement.py): the module
+Which edges are quantized is decided by the same placement as everywhere (quantize/placement/): the module
 is exported, the exported graph is placed, and each quantized edge is found again in the traced module. There
-training starts at what quantization after training (quantize/fit.py) makes of that graph.
+training starts at what quantization after training (quantize/fit/) makes of that graph.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ from quantrt.ir.edit import constant_of
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.model.save import save_model
-from quantrt.quantize.qdq import write
-from quantrt.quantize.qparams import QParams, QuantizedTensor, bias_qparams, quantize_array
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel, Use
+from quantrt.quantize.scales.qparams import QParams, QuantizedTensor, bias_qparams, quantize_array
 from quantrt.torch.qat.prepared import PreparedModel
 
 __all__ = ["convert", "quantized_model"]

@@ -17,8 +17,8 @@ from torch import fx
 from quantrt.config import QuantizeConfig
 from quantrt.ir.edit import constant_of, is_operator
 from quantrt.model.model import Model
-from quantrt.quantize.known_ranges import makers_of
-from quantrt.quantize.place_by_config import place_by_config
+from quantrt.quantize.placement.known_ranges import makers_of
+from quantrt.quantize.placement.place_by_config import place_by_config
 from quantrt.quantize.quantized_model import Placement, Use
 from quantrt.quantize.target import Target
 from quantrt.torch.qat.fx_edit import parameter_of

@@ -3,9 +3,9 @@
 
     q(x) = clip(rint(x / s), qmin - z, qmax - z)        y = q(x) * s
 
-the same float32 operations as in quantize/qparams.py, so the codes are the same. Gradients are those of
-Learned Step Size Quantization (Esser et al. 2020, arXiv 1902.08153), equations 3 and 5, where clipping counts
-from where the code is clipped, half a step beyond the last one:
+the same float32 operations as in quantize/scales/qparams.py, so the codes are the same. Gradients are those
+of Learned Step Size Quantization (Esser et al. 2020, arXiv 1902.08153), equations 3 and 5, where clipping
+counts from where the code is clipped, half a step beyond the last one:
 
     dy/dx = 1 where no code is clipped, else 0
     dy/ds = q(x) - x / s where no code is clipped, else q(x)
@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from quantrt.errors import UsageError
-from quantrt.quantize.qparams import QParams
+from quantrt.quantize.scales.qparams import QParams
 
 __all__ = ["FakeQuantize", "FakeQuantizeBias"]
 
@@ -34,7 +34,7 @@ LEAST_RATIO = 1.0 / 64
 """Of a learned scale to the calibrated one: it stays positive, whatever an optimizer does."""
 
 TINY = float(np.finfo(np.float32).tiny)
-"""Scales below it are 1, as quantize/qparams.py has them."""
+"""Scales below it are 1, as quantize/scales/qparams.py has them."""
 
 
 class _Round(torch.autograd.Function):

@@ -11,8 +11,8 @@ from torch import fx
 
 from quantrt.errors import InternalError
 from quantrt.ir.edit import constant_of, is_operator
-from quantrt.quantize.qparams import QParams, quantize_weight
 from quantrt.quantize.quantized_model import QuantizedModel, Use
+from quantrt.quantize.scales.qparams import QParams, quantize_weight
 from quantrt.torch.qat.edges import ConstantEdge, Edges
 from quantrt.torch.qat.fake_quant import FakeQuantize, FakeQuantizeBias
 from quantrt.torch.qat.fx_edit import add_module, parameter_of

@@ -13,8 +13,8 @@ import onnx_ir as ir
 import torch
 from torch import fx, nn
 
-from quantrt.quantize.qparams import quantize_array
 from quantrt.quantize.quantized_model import Decision, Placement, Use
+from quantrt.quantize.scales.qparams import quantize_array
 from quantrt.quantize.target import Target
 from quantrt.torch.qat.fake_quant import FakeQuantize, FakeQuantizeBias
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where training starts: at what quantization after training makes of the same graph.
 
-Ranges, bias correction, equalization, folded SmoothQuant and rounding are those of quantize/fit.py, on the
+Ranges, bias correction, equalization, folded SmoothQuant and rounding are those of quantize/fit/, on the
 graph that the module was exported to. What they change are constants of that graph; here each goes back into
 the parameter that it is of, and grids onto the edges of the module. A constant without a parameter of its
 own, such as a bias that two layers share, stays as it was trained.
@@ -23,8 +23,8 @@ from quantrt.ir.edit import add_constant, constant_of, is_operator
 from quantrt.model.model import Model
 from quantrt.quantize.fit.equalized import Equalized
 from quantrt.quantize.fit.fit import Fitted
-from quantrt.quantize.qparams import dequantize, quantize_array
 from quantrt.quantize.quantized_model import Placement, QuantizedModel, Use
+from quantrt.quantize.scales.qparams import dequantize, quantize_array
 from quantrt.torch.qat.edges import ConstantEdge, Edges, constant_edge
 from quantrt.torch.qat.fold_norms import CHANNEL_AXIS
 from quantrt.torch.qat.fx_edit import add_parameter, parameter_of

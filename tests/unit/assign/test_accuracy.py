@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 import pytest
 
-from quantrt.assign.accuracy import Accuracy, drop_of, find_metric, measure_accuracy
+from quantrt.assign.accuracy import Accuracy, drop_of, measure_accuracy
+from quantrt.assign.metric import find_metric
 from quantrt.calibrate.dataset import Batch
-from quantrt.errors import DataError, UsageError
+from quantrt.errors import DataError
 from quantrt.reference.row_sets import RowSet
 
 Arrays = Mapping[str, np.ndarray]
@@ -93,25 +94,6 @@ def test_what_is_not_finite_in_the_float_model_too_is_no_difference(same: float)
     assert finite.drop_ratio == math.inf
 
 
-@pytest.mark.parametrize(
-    ("has_labels", "chosen"), [(True, "top1"), (False, "cosine")], ids=["labels", "no labels"]
-)
-def test_auto_takes_what_the_data_allow(has_labels: bool, chosen: str):
-    assert find_metric("auto", has_labels=has_labels).name == chosen
-
-
-def test_top1_without_labels_is_refused():
-    with pytest.raises(UsageError, match="without labels"):
-        find_metric("top1", has_labels=False)
-
-
-@pytest.mark.parametrize(("name", "hint"), [("top_1", "'top1'"), ("cosin", "'cosine'"), ("accuracy", "")])
-def test_an_unknown_metric_names_the_nearest(name: str, hint: str):
-    with pytest.raises(UsageError, match=f"unknown metric '{name}'") as caught:
-        find_metric(name, has_labels=True)
-    assert (caught.value.hint or "") == hint
-
-
 @pytest.fixture
 def user_module(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """An importable module `metrics_of_a_user`."""
@@ -146,7 +128,6 @@ def test_a_function_of_the_user_gets_all_outputs_and_labels(user_module: types.M
         (0.0, 1.0, 0.0),
         (0.0, 0.0, 0.0),
         (1.0, math.nan, math.inf),
-        (math.nan, 1.0, math.inf),
         (math.inf, 1.0, math.inf),
         (1.0, math.inf, -math.inf),
         (0.0, math.nan, math.inf),
@@ -162,43 +143,6 @@ def test_one_of_a_hundred_is_one_percent_and_no_more():
     assert (1.0 - 0.99) / 1.0 > 0.01  # in float64
     assert drop_of(1.0, 0.99) == 0.01
     assert drop_of(297 / 300, 294 / 300) == pytest.approx(3 / 297, abs=1e-12)
-
-
-@pytest.mark.parametrize("answer", [None, "good", [1, 2]])
-def test_a_metric_that_returns_no_number_is_named(user_module: types.ModuleType, answer: object):
-    user_module.told = lambda outputs, labels: answer
-    with pytest.raises(UsageError, match="metrics_of_a_user:told") as caught:
-        measure("metrics_of_a_user:told", lambda x: x)
-    assert repr(answer) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("no_such_module_anywhere:f", "no_such_module_anywhere"),
-        (":f", "cannot find the function ':f'"),
-        ("metrics_of_a_user:", "no function"),
-        ("metrics_of_a_user:scor", "'metrics_of_a_user:score'"),
-        ("metrics_of_a_user:constant", "'constant' is no function: int"),
-    ],
-)
-def test_a_function_that_is_not_there(user_module: types.ModuleType, name: str, text: str):
-    user_module.score = lambda outputs, labels: 0.0
-    user_module.constant = 3
-    with pytest.raises(UsageError) as caught:
-        find_metric(name, has_labels=True)
-    assert text in str(caught.value)
-
-
-def test_a_metric_that_fails_is_an_error_of_its_own(user_module: types.ModuleType):
-    user_module.told = lambda outputs, labels: outputs["boxes"].mean()
-    with pytest.raises(UsageError, match="the metric 'metrics_of_a_user:told' failed") as caught:
-        measure("metrics_of_a_user:told", lambda x: x)
-    assert caught.value.got.startswith("KeyError: 'boxes' (line ")
-    assert caught.value.expected == "a float from two dicts: outputs y; labels labels"
-    user_module.told = lambda outputs: 1.0
-    with pytest.raises(UsageError, match="takes 1 positional argument"):
-        measure("metrics_of_a_user:told", lambda x: x)
 
 
 def test_ragged_outputs_reach_the_metric_as_one_array_per_sample(user_module: types.ModuleType):
@@ -259,14 +203,6 @@ def test_integer_outputs_are_no_part_of_cosine_and_sqnr():
     assert measure_accuracy(metric, batches(logits()), with_index, other_index).drop_ratio == 0.0
     top1 = find_metric("top1", has_labels=True)
     assert measure_accuracy(top1, batches(logits(), LABELS), with_index, other_index).score == 1.0
-
-
-def test_top1_needs_an_output_of_classes():
-    def flat(x: Arrays) -> dict[str, np.ndarray]:
-        return {"y": x["x"].sum(axis=1)}
-
-    with pytest.raises(DataError, match=r"no output has the shape \[samples, classes\]"):
-        measure_accuracy(find_metric("top1", has_labels=True), batches(logits(), LABELS), flat, flat)
 
 
 def test_what_an_output_lacks_is_noise():

@@ -4,8 +4,8 @@
 import numpy as np
 import pytest
 
-from quantrt.assign.accuracy import check_labels
 from quantrt.assign.class_labels import class_count, is_guessing, metric_of_data
+from quantrt.assign.metric import check_labels
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.errors import DataError
 from quantrt.ir.tensor_spec import TensorSpec

@@ -16,7 +16,7 @@ from quantrt.errors import InternalError
 from quantrt.ir.session import float_session
 from quantrt.quantize.fit.fit import Fitted, fit, observe_reference
 from quantrt.quantize.mixed import keep_float
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO

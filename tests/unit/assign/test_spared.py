@@ -7,8 +7,9 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from quantrt.assign.accuracy import Accuracy, Metric, find_metric, measure_accuracy
+from quantrt.assign.accuracy import Accuracy, measure_accuracy
 from quantrt.assign.checked import LEAST_SPARED, Checked
+from quantrt.assign.metric import Metric, find_metric
 from quantrt.assign.replayed import Replayed
 from quantrt.assign.spared import spared_accuracy
 from quantrt.calibrate.dataset import Batch, open_dataset
@@ -16,7 +17,7 @@ from quantrt.config import BuildConfig
 from quantrt.errors import InternalError
 from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.plan import ExecOptions
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
 from tests.nets import quantized, resnet, samples

@@ -188,6 +188,16 @@ def test_no_samples_are_an_error(conv_model, rng):
             collect(conv_model, ["r"], open_dataset(source, conv_model.inputs), CONFIG)
 
 
+def test_random_samples_that_the_model_fails_on_are_told_as_made_up(make_model):
+    model = make_model("""<ir_version: 8, opset_import: ["" : 17]>
+        net (float[N,A] x, float[N,3] z) => (float[N,A] y) { y = Add (x, z) }""")
+    with pytest.raises(
+        DataError, match=r"fails on sample 0 of 'random data, seed 0': x 1x\d+, z 1x3"
+    ) as caught:
+        collect(model, ["y"], random_dataset(model.inputs, 1, 0), CONFIG)
+    assert caught.value.hint.startswith("--calib-data with real samples")
+
+
 def test_a_sample_the_model_fails_on_is_named(make_model, rng):
     model = make_model("""<ir_version: 8, opset_import: ["" : 17]>
         net (float[N,A] x, float[N,B] z) => (float[N,A] y) { y = Add (x, z) }""")

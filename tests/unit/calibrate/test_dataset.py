@@ -216,6 +216,32 @@ def test_other_element_types_are_an_error(dtype, x):
     assert ("--preprocess" in (error.value.hint or "")) == (dtype == np.uint8)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "given", "hint"),
+    [
+        (("N", 3, 8, 6), (2, 8, 6, 3), "`array.transpose(0, 3, 1, 2)`: the model takes channels first"),
+        (("N", 8, 6, 3), (2, 3, 8, 6), "`array.transpose(0, 2, 3, 1)`: the model takes channels last"),
+        (("N", 3, 8, 6), (8, 6, 3), "`array.transpose(0, 3, 1, 2)`: the model takes channels first"),
+        (("N", 3, 8, 6), (2, 8, 5, 3), None),
+    ],
+)
+def test_pictures_with_channels_at_the_other_end_are_told_how_they_fit(wanted, given, hint):
+    with pytest.raises(DataError, match="does not fit input 'x'") as error:
+        rows(open_dataset({"x": np.zeros(given, np.float32)}, [TensorSpec("x", "float32", wanted)]))
+    assert error.value.hint == hint
+
+
+def test_files_that_are_not_read_are_told_how_they_can_be(tmp_path):
+    (tmp_path / "data.parquet").write_bytes(b"PAR1")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="there are no samples in") as error:
+        open_dataset(tmp_path / "data.parquet", [X])
+    assert error.value.hint.startswith("`module:function` in its place: a function that reads it")
+    with pytest.raises(DataError, match="there are no samples in") as error:
+        open_dataset(tmp_path / "empty", [X])
+    assert error.value.hint is None
+
+
 def test_a_float64_beyond_float32_is_infinite():
     with pytest.raises(DataError, match="NaN or infinite"):
         rows(open_dataset({"x": np.full((1, 3), 1e300)}, [X]))

@@ -52,6 +52,20 @@ def test_a_function_is_called_whenever_its_samples_are_read(module: str, suffix:
     assert sys.modules[module].calls == 2
 
 
+def test_a_reader_that_has_no_more_than_get_next_is_asked_until_it_has_none():
+    class Reader:
+        def __init__(self) -> None:
+            self.left = [{"x": np.full((1, 3), number, np.float32)} for number in (2, 1, 0)]
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return self.left.pop() if self.left else None
+
+    dataset = open_dataset(Reader, [X])
+    for _ in range(2):
+        (batch,) = dataset.batches(8)
+        np.testing.assert_array_equal(batch.inputs["x"][:, 0], [0, 1, 2])
+
+
 def test_an_error_of_the_function_is_told_as_one(module: str):
     with pytest.raises(DataError, match=f"cannot read the samples of '{module}:broken'") as caught:
         list(open_dataset(f"{module}:broken", [X]).batches(1))

@@ -8,7 +8,7 @@ from quantrt.calibrate.stats import TensorStats
 from quantrt.config import CalibrationConfig
 from quantrt.dtypes import INT8, UINT8
 from quantrt.errors import UsageError
-from quantrt.quantize.qparams import choose_qparams, dequantize, quantize_array
+from quantrt.quantize.scales.qparams import choose_qparams, dequantize, quantize_array
 
 ASYMMETRIC = Grid(256, symmetric=False, signed=False)
 SYMMETRIC = Grid(256, symmetric=True, signed=True)

@@ -9,7 +9,7 @@ from quantrt.calibrate import usual_sizes
 from quantrt.calibrate.usual_sizes import made_up_data, runnable_inputs
 from quantrt.config import BindingConfig, BuildConfig, CalibrationConfig, CudaConfig, DeviceConfig
 from quantrt.model.model import Model
-from quantrt.qdq_model.make import make_qdq_model
+from quantrt.qdq_model.make import quantize_model
 from tests.gpu_stand_in import BRIEF, REFERENCE_ALONE, stand_in_for_gpu
 from tests.nets import net, weights
 
@@ -79,4 +79,4 @@ def test_such_a_model_is_built_without_data(device: str, types: tuple[str, ...])
 
 def test_such_a_model_is_quantized_without_data():
     config = BuildConfig(calibration=CalibrationConfig(calib_random=True, max_samples=2))
-    assert make_qdq_model(texts(COUNTED, 48), config=config).quantized.weights
+    assert quantize_model(texts(COUNTED, 48), config=config).quantized.weights

@@ -11,8 +11,8 @@ from quantrt.config import BenchConfig, BuildConfig, CalibrationConfig, Constrai
 from quantrt.constrain.constraints import Constraints, read_constraints
 from quantrt.errors import UsageError
 from quantrt.model.load import make_model
-from quantrt.quantize.placement import place
-from quantrt.quantize.qdq import write
+from quantrt.quantize.placement.placement import place
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import net, quantized, resnet, samples

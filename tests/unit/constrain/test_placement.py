@@ -10,7 +10,7 @@ from quantrt.constrain.placement import check_placed, check_placement
 from quantrt.errors import InternalError, UsageError
 from quantrt.model.load import make_model
 from quantrt.plan.plan import Layer
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.openvino import OPENVINO

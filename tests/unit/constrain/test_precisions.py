@@ -18,8 +18,8 @@ from quantrt.constrain.constraints import read_constraints
 from quantrt.errors import UsageError
 from quantrt.model.load import make_model
 from quantrt.plan.plan import Layer
-from quantrt.quantize.place_by_config import place_by_config
-from quantrt.quantize.qdq import write
+from quantrt.quantize.placement.place_by_config import place_by_config
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.openvino import OPENVINO

@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir as ir
+import onnxruntime
 import pytest
 
 from quantrt.errors import ModelError, UsageError
@@ -67,6 +68,20 @@ def test_a_refused_model():
     with pytest.raises(ModelError, match="ONNX Runtime cannot load") as caught:
         float_session(model)
     assert "Relu" in caught.value.got
+
+
+def test_a_model_that_cannot_run_at_all_is_loaded_once(monkeypatch):
+    levels = []
+
+    def opened(protobuf, options, **rest):
+        levels.append(options.graph_optimization_level)
+        return open_session(protobuf, options, **rest)
+
+    open_session = onnxruntime.InferenceSession
+    monkeypatch.setattr(onnxruntime, "InferenceSession", opened)
+    with pytest.raises(ModelError):
+        float_session(model_of("y = Relu(x, x)"))
+    assert levels == [onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL]
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.bool_, ml_dtypes.bfloat16], ids=str)

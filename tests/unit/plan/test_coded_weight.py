@@ -8,7 +8,7 @@ import pytest
 
 from quantrt.dtypes import FP8, INT8, DType
 from quantrt.plan.coded_weight import FLOATS, CodedWeight, as_codes, may_be_codes
-from quantrt.quantize.qparams import QuantizedTensor, given_qparams, quantize_array, quantize_weight
+from quantrt.quantize.scales.qparams import QuantizedTensor, given_qparams, quantize_array, quantize_weight
 
 QMAX = {INT8: 127, FP8: 448}
 CODES = pytest.mark.parametrize("codes", QMAX, ids=lambda row: row.precision)

@@ -8,7 +8,7 @@ from quantrt.errors import DeviceError
 from quantrt.model.load import make_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.executor import open_executor

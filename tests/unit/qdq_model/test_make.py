@@ -16,7 +16,7 @@ from quantrt.errors import AccuracyError, DataError, UsageError
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.prepare import Event
-from quantrt.qdq_model.make import QdqModel, make_qdq_model, quantize_model
+from quantrt.qdq_model.make import QdqModel, quantize_model
 from quantrt.qdq_model.summary import why_outside
 from quantrt.report.inspect.budget import BUDGET_KEY, read_budget
 from quantrt.report.inspect.lint import describe_lint
@@ -36,7 +36,7 @@ def config(**parts: Any) -> BuildConfig:
 
 def made(target: str = "ort", model: Model | None = None, **options: Any) -> QdqModel:
     given = {"config": config(), "budget": NOISE, "calibration": INPUTS, "validation": INPUTS, **options}
-    return make_qdq_model(model or outlier_model(), target=target, **given)
+    return quantize_model(model or outlier_model(), target=target, **given)
 
 
 def noise_ratio(model: Model, path: Path, inputs: dict[str, np.ndarray]) -> float:
@@ -52,6 +52,18 @@ def onnx_bytes(model: Model) -> bytes:
     proto, weights = split_weights(model.graph, inside=tuple(model.graph.graph.initializers))
     assert not weights
     return proto
+
+
+def test_a_metric_may_be_a_function_and_fails_before_ranges_are_taken():
+    def spread(outputs, labels):
+        return outputs["y"].std()
+
+    roomy = made(budget=Budget(metric=spread, max_drop_ratio=1.0))
+    assert roomy.report is not None and roomy.report["metric"].endswith("<locals>.spread")
+    events: list[Event] = []
+    with pytest.raises(UsageError, match="<lambda>' is no number for the float model"):
+        made(budget=Budget(metric=lambda outputs, labels: np.nan), on_event=events.append)
+    assert {event.stage for event in events} == {"trying the metric"}
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -106,16 +118,12 @@ def test_what_is_inside_no_budget_is_an_error_that_says_what_was_reached():
 
 
 def test_where_no_layer_may_go_back_the_whole_is_what_was_reached():
-    found = made(config=config(assign=AssignConfig(mixed=False)))
-    assert found.report is not None and not found.report["passed"]
-    assert found.report["reason"].startswith("not tried") and found.outcome.searched is None
-    with pytest.raises(AccuracyError, match="not tried"):
-        quantize_model(
-            outlier_model(),
-            config=config(assign=AssignConfig(mixed=False)),
-            budget=NOISE,
-            calibration=INPUTS,
-        )
+    with pytest.raises(AccuracyError, match="not tried") as caught:
+        made(config=config(assign=AssignConfig(mixed=False)))
+    report = caught.value.report
+    assert report is not None and not report["passed"]
+    assert report["reason"].startswith("not tried") and report["rounds"] == []
+    assert report["result"] == report["all_int8"]
 
 
 @pytest.mark.parametrize(("drop", "proposed"), [(1.172e-5, "1.3e-05"), (0.0433, "0.048"), (0.95, None)])
@@ -123,7 +131,7 @@ def test_a_budget_that_would_do_is_proposed(drop: float, proposed: str | None):
     whole = made(validation=None).outcome.whole
     lost = replace(whole, accuracy=replace(whole.accuracy, drop_ratio=drop))
     outcome = replace(made(validation=None).outcome, whole=lost, searched=None)
-    hint = why_outside(outcome, whole.fitted.model).hint
+    hint = why_outside(outcome).hint
     assert hint.startswith("--exclude" if proposed is None else f"--max-drop {proposed}, --exclude")
 
 
@@ -163,12 +171,12 @@ def test_what_is_no_record_of_a_budget_is_passed_over(text: str):
 def test_random_data_measure_no_accuracy():
     options = BuildConfig(calibration=CalibrationConfig(calib_random=True))
     with pytest.raises(UsageError, match="without data to measure it on"):
-        make_qdq_model(outlier_model(), config=options, budget=NOISE)
+        quantize_model(outlier_model(), config=options, budget=NOISE)
 
 
 def test_there_are_ranges_of_this_model():
     with pytest.raises(UsageError, match="without ranges"):
-        make_qdq_model(outlier_model())
+        quantize_model(outlier_model())
     from quantrt.calibrate.collect import collect
     from quantrt.calibrate.dataset import open_dataset
     from quantrt.prepare import observable
@@ -177,7 +185,7 @@ def test_there_are_ranges_of_this_model():
     data = open_dataset({"x": samples(4, 3, 16, 16)}, other.inputs)
     stats = collect(other, observable(other), data, CalibrationConfig())
     with pytest.raises(DataError, match="another model"):
-        make_qdq_model(outlier_model(), stats=stats)
+        quantize_model(outlier_model(), stats=stats)
 
 
 def test_it_is_public():

@@ -14,7 +14,7 @@ from quantrt.model.load import make_model
 from quantrt.model.model import Fingerprint, Model
 from quantrt.quantize.cache_match import CacheMatch, match_cache, match_notes
 from quantrt.quantize.make_cache import float_activations
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.cuda import CUDA

@@ -11,10 +11,10 @@ from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.dtypes import FP8, INT8
 from quantrt.model.model import Model
 from quantrt.quantize.fit.fit import TRIED, fit, observe_reference
-from quantrt.quantize.qdq import write
-from quantrt.quantize.qparams import quantize_array
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.record import from_record, record_of
+from quantrt.quantize.scales.qparams import quantize_array
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.regions.lookup import LARGE_TABLE
 from tests.nets import net, observe, quantized, resnet, run_ort, samples

@@ -5,7 +5,7 @@ import pytest
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.errors import DataError, ModelError
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values, quantize, with_integer_biases
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.onnxruntime import ORT
@@ -39,10 +39,10 @@ def test_grids_follow_the_target():
 
 
 def test_members_of_a_group_get_the_grid_of_their_joint_range():
-    text = """net (float[N,4,8,8] x) => (float[N,4,16,8] y) {
+    text = """net (float[N,4,8,8] x) => (float[N,4,8,8] y) {
     a = Conv<pads=[1,1,1,1]>(x, w) b = Conv<pads=[1,1,1,1]>(x, v)
-    c = Concat<axis=2>(a, b) y = Conv<pads=[1,1,1,1]>(c, u) }"""
-    arrays = weights({"w": (4, 4, 3, 3), "v": (4, 4, 3, 3), "u": (4, 4, 3, 3)})
+    c = Concat<axis=1>(a, b) y = Conv<pads=[1,1,1,1]>(c, u) }"""
+    arrays = weights({"w": (4, 4, 3, 3), "v": (4, 4, 3, 3), "u": (4, 8, 3, 3)})
     arrays["v"] *= 10
     result = quantized(net(text, arrays), OPENVINO, {"x": samples(4, 4, 8, 8)}, method="minmax")
     grid_a, grid_b = result.activations["a"], result.activations["b"]

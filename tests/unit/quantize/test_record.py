@@ -15,7 +15,7 @@ from quantrt.quantize.algorithms.equalization import scale_channels
 from quantrt.quantize.algorithms.smoothing import Smoothing, smooth
 from quantrt.quantize.fit.fit import Fitted
 from quantrt.quantize.mixed import keep_float
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.record import from_record, record_of
 from quantrt.quantize.targets.cuda import CUDA
 from tests.nets import net, quantized, resnet, run_ort, samples, weights

@@ -2,6 +2,7 @@
 import pytest
 
 from quantrt.quantize.targets import TARGETS
+from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.quantize.targets.tensorrt import TENSORRT
@@ -22,6 +23,22 @@ from quantrt.quantize.targets.tensorrt import TENSORRT
 )
 def test_a_symmetric_grid_is_used_where_it_is_wanted_and_not_half_empty(lo, hi, symmetric, grid):
     assert OPENVINO.grid_for(lo, hi, symmetric=symmetric) == grid
+
+
+@pytest.mark.parametrize(
+    ("lo", "hi", "symmetric", "grid"),
+    [
+        (0.0, 1.0, False, CUDA.one_sided),
+        (0.0, 0.0, False, CUDA.one_sided),
+        (-2.0, 12.0, False, CUDA.one_sided),
+        (-0.25, 1.0, False, CUDA.one_sided),
+        (-0.26, 1.0, False, CUDA.activation),
+        (-2.0, 12.0, True, CUDA.activation),
+        (-12.0, 2.0, False, CUDA.activation),
+    ],
+)
+def test_a_gpu_has_a_zero_point_where_it_saves_two_thirds_of_a_bit(lo, hi, symmetric, grid):
+    assert CUDA.grid_for(lo, hi, symmetric=symmetric) == grid
 
 
 @pytest.mark.parametrize("target", [ORT, TENSORRT], ids=lambda target: target.name)

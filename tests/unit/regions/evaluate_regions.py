@@ -22,8 +22,8 @@ from quantrt.regions.region import (
     Resize,
     Rows,
 )
-from quantrt.runtime.cuda.compute import compute
-from quantrt.tactics.cuda.slots import slots_of
+from quantrt.runtime.cuda.reference.compute import compute
+from quantrt.tactics.cuda.forms.slots import slots_of
 
 PRODUCTS = Conv | ConvTranspose | Gemm
 FORMULAS = PRODUCTS | Attention | GroupNorm | Pool | Resize | Rows

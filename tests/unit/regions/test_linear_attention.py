@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ReLU linear attention is found as exporters spell it, and nothing that only looks like it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,6 @@ from quantrt.regions.partition import partition
 from quantrt.regions.region import LinearAttention, Regions
 from tests.linear_attention import CONSTANTS, linear_nodes
 from tests.nets import net, run_ort, samples
-
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "models"
 
 TEXT = "linear (float[N,2,24,S] x) => (float[N,2,S,8] y) {" + linear_nodes("x", "y") + "}"
 
@@ -78,11 +76,9 @@ def test_parts_that_others_read_are_told():
     assert any(x.reason == "parts of it are read elsewhere" for x in _regions(model).mismatches)
 
 
-def test_a_real_network_has_one_in_every_block():
-    path = DATA / "cifar10_efficientvit_b0.onnx"
-    if not path.is_file():
-        pytest.skip(f"{path} is not here")
-    assert len(found(for_gpu(load_model(path)))) == 4
+def test_a_real_network_has_one_in_every_block(shared_data: Callable[[str], Path]):
+    model = load_model(shared_data("models/cifar10_efficientvit_b0.onnx"))
+    assert len(found(for_gpu(model))) == 4
 
 
 def test_the_reference_is_what_the_graph_computes():

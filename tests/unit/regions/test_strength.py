@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from quantrt.regions.expression import Expression, Instruction, Operand  # noqa: E402
 from quantrt.regions.region import Rows  # noqa: E402
 from quantrt.regions.strength import reduce_strength  # noqa: E402
-from quantrt.runtime.cuda.compute import compute  # noqa: E402
+from quantrt.runtime.cuda.reference.compute import compute  # noqa: E402
 
 X, Y, S = Operand("tensor", "x"), Operand("tensor", "y"), Operand("scalar", value=0.3)
 

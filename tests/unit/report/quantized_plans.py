@@ -9,7 +9,7 @@ from quantrt.config import TACTIC_SOURCES, CudaConfig
 from quantrt.gpu import gpu_named
 from quantrt.ir.sources import sources_of
 from quantrt.plan.plan import ExecOptions, Layer, LibraryModel, Plan
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine: run, contexts, save and load, and what it says of itself."""
 
+import copy
 import logging
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +66,14 @@ def test_threads_and_contexts_get_exactly_what_one_thread_gets(library: str):
 
         with ThreadPoolExecutor(THREADS) as pool:
             assert all(pool.map(run_many, range(THREADS)))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])
+def test_an_engine_that_is_copied_says_how_another_process_gets_it(copied: Callable):
+    with Engine(make_plan("onnxruntime"), name="model.qrt") as engine:
+        with pytest.raises(UsageError, match=r"cannot copy model\.qrt, or send it") as caught:
+            copied(engine)
+    assert caught.value.hint == "`engine.save(path)`, and `quantrt.load(path)` in that process"
 
 
 @libraries

@@ -197,6 +197,13 @@ def test_shapes_that_do_not_fit_each_other_are_a_data_error(library: str):
         np.testing.assert_array_equal(executor.run(good)["y"], np.full((2, 4), 2.0, np.float32))
 
 
+def test_onnxruntime_says_which_input_is_missing():
+    """Nobody looks for it ahead of the library, whose own words are passed on."""
+    executor = open_executor(linear("onnxruntime"), ExecOptions())
+    with pytest.raises(DataError, match=r"Missing Input: x"):
+        executor.run({})
+
+
 @libraries
 def test_a_model_the_library_cannot_read_is_a_model_error(library: str):
     with pytest.raises(ModelError, match="cannot load"):

@@ -7,7 +7,7 @@ import pytest
 
 from quantrt.plan.lower import lower_to_openvino
 from quantrt.plan.plan import ExecOptions
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime.openvino_executor import OpenVinoExecutor
 from quantrt.runtime.openvino_joined import HAS_CODES, joins_products

@@ -137,6 +137,7 @@ def test_candidates_that_differ_by_their_floats_are_lowered_once(monkeypatch: py
     monkeypatch.setattr(
         candidates, "open_executor", lambda model, options, *, output_names: SimpleNamespace(run=lambda x: {})
     )
+    monkeypatch.setattr(candidates.OwnThreads, "of", lambda self, candidate, inputs, names: candidate)
     model = resnet()
     opener = Opener(model, BuildConfig(), {})
     coded, other = (
@@ -190,6 +191,7 @@ def test_engines_that_overflow_where_fp32_does_not_are_rejected(
 
     monkeypatch.setattr(candidates, "LOWERINGS", {"openvino": lambda graph: graph})
     monkeypatch.setattr(candidates, "open_executor", opened)
+    monkeypatch.setattr(candidates.OwnThreads, "of", lambda self, candidate, inputs, names: candidate)
     opener = Opener(resnet(), BuildConfig(), {})
     assert isinstance(opener.open(Spec("openvino", "fp32"), None), Candidate)
     found = opener.open(Spec("openvino", "bf16", "bf16"), None)

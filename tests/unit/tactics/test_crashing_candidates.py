@@ -18,7 +18,7 @@ from quantrt.errors import ModelError
 from quantrt.plan.lower import lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.fit.fit import Fitted
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.runtime import first_run
 from quantrt.runtime.first_run import answer, how_it_crashes

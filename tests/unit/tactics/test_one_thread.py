@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.runtime.executor import open_executor
+from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
 from quantrt.tactics import one_thread
 from quantrt.tactics.candidate import Candidate, Spec
-from quantrt.tactics.one_thread import MOST_MS, with_its_threads
+from quantrt.tactics.one_thread import FAR_RATIO, MOST_MS, OwnThreads
 from tests.nets import resnet, samples
 
 FEED = {"x": samples(2, 3, 16, 16)}
@@ -25,9 +27,9 @@ def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_thread, "usable_cores", lambda: 2)
 
 
-@pytest.fixture
-def candidate() -> Iterator[Candidate]:
-    found = opened("openvino", ExecOptions())
+@pytest.fixture(params=["onnxruntime", "openvino"])
+def candidate(request: pytest.FixtureRequest) -> Iterator[Candidate]:
+    found = opened(request.param, ExecOptions())
     with closing(found.executor):
         yield found
 
@@ -49,15 +51,30 @@ def tell(monkeypatch: pytest.MonkeyPatch, *, is_faster: bool, all_ms: float = MO
 def threads_of(executor, feed) -> int:
     outputs = executor.run(feed)
     assert list(outputs) == ["y"]
+    if isinstance(executor, OnnxRuntimeExecutor):
+        return _sessions_threads(executor, feed)
     variant = executor._variant(tuple(array.shape for array in feed.values()))
     return int(variant.compiled.get_property("INFERENCE_NUM_THREADS"))
+
+
+def _sessions_threads(executor: OnnxRuntimeExecutor, feed) -> int:
+    """Threads of the session that runs these inputs; the other one is taken away meanwhile."""
+    sessions = {"_native": executor._native, "_alone": executor._alone}
+    for name, session in sessions.items():
+        ran = Mock(wraps=session)
+        setattr(executor, name, ran)
+        executor.run(feed)
+        setattr(executor, name, session)
+        if ran.run.called:
+            return int(session.session_options.intra_op_num_threads)
+    raise AssertionError("no session ran")
 
 
 def test_what_one_thread_runs_faster_is_compiled_for_it_at_the_timed_shapes_alone(monkeypatch, candidate):
     wanted, others = candidate.executor.run(FEED)["y"], {"x": samples(5, 3, 16, 16)}
     all_threads = threads_of(candidate.executor, others)
     tell(monkeypatch, is_faster=True)
-    found = with_its_threads(candidate, FEED, ["y"])
+    found = OwnThreads().of(candidate, FEED, ["y"])
     with closing(found.executor) as executor:
         assert found.options == replace(candidate.options, one_thread_shapes=SHAPES)
         np.testing.assert_array_equal(executor.run(FEED)["y"], wanted)
@@ -72,7 +89,20 @@ def test_what_one_thread_runs_faster_is_compiled_for_it_at_the_timed_shapes_alon
 )
 def test_others_keep_all_threads(monkeypatch, candidate, is_faster: bool, all_ms: float):
     tell(monkeypatch, is_faster=is_faster, all_ms=all_ms)
-    assert with_its_threads(candidate, FEED, ["y"]) is candidate
+    assert OwnThreads().of(candidate, FEED, ["y"]) is candidate
+
+
+@pytest.mark.parametrize(("factor", "is_asked"), [(1.0, True), (1.01, False)])
+def test_what_is_far_behind_another_is_not_asked(monkeypatch, candidate, factor: float, is_asked: bool):
+    """On all threads it takes longer than what one thread gains."""
+    first, second = 0.4 * MOST_MS, 0.4 * MOST_MS * FAR_RATIO * factor
+    took, asked = iter([first, second]), []
+    monkeypatch.setattr(one_thread, "least_ms", lambda run: next(took))
+    monkeypatch.setattr(one_thread, "is_surely_faster", lambda alone, together: asked.append(1) or False)
+    threads = OwnThreads()
+    assert threads.of(candidate, FEED, ["y"]) is candidate
+    assert threads.of(candidate, FEED, ["y"]) is candidate
+    assert len(asked) == 1 + is_asked
 
 
 @pytest.mark.parametrize(
@@ -80,20 +110,20 @@ def test_others_keep_all_threads(monkeypatch, candidate, is_faster: bool, all_ms
     [
         ("openvino", ExecOptions(threads=2)),
         ("openvino", ExecOptions(hint="throughput")),
-        ("onnxruntime", ExecOptions()),
+        ("onnxruntime", ExecOptions(threads=2)),
+        ("onnxruntime", ExecOptions(hint="throughput")),
     ],
-    ids=["a number that was asked for", "throughput", "another library"],
 )
 def test_nothing_is_timed_where_threads_are_settled(monkeypatch, library: str, options: ExecOptions):
     monkeypatch.setattr(one_thread, "least_ms", lambda *given: pytest.fail("it was timed"))
     found = opened(library, options)
     with closing(found.executor):
-        assert with_its_threads(found, FEED, ["y"]) is found
+        assert OwnThreads().of(found, FEED, ["y"]) is found
 
 
 def test_real_runs_are_timed(candidate):
     """Which is faster depends on the machine; outputs do not."""
     wanted = candidate.executor.run(FEED)["y"]
-    found = with_its_threads(candidate, FEED, ["y"])
+    found = OwnThreads().of(candidate, FEED, ["y"])
     with closing(found.executor):
         np.testing.assert_array_equal(found.executor.run(FEED)["y"], wanted)

@@ -195,6 +195,17 @@ def test_in_a_search_slow_candidates_get_fewer_runs_and_no_more_time():
     assert compare_paired(latencies["a"], latencies["b"]).ratio == pytest.approx(1 / 6)
 
 
+@pytest.mark.parametrize(
+    ("fast_ms", "turn_ms"), [(0.125, 2.0), (0.09375, 1.5), (0.0625, 1.0), (0.03125, 1.0)]
+)
+def test_a_search_of_what_is_very_fast_has_as_many_rounds_in_shorter_turns(fast_ms: float, turn_ms: float):
+    times = {"a": fast_ms, "b": 1.05 * fast_ms}
+    latencies, _ = timed(lambda name, n: times[name], "ab", duration_s=3.0, floats="b")
+    assert latencies["a"].turn_runs == turn_ms / fast_ms
+    usual, _ = timed(lambda name, n: 2 * times[name] * 0.125 / fast_ms, "ab", duration_s=3.0, floats="b")
+    assert latencies["a"].rounds == usual["a"].rounds
+
+
 def test_a_search_goes_on_where_the_fastest_is_not_clear():
     spread = np.random.default_rng(5).normal(1.0, 0.2, 100_000)
     latencies, _ = timed(

@@ -43,7 +43,7 @@ def test_a_cpu_has_no_lines_that_would_need_a_number():
 
 def test_a_gpu_with_what_its_driver_tells(monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("torch", reason="the module under test imports torch")
-    monkeypatch.setattr("quantrt.runtime.cuda.local_gpu.gpu_details", lambda: DETAILS)
+    monkeypatch.setattr("quantrt.runtime.cuda.device.local_gpu.gpu_details", lambda: DETAILS)
     assert list(device_lines(Device("cuda")))[2:12] == [
         '  Device 0: "NVIDIA H200" UUID: GPU-1234',
         "Selected Device: NVIDIA H200",

@@ -73,7 +73,7 @@ def test_shapes_without_a_profile_are_all_that_the_engine_takes():
         (["--memPoolSize=tacticSharedMem:1M"], "tacticSharedMem cannot be done"),
         (["--builderOptimizationLevel=6"], "0 to 5"),
         (["--device=1"], "the first GPU that this process sees"),
-        (["--device=gpu"], "a whole number"),
+        (["--device=gpu"], "0, or cpu"),
         (["--stronglyTyped", "--best"], "contradict each other"),
         (["--calib-random", "--calib=nothing"], "random ranges"),
         (["--calib=nothing.cache"], "there is no file 'nothing.cache'"),

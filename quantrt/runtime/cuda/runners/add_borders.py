@@ -13,7 +13,7 @@ import torch
 
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.epilogue_operands import channels_last
+from quantrt.runtime.cuda.operands.epilogue import channels_last
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 
 __all__ = ["open_runner"]

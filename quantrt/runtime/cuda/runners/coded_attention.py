@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.attention_operands import (
+from quantrt.runtime.cuda.operands.attention import (
     LOG2E,
     AttentionReader,
     MaskReader,

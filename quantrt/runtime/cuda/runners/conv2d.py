@@ -20,8 +20,8 @@ import torch
 from quantrt.errors import DataError
 from quantrt.kernels.spatial import as_pair
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands
-from quantrt.runtime.cuda.pixel_rows import PixelRows
+from quantrt.runtime.cuda.operands.epilogue import EpilogueOperands
+from quantrt.runtime.cuda.operands.pixel_rows import PixelRows
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.tensors import torch_dtype
 

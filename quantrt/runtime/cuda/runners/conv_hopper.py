@@ -12,10 +12,10 @@ import math
 import torch
 
 from quantrt.plan.program import Step
+from quantrt.runtime.cuda.device.tensor_maps import Boxes
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
 from quantrt.runtime.cuda.runners.gemm_hopper import programs_on
-from quantrt.runtime.cuda.tensor_maps import Boxes
 
 __all__ = ["ConvHopperRunner", "open_runner"]
 

@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from quantrt.errors import DataError, DeviceError
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.memory_limit import room_limit
+from quantrt.runtime.cuda.device.memory_limit import room_limit
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
 __all__ = ["open_runner"]

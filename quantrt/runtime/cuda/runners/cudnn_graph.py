@@ -13,9 +13,9 @@ import torch
 
 from quantrt.plan.cudnn_plan import graph_from_json
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.cudnn_library import WEIGHT_UID, X_UID, operand_uids, output_uids
-from quantrt.runtime.cuda.cudnn_meaning import compute_graph
-from quantrt.runtime.cuda.epilogue_operands import channels_last
+from quantrt.runtime.cuda.device.cudnn_library import WEIGHT_UID, X_UID, operand_uids, output_uids
+from quantrt.runtime.cuda.operands.epilogue import channels_last
+from quantrt.runtime.cuda.reference.cudnn_meaning import compute_graph
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
 

@@ -16,7 +16,7 @@ import torch
 
 from quantrt.kernels.attention_codes.spec import KEY_GROUP
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.attention_operands import LOG2E, AttentionReader
+from quantrt.runtime.cuda.operands.attention import LOG2E, AttentionReader
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 
 __all__ = ["open_runner"]

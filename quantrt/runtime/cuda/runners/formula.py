@@ -23,7 +23,7 @@ from quantrt.regions.region import (
     PooledConv,
     ResizedConv,
 )
-from quantrt.runtime.cuda.compute import compute
+from quantrt.runtime.cuda.reference.compute import compute
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
 __all__ = ["open_runner"]

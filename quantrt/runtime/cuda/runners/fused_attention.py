@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.attention_operands import (
+from quantrt.runtime.cuda.operands.attention import (
     LOG2E,
     AttentionReader,
     MaskReader,

@@ -16,7 +16,7 @@ import torch
 
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands, aligned
+from quantrt.runtime.cuda.operands.epilogue import EpilogueOperands, aligned
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.tensors import torch_dtype
 

@@ -19,9 +19,9 @@ from quantrt.errors import DataError
 from quantrt.kernels.group_norm.spec import IMAGE, part_rows
 from quantrt.plan.program import Step
 from quantrt.regions.region import GroupNorm
-from quantrt.runtime.cuda.epilogue_operands import EpilogueOperands, aligned, channels_last
+from quantrt.runtime.cuda.operands.epilogue import EpilogueOperands, aligned, channels_last
+from quantrt.runtime.cuda.operands.step_formula import formula_of
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
-from quantrt.runtime.cuda.step_formula import formula_of
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from quantrt.kernels.attention_hopper.spec import QUERIES
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.attention_operands import LOG2E, AttentionReader, MaskReader, allocate_outputs
+from quantrt.runtime.cuda.operands.attention import LOG2E, AttentionReader, MaskReader, allocate_outputs
 from quantrt.runtime.cuda.runner import Allocate, Assets, Launcher, Runner
 from quantrt.runtime.cuda.runners.gemm_hopper import programs_on
 from quantrt.runtime.cuda.tensors import torch_dtype

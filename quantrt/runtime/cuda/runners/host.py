@@ -13,7 +13,7 @@ import torch
 
 from quantrt.errors import DataError
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.node_graph import NodeGraph
+from quantrt.runtime.cuda.operands.node_graph import NodeGraph
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
 __all__ = ["open_runner"]

@@ -16,9 +16,9 @@ from torch.nn import functional
 from quantrt.errors import DataError, DeviceError
 from quantrt.plan.program import Step
 from quantrt.regions.region import Resize
-from quantrt.runtime.cuda.epilogue_operands import channels_last
+from quantrt.runtime.cuda.operands.epilogue import channels_last
+from quantrt.runtime.cuda.operands.step_formula import formula_of
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
-from quantrt.runtime.cuda.step_formula import formula_of
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]

@@ -11,8 +11,8 @@ from typing import Any
 
 from quantrt.errors import InternalError
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.places import slice_beside
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
+from quantrt.runtime.cuda.steps.places import slice_beside
 
 __all__ = ["open_runner"]
 

@@ -17,7 +17,7 @@ import torch
 from quantrt.dtypes import FP8
 from quantrt.errors import DataError, ModelError
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.node_graph import NodeGraph
+from quantrt.runtime.cuda.operands.node_graph import NodeGraph
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.tensors import torch_dtype
 

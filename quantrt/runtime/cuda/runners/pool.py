@@ -15,9 +15,9 @@ from typing import Any
 from quantrt.kernels.spatial import as_pair
 from quantrt.plan.program import Step
 from quantrt.regions.region import Pool
-from quantrt.runtime.cuda.image_kernel import ImageKernel, Launch
+from quantrt.runtime.cuda.operands.image_kernel import ImageKernel, Launch
+from quantrt.runtime.cuda.operands.step_formula import formula_of
 from quantrt.runtime.cuda.runner import Assets, Runner
-from quantrt.runtime.cuda.step_formula import formula_of
 
 __all__ = ["open_runner"]
 

@@ -11,10 +11,10 @@ import torch
 
 from quantrt.kernels.pooled_conv.spec import BEFORE, PAIRS, SEGMENTS, segments_of
 from quantrt.plan.program import Step
+from quantrt.runtime.cuda.device.tensor_maps import Boxes
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
 from quantrt.runtime.cuda.runners.folded_conv2d import PixelFolding
-from quantrt.runtime.cuda.tensor_maps import Boxes
 
 __all__ = ["open_runner"]
 

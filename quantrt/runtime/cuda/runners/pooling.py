@@ -17,8 +17,8 @@ from quantrt.errors import DataError, DeviceError
 from quantrt.kernels.spatial import as_pair
 from quantrt.plan.program import Step
 from quantrt.regions.region import Pool
+from quantrt.runtime.cuda.operands.step_formula import formula_of
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
-from quantrt.runtime.cuda.step_formula import formula_of
 from quantrt.runtime.cuda.tensors import torch_dtype
 
 __all__ = ["open_runner"]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from quantrt.plan.program import Step
-from quantrt.runtime.cuda.node_graph import NodeGraph
+from quantrt.runtime.cuda.operands.node_graph import NodeGraph
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 
 __all__ = ["open_runner"]

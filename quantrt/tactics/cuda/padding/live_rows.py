@@ -10,7 +10,7 @@ import torch
 
 from quantrt.kernels.live_rows import with_live_rows
 from quantrt.regions.region import Attention, Gemm, Rows
-from quantrt.runtime.cuda.live_rows import HAS_LIVE_ROWS
+from quantrt.runtime.cuda.steps.live_rows import HAS_LIVE_ROWS
 from quantrt.tactics.cuda.tactic import LIVE, Draft, Rejected, Tactic, Workload
 
 __all__ = ["even_offsets", "rows_that_count", "stopping", "without_padding"]

@@ -15,10 +15,10 @@ import torch
 
 from quantrt.plan.program import Program
 from quantrt.regions.region import Attention
-from quantrt.runtime.cuda.steps import FreshMemory, open_program, run_steps
+from quantrt.runtime.cuda.steps.steps import FreshMemory, open_program, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on
-from quantrt.tactics.cuda.assemble import Item
-from quantrt.tactics.cuda.frame import Frame
+from quantrt.tactics.cuda.program.assemble import Item
+from quantrt.tactics.cuda.program.frame import Frame
 
 __all__ = ["random_mask", "reasons_against"]
 

@@ -18,10 +18,10 @@ from quantrt.kernels.rows.spec import has_rows
 from quantrt.plan.program import Step
 from quantrt.regions.region import Attention, Gemm, Rows
 from quantrt.regions.sizes import Sizes
-from quantrt.tactics.cuda.assemble import Item
-from quantrt.tactics.cuda.forms import CODES, FLOAT, Forms
-from quantrt.tactics.cuda.frame import Frame
+from quantrt.tactics.cuda.forms.forms import CODES, FLOAT, Forms
 from quantrt.tactics.cuda.padding.token_axes import TokenAxes, find_token_axes
+from quantrt.tactics.cuda.program.assemble import Item
+from quantrt.tactics.cuda.program.frame import Frame
 
 __all__ = ["remove_padding", "told_padding"]
 

@@ -15,8 +15,8 @@ import onnx_ir as ir
 
 from quantrt.regions.region import Attention, Gemm, Rows
 from quantrt.regions.sizes import Sizes
-from quantrt.tactics.cuda.assemble import Item
-from quantrt.tactics.cuda.frame import Frame
+from quantrt.tactics.cuda.program.assemble import Item
+from quantrt.tactics.cuda.program.frame import Frame
 
 __all__ = ["TokenAxes", "find_token_axes"]
 

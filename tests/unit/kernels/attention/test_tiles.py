@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from quantrt.gpu import gpu_named
 from quantrt.kernels.attention.tiles import MAX_CONFIGS, configs
-from tests.kernels.test_attention_compiled import bert
+from tests.kernels.attention.test_attention_compiled import bert
 
 H200 = gpu_named("H200")
 

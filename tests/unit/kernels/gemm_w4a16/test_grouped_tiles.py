@@ -8,8 +8,8 @@ from quantrt.gpu import GPUS, GpuFacts, gpu_named
 from quantrt.kernels.gemm.tiles import estimate_us as estimate_whole_us
 from quantrt.kernels.gemm_w4a16.spec import by_group, kernel_of, packed, why_not
 from quantrt.kernels.gemm_w4a16.tiles import configs, cost, estimate_us, shared_bytes
-from tests.kernels.gemm_problems import gated_floats, plain_codes, plain_floats
-from tests.kernels.grouped_products import grouped
+from tests.kernels.products.gemm_problems import gated_floats, plain_codes, plain_floats
+from tests.kernels.products.grouped_products import grouped
 
 H200 = gpu_named("H200")
 

@@ -5,7 +5,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.model.passes.narrow_doubles import doubles_of, narrow_doubles
-from quantrt.quantize.placement import place
+from quantrt.quantize.placement.placement import place
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import net
 from tests.unit.model.check_pass import model_of, run

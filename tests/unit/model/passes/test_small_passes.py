@@ -74,6 +74,12 @@ def test_a_cast_to_the_same_type_goes(rng):
     assert op_types(check_pass(remove_identities, model, rng, changes=1, rtol=0, atol=0)) == ["Neg"]
 
 
+def test_a_pad_by_nothing_goes_and_others_stay(rng):
+    pads = {"none": np.zeros(4, np.int64), "one": np.array([0, 1, 0, -1], np.int64)}
+    model = model_of("p = Pad(x, none) q = Pad(p, one) y = Neg(q)", inputs="float[3,2] x", weights=pads)
+    assert op_types(check_pass(remove_identities, model, rng, changes=1, rtol=0, atol=0)) == ["Pad", "Neg"]
+
+
 IDENTITIES_THAT_STAY = {
     "input to output": ("y = Identity(x)", "float[...] y"),
     "one value, two outputs": ("r = Relu(x) y = Identity(r) z = Identity(r)", "float[...] y, float[...] z"),

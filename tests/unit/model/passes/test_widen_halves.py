@@ -14,7 +14,7 @@ from quantrt.model.load import load_model, make_model
 from quantrt.model.name_nodes import name_nodes
 from quantrt.model.passes.widen_halves import widen_halves
 from quantrt.quantize.explicit.read import read
-from quantrt.quantize.placement import place
+from quantrt.quantize.placement.placement import place
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.reference.metrics import sqnr_db
 from tests.nets import net, run_ort

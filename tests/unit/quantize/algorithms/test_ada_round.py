@@ -10,7 +10,7 @@ from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.quantize.algorithms.ada_round import DAMPING, round_adaptively, round_codes, round_groups
 from quantrt.quantize.algorithms.group_rounding import QMAX, QMIN, round_nearest
 from quantrt.quantize.fit.fit import ROUNDED, fit, observe_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import with_weights
 from quantrt.quantize.targets import OPENVINO, ORT
 from quantrt.quantize.targets.cuda import CUDA

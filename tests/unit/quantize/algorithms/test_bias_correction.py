@@ -11,7 +11,7 @@ from quantrt.quantize.algorithms.bias_correction import (
     correct_biases,
     observe_channel_means,
 )
-from quantrt.quantize.qparams import quantize_weight
+from quantrt.quantize.scales.qparams import quantize_weight
 from tests.nets import constant, net, nodes, run_ort, weights
 
 POSITIVE = np.random.default_rng(3)

@@ -10,7 +10,7 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.quantize.algorithms.range_search import search_ranges
 from quantrt.quantize.fit.fit import SEARCHED, fit, observe_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import with_activations
 from quantrt.quantize.targets import OPENVINO, ORT
 from quantrt.quantize.targets.cuda import CUDA

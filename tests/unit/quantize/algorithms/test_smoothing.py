@@ -12,7 +12,7 @@ from quantrt.ir.edit import is_operator
 from quantrt.quantize.algorithms.smoothing import MULTIPLIED, Smoothing, choose_smoothing, smooth
 from quantrt.quantize.fit.equalized import LEAST_SAMPLES, make_twins
 from quantrt.quantize.fit.fit import fit, observe_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import OPENVINO, ORT
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.reference.metrics import sqnr_db

@@ -8,7 +8,7 @@ import pytest
 
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.quantize.algorithms.told_apart import told_apart
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import quantize
 from quantrt.quantize.targets import ORT
 from tests.nets import net, observe, run_ort, weights

@@ -12,7 +12,7 @@ import pytest
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.quantize.explicit.read import read
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT

@@ -15,7 +15,7 @@ from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.model.name_nodes import name_nodes
 from quantrt.quantize.explicit.read import read, target_of_own
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8

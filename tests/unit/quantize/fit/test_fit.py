@@ -4,8 +4,9 @@ import pytest
 
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.quantize.fit.equalized import EQUALIZED, LEAST_SAMPLES, STREAMS, equalize
-from quantrt.quantize.fit.fit import NOT_CORRECTED, TRIED, UNFITTED, fit, observe_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.fit.fit import FLOAT_SUMS, NOT_CORRECTED, TRIED, UNFITTED, fit, observe_reference
+from quantrt.quantize.qdq.write import write
+from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import constant, dataset, net, nodes, observe, resnet, run_ort, samples, weights
@@ -210,3 +211,38 @@ def test_bias_correction_lowers_the_noise_of_a_model_with_a_mean():
         made = fitted(model, inputs, target=ORT, method="minmax", bias_correction=on).model
         noise.append(np.linalg.norm(run_ort(write(made), inputs)[0] - want))
     assert noise[0] < noise[1]
+
+
+def cancelling_net(*, sum_counts: bool):
+    """Two convolutions whose first channels are wide and cancel in a residual sum, which a third reads."""
+    text = """net (float[N,4,8,8] x) => (float[N,4,i,j] y) {
+      a = Conv(x, wa) b = Conv(x, wb) s = Add(a, b) c = Conv(x, wc) t = Concat<axis=1>(s, c)
+      y = Conv(t, last) }"""
+    arrays = weights(dict.fromkeys(("wa", "wb", "wc"), (4, 4, 1, 1)) | {"last": (4, 8, 1, 1)})
+    arrays["wa"][0] = 100.0
+    arrays["wb"][0] = -100.0
+    arrays["last"][:, :4] *= sum_counts
+    return net(text, arrays)
+
+
+def test_residual_sums_that_the_outputs_gain_by_are_in_floats():
+    model, inputs = cancelling_net(sum_counts=True), {"x": samples(8, 4, 8, 8)}
+    result = fitted(model, inputs, method="minmax", float_sums=True, equalization=False)
+    assert result.method.startswith("minmax" + FLOAT_SUMS)
+    assert result.noise_ratios["minmax" + FLOAT_SUMS] < result.noise_ratios["minmax"] / 2
+    codes = {row.op_type: row.is_int8 for row in result.model.placement.decisions}
+    assert codes["Conv"] and not codes["Add"]
+    assert result.model.residual_sums == ()
+
+
+def test_residual_sums_that_nothing_is_gained_by_stay_codes():
+    model, inputs = cancelling_net(sum_counts=False), {"x": samples(8, 4, 8, 8)}
+    result = fitted(model, inputs, method="minmax", float_sums=True, equalization=False)
+    assert "minmax" + FLOAT_SUMS in result.noise_ratios
+    assert FLOAT_SUMS not in result.method and len(result.model.residual_sums) == 1
+
+
+def test_residual_sums_are_not_tried_where_one_side_is_added_as_it_is():
+    model, inputs = cancelling_net(sum_counts=True), {"x": samples(8, 4, 8, 8)}
+    result = fitted(model, inputs, target=CUDA, method="minmax", float_sums=True, equalization=False)
+    assert FLOAT_SUMS not in result.method and not any(FLOAT_SUMS in way for way in result.noise_ratios)

@@ -15,7 +15,7 @@ from quantrt.quantize.fit.reference import (
     sample_reference,
     unseen_noises,
 )
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets import ORT
 from tests.nets import net, quantized, run_ort, samples, weights

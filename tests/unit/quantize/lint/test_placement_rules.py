@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from quantrt.quantize.lint.placement_rules import placement_findings
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import TARGETS
 from quantrt.quantize.targets.cuda import CUDA
 from tests.nets import net, quantized, resnet, samples

@@ -8,7 +8,7 @@ import pytest
 
 from quantrt.quantize.lint.as_given import graph_as_given
 from quantrt.quantize.lint.tensorrt import tensorrt_findings
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.openvino import OPENVINO
 from quantrt.quantize.targets.tensorrt import TENSORRT

@@ -15,7 +15,7 @@ from quantrt.config import CompareConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.model.save import save_model
 from quantrt.plan.serialize import save_plan
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import ORT
 from quantrt.report.bisect import folder as folder_module
 from quantrt.report.bisect.bisect import bisect, read_sides, show_bisection

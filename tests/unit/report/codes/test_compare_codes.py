@@ -13,7 +13,7 @@ from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CompareConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.model.save import save_model
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.reference.exact_sums import conv_sums

@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 
 from quantrt.errors import DataError
+from quantrt.plan.lower import lower_to_onnxruntime
 from quantrt.plan.plan import Plan
 from quantrt.plan.program_json import program_from_model
+from quantrt.quantize.qdq.write import write
+from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.report.engine_layers.layer import CHANNELS_LAST, EngineLayer, is_conversion, size_bytes
 from quantrt.report.engine_layers.of_engine import engine_layers
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.layer_times import time_layers
+from tests.nets import net, quantized, samples, weights
 from tests.plans import LIBRARIES, make_plan
 from tests.programs import cuda_plan
-from tests.unit.report.quantized_plans import IMAGES, cuda_plan_of, int8_plan
+from tests.unit.report.quantized_plans import IMAGES, cuda_plan_of, int8_plan, plan_of
 
 SHAPES = {"x": (1, 3, 16, 16)}
 CONV_OPERATIONS = {
@@ -150,3 +154,23 @@ def test_a_gpu_without_a_kernel_says_why():
     assert {layer.precision for layer in found} == {"int8"}
     reasons = [rival.reason for layer in found for rival in layer.rivals]
     assert any("compute capability 75" in reason for reason in reasons), reasons
+
+
+def test_rows_that_are_moved_for_convolutions_compute_no_node():
+    """Activations belong to the convolution in front of them, not to what moves its codes."""
+    text = """net (float[N,24] x) => (float[N,8] y) {
+        a = Gemm(x, w1)
+        b = Relu(a)
+        c = Gemm(b, w2)
+        d = Relu(c)
+        y = Gemm(d, w3)
+    }"""
+    model = net(text, weights({"w1": (24, 16), "w2": (16, 32), "w3": (32, 8)}))
+    codes = quantized(model, ORT, {"x": samples(32, 24)})
+    plan = plan_of(codes, lower_to_onnxruntime(write(codes)), "fp32")
+    layers = {layer.name: layer for layer in engine_layers(plan, shapes={"x": (1, 24)})}
+    moves = [layer for layer in layers.values() if layer.kind == "Reshape"]
+    assert [layer.nodes for layer in moves] == [(), ()]
+    assert {layer.reason for layer in moves} == {"a conversion of layout for the kernels beside it"}
+    convolved = [layer.nodes for layer in layers.values() if layer.kind == "QLinearConv"]
+    assert convolved == [("Gemm_0", "Relu_1"), ("Gemm_2", "Relu_3")]

@@ -2,6 +2,7 @@
 """What changes between codes and floats in a plan for a GPU: counted from a model, and from a program."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,12 @@ import pytest
 
 from quantrt.model.load import load_model, make_model
 from quantrt.model.model import Model
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.inspect.conversions import conversions_of_model, conversions_of_program, show_conversions
 from tests.convnets import NETWORKS
 from tests.nets import net, quantized, resnet, samples, weights
 
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data" / "models"
 IMAGES = {"x": samples(4, 3, 16, 16)}
 INPUT = {"tensor": "x", "from": "float32", "to": "int8", "reason": "an input of the model"}
 
@@ -80,11 +80,10 @@ def test_a_program_tells_the_same_as_its_model():
         ("vww_mobilenet_v1_025_96", 1, 1),
     ],
 )
-def test_real_networks_change_at_their_ends_alone(name: str, reformats: int, floats: int):
-    path = DATA / f"{name}.onnx"
-    if not path.is_file():
-        pytest.skip(f"{path} is not here")
-    found = conversions_of_model(load_model(path))
+def test_real_networks_change_at_their_ends_alone(
+    name: str, reformats: int, floats: int, shared_data: Callable[[str], Path]
+):
+    found = conversions_of_model(load_model(shared_data(f"models/{name}.onnx")))
     assert len(found["reformats"]) <= reformats
     assert len(found["float_convolutions"]) <= floats
 

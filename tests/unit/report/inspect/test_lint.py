@@ -8,10 +8,10 @@ import pytest
 from quantrt.errors import ModelError
 from quantrt.model.load import load_model, make_model
 from quantrt.model.save import save_model
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.unquantized import without_pairs
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.quantize.targets.tensorrt import TENSORRT
-from quantrt.quantize.unquantized import without_pairs
 from quantrt.reference.metrics import sqnr_db
 from quantrt.report.inspect.lint import describe_lint, show_lint
 from quantrt.report.inspect.model import describe_model, show_model

@@ -17,7 +17,7 @@ from quantrt.model.save import save_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.serialize import save_plan
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import ORT
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.openvino import OPENVINO

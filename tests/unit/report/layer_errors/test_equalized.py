@@ -19,8 +19,8 @@ from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.serialize import save_plan
 from quantrt.quantize.algorithms.equalization import SUFFIX, choose_scales, scale_channels
 from quantrt.quantize.algorithms.smoothing import MULTIPLIED, Smoothing, choose_smoothing, smooth
-from quantrt.quantize.qdq import write
-from quantrt.quantize.switches import FLAGS, switch_layers
+from quantrt.quantize.qdq.switches import FLAGS, switch_layers
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import OPENVINO, ORT
 from quantrt.reference.metrics import sqnr_db
 from quantrt.report.compare.compare import compare

@@ -20,8 +20,8 @@ from quantrt.model.save import save_model
 from quantrt.plan.lower import spell_for_onnxruntime
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.plan.serialize import load_plan, save_plan
-from quantrt.quantize.qdq import write
-from quantrt.quantize.switches import FLAGS, switch_layers
+from quantrt.quantize.qdq.switches import FLAGS, switch_layers
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets import OPENVINO, ORT, TENSORRT
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.report.compare.compare import compare

@@ -8,7 +8,7 @@ import pytest
 
 from quantrt.calibrate.stats import TensorStats
 from quantrt.dtypes import INT8, UINT8
-from quantrt.quantize.qparams import QParams
+from quantrt.quantize.scales.qparams import QParams
 from quantrt.report.ranges.bins import ALPHABET, BINS, read_tensors, tensor_table, without_bins
 
 

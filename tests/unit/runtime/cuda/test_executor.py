@@ -18,9 +18,9 @@ from quantrt.plan.serialize import load_plan, save_plan
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.formula_json import to_json
 from quantrt.regions.region import Gemm
-from quantrt.runtime.cuda import host_copies
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.runtime.cuda.lane import Lane
+from quantrt.runtime.cuda.steps import host_copies
 from quantrt.runtime.executor import check_library, open_executor
 from tests.plans import make_plan
 from tests.programs import node_step, nodes_of, pooled_program, pooled_reference

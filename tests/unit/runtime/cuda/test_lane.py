@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from quantrt.errors import DataError, DeviceError
-from quantrt.runtime.cuda import recording as recording_module
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.runtime.cuda.lane import MAX_RECORDINGS
-from quantrt.runtime.cuda.steps import run_steps
+from quantrt.runtime.cuda.steps import recording as recording_module
+from quantrt.runtime.cuda.steps.steps import run_steps
 from tests.programs import node_step, nodes_of, pooled_program, pooled_reference
 
 

@@ -16,7 +16,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.plan.program import Program
 from quantrt.quantize.targets.cuda import CUDA
-from quantrt.runtime.cuda.steps import FreshMemory, OpenProgram, open_program, run_steps
+from quantrt.runtime.cuda.steps.steps import FreshMemory, OpenProgram, open_program, run_steps
 from quantrt.runtime.cuda.tensors import tensor_on
 from quantrt.tactics.cuda.lower import CudaLowering
 from tests.exported_attention import EXPORTERS, path_of

@@ -11,12 +11,12 @@ from quantrt.errors import InternalError
 from quantrt.gpu import GPUS, gpu_named
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.regions.region import Attention, Conv, Gemm, Host, Nodes, Pool, View
-from quantrt.runtime.cuda.compute import compute
+from quantrt.runtime.cuda.reference.compute import compute
 from quantrt.tactics.cuda.candidates import list_tactics, reference_tactic
-from quantrt.tactics.cuda.open_tactic import OpenTactic
-from quantrt.tactics.cuda.prune import FLOAT_LEVELS, LEVELS, REFERENCE, prune
-from quantrt.tactics.cuda.sample_inputs import random_inputs
-from quantrt.tactics.cuda.tactic import Tactic, Workload, see_weights
+from quantrt.tactics.cuda.tactic import REFERENCE, Tactic, Workload, see_weights
+from quantrt.tactics.cuda.timing.open_tactic import OpenTactic
+from quantrt.tactics.cuda.timing.sample_inputs import random_inputs
+from quantrt.tactics.cuda.tuning.prune import FLOAT_LEVELS, LEVELS, prune
 from tests.unit.tactics.cuda.workload_samples import facts, int8_gemm, scaled_rows
 
 CPU = torch.device("cpu")

@@ -18,8 +18,8 @@ from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.runtime.cuda.executor import CudaExecutor, specs_of
 from quantrt.tactics.cuda.lower import CudaLowering
-from quantrt.tactics.cuda.profiles import regions_that_fail
-from quantrt.tactics.cuda.tune import tune
+from quantrt.tactics.cuda.program.profiles import regions_that_fail
+from quantrt.tactics.cuda.tuning.tune import tune
 from tests.nets import net, quantized, resnet, run_ort, samples
 from tests.programs import node_step, nodes_of
 

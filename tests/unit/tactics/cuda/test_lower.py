@@ -16,7 +16,7 @@ from quantrt.model.model import Model  # noqa: E402
 from quantrt.plan.coded_weight import FLOATS, CodedWeight  # noqa: E402
 from quantrt.plan.program import Program, codes_of  # noqa: E402
 from quantrt.plan.program_json import program_from_model  # noqa: E402
-from quantrt.quantize.qdq import write  # noqa: E402
+from quantrt.quantize.qdq.write import write  # noqa: E402
 from quantrt.quantize.quantized_model import QuantizedModel  # noqa: E402
 from quantrt.quantize.target import Target  # noqa: E402
 from quantrt.quantize.targets.cuda import CUDA  # noqa: E402
@@ -24,9 +24,9 @@ from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8  # noqa: E402
 from quantrt.reference.metrics import sqnr_db  # noqa: E402
 from quantrt.regions.partition import partition  # noqa: E402
 from quantrt.runtime.cuda.executor import CudaExecutor  # noqa: E402
-from quantrt.tactics.cuda.forms import CODES, FLOAT, choose_forms  # noqa: E402
+from quantrt.tactics.cuda.forms.forms import CODES, FLOAT, choose_forms  # noqa: E402
 from quantrt.tactics.cuda.lower import CudaLowering  # noqa: E402
-from quantrt.tactics.cuda.slower_products import leave_float  # noqa: E402
+from quantrt.tactics.cuda.tuning.slower_products import leave_float  # noqa: E402
 from tests.nets import net, quantized, resnet, run_ort, samples, weights  # noqa: E402
 
 LIBRARIES_ONLY = CudaConfig(

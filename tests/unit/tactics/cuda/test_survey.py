@@ -18,7 +18,7 @@ from quantrt.model.load import load_model, make_model
 from quantrt.model.model import Model
 from quantrt.plan.program_json import program_from_model
 from quantrt.quantize.explicit.read import read
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.tensorrt import TENSORRT
 from quantrt.tactics.cuda import lower
 from quantrt.tactics.cuda.survey import Finding, survey

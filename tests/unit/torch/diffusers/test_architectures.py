@@ -17,12 +17,12 @@ pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
 pytest.importorskip("diffusers", reason="diffusers is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 
-from benchmarks.sdxl_unet import SDXL_SMALL, sdxl_inputs, sdxl_unet  # noqa: E402
+from benchmarks.nets.sdxl_unet import SDXL_SMALL, sdxl_inputs, sdxl_unet  # noqa: E402
 from quantrt.config import AssignConfig, BenchConfig, BuildConfig, DeviceConfig  # noqa: E402
 from quantrt.model.load import load_model  # noqa: E402
-from quantrt.quantize.edges import edge_layers  # noqa: E402
-from quantrt.quantize.levels import left_in_float  # noqa: E402
-from quantrt.quantize.roles import Role, roles_of  # noqa: E402
+from quantrt.quantize.patterns.edges import edge_layers  # noqa: E402
+from quantrt.quantize.patterns.roles import Role, roles_of  # noqa: E402
+from quantrt.quantize.placement.levels import left_in_float  # noqa: E402
 from quantrt.torch.diffusers import quantize_pipeline  # noqa: E402
 from quantrt.torch.diffusers.calls import CallForm, ResultForm  # noqa: E402
 from quantrt.torch.diffusers.export import export_module  # noqa: E402

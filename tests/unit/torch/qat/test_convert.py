@@ -6,8 +6,8 @@ import onnx_ir as ir
 import pytest
 import torch
 
-from benchmarks.cifar_nets import load_cifar_net
-from benchmarks.real_data import cifar_images
+from benchmarks.nets.cifar_nets import load_cifar_net
+from benchmarks.tasks.real_data import cifar_images
 from quantrt.errors import ModelError, UsageError
 from quantrt.ir.session import float_session
 from quantrt.torch.qat import convert, prepare

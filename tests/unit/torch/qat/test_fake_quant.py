@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from quantrt.dtypes import INT8, UINT8
-from quantrt.quantize.qparams import QParams, bias_qparams, dequantize, quantize_array
+from quantrt.quantize.scales.qparams import QParams, bias_qparams, dequantize, quantize_array
 from quantrt.torch.qat.fake_quant import LEAST_RATIO, FakeQuantize, FakeQuantizeBias
 
 

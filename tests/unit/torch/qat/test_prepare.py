@@ -11,7 +11,7 @@ from quantrt.config import QuantizeConfig
 from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.ir.session import float_session
 from quantrt.model.load import make_model
-from quantrt.quantize.placement import place
+from quantrt.quantize.placement.placement import place
 from quantrt.quantize.targets import target_named
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
 from quantrt.torch.qat import convert, prepare

@@ -15,7 +15,7 @@ from quantrt.ir.session import float_session
 from quantrt.model.load import make_model
 from quantrt.quantize.algorithms.equalization import SUFFIX
 from quantrt.quantize.fit.fit import ROUNDED, UNFITTED, fit, sample_reference
-from quantrt.quantize.qdq import write
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets import target_named
 from quantrt.torch.qat import convert, prepare

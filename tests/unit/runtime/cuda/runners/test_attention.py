@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend
 from quantrt.errors import DataError, DeviceError
 from quantrt.plan.program import Step
 from quantrt.regions.region import Attention
-from quantrt.runtime.cuda.compute import compute
+from quantrt.runtime.cuda.reference.compute import compute
 from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.runners import attention as runner_module
 from quantrt.runtime.cuda.runners.attention import open_runner

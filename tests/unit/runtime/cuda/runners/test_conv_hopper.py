@@ -13,9 +13,9 @@ from quantrt.plan.program import Step
 from quantrt.regions.expression import Expression, Instruction, Operand
 from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.runners import conv_hopper
-from quantrt.tactics.cuda.conv2d import list_tactics
+from quantrt.tactics.cuda.convolutions.conv2d import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic
-from tests.kernels.convolutions import Case, integer_problem, with_epilogue
+from tests.kernels.convolutions.cases import Case, integer_problem, with_epilogue
 
 CPU = torch.device("cpu")
 PROGRAMS = 5

@@ -13,7 +13,7 @@ from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
 from quantrt.kernels.attention_short import spec as short
 from quantrt.plan.program import Step
 from quantrt.regions.region import Attention
-from quantrt.runtime.cuda.attend import attend
+from quantrt.runtime.cuda.reference.attend import attend
 from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.runners.hopper_attention import open_runner
 

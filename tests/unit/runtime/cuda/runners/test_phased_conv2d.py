@@ -15,8 +15,14 @@ from quantrt.runtime.cuda.runner import Assets
 from quantrt.runtime.cuda.runners import phased_conv2d
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.tactic import Tactic
-from tests.kernels.convolutions import Case, channels_last, float_problem, integer_problem, with_epilogue
-from tests.kernels.resized import expected, resized
+from tests.kernels.convolutions.cases import (
+    Case,
+    channels_last,
+    float_problem,
+    integer_problem,
+    with_epilogue,
+)
+from tests.kernels.convolutions.resized import expected, resized
 from tests.unit.runtime.cuda.runners.test_conv_hopper import EPILOGUE, allocate
 
 CPU = torch.device("cpu")

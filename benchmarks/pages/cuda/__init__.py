@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Those of benchmarks on an NVIDIA GPU."""

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A contender on the samples of a task, beside FP32 in ONNX Runtime."""
+
+__all__ = ["Outputs", "float_outputs", "judge"]
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from openvino.frontend import OpConversionFailure
+
+from benchmarks.peers.contenders import Contender
+from benchmarks.tasks.paired import Judged, sqnr_db
+from benchmarks.tasks.task import Task
+from quantrt.errors import QuantRtError
+
+Array = npt.NDArray[Any]
+
+TOOL_ERRORS = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    KeyError,
+    AttributeError,
+    IndexError,
+    QuantRtError,
+    OpConversionFailure,
+)
+"""What quantizers raise on a model that they cannot handle: then the row says so."""
+
+
+class Outputs:
+    """Outputs of a model over a task: per sample for statistics, and joined."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self.parts: dict[str, list[Array]] = {name: [] for name in names}
+        self.samples = 0
+
+    def add(self, outputs: Any) -> None:
+        """One batch; the first axis of its first output counts samples."""
+        count = len(outputs[self.names[0]])
+        for name in self.names:
+            array = np.array(outputs[name])
+            self.parts[name].append(array if len(array) == count else array.reshape(count, -1))
+        self.samples += count
+
+    def arrays(self) -> list[Array]:
+        """All batches of each output, [samples, ...]."""
+        return [np.concatenate(self.parts[name]) for name in self.names]
+
+
+def float_outputs(task: Task) -> Outputs:
+    """FP32's, in ONNX Runtime."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(task.path, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    outputs = Outputs(names)
+    for feed in task.validation:
+        outputs.add(dict(zip(names, session.run(names, feed), strict=True)))
+    return outputs
+
+
+def judge(contender: Contender, task: Task, reference: Outputs) -> Judged:
+    """Its figures; where its tool fails, or quantizes nothing, the reason alone."""
+    outputs = Outputs(reference.names)
+    try:
+        with contender.open() as run:
+            for feed in task.validation:
+                outputs.add(run(feed))
+    except TOOL_ERRORS as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reason = lines[-1] if lines else type(error).__name__
+        print(f"{task.name}: {contender.name}: {reason}", file=sys.stderr)
+        return Judged({"error": reason[:300]})
+    judged = _against(reference, outputs)
+    if not any(noise.any() for noise in judged.noise.values()):
+        return Judged({"error": "it quantizes nothing: the outputs are those of FP32"})
+    wanted, got = reference.arrays(), outputs.arrays()
+    if task.decisions is not None:
+        judged.same = task.decisions(wanted, got)
+        judged.row["agreement_ratio"] = float(np.mean(judged.same))
+    if task.score is not None:
+        judged.values = task.score.values(got)
+        judged.row["score"] = task.score.of(got)
+    return judged
+
+
+def _against(reference: Outputs, outputs: Outputs) -> Judged:
+    """Power of signal and noise, by output."""
+    judged = Judged({})
+    for name, a, b in zip(reference.names, reference.arrays(), outputs.arrays(), strict=True):
+        rows_a, rows_b = (x.reshape(len(x), -1).astype(np.float64) for x in (a, b))
+        judged.signal[name] = np.square(rows_a).sum(1)
+        judged.noise[name] = np.square(rows_a - rows_b).sum(1)
+    judged.row["sqnr_db"] = {name: sqnr_db(judged, name) for name in reference.names}
+    return judged

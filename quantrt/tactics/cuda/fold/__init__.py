@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions computed together with a neighbour, so that nothing between them is stored or copied."""
