@@ -16,7 +16,7 @@ import numpy as np
 from quantrt.errors import DataError, close_match
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["InputCheck"]
+__all__ = ["InputCheck", "numpy_dtype"]
 
 REMEMBERED_SHAPES = 256
 """Combinations of input shapes whose check is not repeated; all are forgotten when there are more."""
@@ -35,7 +35,7 @@ class InputCheck:
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self._specs = tuple(specs)
-        self._expected = tuple((spec.name, _numpy_dtype(spec.dtype)) for spec in specs)
+        self._expected = tuple((spec.name, numpy_dtype(spec.dtype)) for spec in specs)
         self._accepted: set[Shapes] = set()
 
     def check(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -170,7 +170,7 @@ def _is_of(array: np.ndarray, dtype: np.dtype[Any] | None) -> bool:
     return array.dtype.kind in _TEXT_KINDS if dtype is None else bool(array.dtype == dtype)
 
 
-def _numpy_dtype(name: str) -> np.dtype[Any] | None:
+def numpy_dtype(name: str) -> np.dtype[Any] | None:
     """The numpy type; None for text, which numpy holds in several."""
     if name == "string":
         return None

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -29,6 +30,7 @@ from quantrt.runtime.executor import (
     open_executor,
 )
 from quantrt.runtime.machine import describe_machine
+from quantrt.runtime.no_samples import run_empty
 from quantrt.runtime.notes import UNCALIBRATED, engine_notes
 from quantrt.runtime.show import engine_html, engine_table
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["Context", "Engine", "load"]
 
 _LOGGER = logging.getLogger(__name__)
+
+SIZE = attrgetter("size")
 
 MOST_COPIED_BYTES = 256 << 20
 """Of weights that are taken into memory: of more, every process that serves the engine would hold its own."""
@@ -125,7 +129,7 @@ class Engine:
 
         The first run with new input shapes can take seconds longer: OpenVINO compiles for the first three
         shapes and once more for all others, and on a GPU shapes are recorded as a CUDA graph. `warm_up` does
-        it before.
+        it before. Inputs of no samples give outputs of none, in their shapes and element types.
 
         Args:
             inputs: one array per input, in the shapes and element types of `inputs`: numpy, or DLPack on the
@@ -138,7 +142,10 @@ class Engine:
         executor = self._executor
         if executor is None:
             executor = self.executor  # raises
-        return executor.run(self._check.check(inputs))
+        arrays = self._check.check(inputs)
+        if all(map(SIZE, arrays.values())):
+            return executor.run(arrays)
+        return run_empty(executor, arrays, self.inputs, self.outputs)
 
     def warm_up(self, example: Mapping[str, Any], *further: Mapping[str, Any]) -> None:
         """Do now what makes first runs slow, as a service does before it takes requests.
@@ -245,7 +252,10 @@ class Context:
         if self._engine._executor is None:
             self.close()
             return self._engine.run(inputs)  # raises
-        return self._lane.run(self._engine._check.check(inputs))
+        arrays = self._engine._check.check(inputs)
+        if all(map(SIZE, arrays.values())):
+            return self._lane.run(arrays)
+        return run_empty(self._lane, arrays, self._engine.inputs, self._engine.outputs)
 
     def device_inputs(self, shapes: Mapping[str, Sequence[int]]) -> dict[str, Any]:
         """Tensors on the engine's GPU to put inputs into, by name: `run_device` of them copies nothing.
