@@ -33,7 +33,7 @@ from quantrt.mix.contest import Contest, remembered
 from quantrt.mix.measure import check_tables
 from quantrt.mix.mixer import Mixed, add_mixed
 from quantrt.mix.overflow import mend_overflows
-from quantrt.model.model import Model
+from quantrt.model.load import Source
 from quantrt.opening import make_opener, open_candidates
 from quantrt.option_checks import check_type
 from quantrt.plan.plan import Plan
@@ -71,7 +71,7 @@ log = logging.getLogger(__name__)
 
 
 def build(
-    model: str | Path | Model,
+    model: Source,
     *,
     config: BuildConfig | None = None,
     device: str | None = None,
@@ -89,7 +89,7 @@ def build(
     faster. Its report says what was tried and why it was or was not taken.
 
     Args:
-        model: path of an ONNX file, or a loaded model.
+        model: path of an ONNX file, or a model in memory: an onnx.ModelProto or onnx_ir.Model.
         config: all options; `device`, `precisions` and `budget` replace its parts.
         precisions: any of "fp32", "bf16", "int8", on a GPU also "fp16" and "fp8"; FP32 is always a candidate,
             or known to have lost: see quantrt.yardstick.

@@ -30,7 +30,7 @@ from quantrt.config import BuildConfig, CudaConfig
 from quantrt.device import describe_device
 from quantrt.errors import DeviceError, UsageError
 from quantrt.gpu import GpuFacts, gpu_named, gpu_of_target
-from quantrt.model.model import Model
+from quantrt.model.load import Source
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.program_json import program_from_model, program_to_model
 from quantrt.prepare import Job
@@ -51,7 +51,7 @@ ON_THE_CPU = "with the reference kernels on the CPU"
 
 
 def cross_build(
-    model: str | Path | Model,
+    model: Source,
     *,
     config: BuildConfig,
     calibration: Data | None = None,

@@ -123,7 +123,7 @@ def observable(model: Model) -> tuple[str, ...]:
     names = tuple(observed_values(model, TARGETS, QuantizeConfig()))
     if not names:
         raise ModelError(
-            f"there is nothing to calibrate in '{model.path}'",
+            f"there is nothing to calibrate in {model.called}",
             got="a model that is quantized already"
             if any(is_operator(node, "DequantizeLinear") for node in model.graph.graph)
             else "no operator that any target quantizes",

@@ -21,7 +21,7 @@ from quantrt.constrain.constraints import Constraints, read_constraints
 from quantrt.errors import UsageError
 from quantrt.ir.profile import read_profiles
 from quantrt.model.for_gpu import for_gpu
-from quantrt.model.load import load_model
+from quantrt.model.load import Source, load_model
 from quantrt.model.model import Model
 from quantrt.prepare import (
     Job,
@@ -61,7 +61,7 @@ class QuantizedJob:
 
 
 def quantized_job(
-    model: str | Path | Model,
+    model: Source,
     config: BuildConfig,
     device: Mapping[str, Any],
     *,
@@ -81,7 +81,7 @@ def quantized_job(
         UsageError, ModelError, DataError: as of `quantrt.build`.
     """
     cache = open_cache(calibration_cache, config)
-    given = model if isinstance(model, Model) else load_model(model)
+    given = load_model(model)
     edges = read_edges(given, config)
     model = lay_out(given, edges)
     if config.device.device == "cuda":

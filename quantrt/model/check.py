@@ -6,7 +6,6 @@ from __future__ import annotations
 import graphlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import onnx
 from google.protobuf.message import Message  # type: ignore[import-untyped]
@@ -22,23 +21,22 @@ MIN_IR_VERSION = 3  # the first of the 1.0 format; https://onnx.ai/onnx/repo-doc
 _STANDARD_DOMAINS = ("", "ai.onnx")
 
 
-def check_proto(proto: onnx.ModelProto, path: Path, lifted_bytes: Mapping[int, int]) -> None:
+def check_proto(proto: onnx.ModelProto, name: str, lifted_bytes: Mapping[int, int]) -> None:
     """Check everything that can be told without external data.
 
     Args:
+        name: of the model in messages.
         lifted_bytes: size of the data of those main-graph initializers whose data was left out, by index.
 
     Raises:
         ModelError: the first thing found wrong.
     """
     if not proto.HasField("graph"):
-        raise ModelError(f"cannot read '{path}' as an ONNX model", got="a protobuf message without a graph")
-    _check_text(proto, path)
-    _check_versions(proto, path)
+        raise ModelError(f"cannot read {name} as an ONNX model", got="a protobuf message without a graph")
+    _check_text(proto, name)
+    _check_versions(proto, name)
     if not proto.graph.output:
-        raise ModelError(
-            f"cannot use '{path}'", got="a graph without outputs", expected="at least one output"
-        )
+        raise ModelError(f"cannot use {name}", got="a graph without outputs", expected="at least one output")
     check_initializers(proto.graph, lifted_bytes)
     _check_graph(proto.graph, frozenset())
     opset = next(entry.version for entry in proto.opset_import if entry.domain in _STANDARD_DOMAINS)
@@ -58,30 +56,30 @@ def subgraphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield from attribute.graphs
 
 
-def _check_text(message: Message, path: Path) -> None:
+def _check_text(message: Message, name: str) -> None:
     """Every name is text: protobuf hands over bytes that are no UTF-8 as they are."""
     for field, value in message.ListFields():
         values = value if field.is_repeated else (value,)
         if field.type == field.TYPE_MESSAGE:
             for part in values:
-                _check_text(part, path)
+                _check_text(part, name)
         elif field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in values):
-            raise ModelError(f"cannot read '{path}': {field.full_name} is not UTF-8 text", got=repr(value))
+            raise ModelError(f"cannot read {name}: {field.full_name} is not UTF-8 text", got=repr(value))
 
 
-def _check_versions(proto: onnx.ModelProto, path: Path) -> None:
+def _check_versions(proto: onnx.ModelProto, name: str) -> None:
     if not MIN_IR_VERSION <= proto.ir_version <= onnx.IR_VERSION:
         raise ModelError(
-            f"cannot read '{path}': its ONNX IR version is not supported",
+            f"cannot read {name}: its ONNX IR version is not supported",
             got=f"IR version {proto.ir_version}",
             expected=f"{MIN_IR_VERSION} to {onnx.IR_VERSION}",
         )
     versions = [entry.version for entry in proto.opset_import if entry.domain in _STANDARD_DOMAINS]
     if not versions:
-        raise ModelError(f"cannot read '{path}'", got="no import of the standard operator set")
+        raise ModelError(f"cannot read {name}", got="no import of the standard operator set")
     if len(set(versions)) > 1 or not MIN_OPSET <= versions[0] <= MAX_OPSET:
         raise ModelError(
-            f"cannot read '{path}': its operator set is not supported",
+            f"cannot read {name}: its operator set is not supported",
             got="opset " + ", ".join(map(str, versions)),
             expected=f"{MIN_OPSET} to {MAX_OPSET}",
             hint="`onnx.version_converter.convert_version(model, 17)`, or exporting the model again",

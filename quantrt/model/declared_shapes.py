@@ -40,8 +40,10 @@ def settle_declared_shapes(proto: onnx.ModelProto) -> str | None:
     wrong = [name for name in (*declared, *ends) if _contradicts((declared | ends)[name], found.get(name))]
     if not wrong:
         return None
+    weights = {tensor.name for tensor in graph.initializer}
     for value in graph.value_info:
-        value.type.tensor_type.ClearField("shape")
+        if value.name not in weights:
+            value.type.tensor_type.ClearField("shape")
     for value in graph.output:
         if value.name in wrong:
             value.type.tensor_type.ClearField("shape")

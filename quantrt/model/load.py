@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage 1: path -> Model."""
+"""Stage 1: a file, or a model in memory -> Model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from os import PathLike
 from pathlib import Path
 
+import onnx
 import onnx_ir as ir
 
 from quantrt.errors import ModelError, UsageError
@@ -22,36 +23,51 @@ from quantrt.model.fingerprint import fingerprint
 from quantrt.model.model import Model
 from quantrt.model.passes.convert_opset import TARGET_OPSET
 from quantrt.model.passes.narrow_doubles import doubles_of
-from quantrt.model.read import read_model
+from quantrt.model.read import read_model, read_proto
+from quantrt.model.to_proto import to_proto
 
-__all__ = ["load_model", "make_model"]
+__all__ = ["Source", "load_model", "make_model"]
 
 logger = logging.getLogger(__name__)
 
 _STANDARD = ("", "ai.onnx")
 
 
-@without_collector()
-def load_model(path: Path | str) -> Model:
-    """Read the ONNX file at `path`, check it, and make it canonical.
+Source = str | PathLike[str] | onnx.ModelProto | ir.Model | Model
+"""What a model is given as: the path of an ONNX file, a model in memory, or what was loaded before."""
 
-    Weights of a page or more stay memory-mapped, whether they are in the file or beside it; the files
-    may be replaced or deleted afterwards, but must not be written into.
+
+@without_collector()
+def load_model(source: Source) -> Model:
+    """Read an ONNX model, check it, and make it canonical.
+
+    Weights of a page or more of a file stay memory-mapped, whether they are in it or beside it; the files
+    may be replaced or deleted afterwards, but must not be written into. A model in memory is copied and
+    left as it is. A Model is returned itself.
 
     Raises:
         ModelError: the file is missing, not ONNX, damaged, unsupported, refers to data that is missing or
-            outside its folder, or has scales or zero points that do not fit.
-        UsageError: it is no path.
+            outside its folder, or has scales or zero points that do not fit; external data of a model in
+            memory is not loaded, or it has more than 2 GB.
+        UsageError: it is nothing of this kind.
     """
-    if not isinstance(path, str | PathLike):
+    if isinstance(source, Model):
+        return source
+    if isinstance(source, str | PathLike):
+        path = Path(source)
+        read = read_model(path)
+    elif isinstance(source, onnx.ModelProto | ir.Model):
+        path = None
+        read = read_proto(source if isinstance(source, onnx.ModelProto) else to_proto(source))
+    else:
         raise UsageError(
             "cannot read a model",
-            got=f"a {type(path).__module__}.{type(path).__name__}",
-            expected="the path of an ONNX file",
-            hint="torch.onnx.export(module, example, 'model.onnx'), or onnx.save(proto, 'model.onnx')",
+            got=f"a {type(source).__module__}.{type(source).__name__}",
+            expected="the path of an ONNX file, an onnx.ModelProto or an onnx_ir.Model",
+            hint="its `model_proto`"  # as a torch.onnx.ONNXProgram has it
+            if hasattr(type(source), "model_proto")
+            else "torch.onnx.export(module, example, 'model.onnx')",
         )
-    path = Path(path)
-    read = read_model(path)
     return _model(read.graph, path=path, file_bytes=read.file_bytes, notes=read.notes)
 
 

@@ -39,7 +39,8 @@ class Model:
         fingerprint: identity of the model as given.
         changes: what canonicalization did, one line per pass that changed something, such as
             "folded 53 BatchNormalization into Conv".
-        file_bytes: size of the file and its external data; 0 for a model made in memory.
+        file_bytes: size of the file and its external data, or of what a file of a model in memory would have;
+            0 for a graph made here.
         notes: what a user should know about the model, one line each, such as operators from outside the
             ONNX standard.
         absent: tensors of the file's main graph that the canonical one has no more -> the tensor that has the
@@ -63,3 +64,8 @@ class Model:
     bfloats: frozenset[str] = frozenset()
     bindings: Mapping[str, Binding] = field(default_factory=dict)
     stored: Mapping[str, Binding] = field(default_factory=dict)
+
+    @property
+    def called(self) -> str:
+        """What messages call it: its path, quoted, or "this model"."""
+        return "this model" if self.path is None else f"'{self.path}'"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Path -> graph, with large weights memory-mapped."""
+"""A file, or a model in memory -> graph; large weights of files are memory-mapped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 
 from quantrt.errors import ModelError
 from quantrt.ir.mapped import map_file
@@ -19,9 +19,9 @@ from quantrt.model.check import check_proto
 from quantrt.model.declared_shapes import settle_declared_shapes
 from quantrt.model.name_nodes import name_nodes
 from quantrt.model.tensors import attach_tensors
-from quantrt.model.wire import TRUNCATED, strip_weights
+from quantrt.model.wire import TRUNCATED, Skeleton, strip_weights
 
-__all__ = ["ReadModel", "read_model"]
+__all__ = ["ReadModel", "read_model", "read_proto"]
 
 # First bytes of files that are given by mistake.
 _MAGIC = (
@@ -72,7 +72,38 @@ def read_model(path: Path) -> ReadModel:
         proto = onnx.ModelProto.FromString(skeleton.protobuf)
     except (ModelError, DecodeError) as error:
         raise _not_onnx(path, mapping, error) from error
-    check_proto(proto, path, {index: span.end - span.start for index, span in skeleton.weights.items()})
+    return _read(proto, skeleton, mapping, path)
+
+
+def read_proto(proto: onnx.ModelProto) -> ReadModel:
+    """Check a model in memory and make a graph of it, with weights of its own; `proto` stays as it is.
+
+    Raises:
+        ModelError: as of `read_model`; its external data is not loaded; it has more than 2 GB.
+    """
+    try:
+        data = proto.SerializeToString()
+    except (EncodeError, ValueError) as error:
+        raise ModelError(
+            "cannot take this model from memory",
+            got=str(error) or "a model that protobuf does not write",
+            expected="less than 2 GB",
+            hint="`onnx.save(proto, 'model.onnx', save_as_external_data=True)`, and that path",
+        ) from error
+    skeleton = strip_weights(memoryview(data))
+    return _read(onnx.ModelProto.FromString(skeleton.protobuf), skeleton, data, None)
+
+
+def _read(
+    proto: onnx.ModelProto, skeleton: Skeleton, data: mmap.mmap | bytes, path: Path | None
+) -> ReadModel:
+    """The graph of a model without its large weights, with what these are in its bytes.
+
+    Args:
+        path: of its file, beside which external data lies; None for a model in memory.
+    """
+    name = "the model" if path is None else f"'{path}'"
+    check_proto(proto, name, {index: span.end - span.start for index, span in skeleton.weights.items()})
     proto.ir_version = min(proto.ir_version, _least_ir_version(proto))
     name_nodes(proto.graph)
     settled = settle_declared_shapes(proto)
@@ -80,12 +111,12 @@ def read_model(path: Path) -> ReadModel:
         graph = ir.from_proto(proto)
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
         reason = str(error.__cause__ or error).splitlines()[0]
-        raise ModelError(f"cannot read the graph of '{path}'", got=reason) from error
+        raise ModelError(f"cannot read the graph of {name}", got=reason) from error
     names = {index: initializer.name for index, initializer in enumerate(proto.graph.initializer)}
     lifted = {names[index]: span for index, span in skeleton.weights.items()}
-    external_bytes = attach_tensors(graph, path, mapping, lifted)
+    external_bytes = attach_tensors(graph, None if path is None else path.parent, data, lifted)
     graph.graph.sort()  # stable: a sorted graph keeps its order
-    return ReadModel(graph, len(mapping) + external_bytes, () if settled is None else (settled,))
+    return ReadModel(graph, len(data) + external_bytes, () if settled is None else (settled,))
 
 
 def _least_ir_version(proto: onnx.ModelProto) -> int:

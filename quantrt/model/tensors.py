@@ -20,13 +20,15 @@ from quantrt.model.wire import Span
 __all__ = ["attach_tensors"]
 
 
-def attach_tensors(graph: ir.Model, path: Path, mapping: mmap.mmap, lifted: Mapping[str, Span]) -> int:
+def attach_tensors(
+    graph: ir.Model, folder: Path | None, data: mmap.mmap | bytes, lifted: Mapping[str, Span]
+) -> int:
     """Make every tensor of `graph` an array in memory or in a mapped file; keep no protobuf alive.
 
     Args:
-        path: the model's file; external data lies in its folder.
-        mapping: the bytes of that file.
-        lifted: places in it of the initializers whose data was left out of the protobuf, by name.
+        folder: where external data lies; None for a model in memory.
+        data: the model's bytes.
+        lifted: places in them of the initializers whose data was left out of the protobuf, by name.
 
     Returns:
         Size in bytes of the external data files.
@@ -34,11 +36,11 @@ def attach_tensors(graph: ir.Model, path: Path, mapping: mmap.mmap, lifted: Mapp
     Raises:
         ModelError: a tensor's data is missing, outside the folder, truncated or of the wrong size.
     """
-    files = _ExternalFiles(path.parent)
+    files = _ExternalFiles(folder)
     for value, tensor in _initializers(graph):
         span = lifted.get(tensor.name or "") if value.graph is graph.graph else None
         if span is not None:
-            value.const_value = _mapped_tensor(tensor, mapping, span.start)
+            value.const_value = _mapped_tensor(tensor, data, span.start)
         else:
             value.const_value = _loaded(tensor, files)
     for node in graph.graph.all_nodes():
@@ -52,7 +54,7 @@ def attach_tensors(graph: ir.Model, path: Path, mapping: mmap.mmap, lifted: Mapp
 class _ExternalFiles:
     """The external data files of one model, each opened once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._mappings: dict[Path, mmap.mmap] = {}
 
@@ -80,7 +82,13 @@ class _ExternalFiles:
         return _mapped_tensor(tensor, mapping, offset)
 
     def _open(self, location: str, name: str) -> mmap.mmap:
-        file = self._resolve(location, name)
+        if self._folder is None:
+            raise ModelError(
+                f"external data of '{name}' is not loaded: it lies in '{location}'",
+                got="a model in memory without it",
+                hint="the path of the model's file, or `onnx.load(path)`, which loads external data too",
+            )
+        file = self._resolve(location, name, self._folder)
         if file not in self._mappings:
             if not file.is_file():
                 raise ModelError(
@@ -98,16 +106,16 @@ class _ExternalFiles:
                 raise ModelError(f"cannot open '{file}', external data of '{name}'", got=reason) from error
         return self._mappings[file]
 
-    def _resolve(self, location: str, name: str) -> Path:
+    def _resolve(self, location: str, name: str, inside: Path) -> Path:
         """The file at `location`, links followed, which must lie in the model's folder."""
         problem = f"external data of '{name}' lies outside the model's folder: '{location}'"
-        expected = f"a file inside '{self._folder}'"
+        expected = f"a file inside '{inside}'"
         if not location or "\0" in location:
             raise ModelError(f"external data of '{name}' has no usable location", got=repr(location))
         if Path(location).is_absolute() or ".." in Path(location).parts:
             raise ModelError(problem, got=f"the path '{location}'", expected=expected)
         try:
-            folder, file = self._folder.resolve(), (self._folder / location).resolve()
+            folder, file = inside.resolve(), (inside / location).resolve()
         except (OSError, RuntimeError) as error:  # a loop of links
             raise ModelError(problem, got=str(error), expected=expected) from error
         if not file.is_relative_to(folder):
@@ -116,7 +124,7 @@ class _ExternalFiles:
         return file
 
 
-def _mapped_tensor(tensor: ir.TensorProtocol, mapping: mmap.mmap, offset: int) -> ir.TensorProtocol:
+def _mapped_tensor(tensor: ir.TensorProtocol, mapping: mmap.mmap | bytes, offset: int) -> ir.TensorProtocol:
     shape = tensor.shape.numpy()
     if tensor.dtype.bitwidth < 8:
         packed = np.frombuffer(mapping, np.uint8, _size_bytes(tensor), offset)

@@ -22,7 +22,7 @@ from quantrt.calibrate.unlike import without_unlike
 from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.config import TARGETS, Budget, BuildConfig
 from quantrt.errors import ModelError, UsageError
-from quantrt.model.load import load_model
+from quantrt.model.load import Source, load_model
 from quantrt.model.model import Model
 from quantrt.model.save import save_model
 from quantrt.option_checks import check_choice, check_type
@@ -92,7 +92,7 @@ class QdqModel:
 
 
 def quantize_model(
-    model: str | Path | Model,
+    model: Source,
     *,
     target: str = TARGETS[0],
     config: BuildConfig | None = None,
@@ -109,7 +109,7 @@ def quantize_model(
     loses more than the budget allows, layers are left float: as few operations as that takes.
 
     Args:
-        model: path of an ONNX file, or a loaded model.
+        model: path of an ONNX file, or a model in memory: an onnx.ModelProto or onnx_ir.Model.
         target: "ort", "openvino" or "tensorrt".
         config: its parts `calibration`, `quantize` and `assign`.
         budget: by default none without validation data, and 1 % with them.
@@ -130,7 +130,7 @@ def quantize_model(
     """
     check_choice("target", target, TARGETS)
     options, emit = _options(config, budget), on_event or (lambda event: None)
-    loaded = model if isinstance(model, Model) else load_model(model)
+    loaded = load_model(model)
     cache = read_cache(calibration_cache) if isinstance(calibration_cache, str | Path) else calibration_cache
     samples = _samples(open_data("calibration", calibration, loaded), options, loaded)
     truth = open_data("validation", validation, loaded)
@@ -249,7 +249,7 @@ class _Ranges:
         )
         if not made.model.has_int8:
             raise ModelError(
-                f"no node of '{self._model.path}' can be quantized for {self._target.name}",
+                f"no node of {self._model.called} can be quantized for {self._target.name}",
                 got=_level_text(made.model, options.quantization_level),
                 hint="another --target, a higher --quantization-level, or fewer exclusions",
             )

@@ -53,6 +53,13 @@ def test_an_output_is_declared_anew(tmp_path):
     assert model.outputs[0].shape == ("N", 4)
 
 
+def test_a_weight_that_is_declared_too_keeps_its_shape(tmp_path):
+    text = "net (float[N,6] x) => (float[M,4] y) { a = MatMul(x, w0) y = MatMul(a, w1) }"
+    model = loaded(text, {"a": [7, 5], "w0": [6, 5], "w1": [5, 4]}, tmp_path)
+    assert "'a' is declared as [7,5]" in model.notes[0]
+    assert shape_of(model, "a") == ["N", 5]
+
+
 def test_what_inference_does_not_find_stays_declared(tmp_path):
     text = """net (float[N,6] x, int64[2] s) => (float[M,4] y) {
       a = MatMul(x, w0) r = Reshape(a, s) y = MatMul(r, w1)

@@ -187,8 +187,20 @@ def test_inputs_of_every_kind_are_described(tmp_path):
     assert model.outputs == (TensorSpec("y", "string", ("N", 2)),)
 
 
-def test_what_is_no_path_is_told_how_to_become_one():
+def test_what_is_no_model_is_told_how_to_become_one():
     with pytest.raises(UsageError, match="cannot read a model") as caught:
-        load_model(onnx.ModelProto())
-    assert (caught.value.got or "").endswith(".ModelProto")
-    assert "onnx.save" in (caught.value.hint or "")
+        load_model({"x": 1})
+    assert (caught.value.got or "").endswith(".dict")
+    assert "onnx.ModelProto" in (caught.value.expected or "")
+    assert "torch.onnx.export" in (caught.value.hint or "")
+
+
+def test_what_has_a_model_is_told_to_give_it():
+    class ONNXProgram:
+        @property
+        def model_proto(self):
+            raise AssertionError("made without being asked for")
+
+    with pytest.raises(UsageError, match="cannot read a model") as caught:
+        load_model(ONNXProgram())
+    assert caught.value.hint == "its `model_proto`"
