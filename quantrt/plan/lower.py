@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
 import onnx_ir as ir
 
 from quantrt.errors import DeviceError
@@ -13,22 +10,20 @@ from quantrt.ir.pick_codes import pick_codes
 from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
-from quantrt.plan.moved_weights import moved_weights
-from quantrt.plan.onnxruntime_rows import convolve_rows
-from quantrt.plan.openvino_codes import respell_codes
-from quantrt.plan.openvino_heads import split_heads
-from quantrt.plan.openvino_norms import part_norms
-from quantrt.plan.openvino_pixels import multiply_pixels
-from quantrt.plan.openvino_rows import list_rows
-from quantrt.plan.openvino_shapes import fold_shapes
-from quantrt.plan.openvino_tokens import turn_last
+from quantrt.plan.onnxruntime.moved_weights import moved_weights
+from quantrt.plan.onnxruntime.rows import convolve_rows
+from quantrt.plan.onnxruntime.stored_weights import spell_stored_weights
+from quantrt.plan.openvino.codes import respell_codes
+from quantrt.plan.openvino.heads import split_heads
+from quantrt.plan.openvino.held import hold_openvino
+from quantrt.plan.openvino.norms import part_norms
+from quantrt.plan.openvino.pixels import multiply_pixels
+from quantrt.plan.openvino.rows import list_rows
+from quantrt.plan.openvino.shapes import fold_shapes
+from quantrt.plan.openvino.tokens import turn_last
 from quantrt.plan.plan import LibraryModel
-from quantrt.plan.stored_weights import spell_stored_weights
 
-if TYPE_CHECKING:
-    import openvino as ov
-
-__all__ = ["from_openvino", "lower_to_onnxruntime", "lower_to_openvino", "spell_for_onnxruntime"]
+__all__ = ["lower_to_onnxruntime", "lower_to_openvino", "spell_for_onnxruntime"]
 
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
@@ -63,17 +58,7 @@ def lower_to_openvino(graph: ir.Model, float_precision: str = "fp32") -> Library
         except RuntimeError as error:
             raise DeviceError(f"OpenVINO cannot import this model: {_last_line(error)}") from error
         fold_shapes(model)
-        return from_openvino(model)
-
-
-def from_openvino(model: ov.Model) -> LibraryModel:
-    """An imported OpenVINO model as its IR: XML and weights."""
-    import openvino as ov  # heavy, as above
-
-    with scratch_folder() as folder:
-        xml, weights = folder / "model.xml", folder / "model.bin"
-        ov.serialize(model, xml, weights)
-        return LibraryModel("openvino", xml.read_bytes(), {"bin": np.fromfile(weights, np.uint8)})
+        return hold_openvino(model)
 
 
 def _last_line(error: RuntimeError) -> str:

@@ -17,7 +17,7 @@ from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 from quantrt.model.read import read_model
 from quantrt.plan.lower import lower_to_onnxruntime
-from quantrt.plan.openvino_taps import tap_openvino, tensors_of_openvino
+from quantrt.plan.openvino.taps import tap_openvino, tensors_of_openvino
 from quantrt.plan.plan import ExecOptions, LibraryModel, Plan
 from quantrt.plan.program import type_of_codes
 from quantrt.plan.program_json import program_from_model, program_to_model

@@ -18,7 +18,7 @@ from quantrt.ir.clone import clone
 from quantrt.model.model import Model
 from quantrt.model.passes.bind_types import bind_types
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
-from quantrt.plan.openvino_norms import parts_norms
+from quantrt.plan.openvino.norms import parts_norms
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.quantize.fit.fit import GIVEN_SCALES, OWN_SCALES, Fitted
 from quantrt.quantize.placement.levels import ATTENTION_LEVELS

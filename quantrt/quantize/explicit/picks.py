@@ -5,7 +5,7 @@
     Cast(Gather(codes, i)) * Gather(scale[:, None], i)  ->  Gather(DequantizeLinear(codes, scale, axis=0), i)
 
 So files and engines for ONNX Runtime have weights that no kernel reads as codes: see quantrt.ir.pick_codes
-and quantrt.plan.stored_weights.
+and quantrt.plan.onnxruntime.stored_weights.
 """
 
 from __future__ import annotations

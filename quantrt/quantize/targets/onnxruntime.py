@@ -5,7 +5,8 @@ An integer convolution is chosen only for DequantizeLinear -> Conv -> QuantizeLi
 quantized after the activation, and every reader of what such a kernel makes sees the quantized value.
 u8 x s8 is the fast pair with VNNI; s8 x s8 is slower than FP32 (onnxruntime.ai, "Quantize ONNX models").
 Embedding tables are codes with a scale for every row, for their size: they take no longer (ir/pick_codes.py).
-So are the weights of squeeze-and-excite gates, of which floats are made as it loads (plan/stored_weights.py).
+So are the weights of squeeze-and-excite gates, of which floats are made as it loads
+(plan/onnxruntime/stored_weights.py).
 """
 
 from __future__ import annotations

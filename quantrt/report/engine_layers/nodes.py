@@ -16,7 +16,7 @@ PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 _ADDED = ("Without", "Dequantization", "token_", "part_")
 """How the parts begin that are put behind a node's name: "/WithoutBiases", "_token_4"; "/part_1" of several
-nodes that one was made into (quantrt.plan.openvino_heads)."""
+nodes that one was made into (quantrt.plan.openvino.heads)."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from quantrt.dtypes import INT8, UINT8, DType
 from quantrt.errors import ModelError
 from quantrt.ir.edit import constant_of, is_operator, set_constant_input
 from quantrt.model.model import Model
-from quantrt.plan.openvino_taps import read_openvino
+from quantrt.plan.openvino.held import read_openvino
 from quantrt.plan.plan import LibraryModel
 from quantrt.quantize.algorithms.bias_correction import set_biases
 from quantrt.quantize.algorithms.smoothing import MULTIPLIED

@@ -12,7 +12,7 @@ from quantrt.ir.clone import clone
 from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import load_model
 from quantrt.model.model import Model
-from quantrt.plan.openvino_taps import tensors_of_openvino
+from quantrt.plan.openvino.taps import tensors_of_openvino
 from quantrt.plan.plan import LibraryModel, Plan
 from quantrt.plan.program import QUANTIZATION
 from quantrt.plan.program_json import program_from_model

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of rows as the products that the float model has: what quantrt.plan.onnxruntime_rows made."""
+"""Convolutions of rows as the products that the float model has: what quantrt.plan.onnxruntime.rows made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quantrt.ir.edit import (
     remove_constants,
     take_place,
 )
-from quantrt.plan.onnxruntime_rows import MOVES
+from quantrt.plan.onnxruntime.rows import MOVES
 
 __all__ = ["in_rows", "multiply_rows"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from quantrt.ir.clone import clone
 from quantrt.ir.pick_codes import pick_codes
-from quantrt.plan.stored_weights import spell_stored_weights
+from quantrt.plan.onnxruntime.stored_weights import spell_stored_weights
 from quantrt.quantize.explicit.picks import spell_picked_codes
 from tests.nets import net, run_ort
 

@@ -14,7 +14,7 @@ from quantrt.model.load import load_model
 from quantrt.model.model import Model
 from quantrt.model.save import save_model
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
-from quantrt.plan.openvino_taps import tensors_of_openvino
+from quantrt.plan.openvino.taps import tensors_of_openvino
 from quantrt.plan.plan import ExecOptions, Plan
 from quantrt.plan.serialize import save_plan
 from quantrt.quantize.algorithms.equalization import SUFFIX, choose_scales, scale_channels

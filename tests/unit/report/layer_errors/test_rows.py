@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from quantrt.plan.onnxruntime_rows import convolve_rows
+from quantrt.plan.onnxruntime.rows import convolve_rows
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.report.layer_errors.rows import in_rows, multiply_rows

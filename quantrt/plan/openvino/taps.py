@@ -4,15 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from quantrt.plan.lower import from_openvino
+from quantrt.plan.openvino.held import hold_openvino, read_openvino
 from quantrt.plan.plan import LibraryModel
 
-if TYPE_CHECKING:
-    import openvino as ov
-
-__all__ = ["read_openvino", "tap_openvino", "tensors_of_openvino"]
+__all__ = ["tap_openvino", "tensors_of_openvino"]
 
 _NOT_COMPUTED = ("Parameter", "Constant", "Result")
 
@@ -36,11 +32,4 @@ def tap_openvino(model: LibraryModel, names: Sequence[str]) -> LibraryModel:
     graph = read_openvino(model)
     present = {name for port in graph.outputs for name in port.names}
     graph.add_outputs([name for name in names if name not in present])
-    return from_openvino(graph)
-
-
-def read_openvino(model: LibraryModel) -> ov.Model:
-    """The graph of a model of library "openvino"."""
-    import openvino as ov  # heavy: engines of other libraries are looked at without it
-
-    return ov.Core().read_model(model.graph.decode("utf-8"), ov.Tensor(model.weights["bin"]))
+    return hold_openvino(graph)

@@ -6,7 +6,7 @@ import pytest
 
 from quantrt.ir.session import float_session
 from quantrt.plan.lower import lower_to_openvino
-from quantrt.plan.openvino_pixels import multiply_pixels
+from quantrt.plan.openvino.pixels import multiply_pixels
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import net, quantized, samples, weights

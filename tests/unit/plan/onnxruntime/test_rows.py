@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from quantrt.plan.lower import lower_to_onnxruntime
-from quantrt.plan.onnxruntime_rows import convolve_rows
+from quantrt.plan.onnxruntime.rows import convolve_rows
 from quantrt.plan.plan import ExecOptions
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT

@@ -8,8 +8,8 @@ import pytest
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant, constant_of
 from quantrt.plan.lower import lower_to_onnxruntime
+from quantrt.plan.onnxruntime.stored_weights import spell_stored_weights
 from quantrt.plan.plan import ExecOptions
-from quantrt.plan.stored_weights import spell_stored_weights
 from quantrt.runtime.onnxruntime_watch import optimized_graph
 from tests.nets import net, run_ort
 

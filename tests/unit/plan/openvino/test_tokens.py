@@ -6,7 +6,7 @@ import pytest
 
 from quantrt.ir.session import float_session
 from quantrt.plan import lower
-from quantrt.plan.openvino_tokens import turn_last
+from quantrt.plan.openvino.tokens import turn_last
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import net, quantized, samples, weights

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from quantrt.plan.openvino_codes import respell_codes
+from quantrt.plan.openvino.codes import respell_codes
 from quantrt.reference.metrics import sqnr_db
 from tests.nets import net, run_openvino, samples
 from tests.unit.model.contrib.test_codes import run

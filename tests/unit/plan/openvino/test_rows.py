@@ -6,7 +6,7 @@ import pytest
 
 from quantrt.ir.session import float_session
 from quantrt.plan import lower
-from quantrt.plan.openvino_rows import list_rows
+from quantrt.plan.openvino.rows import list_rows
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import net, quantized, samples, weights

@@ -7,7 +7,7 @@ import pytest
 from quantrt.ir.session import float_session
 from quantrt.model.model import Model
 from quantrt.plan.lower import lower_to_openvino
-from quantrt.plan.openvino_norms import part_norms
+from quantrt.plan.openvino.norms import part_norms
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import net, quantized, samples, weights

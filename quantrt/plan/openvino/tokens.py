@@ -31,7 +31,7 @@ from quantrt.ir.edit import (
     take_name,
     take_place,
 )
-from quantrt.plan.openvino_pixels import POINTWISE
+from quantrt.plan.openvino.pixels import POINTWISE
 
 __all__ = ["turn_last"]
 

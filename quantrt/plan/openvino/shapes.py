@@ -19,7 +19,7 @@ __all__ = ["fold_shapes"]
 
 def fold_shapes(model: ov.Model) -> None:
     """Write the shape that a constant is reshaped to as a constant; in place."""
-    from openvino import op  # heavy, as in quantrt.plan.lower
+    from openvino import op  # heavy, as in quantrt.plan.openvino.held
 
     for node in model.get_ordered_ops():
         if _has_known_shape(node):

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from quantrt.ir.session import float_session
-from quantrt.plan.openvino_heads import split_heads
+from quantrt.plan.openvino.heads import split_heads
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.openvino import OPENVINO
 from tests.nets import net, nodes, openvino_kernels, quantized, run_openvino, samples, weights

@@ -25,7 +25,7 @@ from quantrt.ir.edit import (
     take_place,
 )
 from quantrt.model.passes.remove_unused import remove_unused
-from quantrt.plan.openvino_pixels import POINTWISE
+from quantrt.plan.openvino.pixels import POINTWISE
 
 __all__ = ["list_rows"]
 
