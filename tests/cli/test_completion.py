@@ -47,17 +47,20 @@ def complete(script, *words: str, cwd=None) -> list[str]:
         pytest.param(["quantrt", "build", "m.onnx", "--method", "e"], {"entropy"}, id="choice"),
         pytest.param(["quantrt", "quantize", "m.onnx", "--target", "o"], {"ort", "openvino"}, id="target"),
         pytest.param(["quantrt", "completion", ""], {"bash", "zsh", "fish"}, id="shell"),
+        pytest.param(["quantrt", "build", "m.onnx", "--recipe", "f"], {"fast", "fp8"}, id="recipe"),
+        pytest.param(["quantrt", "quantize", "m.onnx", "--metric", "t"], {"top1"}, id="metric"),
     ],
 )
 def test_bash_completes(bash_script, words: list[str], wanted: set[str]):
     assert set(complete(bash_script, *words)) == wanted
 
 
-def test_bash_completes_file_names(bash_script, tmp_path):
+@pytest.mark.parametrize("option", ["--calib-data", "--recipe", "--labels", "--timing-cache"])
+def test_bash_completes_file_names(bash_script, option: str, tmp_path):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "calibration.npz").touch()
-    found = complete(bash_script, "quantrt", "build", "m.onnx", "--calib-data", "data/cal", cwd=tmp_path)
-    assert found == ["data/calibration.npz"]
+    (tmp_path / "data" / "calibration.file").touch()
+    found = complete(bash_script, "quantrt", "build", "m.onnx", option, "data/cal", cwd=tmp_path)
+    assert found == ["data/calibration.file"]
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed here")
@@ -73,6 +76,7 @@ def test_zsh_script_names_the_command_and_its_options(capsys):
     script = capsys.readouterr().out
     assert script.startswith("#compdef quantrt")
     assert "--max-drop" in script
+    assert ":NAME|FILE:_quantrt_recipe" in script
 
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed here")
@@ -80,8 +84,14 @@ def test_fish_completes(tmp_path, capsys):
     assert main(["completion", "fish"]) == 0
     path = tmp_path / "quantrt.fish"
     path.write_text(capsys.readouterr().out)
-    script = f'source {path}; complete -C "quantrt build --calib-d"; complete -C "quantrt bu"'
-    done = subprocess.run(
-        ["fish", "-N", "-c", script], capture_output=True, text=True, check=True, timeout=30
+    script = f'source {path}; complete -C "quantrt build --calib-d"; complete -C "quantrt bu"; '
+    script += (
+        'complete -C "quantrt build m.onnx --recipe fa"; complete -C "quantrt build m.onnx --recipe data/cal"'
     )
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["--calib-data", "build"]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "calibration.toml").touch()
+    done = subprocess.run(
+        ["fish", "-N", "-c", script], capture_output=True, text=True, check=True, timeout=30, cwd=tmp_path
+    )
+    found = [line.split("\t")[0] for line in done.stdout.splitlines()]
+    assert found == ["--calib-data", "build", "fast", "data/calibration.toml"]
