@@ -162,16 +162,19 @@ def fit(
     for method in methods:
         like = next(iter(trials.models.values()), None)
         trials.models[method] = quantize_by(replace(calibration, method=method), like=like)
-    best = methods[0] if len(methods) == 1 else min(methods, key=lambda method: _rank(trials.noise(method)))
-    twin = None
+    method = methods[0] if len(methods) == 1 else min(methods, key=lambda name: _rank(trials.noise(name)))
+    best, twin = method, None
     if stats is not None and given is None and reference.is_comparable:
+        sums = ""
         if config.float_sums:
-            by_method = partial(with_means, replace(calibration, method=best), scales=scales)
-            best, kept_float = _try_float_sums(best, trials, by_method, kept_float)
+            by_method = partial(with_means, replace(calibration, method=method), scales=scales)
+            sums, kept_float = _try_float_sums(method, trials, by_method, kept_float)
+            best = method + sums
         if reference.twins:
             of_model = partial(quantize_twin, model=model, stats=stats, target=target, config=config)
             make = partial(of_model, options=calibration, means=reference.means, kept_float=kept_float)
-            best, twin = _try_twins(best, trials, make)
+            of_twins = methods if trials.noise(best) > LOST_RATIO else (method,)
+            best, twin = _try_twins(best, {name: name + sums for name in of_twins}, trials, make)
     floats = model.graph if twin is None else twin.model.graph
     means = reference.means if twin is None else twin.means(reference.means)
     best, means, told = _checked_correction(best, trials, floats, means)
@@ -210,34 +213,32 @@ def _try_float_sums(
     make: Callable[..., QuantizedModel],
     kept_float: Mapping[str, str] | None,
 ) -> tuple[str, Mapping[str, str] | None]:
-    """Add the best model with its residual sums in floats; the name of the best then, and what is kept float.
+    """Add the best model with its sums in floats; FLOAT_SUMS where that gains, and what stays float then.
 
     Args:
         make: quantizes by that range method.
     """
     sums = trials.models[method].residual_sums
     if not sums:
-        return method, kept_float
+        return "", kept_float
     kept, label = {**(kept_float or {}), **dict.fromkeys(sums, SUMMED_IN_FLOATS)}, method + FLOAT_SUMS
     gains = trials.better(method, label, make(kept_float=kept), SUMS_GAIN) == label
-    return (label, kept) if gains and trials.holds(method, label, SUMS_GAIN) else (method, kept_float)
+    return (FLOAT_SUMS, kept) if gains and trials.holds(method, label, SUMS_GAIN) else ("", kept_float)
 
 
 def _try_twins(
-    best: str, trials: Trials, make: Callable[[Equalized, str], QuantizedModel]
+    best: str, ways: Mapping[str, str], trials: Trials, make: Callable[[Equalized, str], QuantizedModel]
 ) -> tuple[str, Equalized | None]:
     """Add every twin to what was tried; the name of what is the best then, and its twin if it has one.
 
     Args:
+        ways: names of twins without what makes them twins, by their range methods.
         make: quantizes a twin by a range method.
     """
-    sums = FLOAT_SUMS if best.endswith(FLOAT_SUMS) else ""
-    tried = tuple(name for name in trials.models if not name.endswith(FLOAT_SUMS))
-    methods = tried if trials.noise(best) > LOST_RATIO else (best.removesuffix(sums),)
     found = None
     for twin in trials.reference.twins:
-        for method in methods:
-            label = method + sums + twin.label
+        for method, way in ways.items():
+            label = way + twin.label
             gains = trials.better(best, label, make(twin, method), TWIN_GAIN) == label
             if gains and trials.holds(best, label, UNSEEN_GAIN):
                 best, found = label, twin
