@@ -32,6 +32,7 @@ IMAGE_FAMILIES = frozenset(
         "conv_hopper",
         "conv_transpose",
         "depthwise",
+        "depthwise_patches",
         "fold_pixels",
         "pool",
         "resize",

@@ -31,9 +31,10 @@ POINTWISE = Case(C=48, N=41, size=(7, 3), kernel=(1, 1), pads=(0, 0, 0, 0))
 DEEP = Case(C=320, N=9, size=(5, 4), kernel=(1, 1), pads=(0, 0, 0, 0))
 SPLIT = Case(C=256, N=41, size=(5, 7))
 DEPTHWISE = Case(C=33, N=33, groups=33, size=(6, 5), kernel=(5, 5), strides=(2, 2), pads=(2, 1, 2, 3))
+PATCHES = Case(C=32, N=32, groups=32, size=(6, 5), pads=(1, 1, 1, 2))
 STEM = Case(C=3, N=7, size=(15, 13), kernel=(7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
 LINE = Case(C=5, N=7, size=(41,), kernel=(3,), strides=(2,), pads=(1, 2), dilations=(1,))
-CASES = [POINTWISE, DEEP, Case(C=40, N=17), SPLIT, DEPTHWISE, STEM, LINE]
+CASES = [POINTWISE, DEEP, Case(C=40, N=17), SPLIT, DEPTHWISE, PATCHES, STEM, LINE]
 
 
 def shifted(case: Case, rng: np.random.Generator) -> tuple[Problem, Workload, np.ndarray]:

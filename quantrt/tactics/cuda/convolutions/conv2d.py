@@ -15,14 +15,12 @@ from quantrt.kernels.conv2d import tiles as conv2d_tiles
 from quantrt.kernels.conv_hopper import spec as conv_hopper
 from quantrt.kernels.conv_hopper import tiles as box_tiles
 from quantrt.kernels.depthwise import spec as depthwise
-from quantrt.kernels.depthwise import tiles as depthwise_tiles
 from quantrt.kernels.epilogue.spec import ELEMENT_BYTES
 from quantrt.kernels.fold_pixels import spec as fold_pixels
 from quantrt.kernels.gemm_hopper import spec as hopper
 from quantrt.kernels.gemm_hopper import tiles as hopper_tiles
 from quantrt.kernels.gemm_hopper.pixels import product_of
 from quantrt.kernels.kernel import KernelSpec
-from quantrt.kernels.spatial import as_pair
 from quantrt.kernels.split_k import spec as split_k
 from quantrt.kernels.split_k import tiles as split_k_tiles
 from quantrt.kernels.thin_conv2d import spec as thin_conv2d
@@ -30,19 +28,18 @@ from quantrt.kernels.thin_conv2d import tiles as thin_tiles
 from quantrt.regions.region import Conv
 from quantrt.tactics.cuda.convolutions.cudnn import list_library_tactics
 from quantrt.tactics.cuda.convolutions.cudnn_graph import list_graph_tactics
+from quantrt.tactics.cuda.convolutions.depthwise import depthwise_tactics
+from quantrt.tactics.cuda.convolutions.of_workload import problem_of, tactic_of
 from quantrt.tactics.cuda.convolutions.weights import (
-    channels_after_taps,
     channels_last,
     lines_of_windows,
     rows_of_folded,
     rows_of_windows,
 )
-from quantrt.tactics.cuda.forms.channel_constants import channel_constants
-from quantrt.tactics.cuda.forms.pixel_gaps import gaps_of, pixel_options
-from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload, whole_draft
+from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload
 from quantrt.tactics.cuda.tiles_of import tiles_of
 
-__all__ = ["FOLDED", "list_tactics", "problem_of", "tactic_of"]
+__all__ = ["FOLDED", "list_tactics"]
 
 _SOURCE = "triton"
 _CONV2D = "conv2d"
@@ -89,13 +86,7 @@ def _own(
     if reason:
         return [Rejected(_SOURCE, family, reason)]
     if is_depthwise:
-        problem = replace(problem, x_pitch=0, pitches=())  # copied by the runner
-        constant = channels_after_taps(formula.weight, weight, problem.dtype)
-        found = [
-            (x.name, depthwise.kernel_of(problem, x))
-            for x in tiles_of(depthwise_tiles.configs, problem, device)
-        ]
-        return [tactic_of(workload, problem, constant, f"{family} {name}", spec) for name, spec in found]
+        return depthwise_tactics(workload, formula, problem, weight, device)
     if formula.groups > 1:
         return _in_blocks(workload, formula, problem, weight, device)
     constant = channels_last(formula.weight, weight, problem.dtype, channels=problem.C)
@@ -327,60 +318,3 @@ def _why_not_shape(workload: Workload, formula: Conv, weight: np.ndarray) -> str
     if (x.dtype == "int8") != (weight.dtype == np.int8):
         return f"an input of {x.dtype} for a weight of {weight.dtype}"
     return None
-
-
-def problem_of(workload: Workload, formula: Conv, weight: np.ndarray) -> conv2d.ConvProblem:
-    """The problem of a convolution with one or two spatial axes."""
-    images, C, *size = workload.inputs[0].shape
-    half = len(formula.pads) // 2
-    top, left = as_pair(formula.pads[:half], 0)
-    bottom, right = as_pair(formula.pads[half:], 0)
-    H, W = as_pair(tuple(size), 1)
-    x_pitch, pitches = gaps_of(workload)
-    R, S = as_pair(weight.shape[2:], 1)
-    return conv2d.ConvProblem(
-        images=images,
-        H=H,
-        W=W,
-        C=C,
-        N=weight.shape[0],
-        R=R,
-        S=S,
-        strides=as_pair(formula.strides, 1),
-        pads=(top, left, bottom, right),
-        dilations=as_pair(formula.dilations, 1),
-        dtype=workload.inputs[0].dtype,
-        epilogue=formula.epilogue,
-        tensors=tuple(facts.dtype for facts in workload.inputs[1:]),
-        outputs=workload.outputs,
-        pad_code=formula.pad_code,
-        x_pitch=x_pitch,
-        pitches=pitches,
-    )
-
-
-def tactic_of(
-    workload: Workload, problem: conv2d.ConvProblem, weight: Constant, name: str, spec: KernelSpec
-) -> Tactic:
-    """The tactic of one kernel, with the options that its runner reads.
-
-    Args:
-        problem: as the model has it, whatever the kernel makes of it.
-    """
-    rank = len(workload.inputs[0].shape) - 2
-    operands = problem.epilogue.operands[1:]
-    pads = (*problem.pads[2 - rank : 2], *problem.pads[4 - rank :])
-    options = {
-        "kernel": [problem.R, problem.S][2 - rank :],
-        "strides": list(problem.strides[2 - rank :]),
-        "dilations": list(problem.dilations[2 - rank :]),
-        "pads": list(pads),
-        "channels": [problem.C, problem.N],
-        "kinds": [operand.kind for operand in operands],
-        "scalars": [operand.value for operand in operands if operand.kind == "scalar"],
-        **pixel_options(problem),
-    }
-    if problem.repeats != (1, 1):
-        options["repeats"] = list(problem.repeats)
-    constants = (weight, *channel_constants(workload, problem.epilogue, problem.N))
-    return Tactic(_SOURCE, name, (whole_draft("conv2d", workload, options, constants, (spec,)),))

@@ -9,7 +9,7 @@ from quantrt.gpu import GpuFacts
 from quantrt.kernels.fold_pixels import spec as fold_pixels
 from quantrt.kernels.pooled_conv import spec
 from quantrt.regions.region import PooledConv
-from quantrt.tactics.cuda.convolutions.conv2d import problem_of, tactic_of
+from quantrt.tactics.cuda.convolutions.of_workload import problem_of, tactic_of
 from quantrt.tactics.cuda.convolutions.weights import rows_of_folded
 from quantrt.tactics.cuda.tactic import Rejected, Tactic, Workload
 

@@ -25,7 +25,7 @@ from quantrt.kernels.kernel import KernelSpec
 from quantrt.kernels.phases.spec import Phases, phases_of
 from quantrt.regions.expression import Expression, Operand
 from quantrt.regions.region import ResizedConv
-from quantrt.tactics.cuda.convolutions.conv2d import problem_of, tactic_of
+from quantrt.tactics.cuda.convolutions.of_workload import problem_of, tactic_of
 from quantrt.tactics.cuda.convolutions.weights import channels_last
 from quantrt.tactics.cuda.memory_bound.rows_drafts import rows_drafts
 from quantrt.tactics.cuda.tactic import Constant, Draft, Rejected, Tactic, Workload

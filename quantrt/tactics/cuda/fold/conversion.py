@@ -12,7 +12,8 @@ from quantrt.kernels.fold_pixels.spec import folding_of, kernel_of, why_not_befo
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.kernels.pooled_conv.spec import with_left
 from quantrt.regions.region import Conv, PooledConv, Rows
-from quantrt.tactics.cuda.convolutions.conv2d import FOLDED, problem_of
+from quantrt.tactics.cuda.convolutions.conv2d import FOLDED
+from quantrt.tactics.cuda.convolutions.of_workload import problem_of
 from quantrt.tactics.cuda.convolutions.pooled_conv import POOLED
 from quantrt.tactics.cuda.program.assemble import Item
 from quantrt.tactics.cuda.program.frame import Frame
