@@ -17,12 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.checked import Checked
 from quantrt.assign.choose_candidate import choose_candidate
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
-from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import make_checker, make_size_checker
 from quantrt.config import Budget, BuildConfig
 from quantrt.constrain.constraints import Constraints, keep_rules
@@ -51,11 +49,10 @@ from quantrt.report.built.report import build_report
 from quantrt.runtime.engine import Engine
 from quantrt.runtime.executor import check_library
 from quantrt.runtime.machine import describe_machine
-from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import (
     Candidate,
 )
-from quantrt.tactics.time_candidates import time_candidates, timed_inputs
+from quantrt.tactics.time_candidates import time_candidates
 from quantrt.tactics.timing import Latency
 from quantrt.yardstick import kept_floats, open_floats
 
@@ -167,17 +164,14 @@ def _merged(
 
 def _decide(ready: QuantizedJob) -> BuildFacts:
     """Open, time and check the candidates, and choose one; all are closed again."""
-    job, quantized, truth = ready.job, ready.quantized, ready.truth
-    data, samples = truth or quantized.samples, quantized.samples or truth
-    shown = data or made_up_data(job.model, job.config.bench.batch or 1, 0)
-    inputs = timed_inputs(shown, job.model.inputs, job.config.bench.batch, job.config.cuda.profiles)
-    checked = Checked.choose(truth, quantized.samples, job.config, job.model)
+    job, quantized, inputs = ready.job, ready.quantized, ready.timed_inputs
+    samples = quantized.samples or ready.truth
     with ExitStack() as stack:
         stack.enter_context(_memory_limit(job.config))
         opener = stack.enter_context(closing(make_opener(job, quantized, inputs)))
-        kept = kept_floats(job, quantized, truth, inputs, opener)
+        kept = kept_floats(job, quantized, ready.truth, inputs, opener)
         candidates, rejected = open_candidates(job, quantized.fits, opener, stack, kept.load())
-        check = remembered(make_checker(candidates, ready.metric, checked, job, stack), candidates)
+        check = remembered(make_checker(candidates, ready.metric, ready.checked, job, stack), candidates)
         floats = partial(open_floats, candidates, opener, stack)
         size_check = make_size_checker(job, candidates, samples, opener.environment, floats)
 
@@ -189,7 +183,7 @@ def _decide(ready: QuantizedJob) -> BuildFacts:
 
         contest = held(candidates)
         kept.keep(candidates, contest.latencies, opener)
-        for mend in (partial(mend_overflows, checked=checked), keep_attention_float):
+        for mend in (partial(mend_overflows, checked=ready.checked), keep_attention_float):
             mended = mend(job, contest)
             for name in mended:
                 stack.callback(candidates[name].executor.close)
@@ -202,24 +196,15 @@ def _decide(ready: QuantizedJob) -> BuildFacts:
             contest = held(first).with_others(contest)
         memory = {name: candidate.memory_report() for name, candidate in candidates.items()}
         layer_times = _layer_times(job, contest, mixed)
-    return BuildFacts(
-        model=job.model,
-        config=job.config,
-        device=job.device,
-        stats=quantized.stats,
-        cache=quantized.cache,
-        checked_on=checked.name,
-        candidates=candidates,
-        rejected=rejected,
+    facts = ready.facts(candidates, rejected, contest.choice)
+    return replace(
+        facts,
         latencies=contest.latencies,
-        choice=contest.choice,
         timed_shapes=shape_rows(inputs),
         memory=memory,
         mixed=mixed.report,
-        int4_nodes=frozenset() if quantized.weight_only is None else quantized.weight_only.nodes,
         layer_times=layer_times,
-        peak_memory=peak_memory(),
-        notes=(*job.model.notes, *quantized.notes, *told_attention(candidates), *_told_data(data, inputs)),
+        notes=(*facts.notes, *told_attention(candidates), *_told_data(ready.data, inputs)),
     )
 
 

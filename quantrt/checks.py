@@ -24,9 +24,11 @@ from quantrt.assign.try_metric import try_metric
 from quantrt.bind import unbound
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.calibrate.usual_sizes import made_up_data
+from quantrt.config import Budget, BuildConfig
 from quantrt.errors import DeviceError
 from quantrt.ir.profile import read_profiles
-from quantrt.prepare import Event, Job
+from quantrt.model.model import Model
+from quantrt.prepare import Event, Job, OnEvent
 from quantrt.runtime.executor import Executor, ExecutorContext, open_executor
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.sample_lanes import lanes_of
@@ -36,8 +38,16 @@ __all__ = ["make_checker", "make_size_checker", "tried_metric"]
 log = logging.getLogger(__name__)
 
 
-def tried_metric(job: Job, samples: Dataset | None, truth: Dataset | None) -> Metric:
-    """The metric of the budget; a function of the user's has scored the float model.
+def tried_metric(
+    budget: Budget,
+    model: Model,
+    config: BuildConfig,
+    *,
+    samples: Dataset | None,
+    truth: Dataset | None,
+    emit: OnEvent,
+) -> tuple[Metric, Checked]:
+    """The metric of a budget, and its samples; a function of the user's has scored the float model.
 
     Args:
         samples, truth: calibration and validation data.
@@ -48,12 +58,12 @@ def tried_metric(job: Job, samples: Dataset | None, truth: Dataset | None) -> Me
     """
 
     def on_progress(done: int, total: int | None) -> None:
-        job.emit(Event("trying the metric", done, total, "samples"))
+        emit(Event("trying the metric", done, total, "samples"))
 
-    metric = metric_of_data(job.config.budget.metric, truth, job.model.outputs)
-    checked = Checked.choose(truth, samples, job.config, job.model)
-    try_metric(metric, checked, job.model.graph, on_progress)
-    return metric
+    metric = metric_of_data(budget.metric, truth, model.outputs)
+    checked = Checked.choose(truth, samples, config, model)
+    try_metric(metric, checked, model.graph, on_progress)
+    return metric, checked
 
 
 def make_checker(

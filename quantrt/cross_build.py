@@ -19,12 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quantrt.assign.checked import Checked
 from quantrt.assign.choose import choose_untimed
 from quantrt.build import OnEvent, constrained, make_plan
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
-from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import make_checker
 from quantrt.config import BuildConfig, CudaConfig
 from quantrt.device import describe_device
@@ -38,9 +36,7 @@ from quantrt.quantize.explicit.read import target_of_own
 from quantrt.quantize.fit.fit import Fitted, keeps_scales
 from quantrt.quantized_job import Data, QuantizedJob, quantized_job
 from quantrt.report.built.facts import BuildFacts
-from quantrt.runtime.peak_memory import peak_memory
 from quantrt.tactics.candidates import Candidate, Rejected, Spec, list_specs
-from quantrt.tactics.time_candidates import timed_inputs
 
 if TYPE_CHECKING:
     from quantrt.tactics.cuda.lower import CudaLowering
@@ -119,12 +115,8 @@ def _decide(ready: QuantizedJob, gpu: GpuFacts) -> BuildFacts:
     """Check every precision by its reference, and lower the one that is shipped."""
     from quantrt.tactics.cuda.lower import CudaLowering  # torch is optional
 
-    job, quantized, truth = ready.job, ready.quantized, ready.truth
-    config = job.config
-    data = truth or quantized.samples
-    shown = data or made_up_data(job.model, config.bench.batch or 1, 0)
-    inputs = timed_inputs(shown, job.model.inputs, config.bench.batch, config.cuda.profiles)
-    make = partial(CudaLowering, config=config.cuda, inputs=inputs, gpu=gpu, device=None)
+    job, quantized, config = ready.job, ready.quantized, ready.job.config
+    make = partial(CudaLowering, config=config.cuda, inputs=ready.timed_inputs, gpu=gpu, device=None)
     given = make(job.model, on_progress=job.on_kernels)
     own = given
     if keeps_scales(job.model, config) and quantized.fits:  # FP32 is the model as given
@@ -134,32 +126,22 @@ def _decide(ready: QuantizedJob, gpu: GpuFacts) -> BuildFacts:
     if quantized.weight_only is not None:
         graph = quantized.weight_only.graph
         lowerings["int4"] = make(replace(job.model, graph=graph), on_progress=job.on_kernels)
-    checked = Checked.choose(truth, quantized.samples, config, job.model)
     with ExitStack() as stack:
         candidates, rejected = _open_references(
             job, lambda spec: lowerings.get(spec.precision, own), quantized.fits, stack
         )
-        check = make_checker(candidates, ready.metric, checked, job, stack)
+        check = make_checker(candidates, ready.metric, ready.checked, job, stack)
         choice = choose_untimed([*reversed(candidates)], check, config.budget.max_drop_ratio)
     winner = candidates[choice.winner]
     shipped = None if winner.fitted is None else winner.fitted.model
     with closing(lowerings.get(winner.spec.precision, own)) as lowering:
         lowered, _ = lowering.lower(shipped, winner.spec.float_precision)
     candidates[choice.winner] = replace(winner, model=lowered)
-    return BuildFacts(
-        model=job.model,
-        config=config,
-        device=job.device,
-        stats=quantized.stats,
-        cache=quantized.cache,
-        checked_on=checked.name if checked.data is None else f"{checked.name}, {ON_THE_CPU}",
-        candidates=candidates,
-        rejected=rejected,
-        latencies={},
-        choice=choice,
-        int4_nodes=frozenset() if quantized.weight_only is None else quantized.weight_only.nodes,
-        peak_memory=peak_memory(),
-        notes=(*job.model.notes, *quantized.notes, _untimed_note(gpu, lowered)),
+    facts = ready.facts(candidates, rejected, choice)
+    return replace(
+        facts,
+        checked_on=facts.checked_on if ready.checked.data is None else f"{facts.checked_on}, {ON_THE_CPU}",
+        notes=(*facts.notes, _untimed_note(gpu, lowered)),
     )
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from quantrt.assign.checked import Checked
+from quantrt.assign.choose import Choice
 from quantrt.assign.metric import Metric
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache
+from quantrt.calibrate.usual_sizes import made_up_data
 from quantrt.checks import tried_metric
 from quantrt.config import BuildConfig
 from quantrt.constrain.constraints import Constraints, read_constraints
@@ -33,8 +37,11 @@ from quantrt.prepare import (
 )
 from quantrt.quantize.explicit.read import target_of_own
 from quantrt.quantize.fit.fit import keeps_scales
-from quantrt.tactics.candidates import with_bf16
+from quantrt.report.built.facts import BuildFacts
+from quantrt.runtime.peak_memory import peak_memory
+from quantrt.tactics.candidates import Candidate, Rejected, with_bf16
 from quantrt.tactics.cuda.padding.zero_padding import zero_padding
+from quantrt.tactics.time_candidates import timed_inputs
 
 __all__ = ["Data", "QuantizedJob", "open_data", "quantized_job"]
 
@@ -58,6 +65,44 @@ class QuantizedJob:
     truth: Dataset | None
     metric: Metric
     constraints: Constraints
+
+    @property
+    def data(self) -> Dataset | None:
+        """Validation data, or else calibration samples."""
+        return self.truth or self.quantized.samples
+
+    @cached_property
+    def checked(self) -> Checked:
+        """What accuracy is measured on."""
+        return Checked.choose(self.truth, self.quantized.samples, self.job.config, self.job.model)
+
+    @cached_property
+    def timed_inputs(self) -> dict[str, np.ndarray]:
+        """One batch of the data, or of random values without any."""
+        model, config = self.job.model, self.job.config
+        shown = self.data or made_up_data(model, config.bench.batch or 1, 0)
+        return timed_inputs(shown, model.inputs, config.bench.batch, config.cuda.profiles)
+
+    def facts(
+        self, candidates: Mapping[str, Candidate], rejected: tuple[Rejected, ...], choice: Choice
+    ) -> BuildFacts:
+        """What a report tells of a choice, but for times."""
+        quantized = self.quantized
+        return BuildFacts(
+            model=self.job.model,
+            config=self.job.config,
+            device=self.job.device,
+            stats=quantized.stats,
+            cache=quantized.cache,
+            checked_on=self.checked.name,
+            candidates=candidates,
+            rejected=rejected,
+            latencies={},
+            choice=choice,
+            int4_nodes=frozenset() if quantized.weight_only is None else quantized.weight_only.nodes,
+            peak_memory=peak_memory(),
+            notes=(*self.job.model.notes, *quantized.notes),
+        )
 
 
 def quantized_job(
@@ -93,7 +138,7 @@ def quantized_job(
     job = Job(model, config, device, on_event or (lambda event: None), ranged)
     data = (open_data("calibration", calibration, given), open_data("validation", validation, given))
     samples, truth = (laid_out_data(item, model, edges, config) for item in data)
-    metric = tried_metric(job, samples, truth)
+    metric, _ = tried_metric(config.budget, model, config, samples=samples, truth=truth, emit=job.emit)
     quantized = _quantize(job, samples, laid_out_stats(stats, edges), cache)
     job, quantized, truth = bind_floats(bind_stored(job, quantized, constraints), quantized, truth, edges)
     return QuantizedJob(job, quantized, truth, metric, constraints)

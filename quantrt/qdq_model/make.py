@@ -11,15 +11,13 @@ from typing import Any
 
 import onnx_ir as ir
 
-from quantrt.assign.checked import Checked
-from quantrt.assign.class_labels import metric_of_data
-from quantrt.assign.try_metric import try_metric
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.calibrate.trt_cache import TrtCache, read_cache
 from quantrt.calibrate.unlike import without_unlike
 from quantrt.calibrate.usual_sizes import made_up_data
+from quantrt.checks import tried_metric
 from quantrt.config import TARGETS, Budget, BuildConfig
 from quantrt.errors import ModelError, UsageError
 from quantrt.model.load import Source, load_model
@@ -177,19 +175,14 @@ def _wanted(
     Raises:
         UsageError: there are no data to measure on; the metric is unknown or fails.
     """
-    metric = metric_of_data(budget.metric, truth, model.outputs)
-    checked, data = Checked.choose(truth, samples, options, model), samples or truth
+    metric, checked = tried_metric(budget, model, options, samples=samples, truth=truth, emit=emit)
+    data = samples or truth
     if checked.data is None or data is None:
         raise UsageError(
             "cannot keep an accuracy budget without data to measure it on",
             expected="validation data, or real calibration data",
             hint="--valid-data valid.npz",
         )
-
-    def on_progress(done: int, total: int | None) -> None:
-        emit(Event("trying the metric", done, total, "samples"))
-
-    try_metric(metric, checked, model.graph, on_progress)
     return Wanted(budget, metric, checked, data)
 
 
