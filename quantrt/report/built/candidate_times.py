@@ -2,11 +2,12 @@
 """What the candidates of a build took layer by layer, in its report: what was not shipped, and why.
 
     {"shapes": {"x": [1, 3, 224, 224]}, "layers": [[12.1, [0, 1]], [3.4, [2]], [null, [4]], ...],
-     "conversions": 3, "conversions_us": 8.2}
+     "conversions": 3, "conversions_us": 8.2, "in_codes": [0, 1]}
 
 `layers` has the microseconds of every layer that computes nodes of the canonical model, and these by their
-places in it; null for a layer that was not timed. Candidates fuse differently, so they are compared by groups
-of layers that compute the same nodes (quantrt.report.engine_layers.graph), never node by node.
+places in it; null for a layer that was not timed. `in_codes` has the nodes that are computed in codes, placed
+here or as the model came. Candidates fuse differently, so they are compared by groups of layers that compute
+the same nodes (quantrt.report.engine_layers.graph), never node by node.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from quantrt.assign.choose import Choice
+from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.errors import QuantRtError
 from quantrt.model.model import Model
 from quantrt.plan.plan import Plan
@@ -41,6 +43,9 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
+
+CONVERSIONS = ("QuantizeLinear", "DequantizeLinear")
+"""Kinds of layers between floats and codes, which read or write floats."""
 
 DIGITS = 1
 """Of microseconds: a report is part of the engine file."""
@@ -206,7 +211,14 @@ def _times(plan: Plan, inputs: Mapping[str, np.ndarray], watched: WatchedLayers)
         ],
         "conversions": sum(map(is_conversion, layers)),
         "conversions_us": round(converting_us, DIGITS),
+        "in_codes": sorted(
+            {numbers[node] for layer in layers if _is_on_codes(layer) for node in layer.nodes}
+        ),
     }
+
+
+def _is_on_codes(layer: EngineLayer) -> bool:
+    return layer.computes_in in CODE_PRECISIONS and layer.kind not in CONVERSIONS
 
 
 def _rounded(time_us: float | None) -> float | None:

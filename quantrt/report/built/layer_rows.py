@@ -10,9 +10,13 @@ from quantrt.ir.sources import sources_of
 from quantrt.plan.plan import Layer
 from quantrt.quantize.quantized_model import Decision
 from quantrt.report.built.facts import BuildFacts
+from quantrt.report.built.own_codes import own_code_nodes
+from quantrt.report.engine_layers.nodes import OWN_CODES
 from quantrt.report.engine_layers.program import coded_attention, node_tactics
 
 __all__ = ["layer_rows"]
+
+INT8 = "int8"
 
 ATTENTION_PRODUCTS = ("Attention", "MatMul")
 CODED_ATTENTION = "its kernel makes codes of the floats that it multiplies"
@@ -31,10 +35,12 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
     nodes = list(facts.model.graph.graph)
     reasons: Mapping[str, Decision] = {}
     codes: Mapping[str, str] = {}
+    own_codes: frozenset[str] = frozenset()
     if winner.spec.precision == "int4":
         precision, codes = winner.spec.float_precision, {node.op_type: "int4" for node in nodes}
     elif winner.fitted is None:
         precision = winner.spec.precision
+        own_codes = own_code_nodes(facts)
     else:
         target = winner.fitted.model.target
         codes = {node.op_type: target.precision_of(node.op_type) for node in nodes}
@@ -48,6 +54,8 @@ def layer_rows(facts: BuildFacts) -> tuple[Layer, ...]:
         own = codes[node.op_type] if _is_in_codes(name, decision, facts) else precision
         if node.op_type in ATTENTION_PRODUCTS and name in attention:
             own, reason = attention[name], CODED_ATTENTION
+        if name in own_codes:
+            own, reason = INT8, OWN_CODES
         rows.append(
             Layer(
                 name=name,

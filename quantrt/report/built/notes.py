@@ -6,6 +6,7 @@ from __future__ import annotations
 from quantrt.assign.class_labels import class_count, is_guessing
 from quantrt.report.bench import unsteady_notes
 from quantrt.report.built.facts import BuildFacts
+from quantrt.report.built.own_codes import own_code_notes
 from quantrt.tactics.candidates import Candidate
 
 __all__ = ["build_notes"]
@@ -18,6 +19,7 @@ def build_notes(facts: BuildFacts) -> tuple[str, ...]:
     return (
         *unsteady_notes((name, facts.latencies[name]) for name in compared if name in facts.latencies),
         *facts.notes,
+        *own_code_notes(facts),
         *(winner.fitted.model.notes if winner.fitted else ()),
         *_kept_float_notes(winner),
         *_noisy_notes(facts),

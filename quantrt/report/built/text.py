@@ -38,7 +38,7 @@ def verdict_table(report: Report, engine_bytes: int, precision_counts: Mapping[s
         *_accuracy_rows(shipped),
         _latency_row(baseline, shipped),
         _size_row(report["model"]["file_bytes"], engine_bytes),
-        *_layer_rows(precision_counts, baseline.get("precision", "fp32")),
+        *_layer_rows(precision_counts, None if shipped is baseline else baseline.get("precision", "fp32")),
     ]
     return table(("", "float model", "engine", ""), rows, left=("",))
 
@@ -85,14 +85,11 @@ def _size_row(model_bytes: int, engine_bytes: int) -> tuple[str, str, str, str]:
     )
 
 
-def _layer_rows(counts: Mapping[str, int], floats: str) -> list[tuple[str, str, str, str]]:
-    """Args: floats: the precision of the float model."""
-    total = sum(counts.values())
-    names = dict.fromkeys((floats, *counts))
-    return [
-        (f"layers in {name}", str(total) if name == floats else "0", str(counts.get(name, 0)), "")
-        for name in names
-    ]
+def _layer_rows(counts: Mapping[str, int], floats: str | None) -> list[tuple[str, str, str, str]]:
+    """Args: floats: the precision of the float model; None where that is what was shipped."""
+    before = counts if floats is None else {floats: sum(counts.values())}
+    names = dict.fromkeys((*before, *counts))
+    return [(f"layers in {name}", str(before.get(name, 0)), str(counts.get(name, 0)), "") for name in names]
 
 
 def _candidate_cells(row: Mapping[str, Any]) -> tuple[str, ...]:

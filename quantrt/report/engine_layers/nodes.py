@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.plan.plan import Layer, Plan
 
-__all__ = ["PRODUCTS", "PlanNodes", "default_shapes", "nodes_by_layer"]
+__all__ = ["OWN_CODES", "PRODUCTS", "PlanNodes", "default_shapes", "nodes_by_layer"]
 
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators that decide a layer's precision where it computes several nodes."""
+
+OWN_CODES = "on codes, by the model's own QuantizeLinear and DequantizeLinear nodes"
+"""Why a layer is in codes in an engine that was given a quantized model and runs it as it is."""
 
 _ADDED = ("Without", "Dequantization", "token_", "part_")
 """How the parts begin that are put behind a node's name: "/WithoutBiases", "_token_4"; "/part_1" of several
@@ -52,7 +55,7 @@ class PlanNodes:
             return ""
         is_on_codes = computes_in in CODE_PRECISIONS and main.precision not in ("", *CODE_PRECISIONS)
         if is_on_codes and main.op_type in PRODUCTS:
-            return "on codes, by the model's own QuantizeLinear and DequantizeLinear nodes"
+            return OWN_CODES
         if main.precision in CODE_PRECISIONS and computes_in not in (main.precision, ""):
             return f"quantized in the graph, computed in {computes_in} by the library ({main.reason})"
         return main.reason

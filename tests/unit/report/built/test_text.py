@@ -71,6 +71,14 @@ def test_a_float_engine_has_no_accuracy_rows(capsys: pytest.CaptureFixture[str])
     assert reason_text(report(INT8, FLOAT, shipped="ort int8")) == "because (accuracy checked on some data)"
 
 
+def test_an_engine_that_is_the_model_as_given_has_the_same_layers(capsys: pytest.CaptureFixture[str]):
+    made = report({**FLOAT, "status": "shipped"}, shipped="ov fp32")
+    show(verdict_table(made, 4100, {"int8": 10, "fp32": 3}))
+    rows = lines(capsys)
+    assert rows["layers in int8"].split()[3:] == ["10", "10"]
+    assert rows["layers in fp32"].split()[3:] == ["3", "3"]
+
+
 def test_null_in_a_report_is_infinity(capsys: pytest.CaptureFixture[str]):
     same = {
         **ACCURACY,
