@@ -45,4 +45,5 @@ def own_code_notes(facts: BuildFacts) -> Iterator[str]:
     if facts.choice.winner in facts.layer_times and is_quantized(facts.model.graph.graph):
         codes = own_code_nodes(facts)
         count = f"{sum(node.name in codes for node in products)} of its {len(products)} products"
-        yield f"the model is quantized already and runs as it is: {winner.spec.library} computes {count} in codes"
+        told = f"{winner.spec.library} computes {count} in codes"
+        yield f"the model is quantized already and runs as it is: {told}"
