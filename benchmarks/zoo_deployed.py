@@ -63,9 +63,9 @@ WHISPER: dict[str, Any] = {
 """The encoder of its smallest size."""
 
 
-def _picture(name: str, size: int = PICTURE_SIZE, **options: Any) -> Case:
+def _picture(name: str, **options: Any) -> Case:
     make = partial(timm_model, name, **options)
-    return Case(name, "pictures", make, pictures(size, BATCH), {"images": FREE})
+    return Case(name, "pictures", make, pictures(PICTURE_SIZE, BATCH), {"images": FREE})
 
 
 def _detector() -> "torch.nn.Module":

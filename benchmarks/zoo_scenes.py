@@ -85,7 +85,6 @@ def _vision(
     folds: bool = True,
     is_free: bool = True,
     batch: int = 2,
-    keep: tuple[str, ...] = (),
 ) -> Case:
     return Case(
         name,
@@ -95,7 +94,6 @@ def _vision(
         FREE if is_free else {},
         exporters,
         folds,
-        keep,
     )
 
 

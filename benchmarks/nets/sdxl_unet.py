@@ -91,32 +91,24 @@ def empty_sdxl_unet(sizes: Sizes = SDXL) -> nn.Module:
         return _UNet(sizes).eval()
 
 
-def sdxl_inputs(
-    sizes: Sizes,
-    batch: int,
-    height: int,
-    width: int,
-    *,
-    device: str = "cpu",
-    dtype: torch.dtype = torch.float32,
-) -> dict[str, Tensor]:
+def sdxl_inputs(sizes: Sizes, batch: int, height: int, width: int) -> dict[str, Tensor]:
     """Seeded inputs by name; height and width of the latents, an eighth of the image's."""
-    generator = torch.Generator(device).manual_seed(1)
+    generator = torch.Generator().manual_seed(1)
 
     def noise(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, device=device, dtype=dtype)
+        return torch.randn(*shape, generator=generator)
 
-    ids = torch.tensor([8.0 * height, 8.0 * width, 0.0, 0.0, 8.0 * height, 8.0 * width], device=device)
+    ids = torch.tensor([8.0 * height, 8.0 * width, 0.0, 0.0, 8.0 * height, 8.0 * width])
     inputs = {
         "sample": noise(batch, 4, height, width),
-        "timestep": torch.linspace(900.0, 100.0, batch, device=device, dtype=dtype),
+        "timestep": torch.linspace(900.0, 100.0, batch),
         "encoder_hidden_states": noise(batch, 77, sizes.text),
     }
     if not sizes.pooled:
         return inputs
     return inputs | {
         "text_embeds": noise(batch, sizes.pooled),
-        "time_ids": ids[: sizes.ids].to(dtype).expand(batch, -1).contiguous(),
+        "time_ids": ids[: sizes.ids].expand(batch, -1).contiguous(),
     }
 
 

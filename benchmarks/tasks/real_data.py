@@ -59,9 +59,9 @@ def imagenet_images(part: str, count: int | None, prep: dict[str, Any]) -> tuple
     return images, np.array([classes[name] for name, _ in files])
 
 
-def photos(archive: str, count: int | None = None) -> list[Image.Image]:
+def photos(archive: str) -> list[Image.Image]:
     """The pictures of an archive in the folder of images, in its order, as they are stored."""
-    return [picture for _, picture in _pictures(DATA / "images" / f"{archive}.zip", count)]
+    return [picture for _, picture in _pictures(DATA / "images" / f"{archive}.zip", None)]
 
 
 def normalized(pictures: Iterable[Image.Image], prep: dict[str, Any]) -> Floats:

@@ -81,9 +81,7 @@ def make_window(
     return Window(tuple(kernel), strides, dilations, before, after, auto_pad.startswith("SAME"))
 
 
-def pad_spatial(
-    x: torch.Tensor, before: Sequence[int], after: Sequence[int], value: float = 0
-) -> torch.Tensor:
+def pad_spatial(x: torch.Tensor, before: Sequence[int], after: Sequence[int]) -> torch.Tensor:
     """x [N, C, ...] with each spatial axis padded, or cut where a count is negative."""
     amounts = [n for pair in reversed(list(zip(before, after, strict=True))) for n in pair]
-    return functional.pad(x, amounts, value=value) if any(amounts) else x
+    return functional.pad(x, amounts) if any(amounts) else x

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from quantrt.calibrate.dataset import Dataset, random_dataset
+from quantrt.calibrate.dataset import Dataset
 from quantrt.config import BenchConfig, BuildConfig
 from quantrt.errors import UsageError
 from quantrt.ir.profile import at_shapes, read_profiles
@@ -34,12 +34,12 @@ SEARCH_RATIO, SEARCH_MAX_RATIO = 1 / 8, 1 / 10
 
 
 def timed_inputs(
-    data: Dataset | None,
+    data: Dataset,
     specs: Sequence[TensorSpec],
     batch_size: int | None,
     profiles: Sequence[str] = (),
 ) -> dict[str, np.ndarray]:
-    """One batch of samples, repeated to the batch size; random values with free sizes of 1 without data.
+    """One batch of samples, repeated to the batch size.
 
     Args:
         specs: the model's inputs.
@@ -49,18 +49,14 @@ def timed_inputs(
     Raises:
         UsageError: the model has another batch size, or none; or a profile does not suit it.
     """
-    found = _samples(data, specs, batch_size)
+    found = _samples(data, batch_size)
     best = [profile.best for profile in read_profiles(profiles, specs)]
     return at_shapes(found, best[0]) if best else found
 
 
-def _samples(
-    data: Dataset | None, specs: Sequence[TensorSpec], batch_size: int | None
-) -> dict[str, np.ndarray]:
+def _samples(data: Dataset, batch_size: int | None) -> dict[str, np.ndarray]:
     """One batch of samples, repeated to the batch size."""
     rows = batch_size or 1
-    if data is None:
-        data = random_dataset(specs, rows, 0)
     fixed = data.layout.fixed_batch if data.layout.is_batched else 1
     if batch_size is not None and fixed not in (None, batch_size):
         raise UsageError(

@@ -36,17 +36,16 @@ class Device:
         return self.name == "cuda"
 
 
-def choose_device(asked: str, *, compiles: bool) -> Device:
-    """The GPU where there is one that can be used, else the CPU.
+def choose_device(asked: str) -> Device:
+    """The GPU where there is one that kernels can be compiled for, else the CPU.
 
     Args:
         asked: the value of --device.
-        compiles: whether kernels are to be compiled for it.
     """
     if asked == CPU:
         return Device(CPU)
     try:
-        check_library("cuda", compiles=compiles)
+        check_library("cuda", compiles=True)
     except DeviceError as error:
         return Device(CPU, error.message)
     return Device("cuda")

@@ -102,7 +102,7 @@ def _device(settings: Settings, out: Log) -> Device:
         if is_gpu and settings.device == CPU:
             out.warn("--device=cpu is ignored: the engine of --loadEngine is for a GPU")
         return Device("cuda" if is_gpu else "cpu")
-    device = choose_device(settings.device, compiles=True)
+    device = choose_device(settings.device)
     if device.why is not None:
         out.info(f"Device: the CPU, for {device.why}")
     return device

@@ -53,11 +53,11 @@ def _fitting(
         for how in forms
         if shared_bytes(problem, how) + _stored_bytes(problem, how) + OTHER_SHARED_BYTES
         <= device.shared_memory_bytes
-        and _tiles(problem, how) >= LEAST_TILES_RATIO * device.multiprocessors
+        and _tiles(problem) >= LEAST_TILES_RATIO * device.multiprocessors
     )
 
 
-def _tiles(problem: AttentionProblem, how: HopperAttention) -> int:
+def _tiles(problem: AttentionProblem) -> int:
     return problem.B * problem.H * -(-problem.S // QUERIES)
 
 

@@ -83,7 +83,7 @@ def _preference(tile: TileConfig) -> tuple[int, int, str]:
     return abs(tile.elements - PREFERRED_ELEMENTS), -tile.block_n, tile.name
 
 
-def parts_of(problem: GroupNormProblem, config: TileConfig, device: GpuFacts) -> int:
+def parts_of(config: TileConfig, device: GpuFacts) -> int:
     """How many programs the first step should have: the runner cuts any image by it."""
     return PROGRAMS * device.multiprocessors * 4 // config.num_warps
 
@@ -130,7 +130,7 @@ def _parts_us(problem: GroupNormProblem, config: TileConfig, device: GpuFacts) -
     # Of a line of memory that is cut, other programs read the rest.
     width_bytes = min(config.block_n, problem.C) * ELEMENT_BYTES[problem.dtype]
     partial = math.sqrt(max(1.0, LINE_BYTES / width_bytes))
-    wanted = parts_of(problem, config, device)
+    wanted = parts_of(config, device)
     rows = part_rows(problem.HW, wanted // max(problem.images * columns, 1), config.block_m)
     programs = problem.images * columns * math.ceil(max(problem.HW, 1) / rows)
     rounds = math.ceil(programs / device.multiprocessors)

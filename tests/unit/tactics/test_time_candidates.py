@@ -30,12 +30,6 @@ def test_samples_are_repeated_to_the_batch_size():
     assert repeated.tolist() == ROWS["x"][[0, 1, 2, 0, 1, 2, 0]].tolist()
 
 
-def test_without_data_there_are_random_values_of_the_right_shape():
-    first, second = timed_inputs(None, FREE, 5)["x"], timed_inputs(None, FREE, 5)["x"]
-    assert first.shape == (5, 4) and first.dtype == np.float32 and first.std() > 0
-    np.testing.assert_array_equal(first, second)
-
-
 def test_a_fixed_batch_is_kept_and_another_one_refused():
     data = open_dataset(ROWS, FIXED)
     for batch_size in (None, 2):

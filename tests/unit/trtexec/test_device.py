@@ -26,10 +26,10 @@ def refuse(library: str, *, compiles: bool) -> None:
 
 def test_the_cpu_where_there_is_no_gpu_or_it_is_asked_for(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(device, "check_library", refuse)
-    assert choose_device("0", compiles=True) == Device("cpu", "this machine has no usable GPU")
+    assert choose_device("0") == Device("cpu", "this machine has no usable GPU")
     monkeypatch.setattr(device, "check_library", lambda library, compiles: None)
-    assert choose_device("0", compiles=True) == Device("cuda")
-    assert choose_device("cpu", compiles=True) == Device("cpu")
+    assert choose_device("0") == Device("cuda")
+    assert choose_device("cpu") == Device("cpu")
 
 
 def test_a_cpu_has_no_lines_that_would_need_a_number():

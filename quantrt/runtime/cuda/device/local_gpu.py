@@ -16,29 +16,28 @@ from quantrt.gpu import GPUS, GpuFacts
 __all__ = ["describe_gpu", "facts_of_properties", "gpu_details", "gpu_row"]
 
 
-def describe_gpu(index: int = 0) -> GpuFacts:
-    """The GPU with that CUDA index.
+def describe_gpu() -> GpuFacts:
+    """The first GPU that CUDA sees.
 
     Raises:
-        DeviceError: this machine has no such GPU.
+        DeviceError: there is none.
     """
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if not 0 <= index < count:
+    if not torch.cuda.is_available() or not torch.cuda.device_count():
         raise DeviceError(
-            f"there is no CUDA device {index}",
-            got=f"{count} usable device{'' if count == 1 else 's'}",
+            "there is no CUDA device 0",
+            got="0 usable devices",
             hint="--device cpu, or `quantrt doctor` to see what this machine has",
         )
-    return facts_of_properties(torch.cuda.get_device_properties(index))
+    return facts_of_properties(torch.cuda.get_device_properties(0))
 
 
-def gpu_row(index: int = 0) -> dict[str, Any]:
-    """The GPU with that CUDA index, JSON-ready, as a row of "gpu" in `quantrt.device.describe_device`.
+def gpu_row() -> dict[str, Any]:
+    """The first GPU, JSON-ready, as a row of "gpu" in `quantrt.device.describe_device`.
 
     Raises:
-        DeviceError: this machine has no such GPU.
+        DeviceError: there is none.
     """
-    gpu = describe_gpu(index)
+    gpu = describe_gpu()
     return {
         "name": gpu.name,
         "memory_bytes": gpu.memory_bytes,
@@ -47,10 +46,10 @@ def gpu_row(index: int = 0) -> dict[str, Any]:
     }
 
 
-def gpu_details(index: int = 0) -> dict[str, Any]:
-    """What the driver tells of the GPU with that CUDA index, JSON-ready; None where it hides something."""
-    describe_gpu(index)  # raises where there is none
-    properties: Any = torch.cuda.get_device_properties(index)
+def gpu_details() -> dict[str, Any]:
+    """What the driver tells of the first GPU, JSON-ready; None where it hides something."""
+    describe_gpu()  # raises where there is none
+    properties: Any = torch.cuda.get_device_properties(0)
     names = ("shared_memory_per_multiprocessor", "memory_bus_width", "clock_rate", "memory_clock_rate")
     shared_bytes, bus_bits, clock_khz, memory_clock_khz = (getattr(properties, name, None) for name in names)
     return {

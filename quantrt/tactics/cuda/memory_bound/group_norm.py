@@ -70,7 +70,7 @@ def _tactic(
     workload: Workload, problem: spec.GroupNormProblem, tile: spec.TileConfig, device: GpuFacts
 ) -> Tactic:
     scratch = () if tile.is_whole else (_PARTS, _STATISTICS)
-    programs = tiles.parts_of(problem, tile, device)
+    programs = tiles.parts_of(tile, device)
     draft = whole_draft(
         "group_norm",
         workload,

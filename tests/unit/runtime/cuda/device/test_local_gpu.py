@@ -84,7 +84,7 @@ def test_the_memory_clock_is_better_than_an_estimate():
 
 def test_a_gpu_as_a_row_of_the_machines_facts(monkeypatch: pytest.MonkeyPatch):
     gpu = replace(gpu_named("L4"), name="NVIDIA L4", memory_bytes=23)
-    monkeypatch.setattr(local_gpu, "describe_gpu", lambda index: gpu)
+    monkeypatch.setattr(local_gpu, "describe_gpu", lambda: gpu)
     monkeypatch.setattr(local_gpu, "nvidia_driver", lambda: "570.1")
     assert local_gpu.gpu_row() == {
         "name": "NVIDIA L4",
