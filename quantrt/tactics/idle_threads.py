@@ -8,6 +8,7 @@ an AMD EPYC of 2 cores): longer than a turn of timed runs. Timed right behind an
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -22,6 +23,9 @@ LONGEST_S = 0.1
 
 POLL_S = 0.002
 
+STAT_BYTES = 512
+"""Of such a file: more than its number, name and state."""
+
 
 def wait_for_sleep(tasks: Path = TASKS) -> None:
     """Return when no other thread of this process runs or wants to, or after LONGEST_S.
@@ -34,18 +38,29 @@ def wait_for_sleep(tasks: Path = TASKS) -> None:
 
 
 def are_others_running(tasks: Path = TASKS) -> bool:
-    """Whether a thread of this process other than the caller's is on a core, or waits for one."""
+    """Whether a thread of this process other than the caller's is on a core, or waits for one.
+
+    A turn asks once or twice, and a search has a hundred: by the calls of the system it takes 0.08 ms for ten
+    threads, through paths and decoded text 0.29.
+    """
+    if not tasks.is_dir():
+        return False
     own = str(threading.get_native_id())
-    return tasks.is_dir() and any(
-        task.name != own and _state(task / "stat") == "R" for task in tasks.iterdir()
-    )
+    with os.scandir(tasks) as found:
+        return any(task.name != own and _state(f"{task.path}/stat") == b"R" for task in found)
 
 
-def _state(path: Path) -> str:
+def _state(path: str) -> bytes:
     """The letter of a thread's state; empty where it has ended meanwhile."""
     try:
-        # "PID (NAME) STATE ...": the name may hold blanks and brackets.
-        fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        number = os.open(path, os.O_RDONLY)
     except OSError:
-        return ""
-    return fields[0] if fields else ""
+        return b""
+    try:
+        # "PID (NAME) STATE ...": the name may hold blanks and brackets.
+        fields = os.read(number, STAT_BYTES).rpartition(b")")[2].split(maxsplit=1)
+    except OSError:
+        return b""
+    finally:
+        os.close(number)
+    return fields[0] if fields else b""
