@@ -101,8 +101,12 @@ class Subject:
             return {name: step.runner for step in steps if not step.is_host for name in step.outputs if name}
         return {name: node.op_type for node in self._proto().graph.node for name in node.output if name}
 
-    def tap(self, names: Sequence[str]) -> Executor:
-        """The same model with `names` as its outputs; the library fuses less around them than without."""
+    def tap(self, names: Sequence[str], model: LibraryModel | None = None) -> Executor:
+        """The same model with `names` as its outputs; the library fuses less around them than without.
+
+        Args:
+            model: of ONNX Runtime, in place of the own one.
+        """
         if self.model.library == "openvino":
             return open_executor(tap_openvino(self.model, names), self.options, output_names=names)
         if self.model.library == "cuda":
@@ -110,11 +114,12 @@ class Subject:
             outputs = tuple((name, name, _tapped_type(name)) for name in names)
             tapped = program_to_model(replace(program, outputs=outputs))
             return open_executor(tapped, self.options, output_names=names)
-        proto = self._proto()
+        given = model or self.model
+        proto = onnx.ModelProto.FromString(given.graph)
         present = {value.name: value for value in proto.graph.output}
         del proto.graph.output[:]
         proto.graph.output.extend(present.get(name, onnx.ValueInfoProto(name=name)) for name in names)
-        return open_executor(replace(self.model, graph=proto.SerializeToString()), self.options)
+        return open_executor(replace(given, graph=proto.SerializeToString()), self.options)
 
     def _proto(self) -> onnx.ModelProto:
         proto = onnx.ModelProto()

@@ -20,10 +20,12 @@ from quantrt.config import CompareConfig
 from quantrt.errors import DataError, ModelError, UsageError
 from quantrt.model.passes.lift_constants import lift_constants
 from quantrt.model.passes.spell_contrib import spell_contrib
+from quantrt.plan.plan import LibraryModel
 from quantrt.plan.program import codes_of
 from quantrt.quantize.explicit.operators import spell_integer_operators
 from quantrt.report.codes.compute import Codes, expected_codes
 from quantrt.report.codes.find import CodeRegion, Skipped, find_regions
+from quantrt.report.codes.unsigned import unsigned_codes
 from quantrt.report.layer_errors.graphs import fake_graph_of, float_model_of, library_graph
 from quantrt.report.layer_errors.three_way import Counter, uncounted
 from quantrt.report.subject import Subject
@@ -119,7 +121,8 @@ def compare_codes(
         ModelError: it has no region between codes; a node cannot be computed.
         DataError: the data are empty.
     """
-    graph = _graph_of(reference, subject)
+    model = unsigned_codes(subject.model) if subject.model.library == "onnxruntime" else subject.model
+    graph = _graph_of(reference, subject, model)
     found = list(code_regions(graph, subject.model.library, subject.tensors()))
     regions = [each for each in found if isinstance(each, CodeRegion)]
     skipped = Counts(each.reason for each in found if isinstance(each, Skipped))
@@ -133,7 +136,7 @@ def compare_codes(
     for start in range(0, len(rows), REGIONS_PER_PASS):
         group = rows[start : start + REGIONS_PER_PASS]
         names = _read(group, {spec.name for spec in subject.inputs})
-        with closing(subject.tap(names)) as engine:
+        with closing(subject.tap(names, model)) as engine:
             samples = add_samples(
                 group, engine.run, dataset, config, opset=opset, library=subject.model.library
             )
@@ -249,8 +252,12 @@ def add_samples(
     return samples
 
 
-def _graph_of(reference: Subject, subject: Subject) -> ir.Model:
-    """The graph that says what the engine's codes are."""
+def _graph_of(reference: Subject, subject: Subject, model: LibraryModel) -> ir.Model:
+    """The graph that says what the engine's codes are.
+
+    Args:
+        model: what the engine shows its codes of.
+    """
     library = subject.model.library
     if library == "openvino":
         raise UsageError(
@@ -259,7 +266,7 @@ def _graph_of(reference: Subject, subject: Subject) -> ir.Model:
         )
     if library == "cuda":
         return fake_graph_of(float_model_of(reference, subject), subject)
-    graph = library_graph(subject.model)
+    graph = library_graph(model)
     lift_constants(graph)
     spell_contrib(graph)
     spell_integer_operators(graph)
