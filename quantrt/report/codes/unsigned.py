@@ -4,7 +4,7 @@
     int8 codes q, zero point z  ->  uint8 codes q + 128, zero point z + 128
 
 It changes the type only where a DequantizeLinear alone reads the codes. Where they are an output too they
-stay int8, and the convolutions beside them are computed in floats: what is shown is not what the engine makes.
+stay int8, and the convolutions beside them are computed in floats: that is not what the engine makes.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 """Machine code and plans of cuDNN's that are kept from one build to the next, beside the timing cache.
 
 The file is a program without steps, packed as in an engine file. Machine code holds for the sources and the
-Triton that it was made by; plans name the GPU and the cuDNN that they are for. GPUs that share the file have
-theirs side by side:
+Triton that it was made by; plans name the GPU and the cuDNN that they are for. GPUs and machines that share
+the file have theirs side by side:
 
     kernel    KEY@80,90     the compute capabilities that it was compiled for
-    plan      KEY@GPU
+    plan      KEY@GPU@CUDNN
 
 What other sources or another Triton made is left behind when the file is written again. The same content
 gives the same bytes.
@@ -75,9 +75,7 @@ def load_code(path: Path, environment: Mapping[str, str], capabilities: Collecti
     usable.sort(
         key=lambda kernel: -len(kernel.cubins)
     )  # what was compiled for no others comes last, and stays
-    plans = {
-        key.partition(AT)[0]: plan for key, plan in found.plans.items() if plan.gpu == environment["gpu"]
-    }
+    plans = {key.partition(AT)[0]: plan for key, plan in found.plans.items() if _is_for(plan, environment)}
     return CodeCache({kernel.spec: _trimmed(kernel, capabilities) for kernel in usable}, plans)
 
 
@@ -93,7 +91,7 @@ def add_code(code: CodeCache, path: Path, environment: Mapping[str, str]) -> Non
         warn_damaged(path, error.got)
         found = NOTHING
     kernels = {_kernel_key(kernel): kernel for kernel in code.kernels.values()}
-    plans = {f"{key}{AT}{plan.gpu}": plan for key, plan in code.plans.items()}
+    plans = {_plan_key(key, plan): plan for key, plan in code.plans.items()}
     kept = {_plan_key(key, plan): plan for key, plan in found.plans.items()}
     program = replace(
         NOTHING,
@@ -137,8 +135,13 @@ def _kernel_key(kernel: CompiledKernel) -> str:
 
 
 def _plan_key(key: str, plan: CudnnPlan) -> str:
-    """A plan's key in a file, which those of files of before are without a GPU."""
-    return key if AT in key else f"{key}{AT}{plan.gpu}"
+    """A plan's key in a file; those of files of before are without cuDNN, or a GPU too."""
+    return AT.join((key.partition(AT)[0], plan.gpu, str(plan.cudnn)))
+
+
+def _is_for(plan: CudnnPlan, environment: Mapping[str, str]) -> bool:
+    cudnn = environment.get("cudnn", str(plan.cudnn))
+    return (plan.gpu, str(plan.cudnn)) == (environment["gpu"], cudnn)
 
 
 def _made_by(environment: Mapping[str, str]) -> dict[str, str]:

@@ -9,10 +9,10 @@
                                                          "samples": 30},
                                                   name: {"rejected": "output 0 differs ..."}}}}}]}
 
-GPUs that share a file have their timings side by side. Those that one GPU's were taken with another driver or
-other sources say nothing here: they are ignored, a note names the field that differs, and they are replaced.
-Version 1 was of one device, without the list.
-The same timings give the same bytes.
+GPUs that share a file have their timings side by side, and so have machines whose driver or libraries differ.
+Those of other machines say nothing here: they are ignored, and a note names the field that differs. What
+other sources of QuantRT took on the same kind of GPU is replaced. Version 1 was of one device, without the
+list. The same timings give the same bytes.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ VERSION = 2
 VERSIONS = (1, VERSION)
 DEVICE = ("gpu", "capability")
 """Fields that tell one GPU's timings from another's."""
+OF_THE_SOURCES = ("quantrt", "sources")
+"""Fields that differ where QuantRT was changed, so that nobody needs the timings of before."""
 OF_THE_MACHINE = ("driver", "cuda", "torch", "cudnn", "quantrt")
 """Fields that need not agree where the GPU is not; "sources" tells whether kernels are the same."""
 MAX_FILE_BYTES = 2**28
@@ -110,7 +112,7 @@ def load_timing_cache(
 
 
 def add_timings(cache: TimingCache, path: Path) -> None:
-    """Merge with what a file has of the same environment, beside other GPUs' timings; wholly or not at all.
+    """Merge with what a file has of the same environment, beside those of others; wholly or not at all.
 
     Raises:
         DataError: the file is no timing cache, or is damaged; it stays.
@@ -120,7 +122,7 @@ def add_timings(cache: TimingCache, path: Path) -> None:
     for found in _devices(path):
         if not _difference(found.environment, cache.environment):
             cache = merge(found, cache)
-        elif _device(found.environment) != _device(cache.environment):
+        elif not _is_replaced(found.environment, cache.environment):
             others.append(found)
     with replace_file(path) as file:
         file.write(_text([*others, cache]).encode())
@@ -166,7 +168,7 @@ def _text(devices: Iterable[TimingCache]) -> str:
             "environment": dict(sorted(cache.environment.items())),
             "workloads": {key: _entry_json(entry) for key, entry in sorted(cache.entries.items())},
         }
-        for cache in sorted(devices, key=lambda cache: _device(cache.environment))
+        for cache in sorted(devices, key=lambda cache: _order(cache.environment))
     ]
     data = {"format": FORMAT, "version": VERSION, "devices": rows}
     return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -254,6 +256,17 @@ def _list(data: Any) -> list[Any]:
 def _device(environment: Mapping[str, str]) -> list[str]:
     """Which GPU an environment is of."""
     return [environment.get(name, "") for name in DEVICE]
+
+
+def _is_replaced(found: Mapping[str, str], here: Mapping[str, str]) -> bool:
+    """Whether timings were taken on the same kind of GPU by other sources than those of here."""
+    is_same_gpu = _device(found) == _device(here)
+    return is_same_gpu and any(found.get(name) != here.get(name) for name in OF_THE_SOURCES)
+
+
+def _order(environment: Mapping[str, str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Of a GPU's timings in a file: by the GPU, then by all else."""
+    return _device(environment), sorted(environment.items())
 
 
 def _board(environment: Mapping[str, str]) -> dict[str, str]:

@@ -71,6 +71,14 @@ def test_gpus_that_share_a_file_keep_each_others_code(path: Path):
     assert load_code(path, THERE, {80}) == elsewhere
 
 
+def test_machines_with_another_cudnn_keep_each_others_plans(path: Path):
+    older, newer = (CudnnPlan(f"of {number}".encode(), 1, number, HERE["gpu"]) for number in (91900, 92000))
+    for plan in (older, newer, older):
+        add_code(CodeCache({}, {"a": plan}), path, {**HERE, "cudnn": str(plan.cudnn)})
+    for plan in (older, newer):
+        assert load_code(path, {**HERE, "cudnn": str(plan.cudnn)}, {90}).plans == {"a": plan}
+
+
 def test_code_for_several_gpus_does_not_take_the_place_of_that_for_one(path: Path):
     """Registers are told of the first GPU: what was compiled for one alone is what its builds make."""
     alone, both = replace(kernel("gemm", 90), registers=90), replace(kernel("gemm", 80, 90), registers=80)

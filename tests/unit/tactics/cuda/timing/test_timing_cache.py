@@ -79,16 +79,31 @@ def test_gpus_that_share_a_file_keep_each_others_timings(tmp_path: Path):
     assert turned.read_bytes() == path.read_bytes()
 
 
-def test_one_gpus_timings_of_another_driver_are_replaced_and_others_stay(tmp_path: Path):
-    path, newer = tmp_path / "timing.json", {**HERE, "driver": "580.2"}
-    add_timings(of(HERE, "a"), path)
+@pytest.mark.parametrize("field", ["driver", "cuda", "torch", "cudnn", "triton"])
+def test_machines_with_one_kind_of_gpu_keep_each_others_timings(tmp_path: Path, field: str):
+    path, here, other = tmp_path / "timing.json", {**HERE, field: "1"}, {**HERE, field: "2"}
+    add_timings(of(here, "a"), path)
     add_timings(of(A100, "b"), path)
-    (note,) = load_timing_cache(path, newer).notes
-    assert note.endswith("they were taken with driver 570.1, not 580.2"), "and nothing of the other GPU"
+    (note,) = load_timing_cache(path, other).notes
+    assert note.endswith(f"they were taken with {field} 1, not 2"), "and nothing of the other GPU"
+    for key in ("c", "d"):
+        add_timings(of(other, key), path)
+        add_timings(of(here, key), path)
+    assert set(load_timing_cache(path, here).entries) == {"a", "c", "d"}
+    assert set(load_timing_cache(path, other).entries) == {"c", "d"}
+    assert set(load_timing_cache(path, A100).entries) == {"b"}
+
+
+@pytest.mark.parametrize("field", ["sources", "quantrt"])
+def test_what_other_sources_timed_on_the_gpu_is_replaced_and_other_gpus_stay(tmp_path: Path, field: str):
+    path, newer = tmp_path / "timing.json", {**HERE, field: "2"}
+    for before in ({**HERE, field: "1"}, {**HERE, field: "1", "driver": "560.3"}, {**A100, field: "1"}):
+        add_timings(of(before, "a"), path)
     add_timings(of(newer, "c"), path)
     assert set(load_timing_cache(path, newer).entries) == {"c"}
-    assert not load_timing_cache(path, HERE).entries
-    assert set(load_timing_cache(path, A100).entries) == {"b"}
+    assert not load_timing_cache(path, {**HERE, field: "1"}).entries
+    assert set(load_timing_cache(path, {**A100, field: "1"}).entries) == {"a"}
+    assert len(json.loads(path.read_text())["devices"]) == 2
 
 
 def test_a_gpu_that_a_file_does_not_know_is_told_those_that_it_does(tmp_path: Path):
