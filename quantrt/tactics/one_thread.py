@@ -18,6 +18,7 @@ import numpy as np
 
 from quantrt.runtime.executor import Executor, open_executor
 from quantrt.tactics.brief_pair import is_surely_faster, least_ms
+from quantrt.tactics.same_bits import have_same_bits
 from quantrt.threads import usable_cores
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class OwnThreads:
     def of(
         self, candidate: Candidate, inputs: Mapping[str, np.ndarray], output_names: Sequence[str]
     ) -> Candidate:
-        """The candidate, or where one thread is surely faster the same for it, and the candidate is closed.
+        """The candidate, or where one thread is surely faster the same for it; its executor may be another.
 
         Args:
             candidate: of OpenVINO, has run these inputs.
@@ -57,9 +58,10 @@ class OwnThreads:
         if shapes is None or not self._may_win(least_ms(partial(executor.run, inputs))):
             return candidate
         options = replace(options, one_thread_shapes=shapes)
+        if candidate.spec.library == "openvino":
+            return replace(candidate, options=options) if _runs_alone(executor, shapes, inputs) else candidate
         reopened = partial(open_executor, candidate.model, options, output_names=output_names)
-        find = _faster_in_openvino if candidate.spec.library == "openvino" else _faster_in_onnxruntime
-        alone = find(executor, reopened, shapes, inputs)
+        alone = _faster_in_onnxruntime(executor, reopened, inputs)
         if alone is None:
             return candidate
         executor.close()
@@ -80,7 +82,7 @@ def _shapes(candidate: Candidate, inputs: Mapping[str, np.ndarray]) -> Shapes | 
 
 
 def _faster_in_onnxruntime(
-    executor: Executor, reopened: Callable[[], Executor], shapes: Shapes, inputs: Mapping[str, np.ndarray]
+    executor: Executor, reopened: Callable[[], Executor], inputs: Mapping[str, np.ndarray]
 ) -> Executor | None:
     """The executor with a session for one thread, where it runs the inputs surely faster."""
     alone = reopened()
@@ -90,18 +92,19 @@ def _faster_in_onnxruntime(
     return None
 
 
-def _faster_in_openvino(
-    executor: Executor, reopened: Callable[[], Executor], shapes: Shapes, inputs: Mapping[str, np.ndarray]
-) -> Executor | None:
-    """The executor that compiles for one thread, where that runs what is compiled surely faster than all."""
+def _runs_alone(executor: Executor, shapes: Shapes, inputs: Mapping[str, np.ndarray]) -> bool:
+    """Whether one thread runs what OpenVINO compiled surely faster; from then on it does.
+
+    What was timed goes on to be used where it computes the same, bit for bit: to compile once more takes
+    most of what such a candidate takes to open. It is an engine's file that is compiled for one thread.
+    """
     from quantrt.runtime.openvino_executor import OpenVinoExecutor  # heavy
 
     variant = executor.again(shapes, ONE_THREAD) if isinstance(executor, OpenVinoExecutor) else None
     if not isinstance(executor, OpenVinoExecutor) or variant is None:
-        return None
+        return False
     run = partial(executor.run_in, variant, shapes, inputs)
     if not is_surely_faster(run, partial(executor.run, inputs)):
-        return None
-    alone = reopened()
-    alone.run(inputs)  # compiles
-    return alone
+        return False
+    executor.run_alone(shapes, variant if have_same_bits(executor.run(inputs), run()) else None)
+    return True

@@ -10,16 +10,14 @@ cores.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from quantrt.errors import QuantRtError
 from quantrt.runtime.executor import Executor, Lanes, LanesBeside
 from quantrt.tactics.candidates import Candidate
+from quantrt.tactics.same_bits import Arrays, have_same_bits
 from quantrt.threads import usable_cores
 
 __all__ = ["MOST_BYTES", "lanes_of"]
@@ -28,8 +26,6 @@ log = logging.getLogger(__name__)
 
 MOST_BYTES = 256 << 20
 """Of a model that is opened once more for it."""
-
-Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 
 def lanes_of(
@@ -52,7 +48,7 @@ def lanes_of(
     if lanes is None:
         return executor
     stack.callback(lanes.close)
-    if _are_same(executor.run(inputs), lanes.run(inputs)):
+    if have_same_bits(executor.run(inputs), lanes.run(inputs)):
         return lanes
     log.info("%s computes other bits on one thread: its own threads run the samples", candidate.spec.name)
     return executor
@@ -70,11 +66,3 @@ def _opened(candidate: Candidate, names: Sequence[str], inputs: Arrays) -> Execu
     except QuantRtError as error:
         log.info("%s is not opened for samples: %s", candidate.spec.name, error.message)
         return None
-
-
-def _are_same(wanted: Arrays, found: Arrays) -> bool:
-    """Whether all outputs have the same bits; of floats, NaNs are alike."""
-    return all(
-        np.array_equal(array, found[name], equal_nan=array.dtype.kind == "f")
-        for name, array in wanted.items()
-    )

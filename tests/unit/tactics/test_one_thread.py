@@ -82,6 +82,22 @@ def test_what_one_thread_runs_faster_is_compiled_for_it_at_the_timed_shapes_alon
         assert threads_of(executor, others) == all_threads
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_openvino_compiles_again_only_where_what_was_timed_computes_other_bits(monkeypatch, is_same: bool):
+    found = opened("openvino", ExecOptions())
+    tell(monkeypatch, is_faster=True)
+    monkeypatch.setattr(one_thread, "have_same_bits", lambda wanted, got: is_same)
+    compiling = Mock(wraps=found.executor._compile)
+    monkeypatch.setattr(found.executor, "_compile", compiling)
+    before = found.executor._compiled(SHAPES)
+    with closing(OwnThreads().of(found, FEED, ["y"]).executor) as executor:
+        assert threads_of(executor, FEED) == 1
+        assert compiling.call_count == (not is_same)
+        assert (
+            executor._compiled(SHAPES) is before
+        ) == is_same  # it tells the layers; what is imported not all
+
+
 @pytest.mark.parametrize(
     ("is_faster", "all_ms"),
     [(False, MOST_MS), (True, 1.01 * MOST_MS)],
