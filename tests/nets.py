@@ -2,7 +2,7 @@
 """Small networks for tests, made from ONNX text: quantized for a target, and run where it counts."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,6 +16,7 @@ from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats
 from quantrt.config import CalibrationConfig, QuantizeConfig
+from quantrt.ir.clone import clone
 from quantrt.ir.ort_options import KEEP_PAIRS
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
@@ -167,6 +168,18 @@ def openvino_kernels(graph: ir.Model, shape: tuple[int, ...]) -> Counter[tuple[s
         compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         info = [node.get_rt_info() for node in compiled.get_runtime_model().get_ordered_ops()]
         return Counter((row["layerType"].astype(str), row["runtimePrecision"].astype(str)) for row in info)
+
+
+def edited(edit: Callable[[ir.Model], object], graph: ir.Model) -> ir.Model:
+    """A copy of a graph, edited in place."""
+    copy = clone(graph)
+    edit(copy)
+    return copy
+
+
+def leaves_alone(edit: Callable[[ir.Model], object], graph: ir.Model) -> bool:
+    """Whether an edit changes nothing."""
+    return ir.to_proto(edited(edit, graph)) == ir.to_proto(graph)
 
 
 def nodes(graph: ir.Model, op_type: str) -> list[ir.Node]:

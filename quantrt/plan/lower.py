@@ -6,6 +6,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from quantrt.errors import DeviceError
+from quantrt.ir.clone import clone
 from quantrt.ir.pick_codes import pick_codes
 from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
@@ -51,14 +52,25 @@ def lower_to_openvino(graph: ir.Model, float_precision: str = "fp32") -> Library
 
     with scratch_folder() as folder:
         source = folder / "model.onnx"
-        spelled = list_rows(turn_last(multiply_pixels(split_heads(pick_codes(respell_codes(graph))))))
-        save_model(spelled if float_precision == "bf16" else part_norms(spelled), source)
+        save_model(_spell_for_openvino(graph, float_precision), source)
         try:
             model = ov.Core().read_model(source)
         except RuntimeError as error:
             raise DeviceError(f"OpenVINO cannot import this model: {_last_line(error)}") from error
         fold_shapes(model)
         return hold_openvino(model)
+
+
+def _spell_for_openvino(graph: ir.Model, float_precision: str) -> ir.Model:
+    """A copy of the graph in the forms that its kernels are fast and right for."""
+    spelled = clone(graph)
+    respell_codes(spelled)
+    spelled = pick_codes(spelled)
+    for edit in (split_heads, multiply_pixels, turn_last, list_rows):
+        edit(spelled)
+    if float_precision != "bf16":
+        part_norms(spelled)
+    return spelled
 
 
 def _last_line(error: RuntimeError) -> str:

@@ -15,8 +15,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, free_name, int_attribute, is_operator
+from quantrt.ir.edit import add_constant, all_names, constant_of, int_attribute, is_operator, take_name
 from quantrt.model.passes.dequantize_narrow import dequantize_narrow
 from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.quantize.explicit.operators import spell_integer_operators
@@ -31,20 +30,19 @@ MATRIX = 2
 WIDE = (np.dtype(np.int16), np.dtype(np.uint16))
 
 
-def respell_codes(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy of it where a node has to be written otherwise."""
+def respell_codes(graph: ir.Model) -> None:
+    """Write otherwise what has to be; in place."""
     if not any(_is_signed(node) or _is_unread(node) or _is_wide(node) for node in graph.graph):
-        return graph
-    copy = clone(graph)
-    spell_integer_operators(copy)
-    dequantize_narrow(copy, where=_is_unread)
-    for node in list(copy.graph):
+        return
+    spell_integer_operators(graph)
+    dequantize_narrow(graph, where=_is_unread)
+    taken = all_names(graph)
+    for node in list(graph.graph):
         if _is_signed(node):
-            _make_unsigned(copy, node)
+            _make_unsigned(graph, node, taken)
         elif _is_wide(node):
-            _spell_in_floats(copy, node)
-    remove_unused(copy)
-    return copy
+            _spell_in_floats(graph, node, taken)
+    remove_unused(graph)
 
 
 def _is_unread(node: ir.Node) -> bool:
@@ -97,7 +95,7 @@ def _is_closed(node: ir.Node, zero: np.ndarray) -> bool:
     )
 
 
-def _spell_in_floats(graph: ir.Model, quantize: ir.Node) -> None:
+def _spell_in_floats(graph: ir.Model, quantize: ir.Node, taken: set[str]) -> None:
     """Write a pair of 16 bits as float operators."""
     x, scale, zero = quantize.inputs[0], constant_of(quantize.inputs[1]), _zero_point(quantize)
     if x is None or scale is None or zero is None:
@@ -105,7 +103,7 @@ def _spell_in_floats(graph: ir.Model, quantize: ir.Node) -> None:
     info, middle = np.iinfo(zero.dtype), int(zero.reshape(()))
     name = quantize.name or ""
     step, low, high = (
-        add_constant(graph, f"{name}_{what}", np.asarray(value, np.float32))
+        add_constant(graph, f"{name}_{what}", np.asarray(value, np.float32), taken)
         for what, value in (
             ("step", scale.reshape(())),
             ("least", info.min - middle),
@@ -114,10 +112,10 @@ def _spell_in_floats(graph: ir.Model, quantize: ir.Node) -> None:
     )
     value = x
     for op_type, others in (("Div", [step]), ("Round", []), ("Clip", [low, high]), ("Mul", [step])):
-        node = ir.node(op_type, [value, *others], name=free_name(graph, f"{name}_{op_type.lower()}"))
+        node = ir.node(op_type, [value, *others], name=take_name(f"{name}_{op_type.lower()}", taken))
         graph.graph.insert_before(quantize, node)
         made = node.outputs[0]
-        made.name, made.shape, made.type = f"{node.name}_output", x.shape, x.type
+        made.name, made.shape, made.type = take_name(f"{node.name}_output", taken), x.shape, x.type
         value = made
     for reader in _readers(quantize):
         result = reader.outputs[0]
@@ -134,12 +132,12 @@ def _zero_point(node: ir.Node) -> np.ndarray | None:
     return constant_of(node.inputs[2]) if len(node.inputs) > 2 else None
 
 
-def _make_unsigned(graph: ir.Model, quantize: ir.Node) -> None:
+def _make_unsigned(graph: ir.Model, quantize: ir.Node, taken: set[str]) -> None:
     zero = _zero_point(quantize)
     if zero is None:
         return
     moved = (zero.astype(np.int16) + CENTRE).astype(np.uint8)
-    value = add_constant(graph, f"{quantize.name}_unsigned", moved)
+    value = add_constant(graph, f"{quantize.name}_unsigned", moved, taken)
     codes = quantize.outputs[0]
     codes.type = ir.TensorType(ir.DataType.UINT8)
     for node in (quantize, *(reader for reader, _ in codes.uses())):

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
 from quantrt.ir.edit import (
     add_constant,
     constant_of,
@@ -76,18 +75,16 @@ class _Joined:
     parts: tuple[_Part, ...]
 
 
-def split_heads(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy in which queries, keys and values are products of their own."""
-    if not any(_joined(node) for node in graph.graph):
-        return graph
-    copy = clone(graph)
-    taken = taken_names(copy)
-    for joined in [_joined(node) for node in copy.graph]:
-        if joined is not None:
-            for part in joined.parts:
-                _Apart(copy, joined, part, taken).make()
-    remove_unused(copy)
-    return copy
+def split_heads(graph: ir.Model) -> None:
+    """Make queries, keys and values by products of their own; in place."""
+    found = [joined for node in graph.graph if (joined := _joined(node)) is not None]
+    if not found:
+        return
+    taken = taken_names(graph)
+    for joined in found:
+        for part in joined.parts:
+            _Apart(graph, joined, part, taken).make()
+    remove_unused(graph)
 
 
 def _joined(turn: ir.Node) -> _Joined | None:

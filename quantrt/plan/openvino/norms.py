@@ -24,8 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
-from quantrt.ir.edit import add_constant, constant_of, free_name, is_operator
+from quantrt.ir.edit import add_constant, all_names, constant_of, is_operator, take_name
 
 __all__ = ["part_norms", "parts_norms"]
 
@@ -47,15 +46,12 @@ def parts_norms(graph: ir.Model) -> bool:
     return any(_split(node) for node in graph.graph)
 
 
-def part_norms(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy in which codes come from LayerNormalization nodes of their own."""
-    if not parts_norms(graph):
-        return graph
-    copy = clone(graph)
-    for split in [_split(node) for node in copy.graph]:
-        if split is not None:
-            _part(copy, split)
-    return copy
+def part_norms(graph: ir.Model) -> None:
+    """Make codes by LayerNormalization nodes of their own; in place."""
+    splits = [split for node in graph.graph if (split := _split(node)) is not None]
+    taken = all_names(graph) if splits else set()
+    for split in splits:
+        _part(graph, split, taken)
 
 
 def _split(node: ir.Node) -> _Split | None:
@@ -78,17 +74,17 @@ def _has_exact_half(array: np.ndarray) -> bool:
     return array.dtype == np.float32 and bool(np.array_equal(array * np.float32(0.5) * np.float32(2), array))
 
 
-def _part(graph: ir.Model, split: _Split) -> None:
+def _part(graph: ir.Model, split: _Split, taken: set[str]) -> None:
     """Add the normalization for the codes, and let the quantization read it."""
     node, result = split.node, split.node.outputs[0]
     *parameters, step = [
-        add_constant(graph, f"{result.name}_half_{index}", array * np.float32(0.5))
+        add_constant(graph, f"{result.name}_half_{index}", array * np.float32(0.5), taken)
         for index, array in enumerate(split.constants)
     ]
     inputs, attributes = [node.inputs[0], *parameters], list(node.attributes.values())
     half = ir.Node("", "LayerNormalization", inputs, attributes, num_outputs=1)
-    half.name = free_name(graph, f"{node.name}_half")
-    half.outputs[0].name = free_name(graph, f"{result.name}_half")
+    half.name = take_name(f"{node.name}_half", taken)
+    half.outputs[0].name = take_name(f"{result.name}_half", taken)
     half.outputs[0].shape, half.outputs[0].type = result.shape, result.type
     graph.graph.insert_after(node, half)
     split.quantize.replace_input_with(0, half.outputs[0])

@@ -15,7 +15,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
 from quantrt.ir.edit import (
     add_constant,
     all_names,
@@ -51,19 +50,17 @@ POINTWISE = (
 MAP_RANK = 4
 
 
-def multiply_pixels(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy in which convolutions of one pixel are products."""
+def multiply_pixels(graph: ir.Model) -> None:
+    """Compute convolutions of one pixel by products; in place."""
     if not any(_is_product(node) for node in graph.graph):
-        return graph
-    copy = clone(graph)
-    rows = _Rows(copy)
-    for node in list(copy.graph):
+        return
+    rows = _Rows(graph)
+    for node in list(graph.graph):
         if _is_product(node):
             rows.multiply(node)
         elif is_operator(node, *POINTWISE):
             rows.carry(node)
-    remove_unused(copy)
-    return copy
+    remove_unused(graph)
 
 
 def _is_product(node: ir.Node) -> bool:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
 from quantrt.ir.edit import (
     add_constant,
     all_names,
@@ -36,19 +35,17 @@ ALIKE = (*POINTWISE, "Erf")
 LIST_RANK = 3
 
 
-def list_rows(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy in which rows in maps are lists where they are normalized and multiplied."""
+def list_rows(graph: ir.Model) -> None:
+    """Make lists of rows in maps where they are normalized and multiplied; in place."""
     if not any(_starts(node) for node in graph.graph):
-        return graph
-    copy = clone(graph)
-    lists = _Lists(copy)
-    for node in list(copy.graph):
+        return
+    lists = _Lists(graph)
+    for node in list(graph.graph):
         if _starts(node):
             lists.begin(node)
         elif is_operator(node, *ALIKE):
             lists.carry(node)
-    remove_unused(copy)
-    return copy
+    remove_unused(graph)
 
 
 def _starts(node: ir.Node) -> bool:

@@ -21,7 +21,6 @@ from math import prod
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
 from quantrt.ir.edit import (
     add_constant,
     all_names,
@@ -48,15 +47,12 @@ ALIKE = (*POINTWISE, "Concat", "Erf")
 MAX_STEPS = 12
 
 
-def turn_last(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy of it with such maps and rows turned where channels are last."""
-    if not any(True for _ in _ends(graph)):
-        return graph
-    copy = clone(graph)
-    taken = all_names(copy)
-    for first, second, write in list(_ends(copy)):
-        write(copy, first, second, taken)
-    return copy
+def turn_last(graph: ir.Model) -> None:
+    """Turn such maps and rows where channels are last; in place."""
+    ends = list(_ends(graph))
+    taken = all_names(graph) if ends else set()
+    for first, second, write in ends:
+        write(graph, first, second, taken)
 
 
 _Write = Callable[[ir.Model, ir.Node, ir.Node, set[str]], None]
