@@ -24,6 +24,9 @@ from quantrt.runtime.executor import Executor
 from quantrt.runtime.unique_names import unique_names
 
 if TYPE_CHECKING:
+    import onnx
+
+    from quantrt.runtime.onnxruntime_watch import NodeEvent, WatchedRun
     from quantrt.runtime.openvino_watch import WatchedOpenVino
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "time_layers",
     "time_plan",
     "time_watched",
+    "time_with_graph",
     "watch_candidate",
 ]
 
@@ -154,12 +158,29 @@ def time_watched(
     )
 
 
+def time_with_graph(
+    plan: Plan, inputs: Mapping[str, np.ndarray], *, runs: int, warmup_runs: int
+) -> tuple[onnx.ModelProto, list[NodeEvent], LayerTimes]:
+    """As `time_plan` of what is for ONNX Runtime, with the graph that it made, and nodes of the first run."""
+    from quantrt.runtime.onnxruntime_watch import watch_with_graph  # onnxruntime is optional
+
+    _check_runs(runs, warmup_runs)
+    given = InputCheck(plan.inputs).check(inputs)
+    graph, found = watch_with_graph(plan.model, plan.options, given, runs=runs, warmup_runs=warmup_runs)
+    return graph, found[0][1], _onnxruntime_times(found)
+
+
 def _time_onnxruntime(
     plan: Plan, inputs: Mapping[str, np.ndarray], runs: int, warmup_runs: int
 ) -> LayerTimes:
     from quantrt.runtime.onnxruntime_watch import watch_onnxruntime  # onnxruntime is optional
 
-    found = watch_onnxruntime(plan.model, plan.options, inputs, runs=runs, warmup_runs=warmup_runs)
+    return _onnxruntime_times(
+        watch_onnxruntime(plan.model, plan.options, inputs, runs=runs, warmup_runs=warmup_runs)
+    )
+
+
+def _onnxruntime_times(found: list[WatchedRun]) -> LayerTimes:
     names = unique_names([event.name for event in found[0][1]])
     rows = [_onnxruntime_row(names, [(event.name, event.time_ms) for event in events]) for _, events in found]
     return LayerTimes(

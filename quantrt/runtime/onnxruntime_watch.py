@@ -19,7 +19,14 @@ from quantrt.ir.scratch import scratch_folder
 from quantrt.plan.plan import ExecOptions, LibraryModel
 from quantrt.runtime.onnxruntime_executor import OnnxRuntimeExecutor
 
-__all__ = ["NodeEvent", "optimized_graph", "stable_name", "watch_onnxruntime"]
+__all__ = [
+    "NodeEvent",
+    "WatchedRun",
+    "optimized_graph",
+    "stable_name",
+    "watch_onnxruntime",
+    "watch_with_graph",
+]
 
 _KERNEL = "_kernel_time"
 _EXTERNAL_WEIGHTS = "session.optimized_model_external_initializers_file_name"
@@ -42,6 +49,10 @@ class NodeEvent:
     outputs: tuple[tuple[str, tuple[int, ...]], ...]
 
 
+WatchedRun = tuple[float, list[NodeEvent]]
+"""Milliseconds, and the nodes of the main graph in the order in which they ran."""
+
+
 def watch_onnxruntime(
     model: LibraryModel,
     options: ExecOptions,
@@ -49,35 +60,75 @@ def watch_onnxruntime(
     *,
     runs: int,
     warmup_runs: int,
-) -> list[tuple[float, list[NodeEvent]]]:
-    """For every run its milliseconds and the nodes of the main graph in the order in which they ran.
+) -> list[WatchedRun]:
+    """What was seen of every run.
 
     Raises:
         DataError: the model cannot run these inputs.
     """
     with scratch_folder() as folder:
-        settings = onnxruntime.SessionOptions()
-        settings.enable_profiling = True
-        settings.profile_file_prefix = str(folder / "profile")
-        shapes = tuple(tuple(array.shape) for array in inputs.values())
-        is_alone = options.one_thread_shapes == shapes
-        threads = 1 if is_alone else options.threads
-        with _opened(model, replace(options, threads=threads), settings) as executor:
-            for _ in range(warmup_runs + runs):
-                executor.run(inputs)
-            path = Path(executor.end_profiling())
-        return _runs_of(json.loads(path.read_bytes()))[warmup_runs:]
+        settings = _profiling(folder)
+        return _watch(model, options, inputs, settings, warmup_runs + runs)[warmup_runs:]
+
+
+def watch_with_graph(
+    model: LibraryModel,
+    options: ExecOptions,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    runs: int,
+    warmup_runs: int,
+) -> tuple[onnx.ModelProto, list[WatchedRun]]:
+    """As `optimized_graph` and `watch_onnxruntime`, of one session.
+
+    Raises:
+        DataError: the model cannot run these inputs.
+    """
+    with scratch_folder() as folder:
+        settings = _profiling(folder)
+        path = _store_graph(settings, folder)
+        found = _watch(model, options, inputs, settings, warmup_runs + runs)
+        return onnx.load(path, load_external_data=False), found[warmup_runs:]
 
 
 def optimized_graph(model: LibraryModel, options: ExecOptions) -> onnx.ModelProto:
     """The graph that ONNX Runtime makes of the model on this machine; large weights are not in it."""
     with scratch_folder() as folder:
         settings = onnxruntime.SessionOptions()
-        path = folder / "optimized.onnx"
-        settings.optimized_model_filepath = str(path)
-        settings.add_session_config_entry(_EXTERNAL_WEIGHTS, "optimized.bin")
+        path = _store_graph(settings, folder)
         with _opened(model, options, settings):
             return onnx.load(path, load_external_data=False)
+
+
+def _profiling(folder: Path) -> onnxruntime.SessionOptions:
+    settings = onnxruntime.SessionOptions()
+    settings.enable_profiling = True
+    settings.profile_file_prefix = str(folder / "profile")
+    return settings
+
+
+def _store_graph(settings: onnxruntime.SessionOptions, folder: Path) -> Path:
+    """Where a session writes the graph that it runs."""
+    path = folder / "optimized.onnx"
+    settings.optimized_model_filepath = str(path)
+    settings.add_session_config_entry(_EXTERNAL_WEIGHTS, "optimized.bin")
+    return path
+
+
+def _watch(
+    model: LibraryModel,
+    options: ExecOptions,
+    inputs: Mapping[str, np.ndarray],
+    settings: onnxruntime.SessionOptions,
+    runs: int,
+) -> list[WatchedRun]:
+    shapes = tuple(tuple(array.shape) for array in inputs.values())
+    threads = 1 if options.one_thread_shapes == shapes else options.threads
+    with _opened(model, replace(options, threads=threads), settings) as executor:
+        for _ in range(runs):
+            executor.run(inputs)
+        path = Path(executor.end_profiling())
+    return _runs_of(json.loads(path.read_bytes()))
 
 
 class _Watched(OnnxRuntimeExecutor):
@@ -101,10 +152,10 @@ def _opened(
         executor.close()
 
 
-def _runs_of(events: list[dict[str, Any]]) -> list[tuple[float, list[NodeEvent]]]:
+def _runs_of(events: list[dict[str, Any]]) -> list[WatchedRun]:
     """The profile's rows by run. A node inside the body of another counts for that other."""
     rows = sorted((row for row in events if row.get("ph") == "X"), key=lambda row: (row["ts"], -row["dur"]))
-    found: list[tuple[float, list[NodeEvent]]] = []
+    found: list[WatchedRun] = []
     end_us = 0
     for row in rows:
         if row["name"] == "model_run":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The layers of an engine on ONNX Runtime: the graph that it made of the model on this machine.
 
-Sizes are those of one run on zeros. Where ONNX Runtime keeps images with channels last, its graph has
-tensors of sizes N, H, W, C in row-major order, and so they are shown.
+Sizes are those of one run, on zeros where no inputs are at hand. Where ONNX Runtime keeps images with
+channels last, its graph has tensors of sizes N, H, W, C in row-major order, and so they are shown.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from quantrt.report.engine_layers.layer import (
     size_bytes,
 )
 from quantrt.report.engine_layers.nodes import PlanNodes, default_shapes, nodes_by_layer
-from quantrt.runtime.onnxruntime_watch import NodeEvent, optimized_graph, stable_name, watch_onnxruntime
+from quantrt.runtime.onnxruntime_watch import NodeEvent, optimized_graph, stable_name, watch_with_graph
 from quantrt.runtime.unique_names import unique_names
 
-__all__ = ["onnxruntime_layers"]
+__all__ = ["layers_ran", "onnxruntime_layers"]
 
 log = logging.getLogger(__name__)
 
@@ -75,9 +75,21 @@ def onnxruntime_layers(plan: Plan, shapes: Mapping[str, tuple[int, ...]] | None)
     Raises:
         DataError: the model cannot run `shapes`.
     """
-    graph = optimized_graph(plan.model, plan.options).graph
     known = default_shapes(plan) if shapes is None else shapes
-    events = _events(plan, known, is_asked_for=shapes is not None)
+    return layers_ran(plan, *_run_of(plan, known, is_asked_for=shapes is not None), known)
+
+
+def layers_ran(
+    plan: Plan, made: onnx.ModelProto, events: Sequence[NodeEvent], known: Mapping[str, tuple[int, ...]]
+) -> tuple[EngineLayer, ...]:
+    """The same of what was watched already.
+
+    Args:
+        made: the graph that ONNX Runtime made.
+        events: of its nodes in a run; none where there was none.
+        known: shapes of the inputs of that run.
+    """
+    graph = made.graph
     ran = dict(zip(unique_names([event.name for event in events]), events, strict=True))
     named = _named(graph, ran)
     order = [*(name for name in ran if name in named), *(name for name in named if name not in ran)]
@@ -106,19 +118,21 @@ def _named(graph: onnx.GraphProto, ran: Mapping[str, NodeEvent]) -> dict[str, on
     return dict(zip(unique_names(names), graph.node, strict=True))
 
 
-def _events(plan: Plan, known: Mapping[str, tuple[int, ...]], *, is_asked_for: bool) -> list[NodeEvent]:
-    """One run on zeros; none where a shape is not known, or the model cannot run zeros of made-up shapes."""
+def _run_of(
+    plan: Plan, known: Mapping[str, tuple[int, ...]], *, is_asked_for: bool
+) -> tuple[onnx.ModelProto, Sequence[NodeEvent]]:
+    """The graph, and one run on zeros; none where a shape is not known, or what is made up does not run."""
     if any(spec.name not in known or spec.dtype == "string" for spec in plan.inputs):
-        return []
+        return optimized_graph(plan.model, plan.options), ()
     zeros = {spec.name: np.zeros(known[spec.name], spec.dtype) for spec in plan.inputs}
     try:
-        ((_, events),) = watch_onnxruntime(plan.model, plan.options, zeros, runs=1, warmup_runs=0)
+        graph, found = watch_with_graph(plan.model, plan.options, zeros, runs=1, warmup_runs=0)
     except DataError as error:
         if is_asked_for:
             raise
         log.warning("sizes of layers are not known: %s", error)
-        return []
-    return events
+        return optimized_graph(plan.model, plan.options), ()
+    return graph, found[0][1]
 
 
 def _nodes_by_layer(plan: Plan, named: Mapping[str, onnx.NodeProto]) -> dict[str, tuple[str, ...]]:

@@ -10,9 +10,14 @@ import numpy as np
 
 from quantrt.plan.plan import Plan
 from quantrt.report.engine_layers.layer import EngineLayer
-from quantrt.report.engine_layers.of_engine import engine_layers
 from quantrt.runtime.executor import Executor
-from quantrt.runtime.layer_times import LayerTimes, open_watched, time_plan, time_watched
+from quantrt.runtime.layer_times import (
+    LayerTimes,
+    open_watched,
+    time_plan,
+    time_watched,
+    time_with_graph,
+)
 
 __all__ = ["WatchedLayers"]
 
@@ -61,12 +66,12 @@ class WatchedLayers:
         Raises:
             QuantRtError: its library does not let itself be watched.
         """
-        if self._layers is None and self._plan.model.library == "openvino":
-            self._watch_first()
-            return
         if self._layers is None:
-            self._layers = engine_layers(self._plan, shapes=self._shapes)
-        times = time_plan(self._plan, self._inputs, runs=RUNS, warmup_runs=WARMUP_RUNS, beside=self._beside)
+            self._layers, times = first_session(self._plan, self._inputs, self._beside)
+        else:
+            times = time_plan(
+                self._plan, self._inputs, runs=RUNS, warmup_runs=WARMUP_RUNS, beside=self._beside
+            )
         self.sessions.append(times)
 
     def least_ms(self) -> dict[str, float]:
@@ -81,16 +86,19 @@ class WatchedLayers:
         """The same layers without the sessions."""
         return WatchedLayers(self._plan, self._inputs, self.layers, beside=self._beside)
 
-    @property
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(array.shape) for name, array in self._inputs.items()}
 
-    def _watch_first(self) -> None:
-        """What OpenVINO compiled to be watched tells the layers too."""
-        from quantrt.report.engine_layers.openvino import layers_compiled  # openvino is optional
+def first_session(
+    plan: Plan, inputs: Mapping[str, np.ndarray], beside: Executor | None
+) -> tuple[tuple[EngineLayer, ...], LayerTimes]:
+    """The layers too, of what was opened to be watched: a library opens the model once for both."""
+    shapes = {name: tuple(array.shape) for name, array in inputs.items()}
+    if plan.model.library == "onnxruntime":
+        from quantrt.report.engine_layers.onnxruntime import layers_ran  # onnxruntime is optional
 
-        with open_watched(self._plan, self._beside) as executor:
-            self._layers = layers_compiled(executor, self._plan, self._shapes)
-            self.sessions.append(
-                time_watched(executor, self._plan, self._inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)
-            )
+        graph, events, times = time_with_graph(plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)
+        return layers_ran(plan, graph, events, shapes), times
+    from quantrt.report.engine_layers.openvino import layers_compiled  # openvino is optional
+
+    with open_watched(plan, beside) as executor:
+        layers = layers_compiled(executor, plan, shapes)
+        return layers, time_watched(executor, plan, inputs, runs=RUNS, warmup_runs=WARMUP_RUNS)

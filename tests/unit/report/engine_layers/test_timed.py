@@ -9,10 +9,11 @@ import pytest
 from quantrt.plan.lower import lower_to_onnxruntime, lower_to_openvino
 from quantrt.plan.plan import ExecOptions
 from quantrt.report.built.candidate_times import candidate_times
+from quantrt.report.engine_layers.of_engine import EngineLayer, engine_layers
 from quantrt.report.engine_layers.openvino import openvino_layers
 from quantrt.report.engine_layers.timed import candidate_plan, timed_engine
 from quantrt.report.engine_layers.watched import WatchedLayers
-from quantrt.runtime import openvino_watch
+from quantrt.runtime import onnxruntime_watch, openvino_watch
 from quantrt.runtime.layer_times import LayerTimes
 from quantrt.tactics.candidates import Candidate, Spec
 from tests.nets import net
@@ -40,9 +41,14 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[LayerTimes]:
         )
         return found[-1]
 
-    monkeypatch.setattr(
-        importlib.import_module("quantrt.report.engine_layers.watched"), "time_plan", time_plan
-    )
+    def first_session(plan, inputs, beside) -> tuple[tuple[EngineLayer, ...], LayerTimes]:
+        return engine_layers(plan, shapes={"x": (2, 3)}), time_plan(
+            plan, inputs, runs=1, warmup_runs=0, beside=beside
+        )
+
+    watched = importlib.import_module("quantrt.report.engine_layers.watched")
+    monkeypatch.setattr(watched, "time_plan", time_plan)
+    monkeypatch.setattr(watched, "first_session", first_session)
     return found
 
 
@@ -89,4 +95,24 @@ def test_openvino_compiles_once_for_the_layers_and_the_first_session(monkeypatch
     watched.watch()
     assert len(opened) == 1 and len(watched.sessions) == 1
     assert watched.layers == openvino_layers(plan, {"x": (2, 3)})
+    assert {layer.name for layer in watched.layers} == set(watched.least_ms())
+
+
+def test_onnxruntime_opens_one_session_for_the_layers_and_their_times(
+    monkeypatch: pytest.MonkeyPatch, candidate: Candidate
+):
+    opened: list[object] = []
+
+    class Counted(onnxruntime_watch._Watched):
+        def __init__(self, *arguments, **options) -> None:
+            opened.append(arguments)
+            super().__init__(*arguments, **options)
+
+    plan = candidate_plan(candidate, MODEL)
+    wanted = engine_layers(plan, shapes={"x": (2, 3)})
+    monkeypatch.setattr(onnxruntime_watch, "_Watched", Counted)
+    watched = WatchedLayers(plan, INPUTS)
+    watched.watch()
+    assert len(opened) == 1 and len(watched.sessions) == 1
+    assert watched.layers == wanted
     assert {layer.name for layer in watched.layers} == set(watched.least_ms())
