@@ -11,6 +11,7 @@ from quantrt.ir.pick_codes import pick_codes
 from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
+from quantrt.plan.onnxruntime.gates import join_gates
 from quantrt.plan.onnxruntime.moved_weights import moved_weights
 from quantrt.plan.onnxruntime.rows import convolve_rows
 from quantrt.plan.onnxruntime.stored_weights import spell_stored_weights
@@ -29,7 +30,7 @@ __all__ = ["lower_to_onnxruntime", "lower_to_openvino", "spell_for_onnxruntime"]
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
     """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of what it leaves alone."""
-    graph = convolve_rows(spell_for_onnxruntime(graph))
+    graph = join_gates(convolve_rows(spell_for_onnxruntime(graph)))
     proto, weights = split_weights(graph, inside=moved_weights(graph))
     return LibraryModel("onnxruntime", proto, weights)
 
@@ -52,7 +53,8 @@ def lower_to_openvino(graph: ir.Model, float_precision: str = "fp32") -> Library
 
     with scratch_folder() as folder:
         source = folder / "model.onnx"
-        save_model(_spell_for_openvino(graph, float_precision), source)
+        # Weights in a file of their own are mapped; out of the graph's they are copied, and once more.
+        save_model(_spell_for_openvino(graph, float_precision), source, max_file_bytes=0)
         try:
             model = ov.Core().read_model(source)
         except RuntimeError as error:
