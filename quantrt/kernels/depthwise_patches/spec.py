@@ -16,10 +16,11 @@ from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = [
     "PatchTile",
-    "extent",
+    "begun_lines",
     "is_dot",
     "is_held",
     "kernel_of",
+    "line_width",
     "patches_of",
     "shared_columns",
     "vector_of",
@@ -29,7 +30,7 @@ __all__ = [
 WORD_BYTES = 4
 """What a thread reads at once: the channels of its patch."""
 
-MAX_HELD = 40
+MAX_HELD = 50
 """Weights of a thread that stay in registers."""
 
 MAX_PATCHES = 2**31 - 1
@@ -49,7 +50,7 @@ class PatchTile:
 
     @property
     def name(self) -> str:
-        """As tactics are named: "patches 4x4 w4"."""
+        """As tactics are named: "patches 14x4 w2"."""
         return f"patches {self.rows}x{self.columns} w{self.num_warps}"
 
 
@@ -59,6 +60,8 @@ def why_not(problem: ConvProblem) -> str | None:
     if reason:
         return reason
     vector = vector_of(problem)
+    if problem.dilations[0] != 1:
+        return f"lines of a window {problem.dilations[0]} apart"
     if problem.N % vector:
         return f"{problem.N} channels are no multiple of {vector}"
     if problem.pixels * problem.N // vector > MAX_PATCHES:
@@ -71,9 +74,14 @@ def vector_of(problem: ConvProblem) -> int:
     return WORD_BYTES // ELEMENT_BYTES[problem.dtype]
 
 
-def extent(outputs: int, taps: int, stride: int, dilation: int) -> int:
-    """Pixels of x along an axis from the first to the last that some outputs beside each other read."""
-    return (outputs - 1) * stride + (taps - 1) * dilation + 1
+def line_width(problem: ConvProblem, columns: int) -> int:
+    """Pixels of a line of x from the first to the last that windows of so many columns read."""
+    return (columns - 1) * problem.strides[1] + (problem.S - 1) * problem.dilations[1] + 1
+
+
+def begun_lines(problem: ConvProblem) -> int:
+    """Output lines to which a line of x adds that is behind the one where they began."""
+    return (problem.R - 1) // problem.strides[0]
 
 
 def patches_of(problem: ConvProblem, tile: PatchTile) -> int:
@@ -93,7 +101,7 @@ def kernel_of(problem: ConvProblem, tile: PatchTile) -> KernelSpec:
         "STRIDES": problem.strides,
         "PADS": problem.pads,
         "PAD_CODE": problem.pad_code,
-        "DILATIONS": problem.dilations,
+        "DILATION": problem.dilations[1],
         **epilogue_constants(problem),
         "ROWS": tile.rows,
         "COLUMNS": tile.columns,

@@ -15,9 +15,10 @@ from quantrt.kernels.conv2d.tiles import FILL_US
 from quantrt.kernels.depthwise.tiles import cost
 from quantrt.kernels.depthwise_patches.spec import (
     PatchTile,
-    extent,
+    begun_lines,
     is_dot,
     is_held,
+    line_width,
     patches_of,
     shared_columns,
     vector_of,
@@ -27,19 +28,18 @@ from quantrt.kernels.expression.spec import flops_of
 
 __all__ = ["configs", "estimate_us"]
 
-MAX_CONFIGS = 4
-ROWS = (1, 2, 4)
-COLUMNS = (2, 4, 7)
+MAX_CONFIGS = 6
+ROWS = (1, 2, 4, 7, 14, 28)
+COLUMNS = (2, 4, 7, 8)
 WARPS = (2, 4)
 SMALLEST = ((1, 2),)
 """Lines and columns of a patch; warps of a program; the patch where none fits."""
 
-MAX_REGISTERS = 128
-"""Of a thread, as they are counted here; compiled for 9.0 it has up to 168."""
-MAX_STEPS = 1024
-"""Multiplications of a thread by taps: all are unrolled, and more take long to compile."""
+MAX_REGISTERS = 176
+OTHER_REGISTERS = 30
+"""Of a thread; of them for places and masks."""
 
-PATCH_INSTRUCTIONS = 180.0
+PATCH_INSTRUCTIONS = 300.0
 READ_INSTRUCTIONS = 3.0
 CODE_INSTRUCTIONS = 3.25
 WORD_INSTRUCTIONS = 2.0
@@ -49,12 +49,12 @@ a word of four. Of each pixel that is stored: its mask, its address. Counted in 
 SLOW = 2.0
 """Times that an instruction on bytes takes one of float32."""
 
-RESIDENT_WARPS = 16
+RESIDENT_WARPS = 12
 """Of a multiprocessor, by their registers."""
 
 
 def configs(problem: ConvProblem, device: GpuFacts) -> tuple[PatchTile, ...]:
-    """At most 4 patches, the most promising first, each with the better number of warps."""
+    """At most 6 patches, the most promising first, each with the better number of warps."""
 
     def promise(tile: PatchTile) -> tuple[float, str]:
         return estimate_us(problem, tile, device), tile.name
@@ -67,18 +67,17 @@ def configs(problem: ConvProblem, device: GpuFacts) -> tuple[PatchTile, ...]:
 def _fits(problem: ConvProblem, rows: int, columns: int) -> bool:
     _, height, width = problem.output
     is_needed = (rows < 2 * height or rows == ROWS[0]) and (columns < 2 * width or columns == COLUMNS[0])
-    is_short = rows * columns * problem.R * problem.S <= MAX_STEPS
-    return is_needed and is_short and _registers(problem, rows, columns) <= MAX_REGISTERS
+    return is_needed and _registers(problem, columns) <= MAX_REGISTERS
 
 
-def _registers(problem: ConvProblem, rows: int, columns: int) -> int:
+def _registers(problem: ConvProblem, columns: int) -> int:
     """Of a thread, about: sums, weights, a line of x and the next one, as floats or in words."""
-    line = extent(columns, problem.S, problem.strides[1], problem.dilations[1])
-    if is_dot(problem):
-        words = shared_columns(problem)
-        return vector_of(problem) * (rows * columns + problem.R * words + -(-columns // words)) + 2 * line
-    weights = problem.R * problem.S if is_held(problem) else problem.S
-    return vector_of(problem) * (rows * columns + weights + 2 * line)
+    vector = vector_of(problem)
+    pixels = problem.strides[0] * line_width(problem, columns)
+    weights = problem.R * (shared_columns(problem) if is_dot(problem) else problem.S * is_held(problem))
+    floats = 0 if is_dot(problem) else pixels
+    sums = (begun_lines(problem) + 1) * columns
+    return vector * (sums + weights + floats) + 2 * pixels + OTHER_REGISTERS
 
 
 def estimate_us(problem: ConvProblem, tile: PatchTile, device: GpuFacts) -> float:
@@ -92,7 +91,7 @@ def estimate_us(problem: ConvProblem, tile: PatchTile, device: GpuFacts) -> floa
     math_us = busiest * threads * instructions / rate
     # A program alone leaves most of a multiprocessor idle.
     resident = max(1, RESIDENT_WARPS // tile.num_warps)
-    alone_us = FILL_US + 2 * instructions * threads / (4 * WARP) * WARP / rate
+    alone_us = FILL_US + 2 * instructions * WARP / rate * tile.num_warps / 4
     memory_us = cost(problem, device).size_bytes / device.memory_bytes_per_us
     bounds = (memory_us, math_us, math.ceil(busiest / resident) * alone_us)
     return LAUNCH_US + math.pow(sum(bound**4 for bound in bounds), 0.25) + FILL_US
@@ -101,16 +100,15 @@ def estimate_us(problem: ConvProblem, tile: PatchTile, device: GpuFacts) -> floa
 def _instructions(problem: ConvProblem, tile: PatchTile) -> float:
     """Of one thread."""
     vector, taps = vector_of(problem), problem.R * problem.S
-    pixels = tile.rows * tile.columns
-    lines = extent(tile.rows, problem.R, problem.strides[0], problem.dilations[0])
-    reads = lines * extent(tile.columns, problem.S, problem.strides[1], problem.dilations[1])
-    reads += taps if is_held(problem) else taps * tile.rows
+    reads = problem.strides[0] * line_width(problem, tile.columns)
+    reads += 0 if is_held(problem) else taps
     if is_dot(problem):
-        words = lines * math.ceil(tile.columns / shared_columns(problem))
-        sums = SLOW * vector * (WORD_INSTRUCTIONS * words + pixels * problem.R)
+        words = problem.strides[0] * math.ceil(tile.columns / shared_columns(problem))
+        sums = SLOW * vector * (WORD_INSTRUCTIONS * words + tile.columns * problem.R)
     else:
         to_float = CODE_INSTRUCTIONS if problem.dtype == "int8" else 1.0
-        sums = vector * (to_float * reads + pixels * taps)
+        sums = vector * (to_float * reads + tile.columns * taps)
     stored = len(problem.tensors) + len(problem.outputs)
     epilogue = vector * flops_of(problem.epilogue, problem.outputs) + PIXEL_INSTRUCTIONS * stored
-    return PATCH_INSTRUCTIONS + reads * READ_INSTRUCTIONS + sums + pixels * epilogue
+    steps = tile.rows + begun_lines(problem)
+    return PATCH_INSTRUCTIONS + steps * (READ_INSTRUCTIONS * reads + sums + tile.columns * epilogue)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums of four products of int8 in one instruction (PTX ISA, dp4a), of blocks [n, 4k].
+"""Sums of four products of int8 in one instruction (PTX ISA, dp4a).
 
-Four blocks become one of words, each with an element of every block: a word that is loaded has neighbours.
+A word is loaded as four neighbours in memory, and what is added lies a pixel apart: four words of neighbours
+become as many of pixels, one for each neighbour.
 """
 
 # mypy: ignore-errors
@@ -29,14 +30,22 @@ prmt.b32 $3, t2, t3, 0x7632;
 
 @triton.jit
 def words_of(a, b, c, d):
-    """Words [n, 4k] of four blocks of int8 [n, 4k], that of `a` in the lowest digits."""
+    """Words [n, 4] of the bytes of four blocks of words [n, 1], that of `a` in the lowest digits."""
     if INTERPRETED:
-        y = _digits(a) | (_digits(b) << 8) | (_digits(c) << 16) | (_digits(d) << 24)
+        y = ()
+        for i in tl.static_range(4):
+            word = _byte(a, i) | (_byte(b, i) << 8) | (_byte(c, i) << 16) | (_byte(d, i) << 24)
+            y = y + (word,)
     else:
         y = tl.inline_asm_elementwise(
-            TRANSPOSE, "=&r,=&r,=&r,=&r,r,r,r,r", [a, b, c, d], dtype=tl.int32, is_pure=True, pack=4
+            TRANSPOSE,
+            "=&r,=&r,=&r,=&r,r,r,r,r",
+            [a, b, c, d],
+            dtype=(tl.int32, tl.int32, tl.int32, tl.int32),
+            is_pure=True,
+            pack=1,
         )
-    return y
+    return tl.reshape(tl.join(tl.join(y[0], y[2]), tl.join(y[1], y[3])), (a.shape[0], 4))
 
 
 @triton.jit
@@ -54,5 +63,5 @@ def add_dots(x, w, sums):
 
 
 @triton.jit
-def _digits(x):
-    return x.to(tl.int32) & 255
+def _byte(x, i: tl.constexpr):
+    return (x >> (8 * i)) & 255

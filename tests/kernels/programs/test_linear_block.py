@@ -59,7 +59,7 @@ def test_a_block_is_a_handful_of_kernels(block: Model, is_int8: bool):
     runners = [step.runner for step in program.steps if step.runner not in ("view", "rows")]
     # As halves the depthwise convolution reads a part itself, and knows no gaps; its codes are made apart.
     join = "joined" if is_int8 else "concat"
-    assert runners == ["conv2d", "conv2d", "conv2d", join, "linear_attention", "conv2d"]
+    assert runners == ["conv2d", "depthwise_patches", "conv2d", join, "linear_attention", "conv2d"]
     conversions = [step.region for step in program.steps if step.runner == "rows"]
     assert conversions == (["convert x#int8", "convert a#int8"] if is_int8 else ["convert x#float16"])
     outputs = [run(block, steps) for steps in (program, lowering.reference(codes, "fp16"))]
