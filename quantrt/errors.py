@@ -29,6 +29,8 @@ __all__ = [
     "QuantRtError",
     "UsageError",
     "close_match",
+    "first_line",
+    "last_line",
 ]
 
 
@@ -128,3 +130,17 @@ def close_match(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, or None when nothing is near."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return matches[0] if matches else None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error of another library says that has text; without any its type's name."""
+    return next(iter(_lines(error)), type(error).__name__)
+
+
+def last_line(error: BaseException) -> str:
+    """The last one."""
+    return next(reversed(_lines(error)), type(error).__name__)
+
+
+def _lines(error: BaseException) -> list[str]:
+    return [line.strip() for line in str(error).splitlines() if line.strip()]

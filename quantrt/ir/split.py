@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
-from quantrt.errors import ModelError
+from quantrt.errors import ModelError, first_line
 from quantrt.ir.clone import clone
 
 __all__ = ["WEIGHTS_LOCATION", "split_weights", "to_bytes"]
@@ -73,7 +73,7 @@ def to_bytes(graph: ir.Model) -> bytes:
     try:
         return bytes(ir.to_proto(graph).SerializeToString())
     except (EncodeError, ValueError, ir.serde.SerdeError) as error:
-        raise ModelError("cannot write the model as one protobuf", got=str(error).splitlines()[0]) from error
+        raise ModelError("cannot write the model as one protobuf", got=first_line(error)) from error
 
 
 def _is_splittable(tensor: ir.TensorProtocol, min_bytes: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from quantrt.errors import DeviceError
+from quantrt.errors import DeviceError, last_line
 from quantrt.ir.clone import clone
 from quantrt.ir.pick_codes import pick_codes
 from quantrt.ir.scratch import scratch_folder
@@ -58,7 +58,7 @@ def lower_to_openvino(graph: ir.Model, float_precision: str = "fp32") -> Library
         try:
             model = ov.Core().read_model(source)
         except RuntimeError as error:
-            raise DeviceError(f"OpenVINO cannot import this model: {_last_line(error)}") from error
+            raise DeviceError(f"OpenVINO cannot import this model: {last_line(error)}") from error
         fold_shapes(model)
         return hold_openvino(model)
 
@@ -73,8 +73,3 @@ def _spell_for_openvino(graph: ir.Model, float_precision: str) -> ir.Model:
     if float_precision != "bf16":
         part_norms(spelled)
     return spelled
-
-
-def _last_line(error: RuntimeError) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from quantrt.errors import DataError, close_match
+from quantrt.errors import DataError, close_match, first_line
 from quantrt.ir.tensor_spec import TensorSpec
 
 __all__ = ["InputCheck", "numpy_dtype"]
@@ -159,7 +159,7 @@ def _as_array(name: str, value: Any) -> np.ndarray:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise DataError(
             f"cannot run input '{name}': its {type(value).__name__} cannot be shared with numpy",
-            got=str(error).splitlines()[0] if str(error) else type(error).__name__,
+            got=first_line(error),
             expected="memory on the CPU, without gradient, of a type that numpy has",
             hint="`.detach().cpu()`",
         ) from error

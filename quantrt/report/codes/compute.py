@@ -18,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
-from quantrt.errors import ModelError
+from quantrt.errors import ModelError, first_line
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
 from quantrt.reference.exact_sums import conv_sums
 from quantrt.reference.windows import windows_of
@@ -69,7 +69,7 @@ def expected_codes(
             _compute(node, values, integers, opset, rounds_bias=rounds_bias)
         except (ValueError, TypeError, IndexError, RuntimeError, NotImplementedError) as error:
             raise ModelError(
-                f"the reference cannot compute '{node.name}' ({node.op_type})", got=str(error).splitlines()[0]
+                f"the reference cannot compute '{node.name}' ({node.op_type})", got=first_line(error)
             ) from error
     quantize = region.quantize
     y = _array(quantize.inputs[0], values)

@@ -21,7 +21,7 @@ import onnx_ir as ir
 import torch
 from torch import fx, nn
 
-from quantrt.errors import DeviceError, InternalError, ModelError
+from quantrt.errors import DeviceError, InternalError, ModelError, first_line
 from quantrt.torch.qat.dropouts import find_dropouts, restore_dropouts
 from quantrt.torch.qat.fold_norms import CHANNEL_AXIS, fold_norms
 from quantrt.torch.qat.spell_attention import spell_attention
@@ -91,7 +91,7 @@ def _export(module: nn.Module, example_inputs: tuple[Any, ...], dynamic_shapes: 
     except (RuntimeError, ValueError, TypeError) as error:  # torch.export's errors are of these
         raise ModelError(
             f"torch cannot export {type(module).__name__}",
-            got=_first_line(error),
+            got=first_line(error),
             hint="a forward without branches on values; dynamic_shapes for inputs of other shapes",
         ) from error
 
@@ -101,7 +101,7 @@ def _to_onnx(exported: Any) -> Any:
         with _quiet(logging.getLogger(REGISTRY)):
             program = torch.onnx.export(exported, (), dynamo=True, optimize=False, verbose=False)
     except torch.onnx.OnnxExporterError as error:
-        raise ModelError("torch cannot write the module as ONNX", got=_first_line(error)) from error
+        raise ModelError("torch cannot write the module as ONNX", got=first_line(error)) from error
     if program is None:
         raise InternalError("torch.onnx.export returned no model")
     return program
@@ -142,7 +142,3 @@ def _drop_zero_biases(model: ir.Model, graph: fx.Graph) -> None:
         owner = owner_of(node, traced) if node.op_type == "Conv" and len(node.inputs) == 3 else None
         if owner is not None and owner.target in CHANNEL_AXIS and not any(owner.args[2:3]):
             node.resize_inputs(2)
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

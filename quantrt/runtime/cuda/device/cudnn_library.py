@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from quantrt.errors import DeviceError
+from quantrt.errors import DeviceError, first_line
 from quantrt.plan.cudnn_plan import CudnnGraph, CudnnPlan
 
 __all__ = [
@@ -83,7 +83,7 @@ def make_plan(
         data = built.serialize(as_bytes=True)
         return CudnnPlan(bytes(data), int(built.get_workspace_size()), int(cudnn.backend_version()), gpu)
     except (RuntimeError, ValueError, TypeError) as error:
-        raise DeviceError("cuDNN has no plan for the convolution", got=_first_line(error)) from error
+        raise DeviceError("cuDNN has no plan for the convolution", got=first_line(error)) from error
 
 
 def open_plans(plans: Mapping[str, CudnnPlan], device: torch.device) -> dict[str, OpenCudnnPlan]:
@@ -142,7 +142,7 @@ class OpenCudnnPlan:
         except (RuntimeError, ValueError, TypeError) as error:
             raise DeviceError(
                 "cuDNN cannot read a plan of this engine",
-                got=_first_line(error),
+                got=first_line(error),
                 hint="building the engine again on this machine",
             ) from error
 
@@ -166,7 +166,7 @@ class OpenCudnnPlan:
                 self._graph.execute(addresses, workspace.data_ptr(), handle=handle)
         except (RuntimeError, ValueError) as error:
             message = f"cuDNN cannot run the convolution of region '{region}'"
-            raise DeviceError(message, got=_first_line(error)) from error
+            raise DeviceError(message, got=first_line(error)) from error
 
     def close(self) -> None:
         """Free it and the handles that it shares with the plans opened with it; none may be running."""
@@ -194,7 +194,7 @@ def _library() -> ModuleType:
     try:
         return importlib.import_module("cudnn")
     except (ImportError, OSError, RuntimeError) as error:
-        raise DeviceError(f"{PACKAGE} is not installed", got=_first_line(error), hint=INSTALL) from error
+        raise DeviceError(f"{PACKAGE} is not installed", got=first_line(error), hint=INSTALL) from error
 
 
 def _target(cudnn: ModuleType, properties: str | int) -> dict[str, Any]:
@@ -286,8 +286,3 @@ def _channels_last(shape: Sequence[int]) -> list[int]:
 def _version(number: int) -> str:
     """91900 as "9.19.0"."""
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

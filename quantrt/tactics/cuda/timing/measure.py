@@ -17,7 +17,7 @@ from typing import Protocol
 
 import torch
 
-from quantrt.errors import DataError, DeviceError
+from quantrt.errors import DataError, DeviceError, first_line
 from quantrt.tactics.cuda.timing.timing import Timing, timing_of
 
 __all__ = ["Untimed", "measure"]
@@ -81,7 +81,7 @@ def measure(
         try:
             clocks[name] = make(run)
         except (RuntimeError, MemoryError, DataError, DeviceError) as error:  # torch's, and what runners say
-            found[name] = Untimed(f"cannot be captured in a CUDA graph: {_first_line(error)}")
+            found[name] = Untimed(f"cannot be captured in a CUDA graph: {first_line(error)}")
     screened = _in_turns(clocks, SCREEN_RUNS)
     finalists = _finalists(screened)
     total_s = sum(screened[name].median_us for name in finalists) / 1e6
@@ -196,8 +196,3 @@ class _GraphClock:
 
 def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from quantrt.errors import DeviceError
+from quantrt.errors import DeviceError, first_line
 from quantrt.kernels.kernel import CompiledKernel, KernelSpec
 from quantrt.runtime.cuda.reference.compute import compute
 from quantrt.runtime.cuda.tensors import tensor_on
@@ -97,7 +97,7 @@ class Trial:
             _free(device)
             raise DeviceError(
                 f"not enough device memory to check the kernels of region '{workload.region}'",
-                got=_first_line(error),
+                got=first_line(error),
                 hint="a smaller batch",
             ) from error
         return cls(workload, device, kernels, inputs, expected, plans=plans)
@@ -129,10 +129,10 @@ class Trial:
                 wrong = check(self.workload, tactic, opened.run(self.inputs), self.expected)
             except Exception as error:  # noqa: BLE001  a candidate that fails in whatever way is none
                 if _is_short_of_memory(error):
-                    return Verdict(reason=f"out of device memory: {_first_line(error)}", is_lasting=False)
+                    return Verdict(reason=f"out of device memory: {first_line(error)}", is_lasting=False)
                 _check_device(self.device, tactic, region)
                 log.warning("tactic '%s' of region '%s' failed: %s", tactic.name, region, error)
-                return Verdict(reason=f"failed: {type(error).__name__}: {_first_line(error)}")
+                return Verdict(reason=f"failed: {type(error).__name__}: {first_line(error)}")
             if wrong is None:
                 stack.pop_all()
                 return opened
@@ -209,11 +209,6 @@ def _check_device(device: Device, tactic: Tactic, region: str) -> None:
     except RuntimeError as error:
         raise DeviceError(
             f"the GPU failed in tactic '{tactic.name}' of region '{region}'",
-            got=_first_line(error),
+            got=first_line(error),
             hint=f"--exclude-tactic-sources {tactic.source}",
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
