@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.openvino_products import products
 from benchmarks.pages.page import failures, number, table
 from benchmarks.peers.contenders import (
     ACCURATE,
@@ -33,7 +34,7 @@ from benchmarks.peers.contenders import (
     Run,
     nncf_controlled,
 )
-from benchmarks.peers.peers import open_openvino, open_ort
+from benchmarks.peers.peers import open_openvino
 from benchmarks.record import (
     commit,
     load_results,
@@ -42,11 +43,12 @@ from benchmarks.record import (
     other_machines,
     write_results,
 )
+from benchmarks.tasks.decisions import metric_of, with_decisions
 from benchmarks.tasks.inputs import Feed
 from benchmarks.tasks.judge import float_outputs, judge
 from benchmarks.tasks.paired import Judged, compare_agreement, compare_score, compare_sqnr
 from benchmarks.tasks.real_tasks import TASK_NAMES, load_task
-from benchmarks.tasks.task import Task, same_class
+from benchmarks.tasks.task import Task
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig, DeviceConfig
 from quantrt.recipe import load_recipe
@@ -61,14 +63,7 @@ NOT_IMPORTED = ("silero_vad_16k_op15",)
 """What OpenVINO cannot import."""
 
 NODES = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-OPERATIONS = frozenset({"Convolution", "GroupConvolution", "ConvolutionBackpropData", "MatMul"})
-"""Products, as ONNX and as OpenVINO call them."""
-
-FACES = "benchmarks.picture_tasks:same_faces"
-"""A detector's decisions: the anchors that it calls faces."""
-
-MOVES = frozenset({"Reshape", "Transpose", "Squeeze", "Unsqueeze", "MaxPool"})
-"""What OpenVINO moves codes through."""
+"""Products, as ONNX calls them."""
 
 _Timed = Callable[[Feed], Mapping[str, np.ndarray]]
 """Runs one sample."""
@@ -154,7 +149,7 @@ def measure(task: Task, limit_s: int | None = None) -> dict[str, Any]:
         "commit": commit(),
         "calibration_samples": len(task.calibration),
         "validation_samples": reference.samples,
-        "metric": _metric(task),
+        "metric": metric_of(task),
         "score_name": "" if task.score is None else task.score.name,
         "float_score": None if task.score is None else task.score.of(reference.arrays()),
         "contenders": {name: one.row | made[name].figures() for name, one in judged.items()},
@@ -199,13 +194,6 @@ def _compare(judged: dict[str, Judged], names: Sequence[str], task: Task) -> lis
     return [row for row in rows if row is not None]
 
 
-def _metric(task: Task) -> str:
-    """What a budget of QuantRT is of: decisions as `task` tells them from FP32's, or the power of noise."""
-    if task.decisions is same_class:
-        return "top1"
-    return "sqnr" if task.decisions is None else FACES
-
-
 def _open_quantrt(task: Task, made: _Made, stack: ExitStack) -> Run:
     recipe = load_recipe(ACCURATE)
     config = BuildConfig(
@@ -213,12 +201,12 @@ def _open_quantrt(task: Task, made: _Made, stack: ExitStack) -> Run:
         precisions=frozenset({"fp32", recipe.precision}),
         calibration=recipe.calibration_config(),
         quantize=recipe.quantize_config(),
-        budget=Budget(metric=_metric(task), max_drop_ratio=CONTROLLED_DROP_RATIO),
+        budget=Budget(metric=metric_of(task), max_drop_ratio=CONTROLLED_DROP_RATIO),
         bench=BUILD_BENCH,
     )
     samples = task.calibration
     began = time.perf_counter()
-    judged_on = samples if _metric(task) == "sqnr" else _with_decisions(task)
+    judged_on = samples if metric_of(task) == "sqnr" else with_decisions(task)
     engine = stack.enter_context(build(task.path, config=config, calibration=samples, validation=judged_on))
     made.seconds = time.perf_counter() - began
     layers = [layer for layer in engine.plan.layers if layer.op_type in NODES]
@@ -236,36 +224,12 @@ def _open_nncf(task: Task, made: _Made, stack: ExitStack, *, limit_s: int | None
     began = time.perf_counter()
     nncf_controlled(task, task.path, path, task.calibration, limit_s=limit_s)
     made.seconds = time.perf_counter() - began
-    made.products, made.in_floats = _count_products(path)
+    found = products(path, task.calibration[0])
+    made.products, made.in_floats = len(found), sum(one.is_float for one in found)
     made.file_mb = sum(file.stat().st_size for file in (path, path.with_suffix(".bin"))) / MEGABYTE
     made.timed = open_openvino(path, precision="f32", shapes=_shapes(task)).run
     runner = open_openvino(path, precision="f32")
     return lambda inputs: runner.run(dict(inputs))
-
-
-def _with_decisions(task: Task) -> list[dict[str, Any]]:
-    """The calibration samples, each with the class that FP32 finds, or the scores it decides by."""
-    floats = open_ort(task.path)
-    found = [next(iter(floats.run(feed).values())) for feed in task.calibration]
-    labels = [scores.argmax(-1) for scores in found] if _metric(task) == "top1" else found
-    return [{**feed, "labels": label} for feed, label in zip(task.calibration, labels, strict=True)]
-
-
-def _count_products(path: Path) -> tuple[int, int]:
-    """Products of an OpenVINO model, and those that do not read what was just quantized."""
-    import openvino
-
-    products = [
-        node for node in openvino.Core().read_model(path).get_ops() if node.get_type_name() in OPERATIONS
-    ]
-    return len(products), sum(not _reads_codes(node.input_value(0).get_node()) for node in products)
-
-
-def _reads_codes(node: Any) -> bool:
-    """Whether values come from a FakeQuantize, through nothing but moves."""
-    while node.get_type_name() in MOVES:
-        node = node.input_value(0).get_node()
-    return bool(node.get_type_name() == "FakeQuantize")
 
 
 def page(results: dict[str, Any]) -> str:

@@ -17,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 import onnxruntime
 
 from benchmarks.pages.page import number, table
 from benchmarks.record import commit, load_results, machine_line, write_results
+from benchmarks.tasks.judge import beside_floats, session_outputs
 from benchmarks.tasks.real_tasks import load_task
 from benchmarks.tasks.task import Task
 from quantrt.calibrate.collect import collect
@@ -38,7 +38,6 @@ from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.openvino import OPENVINO
-from quantrt.reference.metrics import Error
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cuda.json"
 NAMES = (
@@ -95,11 +94,11 @@ def measure(task: Task) -> dict[str, Any]:
     batches = [batch.inputs for batch in samples.batches(1, FIT_SAMPLES)]
     reference = observe_reference(model, batches, config.quantize, twins)
     wanted = _run(model.graph, task)
-    found = {"FP32": _judge(task, wanted, wanted)}
+    found = {"FP32": beside_floats(task, wanted, wanted)}
     for label, target in RULES.items():
         fitted = fit(model, stats, target, reference, config=config.quantize, calibration=config.calibration)
         grids = fitted.model.activations.values()
-        row = _judge(task, wanted, _run(write(fitted.model), task))
+        row = beside_floats(task, wanted, _run(write(fitted.model), task))
         row |= {"values": len(grids), "with_zero_point": sum(int(grid.zero_point) != 0 for grid in grids)}
         found[label] = {**row, "ranges": fitted.method}
     return {
@@ -117,19 +116,7 @@ def _run(graph: ir.Model, task: Task) -> list[Array]:
     options.add_session_config_entry(*KEEP_PAIRS)
     data = ir.to_proto(graph).SerializeToString()
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    parts = [session.run(None, feed) for feed in task.validation]
-    return [np.concatenate([np.array(part[number]) for part in parts]) for number in range(len(parts[0]))]
-
-
-def _judge(task: Task, wanted: list[Array], got: list[Array]) -> dict[str, Any]:
-    error = Error()
-    error.add(wanted[0], got[0])
-    is_same = all(np.array_equal(a, b) for a, b in zip(wanted, got, strict=True))
-    return {
-        "sqnr_db": None if is_same else float(-10 * np.log10(error.noise_ratio)),
-        "agreement_ratio": None if task.decisions is None else float(np.mean(task.decisions(wanted, got))),
-        "score": None if task.score is None else task.score.of(got),
-    }
+    return session_outputs(session, task)
 
 
 def page(results: dict[str, Any]) -> str:

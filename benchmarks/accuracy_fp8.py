@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnx_ir as ir
 
 from benchmarks.pages.page import number
 from benchmarks.record import commit, load_results, machine_line, write_results
+from benchmarks.tasks.judge import beside_floats, session_outputs
 from benchmarks.tasks.real_tasks import load_task
 from benchmarks.tasks.task import Score, Task, rows
 from quantrt.calibrate.collect import collect
@@ -35,7 +35,6 @@ from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
-from quantrt.reference.metrics import Error
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-fp8.json"
 NAMES = ("cifar10_vit_tiny_d9", "all-MiniLM-L6-v2")
@@ -84,12 +83,12 @@ def measure(task: Task, most: int) -> dict[str, Any]:
     stats = collect(model, observed_values(model, TARGETS, config.quantize), samples, config.calibration)
     batches = [batch.inputs for batch in samples.batches(1, FIT_SAMPLES)]
     reference = observe_reference(model, batches, config.quantize)
-    wanted = _run(model.graph, task)
+    wanted = session_outputs(float_session(model.graph), task)
     found = {"fp32": _judge(task, wanted, wanted)}
     for target in TARGETS:
         fitted = fit(model, stats, target, reference, config=config.quantize, calibration=config.calibration)
         quantized = sum(row.is_int8 for row in fitted.model.placement.decisions)
-        row = _judge(task, wanted, _run(write(fitted.model), task))
+        row = _judge(task, wanted, session_outputs(float_session(write(fitted.model)), task))
         found[target.precision] = {**row, "quantized_nodes": quantized, "ranges": fitted.method}
     return {
         "commit": commit(),
@@ -114,25 +113,10 @@ def _labelled(task: Task) -> Task:
     return replace(task, validation=feeds, sources=np.arange(len(labels)), score=score, note="")
 
 
-def _run(graph: ir.Model, task: Task) -> list[Array]:
-    """Every output over the validation samples, [samples, ...]."""
-    session = float_session(graph)
-    parts = [session.run(None, feed) for feed in task.validation]
-    return [np.concatenate([np.array(part[number]) for part in parts]) for number in range(len(parts[0]))]
-
-
 def _judge(task: Task, wanted: list[Array], got: list[Array]) -> dict[str, Any]:
-    error = Error()
-    error.add(wanted[0], got[0])
-    is_same = all(np.array_equal(a, b) for a, b in zip(wanted, got, strict=True))
     a, b = (x.reshape(len(x), -1).astype(np.float64) for x in (wanted[0], got[0]))
     lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    return {
-        "sqnr_db": None if is_same else float(-10 * np.log10(error.noise_ratio)),
-        "cosine": float(np.mean((a * b).sum(1) / lengths)),
-        "agreement_ratio": None if task.decisions is None else float(np.mean(task.decisions(wanted, got))),
-        "score": None if task.score is None else task.score.of(got),
-    }
+    return {**beside_floats(task, wanted, got), "cosine": float(np.mean((a * b).sum(1) / lengths))}
 
 
 def page(results: dict[str, Any]) -> str:

@@ -53,7 +53,7 @@ from benchmarks.peers.peers import (
 from benchmarks.record import commit, load_results, other_machine, write_results
 from benchmarks.stage_seconds import StageSeconds
 from benchmarks.tasks.inputs import Feed
-from benchmarks.tasks.judge import TOOL_ERRORS
+from benchmarks.tasks.judge import TOOL_ERRORS, reason
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig
 from quantrt.tactics.idle_threads import wait_for_sleep
@@ -265,7 +265,7 @@ def _made(tool: Tool, case: PeerCase, material: PeerMaterial, folder: Path) -> C
         run = tool.open(path, shapes).run
         return Contender(run, run if material.has_one_shape else tool.open(path, None).run, made)
     except TOOL_ERRORS as error:
-        return Contender(None, None, {**made, "error": _reason(error)})
+        return Contender(None, None, {**made, "error": reason(error)})
 
 
 def _make_once(
@@ -280,17 +280,11 @@ def _make_once(
             with limited(LIMIT_S):
                 make(path, clock)
         except TOOL_ERRORS as error:
-            failed = {"error": _reason(error)}
+            failed = {"error": reason(error)}
             print(f"{tool.name}: {failed['error']}", flush=True)
         kept = {"commit": commit(), **clock.figures(), **failed}
         _keep(tool.name, folder, kept)
     return {key: kept[key] for key in ("made_s", "made_cpu_s", "stages_cpu_s", "error") if key in kept}
-
-
-def _reason(error: Exception) -> str:
-    """The last line of what a tool says."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:300]
 
 
 def _judged(name: str, contender: Contender, material: PeerMaterial, folder: Path) -> float | None:

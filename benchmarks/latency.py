@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pages.latency import latency_page
-from benchmarks.peer_latency import CALIBRATION_SAMPLES, CALIBRATION_SEED
-from benchmarks.peers.latency import open_peers
+from benchmarks.peers.latency import CALIBRATION_SAMPLES, CALIBRATION_SEED, open_peers
 from benchmarks.record import commit, load_results, other_machine, write_results
 from benchmarks.tasks.inputs import MODEL_NAMES, Feed, make_inputs
 from quantrt.build import build

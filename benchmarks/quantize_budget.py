@@ -35,9 +35,10 @@ from benchmarks.record import (
     other_machines,
     write_results,
 )
-from benchmarks.tasks.judge import TOOL_ERRORS, float_outputs, judge
+from benchmarks.tasks.decisions import metric_of, with_decisions
+from benchmarks.tasks.judge import TOOL_ERRORS, float_outputs, judge, reason
 from benchmarks.tasks.real_tasks import TASK_NAMES, load_task
-from benchmarks.tasks.task import Task, same_class
+from benchmarks.tasks.task import Task
 from quantrt.config import Budget, BuildConfig
 from quantrt.qdq_model.make import quantize_model
 from quantrt.recipe import load_recipe
@@ -45,9 +46,6 @@ from quantrt.recipe import load_recipe
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "quantize-budget-cpu.json"
 CONTROLLED = RESULTS.with_name("accuracy-control-cpu.json")
 NNCF = "nncf"
-FACES = "benchmarks.picture_tasks:same_faces"
-"""A detector's decisions: the anchors that it calls faces."""
-
 OURS = {
     "ort": ("ort", None),
     "openvino": ("openvino", None),
@@ -122,7 +120,7 @@ def measure(task: Task, folder: Path, peer: Mapping[str, Any]) -> dict[str, Any]
         "commit": commit(),
         "calibration_samples": len(task.calibration),
         "validation_samples": reference.samples,
-        "metric": _metric(task),
+        "metric": metric_of(task),
         "score_name": "" if task.score is None else task.score.name,
         "float_score": None if task.score is None else task.score.of(reference.arrays()),
         "contenders": rows,
@@ -138,9 +136,9 @@ def _open_own(task: Task, target: str, recipe: str | None, facts: dict[str, Any]
         if options is None
         else BuildConfig(calibration=options.calibration_config(), quantize=options.quantize_config())
     )
-    metric, samples = _metric(task), task.calibration
+    metric, samples = metric_of(task), task.calibration
     budget = Budget(metric=metric, max_drop_ratio=CONTROLLED_DROP_RATIO)
-    judged_on = samples if metric == "sqnr" else _with_decisions(task)
+    judged_on = samples if metric == "sqnr" else with_decisions(task)
     began = time.process_time()
     made = quantize_model(
         task.path, target=target, config=config, budget=budget, calibration=samples, validation=judged_on
@@ -181,8 +179,7 @@ def _make_peer(task: Task, folder: Path, limit_s: int | None) -> dict[str, Any]:
     try:
         nncf_controlled(task, task.path, path, task.calibration, limit_s=limit_s)
     except TOOL_ERRORS as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        facts: dict[str, Any] = {"error": (lines or [type(error).__name__])[-1][:300]}
+        facts: dict[str, Any] = {"error": reason(error)}
     else:
         facts = {"cpu_seconds": time.process_time() - began} | _peer_facts(path, task)
     told.write_text(json.dumps(facts, indent=1), encoding="utf-8")
@@ -206,21 +203,6 @@ def _peer_facts(path: Path, task: Task) -> dict[str, Any]:
         "float_ratio": sum(one.multiply_adds for one in floats) / total,
         "file_mb": sum(file.stat().st_size for file in (path, path.with_suffix(".bin"))) / MEGABYTE,
     }
-
-
-def _metric(task: Task) -> str:
-    """What a budget of QuantRT is of: decisions as `task` tells them from FP32's, or the power of noise."""
-    if task.decisions is same_class:
-        return "top1"
-    return "sqnr" if task.decisions is None else FACES
-
-
-def _with_decisions(task: Task) -> list[dict[str, Any]]:
-    """The calibration samples, each with the class that FP32 finds, or the scores it decides by."""
-    floats = open_ort(task.path)
-    found = [next(iter(floats.run(feed).values())) for feed in task.calibration]
-    labels = [scores.argmax(-1) for scores in found] if _metric(task) == "top1" else found
-    return [{**feed, "labels": label} for feed, label in zip(task.calibration, labels, strict=True)]
 
 
 def page(results: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The peers of `benchmarks.latency`, each ready to run one input."""
 
-__all__ = ["OpenPeer", "open_peers"]
+__all__ = ["CALIBRATION_SAMPLES", "CALIBRATION_SEED", "OpenPeer", "open_peers"]
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peer_latency import ATTENTION_MODELS, Peer, Quantize, file_of
 from benchmarks.peers.peers import (
     Precision,
     Runner,
@@ -19,7 +18,13 @@ from benchmarks.peers.peers import (
     ort_int8,
     ort_int8_u8s8,
 )
-from benchmarks.tasks.inputs import Feed
+from benchmarks.tasks.inputs import Feed, make_inputs
+
+CALIBRATION_SAMPLES = 32
+CALIBRATION_SEED = 1000
+ATTENTION_MODELS = ("vit_small_patch16_224", "efficientvit_b1", "all-MiniLM-L6-v2")
+
+Quantize = Callable[[Path, Path, list[Feed]], None]
 
 
 @dataclass(frozen=True)
@@ -37,20 +42,30 @@ class OpenPeer:
     is_fp32: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Peer:
+    """One column: the file it runs (the model's name and a suffix) and how that file is loaded."""
+
+    name: str
+    suffix: str
+    open: Callable[[Path, Feed], Runner]
+    quantize: Quantize | None = None
+
+
 def open_peers(path: Path, feed: Feed) -> dict[str, OpenPeer]:
     """Every peer of the model at `path`, quantized now unless an earlier run kept the file."""
     opened = {}
     for peer in _peers(path.stem):
-        runner = peer.open(file_of(peer, path), feed)
+        runner = peer.open(_file_of(peer, path), feed)
         run = partial(runner.run, feed)
         opened[peer.name] = OpenPeer(run, run, peer.quantize is None)
     return opened
 
 
-def _peers(model: str) -> Iterator[Peer]:
-    yield Peer(name="ort fp32", suffix=".onnx", open=_ort)
-    yield Peer(name="ort int8 default", suffix=".ort_s8s8.onnx", open=_ort, quantize=ort_int8)
-    yield Peer(name="ort int8 u8s8", suffix=".ort_u8s8.onnx", open=_ort, quantize=ort_int8_u8s8)
+def _peers(model: str) -> Iterator[_Peer]:
+    yield _Peer(name="ort fp32", suffix=".onnx", open=_ort)
+    yield _Peer(name="ort int8 default", suffix=".ort_s8s8.onnx", open=_ort, quantize=ort_int8)
+    yield _Peer(name="ort int8 u8s8", suffix=".ort_u8s8.onnx", open=_ort, quantize=ort_int8_u8s8)
     yield from _openvino("openvino fp32", ".onnx", None, ("f32",))
     yield from _openvino("nncf int8", ".nncf.xml", nncf_int8, (None, "f32"))
     if model in ATTENTION_MODELS:
@@ -60,14 +75,14 @@ def _peers(model: str) -> Iterator[Peer]:
 
 def _openvino(
     name: str, suffix: str, quantize: Quantize | None, precisions: tuple[Precision | None, ...]
-) -> Iterator[Peer]:
+) -> Iterator[_Peer]:
     """As the file is, and reshaped to the input's static shapes; with OpenVINO's own float type and f32."""
     for precision in precisions:
         label = name if quantize is None else f"{name} {precision or 'default'}"
         dynamic = partial(_open, precision, False)
         static = partial(_open, precision, True)
-        yield Peer(name=label, suffix=suffix, open=dynamic, quantize=quantize)
-        yield Peer(name=f"{label} static", suffix=suffix, open=static, quantize=quantize)
+        yield _Peer(name=label, suffix=suffix, open=dynamic, quantize=quantize)
+        yield _Peer(name=f"{label} static", suffix=suffix, open=static, quantize=quantize)
 
 
 def _ort(path: Path, feed: Feed) -> Runner:
@@ -77,3 +92,15 @@ def _ort(path: Path, feed: Feed) -> Runner:
 def _open(precision: Precision | None, is_static: bool, path: Path, feed: Feed) -> Runner:
     shapes = {name: value.shape for name, value in feed.items()} if is_static else None
     return open_openvino(path, precision, shapes=shapes)
+
+
+def _file_of(peer: _Peer, model: Path) -> Path:
+    """The file a peer runs, made now unless an earlier run made it from this model."""
+    if peer.quantize is None:
+        return model
+    path = model.parent / "quantized" / f"{model.stem}{peer.suffix}"
+    if not path.exists() or path.stat().st_mtime < model.stat().st_mtime:
+        path.parent.mkdir(exist_ok=True)
+        seeds = range(CALIBRATION_SEED, CALIBRATION_SEED + CALIBRATION_SAMPLES)
+        peer.quantize(model, path, [make_inputs(model.stem, 1, seed) for seed in seeds])
+    return path

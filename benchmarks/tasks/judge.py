@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A contender on the samples of a task, beside FP32 in ONNX Runtime."""
 
-__all__ = ["Outputs", "float_outputs", "judge"]
+__all__ = ["TOOL_ERRORS", "Outputs", "beside_floats", "float_outputs", "judge", "reason", "session_outputs"]
 
 import sys
 from collections.abc import Sequence
@@ -14,7 +14,8 @@ from openvino.frontend import OpConversionFailure
 from benchmarks.peers.contenders import Contender
 from benchmarks.tasks.paired import Judged, sqnr_db
 from benchmarks.tasks.task import Task
-from quantrt.errors import QuantRtError
+from quantrt.errors import QuantRtError, last_line
+from quantrt.reference.metrics import Error
 
 Array = npt.NDArray[Any]
 
@@ -72,10 +73,8 @@ def judge(contender: Contender, task: Task, reference: Outputs) -> Judged:
             for feed in task.validation:
                 outputs.add(run(feed))
     except TOOL_ERRORS as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = lines[-1] if lines else type(error).__name__
-        print(f"{task.name}: {contender.name}: {reason}", file=sys.stderr)
-        return Judged({"error": reason[:300]})
+        print(f"{task.name}: {contender.name}: {reason(error)}", file=sys.stderr)
+        return Judged({"error": reason(error)})
     judged = _against(reference, outputs)
     if not any(noise.any() for noise in judged.noise.values()):
         return Judged({"error": "it quantizes nothing: the outputs are those of FP32"})
@@ -87,6 +86,29 @@ def judge(contender: Contender, task: Task, reference: Outputs) -> Judged:
         judged.values = task.score.values(got)
         judged.row["score"] = task.score.of(got)
     return judged
+
+
+def session_outputs(session: Any, task: Task) -> list[Array]:
+    """Every output of an ONNX Runtime session over the validation samples, [samples, ...]."""
+    parts = [session.run(None, feed) for feed in task.validation]
+    return [np.concatenate([np.array(part[number]) for part in parts]) for number in range(len(parts[0]))]
+
+
+def beside_floats(task: Task, wanted: list[Array], got: list[Array]) -> dict[str, Any]:
+    """Figures of a model's outputs; signal over noise is of the first, None where all are FP32's."""
+    error = Error()
+    error.add(wanted[0], got[0])
+    is_same = all(np.array_equal(a, b) for a, b in zip(wanted, got, strict=True))
+    return {
+        "sqnr_db": None if is_same else float(-10 * np.log10(error.noise_ratio)),
+        "agreement_ratio": None if task.decisions is None else float(np.mean(task.decisions(wanted, got))),
+        "score": None if task.score is None else task.score.of(got),
+    }
+
+
+def reason(error: Exception) -> str:
+    """The last line of what a tool says."""
+    return last_line(error)[:300]
 
 
 def _against(reference: Outputs, outputs: Outputs) -> Judged:
