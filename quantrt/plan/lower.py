@@ -12,6 +12,7 @@ from quantrt.ir.scratch import scratch_folder
 from quantrt.ir.split import split_weights
 from quantrt.model.save import save_model
 from quantrt.plan.onnxruntime.gates import join_gates
+from quantrt.plan.onnxruntime.gelus import join_gelus
 from quantrt.plan.onnxruntime.moved_weights import moved_weights
 from quantrt.plan.onnxruntime.rows import convolve_rows
 from quantrt.plan.onnxruntime.stored_weights import spell_stored_weights
@@ -30,7 +31,7 @@ __all__ = ["lower_to_onnxruntime", "lower_to_openvino", "spell_for_onnxruntime"]
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
     """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of what it leaves alone."""
-    graph = join_gates(convolve_rows(spell_for_onnxruntime(graph)))
+    graph = join_gelus(join_gates(convolve_rows(spell_for_onnxruntime(graph))))
     proto, weights = split_weights(graph, inside=moved_weights(graph))
     return LibraryModel("onnxruntime", proto, weights)
 

@@ -22,7 +22,7 @@ __all__ = ["JOINED_KEY", "join_gates"]
 
 DOMAIN, VERSION = "com.microsoft", 1
 JOINED_KEY = "quantrt.joined"
-"""Of a node's metadata: the name of the node that is computed in it."""
+"""Of a node's metadata: names of nodes that are computed in it, one a line."""
 
 
 def join_gates(graph: ir.Model) -> ir.Model:

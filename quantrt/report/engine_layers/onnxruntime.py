@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -167,17 +167,18 @@ def _nodes_by_layer(plan: Plan, named: Mapping[str, onnx.NodeProto]) -> dict[str
                 continue  # what it reads has names of the library's own, which say not where to stop
             before = [maker[value] for value in rows[found].input if value in maker and value not in stop]
             waiting += [other for other in before if other not in told]
-    joined = {node.name: entry.value for node in source.graph.node for entry in _joined(node)}
-    told = {**{other: told[name] for name, other in joined.items() if name in told}, **told}
+    joined = {other: node.name for node in source.graph.node for other in _joined(node)}
+    told = {**{other: told[name] for other, name in joined.items() if name in told}, **told}
     makers = {
         node.name: [maker[value] for value in node.input if value in maker] for node in source.graph.node
     }
     return nodes_by_layer(list(named), told, makers, plan_nodes)
 
 
-def _joined(node: onnx.NodeProto) -> Iterator[onnx.StringStringEntryProto]:
-    """What says which node of the model is computed in a node of another name."""
-    return (entry for entry in node.metadata_props if entry.key == JOINED_KEY)
+def _joined(node: onnx.NodeProto) -> list[str]:
+    """Nodes of the model that are computed in a node of another name."""
+    found = (entry.value for entry in node.metadata_props if entry.key == JOINED_KEY)
+    return [name for names in found for name in names.split("\n")]
 
 
 def _forms(
