@@ -8,20 +8,27 @@ of q. The epilogue reads the result as float32 and has no operands but numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.epilogue.spec import MAX_OUTPUTS as _SLOTS
-from quantrt.kernels.epilogue.spec import POINTERS, WARP
-from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.epilogue.spec import POINTERS, WARP, epilogue_constants, operand_types, output_types
 from quantrt.kernels.kernel import KernelSpec
 from quantrt.regions.expression import Expression
 
-__all__ = ["MASKS", "MAX_OFFSET", "AttentionProblem", "TileConfig", "kernel_of", "why_not"]
+__all__ = [
+    "MASKS",
+    "MAX_OFFSET",
+    "AttentionProblem",
+    "TileConfig",
+    "kernel_of",
+    "shared_constants",
+    "why_not",
+]
 
 MASKS = ("none", "added", "kept", "dropped")
 MAX_HEAD = 256
 MAX_ARGS = 4
-MAX_OUTPUTS = min(2, _SLOTS)
+MAX_OUTPUTS = 2
 MAX_OFFSET = 2**31 - 1
 """Elements that the kernel's 32-bit offsets reach inside a sample of q, k or v, and inside a head's mask."""
 
@@ -66,6 +73,11 @@ class AttentionProblem:
     epilogue: Expression
     outputs: tuple[str, ...]
     is_packed: bool = False
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Of the epilogue: none."""
+        return ()
 
     @property
     def block_d(self) -> int:
@@ -140,42 +152,43 @@ def _mask_reach(problem: AttentionProblem) -> int:
     return (problem.S - 1) * row
 
 
-def kernel_of(problem: AttentionProblem, config: TileConfig) -> KernelSpec:
-    """The kernel for a problem that `why_not` has nothing against. B, H, S and T do not enter it."""
-    numbers = len(problem.epilogue.operands) - 1
-    has_mask = problem.mask != "none"
-    pointers = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr"), POINTERS[problem.dtype])
-    pointers |= {"mask_ptr": MASK_POINTERS[problem.mask_dtype]} if has_mask else {}
-    pointers |= {"offsets_ptr": "*i32"} if problem.is_packed else {}
-    pointers |= {f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)}
-    floats = {f"arg{i}": "fp32" for i in range(numbers)}
-    tensors = ("q", "k", "v", "mask", "y") if has_mask else ("q", "k", "v", "y")
-    axes = {"q": "bhs", "k": "bht", "v": "bht", "mask": "bhs", "y": "bhs"}
-    sizes = ("H", "S", "T", *(f"{name}_{axis}" for name in tensors for axis in axes[name]))
-    absent = [f"y{i}_ptr" for i in range(len(problem.outputs), MAX_OUTPUTS)]
-    absent += [f"arg{i}" for i in range(numbers, MAX_ARGS)]
-    absent += [] if problem.is_packed else ["offsets_ptr"]
-    absent += [] if has_mask else ["mask_ptr", "mask_b", "mask_h", "mask_s"]
-    fixed = {
-        **dict.fromkeys(absent, 0),
-        **({} if problem.mask in ("kept", "dropped") else {"mask_value": 0.0}),
-        "UNIT": problem.unit,
+def shared_constants(problem: AttentionProblem) -> dict[str, Any]:
+    """Constants of every kernel of attention: of the mask, heads and the epilogue."""
+    return {
         "MASK_UNIT": problem.mask_unit,
         "GROUPS": problem.groups,
         "D": problem.D,
         "MASK": problem.mask,
         "HAS_MASK_ROWS": problem.has_mask_rows,
+        **epilogue_constants(problem),
+    }
+
+
+def kernel_of(problem: AttentionProblem, config: TileConfig) -> KernelSpec:
+    """The kernel for a problem that `why_not` has nothing against. B, H, S and T do not enter it."""
+    has_mask = problem.mask != "none"
+    pointers = dict.fromkeys(("q_ptr", "k_ptr", "v_ptr"), POINTERS[problem.dtype])
+    pointers |= {"mask_ptr": MASK_POINTERS[problem.mask_dtype]} if has_mask else {}
+    pointers |= {"offsets_ptr": "*i32"} if problem.is_packed else {}
+    pointers |= output_types(problem)
+    tensors = ("q", "k", "v", "mask", "y") if has_mask else ("q", "k", "v", "y")
+    axes = {"q": "bhs", "k": "bht", "v": "bht", "mask": "bhs", "y": "bhs"}
+    sizes = ("H", "S", "T", *(f"{name}_{axis}" for name in tensors for axis in axes[name]))
+    absent = [] if problem.is_packed else ["offsets_ptr"]
+    absent += [] if has_mask else ["mask_ptr", "mask_b", "mask_h", "mask_s"]
+    fixed = {
+        **dict.fromkeys(absent, 0),
+        **({} if problem.mask in ("kept", "dropped") else {"mask_value": 0.0}),
+        "UNIT": problem.unit,
+        **shared_constants(problem),
         "IS_CAUSAL": problem.is_causal,
         "IS_PACKED": problem.is_packed,
-        "KINDS": ("scalar",) * numbers,
-        "PROGRAM": program_of(problem.epilogue, problem.outputs),
-        "OUTPUTS": problem.epilogue.outputs,
         "BLOCK_M": config.block_m,
         "BLOCK_N": config.block_n,
         "BLOCK_D": problem.block_d,
     }
     last = {"scale": "fp32", **({"mask_value": "fp32"} if problem.mask in ("kept", "dropped") else {})}
-    types = {**pointers, **floats, **dict.fromkeys(sizes, "i32"), **last}
+    types = {**pointers, **operand_types(problem), **dict.fromkeys(sizes, "i32"), **last}
     return KernelSpec(
         family="attention",
         function="attention",

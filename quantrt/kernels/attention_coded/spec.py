@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.attention import spec as attention
-from quantrt.kernels.attention.spec import MAX_ARGS, MAX_OFFSET, MAX_OUTPUTS, AttentionProblem
+from quantrt.kernels.attention.spec import MAX_OFFSET, AttentionProblem
 from quantrt.kernels.attention_codes.spec import CODES, KEY_GROUP, CodeFormat
-from quantrt.kernels.epilogue.spec import POINTERS, WARP
-from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.epilogue.spec import POINTERS, WARP, operand_types, output_types
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = ["CodedAttention", "block_d_of", "kernel_of", "why_not"]
@@ -79,7 +78,6 @@ def kernel_of(problem: AttentionProblem, how: CodedAttention) -> KernelSpec:
     are_codes = how.scores != "floats", how.values != "floats"
     score = CODES[how.scores] if are_codes[0] else POINTERS[problem.dtype]
     value = CODES[how.values] if are_codes[1] else POINTERS[problem.dtype]
-    numbers = len(problem.epilogue.operands) - 1
     tensors = {"q": "bhs", "k": "bht", "v": "bht", **({"mask": "bhs"} if has_mask else {}), "y": "bhs"}
     types = {
         "q_ptr": score,
@@ -88,29 +86,21 @@ def kernel_of(problem: AttentionProblem, how: CodedAttention) -> KernelSpec:
         **({"q_scale_ptr": "*fp32", "k_scale_ptr": "*fp32"} if are_codes[0] else {}),
         **({"v_scale_ptr": "*fp32"} if are_codes[1] else {}),
         **({"mask_ptr": attention.MASK_POINTERS[problem.mask_dtype]} if has_mask else {}),
-        **{f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)},
-        **{f"arg{i}": "fp32" for i in range(numbers)},
+        **output_types(problem),
+        **operand_types(problem),
         **dict.fromkeys(("H", "S", "T"), "i32"),
         **{f"{name}_{axis}": "i32" for name, axes in tensors.items() for axis in axes},
         **({} if are_codes[0] else {"scale": "fp32"}),
         **({"mask_value": "fp32"} if is_of_truths else {}),
     }
     absent = [f"{name}_scale_ptr" for name in "qkv"] + ["mask_ptr", "mask_b", "mask_h", "mask_s"]
-    absent += [*(f"y{i}_ptr" for i in range(MAX_OUTPUTS)), *(f"arg{i}" for i in range(MAX_ARGS))]
     fixed = {
         **{name: 0 for name in absent if name not in types},
         **{name: 0.0 for name in ("scale", "mask_value") if name not in types},
         "UNIT": KEY_GROUP if are_codes[0] else problem.unit,
         "VALUE_UNIT": KEY_GROUP if are_codes[1] else problem.unit,
-        "MASK_UNIT": problem.mask_unit,
-        "GROUPS": problem.groups,
-        "D": problem.D,
-        "MASK": problem.mask,
-        "HAS_MASK_ROWS": problem.has_mask_rows,
+        **attention.shared_constants(problem),
         "IS_CAUSAL": problem.is_causal,
-        "KINDS": ("scalar",) * numbers,
-        "PROGRAM": program_of(problem.epilogue, problem.outputs),
-        "OUTPUTS": problem.epilogue.outputs,
         "BLOCK_M": how.block_m,
         "BLOCK_N": how.block_n,
         "BLOCK_D": block_d_of(problem),

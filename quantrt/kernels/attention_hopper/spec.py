@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from quantrt.gpu import GpuFacts
 from quantrt.kernels.attention import spec as attention
-from quantrt.kernels.attention.spec import MAX_ARGS, MAX_OUTPUTS, AttentionProblem
+from quantrt.kernels.attention.spec import AttentionProblem, shared_constants
 from quantrt.kernels.attention_codes.spec import CodeFormat
 from quantrt.kernels.descriptor import ELEMENT_BITS, DescriptorType
-from quantrt.kernels.epilogue.spec import POINTERS
-from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.epilogue.spec import operand_types, output_types
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = ["QUERIES", "HopperAttention", "descriptor_of", "kernel_of", "shared_bytes", "why_not"]
@@ -102,7 +101,6 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
     columns = _block_d_of(problem)
     has_codes, has_value_codes = ELEMENT_BITS[scores] == 8, ELEMENT_BITS[values] == 8
     v_block = (1, 1, columns, how.block_n) if has_value_codes else (1, 1, how.block_n, columns)
-    numbers = len(problem.epilogue.operands) - 1
     has_mask = problem.mask != "none"
     types = {
         "q_desc": descriptor_of(scores, (1, 1, ROWS, columns)),
@@ -111,27 +109,19 @@ def kernel_of(problem: AttentionProblem, how: HopperAttention) -> KernelSpec:
         **({"mask_desc": str(DescriptorType("fp16", (1, 1, 1, how.block_n), 0))} if has_mask else {}),
         **({"q_scale_ptr": "*fp32", "k_scale_ptr": "*fp32"} if has_codes else {}),
         **({"v_scale_ptr": "*fp32"} if has_value_codes else {}),
-        **{f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)},
-        **{f"arg{i}": "fp32" for i in range(numbers)},
+        **output_types(problem),
+        **operand_types(problem),
         **dict.fromkeys(("B", "H", "S", "T", *(("mask_b", "mask_h") if has_mask else ())), "i32"),
         **dict.fromkeys(("y_b", "y_h", "y_s"), "i32"),
         **({} if has_codes else {"scale": "fp32"}),
     }
     absent = ["mask_desc", "mask_b", "mask_h", "q_scale_ptr", "k_scale_ptr", "v_scale_ptr"]
-    absent += [*(f"y{i}_ptr" for i in range(MAX_OUTPUTS)), *(f"arg{i}" for i in range(MAX_ARGS))]
     fixed = {
         **{name: 0 for name in absent if name not in types},
         **({"scale": 0.0} if has_codes else {}),
         "UNIT": problem.unit,
-        "MASK_UNIT": problem.mask_unit,
-        "GROUPS": problem.groups,
-        "D": problem.D,
-        "MASK": problem.mask,
-        "HAS_MASK_ROWS": problem.has_mask_rows,
+        **shared_constants(problem),
         "IS_CAUSAL": problem.is_causal,
-        "KINDS": ("scalar",) * numbers,
-        "PROGRAM": program_of(problem.epilogue, problem.outputs),
-        "OUTPUTS": problem.epilogue.outputs,
         "BLOCK_N": how.block_n,
         "BLOCK_D": columns,
         "STAGES": how.stages,

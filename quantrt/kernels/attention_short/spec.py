@@ -6,12 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quantrt.gpu import GpuFacts
-from quantrt.kernels.attention.spec import MAX_ARGS, MAX_OUTPUTS, AttentionProblem
+from quantrt.kernels.attention.spec import AttentionProblem, shared_constants
 from quantrt.kernels.attention_hopper import spec as hopper
 from quantrt.kernels.attention_hopper.spec import MIN_BLOCK_D, QUERIES
 from quantrt.kernels.descriptor import DescriptorType
-from quantrt.kernels.epilogue.spec import POINTERS
-from quantrt.kernels.expression.spec import program_of
+from quantrt.kernels.epilogue.spec import operand_types, output_types
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = ["ShortAttention", "configs", "kernel_of", "why_not"]
@@ -75,7 +74,6 @@ def configs(problem: AttentionProblem, device: GpuFacts) -> tuple[ShortAttention
 def kernel_of(problem: AttentionProblem, how: ShortAttention) -> KernelSpec:
     """The kernel for a problem that `why_not` has nothing against; for others of B, H, S and T too."""
     columns, element = max(MIN_BLOCK_D, problem.block_d), _ELEMENTS[problem.dtype]
-    numbers = len(problem.epilogue.operands) - 1
     has_mask = problem.mask != "none"
     keys = hopper.descriptor_of(element, (1, 1, BLOCK_N, columns))
     types = {
@@ -83,25 +81,17 @@ def kernel_of(problem: AttentionProblem, how: ShortAttention) -> KernelSpec:
         "k_desc": keys,
         "v_desc": keys,
         **({"mask_desc": str(DescriptorType("fp16", (1, 1, 1, BLOCK_N), 0))} if has_mask else {}),
-        **{f"y{i}_ptr": POINTERS[dtype] for i, dtype in enumerate(problem.outputs)},
-        **{f"arg{i}": "fp32" for i in range(numbers)},
+        **output_types(problem),
+        **operand_types(problem),
         **dict.fromkeys(("B", "H", "S", "T", *(("mask_b", "mask_h") if has_mask else ())), "i32"),
         **dict.fromkeys(("y_b", "y_h", "y_s"), "i32"),
         "scale": "fp32",
     }
     absent = ["mask_desc", "mask_b", "mask_h"]
-    absent += [*(f"y{i}_ptr" for i in range(MAX_OUTPUTS)), *(f"arg{i}" for i in range(MAX_ARGS))]
     fixed = {
         **{name: 0 for name in absent if name not in types},
         "UNIT": problem.unit,
-        "MASK_UNIT": problem.mask_unit,
-        "GROUPS": problem.groups,
-        "D": problem.D,
-        "MASK": problem.mask,
-        "HAS_MASK_ROWS": problem.has_mask_rows,
-        "KINDS": ("scalar",) * numbers,
-        "PROGRAM": program_of(problem.epilogue, problem.outputs),
-        "OUTPUTS": problem.epilogue.outputs,
+        **shared_constants(problem),
         "BLOCK_N": BLOCK_N,
         "BLOCK_D": columns,
         "TAIL": how.tail,
