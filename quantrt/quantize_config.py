@@ -86,6 +86,10 @@ class QuantizeConfig:
         False,
         "AdaRound: round weights by what their layers make of real inputs, where the outputs gain by it",
     )
+    measured_biases: bool = option(
+        False,
+        "correct biases by what layers make of rounded weights and activations, where the outputs gain by it",
+    )
     range_search: bool = option(
         False, "search every activation's range again by the error of the model's outputs (slow)"
     )

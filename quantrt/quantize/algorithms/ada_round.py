@@ -3,6 +3,7 @@
 
     minimize over codes q   (s q - w)' H (s q - w),   H = E[x x'] + damping,   |q - nearest(w / s)| <= 1
 
+Where biases are corrected afterwards they take back the mean of what rounding does, and H = Cov[x] + damping.
 Rounding each weight to its nearest code is best only where inputs are independent; where they are correlated,
 errors of a row's weights can cancel (Nagel et al. 2020, "Up or Down? Adaptive Rounding for Post-Training
 Quantization", arXiv 2004.10568, section 3.2). That paper relaxes the choice and descends by gradients (3.3);
@@ -22,6 +23,7 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator, only_consumer
+from quantrt.quantize.algorithms.bias_correction import has_bias
 from quantrt.quantize.algorithms.group_rounding import QMAX, QMIN, Groups, round_nearest
 from quantrt.quantize.algorithms.layer_inputs import Batches, as_matrix, from_matrix, observe_grams
 from quantrt.quantize.quantized_model import Use
@@ -44,7 +46,11 @@ BLOCK = 128
 
 
 def round_adaptively(
-    graph: ir.Model, weights: Mapping[Use, QuantizedTensor], batches: Batches
+    graph: ir.Model,
+    weights: Mapping[Use, QuantizedTensor],
+    batches: Batches,
+    *,
+    corrects_biases: bool = False,
 ) -> dict[Use, QuantizedTensor]:
     """The codes of a model's weights by what its layers read on samples.
 
@@ -54,13 +60,15 @@ def round_adaptively(
     Args:
         graph: the float graph whose weights were rounded.
         weights: rounded to the nearest codes.
+        corrects_biases: whether the biases of layers are corrected for the codes.
 
     Raises:
         ModelError: what a layer reads is not finite on the samples; names it.
     """
     found = dict(weights)
     nodes = [node for node in graph.graph if _is_roundable(node, weights)]
-    for node, gram in observe_grams(graph, nodes, batches) if batches else ():
+    centred = [node for node in nodes if corrects_biases and has_bias(node)]
+    for node, gram in observe_grams(graph, nodes, batches, centred) if batches else ():
         use, weight = (node.name or "", WEIGHT), constant_of(node.inputs[WEIGHT])
         if weight is None:
             continue

@@ -37,10 +37,14 @@ from quantrt.threads import usable_cores
 __all__ = [
     "ChannelMeans",
     "ChannelSums",
+    "channel_axis",
     "correct_biases",
     "corrected_biases",
+    "has_bias",
+    "is_layer",
     "observe_channel_means",
     "set_biases",
+    "subtract_from_bias",
 ]
 
 log = logging.getLogger(__name__)
@@ -93,8 +97,8 @@ class ChannelSums:
     def __init__(self, graph: ir.Model) -> None:
         self._key_of: dict[str, tuple[str, int]] = {}
         for node in graph.graph:
-            if _is_layer(node) and node.inputs[0] is not None:
-                self._key_of[node.name or ""] = node.inputs[0].name or "", _channel_axis(node)
+            if is_layer(node) and node.inputs[0] is not None:
+                self._key_of[node.name or ""] = node.inputs[0].name or "", channel_axis(node)
         self._axes: dict[str, set[int]] = {}
         for name, axis in self._key_of.values():
             self._axes.setdefault(name, set()).add(axis)
@@ -129,14 +133,14 @@ def correct_biases(graph: ir.Model, weights: Mapping[Use, QuantizedTensor], mean
     layers = [
         node
         for node in corrected.graph
-        if (node.name or "", 1) in weights and (node.name or "") in means and _is_layer(node)
+        if (node.name or "", 1) in weights and (node.name or "") in means and is_layer(node)
     ]
     with ThreadPoolExecutor(usable_cores()) as pool:  # numpy computes without Python's lock
         shifts = pool.map(
             lambda node: _shift(node, weights[node.name or "", 1], means[node.name or ""]), layers
         )
         changed = [
-            _subtract(corrected, node, shift, taken)
+            subtract_from_bias(corrected, node, shift, taken)
             for node, shift in zip(layers, list(shifts), strict=True)
             if shift is not None
         ]
@@ -173,14 +177,24 @@ def set_biases(graph: ir.Model, biases: Mapping[str, Array]) -> ir.Model:
     return changed
 
 
-def _is_layer(node: ir.Node) -> bool:
+def is_layer(node: ir.Node) -> bool:
     """A convolution or product of an activation and a constant weight."""
     if not is_operator(node, *CORRECTABLE) or int_attribute(node, "transA", 0):
         return False
     return constant_of(node.inputs[1]) is not None and constant_of(node.inputs[0]) is None
 
 
-def _channel_axis(node: ir.Node) -> int:
+def has_bias(node: ir.Node) -> bool:
+    """Whether a layer has a constant bias, or room for one."""
+    holder, index = _bias_holder(node)
+    if holder is None:
+        return False
+    present = holder.inputs[index] if len(holder.inputs) > index else None
+    return present is None or constant_of(present) is not None
+
+
+def channel_axis(node: ir.Node) -> int:
+    """Of the channels in what a layer reads and makes."""
     return 1 if node.op_type == "Conv" else -1
 
 
@@ -204,7 +218,7 @@ def _shift(node: ir.Node, tensor: QuantizedTensor, mean: Array) -> Array | None:
     return np.concatenate([block @ channels for block, channels in parts])
 
 
-def _subtract(graph: ir.Model, node: ir.Node, shift: Array, taken: set[str]) -> bool:
+def subtract_from_bias(graph: ir.Model, node: ir.Node, shift: Array, taken: set[str]) -> bool:
     """Subtract `shift` from the layer's bias; False where there is no bias to hold it.
 
     Args:

@@ -3,13 +3,14 @@
 
     |X Wq - X W|^2 = sum over columns n of  e' (X' X) e,      e = Wq[:, n] - W[:, n]
 
+Where a bias takes the mean error back, what is left is that of X less the means of its columns.
 X has a row for every product of the weight: of a MatMul or Gemm a row of its input, of a convolution a window
 of its images, for each of its groups. Matrices are held a part of the layers at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,11 +34,12 @@ WINDOWS = 256
 
 
 def observe_grams(
-    graph: ir.Model, nodes: Sequence[ir.Node], batches: Batches
+    graph: ir.Model, nodes: Sequence[ir.Node], batches: Batches, centred: Collection[ir.Node] = ()
 ) -> Iterator[tuple[ir.Node, Array]]:
     """X' X / rows of each of these layers, f64 [groups, K, K], in their order.
 
     Args:
+        centred: the layers of which it is the covariance, X less its means.
         graph: that the layers are in, or one with values of the same names: it is run.
         nodes: MatMul, Gemm or Conv with a constant weight as their second input.
 
@@ -47,7 +49,9 @@ def observe_grams(
     for part in _parts(nodes):
         grams = _grams(graph, part, batches)
         for node in part:
-            gram = grams[_key(node)]
+            gram, mean = grams[_key(node)]
+            if node in centred:
+                gram = gram - mean[:, :, None] * mean[:, None, :]
             if not np.isfinite(gram).all():
                 raise ModelError(f"what '{node.name}' reads is not finite on the samples")
             yield node, gram
@@ -102,11 +106,15 @@ def _parts(nodes: Sequence[ir.Node]) -> Iterator[list[ir.Node]]:
         yield part
 
 
-def _grams(graph: ir.Model, nodes: Sequence[ir.Node], batches: Batches) -> dict[tuple[Any, ...], Array]:
+def _grams(
+    graph: ir.Model, nodes: Sequence[ir.Node], batches: Batches
+) -> dict[tuple[Any, ...], tuple[Array, Array]]:
+    """X' X / rows, and the means of the columns of X, f64 [groups, K]."""
     layers = {_key(node): node for node in nodes}
     inputs = {value.name for value in graph.graph.inputs}
     taps = sorted({key[0] for key in layers} - inputs)
     session = float_session(graph, extra_outputs=taps)
+    squares: dict[tuple[Any, ...], Any] = dict.fromkeys(layers, 0.0)
     sums: dict[tuple[Any, ...], Any] = dict.fromkeys(layers, 0.0)
     counts = dict.fromkeys(layers, 0)
     for index, batch in enumerate(batches):
@@ -114,9 +122,14 @@ def _grams(graph: ir.Model, nodes: Sequence[ir.Node], batches: Batches) -> dict[
         values = dict(batch) | dict(zip(taps, tapped, strict=True))
         for key, node in layers.items():
             rows = _rows(values[key[0]], node, np.random.default_rng(index))
-            sums[key] = sums[key] + (rows.transpose(0, 2, 1) @ rows).astype(np.float64)
+            squares[key] = squares[key] + (rows.transpose(0, 2, 1) @ rows).astype(np.float64)
+            sums[key] = sums[key] + rows.sum(axis=1, dtype=np.float64)
             counts[key] += rows.shape[1]
-    return {key: np.asarray(total / max(counts[key], 1)) for key, total in sums.items()}
+    totals = {key: max(counts[key], 1) for key in layers}
+    return {
+        key: (np.asarray(squares[key] / total), np.asarray(sums[key] / total))
+        for key, total in totals.items()
+    }
 
 
 def _rows(x: Array, node: ir.Node, rng: np.random.Generator) -> Array:

@@ -25,6 +25,7 @@ from quantrt.quantize.explicit.read import read
 from quantrt.quantize.fit.equalized import Equalized, quantize_twin
 from quantrt.quantize.fit.reference import FIT_SAMPLES, Reference, observe_reference, sample_reference
 from quantrt.quantize.fit.trials import (
+    MEASURED,
     NOT_CORRECTED,
     ROUNDED,
     SEARCHED,
@@ -44,6 +45,7 @@ __all__ = [
     "FIT_SAMPLES",
     "FLOAT_SUMS",
     "GIVEN_SCALES",
+    "MEASURED",
     "NOT_CORRECTED",
     "OWN_SCALES",
     "ROUNDED",
@@ -181,6 +183,7 @@ def fit(
     can_search = given is None and reference.is_comparable and not target.activation.dtype.is_float
     if can_search:
         best = try_searches(best, trials, config, floats, means)
+        told = [] if best.endswith(MEASURED) else told
     left_out = told if reference.batches else [UNCORRECTED if is_settled else UNFITTED]
     left_out += [UNROUNDED] if config.adaptive_rounding and not can_search else []
     return Fitted(

@@ -220,7 +220,7 @@ def _fitted(
     biases = {name: text_array(text).reshape(shape) for name, (shape, text) in row["biases"].items()}
     quantized = QuantizedModel(
         model=model,
-        graph=graph if means is None else set_biases(graph, biases),
+        graph=set_biases(graph, biases) if biases else graph,
         target=target,
         placement=place_by_config(floats, target, config),
         activations={name: grid_from_row(*grid) for name, grid in row["activations"].items()},

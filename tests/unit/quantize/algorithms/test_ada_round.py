@@ -118,6 +118,27 @@ def test_biases_follow_the_codes():
     assert any(np.any(moved.biases[use].codes != bias.codes) for use, bias in made.biases.items())
 
 
+def test_what_a_bias_takes_back_does_not_count():
+    """Of inputs far from zero the mean is most of their power, and the bias corrects what it makes."""
+    text = "net (float[N,6] x) => (float[N,32] y) { y = Gemm(x, w, b) }"
+    model, x = net(text, weights({"w": (6, 32), "b": (32,)})), {"x": correlated(400, 6) + 5}
+    made = quantized(model, OPENVINO, x)
+    means = observe_reference(model, [x], QuantizeConfig()).means
+    (want,) = run_ort(model.graph, x)
+
+    def noise(*, corrects_biases: bool) -> float:
+        codes = round_adaptively(model.graph, made.weights, [x], corrects_biases=corrects_biases)
+        found = with_weights(made, codes, model.graph, means)
+        (got,) = run_ort(write(replace(found, activations={}, placement=without_activations(found))), x)
+        return float(np.square(got - want).sum())
+
+    assert noise(corrects_biases=True) < 0.95 * noise(corrects_biases=False)
+
+
+def without_activations(made):
+    return replace(made.placement, uses={}, outputs=frozenset())
+
+
 def test_weights_that_two_nodes_read_stay():
     model = net(
         "net (float[N,8] x) => (float[N,8] y) { h = MatMul(x, w) y = MatMul(h, w) }", weights({"w": (8, 8)})

@@ -28,6 +28,16 @@ def test_products_read_rows(rng):
         np.testing.assert_allclose(got, (rows.T @ rows)[None] / 40, rtol=1e-4, atol=1e-5)
 
 
+def test_centred_ones_are_covariances():
+    model = net(PRODUCTS, weights({"w": (12, 7), "v": (5, 7)}))
+    x = samples(40, 12) + 5
+    first, second = layers(model, "MatMul", "Gemm")
+    found = dict(observe_grams(model.graph, [first, second], [{"x": x[:8]}, {"x": x[8:]}], [first]))
+    np.testing.assert_allclose(found[first], np.cov(x.T, bias=True)[None], rtol=1e-4, atol=1e-4)
+    h = x @ model.graph.graph.initializers["w"].const_value.numpy()
+    np.testing.assert_allclose(found[second], (h.T @ h)[None] / 40, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     "attributes",
     [

@@ -12,17 +12,19 @@ import pytest
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.model import Model
+from quantrt.quantize.algorithms.measured_biases import measure_biases
 from quantrt.quantize.fit.equalized import EQUALIZED, LEAST_SAMPLES, SMOOTHED
 from quantrt.quantize.fit.fit import Fitted, fit
 from quantrt.quantize.fit.kept_fits import KeptFits, origin_of
 from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.fit.trials import ROUNDED, SEARCHED
 from quantrt.quantize.mixed import keep_float
+from quantrt.quantize.qdq.write import write
 from quantrt.quantize.quantize import observed_values, with_activations
 from quantrt.quantize.target import Target
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
-from tests.nets import net, resnet, samples, weights
+from tests.nets import net, resnet, run_ort, samples, weights
 
 INT8, FP8 = ("cuda", "int8"), ("cuda", "fp8")
 OPTIONS = CalibrationConfig()
@@ -119,6 +121,23 @@ def test_ranges_that_were_searched_come_back(tmp_path: Path):
     found = kept.load(model, {INT8: CUDA}, config)
     assert found is not None
     check_same(found[1][INT8], searched)
+
+
+@pytest.mark.parametrize("was_corrected", [True, False])
+def test_biases_that_were_measured_come_back(was_corrected: bool, tmp_path: Path):
+    model, config = resnet(), QuantizeConfig(bias_correction=was_corrected)
+    x = samples(12, 3, 16, 16)
+    kept, fits, stats = made(model, {"x": x}, {INT8: CUDA}, config, tmp_path)
+    graph = measure_biases(fits[INT8].model, model.graph, [{"x": x}])
+    measured = replace(fits[INT8], model=replace(fits[INT8].model, graph=graph))
+    kept.save(stats, {INT8: measured})
+    found = kept.load(model, {INT8: CUDA}, config)
+    assert found is not None
+    (got,), (want,), (before,) = (
+        run_ort(write(fitted.model), {"x": x}) for fitted in (found[1][INT8], measured, fits[INT8])
+    )
+    np.testing.assert_array_equal(got, want)
+    assert np.abs(got - before).max() > 1e-3
 
 
 def test_what_comes_back_can_be_mixed(tmp_path: Path):
