@@ -30,7 +30,7 @@ def keep_float(fitted: Fitted, kept: Mapping[str, str], config: QuantizeConfig) 
     What can only be 8-bit beside them, such as a residual sum, becomes float too: the decisions say so.
 
     Args:
-        kept: reasons by node name.
+        kept: reasons by node name, beside those that the model keeps float already.
         config: what it was quantized with: exclusions hold here too.
 
     Raises:
@@ -39,7 +39,8 @@ def keep_float(fitted: Fitted, kept: Mapping[str, str], config: QuantizeConfig) 
     full = fitted.model
     if fitted.floats is None:
         raise InternalError("the float graph behind a quantized model is not kept")
-    placement = place_by_config(fitted.floats, full.target, config, kept)
+    kept_float = {**fitted.kept_float, **kept}
+    placement = place_by_config(fitted.floats, full.target, config, kept_float)
     grids = _grids(fitted.floats, full.activations, placement)
     weights = {use: full.weights[use] for use in placement.weights}
     graph = balance_tables(fitted.floats, {use: tensor.qparams.axis for use, tensor in weights.items()})
@@ -52,7 +53,7 @@ def keep_float(fitted: Fitted, kept: Mapping[str, str], config: QuantizeConfig) 
         weights=weights,
         biases={use: codes for use, codes in full.biases.items() if use in placement.biases},
     )
-    return replace(fitted, model=model)
+    return replace(fitted, model=model, kept_float=kept_float)
 
 
 def _grids(graph: ir.Model, known: Mapping[str, QParams], placement: Placement) -> dict[str, QParams]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import onnx_ir as ir
@@ -118,6 +118,7 @@ class Fitted:
             equalized and smoothed channels too; empty where there was nothing to choose, or to measure it on.
         floats: the float graph that was rounded: of a twin where that was better.
         means: channel means of layer inputs in that graph; None where biases are not corrected.
+        kept_float: names of nodes that were kept float beyond what the configuration says, with the reason.
     """
 
     model: QuantizedModel
@@ -125,6 +126,7 @@ class Fitted:
     noise_ratios: Mapping[str, float]
     floats: ir.Model | None = None
     means: ChannelMeans | None = None
+    kept_float: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_mixable(self) -> bool:
@@ -192,6 +194,7 @@ def fit(
         trials.noise_ratios,
         floats=floats,
         means=means,
+        kept_float=kept_float or {},
     )
 
 
