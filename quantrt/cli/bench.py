@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quantrt.cli.command import Command, Result
 from quantrt.cli.options import add_config, read_config
+from quantrt.cli.shapes import shapes_for
 from quantrt.cli.timed_inputs import add_timed_inputs, timed_inputs
 from quantrt.config import BenchConfig, DeviceConfig
 from quantrt.errors import UsageError
+
+if TYPE_CHECKING:
+    from quantrt.report.subject import Subject
 
 __all__ = ["COMMAND"]
 
@@ -42,15 +48,18 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     from quantrt.cli.progress import progress_bars
     from quantrt.report.bench import hold_to, measure, show_bench
-    from quantrt.report.built.chosen_shapes import best_shapes
     from quantrt.report.subject import open_subject
 
     _check_limit(args)
     config, device = read_config(args, BenchConfig), read_config(args, DeviceConfig)
     with ExitStack() as stack:
         subjects = [stack.enter_context(open_subject(path, threads=device.threads)) for path in args.files]
+        shapes = _chosen_shapes(subjects)
         inputs, batches = zip(
-            *(timed_inputs(args, item.inputs, item.name, best_shapes(item.model)) for item in subjects),
+            *(
+                timed_inputs(args, item.inputs, item.name, shapes_for(item.inputs, shapes))
+                for item in subjects
+            ),
             strict=True,
         )
         if len(set(batches)) > 1:
@@ -62,6 +71,14 @@ def _run(args: argparse.Namespace) -> Result:
     if args.min_speed is not None:
         data = hold_to(data, args.min_speed)
     return Result(data, lambda: show_bench(data), exit_code=0 if data.get("passed", True) else 1)
+
+
+def _chosen_shapes(subjects: Sequence[Subject]) -> Mapping[str, tuple[int, ...]]:
+    """What the first engine was chosen at, at which all are timed; none without an engine."""
+    from quantrt.report.built.chosen_shapes import chosen_shapes
+
+    plans = (item.plan for item in subjects if item.plan is not None)
+    return next((found for plan in plans if (found := chosen_shapes(plan))), {})
 
 
 def _check_limit(args: argparse.Namespace) -> None:

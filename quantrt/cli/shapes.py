@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from quantrt.errors import UsageError, close_match
 from quantrt.ir.tensor_spec import TensorSpec
 
-__all__ = ["given_shapes", "parse_shape", "usual_shapes", "with_shapes"]
+__all__ = ["given_shapes", "parse_shape", "shapes_for", "usual_shapes", "with_shapes"]
 
 Shape = tuple[int, ...]
 
@@ -49,14 +49,14 @@ def with_shapes(
     *,
     otherwise: str = ", or --data with real inputs",
 ) -> list[TensorSpec]:
-    """The inputs of `model` with their free sizes set.
+    """The inputs of `model` with their free sizes set; sizes of one name are the same in all of them.
 
     Args:
         otherwise: what else there is to try, for the error's hint.
 
     Raises:
-        UsageError: there is no such input, an input cannot have its shape, or one with a free size other than
-            the batch is given none: a size made up would make a latency meaningless.
+        UsageError: there is no such input, an input cannot have its shape, two give one size differently, or
+            a free size other than the batch is given nowhere: made up it would make a latency meaningless.
     """
     names = [spec.name for spec in specs]
     for name in shapes:
@@ -66,14 +66,25 @@ def with_shapes(
             raise UsageError(
                 f"'{model}' has no input '{name}'", expected=", ".join(map(repr, names)), hint=hint
             )
-    missing = [spec for spec in specs if spec.name not in shapes and _is_free(spec)]
+    settled = [_with_shape(spec, shapes.get(spec.name), model) for spec in specs]
+    sizes = _sizes_by_name(specs, shapes, model)
+    settled = [_with_sizes(spec, sizes) for spec in settled]
+    missing = [spec for spec in settled if spec.name not in shapes and _is_free(spec)]
     if missing:
         raise UsageError(
             f"cannot make up values for input '{missing[0].name}' of '{model}': its shape is free",
             got=str(missing[0]),
-            hint=" ".join(f"--shape {spec.name}={_example(spec)}" for spec in missing) + otherwise,
+            hint=" ".join(_examples(missing)) + otherwise,
         )
-    return [_with_shape(spec, shapes.get(spec.name), model) for spec in specs]
+    return settled
+
+
+def shapes_for(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
+    """The shapes, where every input can have its own among them; none otherwise."""
+    is_theirs = all(
+        spec.name in shapes and (spec.shape is None or _fits(shapes[spec.name], spec.shape)) for spec in specs
+    )
+    return shapes if is_theirs else {}
 
 
 def usual_shapes(specs: Sequence[TensorSpec]) -> dict[str, Shape]:
@@ -94,9 +105,44 @@ def _is_free(spec: TensorSpec) -> bool:
     return spec.shape is None or any(not isinstance(size, int) for size in spec.shape[1:])
 
 
-def _example(spec: TensorSpec) -> str:
-    found = usual_shapes([spec]).get(spec.name)
-    return "..." if found is None else "x".join(map(str, found))
+def _examples(specs: Sequence[TensorSpec]) -> Iterator[str]:
+    """What to type for inputs with free sizes; those of one name are typed once."""
+    sizes: dict[str, int] = {}
+    for spec in (spec for spec in specs if _is_free(_with_sizes(spec, sizes))):
+        known = _with_sizes(spec, sizes)
+        found = usual_shapes([known]).get(spec.name)
+        yield f"--shape {spec.name}=" + ("..." if found is None else "x".join(map(str, found)))
+        named = zip(spec.shape or (), found or (), strict=False)
+        sizes |= {dim: size for dim, size in named if isinstance(dim, str)}
+
+
+def _sizes_by_name(specs: Sequence[TensorSpec], shapes: Mapping[str, Shape], model: str) -> dict[str, int]:
+    """The free sizes that shapes give, by their names.
+
+    Raises:
+        UsageError: two shapes give one differently.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for spec in specs:
+        for dim, size in zip(spec.shape or (), shapes.get(spec.name, ()), strict=False):
+            if isinstance(dim, str) and found.setdefault(dim, (size, spec.name))[0] != size:
+                known, owner = found[dim]
+                raise UsageError(
+                    f"inputs '{owner}' and '{spec.name}' of '{model}' have the size '{dim}' in common",
+                    got=f"{known} and {size}",
+                    expected="the same in both",
+                    hint=f"--shape {spec.name}=... with {known} for '{dim}'",
+                )
+    return {dim: size for dim, (size, _) in found.items()}
+
+
+def _with_sizes(spec: TensorSpec, sizes: Mapping[str, int]) -> TensorSpec:
+    """An input whose free sizes are set where their names are known."""
+    if spec.shape is None:
+        return spec
+    return replace(
+        spec, shape=tuple(sizes.get(dim, dim) if isinstance(dim, str) else dim for dim in spec.shape)
+    )
 
 
 def _with_shape(spec: TensorSpec, shape: Shape | None, model: str) -> TensorSpec:

@@ -60,8 +60,8 @@ def timed_inputs(
         args: with data, shape, preprocess and batch.
         specs: what the model takes.
         name: of its file.
-        shapes: that an engine was chosen at: those of random inputs where no sizes are given, and the batch
-            of data. Without any a batch is of one.
+        shapes: that an engine was chosen at: those of random inputs where no sizes are given, in the batch
+            that is, and the batch of data. Without any a batch is of one.
         otherwise: what else there is to try where a size is not given.
 
     Raises:
@@ -74,7 +74,7 @@ def timed_inputs(
         raise UsageError(
             "cannot use this batch size", got=str(args.batch), expected="at least 1", hint="--batch 1"
         )
-    own = {} if shapes is None or args.batch is not None else shapes
+    own = _in_batches(shapes or {}, specs, args.batch)
     if args.data is None:
         sizes = given_shapes(args.shape) or own
         dataset = random_dataset(with_shapes(specs, sizes, name, otherwise=otherwise), args.batch or 1, 0)
@@ -94,6 +94,17 @@ def timed_inputs(
             hint=f"--batch {first.count}",
         )
     return first.inputs, batch
+
+
+def _in_batches(
+    shapes: Mapping[str, tuple[int, ...]], specs: Sequence[TensorSpec], batch: int | None
+) -> dict[str, tuple[int, ...]]:
+    """The shapes with so many samples; None: as they are. None where a first axis does not count samples."""
+    if batch is None:
+        return dict(shapes)
+    if not shapes or not all(spec.shape and not isinstance(spec.shape[0], int) for spec in specs):
+        return {}
+    return {name: (batch, *shape[1:]) for name, shape in shapes.items()}
 
 
 def _batch_of(shapes: Mapping[str, tuple[int, ...]], layout: Layout) -> int:

@@ -67,6 +67,7 @@ def measure(
     return {
         "device": describe_machine("cuda" if _uses_gpu(subjects) else ""),
         "batch": batch,
+        "shapes": _free_shapes(subjects[0], inputs[0]),
         "base": subjects[0].name,
         "files": [_row(item, latency, batch) for item, latency in rows],
         "peak_memory": peak_memory(),
@@ -109,6 +110,15 @@ def _other_models(subjects: Sequence[Subject]) -> Iterator[str]:
             yield f"{subject.name} takes other inputs than {base.name}: they are different models"
 
 
+def _free_shapes(subject: Subject, inputs: Mapping[str, np.ndarray]) -> dict[str, list[int]]:
+    """The shapes that inputs with more free sizes than the batch were timed at."""
+    return {
+        spec.name: list(inputs[spec.name].shape)
+        for spec in subject.inputs
+        if spec.shape is None or any(not isinstance(size, int) for size in spec.shape[1:])
+    }
+
+
 def _ways(subject: Subject, inputs: Mapping[str, np.ndarray]) -> Iterator[_Timed]:
     """Whole calls; on a GPU also replays, whose inputs and outputs stay there."""
     yield _Timed(subject, "call", partial(subject.run, inputs))
@@ -125,6 +135,8 @@ def show_bench(data: Mapping[str, Any]) -> None:
     libraries = {"cuda" if row["library"] == "cuda" else "" for row in data["files"]}
     places = " and ".join(device_line(data["device"], library) for library in sorted(libraries))
     show(heading(f"latency in ms, batch {data['batch']}, on {places}"))
+    shapes = [f"{name} {'x'.join(map(str, shape))}" for name, shape in data["shapes"].items()]
+    show(*([f"inputs: {', '.join(shapes)}"] if shapes else []))
     columns = ("file", "library", "precision", "timed", "median", "mean", "p95", "p99", "runs", "samples/s")
     rows = [
         (

@@ -3,7 +3,7 @@
 
 import pytest
 
-from quantrt.cli.shapes import given_shapes, parse_shape, with_shapes
+from quantrt.cli.shapes import given_shapes, parse_shape, shapes_for, with_shapes
 from quantrt.errors import UsageError
 from quantrt.ir.tensor_spec import TensorSpec
 
@@ -56,6 +56,34 @@ def test_free_sizes_are_answered_with_what_to_type():
     with pytest.raises(UsageError) as caught:
         with_shapes([IDS, IMAGE, mask], {}, "m")
     assert caught.value.hint == "--shape input_ids=1x128 --shape mask=1x128, or --data with real inputs"
+
+
+PAST = [TensorSpec(f"past{number}", "float32", ("batch", 4, "past", 16)) for number in range(2)]
+
+
+def test_sizes_of_one_name_are_given_once():
+    ids, *past = with_shapes([IDS, *PAST], {"input_ids": (3, 1), "past0": (3, 4, 32, 16)}, "m")
+    assert ids.shape == (3, 1)
+    assert [spec.shape for spec in past] == [(3, 4, 32, 16)] * 2
+    with pytest.raises(UsageError) as caught:
+        with_shapes([IDS, *PAST], {}, "m")
+    assert caught.value.hint == "--shape input_ids=1x128 --shape past0=1x4x224x16, or --data with real inputs"
+
+
+def test_sizes_of_one_name_are_the_same_everywhere():
+    shapes = {"past0": (3, 4, 32, 16), "past1": (3, 4, 31, 16)}
+    with pytest.raises(
+        UsageError, match="'past0' and 'past1' of 'm' have the size 'past' in common"
+    ) as caught:
+        with_shapes(PAST, shapes, "m")
+    assert caught.value.got == "32 and 31"
+
+
+def test_shapes_of_other_inputs_are_none_of_theirs():
+    shapes = {spec.name: (3, 4, 32, 16) for spec in PAST}
+    assert shapes_for(PAST, shapes) == shapes
+    assert shapes_for([IDS, *PAST], shapes) == {}
+    assert shapes_for(PAST, {**shapes, "past1": (3, 5, 32, 16)}) == {}
 
 
 def test_an_input_has_one_shape():

@@ -44,6 +44,15 @@ def test_without_profiles_free_sizes_have_to_be_given():
         timed_inputs(arguments(), SPECS, "e.qrt", engine_shapes())
 
 
+def test_the_engines_shapes_come_in_the_batch_that_is_given():
+    inputs, batch = timed_inputs(arguments(batch=3), SPECS, "e.qrt", {"x": (1, 4, 8, 8)})
+    assert inputs["x"].shape == (3, 4, 8, 8)
+    assert batch == 3
+    state = (TensorSpec("s", "float32", (2, "N", 5)), *SPECS)
+    with pytest.raises(UsageError, match="its shape is free"):
+        timed_inputs(arguments(batch=3), state, "e.qrt", {"s": (2, 1, 5), "x": (1, 4, 8, 8)})
+
+
 def test_data_come_in_the_batch_that_an_engine_was_chosen_at(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.ones((5, 4, 8, 8), np.float32))
     args = arguments(data=tmp_path / "x.npz")

@@ -122,6 +122,7 @@ def test_only_what_is_surely_slower_fails(capsys: pytest.CaptureFixture[str]):
     data = {
         "base": "old",
         "batch": 1,
+        "shapes": {"mels": [1, 40, 50]},
         "device": {"cpu": "X", "available_cores": 2, "libraries": {}, "gpu": None},
         "files": [],
         "ratios": ratios,
@@ -133,6 +134,8 @@ def test_only_what_is_surely_slower_fails(capsys: pytest.CaptureFixture[str]):
     assert (held["passed"], held["min_speed"], hold_to(data, 0.94)["passed"]) == (False, 0.95, True)
     assert "passed" not in data
     show_bench(held)
-    assert "FAILED: surely less than 0.95 times as fast as old: new\n" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "FAILED: surely less than 0.95 times as fast as old: new\n" in out
+    assert "inputs: mels 1x40x50\n" in out
     show_bench(hold_to(data, 0.9))
     assert "PASSED: 0.9 times as fast as old, or not surely less\n" in capsys.readouterr().out
