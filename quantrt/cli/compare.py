@@ -50,6 +50,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> Result:
     from quantrt.cli.progress import progress_bars
     from quantrt.report.codes.compare_codes import compare_codes, show_codes
+    from quantrt.report.compare.comparable import check_inputs
     from quantrt.report.compare.compare import compare
     from quantrt.report.compare.show import show_comparison
     from quantrt.report.subject import open_subject
@@ -59,6 +60,7 @@ def _run(args: argparse.Namespace) -> Result:
     if args.bisect:
         return _bisect(args, config)
     with open_subject(args.reference) as reference, open_subject(args.subject) as subject:
+        check_inputs(reference, subject)
         dataset = open_data(args.data, reference.inputs, preprocess=args.preprocess)
         with progress_bars(quiet=args.quiet) as bars:
             if args.codes:

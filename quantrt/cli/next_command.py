@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from quantrt.errors import DeviceError, InternalError, ModelError, QuantRtError, UsageError, close_match
 
 __all__ = ["names_command", "next_command", "with_command"]
 
 MODELS = (".onnx", ".qrt")
+OUTPUT = ("-o", "--output", "--saveEngine")
+"""Options whose value is a file that the command would have made."""
+
 INSPECT = "inspect"
 
 _COMMAND = re.compile(r"(?:^|[\s`'(])(?:quantrt|pip|python|mkdir) |(?:^|[\s`'(])--?[A-Za-z]|\w=\S|`[^`]+`")
@@ -37,7 +41,7 @@ def next_command(error: QuantRtError, argv: Sequence[str], verbs: Sequence[str])
     if isinstance(error, DeviceError):
         return "quantrt doctor" if verb != "doctor" else _with_traceback(argv)
     if isinstance(error, ModelError):  # DataError too: a model's inputs say what data it takes
-        model = next((_value(word) for word in argv if word.endswith(MODELS)), None)
+        model = next(_read_models(argv), None)
         if model is None or verb is None:
             return f"quantrt {verb} -h" if verb else "quantrt -h"
         return _with_traceback(argv) if verb == INSPECT else f"quantrt {INSPECT} {shlex.quote(model)}"
@@ -75,6 +79,14 @@ def _corrected(message: str, hint: str, argv: Sequence[str]) -> str | None:
     words = list(argv)
     words[places[0]] = pattern.sub(lambda found: near[1], words[places[0]])
     return shlex.join(["quantrt", *words])
+
+
+def _read_models(argv: Sequence[str]) -> Iterator[str]:
+    """Models and engines among the words that are not what the command was to write."""
+    for before, word in pairwise(("", *argv)):
+        is_output = before in OUTPUT or word.partition("=")[0] in OUTPUT
+        if word.endswith(MODELS) and not is_output:
+            yield _value(word)
 
 
 def _value(word: str) -> str:

@@ -238,6 +238,9 @@ def test_a_ratio_of_different_models_is_noted(folder: Path, quantrt_json):
     assert [note for note in notes if "different models" in note] == [
         "other.onnx takes other inputs than model.onnx: they are different models"
     ]
+    np.savez("photo.npz", photo=np.zeros((2, 3, 8, 8), np.float32))
+    refused = quantrt_json("compare", "model.onnx", "other.onnx", "--data", "photo.npz", code=2)["error"]
+    assert "they take different inputs" in refused["message"], "whichever of them the data are of"
 
 
 def test_bench_wants_enough_samples(folder: Path, quantrt_json):

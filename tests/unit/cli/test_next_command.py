@@ -25,6 +25,8 @@ KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issu
         (UsageError("x"), ["--json"], "quantrt -h"),
         (ModelError("x"), BUILD, "quantrt inspect 'a model.onnx'"),
         (DataError("x"), ["run", "m.qrt", "--data", "x.npz"], "quantrt inspect m.qrt"),
+        (ModelError("x"), ["build", "m.npz", "-o", "m.qrt"], "quantrt build -h"),
+        (ModelError("x"), ["trtexec", "--saveEngine=m.qrt", "--onnx=m.onnx"], "quantrt inspect m.onnx"),
         (ModelError("x"), ["inspect", "m.onnx"], "quantrt inspect m.onnx --traceback"),
         (ModelError("x"), ["trtexec", "--onnx=a=b.onnx"], "quantrt inspect a=b.onnx"),
         (DataError("x"), ["calibrate"], "quantrt calibrate -h"),
