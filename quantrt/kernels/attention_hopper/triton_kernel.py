@@ -58,17 +58,16 @@ from quantrt.kernels.jit.attention_fragments import (
     mask_differs,
     multiply_scores,
     multiply_values,
-    next_stage,
     ones_of,
     over_columns,
     peak_of,
     place_of,
     scales_of,
     store_attended,
-    sums_layout,
 )
 from quantrt.kernels.jit.attention_weights import weights_of
 from quantrt.kernels.jit.functions import INF, await_kernels_before, reciprocal
+from quantrt.kernels.jit.ring import next_stage, sums_layout
 
 __all__ = ["attention_hopper"]
 

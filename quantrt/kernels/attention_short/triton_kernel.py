@@ -37,12 +37,12 @@ from quantrt.kernels.jit.attention_fragments import (
     HIDDEN,
     LEAST_MASK,
     UNSEEN_FLOATS,
-    next_stage,
     over_columns,
     uniform,
 )
 from quantrt.kernels.jit.expression import evaluate, stored
 from quantrt.kernels.jit.functions import INF, LOG2E, await_kernels_before, exp2
+from quantrt.kernels.jit.ring import next_stage
 
 __all__ = ["attention_short"]
 

@@ -19,14 +19,12 @@ __all__ = [
     "mask_differs",
     "multiply_scores",
     "multiply_values",
-    "next_stage",
     "ones_of",
     "over_columns",
     "peak_of",
     "place_of",
     "scales_of",
     "store_attended",
-    "sums_layout",
 ]
 
 UNSEEN_FLOATS = gl.constexpr(-(2.0**126))
@@ -111,14 +109,6 @@ def peak_of(scores, scale, largest):
     """The largest score so far, and what becomes of earlier weights."""
     peak = gl.maximum(largest, gl.max(scores, axis=1).to(gl.float32) * scale)
     return peak, exp2(largest - peak)
-
-
-@gluon.constexpr_function
-def sums_layout(columns, bits):
-    """How 64 rows of sums lie in the registers of four warps."""
-    return gl.NVMMADistributedLayout(
-        version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 256 // bits]
-    )
 
 
 @gluon.jit
@@ -226,13 +216,6 @@ def run_layout(run):
         block_bases=[],
         shape=[64, 4 * run],
     )
-
-
-@gluon.jit
-def next_stage(stage, parity, STAGES: gl.constexpr):
-    """The next block's stage, and the parity of its round."""
-    is_last = stage == STAGES - 1
-    return gl.where(is_last, 0, stage + 1), gl.where(is_last, parity ^ 1, parity)
 
 
 @gluon.jit

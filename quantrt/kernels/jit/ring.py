@@ -19,6 +19,7 @@ def main_columns(columns):
 
 @gluon.constexpr_function
 def sums_layout(columns, bits):
+    """How 64 rows of sums lie in the registers of four warps."""
     return gl.NVMMADistributedLayout(
         version=[3, 0], warps_per_cta=[4, 1], instr_shape=[16, columns, 256 // bits]
     )

@@ -13,6 +13,7 @@ from quantrt.kernels.attention_hopper import triton_kernel
 from quantrt.kernels.attention_hopper.spec import HopperAttention, kernel_of
 from quantrt.kernels.jit import attention_fragments as fragments
 from quantrt.kernels.jit import attention_weights as weights
+from quantrt.kernels.jit import ring
 from quantrt.runtime.cuda.device.launcher import InterpreterLauncher
 from tests.kernels.attention.test_attention_compiled import bert
 from tests.kernels.gluon_on_cpu import Descriptor, Pointer, Rules, Scalar, altered, block, run_program
@@ -134,7 +135,7 @@ def attended(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments, weights),
+            others=(ring, fragments, weights),
             reads_once=False,
             exp2=np.exp2,
             reciprocal=lambda x: 1 / x,

@@ -16,6 +16,7 @@ from quantrt.kernels.attention_short import triton_kernel
 from quantrt.kernels.attention_short.spec import NEIGHBOURS, ShortAttention, configs, kernel_of, why_not
 from quantrt.kernels.compile_all import CompileFailure
 from quantrt.kernels.jit import attention_fragments as fragments
+from quantrt.kernels.jit import ring
 from quantrt.regions.expression import IDENTITY
 from tests.kernels.attention.test_attention_compiled import bert
 from tests.kernels.attention.test_attention_hopper import relative
@@ -103,7 +104,7 @@ def attended(
             seed=seed + 1000 * program,
             program=program,
             programs=programs,
-            others=(fragments,),
+            others=(ring, fragments),
             reads_once=False,
             exp2=np.exp2,
             evaluate=lambda program, r: r,
