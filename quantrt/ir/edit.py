@@ -20,7 +20,9 @@ __all__ = [
     "free_name",
     "int_attribute",
     "is_operator",
+    "number_of",
     "only_consumer",
+    "order_of",
     "prepend",
     "register_constant",
     "remove_constants",
@@ -59,6 +61,18 @@ def float_attribute(node: ir.Node, name: str, default: float) -> float:
     if attribute is None or attribute.is_ref() or attribute.type != ir.AttributeType.FLOAT:
         return default
     return attribute.as_float()
+
+
+def number_of(value: ir.Value | None) -> float | None:
+    """A constant of one element; None for any other value."""
+    array = constant_of(value)
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def order_of(transpose: ir.Node) -> tuple[int, ...] | None:
+    """The order of axes that a node gives as its `perm`; None where it gives none."""
+    perm = transpose.attributes.get("perm")
+    return None if perm is None or perm.is_ref() else tuple(perm.as_ints())
 
 
 def only_consumer(value: ir.Value) -> ir.Node | None:

@@ -15,7 +15,7 @@ import math
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import constant_of, int_attribute, is_operator
+from quantrt.ir.edit import constant_of, int_attribute, is_operator, number_of, order_of
 from quantrt.regions.anchor import FLOATS
 from quantrt.regions.attention_match import Mask, Match, NoMatchError
 from quantrt.regions.facts import Facts
@@ -93,7 +93,7 @@ def _guard(value: ir.Value, facts: Facts) -> list[int] | None:
     test, choice = (facts.nodes[reader] for reader in readers)
     if not is_operator(test, "IsNaN") or not is_operator(choice, "Where"):
         return None
-    number = _number(choice.inputs[1])
+    number = number_of(choice.inputs[1])
     is_guard = choice.inputs[0] is test.outputs[0] and number == 0.0 and choice.inputs[2] is value
     return list(readers) if is_guard and facts.only_reader(test.outputs[0]) == readers[1] else None
 
@@ -134,7 +134,7 @@ def _masked(position: int, facts: Facts) -> tuple[int, Mask]:
         if mask is None:
             raise NoMatchError("an Add has no second input", position)
         return side, Mask(mask, "added", -math.inf, position)
-    condition, chosen = node.inputs[0], [_number(value) for value in node.inputs[1:3]]
+    condition, chosen = node.inputs[0], [number_of(value) for value in node.inputs[1:3]]
     side = 1 if chosen[1] is not None else 2
     number = chosen[2 - side]
     if condition is None or number is None or number > _LOW:
@@ -157,7 +157,7 @@ def _leads_to_scores(value: ir.Value | None, facts: Facts) -> bool:
         elif _is_float_cast(node):
             value = node.inputs[0]
         elif is_operator(node, "Where"):
-            value = node.inputs[1 if _number(node.inputs[2]) is not None else 2]
+            value = node.inputs[1 if number_of(node.inputs[2]) is not None else 2]
         elif is_operator(node, "Add"):
             return any(_leads_to_scores(given, facts) for given in node.inputs)
         else:
@@ -204,18 +204,13 @@ def follow_operand(
 
 
 def _swaps_last_axes(node: ir.Node) -> bool:
-    return is_operator(node, "Transpose") and _order(node) == (0, 1, 3, 2)
-
-
-def _order(node: ir.Node) -> tuple[int, ...] | None:
-    order = node.attributes.get("perm")
-    return None if order is None else tuple(order.as_ints())
+    return is_operator(node, "Transpose") and order_of(node) == (0, 1, 3, 2)
 
 
 def _long_swap(position: int, facts: Facts) -> list[int] | None:
     """Reshape, Transpose and Reshape that swap the last two of four axes; their positions, last first."""
     chain = _chain(position, ("Reshape", "Transpose", "Reshape"), facts)
-    if chain is None or _order(facts.nodes[chain[1]]) != (0, 2, 1):
+    if chain is None or order_of(facts.nodes[chain[1]]) != (0, 2, 1):
         return None
     source, flat = (facts.sizes.shape(facts.nodes[chain[2]].inputs[0]), _made(chain[2], facts))
     result = _made(chain[0], facts)
@@ -267,7 +262,7 @@ def _factor(node: ir.Node) -> tuple[int, float] | None:
     """For Mul or Div by a number: which input is scaled, and by what."""
     if not is_operator(node, "Mul", "Div"):
         return None
-    numbers = [_number(value) for value in node.inputs]
+    numbers = [number_of(value) for value in node.inputs]
     if numbers[1] is not None and numbers[0] is None:
         if is_operator(node, "Div"):
             return (0, 1.0 / numbers[1]) if numbers[1] else None
@@ -275,11 +270,6 @@ def _factor(node: ir.Node) -> tuple[int, float] | None:
     if numbers[0] is not None and numbers[1] is None and is_operator(node, "Mul"):
         return 1, numbers[0]
     return None
-
-
-def _number(value: ir.Value | None) -> float | None:
-    array = constant_of(value)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def _is_float_cast(node: ir.Node) -> bool:

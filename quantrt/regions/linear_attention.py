@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import constant_of, is_operator
+from quantrt.ir.edit import constant_of, is_operator, number_of, order_of
 from quantrt.regions.anchor import is_float
 from quantrt.regions.clusters import Clusters
 from quantrt.regions.facts import Facts
@@ -68,7 +68,7 @@ def _recognised(position: int, facts: Facts) -> _Match | None:
     added = _above(bottom, "Add", facts, match)
     if numerator is None or added is None:
         return None
-    epsilons = [number for value in added.inputs if (number := _number(value)) is not None]
+    epsilons = [number for value in added.inputs if (number := number_of(value)) is not None]
     sums = [value for value in added.inputs if constant_of(value) is None]
     divisor = _above(sums[0], "Slice", facts, match) if len(sums) == len(epsilons) == 1 else None
     if divisor is None or not _cuts(numerator, 0, -1) or not _cuts(divisor, -1, None):
@@ -108,11 +108,6 @@ def _above(value: ir.Value | None, op_type: str, facts: Facts, match: _Match) ->
     return facts.nodes[maker]
 
 
-def _number(value: ir.Value | None) -> float | None:
-    array = constant_of(value)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
-
-
 def _cuts(node: ir.Node, start: int, stop: int | None) -> bool:
     """Whether a Slice takes the last axis from `start` to `stop`, None being its end."""
     given = [constant_of(value) for value in node.inputs[1:]]
@@ -125,8 +120,7 @@ def _cuts(node: ir.Node, start: int, stop: int | None) -> bool:
 
 def _swaps(node: ir.Node) -> bool:
     """Whether a Transpose swaps the last two of four axes."""
-    perm = node.attributes.get("perm")
-    return perm is not None and tuple(perm.as_ints()) == (0, 1, 3, 2)
+    return order_of(node) == (0, 1, 3, 2)
 
 
 def _adds_ones(node: ir.Node) -> bool:

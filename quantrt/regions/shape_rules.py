@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import int_attribute
+from quantrt.ir.edit import int_attribute, order_of
 from quantrt.regions.contents import Dim, quotient
 
 __all__ = ["SAME_AS_FIRST", "Shape", "broadcast", "shape_after"]
@@ -86,8 +86,7 @@ def broadcast(shapes: Sequence[Shape | None]) -> Shape | None:
 
 
 def _transposed(node: ir.Node, source: Shape) -> Shape | None:
-    order = node.attributes.get("perm")
-    axes = list(order.as_ints()) if order is not None else list(range(len(source)))[::-1]
+    axes = order_of(node) or range(len(source))[::-1]
     return tuple(source[axis] for axis in axes) if len(axes) == len(source) else None
 
 

@@ -25,6 +25,7 @@ from quantrt.ir.edit import (
     int_attribute,
     is_operator,
     only_consumer,
+    order_of,
     take_name,
     taken_names,
 )
@@ -89,7 +90,7 @@ def split_heads(graph: ir.Model) -> None:
 
 def _joined(turn: ir.Node) -> _Joined | None:
     """What is taken apart by a Transpose that puts the axis of parts first; None where it is not that."""
-    perm = turn.attributes["perm"].as_ints() if "perm" in turn.attributes else ()
+    perm = order_of(turn) or ()
     if not is_operator(turn, "Transpose") or len(perm) != VIEWED_RANK or perm[0] != PARTS_AXIS:
         return None
     view = _only_maker(turn.inputs[0], "Reshape")
@@ -201,8 +202,8 @@ def _followed(
     while (node := only_consumer(value)) is not None:
         if has_axis and is_operator(node, "Squeeze") and _is_first_axis(node):
             has_axis = False
-        elif not has_axis and is_operator(node, "Transpose") and "perm" in node.attributes:
-            turns.append((node, tuple(node.attributes["perm"].as_ints())))
+        elif not has_axis and is_operator(node, "Transpose") and (order := order_of(node)):
+            turns.append((node, order))
         elif is_operator(node, *ALIKE) and _is_alike(node, value):
             alike.append(node)
         else:

@@ -27,6 +27,7 @@ from quantrt.ir.edit import (
     constant_of,
     is_operator,
     only_consumer,
+    order_of,
     take_name,
     take_place,
 )
@@ -74,7 +75,7 @@ def _ends(graph: ir.Model) -> Iterator[tuple[ir.Node, ir.Node, _Write]]:
 
 def _makes_tokens(view: ir.Node, turn: ir.Node) -> bool:
     """Whether pixels come before the last part of the channels, of a map that has channels last."""
-    order, parts = _order(turn), _sizes(view.outputs[0])
+    order, parts = order_of(turn), _sizes(view.outputs[0])
     is_view = _is_view_of_map(_sizes(view.inputs[0]), None if parts is None else (parts[-1], *parts[:-1]))
     is_turned = order is not None and parts is not None and order[0] == 0 and order[-1] == len(parts) - 1
     return is_view and is_turned and _is_near(view.inputs[0], _makers)
@@ -82,7 +83,7 @@ def _makes_tokens(view: ir.Node, turn: ir.Node) -> bool:
 
 def _makes_map(turn: ir.Node, view: ir.Node) -> bool:
     """Whether rows of the last part of the channels become a map that is read with channels last."""
-    order, parts = _order(turn), _sizes(turn.outputs[0])
+    order, parts = order_of(turn), _sizes(turn.outputs[0])
     is_view = _is_view_of_map(_sizes(view.outputs[0]), None if parts is None else (parts[-1], *parts[:-1]))
     is_turned = order is not None and parts is not None and order[0] == 0 and order[-2] == len(parts)
     return is_view and is_turned and _is_near(view.outputs[0], _readers)
@@ -101,11 +102,6 @@ def _sizes(value: ir.Value | None) -> list[int] | None:
         return None
     sizes = [size for size in value.shape[1:] if isinstance(size, int)]
     return sizes if len(sizes) == len(value.shape) - 1 else None
-
-
-def _order(turn: ir.Node) -> tuple[int, ...] | None:
-    perm = turn.attributes.get("perm")
-    return None if perm is None or perm.is_ref() else tuple(perm.as_ints())
 
 
 def _is_near(value: ir.Value | None, step: Callable[[ir.Value], Iterable[ir.Node]]) -> bool:
@@ -136,7 +132,7 @@ def _readers(value: ir.Value) -> Iterable[ir.Node]:
 
 def _write_tokens(graph: ir.Model, view: ir.Node, turn: ir.Node, taken: set[str]) -> None:
     """Channels last, pixels before their parts, and then the order that was wanted."""
-    (*parts, pixels), order = _sizes(view.outputs[0]) or [], _order(turn) or ()
+    (*parts, pixels), order = _sizes(view.outputs[0]) or [], order_of(turn) or ()
     places = (0, *range(2, len(parts) + 2), 1)  # of axes of the first form in the second
     writer = _Writer(graph, taken, view.name or "")
     value = writer.transpose(view.inputs[0], LAST)
@@ -148,7 +144,7 @@ def _write_tokens(graph: ir.Model, view: ir.Node, turn: ir.Node, taken: set[str]
 
 def _write_map(graph: ir.Model, turn: ir.Node, view: ir.Node, taken: set[str]) -> None:
     """Pixels before the parts of their channels, and a map with channels last called in the other order."""
-    order, (channels, *size) = _order(turn) or (), _sizes(view.outputs[0]) or []
+    order, (channels, *size) = order_of(turn) or (), _sizes(view.outputs[0]) or []
     writer = _Writer(graph, taken, view.name or "")
     value = writer.transpose(turn.inputs[0], (0, order[-1], *order[1:-1]))
     value = writer.reshape(value, (*size, channels))

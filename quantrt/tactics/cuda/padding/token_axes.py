@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from quantrt.ir.edit import order_of
 from quantrt.regions.region import Attention, Gemm, Rows
 from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.program.assemble import Item
@@ -141,8 +142,7 @@ class _Finder:
         if source is None or made is None:
             return None
         if node.op_type == "Transpose":
-            perm = node.attributes.get("perm")
-            order = [*range(len(source))][::-1] if perm is None else list(perm.as_ints())
+            order = order_of(node) or range(len(source))[::-1]
             return order.index(axis) if order[0] == 0 else None
         stays = len(made) == len(source) and all(made[i] == source[i] for i in range(axis + 1))
         is_before = axis == 1 and len(made) >= _LEAST_RANK and self._has_tokens(made)
