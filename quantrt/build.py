@@ -28,6 +28,7 @@ from quantrt.device import describe_device
 from quantrt.ir.kept_file import check_kept
 from quantrt.mix.coded_attention import keep_attention_float, told_attention
 from quantrt.mix.contest import Contest, remembered
+from quantrt.mix.late import open_late
 from quantrt.mix.measure import check_tables
 from quantrt.mix.mixer import Mixed, add_mixed
 from quantrt.mix.overflow import mend_overflows
@@ -183,12 +184,13 @@ def _decide(ready: QuantizedJob) -> BuildFacts:
 
         contest = held(candidates)
         kept.keep(candidates, contest.latencies, opener)
-        for mend in (partial(mend_overflows, checked=ready.checked), keep_attention_float):
+        late = partial(open_late, rejected=rejected, fits=quantized.fits)
+        for mend in (partial(mend_overflows, checked=ready.checked), keep_attention_float, late):
             mended = mend(job, contest)
             for name in mended:
                 stack.callback(candidates[name].executor.close)
             if mended:
-                contest = held(contest.latencies)
+                contest = held(dict.fromkeys((*contest.latencies, *mended)))
         mixed = add_mixed(job, contest, samples)
         if mixed.name is not None:
             stack.callback(candidates[mixed.name].executor.close)
@@ -196,7 +198,8 @@ def _decide(ready: QuantizedJob) -> BuildFacts:
             contest = held(first).with_others(contest)
         memory = {name: candidate.memory_report() for name, candidate in candidates.items()}
         layer_times = _layer_times(job, contest, mixed)
-    facts = ready.facts(candidates, rejected, contest.choice)
+    still_rejected = tuple(item for item in rejected if item.spec.name not in candidates)
+    facts = ready.facts(candidates, still_rejected, contest.choice)
     return replace(
         facts,
         latencies=contest.latencies,

@@ -13,10 +13,11 @@ from quantrt.prepare import Event, Job, Quantized
 from quantrt.quantize.explicit.read import target_of_own
 from quantrt.quantize.fit.fit import Fitted, keeps_scales
 from quantrt.tactics.candidates import Candidate, Opener, Rejected, Spec, lacking_specs, list_specs
+from quantrt.tactics.few_floats import why_left_out
 from quantrt.tactics.time_candidates import HALVES
 from quantrt.yardstick import Lost
 
-__all__ = ["make_opener", "open_candidates"]
+__all__ = ["make_opener", "open_candidates", "open_one"]
 
 
 def make_opener(job: Job, quantized: Quantized, inputs: Mapping[str, np.ndarray]) -> Opener:
@@ -57,7 +58,11 @@ def open_candidates(
             opener.expect_finite()
             rejected.append(Rejected(spec, lost.reason, "left out"))
             continue
-        found = _open_one(spec, opener, fits.get((spec.library, spec.precision)))
+        needless = why_left_out(spec, opened)
+        if needless is not None:
+            rejected.append(Rejected(spec, needless, "left out"))
+            continue
+        found = open_one(spec, opener, fits)
         if isinstance(found, Rejected):
             rejected.append(found)
         else:
@@ -75,9 +80,11 @@ def open_candidates(
     return opened, tuple(rejected)
 
 
-def _open_one(spec: Spec, opener: Opener, fitted: Fitted | None) -> Candidate | Rejected:
+def open_one(spec: Spec, opener: Opener, fits: Mapping[tuple[str, str], Fitted]) -> Candidate | Rejected:
+    """One spec, of the quantized model for it where it has codes."""
     if not spec.has_codes:
         return opener.open(spec, None)
+    fitted = fits.get((spec.library, spec.precision))
     if fitted is None or not fitted.model.has_int8:
         return Rejected(spec, "no node of the model can be quantized for it")
     return opener.open(spec, fitted)
