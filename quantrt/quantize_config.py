@@ -98,6 +98,10 @@ class QuantizeConfig:
         "residual sums in floats where the outputs gain by it, in libraries that round both of their sides; "
         "all products stay in 8 bits (slower engines)",
     )
+    float_inputs: bool = option(
+        False,
+        "layers that read the model's inputs in floats where the outputs gain 3 dB by it (slower engines)",
+    )
     weights: str = option(
         "int8",
         "int4: weights alone, in 4 bits, activations in floats",

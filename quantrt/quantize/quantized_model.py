@@ -115,6 +115,12 @@ class QuantizedModel:
         return tuple(row.node for row in self.placement.decisions if row.is_int8 and row.op_type == "Add")
 
     @property
+    def input_layers(self) -> tuple[str, ...]:
+        """The nodes that read an input of the model in codes."""
+        inputs = {value.name for value in self.graph.graph.inputs}
+        return tuple(dict.fromkeys(node for (node, _), name in self.placement.uses.items() if name in inputs))
+
+    @property
     def has_int8(self) -> bool:
         """Whether any node runs in 8 bits."""
         return any(decision.is_int8 for decision in self.placement.decisions)

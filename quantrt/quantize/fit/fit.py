@@ -23,6 +23,7 @@ from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans
 from quantrt.quantize.explicit.read import read
 from quantrt.quantize.fit.equalized import Equalized, quantize_twin
+from quantrt.quantize.fit.in_floats import FLOAT_INPUTS, FLOAT_SUMS, kinds, try_in_floats
 from quantrt.quantize.fit.reference import FIT_SAMPLES, Reference, observe_reference, sample_reference
 from quantrt.quantize.fit.trials import (
     MEASURED,
@@ -43,6 +44,7 @@ from quantrt.reference.metrics import decibels
 
 __all__ = [
     "FIT_SAMPLES",
+    "FLOAT_INPUTS",
     "FLOAT_SUMS",
     "GIVEN_SCALES",
     "MEASURED",
@@ -72,15 +74,6 @@ are known from few samples, so on others less than that is gained, or nothing.""
 UNSEEN_GAIN = 0.95
 """The same on LEAST_MORE further samples, where there are so many: a ResNet-8 gained 0.7 dB on the first and
 lost 0.2 dB on all others."""
-
-FLOAT_SUMS = ", sums in floats"
-"""Added to the range method of a model whose residual sums are computed in floats."""
-
-SUMS_GAIN = 0.95
-"""Measured noise with residual sums in floats over that with sums of codes, above which floats are not worth
-their time: a quarter of a decibel, on the samples that are fitted on and on LEAST_MORE others."""
-
-SUMMED_IN_FLOATS = "a residual sum, in floats: the outputs gain by it"
 
 LOST_RATIO = 0.5
 """Noise of the best method from which on it is no better than another: of a twin, each method is tried."""
@@ -169,16 +162,16 @@ def fit(
     method = methods[0] if len(methods) == 1 else min(methods, key=lambda name: _rank(trials.noise(name)))
     best, twin = method, None
     if stats is not None and given is None and reference.is_comparable:
-        sums = ""
-        if config.float_sums:
-            by_method = partial(with_means, replace(calibration, method=method), scales=scales)
-            sums, kept_float = _try_float_sums(method, trials, by_method, kept_float)
-            best = method + sums
+        in_floats, by_method = "", partial(with_means, replace(calibration, method=method), scales=scales)
+        for kind in kinds(config):
+            added, kept_float = try_in_floats(method + in_floats, kind, trials, by_method, kept_float)
+            in_floats += added
+        best = method + in_floats
         if reference.twins:
             of_model = partial(quantize_twin, model=model, stats=stats, target=target, config=config)
             make = partial(of_model, options=calibration, means=reference.means, kept_float=kept_float)
             of_twins = methods if trials.noise(best) > LOST_RATIO else (method,)
-            best, twin = _try_twins(best, {name: name + sums for name in of_twins}, trials, make)
+            best, twin = _try_twins(best, {name: name + in_floats for name in of_twins}, trials, make)
     floats = model.graph if twin is None else twin.model.graph
     means = reference.means if twin is None else twin.means(reference.means)
     best, means, told = _checked_correction(best, trials, floats, means)
@@ -211,25 +204,6 @@ def _checked_correction(
     if found == best:
         return best, means, []
     return found, None, [UNHELPFUL.format(*(decibels(trials.noise(label)) for label in (best, found)))]
-
-
-def _try_float_sums(
-    method: str,
-    trials: Trials,
-    make: Callable[..., QuantizedModel],
-    kept_float: Mapping[str, str] | None,
-) -> tuple[str, Mapping[str, str] | None]:
-    """Add the best model with its sums in floats; FLOAT_SUMS where that gains, and what stays float then.
-
-    Args:
-        make: quantizes by that range method.
-    """
-    sums = trials.models[method].residual_sums
-    if not sums:
-        return "", kept_float
-    kept, label = {**(kept_float or {}), **dict.fromkeys(sums, SUMMED_IN_FLOATS)}, method + FLOAT_SUMS
-    gains = trials.better(method, label, make(kept_float=kept), SUMS_GAIN) == label
-    return (FLOAT_SUMS, kept) if gains and trials.holds(method, label, SUMS_GAIN) else ("", kept_float)
 
 
 def _try_twins(

@@ -195,6 +195,7 @@ def _row(fitted: Fitted) -> dict[str, Any]:
             name: [list(bias.shape), array_text(bias)] for name, bias in corrected_biases(model.graph).items()
         },
         "means": None if fitted.means is None else {k: _exact(mean) for k, mean in fitted.means.items()},
+        "kept_float": dict(fitted.kept_float),
         "notes": list(model.notes),
     }
 
@@ -222,14 +223,21 @@ def _fitted(
         model=model,
         graph=set_biases(graph, biases) if biases else graph,
         target=target,
-        placement=place_by_config(floats, target, config),
+        placement=place_by_config(floats, target, config, row["kept_float"]),
         activations={name: grid_from_row(*grid) for name, grid in row["activations"].items()},
         weights=weights,
         channel_scales=channel_scales,
         multiplied=multiplied,
         notes=tuple(row["notes"]),
     )
-    return Fitted(quantized, row["method"], row["noise_ratios"], floats=floats, means=means)
+    return Fitted(
+        quantized,
+        row["method"],
+        row["noise_ratios"],
+        floats=floats,
+        means=means,
+        kept_float=row["kept_float"],
+    )
 
 
 def _exact(array: np.ndarray[Any, Any]) -> str:

@@ -14,7 +14,7 @@ from quantrt.config import CalibrationConfig, QuantizeConfig
 from quantrt.model.model import Model
 from quantrt.quantize.algorithms.measured_biases import measure_biases
 from quantrt.quantize.fit.equalized import EQUALIZED, LEAST_SAMPLES, SMOOTHED
-from quantrt.quantize.fit.fit import Fitted, fit
+from quantrt.quantize.fit.fit import FLOAT_INPUTS, Fitted, fit
 from quantrt.quantize.fit.kept_fits import KeptFits, origin_of
 from quantrt.quantize.fit.observe import observe
 from quantrt.quantize.fit.trials import ROUNDED, SEARCHED
@@ -93,6 +93,18 @@ CASES = {
     "smoothed": (spiky, {"x": samples(12, 7, 64)}, QuantizeConfig(smoothing="folded"), SMOOTHED),
     "per token": (spiky, {"x": samples(12, 7, 64)}, QuantizeConfig(activations="per-token"), ""),
 }
+
+
+def wide_input() -> Model:
+    """Nothing reads the widest channel of the input."""
+    arrays = weights({"w": (8, 4, 1, 1), "v": (8, 8, 1, 1)})
+    arrays["w"][:, 0] = 0
+    text = "net (float[N,4,6,6] x) => (float[N,8,6,6] y) { h = Conv(x, w) r = Relu(h) y = Conv(r, v) }"
+    return net(text, arrays)
+
+
+WIDE = samples(12, 4, 6, 6) * np.array([50, 1, 1, 1], np.float32).reshape(4, 1, 1)
+CASES["inputs in floats"] = (wide_input, {"x": WIDE}, QuantizeConfig(float_inputs=True), FLOAT_INPUTS)
 
 
 @pytest.mark.parametrize("case", CASES)
