@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from quantrt.mix.contest import Contest
 from quantrt.opening import open_one
-from quantrt.prepare import Job
+from quantrt.prepare import Event, Job
 from quantrt.quantize.fit.fit import Fitted
 from quantrt.tactics.candidates import Rejected, Spec
 from quantrt.tactics.few_floats import codes_beside_fp32
@@ -33,6 +33,7 @@ def open_late(
     added = []
     for item in rejected:
         if item.status == "left out" and item.spec.has_codes and _is_wanted(job, contest, item.spec):
+            job.emit(Event("opening", 0, 1, "candidates", item.spec.name))
             found = open_one(item.spec, contest.opener, fits)
             if isinstance(found, Rejected):
                 log.warning("%s cannot be opened after all: %s", item.spec.name, found.reason)

@@ -27,7 +27,8 @@ def contest(status: str, times_ms: dict[Spec, float]) -> Contest:
 
 
 def job(*, mixed: bool = True):
-    return SimpleNamespace(config=SimpleNamespace(assign=SimpleNamespace(mixed=mixed)))
+    config = SimpleNamespace(assign=SimpleNamespace(mixed=mixed))
+    return SimpleNamespace(config=config, emit=lambda event: None)
 
 
 @pytest.mark.parametrize(
