@@ -39,13 +39,11 @@ class ArenaPlan:
         offsets: in bytes, one per lifetime, multiples of ALIGNMENT.
         size_bytes: of the arena.
         sum_bytes: what the buffers would take side by side.
-        peak_bytes: the most that is alive at one step: no arena can be smaller.
     """
 
     offsets: tuple[int, ...]
     size_bytes: int
     sum_bytes: int
-    peak_bytes: int
 
 
 def plan_arena(lifetimes: Sequence[Lifetime]) -> ArenaPlan:
@@ -68,7 +66,7 @@ def plan_arena(lifetimes: Sequence[Lifetime]) -> ArenaPlan:
         total = max(total, offsets[number] + sizes[number])
         placed.append(number)
         placed.sort(key=lambda other: offsets[other])
-    return ArenaPlan(tuple(offsets), total, sum(sizes), _peak(lifetimes, sizes))
+    return ArenaPlan(tuple(offsets), total, sum(sizes))
 
 
 def align(size_bytes: int) -> int:
@@ -89,15 +87,3 @@ def _best_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
             best, best_room = end, room
         end = max(end, until)
     return end if best < 0 else best
-
-
-def _peak(lifetimes: Sequence[Lifetime], sizes: Sequence[int]) -> int:
-    changes: dict[int, int] = {}
-    for lifetime, size in zip(lifetimes, sizes, strict=True):
-        changes[lifetime.first] = changes.get(lifetime.first, 0) + size
-        changes[lifetime.last + 1] = changes.get(lifetime.last + 1, 0) - size
-    alive = peak = 0
-    for step in sorted(changes):
-        alive += changes[step]
-        peak = max(peak, alive)
-    return peak

@@ -92,7 +92,7 @@ def test_the_arena_changes_no_result(drawn):
         assert fresh[name].stride() == placed[name].stride() == traced[name].stride()
         assert torch.equal(fresh[name], traced[name])
         assert torch.equal(fresh[name], placed[name])
-    assert plan.peak_bytes <= plan.size_bytes <= plan.sum_bytes
+    assert plan.size_bytes <= plan.sum_bytes
 
 
 def test_a_view_keeps_the_memory_that_it_looks_at():
