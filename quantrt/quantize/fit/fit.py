@@ -23,7 +23,7 @@ from quantrt.model.model import Model
 from quantrt.quantize.algorithms.bias_correction import ChannelMeans
 from quantrt.quantize.explicit.read import read
 from quantrt.quantize.fit.equalized import Equalized, quantize_twin
-from quantrt.quantize.fit.in_floats import FLOAT_INPUTS, FLOAT_SUMS, kinds, try_in_floats
+from quantrt.quantize.fit.in_floats import FLOAT_INPUTS, FLOAT_SUMS, try_in_floats
 from quantrt.quantize.fit.reference import FIT_SAMPLES, Reference, observe_reference, sample_reference
 from quantrt.quantize.fit.trials import (
     MEASURED,
@@ -162,10 +162,8 @@ def fit(
     method = methods[0] if len(methods) == 1 else min(methods, key=lambda name: _rank(trials.noise(name)))
     best, twin = method, None
     if stats is not None and given is None and reference.is_comparable:
-        in_floats, by_method = "", partial(with_means, replace(calibration, method=method), scales=scales)
-        for kind in kinds(config):
-            added, kept_float = try_in_floats(method + in_floats, kind, trials, by_method, kept_float)
-            in_floats += added
+        by_method = partial(with_means, replace(calibration, method=method), scales=scales)
+        in_floats, kept_float = try_in_floats(method, config, trials, by_method, kept_float)
         best = method + in_floats
         if reference.twins:
             of_model = partial(quantize_twin, model=model, stats=stats, target=target, config=config)

@@ -10,7 +10,7 @@ from quantrt.config import QuantizeConfig
 from quantrt.quantize.fit.trials import Trials
 from quantrt.quantize.quantized_model import QuantizedModel
 
-__all__ = ["FLOAT_INPUTS", "FLOAT_SUMS", "Kind", "kinds", "try_in_floats"]
+__all__ = ["FLOAT_INPUTS", "FLOAT_SUMS", "try_in_floats"]
 
 FLOAT_SUMS = ", sums in floats"
 """Added to the range method of a model whose residual sums are computed in floats."""
@@ -27,7 +27,7 @@ INPUTS_GAIN = 0.5
 
 
 @dataclass(frozen=True)
-class Kind:
+class _Kind:
     """Nodes that may be in floats together.
 
     Attributes:
@@ -43,13 +43,13 @@ class Kind:
     of: Callable[[QuantizedModel], tuple[str, ...]]
 
 
-SUMS = Kind(
+SUMS = _Kind(
     FLOAT_SUMS,
     "a residual sum, in floats: the outputs gain by it",
     SUMS_GAIN,
     lambda model: model.residual_sums,
 )
-INPUTS = Kind(
+INPUTS = _Kind(
     FLOAT_INPUTS,
     "it reads an input of the model, in floats: the outputs gain by it",
     INPUTS_GAIN,
@@ -57,29 +57,36 @@ INPUTS = Kind(
 )
 
 
-def kinds(config: QuantizeConfig) -> Iterator[Kind]:
-    """Those that a configuration wants tried, in this order."""
-    if config.float_sums:
-        yield SUMS
-    if config.float_inputs:
-        yield INPUTS
-
-
 def try_in_floats(
-    best: str,
-    kind: Kind,
+    method: str,
+    config: QuantizeConfig,
     trials: Trials,
     make: Callable[..., QuantizedModel],
     kept_float: Mapping[str, str] | None,
 ) -> tuple[str, Mapping[str, str] | None]:
-    """Add the best model with nodes in floats; the kind's label where that gains, and what stays float then.
+    """Add the model of a range method with nodes in floats, of every kind that config wants tried.
 
     Args:
-        make: quantizes by the range method of the best model.
+        make: quantizes by that range method.
+
+    Returns:
+        The labels of what gains, and what stays float then.
     """
-    nodes = kind.of(trials.models[best])
-    if not nodes:
-        return "", kept_float
-    kept, label = {**(kept_float or {}), **dict.fromkeys(nodes, kind.reason)}, best + kind.label
-    gains = trials.better(best, label, make(kept_float=kept), kind.gain) == label
-    return (kind.label, kept) if gains and trials.holds(best, label, kind.gain) else ("", kept_float)
+    added = ""
+    for kind in _kinds(config):
+        best = method + added
+        nodes = kind.of(trials.models[best])
+        if not nodes:
+            continue
+        kept, label = {**(kept_float or {}), **dict.fromkeys(nodes, kind.reason)}, best + kind.label
+        gains = trials.better(best, label, make(kept_float=kept), kind.gain) == label
+        if gains and trials.holds(best, label, kind.gain):
+            added, kept_float = added + kind.label, kept
+    return added, kept_float
+
+
+def _kinds(config: QuantizeConfig) -> Iterator[_Kind]:
+    if config.float_sums:
+        yield SUMS
+    if config.float_inputs:
+        yield INPUTS
