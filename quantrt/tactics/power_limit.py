@@ -4,7 +4,7 @@
 At its limit of power a GPU lowers its clock within tenths of a second, by as much as the kernels that run ask
 of it. A short turn is then as fast as the candidate before it left the clock: too fast behind one that takes
 little power, too slow behind one that takes much. On an H200 a BERT-large that took 8.7 ms in turns of
-milliseconds takes 9.7 ms for as long as it is asked (docs/results/cuda-assignment-h200.md).
+milliseconds took 9.7 ms for as long as it was asked (at 6b8eae3).
 
     if slows_down(run):
         run = Led(run)        # every turn behind a lead, which leaves the clock where this candidate has it
