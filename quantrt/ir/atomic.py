@@ -51,8 +51,16 @@ def replace_file(path: Path, *, follow_link: bool = True) -> Iterator[BinaryIO]:
             temporary.unlink(missing_ok=True)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        hint = f"`df -h '{path.parent}'`, and another -o" if error.errno in _NO_ROOM else None
-        raise DeviceError(f"cannot write '{path}'", got=reason, hint=hint) from error
+        raise DeviceError(f"cannot write '{path}'", got=reason, hint=_hint(path, error.errno)) from error
+
+
+def _hint(path: Path, number: int | None) -> str | None:
+    """What to try where a file cannot be written; None where the reason says all there is."""
+    if number in _NO_ROOM:
+        return f"`df -h '{path.parent}'`, and another -o"
+    if number == errno.EISDIR:
+        return f"the name of a file in it: '{path}/NAME'"
+    return f"`mkdir -p '{path.parent}'`" if number == errno.ENOENT else None
 
 
 def check_apart(written: Iterable[tuple[str, Path | None]], read: Iterable[Path | None]) -> None:

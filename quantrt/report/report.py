@@ -14,7 +14,7 @@ import numpy as np
 from quantrt.calibrate.dataset import random_dataset
 from quantrt.config import LayerTimingConfig
 from quantrt.device import describe_device
-from quantrt.errors import DeviceError
+from quantrt.errors import DeviceError, UsageError
 from quantrt.ir.atomic import replace_file
 from quantrt.notebook import rich_table, table_html
 from quantrt.plan.plan import Plan
@@ -152,12 +152,19 @@ def make_report(
         on_progress: called with engines done and their number.
 
     Raises:
-        UsageError: the engines were made of different models.
+        UsageError: the engines were made of different models, or one is no engine.
         DataError: the inputs do not suit an engine.
         DeviceError: the layers of an engine were to be timed, and its library fails.
     """
     subjects = []
     for source in (engine,) if other is None else (engine, other):
+        if not isinstance(source, Engine | Plan):
+            raise UsageError(
+                "cannot report on what is no engine",
+                got=f"{type(source).__name__} {str(source)[:80]}",
+                expected="an Engine, or the Plan of one",
+                hint="`quantrt.load(path)`",
+            )
         is_open = isinstance(source, Engine)
         name = source.name if isinstance(source, Engine) else "engine"
         why_not = "the engine was not opened" if not is_open else "" if run else "it was not to be run"

@@ -22,6 +22,16 @@ def test_a_write_that_fails_leaves_the_old_file_and_says_why(code: int, hint: st
     assert bool(caught.value.hint) == bool(hint)
 
 
+def test_a_folder_that_is_missing_or_in_the_files_place_is_told_with_what_to_do(tmp_path: Path):
+    for path, hint in (
+        (tmp_path / "new" / "a.qrt", f"`mkdir -p '{tmp_path / 'new'}'`"),
+        (tmp_path, f"the name of a file in it: '{tmp_path}/NAME'"),
+    ):
+        with pytest.raises(DeviceError, match="cannot write") as caught, replace_file(path):
+            pass
+        assert caught.value.hint == hint
+
+
 def test_a_link_stays_one_and_what_it_leads_to_is_replaced(tmp_path: Path):
     (tmp_path / "there").mkdir()
     target, link = tmp_path / "there" / "a.onnx", tmp_path / "latest.onnx"

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import quantrt
 from quantrt.config import LayerTimingConfig
-from quantrt.errors import DataError, DeviceError
+from quantrt.errors import DataError, DeviceError, UsageError
 from quantrt.gpu import BANDWIDTH_RATIO, PEAK_RATIO, gpu_named
 from quantrt.plan.plan import Plan
 from quantrt.report import report as report_module
@@ -72,6 +72,13 @@ def test_own_inputs_have_to_suit(engine: Engine):
     assert report.data["engines"][0]["measured"]["inputs"] == "random values, x [1, 32]"
     with pytest.raises(DataError, match="'x'"):
         make_report(engine, inputs={"x": np.zeros((2, 31), np.float32)}, config=QUICK)
+
+
+def test_a_path_is_told_to_be_loaded(engine: Engine):
+    for sources in (("model.qrt",), (engine, "model.qrt")):
+        with pytest.raises(UsageError, match="cannot report on what is no engine") as caught:
+            make_report(*sources)
+        assert caught.value.hint == "`quantrt.load(path)`"
 
 
 def test_an_engine_for_a_gpu_is_described_from_its_plan():
