@@ -15,6 +15,7 @@ from quantrt.kernels.expression.spec import needs_exact
 from quantrt.kernels.kernel import KernelSpec, pointers_of
 
 __all__ = [
+    "MAX_PATCHES",
     "PatchTile",
     "begun_lines",
     "is_dot",
@@ -34,6 +35,7 @@ MAX_HELD = 50
 """Weights of a thread that stay in registers."""
 
 MAX_PATCHES = 2**31 - 1
+"""With those that fill up the last program."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,8 @@ def why_not(problem: ConvProblem) -> str | None:
         return f"lines of a window {problem.dilations[0]} apart"
     if problem.N % vector:
         return f"{problem.N} channels are no multiple of {vector}"
-    if problem.pixels * problem.N // vector > MAX_PATCHES:
-        return f"more than {MAX_PATCHES} patches"
+    if problem.pixels * problem.N // vector >= MAX_PATCHES // 2:
+        return f"so many pixels that {MAX_PATCHES} patches may not be enough"
     return None
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from quantrt.errors import DataError
 from quantrt.gpu import gpu_named
 from quantrt.kernels.depthwise_patches.spec import MAX_HELD
 from quantrt.regions.expression import Operand
@@ -141,3 +142,10 @@ def test_channels_that_are_no_whole_words_and_lines_apart_have_none(rng: np.rand
     assert not in_patches(integer_problem(depthwise(16, dilations=(2, 1)), rng))
     assert in_patches(float_problem(depthwise(18), rng))
     assert not in_patches(float_problem(depthwise(17), rng))
+
+
+def test_more_patches_than_are_counted_are_refused(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch):
+    problem = integer_problem(CASES[0], rng)
+    monkeypatch.setattr("quantrt.runtime.cuda.runners.depthwise_patches.MAX_PATCHES", 63)
+    with pytest.raises(DataError, match="got 112 patches"):
+        run(in_patches(problem)[0], problem.inputs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from quantrt.kernels.depthwise_patches.spec import MAX_PATCHES
 from quantrt.plan.program import Step
 from quantrt.runtime.cuda.runner import Allocate, Assets, Runner
 from quantrt.runtime.cuda.runners.conv2d import Conv2dRunner
@@ -31,6 +32,8 @@ class _DepthwisePatchesRunner(Conv2dRunner):
             fixed = dict(self._launch.spec.constants)
             patches = -(-P // fixed["ROWS"]) * -(-Q // fixed["COLUMNS"]) * (self._channels // fixed["VECTOR"])
             programs = -(-images * patches // fixed["BLOCK"])
+            if programs * fixed["BLOCK"] > MAX_PATCHES:
+                raise self._error(f"{images * patches} patches", f"at most {MAX_PATCHES}", "a smaller batch")
             arguments = [self._rows.x(x), self._weight, *outputs, *self._operands.in_order(tensors)]
             self._launch((programs, 1, 1), [*arguments, images * P * Q, *x.shape[2:], P, Q])
         return []
