@@ -155,12 +155,14 @@ class OpenVinoExecutor:
         if own is self._dynamic or self._weights.nbytes > MOST_AGAIN_BYTES:
             return None
         try:
-            blob = own.compiled.export_model()
-            compiled = self._core.import_model(blob, "CPU", {**self._config_for(shapes), **properties})
+            exported = np.frombuffer(own.compiled.export_model().getbuffer(), np.uint8)
+            config = {**self._config_for(shapes), **properties}
+            # As a tensor it is read where it lies; out of a stream it is copied first.
+            compiled = self._core.import_model(shared_tensor(exported), "CPU", config)
         except _LIBRARY_ERRORS as error:
             _LOGGER.info("OpenVINO does not import what it compiled: %s", library_reason(error))
             return None
-        return CompiledVariant(compiled, self._weights)
+        return CompiledVariant(compiled, self._weights, exported)
 
     def run_alone(self, shapes: Shapes, variant: CompiledVariant | None) -> None:
         """From now on one thread makes a run of these shapes, which none made before but for timing.
@@ -305,14 +307,14 @@ class OpenVinoContext:
 
 
 class CompiledVariant:
-    """One compiled model with its pool of infer requests; keeps the weights it may read alive."""
+    """One compiled model with its pool of infer requests; keeps what it may read alive."""
 
-    def __init__(self, compiled: openvino.CompiledModel, weights: np.ndarray) -> None:
-        self.weights = weights
+    def __init__(self, compiled: openvino.CompiledModel, *read: np.ndarray) -> None:
         self.compiled = compiled
         limit = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
         # One more than run at once, so that a thread can fill its inputs while another computes.
         self.requests = RequestPool(compiled.create_infer_request, limit + 1)
+        self.read = read  # goes last
 
 
 def _compile_config(core: openvino.Core, options: ExecOptions) -> dict[str, Any]:
