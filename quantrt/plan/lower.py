@@ -31,14 +31,18 @@ __all__ = ["lower_to_onnxruntime", "lower_to_openvino", "spell_for_onnxruntime"]
 
 def lower_to_onnxruntime(graph: ir.Model) -> LibraryModel:
     """The graph as ONNX Runtime loads it: protobuf and external weights, no copy of what it leaves alone."""
-    graph = join_gelus(join_gates(convolve_rows(spell_for_onnxruntime(graph))))
-    proto, weights = split_weights(graph, inside=moved_weights(graph))
+    spelled = spell_for_onnxruntime(graph)
+    for edit in (convolve_rows, join_gates, join_gelus):
+        edit(spelled)
+    proto, weights = split_weights(spelled, inside=moved_weights(spelled))
     return LibraryModel("onnxruntime", proto, weights)
 
 
 def spell_for_onnxruntime(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy of it, with codes that no kernel reads made floats once, or where picked."""
-    return spell_stored_weights(pick_codes(graph))
+    """A copy of the graph with codes that no kernel reads made floats once, or where picked."""
+    spelled = clone(pick_codes(graph))
+    spell_stored_weights(spelled)
+    return spelled
 
 
 def lower_to_openvino(graph: ir.Model, float_precision: str = "fp32") -> LibraryModel:

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
 from quantrt.ir.edit import is_operator, only_consumer, take_place
 
 __all__ = ["JOINED_KEY", "join_gates"]
@@ -25,15 +24,10 @@ JOINED_KEY = "quantrt.joined"
 """Of a node's metadata: names of nodes that are computed in it, one a line."""
 
 
-def join_gates(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy of it in which such gates are one node, called as their Mul."""
-    if not any(_gates(graph.graph)):
-        return graph
-    copy = clone(graph)
-    for sigmoid, product in list(_gates(copy.graph)):
-        _join(copy, sigmoid, product)
-    copy.graph.opset_imports.setdefault(DOMAIN, VERSION)
-    return copy
+def join_gates(graph: ir.Model) -> None:
+    """Make one node of each such gate, called as its Mul; in place."""
+    for sigmoid, product in list(_gates(graph.graph)):
+        _join(graph, sigmoid, product)
 
 
 def _gates(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Node]]:
@@ -52,5 +46,6 @@ def _gates(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Node]]:
 def _join(graph: ir.Model, sigmoid: ir.Node, product: ir.Node) -> None:
     made = ir.node("QuickGelu", [sigmoid.inputs[0]], {"alpha": 1.0}, domain=DOMAIN, name=product.name)
     made.metadata_props[JOINED_KEY] = sigmoid.name or ""
+    graph.graph.opset_imports.setdefault(DOMAIN, VERSION)
     take_place(graph, product, [made], made.outputs[0])
     graph.graph.remove(sigmoid, safe=True)

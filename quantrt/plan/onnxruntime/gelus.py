@@ -16,7 +16,6 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
 from quantrt.ir.edit import constant_of, is_operator, only_consumer, take_place
 from quantrt.plan.onnxruntime.gates import DOMAIN, JOINED_KEY, VERSION
 
@@ -26,15 +25,10 @@ NEARLY = 1e-4
 """Of the constants: exporters write sqrt(2) with six digits or more."""
 
 
-def join_gelus(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy of it in which such GELUs are one node, called as their last."""
-    if not any(_gelus(graph.graph)):
-        return graph
-    copy = clone(graph)
-    for x, nodes in list(_gelus(copy.graph)):
-        _join(copy, x, nodes)
-    copy.graph.opset_imports.setdefault(DOMAIN, VERSION)
-    return copy
+def join_gelus(graph: ir.Model) -> None:
+    """Make one node of each such GELU, called as its last; in place."""
+    for x, nodes in list(_gelus(graph.graph)):
+        _join(graph, x, nodes)
 
 
 def _gelus(graph: ir.Graph) -> Iterator[tuple[ir.Value, tuple[ir.Node, ...]]]:
@@ -91,6 +85,7 @@ def _join(graph: ir.Model, x: ir.Value, nodes: tuple[ir.Node, ...]) -> None:
     *others, last = nodes
     made = ir.node("Gelu", [x], domain=DOMAIN, name=last.name)
     made.metadata_props[JOINED_KEY] = "\n".join(node.name or "" for node in others)
+    graph.graph.opset_imports.setdefault(DOMAIN, VERSION)
     take_place(graph, last, [made], made.outputs[0])
     for node in reversed(others):
         graph.graph.remove(node, safe=True)

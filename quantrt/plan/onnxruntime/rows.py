@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
 from quantrt.ir.edit import (
     add_constant,
     all_names,
@@ -64,16 +63,15 @@ class _Product:
         return self.rounding.outputs[0]
 
 
-def convolve_rows(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy of it in which such products are convolutions."""
-    if not _in_runs(graph.graph):
-        return graph
-    copy = clone(graph)
-    columns = _Columns(copy)
-    for product in _in_runs(copy.graph):
+def convolve_rows(graph: ir.Model) -> None:
+    """Make convolutions of such products; in place."""
+    products = _in_runs(graph.graph)
+    if not products:
+        return
+    columns = _Columns(graph)
+    for product in products:
         columns.convolve(product)
     columns.finish()
-    return copy
 
 
 def _in_runs(graph: ir.Graph) -> list[_Product]:

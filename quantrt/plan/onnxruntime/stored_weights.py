@@ -14,7 +14,6 @@ from collections.abc import Iterator
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.clone import clone
 from quantrt.ir.edit import (
     add_constant,
     constant_of,
@@ -31,15 +30,12 @@ __all__ = ["spell_stored_weights"]
 PRODUCTS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
-def spell_stored_weights(graph: ir.Model) -> ir.Model:
-    """The graph, or a copy of it where such a weight is written so that it is folded."""
-    if not any(_stored(graph.graph)):
-        return graph
-    copy = clone(graph)
-    taken = taken_names(copy)
-    for node in list(_stored(copy.graph)):
-        _spell(copy, node, taken)
-    return copy
+def spell_stored_weights(graph: ir.Model) -> None:
+    """Write such weights so that they are folded; in place."""
+    stored = list(_stored(graph.graph))
+    taken = taken_names(graph) if stored else set()
+    for node in stored:
+        _spell(graph, node, taken)
 
 
 def _stored(graph: ir.Graph) -> Iterator[ir.Node]:

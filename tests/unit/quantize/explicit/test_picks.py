@@ -5,11 +5,10 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from quantrt.ir.clone import clone
 from quantrt.ir.pick_codes import pick_codes
 from quantrt.plan.onnxruntime.stored_weights import spell_stored_weights
 from quantrt.quantize.explicit.picks import spell_picked_codes
-from tests.nets import net, run_ort
+from tests.nets import edited, net, run_ort
 
 TEXTS = {
     "rows of a table": """net (int64[B,S] i) => (float[B,S,6] y) {
@@ -40,7 +39,7 @@ def graph_of(text: str, rng: np.random.Generator) -> ir.Model:
 @pytest.mark.parametrize("case", TEXTS)
 def test_what_was_written_is_read(case: str, rng: np.random.Generator):
     graph = graph_of(TEXTS[case], rng)
-    spelled = clone(spell_stored_weights(pick_codes(graph)))
+    spelled = edited(spell_stored_weights, pick_codes(graph))
     assert "Cast" in {node.op_type for node in spelled.graph}
     assert spell_picked_codes(spelled) == 1
     assert [node.op_type for node in spelled.graph] == [node.op_type for node in graph.graph]

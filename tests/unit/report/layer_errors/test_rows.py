@@ -10,7 +10,7 @@ from quantrt.plan.onnxruntime.rows import convolve_rows
 from quantrt.quantize.qdq.write import write
 from quantrt.quantize.targets.onnxruntime import ORT
 from quantrt.report.layer_errors.rows import in_rows, multiply_rows
-from tests.nets import net, quantized, resnet, run_ort, samples, weights
+from tests.nets import edited, net, quantized, resnet, run_ort, samples, weights
 
 CODER = """net (float[N,24] x) => (float[N,8] y) {
     a = Gemm(x, w1)
@@ -24,7 +24,7 @@ SHAPES = {"w1": (24, 32), "w2": (16, 32), "b2": (16,), "w3": (16, 8)}
 def test_products_are_what_they_were():
     model = net(CODER, weights(SHAPES))
     graph = write(quantized(model, ORT, {"x": samples(64, 24)}))
-    spelled = convolve_rows(graph)
+    spelled = edited(convolve_rows, graph)
     back = multiply_rows(spelled, model.graph)
     kinds = Counter(node.op_type for node in back.graph)
     assert kinds["Gemm"] == 3 and not {"Conv", "Reshape", "Transpose"} & kinds.keys()
@@ -42,7 +42,7 @@ def test_what_the_model_moves_itself_stays():
     )
     next(node for node in model.graph.graph if node.op_type == "Reshape").name = "fc.rows"
     graph = write(quantized(model, ORT, {"x": samples(64, 4, 6)}))
-    back = multiply_rows(convolve_rows(graph), model.graph)
+    back = multiply_rows(edited(convolve_rows, graph), model.graph)
     assert [node.name for node in back.graph if node.op_type in ("Reshape", "Transpose")] == ["fc.rows"]
 
 
