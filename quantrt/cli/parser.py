@@ -32,6 +32,8 @@ _BAD_CHOICE = re.compile(
     r"invalid choice: '(?P<word>[^']*)' \(choose from (?P<choices>.*)\)"
 )
 
+_PERCENT = re.compile(r"argument (?P<option>--max-drop): invalid float value: '(?P<percent>[\d.]+) ?%'")
+
 DATA_OPTIONS = ("data", "inputs", "calib-data")
 """What data come by, in one command or another; in each the first that it has is meant."""
 
@@ -46,7 +48,8 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing and leaving."""
         raise UsageError(
-            f"cannot read the command line: {message}", hint=_nearest_choice(message) or f"{self.prog} -h"
+            f"cannot read the command line: {message}",
+            hint=_nearest_choice(message) or _as_ratio(message) or f"{self.prog} -h",
         )
 
 
@@ -57,6 +60,12 @@ def _nearest_choice(message: str) -> str | None:
         return None
     near = close_match(found["word"], re.findall(r"'([^']+)'", found["choices"]))
     return None if near is None else f"{found['option']} {near}"
+
+
+def _as_ratio(message: str) -> str | None:
+    """The option with the ratio that a percentage is; None for other errors."""
+    found = _PERCENT.search(message)
+    return None if found is None else f"{found['option']} {float(found['percent']) / 100:g}"
 
 
 def make_parser(commands: Sequence[Command]) -> argparse.ArgumentParser:

@@ -48,8 +48,9 @@ BUILD = ["build", "model.onnx", "-o", "model.qrt"]
             ["build", "m.onnx"], "the following arguments are required: -o", "build -h", id="no output"
         ),
         pytest.param(
-            [*BUILD, "--max-drop", "1%"], "invalid float value: '1%'", "build -h", id="not a number"
+            [*BUILD, "--max-drop", "1%"], "invalid float value: '1%'", "--max-drop 0.01", id="percent"
         ),
+        pytest.param([*BUILD, "--max-drop", "x"], "invalid float value: 'x'", "build -h", id="not a number"),
         pytest.param([*BUILD, "--max-drop", "-1"], "cannot use this budget", None, id="negative number"),
         pytest.param([*BUILD, "--max-drop", "7"], "cannot use this budget", None, id="out of bounds"),
         pytest.param(
