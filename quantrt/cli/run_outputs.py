@@ -54,6 +54,7 @@ class FilePerSample:
         self._folder = folder
         self.facts: dict[str, Any] = {}
         """Of the first sample's outputs."""
+        self._other_shapes: dict[str, None] = {}
 
     def add(self, outputs: Mapping[str, np.ndarray], first_sample: int, count: int) -> None:
         """Write the outputs of one more batch of `count` samples.
@@ -65,14 +66,17 @@ class FilePerSample:
         for row in range(count):
             arrays = {name: _row(name, array, row, count) for name, array in outputs.items()}
             write_arrays(self._folder / f"{first_sample + row:06d}.npz", arrays)
-            self.facts = self.facts or _facts(arrays)
+            facts = _facts(arrays)
+            self.facts = self.facts or facts
+            self._other_shapes |= {name: None for name in facts if facts[name] != self.facts.get(name)}
 
     def close(self) -> None:
         """Nothing: all is written."""
 
     def notes(self, samples: int) -> list[str]:
-        """Nothing to tell."""
-        return []
+        """Outputs whose shapes differ from sample to sample."""
+        names = ", ".join(map(repr, self._other_shapes))
+        return [f"shapes are those of the first sample; others differ in {names}"] if names else []
 
 
 def _row(name: str, array: np.ndarray, row: int, count: int) -> np.ndarray:

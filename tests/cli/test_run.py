@@ -32,7 +32,8 @@ def chosen(folder: Path) -> Path:
 
 def test_a_folder_gets_a_file_for_every_sample(chosen: Path, quantrt_json):
     data = quantrt_json("run", "chosen.onnx", "--inputs", "samples", "-o", "out/")
-    assert (data["samples"], data["notes"]) == (3, [])
+    assert data["samples"] == 3
+    assert data["notes"] == ["shapes are those of the first sample; others differ in 'found', 'twice'"]
     assert sorted(path.name for path in Path("out").iterdir()) == ["000000.npz", "000001.npz", "000002.npz"]
     found = []
     for index, wide in enumerate((2, 3, 2)):
