@@ -19,7 +19,7 @@ from quantrt.runtime.layer_times import (
     time_with_graph,
 )
 
-__all__ = ["WatchedLayers"]
+__all__ = ["WatchedLayers", "first_session"]
 
 RUNS = 7
 """Of a session: the fastest counts, or the mean where no single run is told."""
