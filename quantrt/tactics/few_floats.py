@@ -34,6 +34,8 @@ READERS = (
 """Types of layers that take as long as they read; products in floats may take any time."""
 
 INPUT = "Input"
+NO_LAYERS = (INPUT, "Const", "Output")
+"""Of a model that was compiled, what computes nothing."""
 
 
 def codes_beside_fp32(spec: Spec) -> str:
@@ -61,24 +63,24 @@ def why_left_out(spec: Spec, opened: Mapping[str, Candidate]) -> str | None:
 
 def _float_ratio(executor: OpenVinoExecutor) -> float | None:
     """The part of the elements that layers read which floats read; None where that tells no time."""
-    from quantrt.runtime.openvino_watch import constant_names, layer_type, layers_of
+    from quantrt.runtime.openvino_watch import constant_names, layer_type
 
     shapes = next(iter(executor.compiled_shapes), None)
     if shapes is None:
         return None
     model = executor.runtime_model(shapes)
+    layers = [node for node in model.get_ordered_ops() if layer_type(node) not in NO_LAYERS]
+    if any(layer_type(node) not in READERS and not _is_in_codes(node) for node in layers):
+        return None
     fixed = constant_names(model)
     total, floats = 0, 0
-    for _, node in layers_of(model, executor.source_model()):
+    for node in layers:
         sources = [port.get_source_output() for port in node.inputs()]
         read = [source for source in sources if source.get_node().get_name() not in fixed]
         count = sum(math.prod(source.get_partial_shape().to_shape()) for source in read)
         total += count
-        if _is_in_codes(node) or any(layer_type(source.get_node()) == INPUT for source in read):
-            continue  # what is given to a model is in floats either way
-        if layer_type(node) not in READERS:
-            return None
-        floats += count
+        if not _is_in_codes(node) and all(layer_type(source.get_node()) != INPUT for source in read):
+            floats += count  # what is given to a model is in floats either way
     return floats / total if total else None
 
 
