@@ -51,7 +51,7 @@ LED_S, LED_MAX_S = 0.04, 0.12
 """Of timed seconds where each turn is led, which takes forty times as long: 8 rounds, up to 24 where two are
 as fast."""
 
-SEARCH_WARM_S = 0.002
+SEARCH_WARM_S = 0.005
 """The same on the host's clock, where a turn has an untimed run, and medians of rounds are compared: it is
 enough to know about how long a run takes."""
 
