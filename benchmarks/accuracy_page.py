@@ -47,8 +47,9 @@ agree with FP32's on 99 % of the calibration samples, or, without decisions, out
 of their power. `mo max` and `mo entropy` are Model-Optimizer's `modelopt.onnx.quantization.quantize`{version}
 to int8, what is not int8 in f32, run in ONNX Runtime. What a tool leaves in floats is its own choice: `nncf
 control` goes back to floats layer by layer, on MobileNet v1 with all of them (more than 100 dB say so), while
-`accurate` has every layer in int8 that can be; what `quantrt build` makes where it may go back too, to the
-same target, is beside it in [accuracy-control-cpu.md](accuracy-control-cpu.md). An empty column was not
+`accurate` has every layer in int8 that can be, but for residual sums, and layers that read the model's
+inputs where these gain 3 dB by it; what `quantrt build` makes where it may go back too, to the same target,
+is beside it in [accuracy-control-cpu.md](accuracy-control-cpu.md). An empty column was not
 measured (`--no-control`, or no `--model-optimizer`). A contender whose tool or library refuses the model,
 leaves it as it is, or is not done in the time it was given (`--control-limit-s`), is `failed`, for a reason
 that is told at the end.
