@@ -61,7 +61,7 @@ def heads_apart(w: Writer, value: ir.Value, heads: int) -> ir.Value:
     return w.op("Transpose", w.reshaped(value, 0, 0, heads, -1), perm=(0, 2, 1, 3))
 
 
-def head_size(w: Writer, width: object, heads: int, what: str) -> int:
+def head_size(width: object, heads: int, what: str) -> int:
     """Elements of a head."""
     if not isinstance(width, int):
         raise NoSpellingError(f"the width of its {what} is not known, and with it the scale of its scores")

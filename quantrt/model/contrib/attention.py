@@ -63,7 +63,7 @@ def spell_multi_head_attention(w: Writer) -> None:
     padding = None if mask is None else padding_mask(w, mask, query, k)
     is_causal = bool(w.int_of("unidirectional"))
     before = w.size(past[0], 2) if past[0] is not None and is_causal else None
-    size = head_size(w, width, heads, "queries")
+    size = head_size(width, heads, "queries")
     keys = Keys(added(w, bias, padding), is_causal, before)
     results = {0: attended(w, q, k, v, scale=_scale(w, size), keys=keys)}
     results.update({index: value for index, value in ((1, k), (2, v)) if w.is_used(index)})
@@ -94,7 +94,7 @@ def _spell(
     padding = None if mask is None else padding_mask(w, mask, w.need(0, "input"), k)
     is_causal = bool(w.int_of("unidirectional"))
     keys = Keys(added(w, bias, padding), is_causal, before if is_causal else None)
-    size = head_size(w, widths[0], heads, "queries")
+    size = head_size(widths[0], heads, "queries")
     w.put({0: attended(w, q, k, v, scale=_scale(w, size), keys=keys), **results})
 
 

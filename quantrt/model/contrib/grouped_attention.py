@@ -76,13 +76,13 @@ def _operands(w: Writer, heads: int, shared: int) -> tuple[ir.Value, ir.Value, i
     query, key, value = w.need(0, "query"), w.input(1), w.input(2)
     width = (w.shape(query) or (None,))[-1]
     if key is None or value is None:
-        size = head_size(w, width, heads + 2 * shared, "queries, keys and values")
+        size = head_size(width, heads + 2 * shared, "queries, keys and values")
         parts = w.split(query, -1, heads * size, shared * size, shared * size)
     else:
         if not isinstance(width, int):
             keys = (w.shape(key) or (None,))[-1]
             width = keys * heads // shared if isinstance(keys, int) else None
-        size = head_size(w, width, heads, "queries")
+        size = head_size(width, heads, "queries")
         parts = query, key, value
     q, k, v = (
         heads_apart(w, part, count) for part, count in zip(parts, (heads, shared, shared), strict=True)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import add_constant, is_operator, only_consumer
+from quantrt.ir.edit import add_constant, is_operator, only_consumer, order_of
 from quantrt.ir.sources import SOURCES_KEY, sources_of
 
 __all__ = ["add_to_tokens"]
@@ -43,7 +43,7 @@ def _rewrite(graph: ir.Model, add: ir.Node) -> bool:
 def _views(image: ir.Value | None, add: ir.Node) -> tuple[ir.Node, ir.Node] | None:
     """The Reshape and the Transpose that make an image of tokens for this sum alone."""
     turn = None if image is None else image.producer()
-    if image is None or turn is None or not is_operator(turn, "Transpose") or _order(turn) != _TO_IMAGE:
+    if image is None or turn is None or not is_operator(turn, "Transpose") or order_of(turn) != _TO_IMAGE:
         return None
     spread = None if turn.inputs[0] is None else turn.inputs[0].producer()
     if spread is None or not is_operator(spread, "Reshape") or spread.inputs[0] is None:
@@ -102,8 +102,3 @@ def _node(op_type: str, inputs: Sequence[ir.Value | None], name: str | None, sta
     node = ir.Node("", op_type, inputs, name=name)
     node.metadata_props[SOURCES_KEY] = "\n".join(sources_of(stands_for))
     return node
-
-
-def _order(node: ir.Node) -> tuple[int, ...] | None:
-    order = node.attributes.get("perm")
-    return None if order is None else tuple(order.as_ints())

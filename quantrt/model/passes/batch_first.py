@@ -25,6 +25,7 @@ from quantrt.ir.edit import (
     int_attribute,
     is_operator,
     only_consumer,
+    order_of,
 )
 from quantrt.ir.sources import SOURCES_KEY, sources_of
 
@@ -70,7 +71,7 @@ def _pick(graph: ir.Model, node: ir.Node) -> bool:
 
 def _sink(graph: ir.Model, node: ir.Node) -> bool:
     """A Transpose in front of a product behind it, where it leaves the last axis alone."""
-    if not is_operator(node, "Transpose") or _order(node) != _FLIP or node.inputs[0] is None:
+    if not is_operator(node, "Transpose") or order_of(node) != _FLIP or node.inputs[0] is None:
         return False
     users = dict.fromkeys(use.node for use in node.outputs[0].uses())
     readers = [user for user in users if not is_operator(user, "Shape")]
@@ -105,7 +106,7 @@ def _sink(graph: ir.Model, node: ir.Node) -> bool:
 def _split_heads(graph: ir.Model, node: ir.Node) -> bool:
     """Heads apart from the batch at once, not by way of batch times heads."""
     chain = _chain(node, ("Reshape", "Transpose", "Reshape"))
-    if chain is None or _order(chain[1]) != _FLIP:
+    if chain is None or order_of(chain[1]) != _FLIP:
         return False
     x, flat, result = (_dims(chain[0].inputs[0]), _dims(chain[0].outputs[0]), _dims(chain[2].outputs[0]))
     if x is None or flat is None or result is None or (len(x), len(flat), len(result)) != (3, 3, 4):
@@ -128,7 +129,7 @@ def _split_heads(graph: ir.Model, node: ir.Node) -> bool:
 def _join_heads(graph: ir.Model, node: ir.Node) -> bool:
     """The product behind attention on [B, S, E], not on the sequence first."""
     chain = _chain(node, ("Transpose", "Reshape", "Gemm", "Reshape", "Transpose"))
-    if chain is None or _order(chain[0]) != (2, 0, 1, 3) or _order(chain[4]) != _FLIP:
+    if chain is None or order_of(chain[0]) != (2, 0, 1, 3) or order_of(chain[4]) != _FLIP:
         return False
     product = chain[2]
     weight = constant_of(product.inputs[1])
@@ -168,11 +169,6 @@ def _joined(graph: ir.Model, chain: Sequence[ir.Node], weight: np.ndarray, width
 
 def _results(node: ir.Node, chain: Sequence[ir.Node]) -> list[ir.Value]:
     return [node.outputs[0], *(other.outputs[0] for other in chain)]
-
-
-def _order(node: ir.Node) -> tuple[int, ...] | None:
-    order = node.attributes.get("perm")
-    return None if order is None else tuple(order.as_ints())
 
 
 def _dims(value: ir.Value | None) -> list[int | ir.SymbolicDim] | None:

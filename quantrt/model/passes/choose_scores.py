@@ -16,7 +16,7 @@ import math
 
 import onnx_ir as ir
 
-from quantrt.ir.edit import constant_of, is_operator, only_consumer, take_place
+from quantrt.ir.edit import constant_of, is_operator, number_of, only_consumer, take_place
 from quantrt.ir.sources import add_sources, sources_of
 from quantrt.model.passes.remove_unused import remove_unused
 
@@ -55,7 +55,7 @@ def _chosen(mask: ir.Value | None, scores: ir.Value | None) -> tuple[ir.Value | 
     if maker is None or not is_operator(maker, "Where") or constant_of(scores) is not None:
         return None
     is_seen, *sides = maker.inputs
-    numbers = [_number(value) for value in sides]
+    numbers = [number_of(value) for value in sides]
     for place in (0, 1):
         low = numbers[1 - place]
         if numbers[place] == 0.0 and low is not None and -math.inf < low <= _LOW:
@@ -67,8 +67,3 @@ def _chosen(mask: ir.Value | None, scores: ir.Value | None) -> tuple[ir.Value | 
 def _differs_by_query(mask: ir.Value) -> bool:
     """Whether a mask [..., queries, keys] has more than one row, as far as is known."""
     return mask.shape is not None and len(mask.shape) > 1 and mask.shape[-2] != 1
-
-
-def _number(value: ir.Value | None) -> float | None:
-    array = constant_of(value)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None

@@ -131,7 +131,7 @@ def _merge(graph: ir.Model, node: ir.Node, taken: set[str]) -> bool:
         return False
     for other in _partners(one, x, graph.graph):
         if _meeting(one.result, other.result) is not None:
-            _join(graph, x, [one, other], taken)
+            _join(graph, [one, other], taken)
             return True
     return False
 
@@ -187,7 +187,7 @@ def _reached(value: ir.Value) -> dict[ir.Node, None]:
     return found
 
 
-def _join(graph: ir.Model, x: ir.Value, products: Sequence[ConstantProduct], taken: set[str]) -> None:
+def _join(graph: ir.Model, products: Sequence[ConstantProduct], taken: set[str]) -> None:
     first = products[0].nodes[0]
     weight = side_by_side([product.weight for product in products])
     nodes = [product.nodes[0] for product in products]

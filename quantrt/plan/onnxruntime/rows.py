@@ -8,8 +8,8 @@ Behind a weight with a scale per column its QGemm wants a zero point per column 
 sums rows for them; QLinearConv takes one for all. Both add the same integers and round them by the same
 factors. Rows are moved in front of the first and behind the last of a run: ONNX Runtime keeps channels last,
 so that its own transpositions take back these, and a Reshape is left of each. Ten products of an autoencoder
-take 14.6 us so, and 20.7 with its QGemm (`toycar` of docs/results/assignment-peers-cpu.md). A batch without
-a row is refused.
+take 14.6 us so, and 20.7 with its QGemm (`toycar` of docs/results/assignment-peers-cpu.md). ONNX
+Runtime refuses a batch without a row in this form, which quantrt.runtime.no_samples keeps from it.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from quantrt.ir.edit import (
 )
 from quantrt.model.passes.remove_unused import remove_unused
 from quantrt.plan.openvino.pixels import POINTWISE
+from quantrt.plan.openvino.tokens import known_sizes
 
 __all__ = ["list_rows"]
 
@@ -60,11 +61,8 @@ def _starts(node: ir.Node) -> bool:
 
 def _sizes(value: ir.Value | None) -> list[int] | None:
     """All sizes behind the first of a map of rows; None where one of them is not known."""
-    shape = None if value is None else value.shape
-    if shape is None or len(shape) <= LIST_RANK:
-        return None
-    sizes = [size for size in shape[1:] if isinstance(size, int)]
-    return sizes if len(sizes) == len(shape) - 1 else None
+    sizes = known_sizes(value)
+    return sizes if sizes is not None and len(sizes) >= LIST_RANK else None
 
 
 def _is_matrix(value: ir.Value | None) -> bool:

@@ -33,7 +33,7 @@ from quantrt.ir.edit import (
 )
 from quantrt.plan.openvino.pixels import POINTWISE
 
-__all__ = ["turn_last"]
+__all__ = ["known_sizes", "turn_last"]
 
 MAP_RANK = 4
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
@@ -75,30 +75,30 @@ def _ends(graph: ir.Model) -> Iterator[tuple[ir.Node, ir.Node, _Write]]:
 
 def _makes_tokens(view: ir.Node, turn: ir.Node) -> bool:
     """Whether pixels come before the last part of the channels, of a map that has channels last."""
-    order, parts = order_of(turn), _sizes(view.outputs[0])
-    is_view = _is_view_of_map(_sizes(view.inputs[0]), None if parts is None else (parts[-1], *parts[:-1]))
+    order, parts = order_of(turn), known_sizes(view.outputs[0])
+    is_view = _is_view_of_map(known_sizes(view.inputs[0]), parts)
     is_turned = order is not None and parts is not None and order[0] == 0 and order[-1] == len(parts) - 1
     return is_view and is_turned and _is_near(view.inputs[0], _makers)
 
 
 def _makes_map(turn: ir.Node, view: ir.Node) -> bool:
     """Whether rows of the last part of the channels become a map that is read with channels last."""
-    order, parts = order_of(turn), _sizes(turn.outputs[0])
-    is_view = _is_view_of_map(_sizes(view.outputs[0]), None if parts is None else (parts[-1], *parts[:-1]))
+    order, parts = order_of(turn), known_sizes(turn.outputs[0])
+    is_view = _is_view_of_map(known_sizes(view.outputs[0]), parts)
     is_turned = order is not None and parts is not None and order[0] == 0 and order[-2] == len(parts)
     return is_view and is_turned and _is_near(view.outputs[0], _readers)
 
 
 def _is_view_of_map(image: Sequence[int] | None, parts: Sequence[int] | None) -> bool:
-    """Whether pixels, and then parts of the channels, are all that a map [C, H, W] has."""
-    if image is None or parts is None or len(image) != MAP_RANK - 1:
+    """Whether parts of the channels, and then pixels, are all that a map [C, H, W] has."""
+    if image is None or parts is None or len(parts) < 2 or len(image) != MAP_RANK - 1:
         return False
-    return parts[0] == image[1] * image[2] and prod(parts[1:]) == image[0]
+    return parts[-1] == image[1] * image[2] and prod(parts[:-1]) == image[0]
 
 
-def _sizes(value: ir.Value | None) -> list[int] | None:
+def known_sizes(value: ir.Value | None) -> list[int] | None:
     """All sizes behind the first; None where one of them is not known."""
-    if value is None or value.shape is None or len(value.shape) < MAP_RANK - 1:
+    if value is None or value.shape is None:
         return None
     sizes = [size for size in value.shape[1:] if isinstance(size, int)]
     return sizes if len(sizes) == len(value.shape) - 1 else None
@@ -132,7 +132,7 @@ def _readers(value: ir.Value) -> Iterable[ir.Node]:
 
 def _write_tokens(graph: ir.Model, view: ir.Node, turn: ir.Node, taken: set[str]) -> None:
     """Channels last, pixels before their parts, and then the order that was wanted."""
-    (*parts, pixels), order = _sizes(view.outputs[0]) or [], order_of(turn) or ()
+    (*parts, pixels), order = known_sizes(view.outputs[0]) or [], order_of(turn) or ()
     places = (0, *range(2, len(parts) + 2), 1)  # of axes of the first form in the second
     writer = _Writer(graph, taken, view.name or "")
     value = writer.transpose(view.inputs[0], LAST)
@@ -144,7 +144,7 @@ def _write_tokens(graph: ir.Model, view: ir.Node, turn: ir.Node, taken: set[str]
 
 def _write_map(graph: ir.Model, turn: ir.Node, view: ir.Node, taken: set[str]) -> None:
     """Pixels before the parts of their channels, and a map with channels last called in the other order."""
-    order, (channels, *size) = order_of(turn) or (), _sizes(view.outputs[0]) or []
+    order, (channels, *size) = order_of(turn) or (), known_sizes(view.outputs[0]) or []
     writer = _Writer(graph, taken, view.name or "")
     value = writer.transpose(turn.inputs[0], (0, order[-1], *order[1:-1]))
     value = writer.reshape(value, (*size, channels))

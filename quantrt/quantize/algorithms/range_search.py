@@ -50,8 +50,6 @@ def search_ranges(
     quantized: QuantizedModel,
     batches: Sequence[Inputs],
     wanted: Sequence[Sequence[Array]],
-    *,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, QParams]:
     """The grids of activations that bring a model's outputs nearest to those wanted.
 
@@ -60,7 +58,6 @@ def search_ranges(
 
     Args:
         wanted: the float model's floating-point outputs, for each batch.
-        on_progress: called with (grids searched, in all).
     """
     grids = _grids(quantized)
     if not grids or not batches:
@@ -84,12 +81,10 @@ def search_ranges(
         return noise({name: scale})
 
     best = start = noise({})
-    for done, name in enumerate(grids):
-        on_progress(done, len(grids))
+    for name in grids:
         scale, least = _best_scale(partial(noise_with, name), scales[name], best)
         if least < LEAST_GAIN * best:
             scales[name], best = scale, least
-    on_progress(len(grids), len(grids))
     log.debug("ranges by the outputs: noise ratio %.2e, was %.2e", best, start)
     changed = dict(quantized.activations)
     for name, members in grids.items():
