@@ -11,27 +11,14 @@ ConvNeXt-T in int8 takes 18.5 ms so, and 24.6 as NNCF leaves it (docs/results/zo
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
-from quantrt.ir.edit import (
-    add_constant,
-    all_names,
-    constant_of,
-    int_attribute,
-    is_operator,
-    take_name,
-    take_place,
-)
+from quantrt.ir.edit import constant_of, int_attribute, is_operator
 from quantrt.model.passes.remove_unused import remove_unused
-from quantrt.plan.openvino.pixels import POINTWISE
+from quantrt.plan.openvino.maps_as_rows import MapsAsRows
 from quantrt.plan.openvino.tokens import known_sizes
 
 __all__ = ["list_rows"]
-
-CODING = ("DequantizeLinear", "QuantizeLinear")
-ALIKE = (*POINTWISE, "Erf")
-"""Operators that compute a list as they compute a map, where all else that they read is a row or a number."""
 
 LIST_RANK = 3
 
@@ -40,12 +27,12 @@ def list_rows(graph: ir.Model) -> None:
     """Make lists of rows in maps where they are normalized and multiplied; in place."""
     if not any(_starts(node) for node in graph.graph):
         return
-    lists = _Lists(graph)
+    maps = MapsAsRows(graph, _sizes, keeps_last=True)
     for node in list(graph.graph):
         if _starts(node):
-            lists.begin(node)
-        elif is_operator(node, *ALIKE):
-            lists.carry(node)
+            _begin(maps, node)
+        else:
+            maps.carry(node)
     remove_unused(graph)
 
 
@@ -59,10 +46,12 @@ def _starts(node: ir.Node) -> bool:
     return is_operator(node, "MatMul") and _is_matrix(node.inputs[1])
 
 
-def _sizes(value: ir.Value | None) -> list[int] | None:
-    """All sizes behind the first of a map of rows; None where one of them is not known."""
+def _sizes(value: ir.Value | None) -> tuple[list[int], list[int]] | None:
+    """Of the list of a map's rows, and of the map; None where one behind the first is not known."""
     sizes = known_sizes(value)
-    return sizes if sizes is not None and len(sizes) >= LIST_RANK else None
+    if sizes is None or len(sizes) < LIST_RANK:
+        return None
+    return [0, -1, sizes[-1]], [0, *sizes]
 
 
 def _is_matrix(value: ir.Value | None) -> bool:
@@ -73,62 +62,11 @@ def _is_matrix(value: ir.Value | None) -> bool:
     return array is not None and array.ndim == LIST_RANK - 1
 
 
-def _is_row(value: ir.Value | None, reader: ir.Node) -> bool:
-    """Whether an input is absent, or a constant that every row is computed with alike."""
-    array = constant_of(value)
-    if value is None or array is None:
-        return value is None
-    is_number = array.size == 1 and array.ndim <= LIST_RANK
-    return is_number or (array.ndim <= 1 and not is_operator(reader, *CODING))
-
-
-class _Lists:
-    """Maps of rows [N, H, W, C] that are computed as lists [N, H W, C]."""
-
-    def __init__(self, graph: ir.Model) -> None:
-        self._graph = graph
-        self._of: dict[ir.Value, ir.Value] = {}  # lists by map
-        self._taken = all_names(graph)
-
-    def begin(self, node: ir.Node) -> None:
-        """Let a node compute a list, whatever makes what it reads."""
-        first, *others = node.inputs
-        assert first is not None
-        self._compute(node, [self._list(first, node), *others])
-
-    def carry(self, node: ir.Node) -> None:
-        """Let a node compute a list where it reads one, and nothing else but rows and numbers."""
-        if all(value in self._of or _is_row(value, node) for value in node.inputs):
-            self._compute(
-                node, [value if value is None else self._of.get(value, value) for value in node.inputs]
-            )
-
-    def _compute(self, node: ir.Node, inputs: list[ir.Value | None]) -> None:
-        """Put a node of lists in the place of one of maps; who reads a map gets the list as one."""
-        result, attributes = node.outputs[0], dict(node.attributes)
-        if is_operator(node, "LayerNormalization"):
-            attributes["axis"] = ir.AttrInt64("axis", -1)
-        instead = ir.Node("", node.op_type, inputs, list(attributes.values()), num_outputs=1, name=node.name)
-        made, sizes = instead.outputs[0], _sizes(result) or []
-        made.name, made.type = take_name(f"{result.name}_map", self._taken), result.type
-        shape = self._constant(result, [0, *sizes])
-        back = ir.node("Reshape", [made, shape], name=take_name(f"{result.name}_unlisted", self._taken))
-        take_place(self._graph, node, [instead, back], back.outputs[0])
-        image = back.outputs[0]
-        if not image.is_graph_output():  # reports look for what is computed, by its name
-            name, image.name = image.name, None
-            image.name, made.name = made.name, name
-        self._of[image] = made
-
-    def _list(self, value: ir.Value, reader: ir.Node) -> ir.Value:
-        if value not in self._of:
-            sizes = _sizes(value) or []
-            name = take_name(f"{value.name}_list", self._taken)
-            node = ir.node("Reshape", [value, self._constant(value, [0, -1, sizes[-1]])], name=name)
-            made = self._of[value] = node.outputs[0]
-            made.name, made.type = name, value.type
-            self._graph.graph.insert_before(reader, node)
-        return self._of[value]
-
-    def _constant(self, value: ir.Value, sizes: list[int]) -> ir.Value:
-        return add_constant(self._graph, f"{value.name}_sizes", np.array(sizes, np.int64), self._taken)
+def _begin(maps: MapsAsRows, node: ir.Node) -> None:
+    """Let a node compute a list, whatever makes what it reads."""
+    first, *others = node.inputs
+    assert first is not None
+    attributes = dict(node.attributes)
+    if is_operator(node, "LayerNormalization"):
+        attributes["axis"] = ir.AttrInt64("axis", -1)
+    maps.compute(node, node.op_type, [maps.rows(first, node), *others], list(attributes.values()))

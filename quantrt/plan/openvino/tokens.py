@@ -31,7 +31,7 @@ from quantrt.ir.edit import (
     take_name,
     take_place,
 )
-from quantrt.plan.openvino.pixels import POINTWISE
+from quantrt.plan.openvino.maps_as_rows import POINTWISE
 
 __all__ = ["known_sizes", "turn_last"]
 
@@ -42,7 +42,7 @@ LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 SPATIAL = ("AveragePool", "Conv", "ConvTranspose", "MaxPool")
 """What computes with channels last."""
 
-ALIKE = (*POINTWISE, "Concat", "Erf")
+ALIKE = (*POINTWISE, "Concat")
 """What computes in the order that it is given."""
 
 MAX_STEPS = 12
