@@ -25,7 +25,7 @@ from benchmarks.assignment_cases import CALIBRATION, CASES, PICTURES, Case, Mate
 from benchmarks.assignment_page import assignment_page
 from benchmarks.record import commit, load_results, write_results
 from quantrt.assign.solve import Boundary, Problem, solve
-from quantrt.assign.tables import Tables, tables_from_json
+from quantrt.assign.tables.tables import Tables, tables_from_json
 from quantrt.build import build
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.config import AssignConfig, BenchConfig, Budget, BuildConfig, CalibrationConfig

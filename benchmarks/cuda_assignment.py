@@ -34,9 +34,9 @@ from benchmarks.cuda.predicted import kernels_of, predicted_ms
 from benchmarks.cuda.timing import commit, enqueued, environment, time_in_turns
 from benchmarks.pages.cuda.assignment import FLOATS, SHIPPED, cuda_assignment_page
 from benchmarks.record import write_results
-from quantrt.assign.accuracy import measure_accuracy
-from quantrt.assign.checked import Checked
-from quantrt.assign.class_labels import metric_of_data
+from quantrt.assign.accuracy.accuracy import measure_accuracy
+from quantrt.assign.accuracy.checked import Checked
+from quantrt.assign.accuracy.class_labels import metric_of_data
 from quantrt.build import build, make_plan
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import load_stats

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.accuracy import Run
+from quantrt.assign.accuracy.accuracy import Run
 from quantrt.calibrate.converted import as_bound, converted
 from quantrt.calibrate.dataset import Dataset
 from quantrt.calibrate.stats import Stats

@@ -13,14 +13,14 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-from quantrt.assign.accuracy import Accuracy, Run
-from quantrt.assign.batch_sizes import trials, why_wrong
-from quantrt.assign.checked import BATCH_SIZE, Checked
-from quantrt.assign.class_labels import metric_of_data
-from quantrt.assign.kept_sizes import KeptSizes
-from quantrt.assign.metric import Metric
-from quantrt.assign.replayed import Replayed
-from quantrt.assign.try_metric import try_metric
+from quantrt.assign.accuracy.accuracy import Accuracy, Run
+from quantrt.assign.accuracy.batch_sizes import trials, why_wrong
+from quantrt.assign.accuracy.checked import BATCH_SIZE, Checked
+from quantrt.assign.accuracy.class_labels import metric_of_data
+from quantrt.assign.accuracy.kept_sizes import KeptSizes
+from quantrt.assign.accuracy.metric import Metric
+from quantrt.assign.accuracy.replayed import Replayed
+from quantrt.assign.accuracy.try_metric import try_metric
 from quantrt.bind import unbound
 from quantrt.calibrate.dataset import Batch, Dataset
 from quantrt.calibrate.usual_sizes import made_up_data

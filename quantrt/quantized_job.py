@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.checked import Checked
+from quantrt.assign.accuracy.checked import Checked
+from quantrt.assign.accuracy.metric import Metric
 from quantrt.assign.choose import Choice
-from quantrt.assign.metric import Metric
 from quantrt.bind import bind_floats, bind_stored, laid_out_data, laid_out_stats, lay_out, read_edges
 from quantrt.calibrate.dataset import Dataset, open_dataset
 from quantrt.calibrate.stats import Stats

@@ -8,7 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import quantrt.mix.measure
-from quantrt.assign.cost_model import TimedEngine, TimedLayer
+from quantrt.assign.tables.cost_model import TimedEngine, TimedLayer
 from quantrt.model.model import Model
 from quantrt.tactics.candidates import Candidate
 from quantrt.tactics.timing import Latency

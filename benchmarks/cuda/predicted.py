@@ -3,8 +3,8 @@
 
     predicted(e) = floats * alone(e, floats) + codes * alone(e, codes)
 
-The two factors are fitted to the other engines of one model (`quantrt.assign.whole_engines`), each with the
-sums of its own kernels. The time of the engine itself is in no prediction of it.
+The two factors are fitted to the other engines of one model (`quantrt.assign.tables.whole_engines`), each
+with the sums of its own kernels. The time of the engine itself is in no prediction of it.
 """
 
 __all__ = ["kernels_of", "predicted_ms"]
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from quantrt.assign.whole_engines import TimedKernels, fit_factors
+from quantrt.assign.tables.whole_engines import TimedKernels, fit_factors
 from quantrt.model.model import Model
 from quantrt.report.engine_layers.timed import timed_engine
 from quantrt.runtime.executor import Executor

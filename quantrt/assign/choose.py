@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from quantrt.assign.accuracy import Accuracy
+from quantrt.assign.accuracy.accuracy import Accuracy
 from quantrt.tactics.timing import Latency, Paired, compare_paired
 
 __all__ = ["Choice", "Verdict", "choose", "choose_small", "choose_untimed", "fastest"]

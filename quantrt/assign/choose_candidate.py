@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from quantrt.assign.accuracy import Accuracy
+from quantrt.assign.accuracy.accuracy import Accuracy
 from quantrt.assign.choose import Choice, choose, choose_small
 from quantrt.config import Budget
 from quantrt.tactics.candidates import Candidate

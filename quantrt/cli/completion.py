@@ -37,7 +37,7 @@ def completion_script(parser: argparse.ArgumentParser, shell: str) -> str:
     """A script that completes the parser's commands, options, choices and file names in `shell`."""
     import shtab  # imported here alone: no other verb pays for it
 
-    from quantrt.assign.metric import METRICS  # of all verbs, those that build pay for it otherwise
+    from quantrt.assign.accuracy.metric import METRICS  # of all verbs, those that build pay for it otherwise
 
     named = {
         "--metric": _completion("metric", METRICS, takes_files=False),

@@ -15,8 +15,8 @@ from quantrt.config import BenchConfig, DeviceConfig
 from quantrt.errors import AccuracyError, UsageError
 
 if TYPE_CHECKING:
-    from quantrt.assign.assignment import Assigned
-    from quantrt.assign.tables import Tables
+    from quantrt.assign.assignment.assignment import Assigned
+    from quantrt.assign.tables.tables import Tables
 
 __all__ = ["COMMAND"]
 
@@ -111,7 +111,7 @@ def _check_build(args: argparse.Namespace) -> None:
 
 
 def _restricted(tables: Tables, args: argparse.Namespace) -> Tables:
-    from quantrt.assign.restrict import regions_named, restrict
+    from quantrt.assign.tables.restrict import regions_named, restrict
 
     floats = regions_named(tables.regions, args.exclude, "--exclude")
     if args.only:
@@ -122,7 +122,12 @@ def _restricted(tables: Tables, args: argparse.Namespace) -> Tables:
 
 def _solve(tables: Tables, name: str, value: float) -> Assigned | None:
     """By the option that asks for it."""
-    from quantrt.assign.assignment import assign, assign_within_drop, assign_within_size, assign_within_time
+    from quantrt.assign.assignment.assignment import (
+        assign,
+        assign_within_drop,
+        assign_within_size,
+        assign_within_time,
+    )
 
     match name:
         case "max_drop":
@@ -138,8 +143,8 @@ def _solve(tables: Tables, name: str, value: float) -> Assigned | None:
 
 
 def _float_bytes(tables: Tables) -> float:
-    from quantrt.assign.assignment import uniform
-    from quantrt.assign.region import FLOAT
+    from quantrt.assign.assignment.assignment import uniform
+    from quantrt.assign.tables.region import FLOAT
 
     return 0.0 if tables.sizes is None else float(tables.sizes.predict_bytes(uniform(tables, FLOAT)))
 

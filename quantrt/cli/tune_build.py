@@ -15,8 +15,8 @@ from quantrt.config import BenchConfig, Budget, BuildConfig, DeviceConfig
 from quantrt.errors import AccuracyError
 
 if TYPE_CHECKING:
-    from quantrt.assign.assignment import Assigned
-    from quantrt.assign.tables import Tables
+    from quantrt.assign.assignment.assignment import Assigned
+    from quantrt.assign.tables.tables import Tables
     from quantrt.plan.plan import Plan
 
 __all__ = ["build_assigned"]
@@ -31,7 +31,7 @@ def build_assigned(args: argparse.Namespace, tables: Tables, found: Assigned) ->
     Raises:
         AccuracyError: what would be shipped is larger than was asked for; nothing is written.
     """
-    from quantrt.assign.as_config import config_of
+    from quantrt.assign.assignment.as_config import config_of
     from quantrt.build import build
     from quantrt.model.load import load_model
     from quantrt.report.inspect.engine import describe_engine, show_engine
@@ -69,8 +69,8 @@ def build_assigned(args: argparse.Namespace, tables: Tables, found: Assigned) ->
 
 
 def _check_size(args: argparse.Namespace, tables: Tables, plan: Plan) -> None:
-    from quantrt.assign.assignment import uniform
-    from quantrt.assign.region import FLOAT
+    from quantrt.assign.assignment.assignment import uniform
+    from quantrt.assign.tables.region import FLOAT
 
     limit = None if args.max_size_mb is None else args.max_size_mb * 1e6
     if args.max_size_ratio is not None and tables.sizes is not None:

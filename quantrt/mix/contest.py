@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from quantrt.assign.accuracy import Accuracy
+from quantrt.assign.accuracy.accuracy import Accuracy
 from quantrt.assign.choose import Choice
-from quantrt.assign.noise_limit import allowed_ratio
+from quantrt.assign.tables.noise_limit import allowed_ratio
 from quantrt.tactics.candidates import Candidate, Opener, Spec
 from quantrt.tactics.timing import Latency
 

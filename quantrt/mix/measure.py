@@ -11,12 +11,12 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from quantrt.assign.assignment import uniform
-from quantrt.assign.cost_model import CostModel, TimedEngine, cost_model
-from quantrt.assign.region import FLOAT, Region, Surroundings, find_regions
-from quantrt.assign.sensitivity import Sensitivity
-from quantrt.assign.sizes import size_model
-from quantrt.assign.tables import BuiltEngine, Tables, read_tables, write_tables
+from quantrt.assign.assignment.assignment import uniform
+from quantrt.assign.tables.cost_model import CostModel, TimedEngine, cost_model
+from quantrt.assign.tables.region import FLOAT, Region, Surroundings, find_regions
+from quantrt.assign.tables.sensitivity import Sensitivity
+from quantrt.assign.tables.sizes import size_model
+from quantrt.assign.tables.tables import BuiltEngine, Tables, read_tables, write_tables
 from quantrt.calibrate.dataset import Dataset
 from quantrt.errors import DataError, InternalError
 from quantrt.mix.contest import Contest, Pair

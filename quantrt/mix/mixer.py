@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from quantrt.assign.assignment import Assigned, assign
-from quantrt.assign.region import FLOAT, Region
-from quantrt.assign.repair import WORTH_RATIO, Outcome, Round, repair
-from quantrt.assign.tables import BuiltEngine, Tables, write_tables
+from quantrt.assign.assignment.assignment import Assigned, assign
+from quantrt.assign.assignment.repair import WORTH_RATIO, Outcome, Round, repair
+from quantrt.assign.tables.region import FLOAT, Region
+from quantrt.assign.tables.tables import BuiltEngine, Tables, write_tables
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import ENGINE_ROUNDS
 from quantrt.constrain.precisions import read_layer_precisions

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from quantrt.assign.checked import Checked
+from quantrt.assign.accuracy.checked import Checked
 from quantrt.mix.contest import Contest
 from quantrt.prepare import Event, Job
 from quantrt.tactics.candidates import Rejected, first_not_finite

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from quantrt.assign.region import Region, find_regions
+from quantrt.assign.tables.region import Region, find_regions
 from quantrt.quantize.quantized_model import Placement
 
 __all__ = ["coded_nodes", "coded_regions"]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.assign.accuracy import Accuracy
-from quantrt.assign.checked import Checked
-from quantrt.assign.metric import Metric
-from quantrt.assign.replayed import Replayed
-from quantrt.assign.try_metric import session_run
+from quantrt.assign.accuracy.accuracy import Accuracy
+from quantrt.assign.accuracy.checked import Checked
+from quantrt.assign.accuracy.metric import Metric
+from quantrt.assign.accuracy.replayed import Replayed
+from quantrt.assign.accuracy.try_metric import session_run
 from quantrt.device import saturates
 from quantrt.errors import InternalError
 from quantrt.quantize.target import Target

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from quantrt.assign.accuracy import Accuracy
+from quantrt.assign.accuracy.accuracy import Accuracy
 from quantrt.quantize.fit.fit import Fitted
 
 __all__ = ["Judged", "fewest_floats", "least_lost"]

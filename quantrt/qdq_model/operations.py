@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from quantrt.assign.region import Region
+from quantrt.assign.tables.region import Region
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import is_operator
 from quantrt.ir.multiply_adds import PRODUCTS, multiply_adds

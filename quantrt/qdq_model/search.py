@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from quantrt.assign.noise_limit import NoisePoint, closest_limit, next_limit
-from quantrt.assign.region import FLOAT
+from quantrt.assign.assignment.together import Together, choose_together
 from quantrt.assign.solve import Problem, solve
-from quantrt.assign.together import Together, choose_together
+from quantrt.assign.tables.noise_limit import NoisePoint, closest_limit, next_limit
+from quantrt.assign.tables.region import FLOAT
 from quantrt.qdq_model.judged import Judged
 
 __all__ = ["CODES", "Round", "Searched", "Workshop", "search"]

@@ -8,10 +8,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from quantrt.assign.checked import Checked
-from quantrt.assign.metric import Metric
-from quantrt.assign.region import Region
-from quantrt.assign.sensitivity import Sensitivity
+from quantrt.assign.accuracy.checked import Checked
+from quantrt.assign.accuracy.metric import Metric
+from quantrt.assign.tables.region import Region
+from quantrt.assign.tables.sensitivity import Sensitivity
 from quantrt.calibrate.dataset import Dataset
 from quantrt.config import FILE_ROUNDS, Budget, BuildConfig
 from quantrt.errors import InternalError

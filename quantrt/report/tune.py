@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from quantrt.assign.assignment import Assigned, uniform
-from quantrt.assign.noise_limit import predicted_drop
-from quantrt.assign.region import FLOAT
-from quantrt.assign.tables import Tables, read_tables, tables_from_json
+from quantrt.assign.assignment.assignment import Assigned, uniform
+from quantrt.assign.tables.noise_limit import predicted_drop
+from quantrt.assign.tables.region import FLOAT
+from quantrt.assign.tables.tables import Tables, read_tables, tables_from_json
 from quantrt.errors import DataError, UsageError
 from quantrt.plan.serialize import load_plan
 from quantrt.report.built.mixed import ratio_of_metric

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from quantrt.assign.cost_model import CostModel
-from quantrt.assign.region import Region
-from quantrt.assign.sizes import SizeModel
-from quantrt.assign.tables import Tables, write_tables
+from quantrt.assign.tables.cost_model import CostModel
+from quantrt.assign.tables.region import Region
+from quantrt.assign.tables.sizes import SizeModel
+from quantrt.assign.tables.tables import Tables, write_tables
 from quantrt.cli.main import main
 from quantrt.model.load import load_model
-from tests.unit.assign.assign_tables import NAMES, tables
+from tests.unit.assign.tables.assign_tables import NAMES, tables
 
 
 @pytest.fixture

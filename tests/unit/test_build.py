@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import quantrt
-from quantrt.assign import checked as checked_module
-from quantrt.assign.accuracy import measure_accuracy
+from quantrt.assign.accuracy import checked as checked_module
+from quantrt.assign.accuracy.accuracy import measure_accuracy
 from quantrt.assign.choose import Choice, Verdict
 from quantrt.build import Event, build
 from quantrt.calibrate.dataset import open_dataset

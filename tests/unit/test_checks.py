@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from quantrt import checks
-from quantrt.assign.checked import Checked
-from quantrt.assign.metric import find_metric
+from quantrt.assign.accuracy.checked import Checked
+from quantrt.assign.accuracy.metric import find_metric
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.checks import make_checker, make_size_checker
 from quantrt.config import Budget, BuildConfig, CudaConfig, DeviceConfig

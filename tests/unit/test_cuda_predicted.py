@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.cuda.predicted import predicted_ms
-from quantrt.assign.whole_engines import TimedKernels
+from quantrt.assign.tables.whole_engines import TimedKernels
 
 KERNELS = {
     "fp16": TimedKernels(10.0, 0.0, 9.0),

@@ -18,10 +18,10 @@ import pytest
 from rich.console import Console
 
 import quantrt.mix.contest
-from quantrt.assign import checked as checked_module
-from quantrt.assign.cost_model import TimedEngine, TimedLayer
-from quantrt.assign.sensitivity import _Part
-from quantrt.assign.tables import read_tables
+from quantrt.assign.accuracy import checked as checked_module
+from quantrt.assign.tables.cost_model import TimedEngine, TimedLayer
+from quantrt.assign.tables.sensitivity import _Part
+from quantrt.assign.tables.tables import read_tables
 from quantrt.build import build
 from quantrt.config import (
     AssignConfig,
@@ -102,7 +102,7 @@ def test_tables_are_written_and_damages_in_them_are_not_measured_again(outliers,
     def no_more(part, switches) -> float:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("quantrt.assign.sensitivity._Part.noise_ratio", no_more)
+    monkeypatch.setattr("quantrt.assign.tables.sensitivity._Part.noise_ratio", no_more)
     with pytest.raises(AssertionError, match="measured again"):  # only what regions do together is
         make(outliers, config(tables=str(path)))
 
@@ -259,10 +259,10 @@ def test_another_engine_under_a_known_name_is_measured_anew():
 
 KILLED = """
 import os, signal, sys
-import quantrt.assign.sensitivity as sensitivity
+import quantrt.assign.tables.sensitivity as sensitivity
 sys.path.insert(0, sys.argv[2])
 from tests.unit import test_mix
-from quantrt.assign.sensitivity import _Part
+from quantrt.assign.tables.sensitivity import _Part
 measure, calls = _Part.noise_ratio, []
 def until_killed(part, switches):
     calls.append(switches)

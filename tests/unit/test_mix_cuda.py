@@ -11,8 +11,8 @@ import pytest
 pytest.importorskip("torch", reason="programs run in torch")
 
 import quantrt.mix.measure
-from quantrt.assign.cost_model import TimedEngine
-from quantrt.assign.tables import read_tables
+from quantrt.assign.tables.cost_model import TimedEngine
+from quantrt.assign.tables.tables import read_tables
 from quantrt.build import build
 from quantrt.config import (
     AssignConfig,

@@ -9,9 +9,9 @@ from typing import Any
 
 from rich.table import Table
 
-from quantrt.assign.region import FLOAT
-from quantrt.assign.repair import Outcome, Round
-from quantrt.assign.tables import tables_to_json
+from quantrt.assign.assignment.repair import Outcome, Round
+from quantrt.assign.tables.region import FLOAT
+from quantrt.assign.tables.tables import tables_to_json
 from quantrt.report.json_numbers import finite
 from quantrt.report.quantities import ms_text
 from quantrt.report.tables import facts, heading, show, table

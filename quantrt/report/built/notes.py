@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from quantrt.assign.class_labels import class_count, is_guessing
+from quantrt.assign.accuracy.class_labels import class_count, is_guessing
 from quantrt.report.bench import unsteady_notes
 from quantrt.report.built.facts import BuildFacts
 from quantrt.report.built.own_codes import own_code_notes

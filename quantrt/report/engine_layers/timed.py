@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from quantrt.assign.cost_model import TimedEngine, TimedLayer
+from quantrt.assign.tables.cost_model import TimedEngine, TimedLayer
 from quantrt.dtypes import CODE_PRECISIONS
 from quantrt.ir.sources import sources_of
 from quantrt.model.model import Model

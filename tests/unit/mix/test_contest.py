@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from quantrt.assign.accuracy import Accuracy
+from quantrt.assign.accuracy.accuracy import Accuracy
 from quantrt.assign.choose import Choice, Verdict
 from quantrt.mix.contest import Contest, find_pair
 from quantrt.tactics.candidates import Candidate, Spec

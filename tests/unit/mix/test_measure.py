@@ -6,13 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from quantrt.assign.assignment import assign
-from quantrt.assign.cost_model import CostModel
-from quantrt.assign.region import FLOAT, Region
+from quantrt.assign.assignment.assignment import assign
+from quantrt.assign.tables.cost_model import CostModel
+from quantrt.assign.tables.region import FLOAT, Region
 from quantrt.mix.contest import Pair
 from quantrt.mix.measure import Measurer, not_float_for_time
 from quantrt.tactics.timing import Latency
-from tests.unit.assign.assign_tables import tables
+from tests.unit.assign.tables.assign_tables import tables
 
 FLOATS, CODES = "onnxruntime fp32", "onnxruntime int8"
 

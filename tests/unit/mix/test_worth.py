@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import quantrt.mix.measure
-from quantrt.assign.cost_model import TimedEngine, TimedLayer
+from quantrt.assign.tables.cost_model import TimedEngine, TimedLayer
 from quantrt.build import build
 from quantrt.config import BenchConfig, Budget, BuildConfig, CalibrationConfig, DeviceConfig
 from quantrt.tactics.candidates import Candidate

@@ -7,8 +7,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from quantrt.assign.region import find_regions
-from quantrt.assign.sensitivity import Sensitivity
+from quantrt.assign.tables.region import find_regions
+from quantrt.assign.tables.sensitivity import Sensitivity
 from quantrt.calibrate.collect import collect
 from quantrt.calibrate.dataset import open_dataset
 from quantrt.calibrate.stats import Stats

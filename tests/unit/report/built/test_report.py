@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from quantrt.assign.accuracy import Accuracy
+from quantrt.assign.accuracy.accuracy import Accuracy
 from quantrt.assign.choose import Choice, Verdict
 from quantrt.config import BuildConfig, ReportConfig
 from quantrt.plan.plan import ExecOptions, LibraryModel

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From tables and a budget to a precision for every region."""
