@@ -5,6 +5,6 @@
     interpret.py   TorchGraph(graph, device).run(inputs): a whole model, node by node
     conformance/   ONNX's own backend node tests against these functions
 
-One file per family. Every operator is a plain function on torch tensors: inputs by position (an absent
-optional input is None), attributes by keyword under their ONNX names. This package alone may import torch.
+The other folders hold the functions, a file per family. Every operator is a plain function on torch tensors:
+inputs by position (an absent optional input is None), attributes by keyword under their ONNX names.
 """

@@ -4,37 +4,12 @@
 from __future__ import annotations
 
 from quantrt.errors import ModelError, close_match
-from quantrt.operators import (
-    activation,
-    arithmetic,
-    attention,
-    bitwise,
-    cast,
-    col2im,
-    comparison,
-    constants,
-    control_flow,
-    conv,
-    distinct,
-    indexing,
-    integer,
-    matmul,
-    norm,
-    pool,
-    quantize,
-    recurrent,
-    reduce,
-    resize,
-    sampling,
-    selection,
-    sequences,
-    shape,
-    signal,
-    slice_join,
-    softmax,
-    unary,
-)
+from quantrt.operators.elementwise import activation, arithmetic, bitwise, cast, comparison, quantize, unary
+from quantrt.operators.images import col2im, conv, pool, resize, sampling
 from quantrt.operators.operator import Operator
+from quantrt.operators.products import attention, integer, matmul, recurrent, signal
+from quantrt.operators.reductions import distinct, norm, reduce, selection, softmax
+from quantrt.operators.structure import constants, control_flow, indexing, sequences, shape, slice_join
 
 __all__ = ["LAST_OPSET", "OPERATORS", "find_operator"]
 

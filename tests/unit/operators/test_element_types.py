@@ -10,8 +10,8 @@ pytest.importorskip("torch", reason="the torch operators need torch")
 import torch
 
 from quantrt.errors import ModelError
-from quantrt.operators.cast import convert
 from quantrt.operators.element_types import from_numpy, onnx_type, restored, stored, to_numpy, torch_type
+from quantrt.operators.elementwise.cast import convert
 
 CPU = torch.device("cpu")
 BYTE_TYPES = (

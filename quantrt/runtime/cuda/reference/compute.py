@@ -15,10 +15,10 @@ import torch
 from quantrt.errors import InternalError
 from quantrt.kernels.concat.spec import joined_order
 from quantrt.kernels.rows.walk import View
-from quantrt.operators.conv import conv_transpose
+from quantrt.operators.images.conv import conv_transpose
+from quantrt.operators.images.pool import average_pool, max_pool
+from quantrt.operators.images.resize import resize
 from quantrt.operators.operator import Context
-from quantrt.operators.pool import average_pool, max_pool
-from quantrt.operators.resize import resize
 from quantrt.regions.region import (
     Attention,
     Concat,

@@ -8,8 +8,8 @@ from functools import reduce
 import torch
 
 from quantrt.operators.element_types import restored, stored
+from quantrt.operators.elementwise.unsigned import divide, is_wide_unsigned, ordered, wrapping
 from quantrt.operators.operator import Operator
-from quantrt.operators.unsigned import divide, is_wide_unsigned, ordered, wrapping
 
 __all__ = [
     "OPERATORS",

@@ -10,11 +10,11 @@ pytest.importorskip("torch", reason="the torch operators need torch")
 
 import torch
 
-from quantrt.operators.arithmetic import add, div, maximum, minimum, mod, mul, pow_, sub
-from quantrt.operators.comparison import greater, less_or_equal
 from quantrt.operators.element_types import from_numpy, to_numpy
-from quantrt.operators.integer import conv_integer, matmul_integer
-from quantrt.operators.matmul import matmul
+from quantrt.operators.elementwise.arithmetic import add, div, maximum, minimum, mod, mul, pow_, sub
+from quantrt.operators.elementwise.comparison import greater, less_or_equal
+from quantrt.operators.products.integer import conv_integer, matmul_integer
+from quantrt.operators.products.matmul import matmul
 
 CPU = torch.device("cpu")
 UNSIGNED = {16: np.uint16, 32: np.uint32, 64: np.uint64}

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import torch
 
-from quantrt.operators.cast import widen
+from quantrt.operators.elementwise.cast import widen
+from quantrt.operators.elementwise.unsigned import is_wide_unsigned
 from quantrt.operators.operator import Operator
-from quantrt.operators.unsigned import is_wide_unsigned
 
 __all__ = ["OPERATORS", "absolute", "is_inf", "is_nan", "negative", "sign"]
 

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import torch
 
-from quantrt.operators.cast import widen
-from quantrt.operators.conv import conv
+from quantrt.operators.elementwise.cast import widen
+from quantrt.operators.elementwise.quantize import requantize
+from quantrt.operators.images.conv import conv
 from quantrt.operators.operator import Operator
-from quantrt.operators.quantize import requantize
 
 __all__ = ["OPERATORS", "conv_integer", "matmul_integer", "qlinear_conv", "qlinear_matmul"]
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from quantrt.errors import ModelError
-from quantrt.operators.arithmetic import maximum, minimum
+from quantrt.operators.elementwise.arithmetic import maximum, minimum
 from quantrt.operators.operator import Operator
 
 __all__ = [

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 
 from quantrt.errors import ModelError
-from quantrt.operators.cast import convert, widen
 from quantrt.operators.element_types import INTEGER_RANGES, torch_type
+from quantrt.operators.elementwise.cast import convert, widen
 from quantrt.operators.operator import Operator
 
 __all__ = [

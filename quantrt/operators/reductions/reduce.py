@@ -11,8 +11,8 @@ from functools import partial
 
 import torch
 
+from quantrt.operators.elementwise.unsigned import ordered
 from quantrt.operators.operator import Operator
-from quantrt.operators.unsigned import ordered
 
 __all__ = ["OPERATORS", "arg_max", "arg_min", "cumulative_sum", "reduce_by_attribute", "reduce_by_input"]
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
+from quantrt.operators.images.spatial import Window, make_window
 from quantrt.operators.operator import Context, Operator
-from quantrt.operators.spatial import Window, make_window
 
 __all__ = [
     "OPERATORS",

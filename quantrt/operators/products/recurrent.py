@@ -13,7 +13,14 @@ from dataclasses import dataclass
 import torch
 
 from quantrt.errors import ModelError
-from quantrt.operators.activation import elu, hard_sigmoid, leaky_relu, softplus, softsign, thresholded_relu
+from quantrt.operators.elementwise.activation import (
+    elu,
+    hard_sigmoid,
+    leaky_relu,
+    softplus,
+    softsign,
+    thresholded_relu,
+)
 from quantrt.operators.operator import Operator
 
 __all__ = ["OPERATORS", "gru", "lstm", "rnn"]

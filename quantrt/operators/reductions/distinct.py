@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 
 from quantrt.operators.element_types import restored, stored
+from quantrt.operators.elementwise.unsigned import ordered
 from quantrt.operators.operator import Operator
-from quantrt.operators.unsigned import ordered
 
 __all__ = ["OPERATORS", "compress", "unique"]
 

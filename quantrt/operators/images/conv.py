@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional
 
 from quantrt.errors import ModelError
+from quantrt.operators.images.spatial import Window, make_window, pad_spatial
 from quantrt.operators.operator import Operator
-from quantrt.operators.spatial import Window, make_window, pad_spatial
 
 __all__ = ["OPERATORS", "conv", "conv_transpose", "deform_conv"]
 
