@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of
-from quantrt.regions.anchor import Anchor, is_per_channel, is_per_image, is_per_row
-from quantrt.regions.builder import ExpressionBuilder
+from quantrt.regions.anchors.anchor import Anchor, is_per_channel, is_per_image, is_per_row
 from quantrt.regions.clusters import Clusters
-from quantrt.regions.express import emit_nodes, why_not_expressible
-from quantrt.regions.facts import Facts
-from quantrt.regions.from_onnx import is_elementwise, why_not_elementwise
+from quantrt.regions.expressions.builder import ExpressionBuilder
+from quantrt.regions.expressions.express import emit_nodes, why_not_expressible
+from quantrt.regions.expressions.from_onnx import is_elementwise, why_not_elementwise
+from quantrt.regions.facts.facts import Facts
 from quantrt.regions.region import Mismatch, Region
 
 __all__ = ["MAX_INSTRUCTIONS", "MAX_TENSORS", "fuse_epilogue", "fuse_gate"]

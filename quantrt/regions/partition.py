@@ -9,22 +9,22 @@ from functools import partial
 import onnx_ir as ir
 
 from quantrt.errors import InternalError
-from quantrt.regions.anchor import Anchor
-from quantrt.regions.attention import find_attention
+from quantrt.regions.anchors.anchor import Anchor
+from quantrt.regions.anchors.concat import find_concat
+from quantrt.regions.anchors.conv import find_conv
+from quantrt.regions.anchors.conv_transpose import find_conv_transpose
+from quantrt.regions.anchors.gate import find_gate
+from quantrt.regions.anchors.gemm import find_gemm
+from quantrt.regions.anchors.group_norm import find_group_norm
+from quantrt.regions.anchors.pool import find_pool
+from quantrt.regions.anchors.resize import find_resize
+from quantrt.regions.attention.attention import find_attention
+from quantrt.regions.attention.linear_attention import find_linear_attention
 from quantrt.regions.clusters import Clusters
-from quantrt.regions.concat import find_concat
-from quantrt.regions.conv import find_conv
-from quantrt.regions.conv_transpose import find_conv_transpose
 from quantrt.regions.epilogue import fuse_epilogue, fuse_gate
-from quantrt.regions.facts import Facts, gather_facts
-from quantrt.regions.gate import find_gate
-from quantrt.regions.gemm import find_gemm
-from quantrt.regions.group_norm import find_group_norm
-from quantrt.regions.host import find_host, host_nodes, reads_device_values
-from quantrt.regions.linear_attention import find_linear_attention
-from quantrt.regions.pool import find_pool
+from quantrt.regions.facts.facts import Facts, gather_facts
+from quantrt.regions.facts.host import find_host, host_nodes, reads_device_values
 from quantrt.regions.region import Concat, GroupNorm, Host, Mismatch, Nodes, Region, Regions, Rows, View
-from quantrt.regions.resize import find_resize
 from quantrt.regions.rows import find_rows
 from quantrt.regions.sequences import find_sequences
 from quantrt.regions.views import is_view

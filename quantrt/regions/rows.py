@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from quantrt.regions.builder import ExpressionBuilder
 from quantrt.regions.clusters import Clusters
-from quantrt.regions.express import emit_nodes, operands_of, why_not_expressible
-from quantrt.regions.extents import find_extents
-from quantrt.regions.facts import Facts
-from quantrt.regions.lookup import is_large, is_lookup
+from quantrt.regions.expressions.builder import ExpressionBuilder
+from quantrt.regions.expressions.express import emit_nodes, operands_of, why_not_expressible
+from quantrt.regions.expressions.extents import find_extents
+from quantrt.regions.expressions.lookup import is_large, is_lookup
+from quantrt.regions.expressions.row_operators import is_row_operator
+from quantrt.regions.facts.facts import Facts
 from quantrt.regions.region import Mismatch, Region, Rows
-from quantrt.regions.row_operators import is_row_operator
 
 __all__ = ["MAX_INSTRUCTIONS", "MAX_OUTPUTS", "MAX_TENSORS", "find_rows"]
 

@@ -12,8 +12,8 @@ from collections.abc import Collection
 import onnx_ir as ir
 
 from quantrt.regions.clusters import Clusters
-from quantrt.regions.facts import Facts, reads_of
-from quantrt.regions.host import reads_device_values
+from quantrt.regions.facts.facts import Facts, reads_of
+from quantrt.regions.facts.host import reads_device_values
 from quantrt.regions.region import Mismatch, Nodes, Region
 
 __all__ = ["find_sequences"]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from quantrt.ir.edit import is_operator
-from quantrt.regions.facts import Facts
+from quantrt.regions.facts.facts import Facts
 
 __all__ = ["is_view"]
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from quantrt.dtypes import INT8
 from quantrt.quantize.target import MOVERS, Grid, OpRule, Target
 from quantrt.quantize.targets.zero_points import ZERO_POINT_UNIT
-from quantrt.regions.lookup import LARGE_TABLE
+from quantrt.regions.expressions.lookup import LARGE_TABLE
 
 __all__ = ["CUDA", "CUDA_MOVERS"]
 

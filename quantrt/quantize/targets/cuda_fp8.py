@@ -16,7 +16,7 @@ from dataclasses import replace
 from quantrt.dtypes import FP8, INT8
 from quantrt.quantize.target import Grid, OpRule, Target
 from quantrt.quantize.targets.cuda import CUDA, CUDA_MOVERS
-from quantrt.regions.lookup import LARGE_TABLE
+from quantrt.regions.expressions.lookup import LARGE_TABLE
 
 __all__ = ["CUDA_FP8"]
 

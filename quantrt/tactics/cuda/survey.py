@@ -23,7 +23,8 @@ from quantrt.quantize.placement.obstacle import is_quantized
 from quantrt.quantize.quantized_model import QuantizedModel
 from quantrt.quantize.targets.cuda import CUDA
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
-from quantrt.regions.contents import Dim
+from quantrt.regions.facts.contents import Dim
+from quantrt.regions.facts.sizes import Sizes
 from quantrt.regions.partition import partition
 from quantrt.regions.region import (
     Concat,
@@ -39,7 +40,6 @@ from quantrt.regions.region import (
     Resize,
     View,
 )
-from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.candidates import list_tactics
 from quantrt.tactics.cuda.forms.forms import CODES, Forms, choose_forms
 from quantrt.tactics.cuda.forms.nominal import nominal

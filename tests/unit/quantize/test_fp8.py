@@ -16,7 +16,7 @@ from quantrt.quantize.quantize import quantize
 from quantrt.quantize.record import from_record, record_of
 from quantrt.quantize.scales.qparams import quantize_array
 from quantrt.quantize.targets.cuda_fp8 import CUDA_FP8
-from quantrt.regions.lookup import LARGE_TABLE
+from quantrt.regions.expressions.lookup import LARGE_TABLE
 from tests.nets import net, observe, quantized, resnet, run_ort, samples
 
 MLP = """net (float[N,7,64] x) => (float[N,7,32] y) {

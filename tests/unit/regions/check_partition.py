@@ -11,7 +11,7 @@ from quantrt.model.for_gpu import for_gpu
 from quantrt.model.load import make_model
 from quantrt.model.model import Model
 from quantrt.model.name_nodes import name_nodes
-from quantrt.regions.facts import is_constant, reads_of
+from quantrt.regions.facts.facts import is_constant, reads_of
 from quantrt.regions.partition import partition
 from quantrt.regions.region import Attention, GroupNorm, Regions, Resize
 from tests.unit.model.check_pass import proto_of, run

@@ -16,8 +16,8 @@ import onnx_ir as ir
 from quantrt.errors import ModelError
 from quantrt.kernels.rows.spec import has_rows
 from quantrt.plan.program import Step
+from quantrt.regions.facts.sizes import Sizes
 from quantrt.regions.region import Attention, Gemm, Rows
-from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.forms.forms import CODES, FLOAT, Forms
 from quantrt.tactics.cuda.padding.token_axes import TokenAxes, find_token_axes
 from quantrt.tactics.cuda.program.assemble import Item

@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import order_of
+from quantrt.regions.facts.sizes import Sizes
 from quantrt.regions.region import Attention, Gemm, Rows
-from quantrt.regions.sizes import Sizes
 from quantrt.tactics.cuda.program.assemble import Item
 from quantrt.tactics.cuda.program.frame import Frame
 

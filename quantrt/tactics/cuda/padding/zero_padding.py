@@ -18,7 +18,7 @@ from quantrt.errors import UsageError
 from quantrt.ir.clone import clone
 from quantrt.ir.edit import add_constant
 from quantrt.model.model import Model
-from quantrt.regions.sizes import Sizes
+from quantrt.regions.facts.sizes import Sizes
 
 __all__ = ["zero_padding"]
 

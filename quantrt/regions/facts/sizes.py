@@ -13,9 +13,9 @@ import itertools
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
-from quantrt.regions.contents import Dim, constant_elements, elements_of
-from quantrt.regions.parameters import VALUE_READERS, parameters_of
-from quantrt.regions.shape_rules import SAME_AS_FIRST, Shape, shape_after
+from quantrt.regions.facts.contents import Dim, constant_elements, elements_of
+from quantrt.regions.facts.parameters import VALUE_READERS, parameters_of
+from quantrt.regions.facts.shape_rules import SAME_AS_FIRST, Shape, shape_after
 
 __all__ = ["Sizes"]
 

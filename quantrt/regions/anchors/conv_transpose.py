@@ -6,10 +6,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
-from quantrt.regions.anchor import FLOATS, Anchor, is_float
-from quantrt.regions.conv import ints_of, started
+from quantrt.regions.anchors.anchor import FLOATS, Anchor, is_float
+from quantrt.regions.anchors.conv import ints_of, started
 from quantrt.regions.expression import Expression
-from quantrt.regions.facts import Facts
+from quantrt.regions.facts.facts import Facts
 from quantrt.regions.region import ConvTranspose
 
 __all__ = ["find_conv_transpose"]

@@ -9,9 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, float_attribute, int_attribute
-from quantrt.regions.builder import ExpressionBuilder, Register
-from quantrt.regions.facts import Facts
-from quantrt.regions.from_onnx import STORED_TYPES
+from quantrt.regions.expressions.builder import ExpressionBuilder, Register
+from quantrt.regions.expressions.from_onnx import STORED_TYPES
+from quantrt.regions.facts.facts import Facts
 
 __all__ = ["MAX_ROW", "emit_row_operator", "is_row_operator", "why_not_row_operator"]
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from quantrt.ir.edit import constant_of, float_attribute, int_attribute, is_operator
-from quantrt.regions.anchor import Anchor
+from quantrt.regions.anchors.anchor import Anchor
 from quantrt.regions.expression import Expression
-from quantrt.regions.facts import Facts
+from quantrt.regions.facts.facts import Facts
 from quantrt.regions.region import Formula, Gemm
 
 __all__ = ["find_gate"]

@@ -16,9 +16,9 @@ import math
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator, number_of, order_of
-from quantrt.regions.anchor import FLOATS
-from quantrt.regions.attention_match import Mask, Match, NoMatchError
-from quantrt.regions.facts import Facts
+from quantrt.regions.anchors.anchor import FLOATS
+from quantrt.regions.attention.match import Mask, Match, NoMatchError
+from quantrt.regions.facts.facts import Facts
 
 __all__ = ["follow_operand", "has_equal_heads", "recognise_softmax"]
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, float_attribute, int_attribute, is_operator
-from quantrt.regions.anchor import FLOATS, Anchor, is_float, is_per_channel
-from quantrt.regions.builder import ExpressionBuilder, Register
-from quantrt.regions.express import read
+from quantrt.regions.anchors.anchor import FLOATS, Anchor, is_float, is_per_channel
 from quantrt.regions.expression import Expression
-from quantrt.regions.facts import Facts
+from quantrt.regions.expressions.builder import ExpressionBuilder, Register
+from quantrt.regions.expressions.express import read
+from quantrt.regions.facts.facts import Facts
 from quantrt.regions.region import Gemm
 
 __all__ = ["find_gemm"]

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from quantrt.ir.shapes import infer_shapes
-from quantrt.regions.contents import product, quotient
-from quantrt.regions.shape_rules import broadcast
-from quantrt.regions.sizes import Sizes
+from quantrt.regions.facts.contents import product, quotient
+from quantrt.regions.facts.shape_rules import broadcast
+from quantrt.regions.facts.sizes import Sizes
 from tests.unit.model.check_pass import model_of
 
 

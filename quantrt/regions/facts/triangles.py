@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
-from quantrt.regions.contents import Dim
-from quantrt.regions.facts import Facts
+from quantrt.regions.facts.contents import Dim
+from quantrt.regions.facts.facts import Facts
 
 __all__ = ["Triangle", "last_sizes", "triangle_of"]
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
-from quantrt.regions.anchor import Anchor, is_float
-from quantrt.regions.conv import ints_of, pads_of
+from quantrt.regions.anchors.anchor import Anchor, is_float
+from quantrt.regions.anchors.conv import ints_of, pads_of
 from quantrt.regions.expression import Expression
-from quantrt.regions.facts import Facts
+from quantrt.regions.facts.facts import Facts
+from quantrt.regions.facts.shape_rules import Shape
 from quantrt.regions.region import Pool
-from quantrt.regions.shape_rules import Shape
 
 __all__ = ["find_pool"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from quantrt.ir.edit import int_attribute, order_of
-from quantrt.regions.contents import Dim, quotient
+from quantrt.regions.facts.contents import Dim, quotient
 
 __all__ = ["SAME_AS_FIRST", "Shape", "broadcast", "shape_after"]
 

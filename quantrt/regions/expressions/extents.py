@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of
-from quantrt.regions.contents import Dim
-from quantrt.regions.express import operands_of
-from quantrt.regions.facts import Facts
-from quantrt.regions.lookup import index_of, is_lookup, table_of
-from quantrt.regions.row_operators import is_row_operator
-from quantrt.regions.shape_rules import Shape
+from quantrt.regions.expressions.express import operands_of
+from quantrt.regions.expressions.lookup import index_of, is_lookup, table_of
+from quantrt.regions.expressions.row_operators import is_row_operator
+from quantrt.regions.facts.contents import Dim
+from quantrt.regions.facts.facts import Facts
+from quantrt.regions.facts.shape_rules import Shape
 
 __all__ = ["Extents", "find_extents"]
 

@@ -10,15 +10,15 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
-from quantrt.regions.anchor import FLOATS, is_float
-from quantrt.regions.attention_match import Mask, Match, NoMatchError
-from quantrt.regions.attention_operator import recognise_operator
-from quantrt.regions.attention_spelling import recognise_softmax
+from quantrt.regions.anchors.anchor import FLOATS, is_float
+from quantrt.regions.attention.match import Mask, Match, NoMatchError
+from quantrt.regions.attention.operator import recognise_operator
+from quantrt.regions.attention.spelling import recognise_softmax
 from quantrt.regions.clusters import Clusters
-from quantrt.regions.contents import Dim
-from quantrt.regions.facts import Facts
+from quantrt.regions.facts.contents import Dim
+from quantrt.regions.facts.facts import Facts
+from quantrt.regions.facts.triangles import Triangle, last_sizes, triangle_of
 from quantrt.regions.region import Attention, Mismatch, Region
-from quantrt.regions.triangles import Triangle, last_sizes, triangle_of
 
 __all__ = ["find_attention"]
 

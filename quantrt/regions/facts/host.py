@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from quantrt.regions.facts import Facts, has_body, is_constant
-from quantrt.regions.parameters import VALUE_READERS, parameters_of
+from quantrt.regions.facts.facts import Facts, has_body, is_constant
+from quantrt.regions.facts.parameters import VALUE_READERS, parameters_of
 
 __all__ = ["find_host", "host_nodes", "reads_device_values"]
 

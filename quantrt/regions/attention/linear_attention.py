@@ -16,9 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, is_operator, number_of, order_of
-from quantrt.regions.anchor import is_float
+from quantrt.regions.anchors.anchor import is_float
 from quantrt.regions.clusters import Clusters
-from quantrt.regions.facts import Facts
+from quantrt.regions.facts.facts import Facts
 from quantrt.regions.region import LinearAttention, Mismatch, Region
 
 __all__ = ["find_linear_attention"]

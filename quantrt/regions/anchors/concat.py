@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from quantrt.ir.edit import int_attribute, is_operator
-from quantrt.regions.anchor import is_float
-from quantrt.regions.facts import Facts
+from quantrt.regions.anchors.anchor import is_float
+from quantrt.regions.facts.facts import Facts
 from quantrt.regions.region import Concat
 
 __all__ = ["find_concat"]

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of
-from quantrt.regions.builder import ExpressionBuilder, Register
-from quantrt.regions.facts import Facts
-from quantrt.regions.from_onnx import emit_elementwise, why_not_elementwise
-from quantrt.regions.lookup import emit_lookup, index_of, is_lookup, why_not_lookup
-from quantrt.regions.row_operators import emit_row_operator, is_row_operator, why_not_row_operator
+from quantrt.regions.expressions.builder import ExpressionBuilder, Register
+from quantrt.regions.expressions.from_onnx import emit_elementwise, why_not_elementwise
+from quantrt.regions.expressions.lookup import emit_lookup, index_of, is_lookup, why_not_lookup
+from quantrt.regions.expressions.row_operators import emit_row_operator, is_row_operator, why_not_row_operator
+from quantrt.regions.facts.facts import Facts
 
 __all__ = ["emit_nodes", "operands_of", "read", "why_not_expressible"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from quantrt.ir.edit import int_attribute, is_operator
-from quantrt.regions.builder import ExpressionBuilder, Register
-from quantrt.regions.facts import Facts, is_constant
-from quantrt.regions.from_onnx import STORED_TYPES
+from quantrt.regions.expressions.builder import ExpressionBuilder, Register
+from quantrt.regions.expressions.from_onnx import STORED_TYPES
+from quantrt.regions.facts.facts import Facts, is_constant
 
 __all__ = [
     "LARGE_TABLE",

@@ -4,9 +4,9 @@
 import numpy as np
 import pytest
 
-from quantrt.regions.facts import gather_facts
-from quantrt.regions.host import find_host
-from quantrt.regions.triangles import Triangle, last_sizes, triangle_of
+from quantrt.regions.facts.facts import gather_facts
+from quantrt.regions.facts.host import find_host
+from quantrt.regions.facts.triangles import Triangle, last_sizes, triangle_of
 from tests.unit.regions.check_partition import partitioned
 
 SIZE = "n = Shape<start=1, end=2>(x) one = Shape<start=0, end=0>(x)"

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, int_attribute, is_operator
-from quantrt.regions.anchor import FLOATS, Anchor, is_float
-from quantrt.regions.builder import ExpressionBuilder, Register
-from quantrt.regions.express import read
+from quantrt.regions.anchors.anchor import FLOATS, Anchor, is_float
 from quantrt.regions.expression import Expression
-from quantrt.regions.facts import Facts
+from quantrt.regions.expressions.builder import ExpressionBuilder, Register
+from quantrt.regions.expressions.express import read
+from quantrt.regions.facts.facts import Facts
 from quantrt.regions.region import Conv
 
 __all__ = ["find_conv", "ints_of", "pads_of", "started"]

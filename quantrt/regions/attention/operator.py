@@ -8,9 +8,9 @@ import math
 import onnx_ir as ir
 
 from quantrt.ir.edit import float_attribute, int_attribute
-from quantrt.regions.attention_match import Mask, Match, NoMatchError
-from quantrt.regions.attention_spelling import follow_operand, has_equal_heads
-from quantrt.regions.facts import Facts
+from quantrt.regions.attention.match import Mask, Match, NoMatchError
+from quantrt.regions.attention.spelling import follow_operand, has_equal_heads
+from quantrt.regions.facts.facts import Facts
 
 __all__ = ["OWN_ATTRIBUTES", "recognise_operator"]
 

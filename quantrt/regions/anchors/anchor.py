@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from quantrt.regions.builder import ExpressionBuilder, Register
 from quantrt.regions.expression import Expression
-from quantrt.regions.facts import Facts
+from quantrt.regions.expressions.builder import ExpressionBuilder, Register
+from quantrt.regions.facts.facts import Facts
+from quantrt.regions.facts.shape_rules import Shape
 from quantrt.regions.region import Formula
-from quantrt.regions.shape_rules import Shape
 
 __all__ = ["FLOATS", "Anchor", "is_float", "is_per_channel", "is_per_image", "is_per_row"]
 

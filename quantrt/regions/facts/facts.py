@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from quantrt.regions.sizes import Sizes
+from quantrt.regions.facts.sizes import Sizes
 
 __all__ = ["Facts", "gather_facts", "has_body", "is_constant", "reads_of"]
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 import onnx_ir as ir
 
 from quantrt.ir.edit import constant_of, float_attribute, int_attribute
-from quantrt.regions.builder import ExpressionBuilder, Register
-from quantrt.regions.facts import Facts
+from quantrt.regions.expressions.builder import ExpressionBuilder, Register
+from quantrt.regions.facts.facts import Facts
 
 __all__ = ["STORED_TYPES", "emit_elementwise", "is_elementwise", "why_not_elementwise"]
 
