@@ -6,12 +6,15 @@ data come from the data folder. Everything is calibrated on the same samples and
 signal over quantization noise against FP32 in ONNX Runtime, how often decisions agree with FP32's, and the
 model's own metric where there are labels. QuantRT's int8 engine is the faster of its int8 candidates, as
 `quantrt.build` would take it without a bound on accuracy; the recipe `accurate` is measured in the same
-library. A second run adds its models to the results.
+library. What it makes to the target of NNCF's accuracy control is held against that, both in OpenVINO. A
+second run adds its models to the results.
 
     --model-optimizer PYTHON    a Python with nvidia-modelopt[onnx], which wants packages of its own
     --no-control                without NNCF's accuracy control, which takes hours on the larger models
     --control-limit-s N         that control has failed when it is not done after N seconds of processor time
     --keep FOLDER               peers' figures are kept there, and not measured again
+    --keep-library              QuantRT's int8 is in the library that was faster when the model's row was made
+                                before, not in the one that is faster now: on a machine that others use
 
 What is compared, and on how many samples, is the same for all and fixed in `benchmarks.picture_tasks` and
 `benchmarks.tasks.real_tasks`.
@@ -20,18 +23,18 @@ What is compared, and on how many samples, is the same for all and fixed in `ben
 __all__ = ["measure_task"]
 
 import argparse
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy_page import accuracy_page
 from benchmarks.model_optimizer import model_optimizer_version
-from benchmarks.peers.contenders import ACCURATE, CONTROL, make_quantrt, peer_contenders
+from benchmarks.peers.contenders import ACCURATE, CONTROL, TO_TARGET, Contender, make_quantrt, peer_contenders
 from benchmarks.peers.kept import judge_once
-from benchmarks.record import commit, load_results, other_machine, write_results
+from benchmarks.peers.within_budget import open_within_budget
+from benchmarks.record import commit, load_results, machine_name, other_machine, write_results
 from benchmarks.tasks.judge import Outputs, float_outputs, judge
 from benchmarks.tasks.paired import Judged, compare_agreement, compare_score, compare_sqnr
 from benchmarks.tasks.real_tasks import TASK_NAMES, load_task
@@ -39,8 +42,6 @@ from benchmarks.tasks.task import Task
 from quantrt.recipe import load_recipe
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "accuracy-cpu.json"
-CONTROLLED = RESULTS.with_name("accuracy-control-cpu.json")
-"""What `benchmarks.accuracy_control` has made of models to a target, which the page shows too."""
 
 PEERS = ("ort default", "nncf default", "nncf read_model")
 """The peers with their defaults, the best of which is the bar of what happens without a recipe."""
@@ -52,17 +53,23 @@ def main() -> None:
     for name in args.names:
         task = load_task(name, args.models)
         limit_s = 0 if args.no_control else args.control_limit_s
-        row = measure_task(task, args.model_optimizer, control_limit_s=limit_s, keep=args.keep)
+        timed = _timed(results, name) if args.keep_library else None
+        row = measure_task(task, args.model_optimizer, control_limit_s=limit_s, keep=args.keep, timed=timed)
         results["models"][name] = row | other_machine(results)
         order = [task for task in TASK_NAMES if task in results["models"]]
         results["models"] = {task: results["models"][task] for task in order}
-        write_results(args.out, results, accuracy_page(results, _controlled()))
+        write_results(args.out, results, accuracy_page(results))
         _print(name, row)
 
 
-def _controlled() -> dict[str, Any]:
-    """Rows of `benchmarks.accuracy_control`, by name."""
-    return dict(json.loads(CONTROLLED.read_text(encoding="utf-8"))["models"])
+def _timed(results: Mapping[str, Any], name: str) -> dict[str, str] | None:
+    """Which library was faster when a model's row was made before, at which commit and on which machine."""
+    row = results["models"].get(name)
+    if row is None:
+        return None
+    here = machine_name(results["environment"])
+    made = {"library": row["int8_library"], "commit": row["commit"], "machine": row.get("machine", here)}
+    return made | row.get("int8_timed", {})
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,6 +84,7 @@ def _parser() -> argparse.ArgumentParser:
         "--control-limit-s", type=int, metavar="N", help="processor seconds that control may take"
     )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="peers' figures, measured once")
+    parser.add_argument("--keep-library", action="store_true", help="int8 in the library of the row before")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file; tables go beside it")
     return parser
 
@@ -87,6 +95,7 @@ def measure_task(
     *,
     control_limit_s: int | None = None,
     keep: Path | None = None,
+    timed: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Every contender on one task, and QuantRT's int8 engine against the best peer.
 
@@ -95,16 +104,20 @@ def measure_task(
         control_limit_s: processor seconds that NNCF's accuracy control may take: None for all that it wants,
             0 to leave it out.
         keep: where the peers' figures are kept; None measures all of them.
+        timed: the library of QuantRT's int8, with the commit and machine that it was faster at; None for the
+            one that is faster now.
     """
     reference = float_outputs(task)
     ours = make_quantrt(task)
     judge_peer = judge if keep is None else partial(judge_once, folder=keep)
+    library = ours.int8 if timed is None else timed["library"]
+    to_target = Contender(TO_TARGET, partial(open_within_budget, task, "openvino", ACCURATE))
     peers = peer_contenders(task, model_optimizer, control_limit_s=control_limit_s)
-    judged = {contender.name: judge(contender, task, reference) for contender in ours.contenders}
+    judged = {one.name: judge(one, task, reference) for one in (*ours.contenders, to_target)}
     judged |= {contender.name: judge_peer(contender, task, reference) for contender in peers}
     every_peer = [name for name in judged if name.split()[0] not in ("quantrt", ACCURATE)]
-    judged["quantrt int8"] = judged[f"quantrt {ours.int8}"]
-    judged[f"quantrt {ACCURATE}"] = judged[f"{ACCURATE} {ours.int8}"]
+    judged["quantrt int8"] = judged[f"quantrt {library}"]
+    judged[f"quantrt {ACCURATE}"] = judged[f"{ACCURATE} {library}"]
     all_codes = [name for name in every_peer if name != CONTROL]
     mine = f"quantrt {ACCURATE}"
     return {
@@ -115,7 +128,8 @@ def measure_task(
         "score_name": "" if task.score is None else task.score.name,
         "float_score": None if task.score is None else task.score.of(reference.arrays()),
         "note": task.note,
-        "int8_library": ours.int8,
+        "int8_library": library,
+        **({} if timed is None else {"int8_timed": dict(timed)}),
         "range_methods": ours.methods,
         "accurate_options": dict(load_recipe(ACCURATE).quantize),
         "shipped": ours.engine.report["verdict"],
@@ -125,6 +139,7 @@ def measure_task(
         ),
         "accurate_comparisons": _compare(judged, mine, every_peer, reference.names, task),
         "all_codes_comparisons": _compare(judged, mine, all_codes, reference.names, task),
+        "target_comparisons": _compare(judged, TO_TARGET, [CONTROL], reference.names, task),
         "float_comparison": _beside_floats(judged[mine], reference, task),
         "model_optimizer": None if model_optimizer is None else model_optimizer_version(model_optimizer),
     }
@@ -141,7 +156,7 @@ def _compare(
 ) -> list[dict[str, Any]]:
     """One of QuantRT's models minus the best peer, by signal over noise, agreement and the model's metric."""
     ours = judged[mine]
-    peers = {name: judged[name] for name in against if "error" not in judged[name].row}
+    peers = {name: judged[name] for name in against if name in judged and "error" not in judged[name].row}
     if "error" in ours.row or not peers:
         return []
     rows: list[dict[str, Any] | None] = [compare_sqnr(ours, peers, name, task.sources) for name in names]
@@ -165,7 +180,7 @@ def _print(name: str, row: dict[str, Any]) -> None:
     print(f"{name}: int8 in {row['int8_library']}; ships {row['shipped']['shipped']}")
     for contender, figures in row["contenders"].items():
         print(f"  {contender:20} {figures}")
-    for item in (*row["comparisons"], *row["accurate_comparisons"]):
+    for item in (*row["comparisons"], *row["accurate_comparisons"], *row["target_comparisons"]):
         print(
             f"  {item['metric']:18} {item['quantrt']:9.4f} vs {item['best_peer']} {item['peer']:9.4f}: "
             f"{item['difference']:+.4f} [{item['lo']:+.4f}, {item['hi']:+.4f}] {item['verdict']}"

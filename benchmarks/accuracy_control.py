@@ -31,6 +31,7 @@ from benchmarks.peers.contenders import (
     BUILD_BENCH,
     CONTROLLED_DROP_RATIO,
     Contender,
+    Opened,
     Run,
     nncf_controlled,
 )
@@ -160,9 +161,9 @@ def measure(task: Task, limit_s: int | None = None) -> dict[str, Any]:
 
 def _opened(
     opener: Callable[[Task, _Made, ExitStack], Run], task: Task, made: _Made, stack: ExitStack
-) -> AbstractContextManager[Run]:
+) -> AbstractContextManager[Opened]:
     """What stays open behind its judge, until `stack` closes: to be timed beside the others."""
-    return nullcontext(opener(task, made, stack))
+    return nullcontext(Opened(opener(task, made, stack)))
 
 
 def _times(task: Task, made: dict[str, _Made]) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 
 __all__ = ["accuracy_page"]
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.accuracy_standing import standing
 from benchmarks.pages.page import table
+from benchmarks.peers.contenders import CONTROL, TO_TARGET
 from benchmarks.record import machine_line, other_machines
 
 COLUMNS = (
@@ -16,6 +17,7 @@ COLUMNS = (
     "quantrt openvino",
     "accurate onnxruntime",
     "accurate openvino",
+    TO_TARGET,
     "ort default",
     "ort entropy",
     "ort percentile",
@@ -37,22 +39,24 @@ Every column is calibrated on the same samples and judged on others. `ort defaul
 what is not int8), both with their defaults, on the model as `openvino.convert_model` imports it. `nncf
 read_model` is the same on `Core.read_model`'s, which NNCF quantizes elsewhere; `nncf transformer` adds
 `model_type=TRANSFORMER`. `quantrt int8` is the faster of QuantRT's two int8 models, as timed on a machine
-that others used too: what `quantrt build` would take without a bound on accuracy. Both are shown, and both
-made by the recipe `accurate`.
+that others used too: what `quantrt build` would take without a bound on accuracy. Which one that is may be
+kept from an earlier row (`--keep-library`), so that a clock's noise does not choose: then the commit and the
+machine that it was timed at are told. Both are shown, and both made by the recipe `accurate`.
 
 The other peers, where a row has them: `ort entropy` and `ort percentile` are ONNX Runtime's other
 calibrators, `ort u8s8` its documentation's advice for x86 (preprocessed, uint8 activations, weights per
 channel). `nncf control` is `nncf.quantize_with_accuracy_control`: layers go back to floats until decisions
 agree with FP32's on 99 % of the calibration samples, or, without decisions, outputs differ by less than 1 %
-of their power. `mo max` and `mo entropy` are Model-Optimizer's `modelopt.onnx.quantization.quantize`{version}
-to int8, what is not int8 in f32, run in ONNX Runtime. What a tool leaves in floats is its own choice: `nncf
-control` goes back to floats layer by layer, on MobileNet v1 with all of them (more than 100 dB say so), while
-`accurate` has every layer in int8 that can be, but for residual sums, and layers that read the model's
-inputs where these gain 3 dB by it; what `quantrt build` makes where it may go back too, to the same target,
-is beside it in [accuracy-control-cpu.md](accuracy-control-cpu.md). An empty column was not
-measured (`--no-control`, or no `--model-optimizer`). A contender whose tool or library refuses the model,
-leaves it as it is, or is not done in the time it was given (`--control-limit-s`), is `failed`, for a reason
-that is told at the end.
+of their power; `accurate to target` is what `quantrt quantize` makes by the recipe to the same target. `mo
+max` and `mo entropy` are Model-Optimizer's `modelopt.onnx.quantization.quantize`{version} to int8, what is
+not int8 in f32, run in ONNX Runtime. What a tool leaves in floats is its own choice: `nncf control` goes back
+to floats layer by layer, while `accurate` has every layer in int8 that can be, but for residual sums, and
+layers that read the model's inputs where these gain 3 dB by it; how many products each leaves in floats is
+told below. What `quantrt build` makes to that target, and in what time, is in
+[accuracy-control-cpu.md](accuracy-control-cpu.md). An empty column was not measured (`--no-control`, or no
+`--model-optimizer`). A contender whose tool or library refuses the model, leaves it as it is, so that none of
+its products is computed on codes, or is not done in the time it was given (`--control-limit-s`), is `failed`,
+for a reason that is told at the end.
 
 Agreement asks how often a model decides as FP32 does. It needs no labels, so it is measured on all pictures
 at hand that are not for calibration, and where these are few on fixed views of them (the whole, corners,
@@ -73,12 +77,8 @@ Reproduce: `python -m benchmarks.models MODELS all-MiniLM-L6-v2 && python -m ben
 """
 
 
-def accuracy_page(results: dict[str, Any], controlled: Mapping[str, Any]) -> str:
-    """Markdown: where `accurate` stands, the comparisons, a table per figure, the samples and the notes.
-
-    Args:
-        controlled: rows of `benchmarks.accuracy_control`, by name.
-    """
+def accuracy_page(results: dict[str, Any]) -> str:
+    """Markdown: where `accurate` stands, the comparisons, a table per figure, the samples and the notes."""
     models = results["models"]
     machine = machine_line(results["environment"])
     parts = [
@@ -89,10 +89,11 @@ def accuracy_page(results: dict[str, Any], controlled: Mapping[str, Any]) -> str
             unsearched=_unsearched(models),
         )
     ]
-    parts.append("## Where `accurate` stands\n\n" + standing(models, controlled))
+    parts.append("## Where `accurate` stands\n\n" + standing(models))
     parts.append(
         "## `accurate` against the best of all peers\n\n" + _comparisons(models, "accurate_comparisons")
     )
+    parts.append(f"## `{TO_TARGET}` against `{CONTROL}`\n\n" + _comparisons(models, "target_comparisons"))
     parts.append(
         "## Without a recipe, against the best peer with defaults\n\n" + _comparisons(models, "comparisons")
     )
@@ -102,6 +103,7 @@ def accuracy_page(results: dict[str, Any], controlled: Mapping[str, Any]) -> str
         + _figures(models, lambda row: _percent(row.get("agreement_ratio")), None)
     )
     parts.append("## The model's own metric\n\n" + _figures(models, _score, "FP32"))
+    parts.append("## Products in floats\n\n" + _figures(models, _in_floats, None))
     parts.append("## Samples, and sources of them\n\n" + _samples(models))
     parts.append("## What failed\n\n" + _failed(models))
     return "\n".join(parts)
@@ -191,7 +193,7 @@ def _samples(models: dict[str, Any]) -> str:
             str(model["calibration_samples"]),
             f"{model['validation_samples']} of {model['validation_sources']}",
             "; ".join(f"{library}: {method}" for library, method in model["range_methods"].items()),
-            model["int8_library"],
+            _library(model),
             model["commit"],
             model["note"],
         ]
@@ -199,6 +201,17 @@ def _samples(models: dict[str, Any]) -> str:
     ]
     columns = ["model", "calibration", "judged on", "ranges", "quantrt int8", "commit", "data"]
     return table(columns, rows)
+
+
+def _library(model: dict[str, Any]) -> str:
+    """Of `quantrt int8`, and where it was the faster one if not where the row was made."""
+    timed = model.get("int8_timed")
+    told = "" if timed is None else f", as timed at {timed['commit']} on {timed['machine']}"
+    return f"{model['int8_library']}{told}"
+
+
+def _in_floats(row: dict[str, Any]) -> str | None:
+    return f"{row['in_floats']} of {row['products']}" if "products" in row else None
 
 
 def _score(row: dict[str, Any]) -> str | None:

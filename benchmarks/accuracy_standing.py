@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.pages.page import number, table
-from benchmarks.peers.contenders import CONTROL
-
-STANDARD_ERRORS = 3.92
-"""That a 95 % interval is wide, of a normal distribution: for rows that do not tell the error itself."""
+from benchmarks.peers.contenders import CONTROL, CONTROLLED_DROP_RATIO, TO_TARGET
 
 PEERS = (
     *("ort default", "ort entropy", "ort percentile", "ort u8s8"),
@@ -20,35 +17,35 @@ PEERS = (
 
 BEST, TIED, BEHIND = "best", "tied", "behind"
 
-TEXT = """`accurate` and, in brackets, the best of all peers by that figure, with the difference and its
-standard error: `best` where `accurate` is ahead by more than that error, `tied` within it, `behind` beyond
-it. The error is the standard deviation of the difference over 2000 draws of the sources with replacement,
-both figures from the same draw (of rows from before it was kept: the 95 % interval over 3.92). The best of a
-dozen peers is the best on these samples by chance too, which that error does not hold.
+TEXT = f"""`accurate` and, in brackets, the best by that figure of all peers but `{CONTROL}`, with the
+difference and its standard error: `best` where `accurate` is ahead by more than that error, `tied` within it,
+`behind` beyond it. The error is the standard deviation of the difference over 2000 draws of the sources with
+replacement, both figures from the same draw. The best of a dozen peers is the best on these samples by chance
+too, which that error does not hold. Beside the model's own metric is FP32's: where a peer is above FP32 by
+more than the error, FP32 is behind it too, and what is measured is how noise changes wrong decisions.
 
-Beside the model's own metric is FP32's: where a peer is above FP32 by more than the error, FP32 is behind it
-too, and what is measured is how noise changes wrong decisions. Where `nncf control` is ahead, it leaves
-products in floats that `accurate` computes on codes: so how `accurate` stands among the others is told too,
-and what `quantrt build` makes by `accurate` to control's target, with how many products each leaves in floats
-and its time for one sample ([accuracy-control-cpu.md](accuracy-control-cpu.md)). Intervals are in the second
-table. `without` names peers that failed, for a reason told at the end, or were not measured.
+`{CONTROL}` has a target, and leaves products in floats until it is kept. So it is held against what
+`accurate` makes to that target: `quantrt quantize --recipe accurate` within a budget of {CONTROLLED_DROP_RATIO:.0%}, from the
+same samples and in the same library. Both are in `to the target`, each with how many products it leaves in
+floats and their share of the multiply-adds; the cell is empty where that was not measured. Where control is
+ahead of `accurate` itself, which has no target, that is told under `accurate` is. Intervals are in the tables
+behind. `without` names peers that failed, for a reason told at the end, or were not measured.
 
-"""
+"""  # noqa: E501
 
 
-def standing(models: Mapping[str, Any], controlled: Mapping[str, Any]) -> str:
+def standing(models: Mapping[str, Any]) -> str:
     """Markdown: what is compared, and a row for every model that `accurate` was measured on.
 
     Args:
         models: rows of `benchmarks.accuracy`, by name.
-        controlled: rows of `benchmarks.accuracy_control`, by name.
     """
-    rows = [_row(name, model, controlled.get(name)) for name, model in models.items() if _compared(model)]
-    columns = ["model", "SQNR, dB", "agreement, %", "own metric", "`accurate` is", "without"]
+    rows = [_row(name, model) for name, model in models.items() if _compared(model)]
+    columns = ["model", "SQNR, dB", "agreement, %", "own metric", "`accurate` is", "to the target", "without"]
     return TEXT + table(columns, rows)
 
 
-def _row(name: str, model: Mapping[str, Any], controlled: Mapping[str, Any] | None) -> list[str]:
+def _row(name: str, model: Mapping[str, Any]) -> list[str]:
     compared = _compared(model)
     sqnr = [item for item in compared if item["metric"].startswith("SQNR")]
     agreement = [item for item in compared if item["metric"] == "agreement"]
@@ -58,13 +55,15 @@ def _row(name: str, model: Mapping[str, Any], controlled: Mapping[str, Any] | No
         "; ".join(_cell(item, _output(item) if len(sqnr) > 1 else "", 2) for item in sqnr),
         "; ".join(_cell(item, "", 2, 100) for item in agreement),
         "; ".join(_cell(item, item["metric"], 4) + _beside_floats(model) for item in own),
-        _verdict(compared, model, controlled),
+        _verdict(model),
+        _to_target(model),
         ", ".join(peer for peer in PEERS if "sqnr_db" not in model["contenders"].get(peer, {})),
     ]
 
 
 def _compared(model: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = model.get("accurate_comparisons", ())
+    """With the best of all peers but control."""
+    found: Sequence[Mapping[str, Any]] = model.get("all_codes_comparisons", ())
     return found
 
 
@@ -96,40 +95,26 @@ def _stands(item: Mapping[str, Any]) -> str:
 
 
 def _standard_error(item: Mapping[str, Any]) -> float:
-    return float(item.get("standard_error", (item["hi"] - item["lo"]) / STANDARD_ERRORS))
+    return float(item["standard_error"])
 
 
-def _verdict(
-    compared: Sequence[Mapping[str, Any]], model: Mapping[str, Any], controlled: Mapping[str, Any] | None
-) -> str:
+def _verdict(model: Mapping[str, Any]) -> str:
     """`best` or `tied` in everything, or what it is behind in, and what there is to say of that."""
+    compared = _compared(model)
     behind = [item for item in compared if _stands(item) == BEHIND]
-    if not behind:
-        return BEST if any(_stands(item) == BEST for item in compared) else TIED
-    by_control = [item for item in behind if item["best_peer"] == CONTROL]
-    parts = [_behind(item, model) for item in behind if item not in by_control]
-    if by_control:
-        names = ", ".join(str(item["metric"]) for item in by_control)
-        parts.append(
-            f"{BEHIND} {CONTROL} by {names}{_among_codes(by_control, model)}{_at_target(controlled)}"
-        )
+    found = BEST if any(_stands(item) == BEST for item in compared) else TIED
+    parts = [_behind(item, model) for item in behind] or [found]
+    ahead = [item for item in model["accurate_comparisons"] if _stands(item) == BEHIND]
+    by_control = [str(item["metric"]) for item in ahead if item["best_peer"] == CONTROL]
+    if by_control and "error" not in model["contenders"][CONTROL]:
+        parts.append(f"{CONTROL} is ahead by {', '.join(by_control)}")
     return "; ".join(parts)
-
-
-def _among_codes(by_control: Sequence[Mapping[str, Any]], model: Mapping[str, Any]) -> str:
-    """How it stands among the other peers in what control is ahead by; nothing where that is not known."""
-    metrics = {item["metric"] for item in by_control}
-    others = [item for item in model.get("all_codes_comparisons", ()) if item["metric"] in metrics]
-    told = [
-        f"{_stands(item)} by {item['metric']} ({item['best_peer']} {item['peer']:.4g})" for item in others
-    ]
-    return f"; of all others {', '.join(told)}" if told else ""
 
 
 def _behind(item: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     """By what; of the model's own metric, whether FP32 is as well, and how often both decide as FP32."""
     if item["metric"] != model["score_name"]:
-        return f"{BEHIND} by {item['metric']}"
+        return f"{BEHIND} {item['best_peer']} by {item['metric']}"
     is_above = item["peer"] - model["float_score"] > _standard_error(item)
     floats = f"as FP32 is ({model['float_score']:.4f})" if is_above else f"FP32 {model['float_score']:.4f}"
     agreed = _agreement(model, item["best_peer"]), _agreement(model, "quantrt accurate")
@@ -145,31 +130,29 @@ def _agreement(model: Mapping[str, Any], contender: str) -> float | None:
     return None if ratio is None else 100 * float(ratio)
 
 
-def _at_target(controlled: Mapping[str, Any] | None) -> str:
-    """What both make to control's own target; nothing where that was not measured."""
-    if controlled is None or any("error" in row for row in controlled["contenders"].values()):
+def _to_target(model: Mapping[str, Any]) -> str:
+    """What `accurate` makes to control's target, what control makes, and how the first stands."""
+    ours, theirs = (model["contenders"].get(name) for name in (TO_TARGET, CONTROL))
+    if ours is None:
         return ""
-    ours, theirs = (controlled["contenders"][name] for name in ("quantrt", "nncf"))
-    compared = controlled.get("comparisons", ())
-    floats = [row["in_floats"] == row["products"] for row in (ours, theirs)]
-    verdict = f": {_worst(compared)}" if compared else ""
-    if all(floats):
-        verdict = ": both are floats"
-    elif floats[0]:
-        verdict = ": floats, where no codes that keep it gain time"
-    ms = controlled.get("times", {}).get("ms", {})
-    made = _made(ours, ms.get("quantrt")), _made(theirs, ms.get("nncf"))
-    return f"; to its target {made[0]}, control's {made[1]}{verdict}"
+    compared = model["target_comparisons"]
+    stands = [f"{item['metric']} {_gain(item)} {_stands(item)}" for item in compared]
+    verdict = f": {', '.join(stands)}" if stands else ""
+    return f"{_made(ours)}; {CONTROL} {_made(theirs)}{verdict}"
 
 
-def _worst(compared: Sequence[Mapping[str, Any]]) -> str:
-    found = {_stands(item) for item in compared}
-    return next(verdict for verdict in (BEHIND, TIED, BEST) if verdict in found)
+def _gain(item: Mapping[str, Any]) -> str:
+    if item["metric"] == "agreement":
+        return f"{_difference(item, 2, 100)} %"
+    return _difference(item, 2 if item["metric"].startswith("SQNR") else 4)
 
 
-def _made(row: Mapping[str, Any], ms: float | None) -> str:
-    """Its figures, how much of it is in floats, and its milliseconds where they were taken."""
-    agreement = f", {100 * row['agreement_ratio']:.2f} %" if "agreement_ratio" in row else ""
-    sqnr = " and ".join(f"{value:.2f}" for value in row["sqnr_db"].values())
-    taken = "" if ms is None else f" in {ms:.3f} ms"
-    return f"{sqnr} dB{agreement} with {row['in_floats']} of {row['products']} in floats{taken}"
+def _made(row: Mapping[str, Any] | None) -> str:
+    """Its figures, and how much of it is in floats."""
+    if row is None or "error" in row:
+        return "was not measured" if row is None else "failed"
+    figures = [" and ".join(f"{value:.2f}" for value in row["sqnr_db"].values()) + " dB"]
+    figures += [f"{100 * row['agreement_ratio']:.2f} %"] if "agreement_ratio" in row else []
+    figures += [number(row["score"], 4)] if "score" in row else []
+    floats = f"{row['in_floats']} of {row['products']} in floats ({row['float_ratio']:.1%})"
+    return f"{', '.join(figures)} with {floats}"

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.pages.page import number, table
-from benchmarks.peers.contenders import ACCURATE, Contender, Run, peer_contenders
+from benchmarks.peers.contenders import ACCURATE, Contender, Opened, peer_contenders
 from benchmarks.peers.peers import open_ort
 from benchmarks.record import commit, load_results, machine_line, write_results
 from benchmarks.tasks.judge import Outputs, float_outputs, judge
@@ -152,12 +152,12 @@ def _quantized(task: Task) -> dict[str, QuantizedModel]:
 
 
 @contextmanager
-def _open(quantized: QuantizedModel) -> Iterator[Run]:
+def _open(quantized: QuantizedModel) -> Iterator[Opened]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "quantized.onnx")
         save_model(write(quantized), path)
         runner = open_ort(path)
-        yield lambda inputs: runner.run(dict(inputs))
+        yield Opened(lambda inputs: runner.run(dict(inputs)))
 
 
 def _differences(draws: Sequence[Drawn], floats: Judged, score: Score) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.pages.page import number, table
-from benchmarks.peers.contenders import ACCURATE, Contender, Run
+from benchmarks.peers.contenders import ACCURATE, Contender, Opened
 from benchmarks.record import commit, load_results, machine_line, write_results
 from benchmarks.tasks.judge import float_outputs, judge
 from benchmarks.tasks.paired import compare_agreement, compare_sqnr
@@ -136,10 +136,10 @@ def _compare_times(made: Mapping[str, QuantizedModel], inputs: Mapping[str, np.n
 
 
 @contextmanager
-def _open(quantized: QuantizedModel, output: str) -> Iterator[Run]:
+def _open(quantized: QuantizedModel, output: str) -> Iterator[Opened]:
     executor = open_executor(lower_to_openvino(write(quantized)), ExecOptions(), output_names=[output])
     try:
-        yield executor.run
+        yield Opened(executor.run)
     finally:
         executor.close()
 

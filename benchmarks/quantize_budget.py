@@ -20,13 +20,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.openvino_products import products
 from benchmarks.pages.page import failures, number, table
-from benchmarks.peers.contenders import ACCURATE, CONTROLLED_DROP_RATIO, Contender, Run, nncf_controlled
-from benchmarks.peers.peers import open_openvino, open_ort
+from benchmarks.peers.contenders import ACCURATE, CONTROLLED_DROP_RATIO, Contender, Opened, nncf_controlled
+from benchmarks.peers.on_codes import file_products
+from benchmarks.peers.peers import open_openvino
+from benchmarks.peers.within_budget import open_within_budget
 from benchmarks.record import (
     commit,
     load_results,
@@ -35,13 +35,10 @@ from benchmarks.record import (
     other_machines,
     write_results,
 )
-from benchmarks.tasks.decisions import metric_of, with_decisions
+from benchmarks.tasks.decisions import metric_of
 from benchmarks.tasks.judge import TOOL_ERRORS, float_outputs, judge, reason
 from benchmarks.tasks.real_tasks import TASK_NAMES, load_task
 from benchmarks.tasks.task import Task
-from quantrt.config import Budget, BuildConfig
-from quantrt.qdq_model.make import quantize_model
-from quantrt.recipe import load_recipe
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "quantize-budget-cpu.json"
 CONTROLLED = RESULTS.with_name("accuracy-control-cpu.json")
@@ -110,9 +107,8 @@ def measure(task: Task, folder: Path, peer: Mapping[str, Any]) -> dict[str, Any]
     reference = float_outputs(task)
     rows: dict[str, dict[str, Any]] = {}
     for name, (target, recipe) in OURS.items():
-        facts: dict[str, Any] = {}
-        made = judge(Contender(name, partial(_open_own, task, target, recipe, facts)), task, reference)
-        rows[name] = facts | made.row
+        contender = Contender(name, partial(open_within_budget, task, target, recipe))
+        rows[name] = judge(contender, task, reference).row
     rows[NNCF] = dict(peer)
     if not {"error", "commit"} & peer.keys():
         rows[NNCF] |= judge(Contender(NNCF, partial(_open_peer, task, folder)), task, reference).row
@@ -128,45 +124,9 @@ def measure(task: Task, folder: Path, peer: Mapping[str, Any]) -> dict[str, Any]
 
 
 @contextmanager
-def _open_own(task: Task, target: str, recipe: str | None, facts: dict[str, Any]) -> Iterator[Run]:
-    """The file of one target, open; what is known of it goes into `facts`."""
-    options = None if recipe is None else load_recipe(recipe)
-    config = (
-        BuildConfig()
-        if options is None
-        else BuildConfig(calibration=options.calibration_config(), quantize=options.quantize_config())
-    )
-    metric, samples = metric_of(task), task.calibration
-    budget = Budget(metric=metric, max_drop_ratio=CONTROLLED_DROP_RATIO)
-    judged_on = samples if metric == "sqnr" else with_decisions(task)
-    began = time.process_time()
-    made = quantize_model(
-        task.path, target=target, config=config, budget=budget, calibration=samples, validation=judged_on
-    )
-    facts["cpu_seconds"] = time.process_time() - began
-    assert made.outcome is not None and made.report is not None  # a budget was asked for
-    codes = {row.node for row in made.quantized.placement.decisions if row.is_int8}
-    names = made.outcome.operations.products
-    facts |= {
-        "drop_on_calibration": made.report["result"]["drop_ratio"],
-        "all_int8_drop": made.report["all_int8"]["drop_ratio"],
-        "rounds": len(made.report["rounds"]),
-        "products": len(names),
-        "in_floats": sum(name not in codes for name in names),
-        "float_ratio": 1.0 - made.report["result"]["int8_product_ratio"],
-    }
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "q.onnx")
-        made.save(path)
-        facts["file_mb"] = path.stat().st_size / MEGABYTE
-        runner = open_openvino(path, precision="f32") if target == "openvino" else open_ort(path)
-        yield lambda inputs: runner.run(dict(inputs))
-
-
-@contextmanager
-def _open_peer(task: Task, folder: Path) -> Iterator[Run]:
+def _open_peer(task: Task, folder: Path) -> Iterator[Opened]:
     runner = open_openvino(folder / f"{task.name}.xml", precision="f32")
-    yield lambda inputs: runner.run(dict(inputs))
+    yield Opened(lambda inputs: runner.run(dict(inputs)))
 
 
 def _make_peer(task: Task, folder: Path, limit_s: int | None) -> dict[str, Any]:
@@ -181,7 +141,8 @@ def _make_peer(task: Task, folder: Path, limit_s: int | None) -> dict[str, Any]:
     except TOOL_ERRORS as error:
         facts: dict[str, Any] = {"error": reason(error)}
     else:
-        facts = {"cpu_seconds": time.process_time() - began} | _peer_facts(path, task)
+        facts = {"cpu_seconds": time.process_time() - began, **file_products(path, task.calibration[0])}
+        facts["file_mb"] = sum(file.stat().st_size for file in (path, path.with_suffix(".bin"))) / MEGABYTE
     told.write_text(json.dumps(facts, indent=1), encoding="utf-8")
     return facts
 
@@ -191,18 +152,6 @@ def _kept_peer(name: str) -> dict[str, Any]:
     model = json.loads(CONTROLLED.read_text(encoding="utf-8"))["models"][name]
     row: dict[str, Any] = model["contenders"][NNCF]
     return row | {"commit": model["commit"]}
-
-
-def _peer_facts(path: Path, task: Task) -> dict[str, Any]:
-    found = products(path, task.calibration[0])
-    floats = [one for one in found if one.is_float]
-    total = sum(one.multiply_adds for one in found)
-    return {
-        "products": len(found),
-        "in_floats": len(floats),
-        "float_ratio": sum(one.multiply_adds for one in floats) / total,
-        "file_mb": sum(file.stat().st_size for file in (path, path.with_suffix(".bin"))) / MEGABYTE,
-    }
 
 
 def page(results: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ __all__ = [
     "load_results",
     "machine",
     "machine_line",
+    "machine_name",
     "other_machine",
     "other_machines",
     "write_results",
@@ -35,18 +36,18 @@ def environment(packages: Sequence[str] = PACKAGES) -> dict[str, Any]:
 
 def machine() -> str:
     """This machine, as rows of results name theirs."""
-    return _machine(environment(()))
+    return machine_name(environment(()))
 
 
 def machine_line(environment: dict[str, Any]) -> str:
     """One sentence for a results page."""
     packages = ", ".join(f"{name} {number}" for name, number in environment["packages"].items())
-    return f"{_machine(environment)}; {packages}."
+    return f"{machine_name(environment)}; {packages}."
 
 
 def other_machine(results: Mapping[str, Any]) -> dict[str, Any]:
     """What a row that is measured now says of its machine: nothing where it is that of the whole page."""
-    here, page = _machine(environment()), _machine(results["environment"])
+    here, page = machine_name(environment()), machine_name(results["environment"])
     return {} if here == page else {"machine": here}
 
 
@@ -59,7 +60,8 @@ def other_machines(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
     return "".join(f"{'; '.join(found)}: on {machine}.\n" for machine, found in names.items())
 
 
-def _machine(environment: dict[str, Any]) -> str:
+def machine_name(environment: dict[str, Any]) -> str:
+    """A machine, as rows of results name theirs."""
     return f"{environment['cpu']}, {environment['available_cores']} cores ({', '.join(environment['isa'])})"
 
 

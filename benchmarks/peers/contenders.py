@@ -6,7 +6,9 @@ __all__ = [
     "BUILD_BENCH",
     "CONTROL",
     "CONTROLLED_DROP_RATIO",
+    "TO_TARGET",
     "Contender",
+    "Opened",
     "QuantRt",
     "Run",
     "limited",
@@ -18,8 +20,8 @@ __all__ = [
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +29,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.model_optimizer import model_optimizer_int8
+from benchmarks.peers.on_codes import file_products, placed_products
 from benchmarks.peers.peers import (
     Calibrator,
     Runner,
@@ -67,8 +70,24 @@ CALIBRATORS: tuple[Calibrator, ...] = ("Entropy", "Percentile")
 CONTROL = "nncf control"
 """The one peer that leaves products in floats until a target is kept."""
 
+TO_TARGET = f"{ACCURATE} to target"
+"""What the recipe makes to the same target, where it may leave products in floats too."""
+
 CONTROLLED_DROP_RATIO = 0.01
 """What accuracy control may lose: the default of `quantrt build`, and of NNCF's absolute drop."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A quantized model that runs.
+
+    Attributes:
+        facts: what is known of it, JSON-ready: `products` and how many of these are `in_floats`, where they
+            were counted.
+    """
+
+    run: Run
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,11 +96,10 @@ class Contender:
 
     Attributes:
         name: a column of the results.
-        open: a context manager that gives the function to run it.
     """
 
     name: str
-    open: Callable[[], Any]
+    open: Callable[[], AbstractContextManager[Opened]]
 
 
 @dataclass(frozen=True)
@@ -233,12 +251,12 @@ def _fastest_int8(engine: Engine) -> str:
 
 
 @contextmanager
-def _open_int8(opener: Opener, library: str, fitted: Fitted) -> Iterator[Run]:
+def _open_int8(opener: Opener, library: str, fitted: Fitted) -> Iterator[Opened]:
     found = opener.open(Spec(library, "int8"), fitted)
     if isinstance(found, Rejected):
         raise RuntimeError(found.reason)
     try:
-        yield found.executor.run
+        yield Opened(found.executor.run, placed_products(fitted.model))
     finally:
         found.executor.close()
 
@@ -249,9 +267,9 @@ def _open_peer(
     quantize: Callable[[Path, Path, list[Feed]], None],
     suffix: str,
     open_file: Callable[[Path], Runner],
-) -> Iterator[Run]:
+) -> Iterator[Opened]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, f"quantized{suffix}")
         quantize(task.path, path, task.calibration)
         runner = open_file(path)
-        yield lambda inputs: runner.run(dict(inputs))
+        yield Opened(lambda inputs: runner.run(dict(inputs)), file_products(path, task.calibration[0]))

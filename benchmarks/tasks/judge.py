@@ -4,7 +4,7 @@
 __all__ = ["TOOL_ERRORS", "Outputs", "beside_floats", "float_outputs", "judge", "reason", "session_outputs"]
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,18 +66,18 @@ def float_outputs(task: Task) -> Outputs:
 
 
 def judge(contender: Contender, task: Task, reference: Outputs) -> Judged:
-    """Its figures; where its tool fails, or quantizes nothing, the reason alone."""
+    """Its figures, and what is known of it; where its tool fails, or quantizes nothing, the reason alone."""
     outputs = Outputs(reference.names)
     try:
-        with contender.open() as run:
+        with contender.open() as opened:
+            _check_quantized(opened.facts)
             for feed in task.validation:
-                outputs.add(run(feed))
+                outputs.add(opened.run(feed))
     except TOOL_ERRORS as error:
         print(f"{task.name}: {contender.name}: {reason(error)}", file=sys.stderr)
         return Judged({"error": reason(error)})
     judged = _against(reference, outputs)
-    if not any(noise.any() for noise in judged.noise.values()):
-        return Judged({"error": "it quantizes nothing: the outputs are those of FP32"})
+    judged.row |= opened.facts
     wanted, got = reference.arrays(), outputs.arrays()
     if task.decisions is not None:
         judged.same = task.decisions(wanted, got)
@@ -109,6 +109,16 @@ def beside_floats(task: Task, wanted: list[Array], got: list[Array]) -> dict[str
 def reason(error: Exception) -> str:
     """The last line of what a tool says."""
     return last_line(error)[:300]
+
+
+def _check_quantized(facts: Mapping[str, Any]) -> None:
+    """A model that is left as it is has every product in floats.
+
+    Raises:
+        RuntimeError: none is computed on codes.
+    """
+    if 0 < facts.get("products", 0) == facts["in_floats"]:
+        raise RuntimeError(f"it quantizes nothing: none of {facts['products']} products is on codes")
 
 
 def _against(reference: Outputs, outputs: Outputs) -> Judged:
