@@ -206,7 +206,7 @@ def _samples(models: dict[str, Any]) -> str:
 def _library(model: dict[str, Any]) -> str:
     """Of `quantrt int8`, and where it was the faster one if not where the row was made."""
     timed = model.get("int8_timed")
-    told = "" if timed is None else f", as timed at {timed['commit']} on {timed['machine']}"
+    told = "" if timed is None else f", as timed at {timed['commit']} on {timed['machine'].partition(',')[0]}"
     return f"{model['int8_library']}{told}"
 
 

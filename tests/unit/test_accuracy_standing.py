@@ -102,10 +102,10 @@ def test_behind_says_of_whom():
 
 
 def test_a_library_that_is_kept_is_told_with_where_it_was_timed():
-    earlier = {"int8_library": "onnxruntime", "commit": "first", "machine": "another"}
+    earlier = {"int8_library": "onnxruntime", "commit": "first", "machine": "another, 2 cores (avx2)"}
     results = {"environment": HERE, "models": {"net": earlier}}
     timed = _timed(results, "net")
-    assert timed == {"library": "onnxruntime", "commit": "first", "machine": "another"}
+    assert timed == {"library": "onnxruntime", "commit": "first", "machine": "another, 2 cores (avx2)"}
     assert _timed(results, "unknown") is None
     results["models"]["net"] = model() | {"int8_library": "onnxruntime", "int8_timed": timed}
     assert _timed(results, "net") == timed, "of a row that kept it too"
